@@ -1,0 +1,1 @@
+"""Shardproof: certified parallelization plans."""

@@ -1,0 +1,111 @@
+"""Products of operands summed over the reduction axes, as matrix products.
+
+    out[o] = sum_r  A_1[..] A_2[..] .. A_n[..]
+
+Every operand is first made a function of iteration axes (`blocks.view`), so a convolution is an ordinary contraction.
+Two operands with axes S and T are contracted by
+
+    batch = S & T & kept,  summed = S & T - kept,  left = S - T,  right = T - S:   (batch, left, summed) @ (batch, summed, right)
+
+where `kept` are the axes of the output and of the operands still waiting.  More than two: the pair with the smallest
+result first.  A window view is copied by its reshape (im2col); `_LIMIT` bounds that copy by halving the box instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from types import ModuleType
+
+from ...models.graph import Graph
+from ...models.operators import Operator
+from .blocks import Array, Block, align, lengths, spread, view
+
+_LIMIT = 1 << 25
+"""Elements of a window view that may be copied at once (256 MiB in float64)."""
+
+_Factor = tuple[tuple[str, ...], Array]
+
+
+def contract(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+    """The (partial) sum of products over the box; zero where the box is empty."""
+    out = op.output.axes
+    shape = lengths(box, out)
+    dtype = xp.result_type(*[b.array for b in operands])
+    if 0 in lengths(box, [a.name for a in op.axes]):
+        return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
+    half = _too_large(op, box, operands)
+    if half is not None:
+        low, high = box[half]
+        middle = (low + high) // 2
+        parts = [contract(xp, op, graph, {**box, half: part}, operands) for part in ((low, middle), (middle, high))]
+        return xp.concatenate(parts, axis=out.index(half))  # type: ignore[no-any-return]
+    factors: list[_Factor] = [
+        (a.axes, view(xp, block, a, box, graph.tensor(a.tensor).shape, 0, f"operator {op.name!r}, input {j}"))
+        for j, (a, block) in enumerate(zip(op.inputs, operands, strict=True))
+    ]
+    while len(factors) > 1:
+        i, j = _cheapest_pair(factors, out)
+        right, left = factors.pop(j), factors.pop(i)
+        kept = {*out, *(a for axes, _ in factors for a in axes)}
+        factors.append(_pair(xp, left, right, kept))
+    axes, array = _summed(xp, factors[0], set(out))
+    unused = [a.name for a in op.reduced if all(a.name not in x.axes for x in op.inputs)]
+    repeat = prod(lengths(box, unused))
+    result = align(array, axes, out)
+    return spread(xp, result if repeat == 1 else result * repeat, shape)
+
+
+def _too_large(op: Operator, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> str | None:
+    """An output axis to halve, if a window view is larger than its operand and than the limit."""
+    for access, block in zip(op.inputs, operands, strict=True):
+        size = prod(lengths(box, access.axes))
+        if size > _LIMIT and size > 2 * block.array.size:
+            lengths_of = [(box[a][1] - box[a][0], a) for a in op.output.axes if a in access.axes]
+            longest = max(lengths_of, key=lambda pair: pair[0], default=(1, ""))
+            if longest[0] > 1:
+                return longest[1]
+    return None
+
+
+def _sizes(factor: _Factor) -> dict[str, int]:
+    return dict(zip(factor[0], factor[1].shape, strict=True))
+
+
+def _cheapest_pair(factors: Sequence[_Factor], out: Sequence[str]) -> tuple[int, int]:
+    best: tuple[int, int, int] | None = None
+    for j in range(1, len(factors)):
+        for i in range(j):
+            rest = {*out, *(a for k, f in enumerate(factors) if k not in (i, j) for a in f[0])}
+            size = prod(n for a, n in {**_sizes(factors[i]), **_sizes(factors[j])}.items() if a in rest)
+            if best is None or size < best[0]:
+                best = (size, i, j)
+    return (0, 1) if best is None else (best[1], best[2])
+
+
+def _summed(xp: ModuleType, factor: _Factor, kept: set[str]) -> _Factor:
+    """Sum over the axes that nobody else needs."""
+    axes, array = factor
+    dims = tuple(d for d, a in enumerate(axes) if a not in kept)
+    if not dims:
+        return factor
+    return tuple(a for a in axes if a in kept), xp.sum(array, axis=dims, dtype=array.dtype)
+
+
+def _pair(xp: ModuleType, left: _Factor, right: _Factor, kept: set[str]) -> _Factor:
+    left = _summed(xp, left, kept | set(right[0]))
+    right = _summed(xp, right, kept | set(left[0]))
+    sizes = {**_sizes(left), **_sizes(right)}
+    both = [a for a in left[0] if a in right[0]]
+    batch, summed = [a for a in both if a in kept], [a for a in both if a not in kept]
+    rows, columns = [a for a in left[0] if a not in both], [a for a in right[0] if a not in both]
+    axes = (*batch, *rows, *columns)
+    if not summed:
+        return axes, align(left[1], left[0], axes) * align(right[1], right[0], axes)
+
+    def matrix(factor: _Factor, first: Sequence[str], second: Sequence[str]) -> Array:
+        moved = align(factor[1], factor[0], (*batch, *first, *second))
+        return moved.reshape((*(sizes[a] for a in batch), prod(sizes[a] for a in first), prod(sizes[a] for a in second)))
+
+    product = xp.matmul(matrix(left, rows, summed), matrix(right, summed, columns))
+    return axes, product.reshape(tuple(sizes[a] for a in axes))

@@ -1,0 +1,81 @@
+"""One operator on one iteration box.
+
+`execute` returns the block of the output that the box writes.  Reduction axes are combined over the box only: when the
+box holds part of them the result is partial, and combining the results of the parts gives the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import assert_never
+
+from ...models.graph import Graph
+from ...models.operators import NodeKind, Operator
+from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, lengths, spread, view
+from .contract import contract
+from .elementwise import MAPS
+from .movement import copy, gather
+from .reductions import normalise, reduce, window
+
+
+def execute(
+    xp: ModuleType, op: Operator, graph: Graph, box: Box, operands: Sequence[Block], collectives: StatisticsReducer | None = None
+) -> Array:
+    """The output block of `op` for an iteration box: shape = lengths of the box along the output axes, C order.
+
+    `operands` are blocks in argument order, each holding what the box touches; what lies outside a tensor is padding
+    (nothing for max_pool, else zero).  `collectives` serves normalise operators whose `over` axes are split; it is
+    called equally often on every rank, also for empty boxes.  The result shares no memory with the operands.
+
+    Raises `KernelError` naming the operator: a block too small, a missing axis, an attribute of the wrong type.
+
+    >>> import numpy
+    >>> from ...models.build import Builder
+    >>> g = Builder("g")
+    >>> y = g.contract("y", "m k, k n -> m n", g.input("a", (2, 3)), g.input("b", (3, 2)))
+    >>> graph = g.build(y)
+    >>> a, b = Block(numpy.ones((2, 3)), (0, 0)), Block(numpy.ones((3, 2)), (0, 0))
+    >>> execute(numpy, graph.operators[0], graph, {"m": (0, 1), "n": (0, 2), "k": (1, 3)}, [a, b])
+    array([[2., 2.]])
+    """
+    place = f"operator {op.name!r}"
+    missing = [a.name for a in op.axes if a.name not in box]
+    if missing:
+        raise KernelError(place, f"the iteration box lacks axis {missing[0]!r}")
+    if len(operands) != len(op.inputs):
+        raise KernelError(place, f"{len(op.inputs)} operands expected, got {len(operands)}")
+    # inverted intervals are empty ones; normal form once, so that no kernel meets a negative length
+    exact = {a.name: box[a.name] if box[a.name][0] < box[a.name][1] else (box[a.name][0], box[a.name][0]) for a in op.axes}
+    match op.kind:
+        case NodeKind.CONTRACT:
+            result = contract(xp, op, graph, exact, operands)
+        case NodeKind.MAP:
+            result = _map(xp, op, graph, exact, operands)
+        case NodeKind.REDUCE:
+            result = reduce(xp, op, graph, exact, operands)
+        case NodeKind.NORMALISE:
+            result = normalise(xp, op, graph, exact, operands, collectives)
+        case NodeKind.WINDOW:
+            result = window(xp, op, graph, exact, operands)
+        case NodeKind.GATHER:
+            result = gather(xp, op, graph, exact, operands)
+        case NodeKind.LAYOUT:
+            result = copy(xp, op, graph, exact, operands)
+        case _:
+            assert_never(op.kind)
+    if any(xp.may_share_memory(result, b.array) for b in operands):
+        return result.copy()
+    return result
+
+
+def _map(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+    function = MAPS.get(op.function)
+    if function is None:
+        raise KernelError(f"operator {op.name!r}", f"no kernel for {op.function!r}; add it to backends/kernels/elementwise.py")
+    out = op.output.axes
+    aligned = [
+        align(view(xp, b, a, box, graph.tensor(a.tensor).shape, 0, f"operator {op.name!r}, input {j}"), a.axes, out)
+        for j, (a, b) in enumerate(zip(op.inputs, operands, strict=True))
+    ]
+    return spread(xp, function(xp, aligned, op), lengths(box, out))

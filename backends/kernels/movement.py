@@ -1,0 +1,101 @@
+"""Operators that move elements: gather and layout.
+
+embedding   out[o] = sum over v of table[v, ..] * [ids[..] = v]: ids outside the local part of the row axis contribute
+            zero, so that parts add up; further reduction axes (bags) are summed too.
+copy        out[o] = sum of the inputs at their indices, zero where an index leaves its tensor: transpose, concat, slice,
+            pad, expand.  Per input only the part of the box that is in range is touched.
+copy with attribute `reshape` (an opaque view): the dimensions marked `whole` are read row-major into the output axes that
+            do not occur in the access, in output order:  out[kept, rest] = x[kept, unflatten(flatten(rest))].
+            Other dimensions must be single axes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from types import ModuleType
+
+from ...models.graph import Graph
+from ...models.index import Access
+from ...models.operators import Operator
+from .blocks import Array, Block, KernelError, align, cover, lengths, spread, view
+
+
+def gather(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+    """Rows of a table, the row axis possibly split."""
+    table_access, ids_access = op.inputs
+    rows, out = str(op.attribute("rows", "")), op.output.axes
+    bags = [a.name for a in op.reduced if a.name != rows]
+    order = (*out, *bags)
+    shape, dtype = lengths(box, out), operands[0].array.dtype
+    if 0 in lengths(box, [a.name for a in op.axes]):
+        return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
+    if rows not in table_access.axes or rows in ids_access.axes:
+        raise KernelError(f"operator {op.name!r}", f"row axis {rows!r} must index the table and not the ids")
+    place = f"operator {op.name!r}, input"
+    table = view(xp, operands[0], table_access, box, graph.tensor(table_access.tensor).shape, 0, f"{place} 0")
+    ids = view(xp, operands[1], ids_access, box, graph.tensor(ids_access.tensor).shape, 0, f"{place} 1")
+    ids = align(ids, ids_access.axes, order)
+    low, high = box[rows]
+    here = (ids >= low) & (ids < high)
+    local = xp.where(here, ids - low, 0)
+    index = tuple(
+        local if a == rows else align(xp.arange(table.shape[d]), (a,), order) for d, a in enumerate(table_access.axes)
+    )
+    picked = xp.where(here, table[index], xp.zeros((), dtype=dtype))
+    picked = xp.broadcast_to(picked, lengths(box, order))
+    if bags:
+        picked = xp.sum(picked, axis=tuple(range(len(out), len(order))), dtype=dtype)
+    return spread(xp, picked, shape)
+
+
+def copy(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+    """Sum of the inputs that are in range."""
+    if any(i.whole for a in op.inputs for i in a.index):
+        return _reshape(xp, op, graph, box, operands)
+    out_axes = op.output.axes
+    out: Array = xp.zeros(lengths(box, out_axes), dtype=xp.result_type(*[b.array for b in operands]))
+    for j, (access, block) in enumerate(zip(op.inputs, operands, strict=True)):
+        shape = graph.tensor(access.tensor).shape
+        part = _in_range(access, box, shape)
+        if 0 in lengths(part, out_axes):
+            continue
+        values = view(xp, block, access, part, shape, 0, f"operator {op.name!r}, input {j}")
+        where = tuple(slice(part[a][0] - box[a][0], part[a][1] - box[a][0]) for a in out_axes)
+        out[where] += align(values, access.axes, out_axes)
+    return out
+
+
+def _in_range(access: Access, box: dict[str, tuple[int, int]], shape: Sequence[int]) -> dict[str, tuple[int, int]]:
+    """The box without the points at which a one-axis index leaves the tensor (they would only add zeros)."""
+    part = dict(box)
+    for index, extent in zip(access.index, shape, strict=True):
+        if len(index.terms) == 1:
+            (name, coef), = index.terms
+            low, high = part[name]
+            part[name] = max(low, -(index.offset // coef)), min(high, (extent - 1 - index.offset) // coef + 1)
+    return part
+
+
+def _reshape(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+    place = f"operator {op.name!r}"
+    if len(op.inputs) != 1:
+        raise KernelError(place, "an opaque view has exactly one input")
+    access, out = op.inputs[0], op.output.axes
+    shape = graph.tensor(access.tensor).shape
+    if any(not i.whole and i.single is None for i in access.index):
+        raise KernelError(place, "the dimensions of an opaque view are single axes or whole")
+    kept = [i.single for i in access.index if i.single is not None]
+    rest = [a for a in out if a not in kept]
+    whole = [n for i, n in zip(access.index, shape, strict=True) if i.whole]
+    extents = [op.axis(a).extent for a in rest]
+    if prod(whole) != prod(extents):
+        raise KernelError(place, f"cannot view {whole} as {extents}")
+    if 0 in lengths(box, out):
+        return xp.zeros(lengths(box, out), dtype=operands[0].array.dtype)  # type: ignore[no-any-return]
+    spans = [i.interval(box, n) for i, n in zip(access.index, shape, strict=True)]
+    part = cover(xp, operands[0], [s[0] for s in spans], [s[1] for s in spans], shape, 0, f"{place}, input 0")
+    order = [k for k, i in enumerate(access.index) if not i.whole] + [k for k, i in enumerate(access.index) if i.whole]
+    seen = xp.ascontiguousarray(part.transpose(order)).reshape((*lengths(box, kept), *extents))
+    cut = seen[(*(slice(None) for _ in kept), *(slice(*box[a]) for a in rest))]
+    return spread(xp, align(cut, [*kept, *rest], out), lengths(box, out))

@@ -1,0 +1,134 @@
+"""Reductions, normalisations and windows.
+
+reduce          out = combine over the reduction axes; `sum` times attribute scale (a sum of parts stays linear in it)
+softmax         m = MAX over `over`,  s = SUM exp(x - m),  y = exp(x - m) / s
+layer_norm      mu = SUM x / n,  v = SUM (x - mu)^2 / n,  y = (x - mu) / sqrt(v + epsilon) [* gamma [+ beta]]
+                n is the full extent of the `over` axes; each statistic is all-reduced where the box holds part of them
+max_pool        max over the taps inside the tensor (-inf if there is none)
+average_pool    sum over the taps / their number; count_include_pad = 0: / the number of taps inside the tensor
+local_response  y = x / (bias + alpha / size * SUM over taps x^2)^beta,  taps over channels (AlexNet, section 3.3; ONNX LRN)
+
+A rank with an empty share of an `over` axis takes part in every all-reduce with neutral elements: the others wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from math import prod
+from types import ModuleType
+
+from ...models.graph import Graph
+from ...models.index import Access, Affine, Combine
+from ...models.operators import Operator
+from .blocks import Array, Block, KernelError, StatisticsReducer, align, fold, lengths, neutral, spread, view
+from .elementwise import number
+
+_COMBINES = {"sum": Combine.SUM, "max": Combine.MAX, "min": Combine.MIN}
+
+
+def _operand(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block], j: int, fill: float
+) -> Array:
+    access = op.inputs[j]
+    return view(xp, operands[j], access, box, graph.tensor(access.tensor).shape, fill, f"operator {op.name!r}, input {j}")
+
+
+def reduce(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+    """sum, max or min over the reduction axes of the box; neutral elements where that part is empty."""
+    combine = _COMBINES[op.function]
+    out, shape = op.output.axes, lengths(box, op.output.axes)
+    dtype = operands[0].array.dtype
+    reduced = [a.name for a in op.reduced]
+    if 0 in lengths(box, reduced):
+        return xp.full(shape, neutral(dtype, combine), dtype=dtype)  # type: ignore[no-any-return]
+    axes = op.inputs[0].axes
+    array = _operand(xp, op, graph, box, operands, 0, neutral(dtype, combine))
+    array = fold(xp, array, tuple(d for d, a in enumerate(axes) if a in reduced), combine)
+    result = align(array, [a for a in axes if a not in reduced], out)
+    if combine is Combine.SUM:
+        factor = prod(lengths(box, [a for a in reduced if a not in axes])) * number(op, "scale", 1.0)
+        if factor != 1.0:
+            result = (result * factor).astype(dtype)
+    return spread(xp, result, shape)
+
+
+def normalise(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block],
+    collectives: StatisticsReducer | None,
+) -> Array:
+    """softmax or layer_norm.  Calls `collectives` once per statistic, on arrays with the `over` axes at length 1."""
+    out, shape = op.output.axes, lengths(box, op.output.axes)
+    whole = all(box[a] == (0, op.axis(a).extent) for a in op.over)
+    if not whole and collectives is None:
+        raise KernelError(f"operator {op.name!r}", f"the box holds part of {', '.join(op.over)}: a reducer of statistics is needed")
+    dims = tuple(out.index(a) for a in op.over)
+    x = align(_operand(xp, op, graph, box, operands, 0, 0), op.inputs[0].axes, out)
+    x = xp.broadcast_to(x, shape)
+
+    def statistic(array: Array, combine: Combine) -> Array:
+        local = fold(xp, array, dims, combine, keepdims=True)
+        return local if collectives is None else collectives.all_reduce(xp.ascontiguousarray(local), combine)
+
+    if op.function == "softmax":
+        e = xp.exp(x - statistic(x, Combine.MAX))
+        return xp.ascontiguousarray(e / statistic(e, Combine.SUM))  # type: ignore[no-any-return]
+    n = prod(op.axis(a).extent for a in op.over)
+    centred = x - statistic(x, Combine.SUM) / n
+    y = centred / xp.sqrt(statistic(centred * centred, Combine.SUM) / n + number(op, "epsilon", 1e-5))
+    for j, operation in ((1, xp.multiply), (2, xp.add)):
+        if len(op.inputs) > j:
+            y = operation(y, align(_operand(xp, op, graph, box, operands, j, 0), op.inputs[j].axes, out))
+    return xp.ascontiguousarray(y)  # type: ignore[no-any-return]
+
+
+def window(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+    """max_pool, average_pool, local_response.  Raises `KernelError` if the box holds part of a window."""
+    taps = [a.name for a in op.reduced]
+    for a in op.reduced:
+        if box[a.name] != (0, a.extent):
+            raise KernelError(f"operator {op.name!r}", f"tap axis {a.name!r} must not be split")
+    out, shape = op.output.axes, lengths(box, op.output.axes)
+    dtype = operands[0].array.dtype
+    if 0 in shape:
+        return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
+    combine = Combine.MAX if op.function == "max_pool" else Combine.SUM
+    axes = op.inputs[0].axes
+    x = align(_operand(xp, op, graph, box, operands, 0, neutral(dtype, combine)), axes, (*taps, *out))
+    squares = op.function == "local_response"
+    total = None
+    for tap in product(*(range(n) for n in x.shape[: len(taps)])):  # a few whole-array operations beat many short rows
+        value = x[tap] * x[tap] if squares else x[tap]
+        total = value if total is None else xp.maximum(total, value) if combine is Combine.MAX else total + value
+    result: Array = x[()] if total is None else total
+    if op.function == "average_pool":
+        result = (result / _divisor(xp, op, graph, box)).astype(dtype)
+    elif squares:
+        centre = Access(op.inputs[0].tensor, tuple(_without(i, taps) for i in op.inputs[0].index))
+        own = view(xp, operands[0], centre, box, graph.tensor(centre.tensor).shape, 0, f"operator {op.name!r}, input 0")
+        scale = number(op, "alpha", 1e-4) / number(op, "size", prod(op.axis(t).extent for t in taps))
+        result = align(own, centre.axes, out) / (number(op, "bias", 1.0) + scale * result) ** number(op, "beta", 0.75)
+    return spread(xp, result, shape)
+
+
+def _without(index: Affine, taps: Sequence[str]) -> Affine:
+    """The index of the window's centre: the element that the output element normalises."""
+    kept = tuple((a, c) for a, c in index.terms if a not in taps)
+    return index if len(kept) == len(index.terms) else Affine(kept)
+
+
+def _divisor(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]]) -> Array:
+    """Number of taps that count, per output element (length 1 along axes it does not depend on)."""
+    taps, out = [a.name for a in op.reduced], op.output.axes
+    if number(op, "count_include_pad", 0) != 0:
+        return xp.full((1,) * len(out), prod(a.extent for a in op.reduced))  # type: ignore[no-any-return]
+    inside: Array = xp.ones((1,) * (len(taps) + len(out)), dtype=bool)
+    order = (*taps, *out)
+    for index, extent in zip(op.inputs[0].index, graph.tensor(op.inputs[0].tensor).shape, strict=True):
+        if any(a in taps for a, _ in index.terms):
+            ones = Block(xp.ones((extent,), dtype=bool), (0,))
+            one_dim = Access(op.inputs[0].tensor, (index,))
+            inside = inside & align(view(xp, ones, one_dim, box, (extent,), 0, op.name), one_dim.axes, order)
+    count = xp.sum(inside, axis=tuple(range(len(taps))))
+    missing = prod(a.extent for k, a in enumerate(op.reduced) if inside.shape[k] == 1)
+    return xp.maximum(count * missing, 1)  # type: ignore[no-any-return]

@@ -1,0 +1,177 @@
+"""The exact side of a dual record: its bound and its reduced costs, in int64 under a tested range.
+
+For integer messages m, multipliers n and denominator Q (see `proofs.certificates`)
+
+    LB(D)      = Q constant + sum_v min theta_v + sum_e min bracket_e - sum_t n_t L
+    excess_v(a) = theta_v(a) - min theta_v + sum_{e at v} [ rowmin_e(index of a) - min_e ]
+    fix:          a leaves D_v when  LB(D) + excess_v(a) > Q (UB - 1)
+
+Forbidden entries are plus infinity: they never are the minimum of a bracket, and their labels have infinite excess.
+`tighten` rounds float messages and replaces one end of every edge by its best integer answer to the other end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...models.problems import FORBIDDEN, Ints
+from ...proofs.certificates import Dual
+from .clock import Clock
+from .kernels import columns_min, rows_min
+from .messages import Sweeper
+from .network import INFINITE, Base, Domains, Network, build, saturate
+
+
+@dataclass(frozen=True, eq=False)
+class Score:
+    """`bound`: LB(D) in units of 1/Q, None for plus infinity; `excess[v]`: int64 per position of D_v, FORBIDDEN = infinite."""
+
+    bound: int | None
+    excess: tuple[Ints, ...]
+    denominator: int
+
+    def lower(self) -> int | None:
+        """ceil(LB / Q), None for plus infinity."""
+        return None if self.bound is None else -(-self.bound // self.denominator)
+
+    def survivors(self, domains: Domains, upper: int) -> Domains:
+        """The domains after fixing against incumbent cost `upper`."""
+        if self.bound is None:
+            return tuple(d[:0] for d in domains)
+        slack = self.denominator * (upper - 1) - self.bound
+        if slack >= INFINITE:
+            return tuple(d if int(x.max()) < INFINITE else d[x < INFINITE] for d, x in zip(domains, self.excess, strict=True))
+        return tuple(d[x <= slack] for d, x in zip(domains, self.excess, strict=True))
+
+
+def message_limit(network: Network) -> int:
+    """Messages of at most this magnitude cannot make an int64 sum wrap on this network."""
+    most = max((len(a) for a in network.around), default=0)
+    return (1 << 57) // (most + 4)
+
+
+def tighten(sweeper: Sweeper, network: Network, last_forward: bool, clock: Clock) -> tuple[list[Ints], list[Ints]]:
+    """Integer messages near the float ones: the ends that gave in the last sweep are rounded, the others answer exactly."""
+    limit = message_limit(network)
+    to_u: list[Ints] = []
+    to_v: list[Ints] = []
+    for e, arc in enumerate(network.arcs):
+        table = network.tables[arc.table]
+        u_first = sweeper.rank[arc.u] < sweeper.rank[arc.v]
+        gave_u = u_first == last_forward
+        given = _rounded(sweeper.to_u[e] if gave_u else sweeper.to_v[e], limit)
+        live = arc.live_rows if gave_u else arc.live_cols
+        h = _masked(-given, live)
+        answer = np.asarray(columns_min(table, h) if gave_u else rows_min(table, h), dtype=np.int64)
+        answer = np.clip(answer, -limit, limit)
+        to_u.append(given if gave_u else answer)
+        to_v.append(answer if gave_u else given)
+    return to_u, to_v
+
+
+def _rounded(message: np.ndarray[tuple[int, ...], np.dtype[np.float64]], limit: int) -> Ints:
+    bounded = np.clip(np.nan_to_num(np.rint(message), nan=0.0, posinf=float(limit), neginf=float(-limit)), -limit, limit)
+    return np.clip(bounded.astype(np.int64), -limit, limit)
+
+
+def _masked(h: Ints, live: Ints | None) -> Ints:
+    if live is None:
+        return h
+    out = np.full(h.shape, FORBIDDEN, dtype=np.int64)
+    out[live] = h[live]
+    return out
+
+
+def score(
+    network: Network, to_u: list[Ints], to_v: list[Ints], added: list[Ints] | None = None, row_term: int = 0, threads: int = 1
+) -> Score:
+    """Exact bound and excess of integer messages on `network`.  `added[v]` = sum_t n_t u_t,v; `row_term` = sum_t n_t L."""
+    theta = [c.copy() if added is None else saturate(c + added[v]) for v, c in enumerate(network.unary)]
+    bound: int | None = network.base.constant - row_term
+    lows: list[tuple[Ints, Ints]] = []
+    for e, arc in enumerate(network.arcs):
+        for v, message, index in ((arc.u, to_u[e], arc.rows), (arc.v, to_v[e], arc.cols)):
+            theta[v] += message if index is None else message[index]
+        table = network.tables[arc.table]
+        of_u = saturate(np.asarray(rows_min(table, _masked(-to_v[e], arc.live_cols), threads), dtype=np.int64))
+        of_v = saturate(np.asarray(columns_min(table, _masked(-to_u[e], arc.live_rows), threads), dtype=np.int64))
+        of_u = np.where(of_u >= INFINITE, FORBIDDEN, of_u - to_u[e])
+        of_v = np.where(of_v >= INFINITE, FORBIDDEN, of_v - to_v[e])
+        best = int(_masked(of_u, arc.live_rows).min())
+        if best >= INFINITE:
+            bound = None
+            best = 0
+        if bound is not None:
+            bound += best
+        lows.append((saturate(of_u - best), saturate(of_v - best)))
+    excess: list[Ints] = []
+    for t in theta:
+        saturate(t)
+        low = int(t.min())
+        if low >= INFINITE:
+            bound = None
+            low = 0
+        if bound is not None:
+            bound += low
+        excess.append(saturate(t - low))
+    for e, arc in enumerate(network.arcs):
+        for v, low_of, index in ((arc.u, lows[e][0], arc.rows), (arc.v, lows[e][1], arc.cols)):
+            excess[v] = np.minimum(excess[v] + (low_of if index is None else low_of[index]), FORBIDDEN)
+    return Score(bound, tuple(saturate(x) for x in excess), network.base.denominator)
+
+
+def spread(network: Network, to_u: list[Ints], to_v: list[Ints]) -> tuple[tuple[Ints, ...], tuple[Ints, ...]]:
+    """Messages in the shape a record needs: all rows and columns of the original tables, zero where unreachable."""
+    problem = network.base.problem
+    out_u: list[Ints] = []
+    out_v: list[Ints] = []
+    zeros: dict[int, Ints] = {}
+    for e, arc in enumerate(network.arcs):
+        shape = problem.tables[problem.edges[e].table].shape
+        for message, ids, size, out in ((to_u[e], arc.row_ids, shape[0], out_u), (to_v[e], arc.col_ids, shape[1], out_v)):
+            if not message.any():
+                out.append(zeros.setdefault(size, np.zeros(size, dtype=np.int64)))
+            elif ids is None:
+                out.append(message)
+            else:
+                full = np.zeros(size, dtype=np.int64)
+                full[ids] = message
+                out.append(full)
+    return tuple(out_u), tuple(out_v)
+
+
+def gather(network: Network, dual: Dual) -> tuple[list[Ints], list[Ints]]:
+    """The record's messages on the kept rows and columns of `network`."""
+    to_u = [m if a.row_ids is None else m[a.row_ids] for m, a in zip(dual.to_u, network.arcs, strict=True)]
+    to_v = [m if a.col_ids is None else m[a.col_ids] for m, a in zip(dual.to_v, network.arcs, strict=True)]
+    return to_u, to_v
+
+
+def row_costs(network: Network, multipliers: tuple[tuple[int, int], ...]) -> tuple[list[Ints] | None, int]:
+    """(sum_t n_t u_t,v per vertex and position, sum_t n_t L)."""
+    problem = network.base.problem
+    if not multipliers:
+        return None, 0
+    limit = problem.limit
+    if limit is None:
+        raise ValueError("multipliers need a problem with a limit")
+    added = [np.zeros(d.size, dtype=np.int64) for d in network.domains]
+    for usage in problem.usages:
+        weight = sum(n for t, n in multipliers if usage.start <= t < usage.end)
+        if weight:
+            added[usage.vertex] += weight * usage.amount[network.domains[usage.vertex]]
+    return added, limit * sum(n for _, n in multipliers)
+
+
+def fix_labels(base: Base, domains: Domains, dual: Dual, upper: int) -> tuple[int | None, Domains]:
+    """(LB in units of 1/Q or None for infinity, the domains a checker derives from `dual` against incumbent `upper`).
+
+    `base` must have the denominator of the record.
+    """
+    network = build(base, domains)
+    to_u, to_v = gather(network, dual)
+    added, term = row_costs(network, dual.multipliers)
+    result = score(network, to_u, to_v, added, term)
+    return result.bound, result.survivors(domains, upper)

@@ -1,0 +1,271 @@
+"""Communication: the steps that take a tensor from layout A to layout B, device by device.
+
+Derived once here; the cost model prices the same steps (`models.pricing` has the loads (L1) to (L4) in closed form), the plan
+stores their totals, the backend executes them, the checker tests them with its own set arithmetic.
+
+    Reduction   open digits are summed (or maximised): hierarchical reduce-scatter, innermost level first, then
+                all-gather over the replicated digits, outermost level first; ends with each device holding its tile
+    Exchange    one per level, outermost first: elements that a subtree needs and does not hold enter it once;
+                inside, the devices that need them get them from the device where they arrived
+
+`derive` gives [] (nothing to do), or [Reduction], or [Exchange ..], or [Reduction, Exchange ..].  The kind of collective that
+a step amounts to is `collective()`: all-reduce, reduce-scatter, all-gather, broadcast, scatter, all-to-all.
+
+Cells.  Along each dimension the end points of all intervals of A and B cut the extent into segments; a cell is a product of
+segments.  Every box is a union of cells, so who holds and who needs is decided once per cell.  The sender of a cell is the
+holder inside the parent subtree whose lower coordinates differ least from the receiver's (ties: lowest device), which
+balances replicas.
+
+Source: `shared/research/runtime-and-frontends.md`, section 6; thesis chapters 4 and 5.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+
+from .index import Combine
+from .layout import Layout, OpenDigit, OpenDigits, coordinates
+from .pricing import subtrees
+
+Box = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """`box` of the tensor goes from device `source` to device `target`."""
+
+    source: int
+    target: int
+    box: Box
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Point-to-point transfers of one phase, sorted by (target, source, box); `level` is the outermost link they cross."""
+
+    level: int
+    transfers: tuple[Transfer, ...]
+
+
+@dataclass(frozen=True)
+class Reduction:
+    """Sum (max, min) over `digits`; see (L2) of `models.pricing`.
+
+    The group of a device: all values of the open digits, other coordinates fixed.  Every member contributes the box
+    `boxes[d]` (its tile after scattering); members that agree in the scattered digits want the same tile.
+    `padded`: elements of one tile after padding to a multiple of the product of the replicated primes.
+    """
+
+    combine: Combine
+    digits: OpenDigits
+    scattered: tuple[bool, ...]
+    tiles: tuple[Box, ...]
+    padded: int
+
+    def groups(self, hierarchy: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """Groups of devices; members in mixed-radix order of the digits, first digit most significant."""
+        spread = [[0]]
+        for d in self.digits:
+            weight = d.stride * prod(hierarchy[d.level + 1 :])
+            spread.append([k * weight for k in range(d.prime)])
+        offsets = [sum(c) for c in product(*spread)]
+        return [tuple(r + o for o in offsets) for r in range(prod(hierarchy)) if all(digit_value(r, d, hierarchy) == 0 for d in self.digits)]
+
+
+Step = Reduction | Exchange
+
+
+@dataclass(frozen=True, eq=False)
+class CommunicationPlan:
+    """Steps from `source` to `target`.  Problem of the claims `Delivers` and `Bytes(n)`."""
+
+    source: Layout
+    target: Layout
+    steps: tuple[Step, ...]
+
+    def loads(self) -> tuple[int, ...]:
+        """Largest number of elements that enter a subtree through its link, per level, summed over the steps' phases.
+
+        Reductions use padded tiles; exchanges count every transfer at each link it crosses into the receiver.
+        """
+        hierarchy = self.source.hierarchy
+        total = [0] * len(hierarchy)
+        exchanged = [[0] * subtrees(hierarchy, i) for i in range(len(hierarchy))]
+        at = coordinates(hierarchy)
+        for step in self.steps:
+            if isinstance(step, Reduction):
+                for i, load in enumerate(reduction_load(step, hierarchy)):
+                    total[i] += load
+            else:
+                for t in step.transfers:
+                    volume = prod(hi - lo for lo, hi in t.box)
+                    first = crossing(at[t.source].tolist(), at[t.target].tolist())
+                    for i in range(first, len(hierarchy)):
+                        exchanged[i][t.target // prod(hierarchy[i + 1 :])] += volume
+        return tuple(x + max(e) for x, e in zip(total, exchanged, strict=True))
+
+    def phases(self) -> tuple[int, ...]:
+        """Collective phases by outermost level crossed: (L4)."""
+        hierarchy = self.source.hierarchy
+        count = [0] * len(hierarchy)
+        crossed: set[int] = set()
+        at = coordinates(hierarchy)
+        for step in self.steps:
+            if isinstance(step, Reduction):
+                for level in range(len(hierarchy)):
+                    here = [(d, s) for d, s in zip(step.digits, step.scattered, strict=True) if d.level == level]
+                    count[level] += bool(here) and step.padded > 0
+                    count[level] += any(not s for _, s in here) and step.padded > 0
+            else:
+                for t in step.transfers:
+                    crossed.update(range(crossing(at[t.source].tolist(), at[t.target].tolist()), len(hierarchy)))
+        for level in crossed:
+            count[level] += 1
+        return tuple(count)
+
+    def collective(self) -> str:
+        """What the steps amount to, in the words of MPI."""
+        names = []
+        for step in self.steps:
+            if isinstance(step, Reduction):
+                names.append("reduce-scatter" if all(step.scattered) else "all-reduce" if not any(step.scattered) else "reduce-scatter + all-gather")
+        if any(isinstance(s, Exchange) for s in self.steps):
+            names.append(_exchange_name(self.source, self.target))
+        return " + ".join(names) if names else "none"
+
+
+def digit_value(device: int, d: OpenDigit, hierarchy: tuple[int, ...]) -> int:
+    """Value of a digit of the device number."""
+    coordinate = device // prod(hierarchy[d.level + 1 :]) % hierarchy[d.level]
+    return coordinate // d.stride % d.prime
+
+
+def crossing(source: list[int], target: list[int]) -> int:
+    """Outermost level at which two devices' coordinates differ (number of levels if they are the same device)."""
+    for level, (s, t) in enumerate(zip(source, target, strict=True)):
+        if s != t:
+            return level
+    return len(source)
+
+
+def reduction_load(step: Reduction, hierarchy: tuple[int, ...]) -> tuple[int, ...]:
+    """(L2): elements entering a subtree through its link, per level."""
+    levels, devices = len(hierarchy), prod(hierarchy)
+    g = [prod(d.prime for d in step.digits if d.level == j) for j in range(levels)]
+    r = [prod(d.prime for d, s in zip(step.digits, step.scattered, strict=True) if d.level == j and not s) for j in range(levels)]
+    below = [devices // subtrees(hierarchy, i) for i in range(levels)]
+    loads = [0] * levels
+    n = step.padded // prod(r) * prod(g)
+    for j in reversed(range(levels)):
+        n //= g[j]
+        for i in range(j, levels):
+            loads[i] += below[i] * (g[j] - 1) * n
+    for j in range(levels):
+        for i in range(j, levels):
+            loads[i] += below[i] * (r[j] - 1) * n
+        n *= r[j]
+    return tuple(loads)
+
+
+def derive(source: Layout, target: Layout) -> CommunicationPlan:
+    """The steps from `source` to `target` (closed).  Raises ValueError if the target is partial or shapes differ."""
+    if target.open or source.shape != target.shape or source.hierarchy != target.hierarchy:
+        raise ValueError("the target must be a closed layout of the same tensor on the same machine")
+    inside = all(_inside(target.box(d), source.box(d)) for d in range(prod(source.hierarchy)))
+    steps: list[Step] = []
+    if source.open:
+        steps.append(_reduction(source, target, inside))
+    if not inside:
+        steps.extend(_exchanges(source, target))
+    return CommunicationPlan(source, target, tuple(steps))
+
+
+def _inside(inner: Box, outer: Box) -> bool:
+    return _volume(inner) == 0 or all(ol <= il and ih <= oh for (il, ih), (ol, oh) in zip(inner, outer, strict=True))
+
+
+def _volume(box: Box) -> int:
+    return prod(hi - lo for lo, hi in box)
+
+
+def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
+    hierarchy, devices = source.hierarchy, prod(source.hierarchy)
+    tiles = tuple((target if inside else source).box(d) for d in range(devices))
+
+    def varies(d: OpenDigit) -> bool:
+        weight = d.stride * prod(hierarchy[d.level + 1 :])
+        return any(target.box(r) != target.box(r - digit_value(r, d, hierarchy) * weight) for r in range(devices))
+
+    scattered = tuple(inside and varies(d) for d in source.open)
+    kept = prod(d.prime for d, s in zip(source.open, scattered, strict=True) if not s)
+    largest = max(_volume(t) for t in tiles)
+    if source.combine is None:
+        raise ValueError("a partial layout needs a combine function")
+    return Reduction(source.combine, source.open, scattered, tiles, -(-largest // kept) * kept)
+
+
+def _segments(source: Layout, target: Layout) -> list[list[tuple[int, int]]]:
+    cuts = []
+    for k in range(len(source.shape)):
+        points = sorted({int(p) for layout in (source, target) for p in layout.boxes[:, k, :].reshape(-1)})
+        cuts.append(list(zip(points, points[1:], strict=False)))
+    return cuts
+
+
+def _exchanges(source: Layout, target: Layout) -> list[Exchange]:
+    """(L1) as transfers: see the module docstring."""
+    hierarchy, devices = source.hierarchy, prod(source.hierarchy)
+    at = [tuple(c) for c in coordinates(hierarchy).tolist()]
+    phases: list[list[Transfer]] = [[] for _ in hierarchy]
+    have, need = [source.box(d) for d in range(devices)], [target.box(d) for d in range(devices)]
+    for cell in product(*_segments(source, target)):
+        holders = {d for d in range(devices) if _volume(have[d]) and _inside(cell, have[d])}
+        wanting = [d for d in range(devices) if _volume(need[d]) and _inside(cell, need[d]) and d not in holders]
+        for level in range(len(hierarchy)):
+            arrived: list[tuple[int, int]] = []
+            for d in wanting:
+                if d in holders or any(h for h in holders if at[h][: level + 1] == at[d][: level + 1]):
+                    continue
+                if any(at[t][: level + 1] == at[d][: level + 1] for _, t in arrived):
+                    continue
+                parents = [h for h in holders if at[h][:level] == at[d][:level]]
+                if not parents:
+                    raise ValueError(f"cell {cell} is needed by device {d} and held by nobody it can reach")
+                here = at[d]
+                best = min(parents, key=lambda h, here=here, level=level: (sum(x != y for x, y in zip(at[h][level + 1 :], here[level + 1 :], strict=True)), (here[level] - at[h][level]) % hierarchy[level], h))  # type: ignore[misc]
+                arrived.append((best, d))
+            for s, t in arrived:
+                phases[level].append(Transfer(s, t, cell))
+                holders.add(t)
+    return [Exchange(level, _merged(ts)) for level, ts in enumerate(phases) if ts]
+
+
+def _merged(transfers: list[Transfer]) -> tuple[Transfer, ...]:
+    """Cells of the same (target, source) that abut along one dimension become one box."""
+    pairs: dict[tuple[int, int], list[Box]] = {}
+    for t in transfers:
+        pairs.setdefault((t.target, t.source), []).append(t.box)
+    out = []
+    for (target, source), boxes in sorted(pairs.items()):
+        for k in reversed(range(len(boxes[0]))):
+            boxes.sort(key=lambda b, k=k: (b[:k], b[k + 1 :], b[k]))  # type: ignore[misc]
+            joined: list[Box] = []
+            for b in boxes:
+                last = joined[-1] if joined else None
+                if last is not None and last[:k] == b[:k] and last[k + 1 :] == b[k + 1 :] and last[k][1] == b[k][0]:
+                    joined[-1] = (*last[:k], (last[k][0], b[k][1]), *last[k + 1 :])
+                else:
+                    joined.append(b)
+            boxes = joined
+        out.extend(Transfer(source, target, b) for b in boxes)
+    return tuple(out)
+
+
+def _exchange_name(source: Layout, target: Layout) -> str:
+    devices = prod(source.hierarchy)
+    have, need = [source.box(d) for d in range(devices)], [target.box(d) for d in range(devices)]
+    if all(_inside(h, n) for h, n in zip(have, need, strict=True)):
+        return "broadcast" if sum(_volume(h) > 0 for h in have) == 1 else "all-gather"
+    return "scatter" if sum(_volume(h) > 0 for h in have) == 1 else "all-to-all"

@@ -1,0 +1,283 @@
+"""The computation graph: tensors, operators in topological order, and its own JSON.
+
+A tensor dimension is one *digit*: importers split and merge flat axes into digits (1024 = 16 heads x 64) so that
+reshapes disappear.  `source_shape` keeps the shape the user knows; row-major, the two are views of each other.
+
+Invariants (tested by `Graph.check`):
+* names of tensors and operators are unique; every operator writes one tensor, every tensor has at most one writer
+* operators are in topological order; tensors without writer are inputs or parameters
+* every axis of an operator has one extent >= 1, every output index is a single parallel axis of the dimension's extent
+* input indices name axes of the operator and have as many maps as the tensor has dimensions
+* reduction axes do not occur in the output
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from math import prod
+
+from .index import Access, Affine, Axis, Combine
+from .operators import FUNCTIONS, NodeKind, Operator, Value
+
+
+class GraphError(ValueError):
+    """A graph that is not well formed; `place` names the operator or tensor."""
+
+    def __init__(self, place: str, message: str) -> None:
+        super().__init__(f"{place}: {message}")
+        self.place, self.message = place, message
+
+
+class UnsupportedOperators(ValueError):
+    """A model uses operators we cannot represent.  `missing` maps operator kind -> places, all listed at once."""
+
+    def __init__(self, missing: dict[str, list[str]], hint: str = "supported operators: 'shardproof import --list-ops'") -> None:
+        parts = [f"{kind} ({len(at)}: {', '.join(at[:4])}{', ..' if len(at) > 4 else ''})" for kind, at in sorted(missing.items())]
+        super().__init__(f"unsupported operators: {'; '.join(parts)}; {hint}")
+        self.missing = missing
+
+
+class Role(Enum):
+    """What a tensor is to the program."""
+
+    INPUT = "input"
+    PARAMETER = "parameter"
+    VALUE = "value"
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """`shape` in digits, element type `dtype` (float32, bfloat16, float16, float64, int64, int32, bool)."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    role: Role = Role.VALUE
+    source_shape: tuple[int, ...] | None = None
+
+    @property
+    def elements(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes per element."""
+        return ELEMENT_BYTES[self.dtype]
+
+
+ELEMENT_BYTES = {
+    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """See the module docstring.  `outputs`: tensors the user wants, in order."""
+
+    name: str
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+    outputs: tuple[str, ...]
+    _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._by_name.update({t.name: t for t in self.tensors})
+
+    def tensor(self, name: str) -> Tensor:
+        """The tensor called `name`; KeyError if there is none."""
+        return self._by_name[name]
+
+    def operator(self, name: str) -> Operator:
+        """The operator called `name`; KeyError if there is none."""
+        for op in self.operators:
+            if op.name == name:
+                return op
+        raise KeyError(name)
+
+    def writer(self) -> dict[str, int]:
+        """Tensor name -> position of the operator that writes it."""
+        return {op.output.tensor: i for i, op in enumerate(self.operators)}
+
+    def readers(self) -> dict[str, list[tuple[int, int]]]:
+        """Tensor name -> [(operator position, input position)], in order."""
+        out: dict[str, list[tuple[int, int]]] = {t.name: [] for t in self.tensors}
+        for i, op in enumerate(self.operators):
+            for j, a in enumerate(op.inputs):
+                out[a.tensor].append((i, j))
+        return out
+
+    def check(self) -> Graph:
+        """Return self if every invariant of the module docstring holds, else raise `GraphError`."""
+        if len(self._by_name) != len(self.tensors):
+            raise GraphError(f"graph {self.name!r}", "two tensors have the same name")
+        names = [op.name for op in self.operators]
+        if len(set(names)) != len(names):
+            twice = next(n for n in names if names.count(n) > 1)
+            raise GraphError(f"operator {twice!r}", "name is used twice")
+        for t in self.tensors:
+            if any(n < 1 for n in t.shape):
+                raise GraphError(f"tensor {t.name!r}", f"has a dimension of size {min(t.shape)}; every extent must be at least 1")
+            if t.dtype not in ELEMENT_BYTES:
+                raise GraphError(f"tensor {t.name!r}", f"unknown element type {t.dtype!r}")
+            if t.source_shape is not None and prod(t.source_shape) != t.elements:
+                raise GraphError(f"tensor {t.name!r}", f"source shape {t.source_shape} has another size than {t.shape}")
+        ready = {t.name for t in self.tensors if t.role is not Role.VALUE}
+        for op in self.operators:
+            self._check_operator(op, ready)
+            ready.add(op.output.tensor)
+        for o in self.outputs:
+            if o not in ready:
+                raise GraphError(f"output {o!r}", "is not computed by any operator")
+        return self
+
+    def _check_operator(self, op: Operator, ready: set[str]) -> None:
+        place = f"operator {op.name!r}"
+        if op.function not in FUNCTIONS:
+            raise GraphError(place, f"unknown function {op.function!r}")
+        low, high = op.spec.arity
+        if not low <= len(op.inputs) <= high:
+            raise GraphError(place, f"{op.function} takes {low}..{high} inputs, got {len(op.inputs)}")
+        axes = {a.name: a for a in op.axes}
+        if len(axes) != len(op.axes):
+            raise GraphError(place, "two axes have the same name")
+        if any(a.extent < 1 for a in op.axes):
+            raise GraphError(place, "every axis needs an extent of at least 1")
+        for a in (*op.inputs, op.output):
+            if a.tensor not in self._by_name:
+                raise GraphError(place, f"tensor {a.tensor!r} does not exist")
+            t = self._by_name[a.tensor]
+            if len(a.index) != len(t.shape):
+                raise GraphError(place, f"{a.tensor!r} has {len(t.shape)} dimensions, access has {len(a.index)}")
+            for name in a.axes:
+                if name not in axes:
+                    raise GraphError(place, f"access to {a.tensor!r} uses unknown axis {name!r}")
+        for a in op.inputs:
+            if a.tensor not in ready:
+                raise GraphError(place, f"reads {a.tensor!r} before it is written")
+        if op.output.tensor in ready:
+            raise GraphError(place, f"writes {op.output.tensor!r}, which already has a value")
+        for k, i in enumerate(op.output.index):
+            extent = self._by_name[op.output.tensor].shape[k]
+            name = i.single
+            if name is None or axes[name].combine is not None or axes[name].extent != extent:
+                raise GraphError(place, f"dimension {k} of output {op.output.tensor!r} must be one parallel axis of extent {extent}")
+        written = set(op.output.axes)
+        for axis in op.axes:
+            if axis.combine is None and axis.name not in written:
+                raise GraphError(place, f"axis {axis.name!r} is neither reduced nor in the output")
+        for name in op.over:
+            if name not in axes:
+                raise GraphError(place, f"attribute over names unknown axis {name!r}")
+        if op.kind is NodeKind.GATHER and op.attribute("rows", "") not in axes:
+            raise GraphError(place, "embedding needs attribute rows: the name of the row axis")
+
+    def to_json(self) -> str:
+        """Canonical JSON text (sorted keys, no spaces): equal graphs give equal bytes."""
+        return json.dumps(
+            {
+                "format": "shardproof-graph/1",
+                "name": self.name,
+                "tensors": [
+                    {
+                        "name": t.name, "shape": list(t.shape), "dtype": t.dtype, "role": t.role.value,
+                        **({} if t.source_shape is None else {"source_shape": list(t.source_shape)}),
+                    }
+                    for t in self.tensors
+                ],
+                "operators": [_operator_json(op) for op in self.operators],
+                "outputs": list(self.outputs),
+            },
+            sort_keys=True, separators=(",", ":"),
+        )
+
+    def sha256(self) -> str:
+        """Hash of the canonical JSON."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+    @staticmethod
+    def from_json(text: str) -> Graph:
+        """Read `to_json` text.  Raises `GraphError` naming the place of the first problem."""
+        try:
+            data = json.loads(text)
+        except (json.JSONDecodeError, RecursionError) as e:
+            raise GraphError("graph file", f"is not JSON: {e}") from None
+        if not isinstance(data, dict) or data.get("format") != "shardproof-graph/1":
+            raise GraphError("graph file", "lacks \"format\": \"shardproof-graph/1\"")
+        try:
+            tensors = tuple(
+                Tensor(
+                    str(t["name"]), _ints(t["shape"]), str(t["dtype"]), Role(t["role"]),
+                    _ints(t["source_shape"]) if "source_shape" in t else None,
+                )
+                for t in data["tensors"]
+            )
+            operators = tuple(_operator_from(o) for o in data["operators"])
+            graph = Graph(str(data["name"]), tensors, operators, tuple(str(o) for o in data["outputs"]))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
+            raise GraphError("graph file", f"{type(e).__name__}: {e}") from None
+        return graph.check()
+
+
+def _ints(values: Sequence[object]) -> tuple[int, ...]:
+    for v in values:
+        if type(v) is not int:
+            raise ValueError(f"{v!r} is not an integer")
+    return tuple(v for v in values if isinstance(v, int))
+
+
+def _affine_json(i: Affine) -> object:
+    if i.single is not None:
+        return i.single
+    return {"terms": [[a, c] for a, c in i.terms], "offset": i.offset, **({"whole": True} if i.whole else {})}
+
+
+def _affine_from(data: object) -> Affine:
+    if isinstance(data, str):
+        return Affine.axis(data)
+    if not isinstance(data, dict):
+        raise ValueError(f"{data!r} is not an index")
+    return Affine(tuple((str(a), int(c)) for a, c in data["terms"]), int(data["offset"]), bool(data.get("whole", False)))
+
+
+def _access_from(data: Sequence[object]) -> Access:
+    tensor, index = data
+    if not isinstance(index, list):
+        raise ValueError(f"{index!r} is not a list of indices")
+    return Access(str(tensor), tuple(_affine_from(i) for i in index))
+
+
+def _operator_json(op: Operator) -> dict[str, object]:
+    def one(a: Access) -> list[object]:
+        return [a.tensor, [_affine_json(i) for i in a.index]]
+
+    return {
+        "name": op.name, "function": op.function,
+        "axes": [[a.name, a.extent, a.combine.value if a.combine else None, a.splittable] for a in op.axes],
+        "inputs": [one(a) for a in op.inputs], "output": one(op.output),
+        "attributes": {k: list(v) if isinstance(v, tuple) else v for k, v in op.attributes},
+    }
+
+
+def _operator_from(data: dict[str, object]) -> Operator:
+    axes, inputs, output, attributes = data["axes"], data["inputs"], data["output"], data["attributes"]
+    if not (isinstance(axes, list) and isinstance(inputs, list) and isinstance(output, list) and isinstance(attributes, dict)):
+        raise ValueError(f"operator {data.get('name')!r} is malformed")
+
+    def value(v: object) -> Value:
+        if isinstance(v, list):
+            return tuple(str(x) for x in v) if any(isinstance(x, str) for x in v) else tuple(int(x) for x in v)
+        if isinstance(v, (int, float, str)):
+            return v
+        raise ValueError(f"{v!r} is not an attribute value")
+
+    return Operator(
+        str(data["name"]), str(data["function"]),
+        tuple(Axis(str(n), int(e), Combine(c) if c is not None else None, bool(s)) for n, e, c, s in axes),
+        tuple(_access_from(a) for a in inputs), _access_from(output),
+        tuple(sorted((str(k), value(v)) for k, v in attributes.items())),
+    )

@@ -1,0 +1,205 @@
+"""How much a redistribution moves: loads per level for every pair of layouts at once.
+
+A redistribution takes a tensor from layout A (perhaps partial) to closed layout B.  Let A_d, B_d be the boxes of
+device d; for a subtree u of level i (the devices that share their coordinates at levels 0..i) let A_u, B_u be the
+unions over its devices; every level-i subtree hangs on one link, which must carry what enters it.  Volumes in elements.
+
+(L1) fetch, A closed:            load_i = max over level-i subtrees u of |B_u \\ A_u|               -> fetch_loads()
+     each element enters each subtree that needs it once; nothing moves (all loads 0) if B_d is inside A_d for all d
+(L2) reduction, A with open digits o_1 .. o_m (primes) at levels l(o):                              -> reduction_loads()
+     inside  =  B_d inside A_d for every d.   digit o is *scattered* if inside and some B_d changes with o
+     (some interval of B_d differs from that of the device whose digit o is set to 0), else it is *replicated*
+     g_j = product of the open primes at level j, r_j = product of the replicated ones, w_i = devices below a level-i subtree
+     t = max_d |B_d| if inside else max_d |A_d|;  q = ceil(t / prod_j r_j);  n := q prod_j g_j
+     reduce-scatter, level j = last .. 0, if g_j > 1:   n := n / g_j,  load_i += w_i (g_j - 1) n  for i >= j
+     all-gather,     level j = 0 .. last, if r_j > 1:   load_i += w_i (r_j - 1) n for i >= j,  n := n r_j
+(L3) a partial tensor that is not inside is reduced to A without its open digits, then fetched: the loads of (L2), then (L1)
+(L4) phases_i counts the collective phases whose outermost level is i: one per reduce-scatter or all-gather at level i,
+     one for the fetch if its load_i is positive
+
+    time = sum_i  element_bytes * load_i / bandwidth_i  +  latency_i * phases_i                     -> models.cost
+
+(L1) is the least that hierarchical links can carry on the receiving side; `models.communication` derives steps that reach
+it.  The sending side is not priced (flag `receive-side`).
+
+Entries are exact integers.  Where every dimension is *regular* (|B_u| the same for all u, and the overlap either the same
+for all u or zero for some u) the maximum over subtrees factors over dimensions; other pairs are enumerated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from .layout import LayoutSet, OpenDigit, OpenDigits, coordinates
+from .problems import Ints
+
+_CHUNK = 1 << 21
+
+
+@dataclass(frozen=True, eq=False)
+class PairLoads:
+    """`loads[i]`, `phases[i]`: shape (layouts of A, layouts of B) per level i; loads in elements."""
+
+    loads: tuple[Ints, ...]
+    phases: tuple[Ints, ...]
+
+
+def subtrees(hierarchy: tuple[int, ...], level: int) -> int:
+    """Number of level-`level` subtrees.
+
+    >>> subtrees((4, 8), 0), subtrees((4, 8), 1)
+    (4, 32)
+    """
+    return prod(hierarchy[: level + 1])
+
+
+def pair_loads(a: LayoutSet, b: LayoutSet) -> PairLoads:
+    """Loads and phases of every redistribution from a layout of `a` to a layout of `b` (closed)."""
+    levels = len(a.hierarchy)
+    fetch = fetch_loads(a, b)
+    inside = fetch[-1] == 0
+    loads = [np.where(inside, 0, f) for f in fetch]
+    phases = [(f > 0).astype(np.int64) for f in loads]
+    if any(a.signatures):
+        volume_a, volume_b = a.volumes(), b.volumes()
+        for s, digits in enumerate(a.signatures):
+            rows = np.nonzero(a.signature == s)[0]
+            if digits and rows.size:
+                extra, steps = reduction_loads(digits, b, inside[rows], volume_a[rows], volume_b)
+                for i in range(levels):
+                    loads[i][rows] += extra[i]
+                    phases[i][rows] += steps[i]
+    return PairLoads(tuple(loads), tuple(phases))
+
+
+def reduction_loads(
+    digits: OpenDigits, b: LayoutSet, inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], volume_a: Ints, volume_b: Ints
+) -> tuple[list[Ints], list[Ints]]:
+    """(L2) for the rows that share the open `digits`: loads and phases per level, each of shape `inside.shape`."""
+    hierarchy = b.hierarchy
+    levels, devices = len(hierarchy), prod(hierarchy)
+    varies = np.stack([changes_along(b, d) for d in digits], axis=1)
+    size = np.where(inside, volume_b[None, :], volume_a[:, None])
+    g = [prod(d.prime for d in digits if d.level == j) for j in range(levels)]
+    r = []
+    for j in range(levels):
+        kept = np.ones(inside.shape, dtype=np.int64)
+        for k, d in enumerate(digits):
+            if d.level == j:
+                kept *= np.where(inside & varies[None, :, k], 1, d.prime)
+        r.append(kept)
+    q = -(-size // np.prod(np.stack(r), axis=0))
+    n = q * prod(g)
+    loads = [np.zeros(inside.shape, dtype=np.int64) for _ in range(levels)]
+    phases = [np.zeros(inside.shape, dtype=np.int64) for _ in range(levels)]
+    below = [devices // subtrees(hierarchy, i) for i in range(levels)]
+    for j in reversed(range(levels)):
+        if g[j] > 1:
+            n //= g[j]
+            for i in range(j, levels):
+                loads[i] += below[i] * (g[j] - 1) * n
+            phases[j] += n > 0
+    for j in range(levels):
+        for i in range(j, levels):
+            loads[i] += below[i] * (r[j] - 1) * n
+        phases[j] += (r[j] > 1) & (n > 0)
+        n = n * r[j]
+    return loads, phases
+
+
+def changes_along(b: LayoutSet, digit: OpenDigit) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Per layout: does any box differ from the box of the device whose `digit` is set to 0?  shape (layouts,)."""
+    at = coordinates(b.hierarchy)
+    value = (at[:, digit.level] // digit.stride) % digit.prime
+    weight = prod(b.hierarchy[digit.level + 1 :])
+    base = np.arange(at.shape[0]) - value * digit.stride * weight
+    out = np.zeros(len(b), dtype=bool)
+    for k, table in enumerate(b.dims):
+        out |= (table != table[:, base]).any(axis=(1, 2))[b.codes[:, k]]
+    return out
+
+
+def fetch_loads(a: LayoutSet, b: LayoutSet) -> list[Ints]:
+    """(L1) for every pair, per level; A is taken without its open digits."""
+    return [_level_load(a, b, level) for level in range(len(a.hierarchy))]
+
+
+def _level_load(a: LayoutSet, b: LayoutSet, level: int) -> Ints:
+    needs, shares = [], []
+    for table_a, table_b in zip(a.dims, b.dims, strict=True):
+        need, share = _overlaps(table_a, table_b, subtrees(a.hierarchy, level))
+        needs.append(need)
+        shares.append(share)
+    total = np.ones(len(b), dtype=np.int64)
+    held = np.ones((len(a), len(b)), dtype=np.int64)
+    irregular = np.zeros((len(a), len(b)), dtype=bool)
+    for k, (need, share) in enumerate(zip(needs, shares, strict=True)):
+        total *= need[:, 0][b.codes[:, k]]
+        low = share.min(axis=2)
+        uneven = (need != need[:, :1]).any(axis=1)[None, :] | ((low != share.max(axis=2)) & (low > 0))
+        pick = np.ix_(a.codes[:, k], b.codes[:, k])
+        held *= low[pick]
+        if uneven.any():
+            irregular |= uneven[pick]
+    load = total[None, :] - held
+    if irregular.any():
+        rows, cols = np.nonzero(irregular)
+        width = subtrees(a.hierarchy, level)
+        step = max(1, _CHUNK // width)
+        for start in range(0, rows.size, step):
+            r, c = rows[start : start + step], cols[start : start + step]
+            want = np.ones((r.size, width), dtype=np.int64)
+            have = np.ones((r.size, width), dtype=np.int64)
+            for k, (need, share) in enumerate(zip(needs, shares, strict=True)):
+                want *= need[b.codes[c, k]]
+                flat = share.reshape(-1, width)
+                have *= flat[a.codes[r, k] * share.shape[1] + b.codes[c, k]]
+            load[r, c] = (want - have).max(axis=1)
+    return load
+
+
+def _overlaps(a: Ints, b: Ints, width: int) -> tuple[Ints, Ints]:
+    """|B_u| (n_b, width) and |A_u & B_u| (n_a, n_b, width) of one dimension for the `width` subtrees of a level."""
+    hull_a, joined_a = _unions(a, width)
+    hull_b, joined_b = _unions(b, width)
+    if joined_a and joined_b:
+        need = hull_b[..., 1] - hull_b[..., 0]
+        low = np.maximum(hull_a[:, None, :, 0], hull_b[None, :, :, 0])
+        high = np.minimum(hull_a[:, None, :, 1], hull_b[None, :, :, 1])
+        return need, np.maximum(high - low, 0)
+    points = np.unique(np.concatenate([a.reshape(-1), b.reshape(-1)]))
+    weight = np.diff(points)
+    in_a, in_b = _covered(a, points, width), _covered(b, points, width)
+    need = (in_b * weight).sum(axis=2)
+    share = np.einsum("aus,bus->abu", in_a * weight, in_b)
+    return need, share
+
+
+def _covered(table: Ints, points: Ints, width: int) -> Ints:
+    """0/1 per (entry, subtree, segment): the union over the subtree's devices covers the segment."""
+    n = table.shape[0]
+    grouped = table.reshape(n, width, -1, 2)
+    inside = (grouped[..., :1] <= points[:-1]) & (grouped[..., 1:] >= points[1:])
+    return inside.any(axis=2).astype(np.int64)
+
+
+def _unions(table: Ints, width: int) -> tuple[Ints, bool]:
+    """Hull of the union over every subtree (n, width, 2), and whether every union fills its hull."""
+    n = table.shape[0]
+    grouped = table.reshape(n, width, -1, 2)
+    if grouped.shape[2] == 1:
+        return grouped[:, :, 0, :], True
+    empty = grouped[..., 0] >= grouped[..., 1]
+    big = np.iinfo(np.int64).max
+    low = np.where(empty, big, grouped[..., 0])
+    high = np.where(empty, -1, grouped[..., 1])
+    order = np.argsort(low, axis=2, kind="stable")
+    low, high = np.take_along_axis(low, order, 2), np.take_along_axis(high, order, 2)
+    reach = np.maximum.accumulate(high, axis=2)
+    gap = (low[..., 1:] > reach[..., :-1]) & (low[..., 1:] != big)
+    hull = np.stack([low[..., 0], reach[..., -1]], axis=3) if low.ndim == 4 else np.stack([low[..., 0], reach[..., -1]], axis=2)
+    hull[reach[..., -1] < 0] = 0
+    return hull, not bool(gap.any())

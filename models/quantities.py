@@ -1,0 +1,95 @@
+"""Physical constants as text: a small grammar, read exactly.
+
+    quantity = number [ space ] [ unit ]
+    number   = digits [ "." digits ] [ ("e" | "E") [ "+" | "-" ] digits ]          value = number * factor(unit), a `Fraction`
+
+No sign, at most 40 characters and |exponent| <= 30, so that a hostile text cannot ask for a number of a million digits.
+Without a unit the base unit of the dimension is meant.  A float never enters: `9e9` is exactly 9000000000.
+
+>>> parse("270 GB/s", "rate"), parse("9e9", "rate"), parse("5 us", "time")
+(Fraction(270000000000, 1), Fraction(9000000000, 1), Fraction(1, 200000))
+>>> show(Fraction(1, 200000), "time"), show(Fraction(80 << 30), "bytes")
+('5 us', '80 GiB')
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+from typing import Final, Literal
+
+Dimension = Literal["rate", "time", "bytes", "flops"]
+
+_DECIMAL: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+_BINARY: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
+
+UNITS: Final[dict[Dimension, dict[str, Fraction]]] = {
+    "rate": {f"{p}B/s": Fraction(f) for p, f in (*_DECIMAL.items(), *_BINARY.items())},
+    "time": {"s": Fraction(1), **{u: Fraction(1, 1000**k) for k, u in enumerate(("ms", "us", "ns", "ps"), start=1)}},
+    "bytes": {f"{p}B": Fraction(f) for p, f in (*_DECIMAL.items(), *_BINARY.items())},
+    "flops": {f"{p}flop/s": Fraction(f) for p, f in _DECIMAL.items()},
+}
+"""Dimension -> unit -> factor to the base unit (B/s, s, B, flop/s)."""
+
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:[eE]([+-]?[0-9]{1,3}))? ?([A-Za-z/]*)", re.ASCII)
+_EXACT: Final = re.compile(r"(0|[1-9][0-9]{0,79})(?:/([1-9][0-9]{0,79}))?", re.ASCII)
+
+
+class QuantityError(ValueError):
+    """Text that is not a quantity; `hint` says what would be one."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(f"{message} ({hint})")
+        self.message, self.hint = message, hint
+
+
+def parse(text: str, dimension: Dimension) -> Fraction:
+    """The exact value of `text` in the base unit of `dimension`.  Raises `QuantityError`."""
+    units = UNITS[dimension]
+    shown = text if len(text) <= 40 else text[:37] + "..."
+    match = _QUANTITY.fullmatch(text) if len(text) <= 40 else None
+    if match is None:
+        raise QuantityError(f"{shown!r} is not a decimal number with a unit", f"write for example {_EXAMPLE[dimension]!r}")
+    number, exponent, unit = match.groups()
+    power = int(exponent or 0)
+    if abs(power) > 30:
+        raise QuantityError(f"{shown!r} has an exponent beyond +-30", f"write for example {_EXAMPLE[dimension]!r}")
+    if unit and unit not in units:
+        raise QuantityError(f"{shown!r} has the unknown unit {unit!r}", f"units: {', '.join(units)}")
+    return Fraction(number) * Fraction(10) ** power * (units[unit] if unit else 1)
+
+
+_EXAMPLE: Final[dict[Dimension, str]] = {"rate": "9 GB/s", "time": "5 us", "bytes": "80 GiB", "flops": "150 Tflop/s"}
+
+
+def show(value: Fraction, dimension: Dimension) -> str:
+    """`value` in the unit in which it is shortest; `~` in front when five digits do not say it exactly."""
+    factors = UNITS[dimension]
+    best: tuple[bool, int, int, str] | None = None
+    for order, (unit, factor) in enumerate(factors.items()):
+        scaled = value / factor
+        text = f"{float(scaled):.5g}"
+        exact = Fraction(text) == scaled
+        # shortest exact text wins; readable magnitudes (1 .. 9999) come before others; ties go to the earlier unit
+        rank = (not exact, len(text) + (0 if 1 <= scaled < 10000 or value == 0 else 10), order, f"{'' if exact else '~'}{text} {unit}")
+        best = rank if best is None or rank < best else best
+    assert best is not None
+    return best[3]
+
+
+def exact_text(value: Fraction) -> str:
+    """`p` or `p/q` in lowest terms: the canonical form in JSON.
+
+    >>> exact_text(Fraction(1, 200000)), exact_text(Fraction(9))
+    ('1/200000', '9')
+    """
+    return str(value)
+
+
+def exact_from(text: str) -> Fraction:
+    """Inverse of `exact_text`; refuses every other spelling.  Raises `QuantityError`."""
+    match = _EXACT.fullmatch(text) if len(text) <= 161 else None
+    value = Fraction(int(match[1]), int(match[2] or 1)) if match else None
+    if value is None or str(value) != text:
+        raise QuantityError(f"{text[:40]!r} is not an exact rational in lowest terms", "the canonical forms are '9000000000' and '1/200000'")
+    return value

@@ -1,0 +1,101 @@
+"""Certificates of selection problems: a tree of integer facts.
+
+Notation: D = product of restricted domains D_v (at the root every choice), UB = cost of the claimed solution (or
+plus infinity), Q >= 1 an integer denominator, n_t >= 0 integer multipliers of the resource rows (row t: the usages
+live at step t, limit L), m integer messages.  Every record establishes a number B(record, D) such that
+
+    for every feasible x in D:   cost(x) >= min(B(record, D), UB).
+
+Dual          for ANY integers m, n:
+                theta_v(a) = Q c_v(a) + sum_t n_t u_t,v(a) + sum_{e at v} m_e,v(row_e(a))
+                LB(D)      = Q constant + sum_v min_{a in D_v} theta_v(a)
+                           + sum_e min_{a in D_u, b in D_v} [Q T_e(row a, col b) - m_e,u(row a) - m_e,v(col b)] - sum_t n_t L
+                B = ceil(LB(D) / Q).                                                      (certificates note, 2.4)
+              If B < UB and `then` is given, labels are *fixed* first: a leaves D_v when
+                LB(D) + [theta_v(a) - min theta_v] + sum_{e at v} [rowmin_e(row a) - min_e]  >  Q (UB - 1)
+              where rowmin_e is the minimum of the bracket over the other end's domain; all labels are judged against
+              the same D.  They are not stored: the checker finds them.  Then B = max(B, B(then, D')).   (2.5, fix)
+              If fixing empties a domain, nothing in D costs less than UB: B = infinity, whatever `then` is.
+Split         D_vertex is covered by `parts`; B = min over the children, each on D with D_vertex := part.  (2.5)
+Elimination   vertices are eliminated in `order` (all of them, once each) from the pool of tables restricted to D;
+              step k consumes every pool table that touches order[k] and puts messages[k] back, an integer array
+              over the scope `scopes[k]` (ascending vertex numbers, axes = positions in the sorted D_v), with
+                messages[k](s) <= sum of the consumed tables at (s, a)   for every a in D_order[k];
+              FORBIDDEN is allowed only where the sum is >= FORBIDDEN for every a.  B = constant + the scalars.  (2.2)
+              Resource rows are ignored (dropping a constraint only lowers the minimum).
+RowConflict   sum_v min_{a in D_v} sum_t n_t u_t,v(a)  >  sum_t n_t L : nothing in D is feasible, B = infinity.  (2.6)
+Point         every |D_v| = 1: B = cost of that point, infinity if it is not feasible.
+Open          nothing is said: B = minus infinity (an enclosing Dual may still give a bound).
+
+A smaller message or multiplier is legal and only weakens B.
+Source: `shared/research/certificates-and-proofs.md`, sections 2.2 to 2.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..models.claims import SelectionClaim
+from ..models.problems import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Dual:
+    """`to_u[e]`: int64, shape (number of rows of edge e's table,); `to_v[e]`: shape (number of columns,).
+
+    Arrays may be shared between edges (repeated structure): the container stores each distinct array once.
+    `multipliers`: pairs (step t, n_t), steps strictly ascending, n_t > 0.
+    """
+
+    to_u: tuple[Ints, ...]
+    to_v: tuple[Ints, ...]
+    denominator: int = 1
+    multipliers: tuple[tuple[int, int], ...] = ()
+    then: Record | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """`parts[k]` are choices of `vertex` (numbers of the original problem), `children[k]` its record."""
+
+    vertex: int
+    parts: tuple[tuple[int, ...], ...]
+    children: tuple[Record, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Elimination:
+    """See the module docstring.  `messages[k]` has one axis per vertex of `scopes[k]`."""
+
+    order: tuple[int, ...]
+    scopes: tuple[tuple[int, ...], ...]
+    messages: tuple[Ints, ...]
+
+
+@dataclass(frozen=True)
+class RowConflict:
+    """`multipliers`: pairs (step t, n_t), steps strictly ascending, n_t > 0."""
+
+    multipliers: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """Every domain has one choice left."""
+
+
+@dataclass(frozen=True)
+class Open:
+    """Search stopped here."""
+
+
+Record = Dual | Split | Elimination | RowConflict | Point | Open
+
+
+@dataclass(frozen=True)
+class SelectionCertificate:
+    """A claim about the problem whose hash is `problem_sha256`, and the record that is meant to prove it."""
+
+    problem_sha256: str
+    claim: SelectionClaim
+    proof: Record
