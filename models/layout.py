@@ -74,6 +74,15 @@ def coordinates(hierarchy: tuple[int, ...]) -> Ints:
     return np.ascontiguousarray(grid.T)
 
 
+def subtrees_below(hierarchy: tuple[int, ...]) -> list[int]:
+    """Devices below one subtree of every level.
+
+    >>> subtrees_below((4, 8))
+    [8, 1]
+    """
+    return [prod(hierarchy[i + 1 :]) for i in range(len(hierarchy))]
+
+
 def strides(placements: Ints) -> Ints:
     """Stride of every row at every level, same shape as the placements (K, rows, levels)."""
     below = np.ones_like(placements)

@@ -1,6 +1,6 @@
 """Physical constants as text: a small grammar, read exactly.
 
-    quantity = number [ space ] [ unit ]
+    quantity = number [ [ space ] unit ]
     number   = digits [ "." digits ] [ ("e" | "E") [ "+" | "-" ] digits ]          value = number * factor(unit), a `Fraction`
 
 No sign, at most 40 characters and |exponent| <= 30, so that a hostile text cannot ask for a number of a million digits.
@@ -31,7 +31,7 @@ UNITS: Final[dict[Dimension, dict[str, Fraction]]] = {
 }
 """Dimension -> unit -> factor to the base unit (B/s, s, B, flop/s)."""
 
-_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:[eE]([+-]?[0-9]{1,3}))? ?([A-Za-z/]*)", re.ASCII)
+_QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:[eE]([+-]?[0-9]{1,3}))?(?: ?([A-Za-z/]+))?", re.ASCII)
 _EXACT: Final = re.compile(r"(0|[1-9][0-9]{0,79})(?:/([1-9][0-9]{0,79}))?", re.ASCII)
 
 
@@ -64,17 +64,15 @@ _EXAMPLE: Final[dict[Dimension, str]] = {"rate": "9 GB/s", "time": "5 us", "byte
 
 def show(value: Fraction, dimension: Dimension) -> str:
     """`value` in the unit in which it is shortest; `~` in front when five digits do not say it exactly."""
-    factors = UNITS[dimension]
-    best: tuple[bool, int, int, str] | None = None
-    for order, (unit, factor) in enumerate(factors.items()):
+    ranked: list[tuple[bool, int, int, str]] = []
+    for order, (unit, factor) in enumerate(UNITS[dimension].items()):
         scaled = value / factor
         text = f"{float(scaled):.5g}"
         exact = Fraction(text) == scaled
         # shortest exact text wins; readable magnitudes (1 .. 9999) come before others; ties go to the earlier unit
-        rank = (not exact, len(text) + (0 if 1 <= scaled < 10000 or value == 0 else 10), order, f"{'' if exact else '~'}{text} {unit}")
-        best = rank if best is None or rank < best else best
-    assert best is not None
-    return best[3]
+        length = len(text) + (0 if 1 <= scaled < 10000 or value == 0 else 10)
+        ranked.append((not exact, length, order, f"{'' if exact else '~'}{text} {unit}"))
+    return min(ranked)[3]
 
 
 def exact_text(value: Fraction) -> str:

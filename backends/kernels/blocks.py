@@ -151,10 +151,8 @@ def align(array: Array, have: Sequence[str], want: Sequence[str]) -> Array:
 
 
 def spread(xp: ModuleType, array: Array, shape: tuple[int, ...]) -> Array:
-    """`array` broadcast to `shape` as an array of its own, in C order."""
-    if array.shape == shape:
-        return xp.ascontiguousarray(array)  # type: ignore[no-any-return]
-    return xp.ascontiguousarray(xp.broadcast_to(array, shape))  # type: ignore[no-any-return]
+    """`array` broadcast to `shape`, in C order.  (`ascontiguousarray` would turn a 0-dimensional array into a vector.)"""
+    return xp.asarray(array if array.shape == shape else xp.broadcast_to(array, shape), order="C")  # type: ignore[no-any-return]
 
 
 def fold(xp: ModuleType, array: Array, dims: tuple[int, ...], combine: Combine, keepdims: bool = False) -> Array:

@@ -77,9 +77,10 @@ def erf(xp: ModuleType, x: Array) -> Array:
     >>> erf(numpy, numpy.array([0.0, 0.5, 3.0])).round(6).tolist()
     [0.0, 0.5205, 0.999978]
     """
-    size = xp.minimum(xp.abs(x), 6.0)  # erf(6) rounds to 1
+    near_x = xp.clip(x, -6.0, 6.0)  # erf(6) rounds to 1
+    size = xp.abs(near_x)
     small = size * size
-    near = x + x * _polynomial(small, _PP) / _polynomial(small, _QQ)
+    near = near_x + near_x * _polynomial(small, _PP) / _polynomial(small, _QQ)
     s = size - 1.0
     middle = _ERX + _polynomial(s, _PA) / _polynomial(s, _QA)
     large = xp.maximum(size, 1.25)

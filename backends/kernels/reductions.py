@@ -68,18 +68,18 @@ def normalise(
 
     def statistic(array: Array, combine: Combine) -> Array:
         local = fold(xp, array, dims, combine, keepdims=True)
-        return local if collectives is None else collectives.all_reduce(xp.ascontiguousarray(local), combine)
+        return local if collectives is None else collectives.all_reduce(spread(xp, local, local.shape), combine)
 
     if op.function == "softmax":
         e = xp.exp(x - statistic(x, Combine.MAX))
-        return xp.ascontiguousarray(e / statistic(e, Combine.SUM))  # type: ignore[no-any-return]
+        return spread(xp, e / statistic(e, Combine.SUM), shape)
     n = prod(op.axis(a).extent for a in op.over)
     centred = x - statistic(x, Combine.SUM) / n
     y = centred / xp.sqrt(statistic(centred * centred, Combine.SUM) / n + number(op, "epsilon", 1e-5))
     for j, operation in ((1, xp.multiply), (2, xp.add)):
         if len(op.inputs) > j:
             y = operation(y, align(_operand(xp, op, graph, box, operands, j, 0), op.inputs[j].axes, out))
-    return xp.ascontiguousarray(y)  # type: ignore[no-any-return]
+    return spread(xp, y, shape)
 
 
 def window(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
@@ -128,7 +128,7 @@ def _divisor(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[in
         if any(a in taps for a, _ in index.terms):
             ones = Block(xp.ones((extent,), dtype=bool), (0,))
             one_dim = Access(op.inputs[0].tensor, (index,))
-            inside = inside & align(view(xp, ones, one_dim, box, (extent,), 0, op.name), one_dim.axes, order)
+            inside = inside * align(view(xp, ones, one_dim, box, (extent,), 0, op.name), one_dim.axes, order)
     count = xp.sum(inside, axis=tuple(range(len(taps))))
     missing = prod(a.extent for k, a in enumerate(op.reduced) if inside.shape[k] == 1)
     return xp.maximum(count * missing, 1)  # type: ignore[no-any-return]

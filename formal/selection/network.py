@@ -169,3 +169,11 @@ class _End:
             same = inverse.size == self.ids.size and bool(np.array_equal(inverse, np.arange(inverse.size)))
             self.compact = None if same else inverse
         self.tag = self.ids.tobytes()
+
+
+def exact_cost(problem: SelectionProblem, x: tuple[int, ...]) -> int | None:
+    """Cost of `x`, None when it uses a forbidden entry (also next to negative costs) or breaks a resource row."""
+    cost = problem.cost_of(x)
+    if cost >= INFINITE or (problem.limit is not None and problem.peak_of(x)[0] > problem.limit):
+        return None
+    return cost

@@ -3,7 +3,7 @@
 >>> build("mlp-unity", batch=32).tensor("fc2").shape
 (32, 10)
 >>> len(build("bert-large", layers=2).operators)
-57
+47
 """
 
 from __future__ import annotations

@@ -1,0 +1,298 @@
+"""Native search without resource rows: eliminate where the width allows, otherwise bound, fix, and branch.
+
+At a node with domains D:
+  1. one point left, or elimination of D fits the limits: solved exactly;
+  2. otherwise sweeps until the gap is closed, half of the labels can be fixed, or the bound stalls;
+  3. the messages are rounded, their bound and reduced costs computed in integers, and labels fixed (`Dual`);
+  4. if that removed enough, the node is solved again on what survived, with the messages kept (tables are small now);
+     otherwise the domain of one vertex is split and the parts are searched, most promising first (`Split`).
+Time runs out: what is left is `Open`, and the enclosing dual still gives a bound.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ...models.problems import FORBIDDEN, SelectionProblem
+from ...proofs.certificates import Dual, Elimination, Open, Point
+from .bounds import Score, gather, score, spread, tighten
+from .clock import Clock, Progress, Quiet
+from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
+from .eliminate import Plan, eliminate, plan
+from .messages import Sweeper
+from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
+from .primal import Choice, decode, descend
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When elimination is allowed (entries of the largest joint, of all joints, of all kept messages), and when sweeps stop."""
+
+    joint: int = 20_000_000
+    work: int = 400_000_000
+    kept: int = 4_000_000
+    root_sweeps: int = 400
+    node_sweeps: int = 60
+    fix_share: float = 0.5
+
+
+class Incumbent:
+    """Best feasible solution so far; only exact evaluation of the original problem lets one in."""
+
+    def __init__(self, problem: SelectionProblem) -> None:
+        self.problem = problem
+        self.solution: tuple[int, ...] | None = None
+        self.cost = INFINITY
+
+    def offer(self, x: tuple[int, ...]) -> bool:
+        """Keep `x` if it is feasible and cheaper."""
+        cost = exact_cost(self.problem, x)
+        if cost is None or cost >= self.cost:
+            return False
+        self.solution, self.cost = x, cost
+        return True
+
+
+class Search:
+    """One run.  `explore` returns the draft of a proof tree for `domains`."""
+
+    def __init__(
+        self, problem: SelectionProblem, incumbent: Incumbent, clock: Clock, *, limits: Limits | None = None,
+        gap: Fraction = Fraction(0), progress: Progress | None = None, threads: int = 1,
+    ) -> None:
+        self.problem = problem
+        self.incumbent = incumbent
+        self.clock = clock
+        self.limits = limits if limits is not None else Limits()
+        self.gap = gap
+        self.progress: Progress = progress if progress is not None else Quiet()
+        self.threads = threads
+        self.unit = Base(problem)
+        self.denominator = denominator_for(problem)
+        self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
+        self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
+
+    def enough(self) -> int:
+        """A bound from which nothing more has to be proved."""
+        cost = self.incumbent.cost
+        if cost >= INFINITY:
+            return INFINITY
+        return cost - int(self.gap * abs(cost))
+
+    def run(self) -> Draft:
+        """Search everything."""
+        return self.explore(whole(self.problem), None, 0)
+
+    def eliminator(self, domains: Domains) -> tuple[Elimination, int] | None:
+        """Elimination for the assembly: no time limit, since it was possible on larger domains before."""
+        network = build(self.unit, domains)
+        outcome = eliminate(network, plan(network), Clock())
+        return None if outcome is None else (outcome.record, outcome.value)
+
+    def fits(self, schedule: Plan) -> bool:
+        """True when elimination along `schedule` is within the limits."""
+        at = self.limits
+        return schedule.complete and schedule.largest <= at.joint and schedule.work <= at.work and schedule.kept <= at.kept
+
+    def explore(self, domains: Domains, warm: Dual | None, depth: int) -> Draft:
+        """Draft for `domains`; `warm` is a dual of an enclosing node to start from."""
+        if any(d.size == 0 for d in domains):
+            return LeafDraft(Open())
+        if all(d.size == 1 for d in domains):
+            self.incumbent.offer(tuple(int(d[0]) for d in domains))
+            return LeafDraft(Point())
+        network = build(self.unit, domains)
+        schedule = plan(network, self.limits.joint)
+        if self.fits(schedule):
+            self.progress.update("elimination", None, self._upper())
+            outcome = eliminate(network, schedule, self.clock)
+            if outcome is not None:
+                if outcome.choice is not None:
+                    self._offer(network, list(outcome.choice), polish=False)
+                return EliminationDraft(domains, outcome.record, outcome.value)
+        if self.base is not self.unit:
+            network = build(self.base, domains)
+        return self._bounded(network, domains, warm, depth)
+
+    # ------------------------------------------------------------------ bound and fix
+
+    def _bounded(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> Draft:
+        if self.holes and self.incumbent.cost < INFINITY:
+            swept = self._consistent(network, domains, warm, depth)
+            if swept is not None:
+                return swept
+        sweeper = Sweeper(network, self._order(network), self.threads)
+        if warm is not None:
+            load(sweeper, warm)
+        had_incumbent = self.incumbent.cost < INFINITY
+        forward = self._sweeps(sweeper, depth)
+        if self.holes and not had_incumbent and self.incumbent.cost < INFINITY:
+            swept = self._consistent(network, domains, self._record(network, sweeper, forward)[0], depth)
+            if swept is not None:
+                return swept
+        record, result = self._record(network, sweeper, forward)
+        draft = DualDraft(record, domains, result)
+        lower = result.lower()
+        self.progress.update("bound", lower if depth == 0 else None, self._upper())
+        if lower is None or lower >= self.enough():
+            return draft
+        kept = result.survivors(domains, self.incumbent.cost) if self.incumbent.cost < INFINITY else domains
+        if self.clock.over():
+            draft.child = LeafDraft(Open())
+        elif sum(d.size for d in kept) <= 0.9 * network.labels or self.fits(plan(build(self.unit, kept), self.limits.joint)):
+            draft.child = self.explore(kept, record, depth)
+        else:
+            draft.child = self._branch(kept, record, result, depth)
+        return draft
+
+    def _consistent(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> Draft | None:
+        """One round of arc consistency as a dual without messages, if it removes anything."""
+        zero_u = [np.zeros(network.tables[a.table].shape[0], dtype=np.int64) for a in network.arcs]
+        zero_v = [np.zeros(network.tables[a.table].shape[1], dtype=np.int64) for a in network.arcs]
+        result = score(network, zero_u, zero_v, threads=self.threads)
+        kept = result.survivors(domains, self.incumbent.cost)
+        if all(k.size == d.size for k, d in zip(kept, domains, strict=True)):
+            return None
+        to_u, to_v = spread(network, zero_u, zero_v)
+        draft = DualDraft(Dual(to_u, to_v, self.denominator), domains, result)
+        draft.child = self.explore(kept, warm, depth)
+        return draft
+
+    def _record(self, network: Network, sweeper: Sweeper, forward: bool) -> tuple[Dual, Score]:
+        to_u, to_v = tighten(sweeper, network, forward, self.clock)
+        result = score(network, to_u, to_v, threads=self.threads)
+        return Dual(*spread(network, to_u, to_v), self.denominator), result
+
+    def _sweeps(self, sweeper: Sweeper, depth: int) -> bool:
+        """Sweep and decode until a stop rule holds; True when the last sweep went forward."""
+        network = sweeper.network
+        constant = float(network.base.constant)
+        history: list[float] = []
+        rounds = self.limits.root_sweeps if depth == 0 else self.limits.node_sweeps
+        forward = False
+        for turn in range(rounds):
+            started = self.clock.seconds()
+            for forward in (True, False):
+                bound = sweeper.sweep(forward, self.clock)
+                if bound is None or bound == np.inf:
+                    return forward
+                if turn < 3 or turn % 4 == 0:
+                    self._offer(network, decode(sweeper, forward), polish=True)
+                if self._closed(bound + constant):
+                    return forward
+            history.append(bound + constant)
+            gap = self._gap(history[-1])
+            self.progress.update("messages", None, self._upper())
+            if self.clock.left() < 3 * (self.clock.seconds() - started):
+                break
+            if np.isfinite(gap) and self._fixable(sweeper, gap) >= self.limits.fix_share:
+                break
+            if len(history) > 6 and history[-1] - history[-6] <= 0.01 * (gap if np.isfinite(gap) else abs(history[-1])):
+                break
+        return forward
+
+    def _gap(self, bound: float) -> float:
+        return np.inf if self.incumbent.cost >= INFINITY else float(self.incumbent.cost) * self.denominator - bound
+
+    def _closed(self, bound: float) -> bool:
+        need = self.enough()
+        return need < INFINITY and bound > (need - 1) * self.denominator + 1e-9 * abs(bound) and bound >= need * self.denominator * (1 - 1e-12)
+
+    def _fixable(self, sweeper: Sweeper, gap: float) -> float:
+        """Share of labels whose vertex term alone exceeds the gap: what fixing would remove at least."""
+        gone = 0
+        for v in range(len(sweeper.network.domains)):
+            theta = sweeper.theta(v)
+            gone += int(np.count_nonzero(theta - theta.min() > gap))
+        return gone / max(1, sweeper.network.labels)
+
+    def _order(self, network: Network) -> list[int]:
+        """Leaves first on forests (one sweep is exact there), the given order otherwise."""
+        n = len(network.domains)
+        parent = list(range(n))
+
+        def root(v: int) -> int:
+            while parent[v] != v:
+                parent[v] = parent[parent[v]]
+                v = parent[v]
+            return v
+
+        for arc in network.arcs:
+            a, b = root(arc.u), root(arc.v)
+            if a == b:
+                return list(range(n))
+            parent[a] = b
+        return list(plan(network).order)
+
+    # ------------------------------------------------------------------ branch
+
+    def _branch(self, domains: Domains, warm: Dual, result: Score, depth: int) -> Draft:
+        network = build(self.base, domains)
+        to_u, to_v = gather(network, warm)
+        inner = score(network, to_u, to_v, threads=self.threads)
+        vertex = branching_vertex(network, inner)
+        order = np.argsort(inner.excess[vertex], kind="stable")
+        labels = domains[vertex][order]
+        size = labels.size
+        cuts = [labels[i : i + 1] for i in range(size)] if size <= 4 else [labels[: size // 2], labels[size // 2 :]]
+        draft = SplitDraft(vertex, tuple(tuple(sorted(int(a) for a in part)) for part in cuts), [])
+        for part in draft.parts:
+            if self.clock.over():
+                draft.children.append(LeafDraft(Open()))
+                continue
+            chosen = np.array(part, dtype=np.int64)
+            draft.children.append(self.explore((*domains[:vertex], chosen, *domains[vertex + 1 :]), warm, depth + 1))
+        return draft
+
+    # ------------------------------------------------------------------ primal
+
+    def _offer(self, network: Network, choice: Choice, polish: bool) -> None:
+        if polish:
+            choice = descend(network, choice, self.clock)
+        self.incumbent.offer(tuple(int(d[i]) for d, i in zip(network.domains, choice, strict=True)))
+
+    def _upper(self) -> int | None:
+        return None if self.incumbent.cost >= INFINITY else self.incumbent.cost
+
+
+def branching_vertex(network: Network, result: Score) -> int:
+    """The vertex whose second cheapest label is nearest to its cheapest, larger degree and then smaller number first."""
+    best: tuple[int, int, int] | None = None
+    for v, d in enumerate(network.domains):
+        if d.size < 2:
+            continue
+        second = int(np.partition(result.excess[v], 1)[1])
+        key = (second, -len(network.around[v]), v)
+        if best is None or key < best:
+            best = key
+    if best is None:
+        raise ValueError("no vertex to branch on")
+    return best[2]
+
+
+def load(sweeper: Sweeper, warm: Dual) -> None:
+    """Start `sweeper` from the messages of a record (of any denominator)."""
+    to_u, to_v = gather(sweeper.network, warm)
+    factor = sweeper.network.base.denominator / warm.denominator
+    sweeper.to_u = [np.asarray(m, dtype=np.float64) * factor for m in to_u]
+    sweeper.to_v = [np.asarray(m, dtype=np.float64) * factor for m in to_v]
+    sweeper.fresh = False
+
+
+def denominator_for(problem: SelectionProblem) -> int:
+    """Q: finer units than the costs when they are small integers, 1 when they are large or the tables are."""
+    cells = sum(t.size for t in problem.tables)
+    total = abs(problem.constant) + sum(_largest(v.cost) for v in problem.vertices)
+    largest = [_largest(t) for t in problem.tables]
+    total += sum(largest[e.table] for e in problem.edges)
+    if cells > 1 << 24:
+        return 1
+    return 1 << max(0, min(20, 40 - total.bit_length()))
+
+
+def _largest(a: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:
+    finite = a[a < INFINITE] if a.size and int(a.max()) >= INFINITE else a
+    return 0 if finite.size == 0 else max(abs(int(finite.max())), abs(int(finite.min())))

@@ -1,0 +1,181 @@
+"""The cost model: exact times of operators and redistributions, rounded up once.
+
+    operator v, placement X     t_v = max( max_d flops_d / peak,  max_d bytes_d / memory bandwidth ) + launch + statistics
+      flops_d    flops per point x points of device d's iteration box (gather: without the row axis)
+      bytes_d    bytes of every operand box read once plus the output box written once (gather: rows touched, not the table)
+      statistics normalise operators whose `over` axes are split all-reduce each statistic ((L2) of `models.pricing`,
+                 nothing scattered), float32
+    edge, layouts A -> B        t_e = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i         ((L1) to (L4))
+
+Operators run one after another on the whole machine; nothing overlaps (flag `no-overlap`); inputs and parameters start in
+the layout that their readers want (flag `inputs-anywhere`).  Machine constants are exact rationals.  A time is an exact
+rational of seconds, rounded up once to the unit (1 ps) in integers: `ceil_sum` works over one common denominator in int64
+when a bound in Python integers allows it, else over Python integers.
+
+Source: DESIGN.md sections 1 and 2; P2 (MLSys 2022) for the shared-link loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import lcm, prod
+
+import numpy as np
+
+from .graph import Graph
+from .index import Access
+from .layout import AxisTables, LayoutSet, OpenDigits, intervals, prime_digits, strides, subtrees_below
+from .machine import Machine
+from .operators import NodeKind, Operator
+from .pricing import PairLoads
+from .problems import Ints
+
+UNIT = Fraction(1, 10**12)
+"""One unit of cost: a picosecond, in seconds."""
+
+STATISTIC_BYTES = 4
+"""Statistics of softmax and layer norm are exchanged in float32."""
+
+FLAGS = ("inputs-anywhere", "no-overlap", "receive-side")
+"""Assumptions of this cost model, stated by every claim about a planned graph."""
+
+_INT64_SAFE = 1 << 62
+
+
+def ceil_sum(terms: Sequence[tuple[Fraction, Ints]]) -> Ints:
+    """ceil( sum coef * array ) elementwise, exactly.  coefs >= 0, arrays >= 0 of one shape.
+
+    >>> import numpy as np
+    >>> ceil_sum([(Fraction(1, 3), np.array([1, 3])), (Fraction(1, 6), np.array([1, 0]))]).tolist()
+    [1, 1]
+    """
+    denominator = lcm(*(c.denominator for c, _ in terms))
+    scaled = [(int(c * denominator), a) for c, a in terms if c]
+    shape = terms[0][1].shape
+    bound = sum(c * int(a.max(initial=0)) for c, a in scaled) + denominator
+    if bound < _INT64_SAFE:
+        total = np.zeros(shape, dtype=np.int64)
+        for c, a in scaled:
+            total += a * c
+        return -(-total // denominator)
+    wide = np.zeros(shape, dtype=object)
+    for c, a in scaled:
+        wide = wide + a.astype(object) * c
+    return np.asarray(-(-wide // denominator)).astype(np.int64)
+
+
+def edge_times(loads: PairLoads, element_bytes: int, machine: Machine) -> Ints:
+    """Time of every redistribution in units: shape of the loads."""
+    terms: list[tuple[Fraction, Ints]] = []
+    for level, load, phase in zip(machine.levels, loads.loads, loads.phases, strict=True):
+        terms.append((element_bytes / level.bandwidth / UNIT, load))
+        terms.append((level.latency / UNIT, phase))
+    return ceil_sum(terms)
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorCosts:
+    """Per placement, shape (K,): times in units, and what they are made of (flops, bytes of the busiest device)."""
+
+    times: Ints
+    compute: Ints
+    reduction: Ints
+    flops: Ints
+    bytes: Ints
+
+
+def operator_costs(op: Operator, graph: Graph, tables: AxisTables, machine: Machine) -> OperatorCosts:
+    """Times of an operator under every placement.  Raises `MachineError` if the machine lacks the element type's peak."""
+    hierarchy = tables.hierarchy
+    rows = str(op.attribute("rows", "")) if op.kind is NodeKind.GATHER else ""
+    points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(tables.axes) if a.name != rows])
+    moved = np.zeros_like(points)
+    for k, a in enumerate((*op.inputs, op.output)):
+        tensor = graph.tensor(a.tensor)
+        if rows and k == 0:
+            moved += points * tensor.element_bytes
+        else:
+            dims, codes = intervals(a, tensor.shape, tables)
+            moved += device_volumes(dims, codes, range(len(dims))) * tensor.element_bytes
+    flops, read = points.max(axis=1) * op.spec.flops, moved.max(axis=1)
+    dtype = graph.tensor(op.output.tensor).dtype
+    peak = machine.device.peak(dtype) if op.spec.flops else Fraction(1)
+    launch = machine.device.launch / UNIT
+    one = np.ones_like(flops)
+    busy = np.maximum(
+        ceil_sum([(1 / peak / UNIT, flops), (launch, one)]), ceil_sum([(1 / machine.device.bandwidth / UNIT, read), (launch, one)])
+    )
+    extra = statistics_terms(op, tables, machine)
+    if not extra:
+        return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read)
+    by_flops = ceil_sum([(1 / peak / UNIT, flops), (launch, one), *extra])
+    by_bytes = ceil_sum([(1 / machine.device.bandwidth / UNIT, read), (launch, one), *extra])
+    times = np.maximum(by_flops, by_bytes)
+    return OperatorCosts(times, busy, times - busy, flops, read)
+
+
+def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int]) -> Ints:
+    """Product of interval lengths over the dimensions `which`, per placement and device: shape (K, devices)."""
+    devices = tables[0].shape[1] if tables else 1
+    volume = np.ones((codes.shape[0], devices), dtype=np.int64)
+    for i in which:
+        volume = volume * (tables[i][..., 1] - tables[i][..., 0])[codes[:, i]]
+    return volume
+
+
+def statistics_terms(op: Operator, tables: AxisTables, machine: Machine) -> list[tuple[Fraction, Ints]]:
+    """Terms of `ceil_sum` for the all-reduces of a normalise operator's statistics; empty if it has none."""
+    if op.kind is not NodeKind.NORMALISE:
+        return []
+    over = [i for i, a in enumerate(tables.axes) if a.name in op.over]
+    rest = [i for i, a in enumerate(tables.axes) if a.name not in op.over]
+    size = device_volumes(tables.tables, tables.codes, rest).max(axis=1)
+    hierarchy = tables.hierarchy
+    count = len(op.spec.statistics)
+    g = np.ones((tables.placements.shape[0], len(hierarchy)), dtype=np.int64)
+    for i in over:
+        g *= tables.placements[:, i, :]
+    q = -(-size // g.prod(axis=1))
+    n = q * g.prod(axis=1)
+    loads = [np.zeros_like(n) for _ in hierarchy]
+    phases = [np.zeros_like(n) for _ in hierarchy]
+    below = subtrees_below(hierarchy)
+    for j in reversed(range(len(hierarchy))):
+        n = n // g[:, j]
+        for i in range(j, len(hierarchy)):
+            loads[i] += below[i] * (g[:, j] - 1) * n
+        phases[j] += (g[:, j] > 1) & (n > 0)
+    for j in range(len(hierarchy)):
+        for i in range(j, len(hierarchy)):
+            loads[i] += below[i] * (g[:, j] - 1) * n
+        phases[j] += (g[:, j] > 1) & (n > 0)
+        n = n * g[:, j]
+    terms: list[tuple[Fraction, Ints]] = []
+    for level, load, phase in zip(machine.levels, loads, phases, strict=True):
+        terms.append((count * STATISTIC_BYTES / level.bandwidth / UNIT, load))
+        terms.append((count * level.latency / UNIT, phase))
+    return terms
+
+
+def statistics_digits(op: Operator, axes: Sequence[str], matrix: Sequence[Sequence[int]]) -> OpenDigits:
+    """Prime digits of the device number along which one placement splits the `over` axes."""
+    below = strides(np.array([matrix], dtype=np.int64))[0]
+    out = [d for i, a in enumerate(axes) if a in op.over for j, x in enumerate(matrix[i]) for d in prime_digits(j, x, int(below[i, j]))]
+    return tuple(sorted(out, key=lambda d: (d.level, -d.stride)))
+
+
+def bytes_of(layouts: LayoutSet, element_bytes: int) -> Ints:
+    """Bytes of the largest box per layout."""
+    return layouts.volumes() * element_bytes
+
+
+def operand_shape(graph: Graph, a: Access) -> tuple[int, ...]:
+    """Shape of the tensor an access touches."""
+    return graph.tensor(a.tensor).shape
+
+
+def total_work(graph: Graph) -> int:
+    """Floating-point operations of the whole graph on one device."""
+    return sum(op.spec.flops * prod(a.extent for a in op.axes if a.name != op.attribute("rows", "")) for op in graph.operators)

@@ -1,0 +1,148 @@
+"""Elimination records: one message per vertex, tested entry by entry.
+
+    pool := tables of the problem on D;   for k in order:  take C = tables of the pool that touch v = order[k];
+    test for every s in the scope of message m_k and every a in D_v:   m_k(s) <= sum_{T in C} T(s, a);   pool := pool - C + m_k
+
+By the test the sum of the pool never rises at any x, so constant + the scalars left at the end bound the cost of every x in D from
+below.  A scope must hold all other vertices of C (so that the test covers every x) and no eliminated vertex (so that nothing but
+scalars is left).  Neither the order nor the exactness of the messages is trusted.
+
+Infinity: with A = sum of the largest |allowed entry| of C plus that of m_k, forbidden entries become TOP = 2**60, or more if A > 2**58,
+and sums are clipped at TOP after every addition.  Then A <= TOP / 4: a sum with a forbidden part stays >= TOP - A > TOP / 2, and any
+other is <= A < TOP / 2.  If TOP is 2**60 no step leaves int64; otherwise the step is done on arrays of Python integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..models.problems import FORBIDDEN, Ints
+from ..proofs.certificates import Elimination
+from .selection_ground import INFINITE, Bound, Domains, Ground, Refuted, size_of
+
+CELLS: Final = 1 << 17
+"""Entries per block: memory is bounded by this, whatever the certificate asks for."""
+
+
+@dataclass(frozen=True, eq=False)
+class Factor:
+    """A pool table over `scope`, its axes in that order: entry (i, j, ..) is table[index_0[i], index_1[j], ..], never laid out in full."""
+
+    scope: tuple[int, ...]
+    table: Ints
+    indices: tuple[Ints, ...]
+    size: int
+    holes: bool
+
+    def block(self, axes: tuple[int, ...], part: tuple[slice, ...]) -> Ints:
+        """Entries inside `part` of the product of `axes`, one array axis per element of `axes`, of length 1 where not in scope."""
+        where = dict(zip(axes, part, strict=True))
+        values = self.table[np.ix_(*(index[where[v]] for v, index in zip(self.scope, self.indices, strict=True)))]
+        order = sorted(range(len(self.scope)), key=lambda i: axes.index(self.scope[i]))
+        shown = tuple(slice(None) if v in self.scope else None for v in axes)
+        return np.asarray(values.transpose(order)[shown])
+
+
+def elimination_bound(ground: Ground, record: Elimination, domains: Domains, place: str) -> Bound:
+    """B of the record; `Refuted` at the first step that is not as stated."""
+    n = len(domains)
+    if len(record.order) != n or set(record.order) != set(range(n)):
+        raise Refuted(place, f"order must name each of the {n} vertices once")
+    if len(record.scopes) != n or len(record.messages) != n:
+        raise Refuted(place, f"has {len(record.scopes)} scopes and {len(record.messages)} messages for {n} vertices")
+    pool = dict(enumerate(_tables(ground, domains)))
+    touching: list[set[int]] = [set() for _ in range(n)]
+    for number, factor in pool.items():
+        for v in factor.scope:
+            touching[v].add(number)
+    added = len(pool)
+    gone: set[int] = set()
+    bound: Bound = ground.problem.constant
+    for k, (v, scope, message) in enumerate(zip(record.order, record.scopes, record.messages, strict=True)):
+        here = f"{place}, step {k} ({ground.name(v)})"
+        numbers = sorted(touching[v])
+        consumed = [pool.pop(number) for number in numbers]
+        for number, factor in zip(numbers, consumed, strict=True):
+            for w in factor.scope:
+                touching[w].discard(number)
+        gone.add(v)
+        _check_scope(scope, message, consumed, v, gone, domains, here)
+        size, holes = size_of(message)
+        _check_message(Factor((*scope, v), message, (), size, holes), consumed, domains, here)
+        if scope:
+            pool[added] = Factor(scope, message, tuple(ground.full[w][: domains[w].size] for w in scope), size, holes)
+            for w in scope:
+                touching[w].add(added)
+            added += 1
+        else:
+            bound = INFINITE if int(message) >= FORBIDDEN else bound + int(message)
+    return bound
+
+
+def _tables(ground: Ground, domains: Domains) -> Iterator[Factor]:
+    problem = ground.problem
+    for v, vertex in enumerate(problem.vertices):
+        yield Factor((v,), vertex.cost, (domains[v],), ground.cost_size[v], ground.cost_holes[v])
+    for edge in problem.edges:
+        rows = domains[edge.u] if edge.rows is None else edge.rows[domains[edge.u]]
+        cols = domains[edge.v] if edge.cols is None else edge.cols[domains[edge.v]]
+        yield Factor((edge.u, edge.v), problem.tables[edge.table], (rows, cols), ground.table_size[edge.table], ground.table_holes[edge.table])
+
+
+def _check_scope(
+    scope: tuple[int, ...], message: Ints, consumed: list[Factor], v: int, gone: set[int], domains: Domains, place: str
+) -> None:
+    if any(type(w) is not int or not 0 <= w < len(domains) or w in gone for w in scope):
+        raise Refuted(place, f"scope {scope} names a vertex that is not there or already eliminated")
+    if any(a >= b for a, b in zip(scope, scope[1:], strict=False)):
+        raise Refuted(place, f"scope {scope} does not ascend")
+    missing = {w for factor in consumed for w in factor.scope} - {v} - set(scope)
+    if missing:
+        raise Refuted(place, f"scope {scope} leaves out {sorted(missing)} of the consumed tables")
+    shape = tuple(domains[w].size for w in scope)
+    if message.dtype != np.int64 or message.shape != shape:
+        raise Refuted(place, f"message has shape {message.shape}, its scope needs {shape} int64")
+
+
+def _check_message(message: Factor, consumed: list[Factor], domains: Domains, place: str) -> None:
+    """message(s) <= sum of consumed(s, a) for all s, a; infinite only where that is infinite for every a."""
+    axes = message.scope
+    reach = sum(factor.size for factor in consumed) + message.size
+    top = 1 << 60 if reach <= 1 << 58 else 1 << (reach.bit_length() + 2)
+    kind: type = np.int64 if top == 1 << 60 else object
+    holes = any(factor.holes for factor in consumed)
+    for part in _blocks(tuple(domains[w].size for w in axes)):
+        total = np.zeros(tuple(p.stop - p.start for p in part), dtype=kind)
+        for factor in consumed:
+            values = factor.block(axes, part)
+            if factor.holes:
+                values = np.where(values >= FORBIDDEN, top, values.astype(kind))
+            total += values
+            if holes:
+                np.minimum(total, top, out=total)
+        low = total.min(axis=-1)
+        stated = message.table[part[:-1]]
+        wrong = np.asarray(((stated > low) | (stated >= FORBIDDEN)) & (low < top // 2), dtype=bool)
+        if wrong.any():
+            at = tuple(int(i) + p.start for i, p in zip(np.argwhere(wrong)[0], part[:-1], strict=True))
+            raise Refuted(place, f"message at {at} is {int(message.table[at])}, above the sum of the consumed tables")
+
+
+def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
+    """Boxes that tile the product, each of at most CELLS entries or one whole last axis: single indices, one range, whole axes."""
+    whole, cells = len(shape) - 1, shape[-1]
+    while whole > 0 and cells * shape[whole - 1] <= CELLS:
+        whole -= 1
+        cells *= shape[whole]
+    rest = tuple(slice(0, n) for n in shape[whole:])
+    if whole == 0:
+        yield rest
+        return
+    step = max(1, CELLS // cells)
+    for leading in np.ndindex(shape[: whole - 1]):
+        for start in range(0, shape[whole - 1], step):
+            yield (*(slice(i, i + 1) for i in leading), slice(start, min(start + step, shape[whole - 1])), *rest)

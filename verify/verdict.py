@@ -1,0 +1,68 @@
+"""What a checker reports: one `CheckResult` per claim, and how several combine.
+
+The order of verdicts is refuted, undecided, proved: the worst wins.  Exit codes: proved 0, undecided 5, refuted 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..models.claims import Verdict
+
+EXIT_CODES: Final = {Verdict.PROVED: 0, Verdict.UNDECIDED: 5, Verdict.REFUTED: 10}
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    """Verdict on one claim.
+
+    `lower_bound` is what the checker itself established (None: nothing finite), whatever the claim said; `cost` is the recomputed cost
+    of the claim's solution.  Both are None when the claim is refuted.  `reason` names the place when the claim is not proved.
+    """
+
+    kind: str
+    verdict: Verdict
+    cost: int | None
+    lower_bound: int | None
+    space: str
+    assumptions: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+    def to_json(self) -> dict[str, object]:
+        """One element of `claims` in the document of `check --json`.
+
+        >>> CheckResult("optimal", Verdict.PROVED, 3, 3, "complete").to_json()["verdict"]
+        'proved'
+        """
+        return {
+            "kind": self.kind,
+            "verdict": self.verdict.value,
+            "cost": self.cost,
+            "lower_bound": self.lower_bound,
+            "space": self.space,
+            "assumptions": list(self.assumptions),
+            "reason": self.reason,
+        }
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The worst of at least one verdict; ValueError for none, because nothing checked is nothing proved.
+
+    >>> worst([Verdict.PROVED, Verdict.UNDECIDED])
+    <Verdict.UNDECIDED: 'undecided'>
+    """
+    found = list(verdicts)
+    if not found:
+        raise ValueError("no claim was checked")
+    return max(found, key=lambda v: EXIT_CODES[v])
+
+
+def report(results: Sequence[CheckResult], seconds: float) -> dict[str, object]:
+    """The document of `check --json`."""
+    return {"verdict": worst(r.verdict for r in results).value, "claims": [r.to_json() for r in results], "seconds": seconds}
