@@ -1,1 +1,33 @@
-"""Shardproof: certified parallelization plans."""
+"""Certified parallelization plans: plan how a deep-learning program is split over a machine, and prove what is said about it.
+
+The names below are loaded on first use, so that `import shardproof` costs nothing and never pulls a solver into a program
+that only checks.  No relative import may run here: pytest executes this file under the name of the checkout's folder.
+"""
+
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+# The public API.  A name is written three times: here for type checkers, in _HOME for the program, in __all__.
+if TYPE_CHECKING:
+    from .models.graph import Graph
+    from .models.machine import Machine, load_machine
+else:
+    _HOME = {
+        "Graph": "models.graph",
+        "Machine": "models.machine",
+        "load_machine": "models.machine",
+    }
+
+    def __getattr__(name):
+        from importlib import import_module
+
+        if name in _HOME:
+            return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*globals(), *_HOME})
+
+
+__all__ = ["Graph", "Machine", "__version__", "load_machine"]

@@ -14,6 +14,7 @@ Axes are named by the caller, einsum-like, so that a graph written by hand reads
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from .graph import Graph, GraphError, Role, Tensor
 from .index import Access, Affine, Axis, Combine, access
@@ -152,6 +153,17 @@ class Builder:
         rows = Affine.axis("y", stride[0]).plus("ky").shift(-pad[0])
         cols = Affine.axis("x", stride[1]).plus("kx").shift(-pad[1])
         return self.operator(name, function, axes, [access(x, "b", "c", rows, cols)], ["b", "c", "y", "x"], dict(attributes))
+
+    def view(self, name: str, x: str, shape: Sequence[int]) -> str:
+        """Row-major view of `x` in another shape (a reshape): an opaque copy, which `frontends.digits` removes where it can.
+
+        Raises `GraphError` if the number of elements differs.
+        """
+        if prod(shape) != self.tensors[x].elements:
+            raise GraphError(f"operator {name!r}", f"cannot view {x!r} of shape {self.tensors[x].shape} as {tuple(shape)}")
+        axes = [Axis(f"d{k}", n, None, False) for k, n in enumerate(shape)]
+        whole = Access(x, tuple(Affine.everything() for _ in self.tensors[x].shape))
+        return self.operator(name, "copy", axes, [whole], [a.name for a in axes], dtype=self.tensors[x].dtype)
 
     def build(self, *outputs: str) -> Graph:
         """The checked graph."""

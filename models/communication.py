@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from itertools import product
 from math import prod
 
+import numpy as np
+
 from .index import Combine
 from .layout import Layout, OpenDigit, OpenDigits, coordinates
 from .pricing import subtrees
@@ -214,32 +216,77 @@ def _segments(source: Layout, target: Layout) -> list[list[tuple[int, int]]]:
     return cuts
 
 
+def _cover(layout: Layout, segments: list[list[tuple[int, int]]]) -> list[list[int]]:
+    """Per dimension and segment, the devices whose interval covers it, as the bits of an integer."""
+    out = []
+    for k, cuts in enumerate(segments):
+        row = []
+        for low, high in cuts:
+            holds = (layout.boxes[:, k, 0] <= low) & (layout.boxes[:, k, 1] >= high)
+            row.append(int.from_bytes(np.packbits(holds, bitorder="little").tobytes(), "little"))
+        out.append(row)
+    return out
+
+
 def _exchanges(source: Layout, target: Layout) -> list[Exchange]:
-    """(L1) as transfers: see the module docstring."""
+    """(L1) as transfers: see the module docstring.  Cells with the same holders and takers are decided together."""
     hierarchy, devices = source.hierarchy, prod(source.hierarchy)
-    at = [tuple(c) for c in coordinates(hierarchy).tolist()]
+    segments = _segments(source, target)
+    have, need = _cover(source, segments), _cover(target, segments)
+    everyone = (1 << devices) - 1
+    alike: dict[tuple[int, int], list[Box]] = {}
+    for at in product(*(range(len(cuts)) for cuts in segments)):
+        holders, takers = everyone, everyone
+        for k, i in enumerate(at):
+            holders &= have[k][i]
+            takers &= need[k][i]
+        if takers & ~holders:
+            alike.setdefault((holders, takers & ~holders), []).append(tuple(segments[k][i] for k, i in enumerate(at)))
     phases: list[list[Transfer]] = [[] for _ in hierarchy]
-    have, need = [source.box(d) for d in range(devices)], [target.box(d) for d in range(devices)]
-    for cell in product(*_segments(source, target)):
-        holders = {d for d in range(devices) if _volume(have[d]) and _inside(cell, have[d])}
-        wanting = [d for d in range(devices) if _volume(need[d]) and _inside(cell, need[d]) and d not in holders]
-        for level in range(len(hierarchy)):
-            arrived: list[tuple[int, int]] = []
-            for d in wanting:
-                if d in holders or any(h for h in holders if at[h][: level + 1] == at[d][: level + 1]):
-                    continue
-                if any(at[t][: level + 1] == at[d][: level + 1] for _, t in arrived):
-                    continue
-                parents = [h for h in holders if at[h][:level] == at[d][:level]]
-                if not parents:
-                    raise ValueError(f"cell {cell} is needed by device {d} and held by nobody it can reach")
-                here = at[d]
-                best = min(parents, key=lambda h, here=here, level=level: (sum(x != y for x, y in zip(at[h][level + 1 :], here[level + 1 :], strict=True)), (here[level] - at[h][level]) % hierarchy[level], h))  # type: ignore[misc]
-                arrived.append((best, d))
-            for s, t in arrived:
-                phases[level].append(Transfer(s, t, cell))
-                holders.add(t)
+    for (holders, takers), boxes in alike.items():
+        for level, sender, receiver in _paths(holders, takers, hierarchy, boxes[0]):
+            phases[level].extend(Transfer(sender, receiver, box) for box in boxes)
     return [Exchange(level, _merged(ts)) for level, ts in enumerate(phases) if ts]
+
+
+def _bits(mask: int) -> list[int]:
+    out = []
+    while mask:
+        low = mask & -mask
+        out.append(low.bit_length() - 1)
+        mask ^= low
+    return out
+
+
+def _paths(holders: int, takers: int, hierarchy: tuple[int, ...], box: Box) -> list[tuple[int, int, int]]:
+    """(level, sender, receiver) for one cell, phase by phase; `box` only names the cell in the error."""
+    at = [tuple(c) for c in coordinates(hierarchy).tolist()]
+    wanting = _bits(takers)
+    held = _bits(holders)
+    paths = []
+    for level in range(len(hierarchy)):
+        served = {at[h][: level + 1] for h in held}
+        by_parent: dict[tuple[int, ...], list[int]] = {}
+        for h in held:
+            by_parent.setdefault(at[h][:level], []).append(h)
+        arrived = []
+        for d in wanting:
+            here = at[d]
+            if here[: level + 1] in served:
+                continue
+            served.add(here[: level + 1])
+            senders = by_parent.get(here[:level])
+            if not senders:
+                raise ValueError(f"cell {box} is needed by device {d} and held by nobody it can reach")
+
+            def distance(h: int, here: tuple[int, ...] = here, level: int = level) -> tuple[int, int, int]:
+                differ = sum(x != y for x, y in zip(at[h][level + 1 :], here[level + 1 :], strict=True))
+                return differ, (here[level] - at[h][level]) % hierarchy[level], h
+
+            paths.append((level, min(senders, key=distance), d))
+            arrived.append(d)
+        held.extend(arrived)
+    return paths
 
 
 def _merged(transfers: list[Transfer]) -> tuple[Transfer, ...]:

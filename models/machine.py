@@ -24,78 +24,25 @@ import hashlib
 import json
 import re
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import prod
 from pathlib import Path
 from typing import Final
 
-from .graph import ELEMENT_BYTES
-from .quantities import Dimension, QuantityError, exact_from, exact_text, parse
+from .machine_parts import DeviceClass, Level, MachineError, Resource, check_sizes
+from .machine_reader import FloatText, Parts, Reader
+from .quantities import exact_from, exact_text, parse
+
+__all__ = ["BUILTIN", "DeviceClass", "Level", "Machine", "MachineError", "Resource", "builtin_names", "load_machine"]
 
 BUILTIN: Final = Path(__file__).parent / "machines"
 """Folder of the built-in machines, one TOML file each."""
 
 FORMAT: Final = "shardproof-machine/1"
-MAX_LEVELS: Final = 8
-MAX_DEVICES: Final = 1 << 20
 MAX_FILE: Final = 1 << 16
-MAX_RESOURCES: Final = 64
-
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _SIZES: Final = re.compile(r"[0-9]{1,8}(?:x[0-9]{1,8})*", re.ASCII)
-
-
-class MachineError(ValueError):
-    """A machine that is not well formed.  `place` names file, table and field; `hint` the next step."""
-
-    def __init__(self, place: str, message: str, hint: str = "") -> None:
-        super().__init__(f"{place}: {message}" + (f" ({hint})" if hint else ""))
-        self.place, self.message, self.hint = place, message, hint
-
-
-@dataclass(frozen=True)
-class Level:
-    """One level: `size` children per parent; `bandwidth` bytes/s per child link, each way; `latency` seconds per phase."""
-
-    name: str
-    size: int
-    bandwidth: Fraction
-    latency: Fraction
-
-
-@dataclass(frozen=True)
-class DeviceClass:
-    """A kind of device: `peaks` dtype -> flop/s (sorted), `memory` bytes, `bandwidth` bytes/s, `launch` seconds per operator."""
-
-    name: str
-    peaks: tuple[tuple[str, Fraction], ...]
-    memory: int
-    bandwidth: Fraction
-    launch: Fraction = Fraction(0)
-    origin: str = field(default="", compare=False, repr=False)  # file it was read from, for messages only
-
-    def peak(self, dtype: str) -> Fraction:
-        """Flop/s for `dtype`.  Raises `MachineError` naming the dtype and the file."""
-        for name, value in self.peaks:
-            if name == dtype:
-                return value
-        place = f"{self.origin or 'machine'}, [[device_class]] {self.name!r}, peaks"
-        raise MachineError(place, f"no peak for {dtype}", f"add {dtype} = \"... Tflop/s\" and its source; there are {', '.join(n for n, _ in self.peaks)}")
-
-
-@dataclass(frozen=True)
-class Resource:
-    """A shared link or switch: one for every `devices` consecutive ranks, `capacity` bytes/s, loaded by the traffic of these levels.
-
-    Kept and hashed with the machine; the cost model of selection does not price it yet.
-    """
-
-    name: str
-    devices: int
-    capacity: Fraction
-    traffic: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -137,9 +84,8 @@ class Machine:
                 f"write {self.name}:{'x'.join(map(str, self.hierarchy))}, or a .toml file with other levels",
             )
         levels = tuple(replace(level, size=size) for level, size in zip(self.levels, sizes, strict=True))
-        machine = replace(self, levels=levels)
-        _check_sizes(machine, f"machine {self.name!r}")
-        return machine
+        check_sizes(levels, self.resources, f"machine {self.name!r}")
+        return replace(self, levels=levels)
 
     def to_json(self) -> str:
         """Canonical JSON text: equal machines give equal bytes.  Exact rationals are written `p` or `p/q`."""
@@ -179,7 +125,7 @@ class Machine:
             raise MachineError(place, f"is not JSON: {_short(e)}") from None
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise MachineError(place, f'lacks "format": "{FORMAT}"')
-        return _Reader(place, lambda value, _: exact_from(value)).machine(data)
+        return _machine(Reader(place, lambda value, _: exact_from(value)).read(data))
 
 
 def load_machine(spec: str, where: Path | None = None) -> Machine:
@@ -209,10 +155,6 @@ def builtin_names() -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in BUILTIN.glob("*.toml")))
 
 
-class _FloatText(str):
-    """A TOML float, kept as its text so that the message can quote it."""
-
-
 def _read_file(path: Path, place: str) -> Machine:
     try:
         if not path.is_file():  # also keeps devices and pipes out
@@ -226,12 +168,16 @@ def _read_file(path: Path, place: str) -> Machine:
     if len(raw) > MAX_FILE:
         raise MachineError(place, f"is larger than {MAX_FILE} bytes")
     try:
-        data = tomllib.loads(raw.decode(), parse_float=_FloatText)
+        data = tomllib.loads(raw.decode(), parse_float=FloatText)
     except UnicodeDecodeError as e:
         raise MachineError(place, f"is not UTF-8 text: {_short(e)}") from None
     except (ValueError, RecursionError) as e:
         raise MachineError(place, f"is not TOML: {_short(e)}", "see the files in models/machines for the form") from None
-    return _Reader(place, parse).machine(data)
+    return _machine(Reader(place, parse).read(data))
+
+
+def _machine(parts: Parts) -> Machine:
+    return Machine(parts.name, parts.levels, parts.device, parts.sources, parts.resources)
 
 
 def _short(error: Exception) -> str:
@@ -243,146 +189,3 @@ def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
     if len(out) != len(pairs):
         raise ValueError("a key occurs twice")
     return out
-
-
-def _check_sizes(machine: Machine, place: str) -> None:
-    for i, level in enumerate(machine.levels, start=1):
-        if not 1 <= level.size <= MAX_DEVICES:
-            raise MachineError(f"{place}, [[level]] {i} {level.name!r}, size", f"must be 1 .. {MAX_DEVICES}, is {level.size}")
-    if machine.devices > MAX_DEVICES:
-        raise MachineError(place, f"has {machine.devices} devices", f"at most {MAX_DEVICES} are supported")
-    for i, r in enumerate(machine.resources, start=1):
-        if r.devices < 1 or machine.devices % r.devices:
-            raise MachineError(f"{place}, [[resource]] {i} {r.name!r}, devices", f"{r.devices} does not divide the {machine.devices} devices")
-
-
-class _Reader:
-    """Turns untrusted tables into a machine; `number` reads one constant.  Tables of TOML and of JSON have the same form."""
-
-    def __init__(self, place: str, number: Callable[[str, Dimension], Fraction]) -> None:
-        self.place, self.number = place, number
-        self.constants: list[tuple[str, str]] = []  # (path, place), in file order
-
-    def machine(self, data: Mapping[str, object]) -> Machine:
-        self._keys(data, self.place, ("name", "level", "device_class", "sources"), ("resource",))
-        name = self._name(data, self.place)
-        levels = tuple(self._level(t, p) for t, p in self._tables(data, "level", MAX_LEVELS))
-        if not levels:
-            raise MachineError(self.place, "has no [[level]]", "add one [[level]] with name, size, bandwidth, latency per level of the machine")
-        self._distinct("level", [x.name for x in levels])
-        classes = [self._device(t, p) for t, p in self._tables(data, "device_class", MAX_LEVELS)]
-        if len(classes) != 1:
-            raise MachineError(
-                f"{self.place}, [[device_class]]", f"found {len(classes)}, exactly one is supported",
-                "all devices are alike; describe a mixed machine by its slowest class",
-            )
-        resources = tuple(self._resource(t, p, levels) for t, p in self._tables(data, "resource", MAX_RESOURCES))
-        self._distinct("resource", [r.name for r in resources])
-        machine = Machine(name, levels, classes[0], self._sources(data["sources"]), resources)
-        _check_sizes(machine, self.place)
-        return machine
-
-    def _level(self, table: Mapping[str, object], place: str) -> Level:
-        self._keys(table, place, ("name", "size", "bandwidth", "latency"), ())
-        name = self._name(table, place)
-        place, path = f"{place} {name!r}", f"level.{name}"
-        return Level(
-            name, self._integer(table, place, "size"),
-            self._constant(table, place, path, "bandwidth", "rate"), self._constant(table, place, path, "latency", "time", zero=True),
-        )
-
-    def _device(self, table: Mapping[str, object], place: str) -> DeviceClass:
-        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch",))
-        name = self._name(table, place)
-        place, path = f"{place} {name!r}", f"device_class.{name}"
-        memory = self._constant(table, place, path, "memory", "bytes")
-        if memory.denominator != 1:
-            raise MachineError(f"{place}, memory", "is not a whole number of bytes")
-        peaks = table["peaks"]
-        if not isinstance(peaks, dict) or not peaks:
-            raise MachineError(f"{place}, peaks", "must be a table dtype = flop/s with at least one entry", 'write [device_class.peaks] and float32 = "19.5 Tflop/s"')
-        self._keys(peaks, f"{place}, peaks", (), tuple(ELEMENT_BYTES))
-        rates = [(d, self._constant(peaks, f"{place}, peaks", f"{path}.peaks", d, "flops")) for d in sorted(peaks)]
-        bandwidth = self._constant(table, place, path, "bandwidth", "rate")
-        launch = self._constant(table, place, path, "launch", "time", zero=True) if table.get("launch", "0") != "0" else Fraction(0)
-        return DeviceClass(name, tuple(rates), int(memory), bandwidth, launch, self.place)
-
-    def _resource(self, table: Mapping[str, object], place: str, levels: Sequence[Level]) -> Resource:
-        self._keys(table, place, ("name", "devices", "capacity", "traffic"), ())
-        name = self._name(table, place)
-        place = f"{place} {name!r}"
-        traffic, known = table["traffic"], [x.name for x in levels]
-        if not isinstance(traffic, list) or not traffic or any(t not in known for t in traffic) or any(traffic.count(t) > 1 for t in known):
-            raise MachineError(f"{place}, traffic", "must list the levels whose traffic loads it", f"levels: {', '.join(known)}")
-        capacity = self._constant(table, place, f"resource.{name}", "capacity", "rate")
-        return Resource(name, self._integer(table, place, "devices"), capacity, tuple(traffic))
-
-    def _sources(self, table: object) -> tuple[tuple[str, str], ...]:
-        place = f"{self.place}, [sources]"
-        if not isinstance(table, dict):
-            raise MachineError(place, "must be a table", '"level.nodes.bandwidth" = "where the number comes from"')
-        used: set[str] = set()
-        out: list[tuple[str, str]] = []
-        for path, where in self.constants:
-            parts = path.split(".")
-            key = next((k for n in range(len(parts), 1, -1) if (k := ".".join(parts[:n])) in table), None)
-            if key is None:
-                raise MachineError(where, "has no source", f'add "{path}" = "..." to [sources]; an assumption says "assumption: ..."')
-            text = table[key]
-            if not isinstance(text, str) or not text.strip() or len(text) > 1000:
-                raise MachineError(f"{place}, {key!r}", "must be text of 1 to 1000 characters")
-            used.add(key)
-            out.append((path, text))
-        for key in table:
-            if key not in used:
-                known = ", ".join(path for path, _ in self.constants)
-                raise MachineError(f"{place}, {key[:80]!r}", "belongs to no constant of this file, or others cover it entirely", f"constants: {known}")
-        return tuple(sorted(out))
-
-    def _constant(self, table: Mapping[str, object], place: str, path: str, key: str, dimension: Dimension, zero: bool = False) -> Fraction:
-        value, place = table[key], f"{place}, {key}"
-        if isinstance(value, (int, _FloatText)) and not isinstance(value, bool):
-            raise MachineError(place, f"is a bare number, {str(value)[:40]}", f'constants are text, so that they are exact: {key} = "{str(value)[:40]}"')
-        if not isinstance(value, str):
-            raise MachineError(place, f"must be text, is {type(value).__name__}", f'for example {key} = "9e9"')
-        try:
-            number = self.number(value, dimension)
-        except QuantityError as e:
-            raise MachineError(place, e.message, e.hint) from None
-        if number == 0 and not zero:
-            raise MachineError(place, "must be greater than 0")
-        self.constants.append((f"{path}.{key}", place))
-        return number
-
-    def _tables(self, data: Mapping[str, object], key: str, limit: int) -> list[tuple[Mapping[str, object], str]]:
-        tables = data.get(key, [])
-        if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-            raise MachineError(f"{self.place}, {key}", "must be an array of tables", f"write [[{key}]] with double brackets")
-        if len(tables) > limit:
-            raise MachineError(f"{self.place}, [[{key}]]", f"occurs {len(tables)} times, at most {limit} are supported")
-        return [(t, f"{self.place}, [[{key}]] {i}") for i, t in enumerate(tables, start=1)]
-
-    def _keys(self, table: Mapping[str, object], place: str, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
-        for key in required:
-            if key not in table:
-                raise MachineError(f"{place}, {key}", "is missing", f"add {key}; required: {', '.join(required)}")
-        for key in table:
-            if key not in required and key not in optional:
-                raise MachineError(f"{place}, {key[:80]!r}", "is unknown", f"known: {', '.join((*required, *optional))}")
-
-    def _name(self, table: Mapping[str, object], place: str) -> str:
-        name = table["name"]
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise MachineError(f"{place}, name", f"{str(name)[:40]!r} is not a name", "letters, digits, - and _, at most 64")
-        return name
-
-    def _integer(self, table: Mapping[str, object], place: str, key: str) -> int:
-        value = table[key]
-        if type(value) is not int or not 1 <= value <= MAX_DEVICES:
-            raise MachineError(f"{place}, {key}", f"must be a whole number from 1 to {MAX_DEVICES}, is {str(value)[:40]!r}", f"write {key} = 8")
-        return value
-
-    def _distinct(self, key: str, names: Sequence[str]) -> None:
-        for i, name in enumerate(names):
-            if name in names[:i]:
-                raise MachineError(f"{self.place}, [[{key}]] {i + 1}, name", f"{name!r} is used twice")

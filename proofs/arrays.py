@@ -66,6 +66,9 @@ class ArrayTable:
         if flat.ndim != 1:
             shapes.fail("the flat array must have one axis")
         self._arrays: list[Ints] = []
+        self._numbers: dict[int, tuple[int, ...]] = {}  # equal references give one tuple: a small file cannot ask for many copies
+        self._lists: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
+        self._many: dict[int, tuple[Ints, ...]] = {}
         at = 0
         for item in shapes.items(most):
             shape = tuple(item.integers(0, 1 << 40, MAX_AXES))
@@ -83,18 +86,22 @@ class ArrayTable:
 
     def numbers(self, reference: Reader) -> tuple[int, ...]:
         """Entries of a one-dimensional array, as exact integers."""
-        array = self.get(reference)
+        array, number = self.get(reference), reference.integer()
         if array.ndim != 1:
             reference.fail("must refer to a one-dimensional array")
-        return tuple(array.tolist())
+        if number not in self._numbers:
+            self._numbers[number] = tuple(array.tolist())
+        return self._numbers[number]
 
     def many(self, reference: Reader) -> tuple[Ints, ...]:
         """The arrays whose numbers are the entries of the referred array."""
-        numbers = self.numbers(reference)
-        for number in numbers:
-            if not 0 <= number < len(self._arrays):
-                reference.fail(f"refers to array {number} of {len(self._arrays)}")
-        return tuple(self._arrays[number] for number in numbers)
+        key = reference.integer()
+        if key not in self._many:
+            array = self.get(reference)
+            if array.ndim != 1 or (array.size and not 0 <= int(array.min()) <= int(array.max()) < len(self._arrays)):
+                reference.fail(f"must refer to a list of numbers of the {len(self._arrays)} arrays")
+            self._many[key] = tuple(self._arrays[number] for number in array.tolist())
+        return self._many[key]
 
     def lists(self, reference: Reader) -> tuple[tuple[int, ...], ...]:
         """Inverse of `ArrayPool.add_lists`."""
@@ -102,10 +109,14 @@ class ArrayTable:
         if len(parts) != 2:
             reference.fail("must hold two array numbers: lengths, contents")
         lengths, joined = self.numbers(parts[0]), self.numbers(parts[1])
+        key = (parts[0].integer(), parts[1].integer())
+        if key in self._lists:
+            return self._lists[key]
         if any(n < 0 for n in lengths) or sum(lengths) != len(joined):
             reference.fail("lengths do not fit the contents")
         out, at = [], 0
         for n in lengths:
             out.append(joined[at : at + n])
             at += n
-        return tuple(out)
+        self._lists[key] = tuple(out)
+        return self._lists[key]

@@ -51,9 +51,9 @@ class Limits:
 
     file: int = 1 << 30
     members: int = 4096
-    total: int = 1 << 31
-    ratio: int = 200
-    free: int = 1 << 28
+    total: int = 1 << 30
+    ratio: int = 100
+    free: int = 1 << 26
     json: int = 1 << 26
 
 

@@ -114,7 +114,8 @@ def test_builtins_cover_every_dtype_and_survive_json(name: str) -> None:
 
 
 def test_constants_of_the_research_notes() -> None:
-    got = {n: [(x.bandwidth / 10**9, x.latency * 10**6) for x in load_machine(n).levels] for n in ("dgx-a100", "p2-a100", "p2-v100")}
+    names = ("dgx-a100", "p2-a100", "p2-v100")
+    got = {n: [(x.bandwidth / 10**9, x.latency * 10**6) for x in load_machine(n).levels] for n in names}
     assert got["dgx-a100"] == got["p2-a100"] == [(9, 10), (270, 5)]
     assert [b for b, _ in got["p2-v100"]] == [Fraction("10.2"), 135]
     a100 = load_machine("dgx-a100").device

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import assert_never
 
 import numpy as np
@@ -31,7 +32,17 @@ from ..proofs.certificates import Dual, Elimination, Open, Point, Record, RowCon
 from .selection_dual import dual_bound
 from .selection_elimination import elimination_bound
 from .selection_ground import (
-    INFINITE, Bound, Domains, Facts, Ground, Refuted, check_multipliers, evaluate, live_multipliers, peak_usage, weighted_usage,
+    INFINITE,
+    Bound,
+    Domains,
+    Facts,
+    Ground,
+    Refuted,
+    check_multipliers,
+    evaluate,
+    live_multipliers,
+    peak_usage,
+    weighted_usage,
 )
 from .verdict import CheckResult
 
@@ -58,6 +69,8 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
         if certificate.problem_sha256 != problem.sha256():
             raise Refuted("problem", "the certificate is about another problem (hash differs)")
         facts = Facts()
+        cost: int | None = None
+        needed: Bound = INFINITE
         match claim:
             case Optimal() | WithinGap():
                 cost = _primal(problem, claim.solution, claim.cost)
@@ -66,10 +79,9 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
                     raise Refuted("claim", f"lower bound {needed} is above the cost {cost} of its own solution")
                 bound = min(tree_bound(Ground(problem), certificate.proof, cost, facts), cost)
             case LowerBound():
-                cost, needed = None, _exact(claim.lower_bound, "lower bound")
+                needed = _exact(claim.lower_bound, "lower bound")
                 bound = tree_bound(Ground(problem), certificate.proof, INFINITE, facts)
             case Infeasible():
-                cost, needed = None, INFINITE
                 _witness(problem, claim)
                 bound = tree_bound(Ground(problem), certificate.proof, INFINITE, facts)
             case _:
@@ -109,7 +121,7 @@ def _primal(problem: SelectionProblem, solution: tuple[int, ...], claimed: int) 
 def _witness(problem: SelectionProblem, claim: Infeasible) -> None:
     """The part of an Infeasible claim that does not need the proof."""
     for values, what, size in ((claim.steps, "steps", None), (claim.vertices, "vertices", len(problem.vertices))):
-        if any(type(x) is not int for x in values) or any(a >= b for a, b in zip(values, values[1:], strict=False)):
+        if any(type(x) is not int for x in values) or any(a >= b for a, b in pairwise(values)):
             raise Refuted("claim", f"{what} are not ascending integers")
         if size is not None and any(not 0 <= x < size for x in values):
             raise Refuted("claim", f"{what} name a vertex that does not exist")

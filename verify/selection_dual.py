@@ -6,7 +6,7 @@
 Any integers are valid messages: they cancel between theta and the brackets, row multipliers only subtract slack.  So nothing about the
 messages has to be tested except shapes; the bound is computed here from the problem's own tables.
 
-Forbidden entries count as plus infinity: no feasible x uses one, so a minimum may skip it.  They are first clipped to
+Forbidden entries count as plus infinity: no feasible x uses one, so a minimum may skip it.  They are first set to
     cap = F + 2 M // Q + 2      F: largest |allowed entry|, M: largest |m_u| + largest |m_v|
 so that every clipped bracket is > Q F + M and every allowed one is <= Q F + M: infinite minima are recognised exactly.
 
@@ -20,10 +20,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..models.problems import FORBIDDEN, Edge, Ints
 from ..proofs.certificates import Dual
 from .selection_ground import INFINITE, Bound, Domains, Ground, Refuted, check_multipliers, live_multipliers, weighted_usage
+
+Mask = NDArray[np.bool_]
 
 CELLS: Final = 1 << 17
 """Entries per block: 1 MiB of int64, so that the passes over a block run in cache."""
@@ -56,7 +59,7 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
             sizes[id(message)] = max(abs(int(message.min())), abs(int(message.max()))) if message.size else 0
 
     total = q * problem.constant - sum(n for _, n in record.multipliers) * (problem.limit or 0)
-    thetas: list[tuple[Ints, Ints, int]] = []
+    thetas: list[tuple[Mask, Ints, int]] = []
     for v, domain in enumerate(domains):
         allowed, theta = _theta(ground, record, v, domain, live, sizes)
         if not allowed.any():
@@ -103,21 +106,22 @@ def _check_shapes(ground: Ground, record: Dual, place: str) -> None:
                 raise Refuted(f"{place}, edge {e}", f"message has shape {message.shape}, the table needs ({expected},) int64")
 
 
-def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], sizes: dict[int, int]) -> tuple[Ints, Ints]:
+def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], sizes: dict[int, int]) -> tuple[Mask, Ints]:
     """(mask of allowed choices, theta_v) on the domain; theta is meaningless where not allowed."""
     problem, q = ground.problem, record.denominator
     ends = []
     for e in ground.edges_at[v]:
         edge = problem.edges[e]
         ends.append((record.to_u[e], edge.rows) if edge.u == v else (record.to_v[e], edge.cols))
-    rest = q * ground.cost_size[v] + sum(sizes[id(message)] for message, _ in ends)
+    size, holes = ground.costs[v]
+    rest = q * (size + 1) + sum(sizes[id(message)] for message, _ in ends)
     usage, usage_bound = weighted_usage(ground, v, domain, live, rest)
     exact = rest + usage_bound < SAFE
     cost = problem.vertices[v].cost[domain]
     allowed = cost < FORBIDDEN
-    if ground.cost_holes[v]:
+    if holes:
         cost = np.where(allowed, cost, 0)
-    theta = (cost if exact else cost.astype(object)) * q if q != 1 or not exact else cost.copy()
+    theta: Ints = (cost if exact else cost.astype(object)) * q
     for message, index in ends:
         theta = theta + message[domain if index is None else index[domain]]
     return allowed, theta if usage is None else theta + usage
@@ -127,7 +131,7 @@ def _minima(
     ground: Ground, edge: Edge, rows: Ints | None, cols: Ints | None, to_u: Ints, to_v: Ints, q: int, sides: bool
 ) -> Minima:
     """Minima of the bracket over the reached rows x columns, in blocks of rows."""
-    table, largest, holes = ground.problem.tables[edge.table], ground.table_size[edge.table], ground.table_holes[edge.table]
+    table, (largest, holes) = ground.problem.tables[edge.table], ground.tables[edge.table]
     if rows is not None and rows.size == table.shape[0]:
         rows = None
     if cols is not None and cols.size == table.shape[1]:
@@ -149,7 +153,7 @@ def _minima(
         if not exact:
             block = block.astype(object)
         if holes:
-            block = np.minimum(block, cap)
+            block = np.minimum(block, cap) if cap <= FORBIDDEN else np.where(block >= FORBIDDEN, cap, block)
         if q != 1:
             block = block * q
         work = block - m_v
@@ -162,7 +166,7 @@ def _minima(
 
 
 def _fix(
-    ground: Ground, v: int, domains: Domains, theta: tuple[Ints, Ints, int], minima: list[Minima], ub: Bound, total: int, q: int
+    ground: Ground, v: int, domains: Domains, theta: tuple[Mask, Ints, int], minima: list[Minima], ub: Bound, total: int, q: int
 ) -> Ints:
     """Choices of v that stay: excess over LB(D) is at most Q (UB - 1) - LB(D), and nothing infinite is involved."""
     domain = domains[v]
@@ -186,7 +190,7 @@ def _fix(
     return domain[stay]
 
 
-def _excess(values: Ints, stay: Ints, low: int) -> Ints:
+def _excess(values: Ints, stay: Mask, low: int) -> Ints:
     """values - low >= 0 where `stay`, 0 elsewhere; |values| < 2**62 or Python integers, so the difference fits."""
     return np.where(stay, values - low, 0)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -86,11 +87,11 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
 def _tables(ground: Ground, domains: Domains) -> Iterator[Factor]:
     problem = ground.problem
     for v, vertex in enumerate(problem.vertices):
-        yield Factor((v,), vertex.cost, (domains[v],), ground.cost_size[v], ground.cost_holes[v])
+        yield Factor((v,), vertex.cost, (domains[v],), *ground.costs[v])
     for edge in problem.edges:
         rows = domains[edge.u] if edge.rows is None else edge.rows[domains[edge.u]]
         cols = domains[edge.v] if edge.cols is None else edge.cols[domains[edge.v]]
-        yield Factor((edge.u, edge.v), problem.tables[edge.table], (rows, cols), ground.table_size[edge.table], ground.table_holes[edge.table])
+        yield Factor((edge.u, edge.v), problem.tables[edge.table], (rows, cols), *ground.tables[edge.table])
 
 
 def _check_scope(
@@ -98,7 +99,7 @@ def _check_scope(
 ) -> None:
     if any(type(w) is not int or not 0 <= w < len(domains) or w in gone for w in scope):
         raise Refuted(place, f"scope {scope} names a vertex that is not there or already eliminated")
-    if any(a >= b for a, b in zip(scope, scope[1:], strict=False)):
+    if any(a >= b for a, b in pairwise(scope)):
         raise Refuted(place, f"scope {scope} does not ascend")
     missing = {w for factor in consumed for w in factor.scope} - {v} - set(scope)
     if missing:

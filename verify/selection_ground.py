@@ -52,8 +52,8 @@ class Ground:
         self.usages_at: list[list[int]] = [[] for _ in problem.vertices]
         for a, usage in enumerate(problem.usages):
             self.usages_at[usage.vertex].append(a)
-        self.table_size, self.table_holes = zip(*map(size_of, problem.tables), strict=True) if problem.tables else ((), ())
-        self.cost_size, self.cost_holes = zip(*(size_of(v.cost) for v in problem.vertices), strict=True) if problem.vertices else ((), ())
+        self.tables = [size_of(table) for table in problem.tables]
+        self.costs = [size_of(vertex.cost) for vertex in problem.vertices]
 
     def name(self, v: int) -> str:
         return f"vertex {v} {self.problem.vertices[v].name!r}"
@@ -150,7 +150,7 @@ def weighted_usage(ground: Ground, v: int, domain: Ints, live: list[int], other:
     parts = [(n, amount[domain]) for n, amount in terms]
     bound = sum(n * int(part.max()) for n, part in parts)
     kind: type = np.int64 if bound + other < 1 << 62 else object
-    total = np.zeros(domain.size, dtype=kind)
+    total: Ints = np.zeros(domain.size, dtype=kind)
     for n, part in parts:
         if int(part.max()):  # then n <= bound fits as well
             total = total + n * part.astype(kind)

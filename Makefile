@@ -1,0 +1,66 @@
+# `make plan` and `make test` work on a fresh clone: the first target needed creates .venv and installs wheels into it.
+# The path of the clone may contain spaces.  make splits prerequisites at spaces, so every path here is relative; and scripts that
+# pip writes into .venv/bin carry that path in their first line, so modules are started with `python -m`.
+
+PYTHON ?= python3
+JOBS ?= 0
+PYTEST ?=
+PY := .venv/bin/python
+READY := .venv/.shardproof-ready
+FAST := not slow and not gpu and not torch and not coq
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install plan test lint typecheck test-slow test-mpi test-all bench clean distclean
+
+help:
+	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
+	@echo "make test       lint, types, tests (JOBS=2: two processes; PYTEST='-k machine': more options)"
+	@echo "make lint | typecheck | test-slow | test-mpi | test-all | bench | clean | distclean"
+
+install: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else "shardproof needs Python 3.11 or newer, $(PYTHON) is %d.%d; name another: make PYTHON=python3.12" % v[:2])'
+	test -x $(PY) || $(PYTHON) -m venv .venv
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[mpi,dev]'
+	@touch $(READY)
+
+plan: $(READY)
+	@mkdir -p out
+	@rm -f out/bert-large-4x8.spz out/bert-tiny.spz
+	$(PY) -m shardproof plan bert-large --machine dgx-a100:4x8 --batch 8 -o out/bert-large-4x8.spz
+	$(PY) -m shardproof check out/bert-large-4x8.spz
+	$(PY) -m shardproof explain out/bert-large-4x8.spz
+	$(PY) -m shardproof plan bert-tiny --machine localhost:8 -o out/bert-tiny.spz
+	$(PY) -m shardproof run out/bert-tiny.spz -n 8
+
+test: lint typecheck
+	$(PY) -m pytest -n $(JOBS) -m "$(FAST)" $(PYTEST)
+
+lint: $(READY)
+	$(PY) -m ruff check .
+
+typecheck: $(READY)
+	$(PY) .ci/typecheck.py
+
+test-slow: $(READY)
+	$(PY) -m pytest -n $(JOBS) -m "slow and not gpu and not torch and not coq" $(PYTEST)
+
+test-mpi: $(READY)
+	$(PY) -m pytest -m mpi $(PYTEST)
+
+test-all: lint typecheck
+	$(PY) -m pytest -n $(JOBS) $(PYTEST)
+
+# Every script of bench/, one after another; each prints its own table.
+bench: $(READY)
+	@test -n "$$(ls bench/*.py 2>/dev/null)" || { echo "no script in bench/" >&2; exit 2; }
+	@for script in bench/*.py; do echo "== $$script"; $(PY) "$$script" || exit 1; done
+
+clean:
+	rm -rf build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
+
+distclean: clean
+	rm -rf .venv

@@ -1,0 +1,79 @@
+"""Options and fixtures of the whole suite: golden files, what a marker needs, repeatable property tests."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+GOLDEN = Path(__file__).parent / "golden"
+
+# The same examples in every run: a failure on one machine is a failure on all.
+settings.register_profile("repeatable", derandomize=True, deadline=None, print_blob=True)
+settings.load_profile("repeatable")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="write what the tests produce to tests/golden instead of comparing")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """`golden("name.txt", text)` compares text with tests/golden/name.txt; `pytest --update-golden` writes the file."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            return
+        if not path.exists():
+            pytest.fail(f"{path} does not exist; create it with: pytest --update-golden", pytrace=False)
+        assert text == path.read_text(encoding="utf-8"), f"differs from {path}; if that is right: pytest --update-golden"
+
+    return compare
+
+
+@pytest.fixture(scope="session")
+def mpiexec() -> str:
+    """Path of the mpiexec that belongs to the mpi4py of this environment (the MPICH wheel puts it beside python)."""
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        pytest.skip("no mpiexec")
+    return found
+
+
+@cache
+def _lacks(marker: str) -> str | None:
+    """What keeps tests with this marker from running here, or None."""
+    match marker:
+        case "mpi":
+            return None if find_spec("mpi4py") else "mpi4py is not installed: pip install 'shardproof[mpi]'"
+        case "torch":
+            return None if find_spec("torch") else "torch is not installed: pip install 'shardproof[torch]'"
+        case "coq":
+            return None if shutil.which("coqc") else "no coqc on the PATH"
+        case "gpu":
+            if not find_spec("cupy"):
+                return "cupy is not installed: pip install 'shardproof[gpu]'"
+            import cupy  # not before this marker is met: it loads CUDA
+
+            try:
+                return None if cupy.cuda.runtime.getDeviceCount() else "no GPU"
+            except cupy.cuda.runtime.CUDARuntimeError as e:
+                return f"no GPU: {e}"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in ("mpi", "torch", "coq", "gpu"):
+            if item.get_closest_marker(marker) and (reason := _lacks(marker)):
+                item.add_marker(pytest.mark.skip(reason=reason))
