@@ -34,7 +34,7 @@ from .pricing import subtrees
 Box = tuple[tuple[int, int], ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """`box` of the tensor goes from device `source` to device `target`."""
 
@@ -95,7 +95,7 @@ class CommunicationPlan:
         hierarchy = self.source.hierarchy
         total = [0] * len(hierarchy)
         exchanged = [[0] * subtrees(hierarchy, i) for i in range(len(hierarchy))]
-        at = coordinates(hierarchy)
+        at = coordinates(hierarchy).tolist()
         for step in self.steps:
             if isinstance(step, Reduction):
                 for i, load in enumerate(reduction_load(step, hierarchy)):
@@ -103,7 +103,7 @@ class CommunicationPlan:
             else:
                 for t in step.transfers:
                     volume = prod(hi - lo for lo, hi in t.box)
-                    first = crossing(at[t.source].tolist(), at[t.target].tolist())
+                    first = crossing(at[t.source], at[t.target])
                     for i in range(first, len(hierarchy)):
                         exchanged[i][t.target // prod(hierarchy[i + 1 :])] += volume
         return tuple(x + max(e) for x, e in zip(total, exchanged, strict=True))
@@ -113,7 +113,7 @@ class CommunicationPlan:
         hierarchy = self.source.hierarchy
         count = [0] * len(hierarchy)
         crossed: set[int] = set()
-        at = coordinates(hierarchy)
+        at = coordinates(hierarchy).tolist()
         for step in self.steps:
             if isinstance(step, Reduction):
                 for level in range(len(hierarchy)):
@@ -122,7 +122,7 @@ class CommunicationPlan:
                     count[level] += any(not s for _, s in here) and step.padded > 0
             else:
                 for t in step.transfers:
-                    crossed.update(range(crossing(at[t.source].tolist(), at[t.target].tolist()), len(hierarchy)))
+                    crossed.update(range(crossing(at[t.source], at[t.target]), len(hierarchy)))
         for level in crossed:
             count[level] += 1
         return tuple(count)
@@ -175,13 +175,18 @@ def derive(source: Layout, target: Layout) -> CommunicationPlan:
     """The steps from `source` to `target` (closed).  Raises ValueError if the target is partial or shapes differ."""
     if target.open or source.shape != target.shape or source.hierarchy != target.hierarchy:
         raise ValueError("the target must be a closed layout of the same tensor on the same machine")
-    inside = all(_inside(target.box(d), source.box(d)) for d in range(prod(source.hierarchy)))
+    inside = all(_inside(t, s) for t, s in zip(_boxes(target), _boxes(source), strict=True))
     steps: list[Step] = []
     if source.open:
         steps.append(_reduction(source, target, inside))
     if not inside:
         steps.extend(_exchanges(source, target))
     return CommunicationPlan(source, target, tuple(steps))
+
+
+def _boxes(layout: Layout) -> list[Box]:
+    """`layout.box(d)` of every device."""
+    return [tuple((lo, hi) for lo, hi in box) for box in layout.boxes.tolist()]
 
 
 def _inside(inner: Box, outer: Box) -> bool:
@@ -193,12 +198,14 @@ def _volume(box: Box) -> int:
 
 
 def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
-    hierarchy, devices = source.hierarchy, prod(source.hierarchy)
-    tiles = tuple((target if inside else source).box(d) for d in range(devices))
+    hierarchy = source.hierarchy
+    tiles = tuple(_boxes(target if inside else source))
+    device = np.arange(prod(hierarchy))
 
     def varies(d: OpenDigit) -> bool:
         weight = d.stride * prod(hierarchy[d.level + 1 :])
-        return any(target.box(r) != target.box(r - digit_value(r, d, hierarchy) * weight) for r in range(devices))
+        value = device // weight % d.prime
+        return bool((target.boxes != target.boxes[device - value * weight]).any())
 
     scattered = tuple(inside and varies(d) for d in source.open)
     kept = prod(d.prime for d, s in zip(source.open, scattered, strict=True) if not s)
@@ -208,85 +215,89 @@ def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
     return Reduction(source.combine, source.open, scattered, tiles, -(-largest // kept) * kept)
 
 
-def _segments(source: Layout, target: Layout) -> list[list[tuple[int, int]]]:
+def _segments(source: Layout, target: Layout) -> list[list[tuple[tuple[int, int], int, int]]]:
+    """Per dimension: (segment, devices whose interval of A covers it, the same for B); sets of devices are bit masks."""
     cuts = []
     for k in range(len(source.shape)):
-        points = sorted({int(p) for layout in (source, target) for p in layout.boxes[:, k, :].reshape(-1)})
-        cuts.append(list(zip(points, points[1:], strict=False)))
+        have, need = source.boxes[:, k, :], target.boxes[:, k, :]
+        points = np.unique(np.concatenate([have.reshape(-1), need.reshape(-1)]))
+        low, high = points[:-1, None], points[1:, None]
+        masks = [_masks((side[:, 0] <= low) & (side[:, 1] >= high)) for side in (have, need)]
+        ends = points.tolist()
+        cuts.append(list(zip(zip(ends, ends[1:], strict=False), *masks, strict=True)))
     return cuts
 
 
-def _cover(layout: Layout, segments: list[list[tuple[int, int]]]) -> list[list[int]]:
-    """Per dimension and segment, the devices whose interval covers it, as the bits of an integer."""
-    out = []
-    for k, cuts in enumerate(segments):
-        row = []
-        for low, high in cuts:
-            holds = (layout.boxes[:, k, 0] <= low) & (layout.boxes[:, k, 1] >= high)
-            row.append(int.from_bytes(np.packbits(holds, bitorder="little").tobytes(), "little"))
-        out.append(row)
-    return out
+def _masks(rows: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[int]:
+    """Each row of truth values as an integer: bit d is column d."""
+    return [int.from_bytes(row.tobytes(), "little") for row in np.packbits(rows, axis=1, bitorder="little")]
+
+
+class _Router:
+    """Which device gets a cell from which, level by level; cells with equal holders and receivers share one answer."""
+
+    def __init__(self, hierarchy: tuple[int, ...]) -> None:
+        self.hierarchy = hierarchy
+        self.at = [tuple(c) for c in coordinates(hierarchy).tolist()]
+        self.below = [prod(hierarchy[i:]) for i in range(len(hierarchy) + 1)]  # devices in a subtree below level i - 1
+        self.known: dict[tuple[int, int], tuple[tuple[int, int, int], ...]] = {}
+
+    def subtree(self, device: int, level: int) -> int:
+        """Mask of the devices that share the coordinates 0 .. level - 1 of `device`."""
+        size = self.below[level]
+        return ((1 << size) - 1) << (device // size * size)
+
+    def routes(self, holders: int, wanting: int) -> tuple[tuple[int, int, int], ...]:
+        """(level, source, target) of every transfer of a cell; `wanting` is disjoint from `holders`."""
+        key = (holders, wanting)
+        if key not in self.known:
+            out: list[tuple[int, int, int]] = []
+            for level in range(len(self.hierarchy)):
+                arrived, rest = 0, wanting & ~holders
+                while rest:
+                    device = (rest & -rest).bit_length() - 1
+                    child = self.subtree(device, level + 1)
+                    rest &= ~child
+                    if holders & child:
+                        continue
+                    out.append((level, self.nearest(holders & self.subtree(device, level), device, level), device))
+                    arrived |= 1 << device
+                holders |= arrived
+            self.known[key] = tuple(out)
+        return self.known[key]
+
+    def nearest(self, holders: int, device: int, level: int) -> int:
+        """The holder whose coordinates below `level` differ least from the device's; then the next one around the level; then the lowest."""
+        if not holders:
+            raise ValueError(f"an element is needed by device {device} and held by no device")
+        here, best, found = self.at[device], (len(self.hierarchy), 0, 0), -1
+        while holders:
+            h = (holders & -holders).bit_length() - 1
+            holders &= holders - 1
+            there = self.at[h]
+            key = (sum(x != y for x, y in zip(there[level + 1 :], here[level + 1 :], strict=True)), (here[level] - there[level]) % self.hierarchy[level], h)
+            if found < 0 or key < best:
+                best, found = key, h
+        return found
 
 
 def _exchanges(source: Layout, target: Layout) -> list[Exchange]:
-    """(L1) as transfers: see the module docstring.  Cells with the same holders and takers are decided together."""
-    hierarchy, devices = source.hierarchy, prod(source.hierarchy)
-    segments = _segments(source, target)
-    have, need = _cover(source, segments), _cover(target, segments)
-    everyone = (1 << devices) - 1
-    alike: dict[tuple[int, int], list[Box]] = {}
-    for at in product(*(range(len(cuts)) for cuts in segments)):
-        holders, takers = everyone, everyone
-        for k, i in enumerate(at):
-            holders &= have[k][i]
-            takers &= need[k][i]
-        if takers & ~holders:
-            alike.setdefault((holders, takers & ~holders), []).append(tuple(segments[k][i] for k, i in enumerate(at)))
+    """(L1) as transfers: see the module docstring."""
+    hierarchy = source.hierarchy
+    everyone = (1 << prod(hierarchy)) - 1
+    cells: list[tuple[Box, int, int]] = [((), everyone, everyone)]
+    for segments in _segments(source, target):
+        cells = [
+            ((*box, segment), holders & have, needing & need)
+            for box, holders, needing in cells for segment, have, need in segments if needing & need
+        ]
+    router = _Router(hierarchy)
     phases: list[list[Transfer]] = [[] for _ in hierarchy]
-    for (holders, takers), boxes in alike.items():
-        for level, sender, receiver in _paths(holders, takers, hierarchy, boxes[0]):
-            phases[level].extend(Transfer(sender, receiver, box) for box in boxes)
+    for box, holders, needing in cells:
+        if needing & ~holders:
+            for level, s, t in router.routes(holders, needing & ~holders):
+                phases[level].append(Transfer(s, t, box))
     return [Exchange(level, _merged(ts)) for level, ts in enumerate(phases) if ts]
-
-
-def _bits(mask: int) -> list[int]:
-    out = []
-    while mask:
-        low = mask & -mask
-        out.append(low.bit_length() - 1)
-        mask ^= low
-    return out
-
-
-def _paths(holders: int, takers: int, hierarchy: tuple[int, ...], box: Box) -> list[tuple[int, int, int]]:
-    """(level, sender, receiver) for one cell, phase by phase; `box` only names the cell in the error."""
-    at = [tuple(c) for c in coordinates(hierarchy).tolist()]
-    wanting = _bits(takers)
-    held = _bits(holders)
-    paths = []
-    for level in range(len(hierarchy)):
-        served = {at[h][: level + 1] for h in held}
-        by_parent: dict[tuple[int, ...], list[int]] = {}
-        for h in held:
-            by_parent.setdefault(at[h][:level], []).append(h)
-        arrived = []
-        for d in wanting:
-            here = at[d]
-            if here[: level + 1] in served:
-                continue
-            served.add(here[: level + 1])
-            senders = by_parent.get(here[:level])
-            if not senders:
-                raise ValueError(f"cell {box} is needed by device {d} and held by nobody it can reach")
-
-            def distance(h: int, here: tuple[int, ...] = here, level: int = level) -> tuple[int, int, int]:
-                differ = sum(x != y for x, y in zip(at[h][level + 1 :], here[level + 1 :], strict=True))
-                return differ, (here[level] - at[h][level]) % hierarchy[level], h
-
-            paths.append((level, min(senders, key=distance), d))
-            arrived.append(d)
-        held.extend(arrived)
-    return paths
 
 
 def _merged(transfers: list[Transfer]) -> tuple[Transfer, ...]:
@@ -311,8 +322,7 @@ def _merged(transfers: list[Transfer]) -> tuple[Transfer, ...]:
 
 
 def _exchange_name(source: Layout, target: Layout) -> str:
-    devices = prod(source.hierarchy)
-    have, need = [source.box(d) for d in range(devices)], [target.box(d) for d in range(devices)]
+    have, need = _boxes(source), _boxes(target)
     if all(_inside(h, n) for h, n in zip(have, need, strict=True)):
         return "broadcast" if sum(_volume(h) > 0 for h in have) == 1 else "all-gather"
     return "scatter" if sum(_volume(h) > 0 for h in have) == 1 else "all-to-all"

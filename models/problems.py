@@ -144,18 +144,20 @@ class SelectionProblem:
         return self
 
     def cost_of(self, x: tuple[int, ...]) -> int:
-        """Cost of the choices `x` in unbounded integers; `FORBIDDEN` or more if a forbidden entry is used."""
+        """Cost of the choices `x` in unbounded integers; exactly `FORBIDDEN` if a forbidden entry is used."""
         if len(x) != len(self.vertices):
             raise ProblemError("solution", f"has {len(x)} choices for {len(self.vertices)} vertices")
         for i, (choice, vertex) in enumerate(zip(x, self.vertices, strict=True)):
             if not 0 <= choice < vertex.cost.size:
                 raise ProblemError(f"solution, vertex {i} {vertex.name!r}", f"choice {choice} is not in 0..{vertex.cost.size - 1}")
-        total = self.constant + sum(int(v.cost[a]) for v, a in zip(self.vertices, x, strict=True))
+        entries = [int(v.cost[a]) for v, a in zip(self.vertices, x, strict=True)]
         for e in self.edges:
             r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
             c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
-            total += int(self.tables[e.table][r, c])
-        return total
+            entries.append(int(self.tables[e.table][r, c]))
+        if any(entry >= FORBIDDEN for entry in entries):  # not by the sum: negative entries could hide one
+            return FORBIDDEN
+        return self.constant + sum(entries)
 
     def events(self) -> list[int]:
         """Steps at which the set of live usages changes to a larger one: it is enough to test the rows at these."""
@@ -163,9 +165,15 @@ class SelectionProblem:
 
     def peak_of(self, x: tuple[int, ...]) -> tuple[int, int]:
         """(largest total usage over all steps, first step where it occurs); (0, 0) without usages."""
-        best, when = 0, 0
-        for t in self.events():
-            now = sum(int(u.amount[x[u.vertex]]) for u in self.usages if u.start <= t < u.end)
+        change: dict[int, int] = {}
+        for u in self.usages:
+            if u.start < u.end:
+                amount = int(u.amount[x[u.vertex]])
+                change[u.start] = change.get(u.start, 0) + amount
+                change[u.end] = change.get(u.end, 0) - amount
+        best, when, now = 0, 0, 0
+        for t in sorted(change):
+            now += change[t]
             if now > best:
                 best, when = now, t
         return best, when

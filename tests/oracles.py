@@ -120,7 +120,7 @@ def bound_of(problem: SelectionProblem, record: Record, domains: Domain, upper: 
             assert covered >= set(domains[record.vertex])
             worst: float | int = INF
             for part, child in zip(record.parts, record.children, strict=True):
-                inner = [d if v != record.vertex else [a for a in d if a in set(part)] for v, d in enumerate(domains)]
+                inner = [d if v != record.vertex else sorted(set(part)) for v, d in enumerate(domains)]
                 worst = min(worst, bound_of(problem, child, inner, upper))
             return worst
         case Elimination():
@@ -185,7 +185,7 @@ def _dual(problem: SelectionProblem, record: Dual, domains: Domain, upper: float
                     value += of_u[a] - least
                 if e.v == v:
                     value += of_v[a] - least
-            if not value > q * (upper - 1):
+            if value != INF and not value > q * (upper - 1):
                 keep.append(a)
         kept.append(keep)
     return max(bound, bound_of(problem, record.then, kept, upper))

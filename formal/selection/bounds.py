@@ -37,11 +37,11 @@ class Score:
         return None if self.bound is None else -(-self.bound // self.denominator)
 
     def survivors(self, domains: Domains, upper: int) -> Domains:
-        """The domains after fixing against incumbent cost `upper`."""
+        """The domains after fixing against incumbent cost `upper` (FORBIDDEN or more: none, only infinite excess is fixed)."""
         if self.bound is None:
             return tuple(d[:0] for d in domains)
         slack = self.denominator * (upper - 1) - self.bound
-        if slack >= INFINITE:
+        if upper >= FORBIDDEN or slack >= INFINITE:
             return tuple(d if int(x.max()) < INFINITE else d[x < INFINITE] for d, x in zip(domains, self.excess, strict=True))
         return tuple(d[x <= slack] for d, x in zip(domains, self.excess, strict=True))
 

@@ -84,15 +84,7 @@ class Assembler:
             case DualDraft():
                 return self._dual(draft, domains)
             case SplitDraft():
-                children: list[Record] = []
-                worst = INFINITY
-                for part, child in zip(draft.parts, draft.children, strict=True):
-                    kept = np.intersect1d(domains[draft.vertex], np.array(part, dtype=np.int64), assume_unique=True)
-                    inner = (*domains[: draft.vertex], kept, *domains[draft.vertex + 1 :])
-                    record, bound = self.assemble(child, inner)
-                    children.append(record)
-                    worst = min(worst, bound)
-                return Split(draft.vertex, draft.parts, tuple(children)), worst
+                return self._split(draft, domains)
             case EliminationDraft():
                 if _same(domains, draft.domains):
                     return draft.record, draft.value
@@ -102,6 +94,25 @@ class Assembler:
                 return draft.record, self._leaf(draft.record, domains)
             case _:
                 assert_never(draft)
+
+    def _split(self, draft: SplitDraft, domains: Domains) -> tuple[Record, int]:
+        v = draft.vertex
+        parts: list[tuple[int, ...]] = []
+        children: list[Record] = []
+        worst = INFINITY
+        for part, child in zip(draft.parts, draft.children, strict=True):
+            kept = np.intersect1d(domains[v], np.array(part, dtype=np.int64), assume_unique=True)
+            if kept.size == 0:  # fixed since: the other parts still cover what is left
+                continue
+            record, bound = self.assemble(child, (*domains[:v], kept, *domains[v + 1 :]))
+            parts.append(tuple(kept.tolist()))
+            children.append(record)
+            worst = min(worst, bound)
+        if all(isinstance(c, Open) for c in children):
+            return Open(), NOTHING
+        if len(children) == 1:
+            return children[0], worst
+        return Split(v, tuple(parts), tuple(children)), worst
 
     def _dual(self, draft: DualDraft, domains: Domains) -> tuple[Record, int]:
         base = self.base if draft.record.denominator == self.base.denominator else Base(self.problem, draft.record.denominator)
@@ -115,7 +126,7 @@ class Assembler:
         bound = INFINITY if lower is None else lower
         if bound >= self.enough or draft.child is None:
             return draft.record, bound
-        kept = result.survivors(domains, self.upper) if self.upper < INFINITY else domains
+        kept = result.survivors(domains, self.upper)
         record, inner = self.assemble(draft.child, kept)
         if isinstance(record, Open) and all(d.size for d in kept):
             return draft.record, bound

@@ -120,26 +120,21 @@ class Search:
     # ------------------------------------------------------------------ bound and fix
 
     def _bounded(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> Draft:
-        if self.holes and self.incumbent.cost < INFINITY:
+        if self.holes:
             swept = self._consistent(network, domains, warm, depth)
             if swept is not None:
                 return swept
         sweeper = Sweeper(network, self._order(network), self.threads)
         if warm is not None:
             load(sweeper, warm)
-        had_incumbent = self.incumbent.cost < INFINITY
         forward = self._sweeps(sweeper, depth)
-        if self.holes and not had_incumbent and self.incumbent.cost < INFINITY:
-            swept = self._consistent(network, domains, self._record(network, sweeper, forward)[0], depth)
-            if swept is not None:
-                return swept
         record, result = self._record(network, sweeper, forward)
         draft = DualDraft(record, domains, result)
         lower = result.lower()
         self.progress.update("bound", lower if depth == 0 else None, self._upper())
         if lower is None or lower >= self.enough():
             return draft
-        kept = result.survivors(domains, self.incumbent.cost) if self.incumbent.cost < INFINITY else domains
+        kept = result.survivors(domains, self.incumbent.cost)
         if self.clock.over():
             draft.child = LeafDraft(Open())
         elif sum(d.size for d in kept) <= 0.9 * network.labels or self.fits(plan(build(self.unit, kept), self.limits.joint)):

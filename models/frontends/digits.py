@@ -107,6 +107,7 @@ class _Writer:
         self.removed: list[str] = []
         self.affine: list[str] = []
         self.opaque: list[str] = []
+        self.taken: set[str] = set()
         self.maker = {op.output.tensor: op.name for op in graph.operators}
 
     def run(self) -> Digits:
@@ -156,9 +157,10 @@ class _Writer:
     def _rewrite(self, op: Operator) -> None:
         """An ordinary operator: axes become digits, accesses follow."""
         digits = {a.name: named_digits(a.name, a.extent, self.cuts.cuts(("axis", op.name, a.name))) for a in op.axes}
-        inputs = [self._access(op, a) for a in op.inputs]
-        used = {name for a in (*inputs, self._access(op, op.output, stored=False)) for name in a.axes}
-        axes = [
+        self._store(op.output.tensor)
+        inputs, output = [self._access(op, a) for a in op.inputs], self._access(op, op.output)
+        used = {name for a in inputs for name in a.axes}
+        axes = [  # a reduction over one value that no input names any more is none
             replace(a, name=name, extent=n) for a in op.axes for name, _, n in digits[a.name]
             if name in used or a.combine is None or n > 1
         ]
@@ -167,13 +169,10 @@ class _Writer:
             if key == "over":
                 value = tuple(name for a in op.over for name, _, _ in digits[a])
             attributes.append((key, value))
-        self._store(op.output.tensor)
-        self.operators.append(Operator(
-            op.name, op.function, tuple(axes), tuple(inputs), self._access(op, op.output), tuple(attributes)
-        ))
+        self.operators.append(Operator(op.name, op.function, tuple(axes), tuple(inputs), output, tuple(attributes)))
 
-    def _access(self, op: Operator, a: Access, stored: bool = True) -> Access:
-        """An access in digits; of the stored tensor, or of the tensor itself."""
+    def _access(self, op: Operator, a: Access) -> Access:
+        """An access in digits of the stored tensor."""
         digits: list[Affine] = []
         for k, index in enumerate(a.index):
             cuts = self.cuts.cuts(("dim", a.tensor, str(k)))
@@ -185,7 +184,7 @@ class _Writer:
             if split is None:
                 raise AssertionError(f"operator {op.name!r}: cuts of {a.tensor!r} were accepted but are not affine")
             digits += split
-        return self._aliased(self.alias[a.tensor], digits) if stored else Access(a.tensor, tuple(digits))
+        return self._aliased(self.alias[a.tensor], digits)
 
     def _aliased(self, alias: _Alias, digits: Sequence[Affine]) -> Access:
         index = [Affine()] * len(self.tensors[alias.stored].shape)
@@ -245,9 +244,11 @@ class _Writer:
         """Stored tensor of a graph output; it remembers the shape that the user asked for."""
         alias = self.alias[name]
         t, order = self.tensors[alias.stored], [s for s in alias.source if s is not None]
-        if alias.stored != name and (order != sorted(order) or t.role is not Role.VALUE or alias.stored in self.graph.outputs):
+        taken = alias.stored in self.taken or alias.stored in self.graph.outputs
+        if alias.stored != name and (order != sorted(order) or t.role is not Role.VALUE or taken):
             self._materialise(name)
             return name
+        self.taken.add(alias.stored)
         if alias.stored != name:
             shape = self.graph.tensor(name).shape
             self.tensors[alias.stored] = replace(t, source_shape=None if shape == t.shape else shape)

@@ -18,8 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
+from math import prod
 
-from ..graph import Graph
+from ..graph import Graph, GraphError
 from ..index import Affine
 from ..operators import NodeKind, Operator
 
@@ -40,7 +41,7 @@ def is_view(op: Operator) -> bool:
     >>> is_view(g.operators[0])
     True
     """
-    return op.kind is NodeKind.LAYOUT and len(op.inputs) == 1 and all(i.whole for i in op.inputs[0].index)
+    return op.kind is NodeKind.LAYOUT and len(op.inputs) == 1 and bool(op.inputs[0].index) and all(i.whole for i in op.inputs[0].index)
 
 
 def digit_extents(extent: int, cuts: Sequence[int]) -> tuple[int, ...]:
@@ -125,7 +126,10 @@ class CutSystem:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self._parent: dict[Place, Place] = {}
-        self._extent: dict[Place, int] = {}
+        self._extent: dict[Place, int] = {
+            **{("dim", t.name, str(k)): n for t in graph.tensors for k, n in enumerate(t.shape)},
+            **{("axis", op.name, a.name): a.extent for op in graph.operators for a in op.axes},
+        }
         self._cuts: dict[Place, tuple[int, ...]] = {}
         self._fixed: set[Place] = set()
         self._groups: dict[Place, list[_Group]] = {}
@@ -147,10 +151,8 @@ class CutSystem:
         self._parent[place] = at
         return at
 
-    def _join(self, a: Place, b: Place, extent: int) -> None:
-        a, b = self._root(a), self._root(b)
-        self._extent[a] = self._extent[b] = extent
-        self._parent[b] = a
+    def _join(self, a: Place, b: Place) -> None:
+        self._parent[self._root(b)] = self._root(a)
 
     def _collect(self, op: Operator) -> list[_Read]:
         """Join what an operator indexes plainly; return its other reads."""
@@ -161,13 +163,10 @@ class CutSystem:
         for a in (op.output, *(() if is_view(op) else op.inputs)):
             for k, index in enumerate(a.index):
                 dim, extent = ("dim", a.tensor, str(k)), self.graph.tensor(a.tensor).shape[k]
-                self._extent[self._root(dim)] = extent
                 if index.single is not None and op.axis(index.single).extent == extent:
-                    self._join(dim, ("axis", op.name, index.single), extent)
+                    self._join(dim, ("axis", op.name, index.single))
                 elif not index.whole:
                     terms = tuple((("axis", op.name, t), t, c, op.axis(t).extent) for t, c in index.terms)
-                    for place, _, _, n in terms:
-                        self._extent[self._root(place)] = n
                     reads.append(_Read(dim, extent, terms, index.offset))
         return reads
 
@@ -190,6 +189,8 @@ class CutSystem:
         """Let the view `op` share its boundaries (C2).  False, and nothing changed, if that is impossible."""
         x, y = op.inputs[0].tensor, op.output.tensor
         left, right = self.graph.tensor(x).shape, self.graph.tensor(y).shape
+        if prod(left) != prod(right):
+            raise GraphError(f"operator {op.name!r}", f"cannot view {x!r} of shape {left} as {right}")
         found: list[_Group] = []
         for mine, theirs in groups(left, right):
             members: list[tuple[Place, int, int]] = []
@@ -261,7 +262,9 @@ class CutSystem:
         if len(read.terms) != 1 or read.terms[0][2] != 1:
             return
         axis = read.terms[0][0]
-        for source, target in ((read.dim, axis), (axis, read.dim)):
+        # a slice lends its digits to what it slices (fused projections); a concatenation keeps them: its flat parts can be read in digits
+        ways = [(read.dim, axis), (axis, read.dim)] if read.terms[0][3] < read.extent else [(read.dim, axis)]
+        for source, target in ways:
             for cut in self.cuts(source):
                 if read.offset % cut == 0 and self._fits(target, cut):
                     self._add(target, cut)

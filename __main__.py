@@ -1,0 +1,151 @@
+"""The front door: `python -m shardproof VERB ..`.
+
+Thin on purpose: every verb lives in the room that does its work and is loaded only when it is called, so that `check` never
+loads a solver.  Only this file sees both `formal` and `verify`; its `FrontDoor` publishes: a result is encoded, decoded again,
+checked, and only then renamed into place.  The status people see is the checker's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from shardproof.models.problems import SelectionProblem
+    from shardproof.proofs.certificates import SelectionCertificate
+    from shardproof.proofs.plan import Plan
+    from shardproof.proofs.publisher import Published
+    from shardproof.verify.verdict import CheckResult
+
+VERBS = {
+    "audit": ("formal.audit_cli", "audit_command", "Is this strategy optimal? A proof, a better one, or the certified gap."),
+    "check": ("verify.cli", "check_command", "Check plans and certificates; trusts no solver."),
+    "explain": ("formal.explain_cli", "explain_command", "What a plan decided, why, and what alternatives cost."),
+    "import": ("models.cli", "import_command", "Read a model and write it as a JSON graph."),
+    "machine": ("models.cli", "machine_command", "Show machine descriptions."),
+    "plan": ("formal.cli", "plan_command", "Plan a model on a machine and prove the plan."),
+    "run": ("backends.cli", "run_command", "Execute a plan on several ranks and compare with one process."),
+    "sensitivity": ("formal.explain_cli", "sensitivity_command", "How far each machine constant may move."),
+    "solve": ("formal.cli", "solve_command", "Solve a selection problem with a certificate."),
+}
+"""Verb -> (module, command, one line of help): the help page loads none of the modules."""
+
+
+class FrontDoor:
+    """Implements `proofs.publisher.Publisher`."""
+
+    def plan(self, path: Path | None, plan: Plan) -> Published:
+        """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
+        from shardproof.proofs.plan import write_plan
+        from shardproof.verify.plan import check_plan
+
+        data = write_plan(None, plan)
+        checked = check_plan(data)
+        main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
+        return _publish(path, data, checked.identity, checked.results, main)
+
+    def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
+        """Publish a certificate of a selection problem."""
+        from shardproof.proofs.container import identity, read_container
+        from shardproof.proofs.selection_file import decode_certificate, write_certificate
+        from shardproof.verify.selection import check_selection
+
+        data = write_certificate(None, certificate)
+        members = read_container(data)
+        result = check_selection(problem, decode_certificate(members))
+        return _publish(path, data, identity(members), (result,), result)
+
+
+def _publish(path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult) -> Published:
+    from shardproof.models.claims import Verdict
+    from shardproof.proofs.container import write_atomically
+    from shardproof.proofs.publisher import Published, SelfCheckFailed
+
+    bad = [r for r in results if r.verdict is Verdict.REFUTED]
+    if bad:
+        raise SelfCheckFailed(f"our own checker refuted our own result ({bad[0].kind}: {bad[0].reason}); nothing was written. Please report this.")
+    if path is not None:
+        write_atomically(path, data)
+    weakest = main if main.verdict is not Verdict.PROVED else next((r for r in results if r.verdict is not Verdict.PROVED), main)
+    return Published(weakest.verdict, main.kind, main.cost, main.lower_bound, weakest.reason, name, path, len(data))
+
+
+class _Verbs(click.Group):
+    """Loads the module of a verb when the verb is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module, name, _ = VERBS[cmd_name]
+        command: click.Command = getattr(import_module(f"shardproof.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Verbs"):
+            formatter.write_dl([(verb, row[2]) for verb, row in sorted(VERBS.items())])
+
+
+@click.group(cls=_Verbs)
+@click.version_option(package_name="shardproof")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Plan how a deep-learning program is split over a machine, and prove what is said about the plan."""
+    ctx.obj = FrontDoor()
+
+
+def _report(message: str, code: int) -> int:
+    click.echo(f"error: {message}", err=True)
+    return code
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Run one command line and return its exit code (`models.console.Exit`)."""
+    from shardproof.models.console import Exit
+    from shardproof.proofs.publisher import SelfCheckFailed
+
+    try:
+        result: Any = cli.main(args=arguments, prog_name="shardproof", standalone_mode=False)
+    except click.UsageError as error:
+        context = f"\n{error.ctx.get_usage()}" if error.ctx is not None else ""
+        return _report(error.format_message() + context, Exit.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        return _report("interrupted; the last checked result, if any, is untouched", Exit.UNDECIDED)
+    except click.ClickException as error:
+        return _report(error.format_message(), Exit.BAD_INPUT)
+    except SelfCheckFailed as error:
+        return _report(str(error), Exit.INTERNAL)
+    except ValueError as error:
+        if not type(error).__module__.startswith("shardproof."):
+            raise
+        return _report(str(error), Exit.BAD_INPUT)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return Exit.DONE
+    except OSError as error:
+        return _report(f"{error.filename or 'file'}: {error.strerror or error}", Exit.BAD_INPUT)
+    except MemoryError:
+        return _report("out of memory; a smaller space (--space two-per-level) needs less", Exit.INTERNAL)
+    return int(result) if isinstance(result, int) else 0
+
+
+def main() -> None:
+    """Entry point of the command line.  An unexpected error is exit 6, with the traceback if SHARDPROOF_DEBUG is set."""
+    try:
+        code = run()
+    except Exception as error:  # the last line of defence: anything that reaches here is a defect of ours
+        if os.environ.get("SHARDPROOF_DEBUG"):
+            raise
+        code = _report(f"internal error, please report it: {type(error).__name__}: {error} (SHARDPROOF_DEBUG=1 shows where)", 6)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

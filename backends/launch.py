@@ -1,0 +1,110 @@
+"""Running a program on MPI ranks: start `mpiexec`, wait under a time limit, read the outputs.
+
+The parent stays free of MPI.  The child environment has one thread per rank, and MPICH yields the processor while it
+polls: with more ranks than cores this is 5 to 20 times faster (`shared/research/runtime-and-frontends.md`, section 1).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from ..models.choices import Choices, check_choices
+from ..models.graph import Graph
+from .job import read_error, write_job
+from .kernels import Array
+from .reference import check_inputs
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
+}
+"""Added to the environment of every rank."""
+
+_ROOT = __name__.partition(".")[0]
+
+
+class LaunchError(RuntimeError):
+    """MPI could not be started, took too long, or broke without a rank leaving word."""
+
+
+def mpi_available() -> bool:
+    """Whether mpi4py and a launcher are installed; imports neither."""
+    return find_spec("mpi4py") is not None and _mpiexec() is not None
+
+
+def _mpiexec() -> str | None:
+    own = Path(sys.prefix) / "bin" / "mpiexec"  # the wheel's, which belongs to the mpi4py of this environment
+    return str(own) if own.is_file() else shutil.which("mpiexec")
+
+
+def launch(arguments: Sequence[str], ranks: int, timeout_s: float) -> None:
+    """Start `python -m mpi4py ARGUMENTS` on `ranks` ranks and wait.
+
+    Raises `LaunchError` when MPI is missing, the time is over (all ranks are killed), or a rank ends with an error.
+    """
+    mpiexec = _mpiexec()
+    if mpiexec is None or find_spec("mpi4py") is None:
+        raise LaunchError("MPI is not installed: pip install 'shardproof[mpi]', or run with --virtual")
+    environment = {**os.environ, **ENVIRONMENT}
+    home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # children must find the package that we are
+    environment["PYTHONPATH"] = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
+    command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = child.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise LaunchError(f"{ranks} ranks did not finish within {timeout_s:g} s and were ended; raise the time limit") from None
+        finally:
+            if child.poll() is None:  # time-out or interrupt: the launcher passes the signal on to its ranks
+                _end(child)
+        log.seek(0)
+        text = log.read().decode(errors="replace")
+    if code:
+        raise LaunchError(f"mpiexec ended with code {code}; last lines:\n" + "\n".join(text.strip().splitlines()[-12:]))
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, sign)
+            child.wait(5)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            return
+
+
+def run_mpi(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], timeout_s: float = 120.0
+) -> dict[str, Array]:
+    """Run the choices on one MPI rank per device; the graph's outputs as whole tensors in digit shape.
+
+    Raises `ChoicesError` or `GraphError` before anything starts, `RankError` naming rank and operator when a rank fails,
+    `LaunchError` otherwise.
+    """
+    check_choices(graph, hierarchy, choices)
+    arrays = check_inputs(graph, inputs)
+    with tempfile.TemporaryDirectory(prefix="shardproof-") as name:
+        folder = Path(name)
+        write_job(folder, graph, hierarchy, choices, arrays)
+        try:
+            launch(["-m", f"{_ROOT}.backends.rank", str(folder)], prod(hierarchy), timeout_s)
+        except LaunchError as e:
+            error = read_error(folder)
+            if error is not None:
+                raise error from e
+            raise
+        return {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(graph.outputs)}

@@ -1,0 +1,154 @@
+"""Programs: what every rank does, in order.
+
+    Load     cut a block out of an input or parameter (program boundary; nothing moves between ranks)
+    Move     take a value from one layout to another: the steps of `models.communication`, shared by all ranks
+    Compute  run an operator on the rank's iteration box; splits of `over` axes bring one Reduction per statistic
+    Free     forget a value
+
+Values live in slots: `t` (the tensor where it rests: its copy if it has one, else as written), `t as written` (before it
+goes to its copy), `op[j]` (operand j of an operator).  A value is moved to a reader just before the reader runs, so a rank
+holds what `models.memory` counts.  Every rank executes the same list with its own boxes, hence collectives match in order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from ..models.choices import Choices, Movement, copy_layout, input_layout, iteration_box, movements
+from ..models.communication import Reduction
+from ..models.cost import statistics_digits
+from ..models.graph import Graph
+from ..models.operators import NodeKind, Operator
+from ..models.placement import Placement
+
+Box = tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Load:
+    """`slot` := the part `box` of input or parameter `tensor`."""
+
+    slot: str
+    tensor: str
+    box: Box
+
+
+@dataclass(frozen=True)
+class Move:
+    """`target` := `source` redistributed by movement number `movement` of the program."""
+
+    source: str
+    target: str
+    movement: int
+
+
+@dataclass(frozen=True)
+class Compute:
+    """`slot` := operator number `operator` on the iteration box (one interval per axis, in the operator's axis order).
+
+    `operands`: (slot, origin) per input.  `statistics`: the all-reduce of every statistic, empty if nothing is split.
+    """
+
+    slot: str
+    operator: int
+    box: Box
+    operands: tuple[tuple[str, tuple[int, ...]], ...]
+    statistics: tuple[Reduction, ...]
+
+
+@dataclass(frozen=True)
+class Free:
+    """Forget a value."""
+
+    slot: str
+
+
+Instruction = Load | Move | Compute | Free
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """`ranks[r]`: instructions of rank r (row-major device number).  `outputs`: (tensor, box per rank), closed layouts."""
+
+    graph: Graph
+    hierarchy: tuple[int, ...]
+    movements: tuple[Movement, ...]
+    ranks: tuple[tuple[Instruction, ...], ...]
+    outputs: tuple[tuple[str, tuple[Box, ...]], ...]
+
+    def place(self, instruction: Instruction) -> str:
+        """The instruction in words, for messages."""
+        match instruction:
+            case Load(slot=slot):
+                return f"load {slot!r}"
+            case Move(movement=n):
+                m = self.movements[n]
+                goal = "its copy" if m.reader is None else f"operator {m.reader!r}"
+                return f"redistribution of {m.tensor!r} to {goal}"
+            case Compute(operator=n):
+                return f"operator {self.graph.operators[n].name!r}"
+            case Free(slot=slot):
+                return f"free {slot!r}"
+
+
+def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program:
+    """One program per device.  Raises `ChoicesError` if the choices do not fit the graph and the hierarchy."""
+    moves = tuple(movements(graph, hierarchy, choices))
+    number = {(m.tensor, m.reader, m.position): n for n, m in enumerate(moves)}
+    placements, copies = dict(choices.operators), dict(choices.copies)
+    devices, writer = prod(hierarchy), graph.writer()
+    ranks: list[list[Instruction]] = [[] for _ in range(devices)]
+    resting = {t: copy_layout(t, graph, p, hierarchy) for t, p in copies.items()}
+    last = {a.tensor: i for i, op in enumerate(graph.operators) for a in op.inputs}
+
+    def everywhere(instruction: Instruction) -> None:
+        for program in ranks:
+            program.append(instruction)
+
+    for name, layout in resting.items():
+        if name not in writer:
+            for d, program in enumerate(ranks):
+                program.append(Load(name, name, layout.box(d)))
+    for i, op in enumerate(graph.operators):
+        out, placement = op.output.tensor, placements[op.name]
+        layouts = [input_layout(op, j, graph, placement, hierarchy) for j in range(len(op.inputs))]
+        for j, a in enumerate(op.inputs):
+            slot = f"{op.name}[{j}]"
+            if a.tensor in writer or a.tensor in copies:
+                everywhere(Move(a.tensor, slot, number[a.tensor, op.name, j]))
+            else:
+                for d, program in enumerate(ranks):
+                    program.append(Load(slot, a.tensor, layouts[j].box(d)))
+        boxes = [iteration_box(op, placement, hierarchy, d) for d in range(devices)]
+        statistics = _statistics(op, placement, hierarchy, boxes)
+        for d, program in enumerate(ranks):
+            operands = tuple((f"{op.name}[{j}]", tuple(lo for lo, _ in layouts[j].box(d))) for j in range(len(op.inputs)))
+            slot = f"{out} as written" if out in copies else out
+            program.append(Compute(slot, i, tuple(boxes[d][a.name] for a in op.axes), operands, statistics))
+        for j in range(len(op.inputs)):
+            everywhere(Free(f"{op.name}[{j}]"))
+        if out in copies:
+            everywhere(Move(f"{out} as written", out, number[out, None, 0]))
+            everywhere(Free(f"{out} as written"))
+        for t in dict.fromkeys([*(a.tensor for a in op.inputs), out]):
+            if last.get(t, i) == i and t not in graph.outputs and (t in writer or t in copies):
+                everywhere(Free(t))
+    outputs = tuple((t, tuple(resting[t].box(d) for d in range(devices))) for t in graph.outputs if t in writer)
+    return Program(graph, hierarchy, moves, tuple(tuple(p) for p in ranks), outputs)
+
+
+def _statistics(
+    op: Operator, placement: Placement, hierarchy: tuple[int, ...], boxes: list[dict[str, tuple[int, int]]]
+) -> tuple[Reduction, ...]:
+    """One all-reduce per statistic of a normalise operator, over the digits that split its `over` axes (nothing scattered)."""
+    if op.kind is not NodeKind.NORMALISE:
+        return ()
+    digits = statistics_digits(op, placement.axes, placement.matrix)
+    if not digits:
+        return ()
+    tiles = tuple(tuple((0, 1) if a in op.over else box[a] for a in op.output.axes) for box in boxes)
+    group = prod(d.prime for d in digits)
+    largest = max(prod(hi - lo for lo, hi in t) for t in tiles)
+    padded = -(-largest // group) * group
+    return tuple(Reduction(combine, digits, (False,) * len(digits), tiles, padded) for combine in op.spec.statistics)

@@ -1,0 +1,209 @@
+"""Verbs of the formal room: `plan` and `solve`.  The status they print is the checker's, handed back by `publish`."""
+
+from __future__ import annotations
+
+import time
+from fractions import Fraction
+from pathlib import Path
+from typing import Literal, cast
+
+import click
+
+from ..models.claims import Infeasible, Verdict
+from ..models.console import Exit, InputError, Watch, emit, parse_bytes, parse_fraction, seconds_text
+from ..models.frontends.load import load_model
+from ..proofs.load import load_selection_problem
+from ..models.machine import load_machine
+from ..models.placement import space
+from ..models.problems import SelectionProblem, Usage
+from ..proofs.publisher import Published, Publisher
+from .plan import default_space, plan_graph
+from .selection.solve import Answer, solve
+
+EngineName = Literal["native", "ilp", "smt"]
+
+engine_option = click.option("--engine", type=click.Choice(["native", "ilp", "smt"]), default="native", show_default=True, help="Who searches; the proof is the same.")
+time_option = click.option("--time-limit", type=float, default=300.0, show_default=True, help="Seconds for the search.")
+gap_option = click.option("--gap", default="0", show_default=True, help="Stop when (cost - bound) / cost is at most this (0.01 or 1%).")
+threads_option = click.option("--threads", type=int, default=2, show_default=True, help="Threads of the search.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+@click.command("plan")
+@click.argument("model")
+@click.option("--machine", required=True, help="Built-in name, name:4x8, 4x8, or a TOML file.")
+@click.option("--train", type=click.Choice(["sgd", "adam"]), help="Plan the training step.")
+@click.option("--batch", type=int, help="Batch size.")
+@click.option("--memory", help="Memory limit per device, such as 80GiB.")
+@click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
+@engine_option
+@time_option
+@gap_option
+@threads_option
+@click.option("--joint", is_flag=True, help="Optimise algebra and parallelism together.")
+@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The plan file.")
+@json_option
+@click.pass_obj
+def plan_command(
+    publisher: Publisher, model: str, machine: str, train: str | None, batch: int | None, memory: str | None, space_name: str | None,
+    engine: str, time_limit: float, gap: str, threads: int, joint: bool, output: Path, as_json: bool,
+) -> int:
+    """Plan MODEL (zoo name, ONNX file or JSON graph) on a machine and prove what is said about the plan."""
+    start = time.monotonic()
+    for name, wanted in (("--train", train is not None), ("--joint", joint)):
+        if wanted:
+            raise InputError(f"{name} is not supported by this version; plan the forward program, or a hand-written training graph such as mlp-unity-training")
+    graph = load_model(model, batch)
+    target = load_machine(machine)
+    where = space(space_name) if space_name else default_space(target)
+    limit = parse_bytes(memory) if memory is not None else None
+    allowed = parse_fraction(gap, "--gap")
+    with Watch("planning") as watch:
+        planned = plan_graph(
+            graph, target, where, limit, engine=cast("EngineName", engine), time_limit_s=time_limit, gap=allowed, threads=threads,
+            progress=watch, notify=watch.count,
+        )
+    problem, answer = planned.planning.problem, planned.answer
+    if planned.plan is None:
+        return _no_solution(publisher, problem, answer, None, as_json, time.monotonic() - start, planned.planning.graph.operators[-1].name)
+    with Watch("checking"):
+        published = publisher.plan(output, planned.plan)
+    seconds = time.monotonic() - start
+    code, status = _outcome(published, allowed)
+    if as_json:
+        document = _document(status, published, problem, allowed, seconds)
+        emit({**document, "plan": str(output), "identity": published.identity, "space": problem.space, "assumptions": list(problem.assumptions)})
+        return code
+    click.echo(f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, {len(problem.vertices)} decisions")
+    click.echo(_sentence(published, problem))
+    click.echo(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
+    click.echo(f"identity {published.identity}")
+    click.echo(f"wrote {output} ({published.size} bytes) in {seconds:.1f} s")
+    return code
+
+
+@click.command("solve")
+@click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path))
+@engine_option
+@time_option
+@gap_option
+@threads_option
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The certificate file.")
+@json_option
+@click.pass_obj
+def solve_command(
+    publisher: Publisher, problem_file: Path, engine: str, time_limit: float, gap: str, threads: int, output: Path | None, as_json: bool
+) -> int:
+    """Solve a selection problem and write a certificate."""
+    start = time.monotonic()
+    problem = load_selection_problem(problem_file)
+    allowed = parse_fraction(gap, "--gap")
+    with Watch("solving", problem.scale) as watch:
+        answer = solve(problem, time_limit_s=time_limit, gap=allowed, engine=cast("EngineName", engine), progress=watch, threads=threads)
+    if answer.solution is None or answer.certificate is None:
+        return _no_solution(publisher, problem, answer, output, as_json, time.monotonic() - start, None)
+    published = publisher.certificate(output, answer.certificate, problem)
+    code, status = _outcome(published, allowed)
+    seconds = time.monotonic() - start
+    if as_json:
+        emit({**_document(status, published, problem, allowed, seconds), "solution": list(answer.solution)})
+        return code
+    click.echo(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
+    click.echo(_sentence(published, problem))
+    if published.path is not None:
+        click.echo(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s")
+    return code
+
+
+def cost_text(units: int, problem: SelectionProblem) -> str:
+    """A cost of the problem for people: a time if its unit is the second, else the number."""
+    if problem.unit_name == "s":
+        return seconds_text(units, problem.scale)
+    return f"{units}" if problem.scale == 1 else f"{float(Fraction(units, problem.scale)):.12g}"
+
+
+def _outcome(published: Published, allowed: Fraction) -> tuple[Exit, str]:
+    if published.verdict is not Verdict.PROVED or published.cost is None or published.lower_bound is None:
+        return Exit.UNDECIDED, "feasible"
+    if published.lower_bound >= published.cost:
+        return Exit.DONE, "optimal"
+    return (Exit.DONE if published.cost - published.lower_bound <= allowed * abs(published.cost) else Exit.UNDECIDED), "feasible"
+
+
+def _document(status: str, published: Published, problem: SelectionProblem, allowed: Fraction, seconds: float) -> dict[str, object]:
+    gap = None
+    if published.cost is not None and published.lower_bound is not None:
+        gap = 0.0 if published.cost <= published.lower_bound else (published.cost - published.lower_bound) / max(1, abs(published.cost))
+    return {
+        "status": status, "cost": published.cost, "lower_bound": published.lower_bound, "scale": problem.scale, "gap": gap, "seconds": round(seconds, 3),
+        "certificate": None if published.path is None else str(published.path), "problem_sha256": problem.sha256(),
+    }
+
+
+def _sentence(published: Published, problem: SelectionProblem) -> str:
+    if published.cost is None:
+        return f"the checker says {published.verdict.value}: {published.reason}"
+    cost = cost_text(published.cost, problem)
+    if published.lower_bound is None:
+        return f"cost {cost}; no lower bound proved"
+    if published.lower_bound >= published.cost:
+        return f"cost {cost}, proved optimal over the space {problem.space!r} (checked: {published.cost} of 1/{problem.scale})"
+    gap = (published.cost - published.lower_bound) / max(1, abs(published.cost))
+    return f"cost {cost}, proved within {gap:.3%} of optimal (lower bound {cost_text(published.lower_bound, problem)})"
+
+
+def _no_solution(
+    publisher: Publisher, problem: SelectionProblem, answer: Answer, output: Path | None, as_json: bool, seconds: float, last: str | None
+) -> int:
+    published = None if answer.certificate is None else publisher.certificate(output, answer.certificate, problem)
+    claim = None if answer.certificate is None else answer.certificate.claim
+    infeasible = published is not None and published.verdict is Verdict.PROVED and isinstance(claim, Infeasible)
+    status = "infeasible" if infeasible else "unknown"
+    document: dict[str, object] = {
+        "status": status, "cost": None, "lower_bound": published.lower_bound if published and not infeasible else None, "scale": problem.scale,
+        "gap": None, "seconds": round(seconds, 3), "certificate": None if published is None or published.path is None else str(published.path),
+        "problem_sha256": problem.sha256(),
+    }
+    if isinstance(claim, Infeasible) and infeasible:
+        document["conflict"] = conflict(problem, claim)
+    if as_json:
+        emit(document)
+    elif isinstance(claim, Infeasible) and infeasible:
+        click.echo(f"{problem.name}: proved infeasible")
+        for line in conflict_lines(problem, claim):
+            click.echo("  " + line)
+    else:
+        click.echo(f"{problem.name}: no solution found within the time limit; nothing is proved. Give it more time with --time-limit.")
+    return Exit.INFEASIBLE if infeasible else Exit.UNDECIDED
+
+
+def conflict(problem: SelectionProblem, claim: Infeasible) -> dict[str, object]:
+    """The conflict of an infeasible problem as data."""
+    rows = [
+        {
+            "step": t,
+            "least_use": sum(int(u.amount.min()) for u in problem.usages if u.start <= t < u.end),
+            "tensors": [u.name or problem.vertices[u.vertex].name for u in _largest(problem, t)],
+        }
+        for t in claim.steps
+    ]
+    return {"limit": problem.limit, "least_known_limit": claim.least_limit, "rows": rows, "vertices": [problem.vertices[v].name for v in claim.vertices[:20]]}
+
+
+def conflict_lines(problem: SelectionProblem, claim: Infeasible) -> list[str]:
+    """The conflict in words: which steps, which tensors, which limit, what would work."""
+    lines = []
+    for t in claim.steps[:5]:
+        use = sum(int(u.amount.min()) for u in problem.usages if u.start <= t < u.end)
+        names = ", ".join(f"{u.name or problem.vertices[u.vertex].name} ({int(u.amount.min())})" for u in _largest(problem, t))
+        lines.append(f"step {t}: even the smallest choices use {use}, the limit is {problem.limit}; largest: {names}")
+    if not claim.steps:
+        lines.append("forbidden combinations leave no choice; vertices involved: " + ", ".join(problem.vertices[v].name for v in claim.vertices[:10]))
+    if claim.least_limit is not None:
+        lines.append(f"the least limit for which a solution is known is {claim.least_limit}")
+    return lines
+
+
+def _largest(problem: SelectionProblem, step: int) -> list[Usage]:
+    live = [u for u in problem.usages if u.start <= step < u.end]
+    return sorted(live, key=lambda u: (-int(u.amount.min()), u.vertex))[:5]

@@ -1,0 +1,91 @@
+"""Plan a graph on a machine: build the selection problem, solve it, bundle the answer.
+
+The default space is `complete` where its tables fit, else `two-per-level` (measured equal to `complete` in 39 of 39 pairs,
+`shared/research/search-space.md`); either way its name is part of the claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib import metadata
+from platform import python_version
+
+from ..models.choices import Choices, movements
+from ..models.graph import Graph
+from ..models.machine import Machine
+from ..models.placement import Space, space
+from ..models.selection import Notify, Planning, build
+from ..proofs.plan import Moved, Plan
+from .selection.clock import Progress
+from .selection.solve import Answer, Engine, solve
+
+COMPLETE_UP_TO = 64
+"""Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per model."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """`plan` is None when no solution was found or the problem is infeasible."""
+
+    planning: Planning
+    answer: Answer
+    plan: Plan | None
+
+
+def default_space(machine: Machine) -> Space:
+    """`complete` for small machines, `two-per-level` beyond.
+
+    >>> from shardproof.models.machine import load_machine
+    >>> default_space(load_machine("4x8")).name, default_space(load_machine("32x8")).name
+    ('complete', 'two-per-level')
+    """
+    return space("complete" if machine.devices <= COMPLETE_UP_TO else "two-per-level")
+
+
+def plan_graph(
+    graph: Graph, machine: Machine, where: Space | None = None, memory_limit: int | None = None, *, engine: Engine = "native",
+    time_limit_s: float | None = None, gap: Fraction = Fraction(0), threads: int = 1, progress: Progress | None = None,
+    notify: Notify | None = None,
+) -> Planned:
+    """Best plan found, with its certificate.  `memory_limit`: bytes per device.  Errors are those of `models.selection.build`."""
+    planning = build(graph, machine, where or default_space(machine), memory_limit, notify)
+    answer = solve(planning.problem, time_limit_s=time_limit_s, gap=gap, engine=engine, progress=progress, threads=threads)
+    if answer.solution is None or answer.certificate is None:
+        return Planned(planning, answer, None)
+    return Planned(planning, answer, bundle(planning, answer))
+
+
+def bundle(planning: Planning, answer: Answer) -> Plan:
+    """The plan of a solved problem.  Raises ValueError if there is no solution or no certificate."""
+    if answer.solution is None or answer.certificate is None:
+        raise ValueError("only a solved problem has a plan")
+    choices = planning.choices(answer.solution)
+    return Plan(
+        planning.graph, planning.machine, planning.space.name, planning.problem.limit, choices,
+        communication(planning.graph, planning.machine, choices), answer.certificate, versions(),
+    )
+
+
+def communication(graph: Graph, machine: Machine, choices: Choices) -> tuple[Moved, ...]:
+    """Totals of every redistribution the choices cause, in execution order."""
+    known: dict[int, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    out = []
+    for m in movements(graph, machine.hierarchy, choices):
+        if id(m.plan) not in known:
+            known[id(m.plan)] = (m.plan.collective(), m.plan.loads(), m.plan.phases())
+        out.append(Moved(m.tensor, m.writer, m.reader, m.position, *known[id(m.plan)]))
+    return tuple(out)
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Versions of what took part in the search."""
+    names = ("numba", "numpy")
+    return (*((n, metadata.version(n)) for n in names), ("python", python_version()), ("shardproof", _own_version()))
+
+
+def _own_version() -> str:
+    try:
+        return metadata.version("shardproof")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,154 @@
+"""Selection as an integer linear program, for PuLP with HiGHS.
+
+Variables   x[v,a] in {0,1}: vertex v takes choice a;    y[e,r,c] >= 0: edge e sits at row r and column c of its table.
+            Forbidden choices and entries have no variable.
+
+    minimise    constant + sum_v sum_a c_v[a] x[v,a] + sum_e sum_{r,c} T_e[r,c] y[e,r,c]                   -> objective()
+    (F1) one choice per vertex:       sum_a x[v,a] = 1                                                    -> one_choice()
+    (F2) edge e follows its ends:     sum_c y[e,r,c] = sum_{a: row_e(a) = r} x[u,a]   for every row r
+                                      sum_r y[e,r,c] = sum_{b: col_e(b) = c} x[v,b]   for every column c   -> edge_marginals()
+    (F3) resource rows:               sum_{usages live at t} sum_a amount[a] x[v,a] <= limit, at every event t  -> resource_rows()
+
+With x integral, (F1) and (F2) leave y one unit at (row of x_u, column of x_v), so y may stay continuous.  Rows and columns are those of
+the shared tables, not pairs of choices: the program is as factored as the problem.  Since (F1) and (F2) make each group of variables
+sum to one, its least coefficient is taken out as a constant, which keeps the floats of the solver small.
+
+The status word is not believed (PuLP says `Optimal` after a time-out); the caller evaluates the choices exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ....models.problems import FORBIDDEN, Ints, SelectionProblem
+from . import Reply
+
+if TYPE_CHECKING:
+    from pulp import LpAffineExpression, LpProblem, LpVariable
+
+LARGEST_COEFFICIENT: Final = 1 << 40
+"""Objectives with larger coefficients are divided: a double carries 53 bits, and tolerances need some of them."""
+
+
+@dataclass(eq=False)
+class _Program:
+    problem: SelectionProblem
+    lp: LpProblem
+    x: list[dict[int, LpVariable]] = field(default_factory=list)
+    y: list[dict[tuple[int, int], LpVariable]] = field(default_factory=list)
+
+
+def size_of(problem: SelectionProblem) -> int:
+    """Number of variables of the program."""
+    total = sum(v.cost.size for v in problem.vertices)
+    return total + sum(_used(problem, e)[0].size * _used(problem, e)[1].size for e in range(len(problem.edges)))
+
+
+def solve_ilp(problem: SelectionProblem, time_limit_s: float | None = None, seed: int = 0, threads: int = 1) -> Reply:
+    """Run HiGHS on `problem`.  Raises `ModuleNotFoundError` when PuLP or highspy is not installed."""
+    import pulp
+
+    program = _Program(problem, pulp.LpProblem("selection", pulp.LpMinimize))
+    _variables(program)
+    if any(not xs for xs in program.x) or any(not ys for ys in program.y):
+        return Reply(None, "infeasible: a vertex or an edge has only forbidden entries")
+    program.lp += objective(program)
+    one_choice(program)
+    edge_marginals(program)
+    resource_rows(program)
+    solver = pulp.HiGHS(msg=False, timeLimit=time_limit_s, gapRel=0.0, gapAbs=0.0, threads=threads, random_seed=seed, mip_feasibility_tolerance=1e-9)
+    program.lp.solve(solver)
+    says = str(pulp.LpStatus[program.lp.status])
+    choice: list[int] = []
+    for xs in program.x:
+        values = {a: var.value() for a, var in xs.items()}
+        if any(value is None for value in values.values()):
+            return Reply(None, says)
+        choice.append(max(values, key=lambda a: (float(values[a]), -a)))
+    return Reply(tuple(choice), says)
+
+
+def _used(problem: SelectionProblem, e: int) -> tuple[Ints, Ints]:
+    edge = problem.edges[e]
+    shape = problem.tables[edge.table].shape
+    rows = np.arange(shape[0]) if edge.rows is None else np.unique(edge.rows)
+    cols = np.arange(shape[1]) if edge.cols is None else np.unique(edge.cols)
+    return rows, cols
+
+
+def _variables(program: _Program) -> None:
+    from pulp import LpVariable
+
+    problem = program.problem
+    for v, vertex in enumerate(problem.vertices):
+        program.x.append({a: LpVariable(f"x_{v}_{a}", cat="Binary") for a in range(vertex.cost.size) if vertex.cost[a] < FORBIDDEN})
+    for e, edge in enumerate(problem.edges):
+        rows, cols = _used(problem, e)
+        table = problem.tables[edge.table]
+        program.y.append(
+            {(r, c): LpVariable(f"y_{e}_{r}_{c}", lowBound=0) for r in rows.tolist() for c in cols.tolist() if table[r, c] < FORBIDDEN}
+        )
+
+
+def objective(program: _Program) -> LpAffineExpression:
+    """Costs, each group shifted to start at zero; divided by one power of two when the largest is too large for a float solver."""
+    from pulp import LpAffineExpression
+
+    problem = program.problem
+    groups: list[list[tuple[LpVariable, int]]] = []
+    for vertex, xs in zip(problem.vertices, program.x, strict=True):
+        groups.append([(var, int(vertex.cost[a])) for a, var in xs.items()])
+    for edge, ys in zip(problem.edges, program.y, strict=True):
+        table = problem.tables[edge.table]
+        groups.append([(var, int(table[at])) for at, var in ys.items()])
+    least = [min(cost for _, cost in group) for group in groups]
+    largest = max((cost - low for group, low in zip(groups, least, strict=True) for _, cost in group), default=0)
+    divisor = 1
+    while largest // divisor > LARGEST_COEFFICIENT:
+        divisor *= 2
+    terms = [(var, (cost - low) / divisor) for group, low in zip(groups, least, strict=True) for var, cost in group if cost != low]
+    return LpAffineExpression(terms)
+
+
+def one_choice(program: _Program) -> None:
+    """(F1)."""
+    from pulp import lpSum
+
+    for v, xs in enumerate(program.x):
+        program.lp += lpSum(xs.values()) == 1, f"one_{v}"
+
+
+def edge_marginals(program: _Program) -> None:
+    """(F2)."""
+    from pulp import lpSum
+
+    for e, (edge, ys) in enumerate(zip(program.problem.edges, program.y, strict=True)):
+        rows, cols = _used(program.problem, e)
+        of_row: dict[int, list[LpVariable]] = {int(r): [] for r in rows}
+        of_col: dict[int, list[LpVariable]] = {int(c): [] for c in cols}
+        for (r, c), var in ys.items():
+            of_row[r].append(var)
+            of_col[c].append(var)
+        for sums, end, index, name in ((of_row, edge.u, edge.rows, "row"), (of_col, edge.v, edge.cols, "col")):
+            users: dict[int, list[LpVariable]] = {k: [] for k in sums}
+            for a, var in program.x[end].items():
+                users[a if index is None else int(index[a])].append(var)
+            for k, group in sums.items():
+                program.lp += lpSum(group) == lpSum(users[k]), f"{name}_{e}_{k}"
+
+
+def resource_rows(program: _Program) -> None:
+    """(F3)."""
+    from pulp import lpSum
+
+    problem = program.problem
+    if problem.limit is None:
+        return
+    for t in problem.events():
+        live = [u for u in problem.usages if u.start <= t < u.end]
+        terms = [int(u.amount[a]) * var for u in live for a, var in program.x[u.vertex].items() if u.amount[a]]
+        if terms:
+            program.lp += lpSum(terms) <= problem.limit, f"step_{t}"

@@ -1,0 +1,45 @@
+"""The contract of `publish`: nothing appears under its final name before the checker has accepted it.
+
+Only the front door sees both `formal` and `verify`, so it implements this protocol and hands it to whoever makes results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ..models.claims import Verdict
+from ..models.problems import SelectionProblem
+from .certificates import SelectionCertificate
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the checker said of the bytes.  `path` is None if nothing was written; `identity` names the content."""
+
+    verdict: Verdict
+    kind: str
+    cost: int | None
+    lower_bound: int | None
+    reason: str
+    identity: str
+    path: Path | None
+    size: int
+
+
+class Publisher(Protocol):
+    """Encodes, decodes again, checks, and only then renames into place.  Raises `SelfCheckFailed` on a refutation."""
+
+    def plan(self, path: Path | None, plan: Plan) -> Published:
+        """Publish a plan."""
+        ...
+
+    def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
+        """Publish a certificate of a selection problem."""
+        ...
+
+
+class SelfCheckFailed(RuntimeError):
+    """Our own checker refuted our own result; the last checked file is untouched.  A defect: please report it."""

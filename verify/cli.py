@@ -1,0 +1,110 @@
+"""The verb `check`: plans, and certificates together with their problems.  No solver is loaded."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from ..models.claims import Verdict
+from ..models.console import Exit, Watch, emit, seconds_text, worst
+from ..models.problems import SelectionProblem
+from ..proofs.canonical import ContainerError
+from ..proofs.container import LIMITS, MANIFEST, identity, read_container, read_file
+from ..proofs.load import selection_problem
+from ..proofs.selection_file import decode_certificate
+from .plan import check_plan
+from .selection import check_selection
+from .verdict import CheckResult, report
+from .verdict import worst as worst_verdict
+
+_CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
+
+
+@click.command("check")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--second-opinion", is_flag=True, help="Recompute ten times as many table entries of a plan.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check_command(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
+    """Check plans (.spz) and certificates; a certificate needs its problem file beside it on the command line."""
+    start = time.monotonic()
+    results: list[CheckResult] = []
+    lines: list[str] = []
+    codes: list[Exit] = []
+    errors: list[str] = []
+    problems: dict[str, SelectionProblem] = {}
+    certificates: list[tuple[Path, bytes]] = []
+    for path in files:
+        try:
+            data = read_file(path, LIMITS.file)
+            members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
+            if "plan.json" in members:
+                with Watch(f"checking {path.name}") as watch:
+                    checked = check_plan(data, samples=10_000 if second_opinion else 1_000, notify=watch.count)
+                results.extend(checked.results)
+                codes.extend(_CODES[r.verdict] for r in checked.results)
+                lines.append(f"{path}: plan {checked.identity}")
+                lines.extend(_line(r) for r in checked.results)
+            elif "certificate.json" in members:
+                certificates.append((path, data))
+            elif members and "problem.json" not in members:
+                raise ContainerError(str(path), f"holds neither a plan nor a certificate nor a problem (members: {', '.join(sorted(set(members) - {MANIFEST})[:5])})")
+            else:
+                problem = selection_problem(data, str(path))
+                problems[problem.sha256()] = problem
+        except ValueError as error:
+            errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            codes.append(Exit.BAD_INPUT)
+    for path, data in certificates:
+        try:
+            certificate = decode_certificate(read_container(data))
+            if certificate.problem_sha256 not in problems:
+                raise ContainerError(str(path), f"is a certificate of the problem with sha256 {certificate.problem_sha256[:16]}..; give that problem's file too")
+            result = check_selection(problems[certificate.problem_sha256], certificate)
+        except ValueError as error:
+            errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            codes.append(Exit.BAD_INPUT)
+            continue
+        results.append(result)
+        codes.append(_CODES[result.verdict])
+        lines.append(f"{path}: certificate {identity(read_container(data))}")
+        lines.append(_line(result, problems[certificate.problem_sha256]))
+    if not codes:
+        errors.append("nothing to check: only problem files were given; add the certificate (.spz)")
+        codes.append(Exit.BAD_INPUT)
+    code = worst(codes)
+    seconds = time.monotonic() - start
+    for error in errors:
+        click.echo(f"error: {error}", err=True)
+    if as_json:
+        document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
+        if errors:
+            document["errors"] = errors
+            document["verdict"] = "refuted" if code is Exit.REFUTED else "undecided"
+        emit(document)
+        return code
+    for line in lines:
+        click.echo(line)
+    if results:
+        click.echo(f"{worst_verdict(r.verdict for r in results).value} in {seconds:.1f} s")
+    return code
+
+
+def _line(result: CheckResult, problem: SelectionProblem | None = None) -> str:
+    timed = problem is None or problem.unit_name == "s"
+    scale = 10**12 if problem is None else problem.scale
+
+    def number(value: int) -> str:
+        return seconds_text(value, scale) if timed else str(value)
+
+    parts = [f"  {result.kind:<12} {result.verdict.value}"]
+    if result.cost is not None:
+        parts.append(f"cost {number(result.cost)}")
+    if result.lower_bound is not None and result.lower_bound != result.cost:
+        parts.append(f"lower bound {number(result.lower_bound)}")
+    if result.space and result.cost is not None:
+        parts.append(f"space {result.space}")
+    if result.reason:
+        parts.append(result.reason)
+    return "; ".join(parts)
