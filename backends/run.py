@@ -120,7 +120,7 @@ def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box
 
 def _traffic(program: Program, transports: list[VirtualTransport]) -> tuple[Traffic, ...]:
     levels = len(program.hierarchy)
-    nothing = ([0] * levels, [0] * levels)
+    nothing = [0] * levels
 
     def counted(label: str) -> tuple[int, ...]:
         return loads([t.received.get(label, nothing) for t in transports], program.hierarchy)

@@ -105,12 +105,12 @@ def _exchange(xp: ModuleType, transport: Transport, step: Exchange, source: tupl
 
 
 def _held(xp: ModuleType, box: Box, source: tuple[Array, Box], target: tuple[Array, Box]) -> Array:
-    """A fresh copy of `box`: elements of the source block, and others that arrived in earlier phases."""
+    """A fresh copy of `box`: elements of the source block, and others that arrived in the target in earlier phases."""
     own, arrived = common(box, source[1]), common(box, target[1])
     if volume(own) + volume(arrived) - volume(common(own, arrived)) != volume(box):
         raise TransportError(f"{box} is to be sent and is not held")
     out: Array = xp.empty(sides(box), dtype=source[0].dtype)
-    for part, block in ((arrived, target), (own, source)):  # own elements last: the target may still lack some of them
+    for part, block in ((arrived, target), (own, source)):
         if volume(part):
             cut(out, box, part)[...] = cut(*block, part)
     return out

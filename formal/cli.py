@@ -12,10 +12,10 @@ import click
 from ..models.claims import Infeasible, Verdict
 from ..models.console import Exit, InputError, Watch, emit, parse_bytes, parse_fraction, seconds_text
 from ..models.frontends.load import load_model
-from ..proofs.load import load_selection_problem
 from ..models.machine import load_machine
 from ..models.placement import space
 from ..models.problems import SelectionProblem, Usage
+from ..proofs.load import load_selection_problem
 from ..proofs.publisher import Published, Publisher
 from .plan import default_space, plan_graph
 from .selection.solve import Answer, solve

@@ -305,7 +305,7 @@ def _merged(transfers: list[Transfer]) -> tuple[Transfer, ...]:
     pairs: dict[tuple[int, int], list[Box]] = {}
     for t in transfers:
         pairs.setdefault((t.target, t.source), []).append(t.box)
-    out = []
+    out: list[Transfer] = []
     for (target, source), boxes in sorted(pairs.items()):
         for k in reversed(range(len(boxes[0]))):
             boxes.sort(key=lambda b, k=k: (b[:k], b[k + 1 :], b[k]))  # type: ignore[misc]

@@ -13,7 +13,7 @@ import time
 from enum import IntEnum
 from fractions import Fraction
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -124,7 +124,7 @@ class Watch:
         self.bar: Bar | None = None
         self.task: TaskID | None = None
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:

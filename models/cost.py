@@ -88,7 +88,6 @@ class OperatorCosts:
 
 def operator_costs(op: Operator, graph: Graph, tables: AxisTables, machine: Machine) -> OperatorCosts:
     """Times of an operator under every placement.  Raises `MachineError` if the machine lacks the element type's peak."""
-    hierarchy = tables.hierarchy
     rows = str(op.attribute("rows", "")) if op.kind is NodeKind.GATHER else ""
     points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(tables.axes) if a.name != rows])
     moved = np.zeros_like(points)

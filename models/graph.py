@@ -163,8 +163,8 @@ class Graph:
             raise GraphError(place, f"writes {op.output.tensor!r}, which already has a value")
         for k, i in enumerate(op.output.index):
             extent = self._by_name[op.output.tensor].shape[k]
-            name = i.single
-            if name is None or axes[name].combine is not None or axes[name].extent != extent:
+            single = i.single
+            if single is None or axes[single].combine is not None or axes[single].extent != extent:
                 raise GraphError(place, f"dimension {k} of output {op.output.tensor!r} must be one parallel axis of extent {extent}")
         written = set(op.output.axes)
         for axis in op.axes:

@@ -218,7 +218,7 @@ def intervals(access: Access, shape: tuple[int, ...], tables: AxisTables) -> tup
 def _unique_rows(table: Ints) -> tuple[Ints, Ints]:
     seen: dict[bytes, int] = {}
     back = np.empty(table.shape[0], dtype=np.int64)
-    keep = []
+    keep: list[int] = []
     for i, row in enumerate(table):
         key = row.tobytes()
         if key not in seen:

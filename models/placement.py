@@ -72,7 +72,7 @@ def columns(size: int, rows: int, most: int | None) -> list[tuple[int, ...]]:
     """
     if rows == 0:
         return [()] if size == 1 else []
-    out = []
+    out: list[tuple[int, ...]] = []
     for first in range(1, size + 1):
         if size % first == 0 and not (first > 1 and most == 0):
             left = most if most is None or first == 1 else most - 1

@@ -28,6 +28,7 @@ for all u or zero for some u) the maximum over subtrees factors over dimensions;
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -36,7 +37,8 @@ import numpy as np
 from .layout import LayoutSet, OpenDigit, OpenDigits, coordinates
 from .problems import Ints
 
-_CHUNK = 1 << 21
+_CHUNK = 1 << 16
+"""Entries enumerated at a time: the temporaries stay in cache."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,42 +125,53 @@ def changes_along(b: LayoutSet, digit: OpenDigit) -> np.ndarray[tuple[int, ...],
 
 
 def fetch_loads(a: LayoutSet, b: LayoutSet) -> list[Ints]:
-    """(L1) for every pair, per level; A is taken without its open digits."""
-    return [_level_load(a, b, level) for level in range(len(a.hierarchy))]
+    """(L1) for every pair, per level; A is taken without its open digits, so rows that differ only there are computed once."""
+    boxes, of_row = np.unique(a.codes, axis=0, return_inverse=True)
+    out = []
+    for level in range(len(a.hierarchy)):
+        load = _level_load(boxes, a.dims, b, subtrees(a.hierarchy, level))
+        out.append(load if boxes.shape[0] == len(a) and bool((boxes == a.codes).all()) else load[of_row.reshape(-1)])
+    return out
 
 
-def _level_load(a: LayoutSet, b: LayoutSet, level: int) -> Ints:
-    needs, shares = [], []
-    for table_a, table_b in zip(a.dims, b.dims, strict=True):
-        need, share = _overlaps(table_a, table_b, subtrees(a.hierarchy, level))
-        needs.append(need)
-        shares.append(share)
+def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:
+    """Load of one level with `width` subtrees for the boxes `codes` over `dims` and every layout of `b`."""
+    overlaps = [_overlaps(table_a, table_b, width) for table_a, table_b in zip(dims, b.dims, strict=True)]
     total = np.ones(len(b), dtype=np.int64)
-    held = np.ones((len(a), len(b)), dtype=np.int64)
-    irregular = np.zeros((len(a), len(b)), dtype=bool)
-    for k, (need, share) in enumerate(zip(needs, shares, strict=True)):
+    held = np.ones((codes.shape[0], len(b)), dtype=np.int64)
+    irregular = np.zeros(held.shape, dtype=bool)
+    for k, (need, share) in enumerate(overlaps):
         total *= need[:, 0][b.codes[:, k]]
         low = share.min(axis=2)
         uneven = (need != need[:, :1]).any(axis=1)[None, :] | ((low != share.max(axis=2)) & (low > 0))
-        pick = np.ix_(a.codes[:, k], b.codes[:, k])
+        pick = np.ix_(codes[:, k], b.codes[:, k])
         held *= low[pick]
         if uneven.any():
             irregular |= uneven[pick]
     load = total[None, :] - held
     if irregular.any():
-        rows, cols = np.nonzero(irregular)
-        width = subtrees(a.hierarchy, level)
-        step = max(1, _CHUNK // width)
-        for start in range(0, rows.size, step):
-            r, c = rows[start : start + step], cols[start : start + step]
-            want = np.ones((r.size, width), dtype=np.int64)
-            have = np.ones((r.size, width), dtype=np.int64)
-            for k, (need, share) in enumerate(zip(needs, shares, strict=True)):
-                want *= need[b.codes[c, k]]
-                flat = share.reshape(-1, width)
-                have *= flat[a.codes[r, k] * share.shape[1] + b.codes[c, k]]
-            load[r, c] = (want - have).max(axis=1)
+        _enumerate(load, irregular, overlaps, codes, b, width)
     return load
+
+
+def _enumerate(
+    load: Ints, irregular: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], overlaps: Sequence[tuple[Ints, Ints]], codes: Ints, b: LayoutSet, width: int
+) -> None:
+    """Fill the irregular entries of `load` subtree by subtree; 32 bits where every volume fits."""
+    narrow = prod(int(need.max(initial=0)) for need, _ in overlaps) < 1 << 31
+    kind = np.int32 if narrow else np.int64
+    needs = [need.astype(kind) for need, _ in overlaps]
+    shares = [share.reshape(-1, width).astype(kind) for _, share in overlaps]
+    rows, cols = np.nonzero(irregular)
+    step = max(1, _CHUNK // width)
+    for start in range(0, rows.size, step):
+        r, c = rows[start : start + step], cols[start : start + step]
+        want, have = needs[0][b.codes[c, 0]], shares[0][codes[r, 0] * needs[0].shape[0] + b.codes[c, 0]]
+        for k in range(1, len(overlaps)):
+            want *= needs[k][b.codes[c, k]]
+            have *= shares[k][codes[r, k] * needs[k].shape[0] + b.codes[c, k]]
+        want -= have
+        load[r, c] = want.max(axis=1)
 
 
 def _overlaps(a: Ints, b: Ints, width: int) -> tuple[Ints, Ints]:
@@ -173,9 +186,8 @@ def _overlaps(a: Ints, b: Ints, width: int) -> tuple[Ints, Ints]:
     points = np.unique(np.concatenate([a.reshape(-1), b.reshape(-1)]))
     weight = np.diff(points)
     in_a, in_b = _covered(a, points, width), _covered(b, points, width)
-    need = (in_b * weight).sum(axis=2)
-    share = np.einsum("aus,bus->abu", in_a * weight, in_b)
-    return need, share
+    need = np.asarray((in_b * weight).sum(axis=2), dtype=np.int64)
+    return need, np.einsum("aus,bus->abu", in_a * weight, in_b)
 
 
 def _covered(table: Ints, points: Ints, width: int) -> Ints:
@@ -200,6 +212,6 @@ def _unions(table: Ints, width: int) -> tuple[Ints, bool]:
     low, high = np.take_along_axis(low, order, 2), np.take_along_axis(high, order, 2)
     reach = np.maximum.accumulate(high, axis=2)
     gap = (low[..., 1:] > reach[..., :-1]) & (low[..., 1:] != big)
-    hull = np.stack([low[..., 0], reach[..., -1]], axis=3) if low.ndim == 4 else np.stack([low[..., 0], reach[..., -1]], axis=2)
+    hull = np.stack([low[..., 0], reach[..., -1]], axis=2)
     hull[reach[..., -1] < 0] = 0
     return hull, not bool(gap.any())

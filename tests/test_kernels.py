@@ -370,6 +370,17 @@ def test_map_broadcasts_by_letters() -> None:
     np.testing.assert_allclose(run_graph(graph, values)["y"], expected)
 
 
+def test_reduction_axes_without_operand_repeat_the_sum() -> None:
+    g = Builder("repeat", "float64")
+    x = g.input("x", (3,))
+    axes = [Axis("a", 3), Axis("k", 4, Combine.SUM)]
+    y = g.operator("y", "product", axes, [access(x, "a")], ["a"])
+    graph = g.build(y, g.operator("z", "sum", axes, [access(x, "a")], ["a"]))
+    values = random_inputs(graph, 0)
+    for result in run_graph(graph, values).values():
+        np.testing.assert_allclose(result, 4 * values["x"])
+
+
 def test_large_windows_are_cut_into_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     op, graph, arrays = single(convolution(size=9))
     expected = whole(op, graph, arrays)

@@ -75,8 +75,8 @@ def check_command(files: tuple[Path, ...], second_opinion: bool, as_json: bool) 
         codes.append(Exit.BAD_INPUT)
     code = worst(codes)
     seconds = time.monotonic() - start
-    for error in errors:
-        click.echo(f"error: {error}", err=True)
+    for text in errors:
+        click.echo(f"error: {text}", err=True)
     if as_json:
         document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
         if errors:

@@ -94,6 +94,8 @@ def window(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int,
         return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
     combine = Combine.MAX if op.function == "max_pool" else Combine.SUM
     axes = op.inputs[0].axes
+    if any(t not in axes for t in taps):
+        raise KernelError(f"operator {op.name!r}", f"every tap axis must occur in the window, {taps} do not all")
     x = align(_operand(xp, op, graph, box, operands, 0, neutral(dtype, combine)), axes, (*taps, *out))
     squares = op.function == "local_response"
     total = None
@@ -129,6 +131,4 @@ def _divisor(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[in
             ones = Block(xp.ones((extent,), dtype=bool), (0,))
             one_dim = Access(op.inputs[0].tensor, (index,))
             inside = inside * align(view(xp, ones, one_dim, box, (extent,), 0, op.name), one_dim.axes, order)
-    count = xp.sum(inside, axis=tuple(range(len(taps))))
-    missing = prod(a.extent for k, a in enumerate(op.reduced) if inside.shape[k] == 1)
-    return xp.maximum(count * missing, 1)  # type: ignore[no-any-return]
+    return xp.maximum(xp.sum(inside, axis=tuple(range(len(taps)))), 1)  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@
     load_i of a subtree            =  sum over its ranks                        (the loads of `models.pricing`)
 
 A reduce-scatter brings each member n elements from every other member; an all-gather likewise; an all-reduce is one of
-each.  Reductions and exchanges are booked apart, because their largest loads add up.
+each.  Reductions load all subtrees of a level alike (tiles are padded), so one sum per rank serves reductions and exchanges.
 
 Values are combined in group order, so results do not depend on the scheduling of the threads.
 """
@@ -62,7 +62,7 @@ class Hub:
 
 
 class VirtualTransport:
-    """The view of one rank.  `received[label]`: elements per level, (reductions, exchanges)."""
+    """The view of one rank.  `received[label]`: elements per level."""
 
     def __init__(self, hub: Hub, rank: int, hierarchy: tuple[int, ...], xp: ModuleType) -> None:
         self._hub, self._rank, self._xp = hub, rank, xp
@@ -70,7 +70,7 @@ class VirtualTransport:
         self._levels = len(hierarchy)
         self._turns: dict[tuple[int, ...], int] = {}
         self._label = ""
-        self.received: dict[str, tuple[list[int], list[int]]] = {}
+        self.received: dict[str, list[int]] = {}
 
     @property
     def rank(self) -> int:
@@ -80,10 +80,10 @@ class VirtualTransport:
     def account(self, label: str) -> None:
         """Book what follows under `label`."""
         self._label = label
-        self.received.setdefault(label, ([0] * self._levels, [0] * self._levels))
+        self.received.setdefault(label, [0] * self._levels)
 
-    def _count(self, source: int, elements: int, exchange: bool) -> None:
-        book = self.received[self._label][exchange]
+    def _count(self, source: int, elements: int) -> None:
+        book = self.received[self._label]
         first = crossing(list(self._at[source]), list(self._at[self._rank]))
         for level in range(first, self._levels):
             book[level] += elements
@@ -100,7 +100,7 @@ class VirtualTransport:
         for source, other in zip(group, self._meet(group, parts), strict=True):
             row = _array(other)[mine]
             total = row if total is None else combine_arrays(self._xp, total, row, combine)
-            self._count(source, int(row.size), False)
+            self._count(source, int(row.size))
         if total is None:
             raise TransportError("an empty group")
         return self._xp.array(total)  # type: ignore[no-any-return]
@@ -109,7 +109,7 @@ class VirtualTransport:
         """See `Transport`."""
         everyone = [_array(p) for p in self._meet(group, array)]
         for source, other in zip(group, everyone, strict=True):
-            self._count(source, int(other.size), False)
+            self._count(source, int(other.size))
         return self._xp.stack(everyone)  # type: ignore[no-any-return]
 
     def all_reduce(self, group: tuple[int, ...], array: Array, combine: Combine) -> Array:
@@ -126,7 +126,7 @@ class VirtualTransport:
             if not isinstance(payload, dict) or int(payload[self._rank].size) != elements:
                 raise TransportError(f"rank {self._rank} expected {elements} elements from rank {source}")
             out[source] = payload[self._rank]
-            self._count(source, elements, True)
+            self._count(source, elements)
         return out
 
 
@@ -136,18 +136,15 @@ def _array(payload: Payload) -> Array:
     return payload
 
 
-def loads(received: list[tuple[list[int], list[int]]], hierarchy: tuple[int, ...]) -> tuple[int, ...]:
-    """Largest load per level from every rank's counts under one label: reductions and exchanges each at their worst subtree.
+def loads(received: list[list[int]], hierarchy: tuple[int, ...]) -> tuple[int, ...]:
+    """Load of the busiest subtree per level, from every rank's counts under one label.
 
-    >>> loads([([2, 2], [0, 0]), ([0, 2], [1, 1])], (2, 1))
-    (3, 3)
+    >>> loads([[2, 2], [0, 3], [1, 1], [0, 0]], (2, 2))
+    (2, 3)
     """
     out = []
     for level in range(len(hierarchy)):
         width = prod(hierarchy[level + 1 :])
-        worst = 0
-        for kind in (0, 1):
-            each = [r[kind][level] for r in received]
-            worst += max(sum(each[u : u + width]) for u in range(0, len(each), width))
-        out.append(worst)
+        each = [r[level] for r in received]
+        out.append(max(sum(each[u : u + width]) for u in range(0, len(each), width)))
     return tuple(out)

@@ -1,4 +1,4 @@
-"""Native search without resource rows: eliminate where the width allows, otherwise bound, fix, and branch.
+"""Native search: eliminate where the width allows, otherwise bound, fix, and branch.
 
 At a node with domains D:
   1. one point left, or elimination of D fits the limits: solved exactly;
@@ -6,25 +6,31 @@ At a node with domains D:
   3. the messages are rounded, their bound and reduced costs computed in integers, and labels fixed (`Dual`);
   4. if that removed enough, the node is solved again on what survived, with the messages kept (tables are small now);
      otherwise the domain of one vertex is split and the parts are searched, most promising first (`Split`).
+Resource rows add multipliers to the bound (`ascent`), a test for conflicts at every node, and repair of solutions (`rows`); elimination
+ignores rows and then closes a node only if its solution fits or its value reaches the incumbent.
 Time runs out: what is left is `Open`, and the enclosing dual still gives a bound.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 
 from ...models.problems import FORBIDDEN, SelectionProblem
-from ...proofs.certificates import Dual, Elimination, Open, Point
-from .bounds import Score, gather, score, spread, tighten
+from ...proofs.certificates import Dual, Elimination, Open, Point, RowConflict
+from .ascent import ascend
+from .bounds import Score, gather, row_costs, score, spread, tighten
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
 from .eliminate import Plan, eliminate, plan
 from .messages import Sweeper
 from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
 from .primal import Choice, decode, descend
+from .restrict import restrict
+from .rows import Rows, repair, smallest_peak
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,10 @@ class Limits:
     kept: int = 4_000_000
     root_sweeps: int = 400
     node_sweeps: int = 60
+    root_steps: int = 300
+    node_steps: int = 40
     fix_share: float = 0.5
+    row_work: int = 100_000
 
 
 class Incumbent:
@@ -56,6 +65,15 @@ class Incumbent:
         return True
 
 
+@dataclass(frozen=True)
+class Helper:
+    """Another engine: asked once, for the first subproblem on the way down whose `size` is at most `largest`."""
+
+    size: Callable[[SelectionProblem], int]
+    largest: int
+    ask: Callable[[SelectionProblem, float | None], tuple[int, ...] | None]
+
+
 class Search:
     """One run.  `explore` returns the draft of a proof tree for `domains`."""
 
@@ -70,9 +88,11 @@ class Search:
         self.gap = gap
         self.progress: Progress = progress if progress is not None else Quiet()
         self.threads = threads
+        self.helper: Helper | None = None
         self.unit = Base(problem)
         self.denominator = denominator_for(problem)
         self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
+        self.rows = binding_rows(problem)
         self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
 
     def enough(self) -> int:
@@ -104,15 +124,21 @@ class Search:
         if all(d.size == 1 for d in domains):
             self.incumbent.offer(tuple(int(d[0]) for d in domains))
             return LeafDraft(Point())
+        if self.rows is not None:
+            found = self.rows.conflict(domains, thorough=self.incumbent.solution is None)
+            if found is not None:
+                return LeafDraft(RowConflict(found))
+        if self.helper is not None:
+            self._ask(self.helper, domains)
         network = build(self.unit, domains)
         schedule = plan(network, self.limits.joint)
-        if self.fits(schedule):
+        if self.fits(schedule) and (self.rows is None or depth == 0 or schedule.work <= self.limits.row_work):
             self.progress.update("elimination", None, self._upper())
             outcome = eliminate(network, schedule, self.clock)
             if outcome is not None:
-                if outcome.choice is not None:
-                    self._offer(network, list(outcome.choice), polish=False)
-                return EliminationDraft(domains, outcome.record, outcome.value)
+                exact = outcome.choice is None or self._offer(network, list(outcome.choice), polish=self.rows is not None)
+                if self.rows is None or exact or outcome.value >= self.enough():
+                    return EliminationDraft(domains, outcome.record, outcome.value)
         if self.base is not self.unit:
             network = build(self.base, domains)
         return self._bounded(network, domains, warm, depth)
@@ -128,7 +154,11 @@ class Search:
         if warm is not None:
             load(sweeper, warm)
         forward = self._sweeps(sweeper, depth)
-        record, result = self._record(network, sweeper, forward)
+        multipliers: tuple[tuple[int, int], ...] = ()
+        if self.rows is not None and not self._closed(self._bound_now(sweeper)):
+            multipliers = self._multiply(sweeper, self.rows, warm, depth)
+            forward = False
+        record, result = self._record(network, sweeper, forward, multipliers)
         draft = DualDraft(record, domains, result)
         lower = result.lower()
         self.progress.update("bound", lower if depth == 0 else None, self._upper())
@@ -156,10 +186,40 @@ class Search:
         draft.child = self.explore(kept, warm, depth)
         return draft
 
-    def _record(self, network: Network, sweeper: Sweeper, forward: bool) -> tuple[Dual, Score]:
+    def _multiply(self, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: int) -> tuple[tuple[int, int], ...]:
+        """Ascent over the multipliers, in rounds with a repaired solution after each."""
+        network = sweeper.network
+        start = np.zeros(len(rows.events), dtype=np.int64)
+        if warm is not None:
+            where = {t: k for k, t in enumerate(rows.events)}
+            for t, n in warm.multipliers:
+                start[where[t]] = n * self.denominator // warm.denominator
+        rounds = 6 if depth == 0 else 1
+        steps = self.limits.root_steps // rounds if depth == 0 else self.limits.node_steps
+        last = -np.inf
+        for _ in range(rounds):
+            cost = self.incumbent.cost
+            target = None if cost >= INFINITY else float(cost * self.denominator - network.base.constant)
+            state = ascend(sweeper, rows, start, target, steps, self.clock)
+            start = state.n
+            self._offer(network, decode(sweeper, False), polish=True)
+            self.progress.update("multipliers", None, self._upper())
+            if self.clock.over() or state.bound <= last + 1e-6 * abs(last) or self._closed(state.bound + network.base.constant):
+                break
+            last = state.bound
+        return rows.pairs(start)
+
+    def _record(
+        self, network: Network, sweeper: Sweeper, forward: bool, multipliers: tuple[tuple[int, int], ...]
+    ) -> tuple[Dual, Score]:
         to_u, to_v = tighten(sweeper, network, forward, self.clock)
-        result = score(network, to_u, to_v, threads=self.threads)
-        return Dual(*spread(network, to_u, to_v), self.denominator), result
+        added, term = row_costs(network, multipliers)
+        result = score(network, to_u, to_v, added, term, threads=self.threads)
+        return Dual(*spread(network, to_u, to_v), self.denominator, multipliers), result
+
+    def _bound_now(self, sweeper: Sweeper) -> float:
+        """Float bound of the present messages when every edge minimum is zero (after a full sweep)."""
+        return sum(float(sweeper.theta(v).min()) for v in range(len(sweeper.network.domains))) + float(sweeper.network.base.constant)
 
     def _sweeps(self, sweeper: Sweeper, depth: int) -> bool:
         """Sweep and decode until a stop rule holds; True when the last sweep went forward."""
@@ -227,7 +287,7 @@ class Search:
     def _branch(self, domains: Domains, warm: Dual, result: Score, depth: int) -> Draft:
         network = build(self.base, domains)
         to_u, to_v = gather(network, warm)
-        inner = score(network, to_u, to_v, threads=self.threads)
+        inner = score(network, to_u, to_v, *row_costs(network, warm.multipliers), threads=self.threads)
         vertex = branching_vertex(network, inner)
         order = np.argsort(inner.excess[vertex], kind="stable")
         labels = domains[vertex][order]
@@ -244,10 +304,50 @@ class Search:
 
     # ------------------------------------------------------------------ primal
 
-    def _offer(self, network: Network, choice: Choice, polish: bool) -> None:
+    def _offer(self, network: Network, choice: Choice, polish: bool) -> bool:
+        """Offer `choice`, improved first if `polish`; True when `choice` itself was feasible."""
+        x = tuple(int(d[i]) for d, i in zip(network.domains, choice, strict=True))
+        fits = exact_cost(self.problem, x) is not None
+        if fits:
+            self.incumbent.offer(x)
         if polish:
-            choice = descend(network, choice, self.clock)
-        self.incumbent.offer(tuple(int(d[i]) for d, i in zip(network.domains, choice, strict=True)))
+            better = descend(network, choice, self.clock) if self.rows is None else repair(network, self.rows, choice, self.clock)
+            if better is not None:
+                self.incumbent.offer(tuple(int(d[i]) for d, i in zip(network.domains, better, strict=True)))
+        return fits
+
+    def _ask(self, engine: Helper, domains: Domains) -> None:
+        """Ask another engine about `domains` if its encoding is small enough; its answer is a candidate like any other."""
+        smaller, back = restrict(self.problem, {v: tuple(d.tolist()) for v, d in enumerate(domains)})
+        if engine.size(smaller) > engine.largest:
+            return
+        self.helper = None
+        self.progress.update("engine", None, self._upper())
+        left = self.clock.left()
+        answer = engine.ask(smaller, None if left == float("inf") else left * 0.6)
+        if answer is not None:
+            self.incumbent.offer(back(answer))
+
+    def least_limit(self) -> tuple[int | None, tuple[int, ...] | None]:
+        """(smallest limit for which a solution was found, that solution) once nothing fits the problem's own limit."""
+        if self.rows is None:
+            return None, None
+        network = build(self.unit, whole(self.problem))
+        schedule = plan(network, self.limits.joint)
+        outcome = eliminate(network, schedule, self.clock) if self.fits(schedule) else None
+        if outcome is not None and outcome.choice is None:
+            return None, None  # no limit helps
+        start = list(outcome.choice) if outcome is not None and outcome.choice is not None else self._any(network)
+        x, peak = smallest_peak(network, self.rows, start, self.clock)
+        solution = tuple(int(d[i]) for d, i in zip(network.domains, x, strict=True))
+        if peak <= self.rows.limit or self.problem.cost_of(solution) >= INFINITE:
+            return None, None
+        return peak, solution
+
+    def _any(self, network: Network) -> Choice:
+        sweeper = Sweeper(network, self._order(network), self.threads)
+        sweeper.sweep(True, self.clock)
+        return descend(network, decode(sweeper, True), self.clock)
 
     def _upper(self) -> int | None:
         return None if self.incumbent.cost >= INFINITY else self.incumbent.cost
@@ -285,7 +385,20 @@ def denominator_for(problem: SelectionProblem) -> int:
     total += sum(largest[e.table] for e in problem.edges)
     if cells > 1 << 24:
         return 1
-    return 1 << max(0, min(20, 40 - total.bit_length()))
+    return 1 << max(0, min(20, (40 if problem.limit is None else 46) - total.bit_length()))
+
+
+def binding_rows(problem: SelectionProblem) -> Rows | None:
+    """The rows of `problem`, None when no choice at all can exceed the limit."""
+    if problem.limit is None or not problem.usages:
+        return None
+    rows = Rows(problem)
+    most = np.zeros(len(rows.events), dtype=np.int64)
+    for v, vertex in enumerate(problem.vertices):
+        if rows.at[v]:
+            first, matrix = rows.matrix(v, np.arange(vertex.cost.size, dtype=np.int64))
+            most[first : first + matrix.shape[1]] += matrix.max(axis=0)
+    return rows if most.size and int(most.max()) > problem.limit else None
 
 
 def _largest(a: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Literal
+from typing import Final, Literal, assert_never
 
 from ...models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
 from ...models.problems import SelectionProblem
-from ...proofs.certificates import SelectionCertificate
+from ...proofs.certificates import Dual, Elimination, Open, Point, Record, RowConflict, SelectionCertificate, Split
 from .clock import Clock, Progress
 from .draft import INFINITY, NOTHING, Assembler
+from .encodings import ilp, smt
 from .network import whole
-from .search import Incumbent, Limits, Search
+from .search import Helper, Incumbent, Limits, Search
 
 Engine = Literal["native", "ilp", "smt"]
+
+ENGINE_SIZE: Final = 200_000
+"""Other engines get the whole problem when their encoding has at most this many parts, else what is left after the first fixing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +58,8 @@ def solve(
     problem.check()
     incumbent = Incumbent(problem)
     search = Search(problem, incumbent, clock, limits=limits, gap=gap, progress=progress, threads=threads)
+    if engine != "native":
+        search.helper = helper(engine, seed, threads)
     draft = search.run()
     maker = Assembler(problem, search.base, incumbent.cost, search.enough(), search.eliminator)
     record, bound = maker.assemble(draft, whole(problem))
@@ -68,8 +74,49 @@ def solve(
         certificate = None if known is None else SelectionCertificate(digest, WithinGap(solution, upper, known), record)
         return Answer(Status.FEASIBLE, certificate, known, upper, solution, clock.seconds())
     if bound >= INFINITY:
-        claim_no = Infeasible((), tuple(range(len(problem.vertices))), None, None)
+        claim_no = _infeasible(problem, search, record)
         return Answer(Status.INFEASIBLE, SelectionCertificate(digest, claim_no, record), None, None, None, clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
     return Answer(Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, clock.seconds())
+
+
+def helper(engine: Engine, seed: int, threads: int) -> Helper:
+    """The engine as a source of solutions: problem, seconds left -> choices or None.  Raises `ValueError` for an unknown name."""
+    if engine == "ilp":
+        return Helper(ilp.size_of, ENGINE_SIZE, lambda problem, seconds: ilp.solve_ilp(problem, seconds, seed, threads).solution)
+    if engine == "smt":
+        return Helper(smt.size_of, ENGINE_SIZE, lambda problem, seconds: smt.solve_smt(problem, seconds, seed).solution)
+    raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
+
+
+def _infeasible(problem: SelectionProblem, search: Search, record: Record) -> Infeasible:
+    """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was found."""
+    steps: set[int] = set()
+    vertices: set[int] = set()
+    whole_problem = _conflicts(problem, record, steps, vertices)
+    if whole_problem:
+        vertices = set(range(len(problem.vertices)))
+    least, witness = (None, None) if search.rows is None else search.least_limit()
+    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), least, witness)
+
+
+def _conflicts(problem: SelectionProblem, record: Record, steps: set[int], vertices: set[int]) -> bool:
+    """Collect rows and vertices of all `RowConflict` records; True when the proof also rests on costs (then every vertex counts)."""
+    match record:
+        case RowConflict():
+            for t, _ in record.multipliers:
+                steps.add(t)
+                vertices.update(u.vertex for u in problem.usages if u.start <= t < u.end)
+            return False
+        case Split():
+            vertices.add(record.vertex)
+            return any([_conflicts(problem, child, steps, vertices) for child in record.children])
+        case Dual():
+            if record.then is not None:
+                _conflicts(problem, record.then, steps, vertices)
+            return True
+        case Elimination() | Point() | Open():
+            return True
+        case _:
+            assert_never(record)

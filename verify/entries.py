@@ -1,0 +1,140 @@
+"""Single entries of a selection problem, recomputed device by device from index sets; small, slow, independent of `models/`.
+
+    operator   t = max( max_d flops_d / peak, max_d bytes_d / memory bandwidth ) + launch + statistics
+               flops_d   flops per point x points of device d's iteration box (gather: without its row axis)
+               bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched)
+               statistics of softmax and layer norm: all-reduced over the digits of the `over` axes, 4 bytes each
+    movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
+               fetch     load_i = max over level-i subtrees u of | union_{d in u} B_d  minus  union_{d in u} A_d |,
+                         nothing if every B_d is inside A_d
+               reduction over the open digits first, if there are any, see `reduction`
+    usage      elements of the largest box x element size
+
+Time is exact in seconds and is rounded up once, to picoseconds.  The formulas are those that every claim about a plan refers to
+(`models/cost.py`, `models/pricing.py`: read there, not imported from there).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, prod
+
+from ..models.graph import Graph
+from ..models.machine import Machine
+from ..models.operators import NodeKind, Operator
+from ..models.placement import Placement
+from .boxes import Digit, Held, axis_blocks, difference, inside, open_digits, read_by, volume, written_by
+
+PICOSECOND = Fraction(1, 10**12)
+STATISTIC_BYTES = 4
+
+Loads = tuple[tuple[int, ...], tuple[int, ...]]
+"""Elements and phases per level."""
+
+
+def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Machine) -> int:
+    """Time of an operator under a placement, in picoseconds.  Raises `MachineError` if the machine lacks the element type's peak."""
+    hierarchy = machine.hierarchy
+    rows = op.attribute("rows", "") if op.kind is NodeKind.GATHER else None
+    extent = {a.name: a.extent for a in op.axes}
+    blocks = axis_blocks(tuple(extent[name] for name in placement.axes), placement.matrix, hierarchy)
+    operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
+    operands.append((written_by(op, graph, placement, hierarchy), op.output.tensor))
+    most_points = most_bytes = 0
+    for device, mine in enumerate(blocks):
+        points = prod(high - low for name, (low, high) in zip(placement.axes, mine, strict=True) if name != rows)
+        total = 0
+        for k, (held, tensor) in enumerate(operands):
+            elements = points if rows is not None and k == 0 else volume(held.boxes[device])
+            total += elements * graph.tensor(tensor).element_bytes
+        most_points, most_bytes = max(most_points, points), max(most_bytes, total)
+    busy = most_bytes / machine.device.bandwidth
+    if op.spec.flops:
+        busy = max(busy, most_points * op.spec.flops / machine.device.peak(graph.tensor(op.output.tensor).dtype))
+    return picoseconds(busy + machine.device.launch + _statistics(op, placement, machine, blocks))
+
+
+def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: tuple[tuple[tuple[int, int], ...], ...]) -> Fraction:
+    """Seconds of the all-reduces of a normalise operator's statistics: one value per point of the axes that are not in `over`."""
+    if op.kind is not NodeKind.NORMALISE:
+        return Fraction(0)
+    digits = open_digits(placement.matrix, [i for i, name in enumerate(placement.axes) if name in op.over])
+    values = max(prod(high - low for name, (low, high) in zip(placement.axes, mine, strict=True) if name not in op.over) for mine in blocks)
+    once = seconds(reduction(machine.hierarchy, digits, (False,) * len(digits), values), STATISTIC_BYTES, machine)
+    return len(op.spec.statistics) * once
+
+
+def movement_entry(element_bytes: int, source: Held, target: Held, machine: Machine) -> int:
+    """Time of the redistribution from `source` (perhaps partial) to `target` (closed), in picoseconds."""
+    return picoseconds(seconds(movement_loads(source, target), element_bytes, machine))
+
+
+@lru_cache(maxsize=1 << 12)
+def movement_loads(source: Held, target: Held) -> Loads:
+    """Elements that enter the fullest subtree of every level, and phases per level."""
+    hierarchy, a, b = source.hierarchy, source.boxes, target.boxes
+    within = all(inside(need, have) for need, have in zip(b, a, strict=True))
+    loads, phases = [0] * len(hierarchy), [0] * len(hierarchy)
+    if not within:
+        for level in range(len(hierarchy)):
+            size = prod(hierarchy[level + 1 :])
+            known: dict[tuple[object, ...], int] = {}
+            for first in range(0, len(a), size):
+                key = (b[first : first + size], a[first : first + size])
+                if key not in known:
+                    known[key] = difference(*key)
+            loads[level] = max(known.values())
+            phases[level] = int(loads[level] > 0)
+    if source.open:
+        scattered = tuple(within and any(b[d] != b[o.zeroed(d, hierarchy)] for d in range(len(b))) for o in source.open)
+        more, steps = reduction(hierarchy, source.open, scattered, target.largest if within else source.largest)
+        loads = [x + y for x, y in zip(loads, more, strict=True)]
+        phases = [x + y for x, y in zip(phases, steps, strict=True)]
+    return tuple(loads), tuple(phases)
+
+
+def reduction(hierarchy: tuple[int, ...], digits: tuple[Digit, ...], scattered: tuple[bool, ...], elements: int) -> Loads:
+    """Reduce-scatter over all digits, innermost level first, then all-gather over those not scattered, outermost level first.
+
+    `elements`: of the largest tile that a device keeps.  It is padded to a multiple of the number of devices that keep the same tile.
+
+    >>> reduction((4,), (Digit(0, 2, 2), Digit(0, 1, 2)), (False, False), 8)  # an all-reduce of 8 elements over 4 devices: 6 in, 6 in
+    ((12,), (2,))
+    """
+    levels = range(len(hierarchy))
+    sharing = [prod(d.prime for d in digits if d.level == j) for j in levels]
+    keeping = [prod(d.prime for d, s in zip(digits, scattered, strict=True) if d.level == j and not s) for j in levels]
+    loads, phases = [0] * len(hierarchy), [0] * len(hierarchy)
+
+    def receive(level: int, each: int) -> None:
+        """Every device receives `each` elements through its links of `level` and below it."""
+        phases[level] += int(each > 0)
+        for i in range(level, len(hierarchy)):
+            loads[i] += prod(hierarchy[i + 1 :]) * each
+
+    part = -(-elements // prod(keeping))
+    size = part * prod(sharing)
+    for j in reversed(levels):
+        size //= sharing[j]
+        receive(j, (sharing[j] - 1) * size)
+    for j in levels:
+        receive(j, (keeping[j] - 1) * size)
+        size *= keeping[j]
+    return tuple(loads), tuple(phases)
+
+
+def seconds(loads: Loads, element_bytes: int, machine: Machine) -> Fraction:
+    """Time of loads and phases on a machine."""
+    return sum(
+        (element_bytes * load / level.bandwidth + level.latency * phase for load, phase, level in zip(*loads, machine.levels, strict=True)), Fraction(0)
+    )
+
+
+def picoseconds(time: Fraction) -> int:
+    """Seconds as picoseconds, rounded up.
+
+    >>> picoseconds(Fraction(1, 3 * 10**12))
+    1
+    """
+    return ceil(time / PICOSECOND)
