@@ -60,6 +60,21 @@ class FrontDoor:
         result = check_selection(problem, decode_certificate(members))
         return _publish(path, data, identity(members), (result,), result)
 
+    def checked_plan(self, path: Path) -> tuple[Plan, str]:
+        """Read a plan and check it: nothing is done with a plan that is refuted."""
+        from shardproof.models.claims import Verdict
+        from shardproof.proofs.container import LIMITS, read_file
+        from shardproof.proofs.plan import read_plan
+        from shardproof.proofs.publisher import RefutedPlan
+        from shardproof.verify.plan import check_plan
+
+        data = read_file(path, LIMITS.file)
+        plan, name = read_plan(data)
+        for r in check_plan(data).results:
+            if r.verdict is Verdict.REFUTED:
+                raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
+        return plan, name
+
 
 def _publish(path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult) -> Published:
     from shardproof.models.claims import Verdict
@@ -109,7 +124,7 @@ def _report(message: str, code: int) -> int:
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code (`models.console.Exit`)."""
     from shardproof.models.console import Exit
-    from shardproof.proofs.publisher import SelfCheckFailed
+    from shardproof.proofs.publisher import RefutedPlan, SelfCheckFailed
 
     try:
         result: Any = cli.main(args=arguments, prog_name="shardproof", standalone_mode=False)
@@ -122,6 +137,8 @@ def run(arguments: list[str] | None = None) -> int:
         return _report(error.format_message(), Exit.BAD_INPUT)
     except SelfCheckFailed as error:
         return _report(str(error), Exit.INTERNAL)
+    except RefutedPlan as error:
+        return _report(str(error), Exit.REFUTED)
     except ValueError as error:
         if not type(error).__module__.startswith("shardproof."):
             raise

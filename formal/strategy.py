@@ -226,6 +226,8 @@ def placement(split: Split, axes: tuple[str, ...], machine: Machine, place: str)
         if level.size % used:
             raise StrategyError(place, f"degrees over {level.name!r} multiply to {used}, which does not divide its size {level.size}")
         rest = level.size // used
+        if sum(row[j] == 0 for row in matrix) > 1:
+            raise StrategyError(place, f"two axes take all of {level.name!r}", f"say how much each takes: 'axis over 2 of {level.name}'")
         for row in matrix:
             if row[j] == 0:
                 row[j], rest = rest, 1

@@ -40,6 +40,14 @@ class Publisher(Protocol):
         """Publish a certificate of a selection problem."""
         ...
 
+    def checked_plan(self, path: Path) -> tuple[Plan, str]:
+        """Read a plan that somebody wrote, and its identity; `RefutedPlan` if the checker refutes any of its claims."""
+        ...
+
+
+class RefutedPlan(ValueError):
+    """A plan file whose claims the checker refutes; exit 10.  It is not executed, explained or exported."""
+
 
 class SelfCheckFailed(RuntimeError):
     """Our own checker refuted our own result; the last checked file is untouched.  A defect: please report it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -14,10 +15,16 @@ from shardproof.backends.program import Compute, Free, Load, Move, lower
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.backends.run import RunResult, assemble, run_virtual
 from shardproof.models.build import Builder
-from shardproof.models.choices import Choices, needs_copy
+from shardproof.models.choices import Choices, needs_copy, single
 from shardproof.models.classes import axis_orders
+from shardproof.models.cost import statistics_terms
 from shardproof.models.graph import Graph, GraphError
+from shardproof.models.index import Axis, access
+from shardproof.models.layout import AxisTables, LayoutSet, layout_set
+from shardproof.models.machine import load_machine
+from shardproof.models.operators import Operator
 from shardproof.models.placement import Placement, matrices, space
+from shardproof.models.pricing import pair_loads
 from shardproof.models.zoo import build
 
 SMALL = {
@@ -195,3 +202,57 @@ def test_assembly_refuses_gaps_and_replicas_that_differ() -> None:
         assemble(np, "t", (5,), halves, [a, b])
     with pytest.raises(GraphError, match="'t': rank 1 holds another value"):
         assemble(np, "t", (2,), (((0, 2),), ((0, 2),)), [a, b])
+
+
+def priced_by_the_cost_model(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> dict[tuple[str, str | None, int], tuple[int, ...]]:
+    """Loads of every movement from the closed form that fills the cost tables, not from the derived steps."""
+    placements, copies = dict(choices.operators), dict(choices.copies)
+    writer = {op.output.tensor: op for op in graph.operators}
+
+    def tables(op: Operator) -> AxisTables:
+        p = placements[op.name]
+        return single(tuple(op.axis(a) for a in p.axes), p, hierarchy)
+
+    def resting(tensor: str) -> LayoutSet:
+        shape = graph.tensor(tensor).shape
+        if tensor not in copies:
+            op = writer[tensor]
+            return layout_set(op.output, shape, tables(op), [a.name for a in op.reduced])
+        axes = tuple(Axis(k, shape[int(k)]) for k in copies[tensor].axes)
+        return layout_set(access(tensor, *(str(k) for k in range(len(shape)))), shape, single(axes, copies[tensor], hierarchy))
+
+    def load(a: LayoutSet, b: LayoutSet) -> tuple[int, ...]:
+        return tuple(int(x[0, 0]) for x in pair_loads(a, b).loads)
+
+    out = {}
+    for tensor in graph.tensors:
+        t = tensor.name
+        if t in writer and t in copies:
+            op = writer[t]
+            out[t, None, 0] = load(layout_set(op.output, tensor.shape, tables(op), [a.name for a in op.reduced]), resting(t))
+        for i, j in graph.readers()[t]:
+            if t in writer or t in copies:
+                reader = graph.operators[i]
+                out[t, reader.name, j] = load(resting(t), layout_set(reader.inputs[j], tensor.shape, tables(reader)))
+    return out
+
+
+@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("seed", range(3))
+def test_counted_traffic_is_what_the_cost_model_prices(name: str, seed: int) -> None:
+    graph, hierarchy = SMALL[name](), [(2, 4), (3, 2), (2, 2, 2)][seed]
+    choices = draw_choices(graph, hierarchy, np.random.default_rng(seed))
+    program = lower(graph, hierarchy, choices)
+    result = run_virtual(program, random_inputs(graph, 0))
+    priced = priced_by_the_cost_model(graph, hierarchy, choices)
+    assert {(m.tensor, m.reader, m.position) for m in program.movements} == set(priced)
+    for m, t in zip(program.movements, result.traffic, strict=False):
+        assert t.counted == priced[m.tensor, m.reader, m.position], t
+    machine = load_machine("localhost")
+    machine = replace(machine, levels=tuple(replace(machine.levels[0], name=f"l{j}", size=n) for j, n in enumerate(hierarchy)))
+    for op, placement in choices.operators:
+        operator = graph.operator(op)
+        terms = statistics_terms(operator, single(tuple(operator.axis(a) for a in placement.axes), placement, hierarchy), machine)
+        expected = tuple(len(operator.spec.statistics) * int(load[0]) for _, load in terms[::2])
+        counted = [t.counted for t in result.traffic if t.place == f"statistics of {op}"]
+        assert counted == [expected] if any(expected) else not counted

@@ -106,7 +106,7 @@ def difference(wanted: Sequence[Box], held: Sequence[Box]) -> int:
     return sum(prod(int(s[i]) for s, i in zip(sizes, cell, strict=True)) for cell in zip(*(w.tolist() for w in np.nonzero(missing)), strict=True))
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=512)
 def axis_blocks(extents: tuple[int, ...], matrix: Matrix, hierarchy: tuple[int, ...]) -> tuple[tuple[Interval, ...], ...]:
     """Per device, the block of every axis; rows of the matrix: the axes, then replication.
 
@@ -151,7 +151,7 @@ def touched(index: Affine, blocks: Sequence[Interval], position: dict[str, int],
     return (low, high) if low < high else (0, 0)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=512)
 def _held(
     axes: tuple[tuple[str, int], ...], matrix: Matrix, hierarchy: tuple[int, ...], index: tuple[Affine, ...], shape: tuple[int, ...],
     reduced: tuple[str, ...],

@@ -70,7 +70,7 @@ def movement_entry(element_bytes: int, source: Held, target: Held, machine: Mach
     return picoseconds(seconds(movement_loads(source, target), element_bytes, machine))
 
 
-@lru_cache(maxsize=1 << 12)
+@lru_cache(maxsize=512)
 def movement_loads(source: Held, target: Held) -> Loads:
     """Elements that enter the fullest subtree of every level, and phases per level."""
     hierarchy, a, b = source.hierarchy, source.boxes, target.boxes

@@ -1,0 +1,89 @@
+"""Which choices, movements and memory rows a graph asks for: the skeleton that a selection problem must have.
+
+    choice     one per operator, and one per tensor that has a copy: tensors with several uses, and computed ones that the user wants
+    movement   writer -> copy and copy -> every use, or writer -> the only use; an input or parameter without a copy starts where
+               its only reader wants it and never moves
+    usage      at step t the t-th operator runs, of T; a tensor occupies
+                 its copy               from its writer (or 0) to its last use, to T if it is wanted or a parameter
+                 the writer's output    at the writer's step only if there is a copy, else to the last use
+                 the reader's operand   if it has neither writer nor copy: from 0 to its last use, to T for a parameter
+
+Movements stand in the order of execution: inputs and parameters first, then operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..models.graph import Graph, Role
+
+
+@dataclass(frozen=True)
+class Move:
+    """`tensor` goes from operator `writer` (None: from its copy) to input `position` of operator `reader` (None, 0: to its copy)."""
+
+    tensor: str
+    writer: str | None
+    reader: str | None
+    position: int
+
+
+@dataclass(frozen=True)
+class Kept:
+    """`tensor` is in memory at steps start <= t < end, as operator `writer` leaves it, as input `position` of `reader`, or (neither) as its copy."""
+
+    tensor: str
+    writer: str | None
+    reader: str | None
+    position: int
+    start: int
+    end: int
+
+
+def uses(graph: Graph) -> dict[str, list[tuple[str, int]]]:
+    """Tensor -> (operator, input position) of every use."""
+    found: dict[str, list[tuple[str, int]]] = {t.name: [] for t in graph.tensors}
+    for op in graph.operators:
+        for position, a in enumerate(op.inputs):
+            found[a.tensor].append((op.name, position))
+    return found
+
+
+def copied(graph: Graph) -> list[str]:
+    """Tensors that have a copy, in the graph's order."""
+    used, computed = uses(graph), {op.output.tensor for op in graph.operators}
+    return [t.name for t in graph.tensors if len(used[t.name]) > 1 or (t.name in graph.outputs and t.name in computed)]
+
+
+def moves(graph: Graph) -> Iterator[Move]:
+    """Every movement, in order."""
+    used, copies = uses(graph), set(copied(graph))
+    for t in graph.tensors:
+        if t.role is not Role.VALUE and t.name in copies:
+            for reader, position in used[t.name]:
+                yield Move(t.name, None, reader, position)
+    for op in graph.operators:
+        name = op.output.tensor
+        if name in copies:
+            yield Move(name, op.name, None, 0)
+        for reader, position in used[name]:
+            yield Move(name, None if name in copies else op.name, reader, position)
+
+
+def memory_rows(graph: Graph) -> Iterator[Kept]:
+    """Every usage, tensor by tensor, the copy before the original."""
+    used, copies = uses(graph), set(copied(graph))
+    step = {op.name: i for i, op in enumerate(graph.operators)}
+    writer = {op.output.tensor: op.name for op in graph.operators}
+    wanted = set(graph.outputs)
+    for t in graph.tensors:
+        end = len(step) if t.name in wanted or t.role is Role.PARAMETER else max((step[reader] for reader, _ in used[t.name]), default=0) + 1
+        begin = step[writer[t.name]] if t.name in writer else 0
+        if t.name in copies:
+            yield Kept(t.name, None, None, 0, begin, end)
+        if t.name in writer:
+            yield Kept(t.name, writer[t.name], None, 0, begin, begin + 1 if t.name in copies else end)
+        elif t.name not in copies and used[t.name]:
+            reader, position = used[t.name][0]
+            yield Kept(t.name, None, reader, position, 0, end)
