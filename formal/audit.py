@@ -29,8 +29,8 @@ from ..models.selection import Planning
 from ..proofs.certificates import SelectionCertificate
 from .compare import Comparison, compare, render_comparison
 from .report import amount, percent
-from .restricted import restrict
 from .selection.clock import Progress
+from .selection.restrict import restrict
 from .selection.solve import Answer, Engine, solve
 from .strategy import ChoiceList, Strategy, choices_of, resolve
 from .terms import Names, PlainNames, PlanTerms
@@ -137,9 +137,9 @@ def _audit(
     time_limit: float | None, gap: Fraction, engine: Engine, progress: Progress | None,
 ) -> AuditReport:
     started = time.monotonic()
-    small = restrict(problem, allowed)
-    inner = solve(small.problem, time_limit_s=None if time_limit is None else time_limit / 2, engine=engine, progress=progress)
-    lifted = None if inner.solution is None else small.lift(inner.solution)
+    small, back = restrict(problem, allowed)
+    inner = solve(small, time_limit_s=None if time_limit is None else time_limit / 2, engine=engine, progress=progress)
+    lifted = None if inner.solution is None else back(inner.solution)
     completed = Answer(inner.status, None, inner.lower_bound, inner.cost, lifted, inner.seconds)
     left = None if time_limit is None else max(time_limit / 2, time_limit - (time.monotonic() - started))
     best = solve(problem, time_limit_s=left, gap=gap, engine=engine, progress=progress)

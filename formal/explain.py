@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
 
@@ -28,13 +29,13 @@ from ..models.selection import DecisionKind, Planning
 from ..proofs.certificates import Dual, SelectionCertificate
 from .compare import Comparison, compare, render_comparison
 from .report import amount, bytes_text, label, pattern, percent, table_text
-from .restricted import restrict, without
 from .selection.bounds import gather, row_costs, score
 from .selection.clock import Progress
 from .selection.network import Base, build, whole
+from .selection.restrict import restrict
 from .selection.solve import Answer, Engine, solve
 from .strategy import Split, StrategyError, placement
-from .terms import PlanTerms, edge_cost
+from .terms import PlanTerms
 
 DEFAULT_ERRORS: Final = (Fraction(1, 20), Fraction(1, 10))
 """Errors e for which the worth of the optimum is printed while no calibration residual is known: 5 % and 10 %."""
@@ -73,7 +74,7 @@ class Worth:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """`operators`: every vertex of the plan in order.  `deviation`: only when asked for one operator."""
+    """`operators[v]`: every vertex of the plan in order.  `only`, `deviation`: when asked for one vertex."""
 
     planning: Planning
     choices: tuple[int, ...]
@@ -81,7 +82,7 @@ class Explanation:
     lower_bound: int | None
     operators: tuple[OperatorTerms, ...]
     worth: tuple[Worth, ...]
-    only: str | None
+    only: int | None
     deviation: Deviation | None
 
     def to_json(self) -> dict[str, object]:
@@ -95,7 +96,7 @@ class Explanation:
                     "kind": o.kind, "name": o.name, "placement": o.words, "compute": o.compute, "statistics": o.statistics, "summing": o.summing,
                     "moving": o.moving, "bytes_per_level": list(o.bytes_per_level), "price_at_least": o.at_least, "price_at_most": o.at_most,
                 }
-                for o in self.operators if self.only is None or o.name == self.only
+                for v, o in enumerate(self.operators) if self.only in (None, v)
             ],
             "worth": [{"error": str(w.error), "within": str(w.ratio)} for w in self.worth],
             "deviation": None if self.deviation is None else self.deviation.to_json(),
@@ -147,8 +148,7 @@ def explain(
     changed = None
     if only is not None:
         changed = deviation(planning, choices, only, time_limit, engine, progress, terms)
-    name = None if only is None else planning.decisions[only].name
-    return Explanation(planning, choices, cost, lower, tuple(rows), worth, name, changed)
+    return Explanation(planning, choices, cost, lower, tuple(rows), worth, only, changed)
 
 
 def forced(
@@ -172,9 +172,10 @@ def deviation(
     names = PlanTerms(planning) if terms is None else terms
     name = _name(planning, vertex)
     condition = f"{name} is not {names.words(vertex, choices[vertex])}"
-    if planning.problem.domain_size(vertex) == 1:
+    others = tuple(a for a in range(planning.problem.domain_size(vertex)) if a != choices[vertex])
+    if not others:
         return Deviation(name, condition, None, None, True, None, None, None)
-    return _solved(planning, choices, vertex, without(planning.problem, vertex, choices[vertex]), condition, time_limit, engine, progress, names)
+    return _solved(planning, choices, vertex, {vertex: others}, condition, time_limit, engine, progress, names)
 
 
 def _solved(
@@ -182,15 +183,15 @@ def _solved(
     engine: Engine, progress: Progress | None, terms: PlanTerms,
 ) -> Deviation:
     problem = planning.problem
-    small = restrict(problem, allowed)
-    answer: Answer = solve(small.problem, time_limit_s=time_limit, engine=engine, progress=progress)
+    small, back = restrict(problem, allowed)
+    answer: Answer = solve(small, time_limit_s=time_limit, engine=engine, progress=progress)
     cost = problem.cost_of(choices)
     least = None if answer.lower_bound is None else answer.lower_bound - cost
     exact = answer.status is Status.OPTIMAL or answer.status is Status.INFEASIBLE
     name = _name(planning, vertex)
     if answer.solution is None or answer.cost is None:
         return Deviation(name, condition, None, least, exact, None, None, answer.certificate)
-    y = small.lift(answer.solution)
+    y = back(answer.solution)
     return Deviation(name, condition, answer.cost - cost, least, exact, y, compare(problem, terms, choices, y), answer.certificate)
 
 
@@ -224,7 +225,7 @@ def local_alternative(problem: SelectionProblem, x: tuple[int, ...], v: int) -> 
     bad = delta >= FORBIDDEN
     for e in problem.edges:
         if v in (e.u, e.v):
-            here, there, map_here, map_there = (e.u, e.v, e.rows, e.cols) if e.u == v else (e.v, e.u, e.cols, e.rows)
+            there, map_here, map_there = (e.v, e.rows, e.cols) if e.u == v else (e.u, e.cols, e.rows)
             table = problem.tables[e.table] if e.u == v else problem.tables[e.table].T
             column = table[:, x[there] if map_there is None else int(map_there[x[there]])]
             entries = column if map_here is None else column[map_here]
@@ -263,8 +264,6 @@ def _parts(planning: Planning, terms: PlanTerms, x: tuple[int, ...]) -> list[tup
 def _vertex(planning: Planning, op: str) -> int:
     names = {**planning.operators, **{"tensor:" + n: v for n, v in planning.copies.items()}}
     if op not in names:
-        from difflib import get_close_matches
-
         close = get_close_matches(op, names, n=3, cutoff=0.0)
         raise StrategyError(f"operator {op!r}", "does not exist", f"closest: {', '.join(close)}")
     return names[op]
@@ -279,8 +278,8 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
     """A table with one row per operator (repeated layers together), what it adds up to, and what it is worth."""
     problem, levels = e.planning.problem, [level.name for level in e.planning.machine.levels]
     groups: dict[tuple[object, ...], list[OperatorTerms]] = {}
-    for o in e.operators:
-        if e.only is not None and o.name != e.only:
+    for v, o in enumerate(e.operators):
+        if e.only not in (None, v):
             continue
         if o.kind == "copy" and o.time == 0 and e.only is None:
             continue
@@ -305,6 +304,8 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
     if e.cost:
         shares = zip(("compute", "reduction", "redistribution"), (totals[0], totals[1] + totals[2], totals[3]), strict=True)
         lines[-1] += ": " + ", ".join(f"{name} {percent(t, e.cost)}" for name, t in shares)
+    if any(len(members) > 1 for members in groups.values()):
+        lines.append("xN: N repetitions in one row, times and bytes of all N together, prices for one of them")
     lines.append(
         "another choice costs: certified 'at least' from the certificate's messages; 'at most' with everything else unchanged (an upper bound, "
         "not the price); the exact price of one operator: --op NAME"
@@ -351,6 +352,6 @@ def render_deviation(d: Deviation, problem: SelectionProblem, most: int = 40, wi
 
 
 __all__ = [
-    "DEFAULT_ERRORS", "Deviation", "Explanation", "OperatorTerms", "Worth", "deviation", "deviation_bounds", "edge_cost", "explain", "forced",
+    "DEFAULT_ERRORS", "Deviation", "Explanation", "OperatorTerms", "Worth", "deviation", "deviation_bounds", "explain", "forced",
     "local_alternative", "render_deviation", "render_explanation",
 ]

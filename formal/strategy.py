@@ -20,7 +20,7 @@ For a selection problem: a JSON list with one choice index per vertex; null leav
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -219,8 +219,8 @@ def placement(split: Split, axes: tuple[str, ...], machine: Machine, place: str)
     for axis, degrees in split:
         if axis not in axes:
             raise StrategyError(place, f"no axis {axis!r}", f"axes: {', '.join(axes)}")
-        for level, degree in degrees:
-            matrix[axes.index(axis)][_level(level, machine, place)] = degree
+        for name, degree in degrees:
+            matrix[axes.index(axis)][_level(name, machine, place)] = degree
     for j, level in enumerate(machine.levels):
         used = prod(row[j] for row in matrix if row[j])
         if level.size % used:
@@ -253,8 +253,8 @@ def _level(text: str, machine: Machine, place: str) -> int:
         return names.index(text)
     if text.isascii() and text.isdigit() and len(text) < 4 and int(text) < len(names):
         return int(text)
-    loose: Callable[[str], str] = lambda s: s.lower().removesuffix("s")  # noqa: E731  "node" for "nodes"
-    near = [i for i, n in enumerate(names) if loose(n) == loose(text)]
+    singular = text.lower().removesuffix("s")  # "node" means "nodes"
+    near = [i for i, n in enumerate(names) if n.lower().removesuffix("s") == singular]
     if len(near) == 1:
         return near[0]
     raise StrategyError(place, f"machine {machine.name!r} has no level {text!r}", f"levels: {', '.join(f'{n} (or {i})' for i, n in enumerate(names))}")

@@ -86,8 +86,9 @@ class PlanTerms:
     _operators: dict[tuple[int, int, Machine], int] = field(default_factory=dict)
 
     def vertex(self, v: int) -> str:
-        """Name of the operator or of the copied tensor."""
-        return self.planning.decisions[v].name
+        """Name of the operator, `copy of` tensor for a copy."""
+        decision = self.planning.decisions[v]
+        return ("copy of " if decision.kind is DecisionKind.COPY else "") + decision.name
 
     def kind(self, v: int) -> str:
         """`operator` or `copy`."""

@@ -22,7 +22,7 @@ Source: `shared/research/runtime-and-frontends.md`, section 6; thesis chapters 4
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from math import prod
 
 import numpy as np
@@ -224,7 +224,7 @@ def _segments(source: Layout, target: Layout) -> list[list[tuple[tuple[int, int]
         low, high = points[:-1, None], points[1:, None]
         masks = [_masks((side[:, 0] <= low) & (side[:, 1] >= high)) for side in (have, need)]
         ends = points.tolist()
-        cuts.append(list(zip(zip(ends, ends[1:], strict=False), *masks, strict=True)))
+        cuts.append(list(zip(pairwise(ends), *masks, strict=True)))
     return cuts
 
 

@@ -7,7 +7,8 @@ A link of level l joins one child subtree of that level to its siblings: one nod
 the level costs `latency` seconds.  Constants are decimal text, read as exact rationals (`quantities.py`); no float enters.
 
     [[level]]  name, size, bandwidth, latency            [[device_class]]  name, memory, bandwidth, launch?, peaks = {dtype = flop/s}
-    [[resource]]?  name, devices, capacity, traffic      [sources]  "level.nodes.bandwidth" = "where the number comes from"
+    [[resource]]?  name, devices, capacity, traffic, only?        [reduction]?  tree_flow?, copy?, switch_quad?
+    [sources]  "level.nodes.bandwidth" = "where the number comes from"
 
 A source may cover a whole table ("device_class.a100.peaks"); the most specific one is kept for each constant.
 
@@ -31,11 +32,11 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from .machine_parts import DeviceClass, Level, MachineError, Resource, check_sizes
+from .machine_parts import DeviceClass, Level, MachineError, ReductionConstants, Resource, check_sizes
 from .machine_reader import FloatText, Parts, Reader
 from .quantities import exact_from, exact_text, parse
 
-__all__ = ["BUILTIN", "DeviceClass", "Level", "Machine", "MachineError", "Resource", "builtin_names", "load_machine"]
+__all__ = ["BUILTIN", "DeviceClass", "Level", "Machine", "MachineError", "ReductionConstants", "Resource", "builtin_names", "load_machine"]
 
 BUILTIN: Final = Path(__file__).parent / "machines"
 """Folder of the built-in machines, one TOML file each."""
@@ -54,6 +55,7 @@ class Machine:
     device: DeviceClass
     sources: tuple[tuple[str, str], ...]
     resources: tuple[Resource, ...] = ()
+    reduction: ReductionConstants | None = None
 
     @property
     def hierarchy(self) -> tuple[int, ...]:
@@ -93,21 +95,23 @@ class Machine:
             "name": self.device.name, "memory": exact_text(Fraction(self.device.memory)), "bandwidth": exact_text(self.device.bandwidth),
             "launch": exact_text(self.device.launch), "peaks": {dtype: exact_text(v) for dtype, v in self.device.peaks},
         }
-        return json.dumps(
-            {
-                "format": FORMAT,
-                "name": self.name,
-                "level": [
-                    {"name": x.name, "size": x.size, "bandwidth": exact_text(x.bandwidth), "latency": exact_text(x.latency)} for x in self.levels
-                ],
-                "device_class": [device],
-                "resource": [
-                    {"name": r.name, "devices": r.devices, "capacity": exact_text(r.capacity), "traffic": list(r.traffic)} for r in self.resources
-                ],
-                "sources": dict(self.sources),
-            },
-            sort_keys=True, separators=(",", ":"),
-        )
+        data: dict[str, object] = {
+            "format": FORMAT,
+            "name": self.name,
+            "level": [
+                {"name": x.name, "size": x.size, "bandwidth": exact_text(x.bandwidth), "latency": exact_text(x.latency)} for x in self.levels
+            ],
+            "device_class": [device],
+            "resource": [
+                {"name": r.name, "devices": r.devices, "capacity": exact_text(r.capacity), "traffic": list(r.traffic)} | ({"only": list(r.only)} if r.only else {})
+                for r in self.resources
+            ],
+            "sources": dict(self.sources),
+        }
+        if self.reduction is not None:  # left out otherwise: machines without it keep their hash
+            constants = {"tree_flow": self.reduction.tree_flow, "copy": self.reduction.copy, "switch_quad": self.reduction.switch_quad}
+            data["reduction"] = {key: exact_text(value) for key, value in constants.items() if value is not None}
+        return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     def sha256(self) -> str:
         """Hash of the canonical JSON."""
@@ -177,7 +181,7 @@ def _read_file(path: Path, place: str) -> Machine:
 
 
 def _machine(parts: Parts) -> Machine:
-    return Machine(parts.name, parts.levels, parts.device, parts.sources, parts.resources)
+    return Machine(parts.name, parts.levels, parts.device, parts.sources, parts.resources, parts.reduction)
 
 
 def _short(error: Exception) -> str:

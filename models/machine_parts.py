@@ -55,13 +55,28 @@ class DeviceClass:
 class Resource:
     """A shared link or switch: one for every `devices` consecutive ranks, `capacity` bytes/s, loaded by the traffic of these levels.
 
-    Kept and hashed with the machine; the cost model of selection does not price it yet.
+    `only`: which of these blocks have it (ascending; empty: all), so that one slow link can be described.
+    The cost of reduction programs prices it (`models.topology`); the cost model of selection does not yet.
     """
 
     name: str
     devices: int
     capacity: Fraction
     traffic: tuple[str, ...]
+    only: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReductionConstants:
+    """What reduction programs need beyond the links; None: no such limit or term.
+
+    `tree_flow`: bytes/s of one tree across the outermost level; `copy`: bytes/s of the copy after every step;
+    `switch_quad`: weight of a pair of devices under different switches when the group is one contiguous quad.
+    """
+
+    tree_flow: Fraction | None = None
+    copy: Fraction | None = None
+    switch_quad: Fraction | None = None
 
 
 def check_sizes(levels: Sequence[Level], resources: Sequence[Resource], place: str) -> None:
@@ -75,3 +90,5 @@ def check_sizes(levels: Sequence[Level], resources: Sequence[Resource], place: s
     for i, r in enumerate(resources, start=1):
         if r.devices < 1 or devices % r.devices:
             raise MachineError(f"{place}, [[resource]] {i} {r.name!r}, devices", f"{r.devices} does not divide the {devices} devices")
+        if any(v >= devices // r.devices for v in r.only):
+            raise MachineError(f"{place}, [[resource]] {i} {r.name!r}, only", f"there are {devices // r.devices} blocks of {r.devices} devices, numbered from 0")

@@ -13,7 +13,7 @@ from fractions import Fraction
 from typing import Final
 
 from .graph import ELEMENT_BYTES
-from .machine_parts import MAX_DEVICES, MAX_LEVELS, MAX_RESOURCES, DeviceClass, Level, MachineError, Resource, check_sizes
+from .machine_parts import MAX_DEVICES, MAX_LEVELS, MAX_RESOURCES, DeviceClass, Level, MachineError, ReductionConstants, Resource, check_sizes
 from .quantities import Dimension, QuantityError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -32,6 +32,7 @@ class Parts:
     device: DeviceClass
     sources: tuple[tuple[str, str], ...]
     resources: tuple[Resource, ...]
+    reduction: ReductionConstants | None
 
 
 class Reader:
@@ -43,7 +44,7 @@ class Reader:
 
     def read(self, data: Mapping[str, object]) -> Parts:
         """The checked parts.  Raises `MachineError` at the first problem."""
-        self._keys(data, self.place, ("name", "level", "device_class", "sources"), ("resource",))
+        self._keys(data, self.place, ("name", "level", "device_class", "sources"), ("resource", "reduction"))
         name = self._name(data, self.place)
         levels = tuple(self._level(t, p) for t, p in self._tables(data, "level", MAX_LEVELS))
         if not levels:
@@ -58,7 +59,8 @@ class Reader:
         resources = tuple(self._resource(t, p, levels) for t, p in self._tables(data, "resource", MAX_RESOURCES))
         self._distinct("resource", [r.name for r in resources])
         check_sizes(levels, resources, self.place)
-        return Parts(name, levels, classes[0], self._sources(data["sources"]), resources)
+        reduction = self._reduction(data["reduction"]) if "reduction" in data else None
+        return Parts(name, levels, classes[0], self._sources(data["sources"]), resources, reduction)
 
     def _level(self, table: Mapping[str, object], place: str) -> Level:
         self._keys(table, place, ("name", "size", "bandwidth", "latency"), ())
@@ -86,14 +88,25 @@ class Reader:
         return DeviceClass(name, tuple(rates), int(memory), bandwidth, launch, self.place)
 
     def _resource(self, table: Mapping[str, object], place: str, levels: Sequence[Level]) -> Resource:
-        self._keys(table, place, ("name", "devices", "capacity", "traffic"), ())
+        self._keys(table, place, ("name", "devices", "capacity", "traffic"), ("only",))
         name = self._name(table, place)
         place = f"{place} {name!r}"
         traffic, known = table["traffic"], [x.name for x in levels]
         if not isinstance(traffic, list) or not traffic or any(t not in known for t in traffic) or any(traffic.count(t) > 1 for t in known):
             raise MachineError(f"{place}, traffic", "must list the levels whose traffic loads it", f"levels: {', '.join(known)}")
         capacity = self._constant(table, place, f"resource.{name}", "capacity", "rate")
-        return Resource(name, self._integer(table, place, "devices"), capacity, tuple(traffic))
+        only = table.get("only", [])
+        if not isinstance(only, list) or any(type(v) is not int or not 0 <= v < MAX_DEVICES for v in only) or sorted(set(only)) != only or ("only" in table and not only):
+            raise MachineError(f"{place}, only", "must list numbers of blocks, ascending", "for example only = [2]: the third one; leave it out if all have it")
+        return Resource(name, self._integer(table, place, "devices"), capacity, tuple(traffic), tuple(only))
+
+    def _reduction(self, table: object) -> ReductionConstants:
+        place = f"{self.place}, [reduction]"
+        if not isinstance(table, dict) or not table:
+            raise MachineError(place, "must be a table with at least one constant", 'for example tree_flow = "6 GB/s"')
+        kinds: dict[str, Dimension] = {"tree_flow": "rate", "copy": "rate", "switch_quad": "number"}
+        self._keys(table, place, (), tuple(kinds))
+        return ReductionConstants(**{key: self._constant(table, place, "reduction", key, kinds[key]) for key in kinds if key in table})
 
     def _sources(self, table: object) -> tuple[tuple[str, str], ...]:
         place = f"{self.place}, [sources]"

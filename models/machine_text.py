@@ -27,8 +27,14 @@ def render(machine: Machine) -> str:
     rows += [("", "", "", ""), ("dtype", "peak", "", "")]
     rows += [(dtype, show(peak, "flops"), "", "") for dtype, peak in device.peaks]
     if machine.resources:
-        rows += [("", "", "", ""), ("resource", "devices", "capacity", "traffic of (kept, not priced yet)")]
-        rows += [(r.name, str(r.devices), show(r.capacity, "rate"), ", ".join(r.traffic)) for r in machine.resources]
+        rows += [("", "", "", ""), ("resource", "devices", "capacity", "traffic of (priced for reduction programs)")]
+        rows += [(r.name, str(r.devices), show(r.capacity, "rate"), ", ".join(r.traffic) + (f"; only {', '.join(map(str, r.only))}" if r.only else "")) for r in machine.resources]
+    if machine.reduction is not None:
+        constants = machine.reduction
+        rows += [("", "", "", ""), ("reduction programs", "", "", "")]
+        rates = (("tree_flow", constants.tree_flow), ("copy", constants.copy))
+        rows += [(name, show(value, "rate"), "", "") for name, value in rates if value is not None]
+        rows += [("switch_quad", show(constants.switch_quad, "number"), "", "")] if constants.switch_quad is not None else []
     return "\n".join([*head, *_columns(rows), "", "sources", *(f"  {constant}: {text}" for constant, text in machine.sources)])
 
 

@@ -18,7 +18,7 @@ import re
 from fractions import Fraction
 from typing import Final, Literal
 
-Dimension = Literal["rate", "time", "bytes", "flops"]
+Dimension = Literal["rate", "time", "bytes", "flops", "number"]
 
 _DECIMAL: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 _BINARY: Final = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50}
@@ -28,8 +28,9 @@ UNITS: Final[dict[Dimension, dict[str, Fraction]]] = {
     "time": {"s": Fraction(1), **{u: Fraction(1, 1000**k) for k, u in enumerate(("ms", "us", "ns", "ps"), start=1)}},
     "bytes": {f"{p}B": Fraction(f) for p, f in (*_DECIMAL.items(), *_BINARY.items())},
     "flops": {f"{p}flop/s": Fraction(f) for p, f in _DECIMAL.items()},
+    "number": {"": Fraction(1)},
 }
-"""Dimension -> unit -> factor to the base unit (B/s, s, B, flop/s)."""
+"""Dimension -> unit -> factor to the base unit (B/s, s, B, flop/s; a plain number has none)."""
 
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(?:[eE]([+-]?[0-9]{1,3}))?(?: ?([A-Za-z/]+))?", re.ASCII)
 _EXACT: Final = re.compile(r"(0|[1-9][0-9]{0,79})(?:/([1-9][0-9]{0,79}))?", re.ASCII)
@@ -55,11 +56,11 @@ def parse(text: str, dimension: Dimension) -> Fraction:
     if abs(power) > 30:
         raise QuantityError(f"{shown!r} has an exponent beyond +-30", f"write for example {_EXAMPLE[dimension]!r}")
     if unit and unit not in units:
-        raise QuantityError(f"{shown!r} has the unknown unit {unit!r}", f"units: {', '.join(units)}")
+        raise QuantityError(f"{shown!r} has the unknown unit {unit!r}", f"units: {', '.join(units) or 'none'}")
     return Fraction(number) * Fraction(10) ** power * (units[unit] if unit else 1)
 
 
-_EXAMPLE: Final[dict[Dimension, str]] = {"rate": "9 GB/s", "time": "5 us", "bytes": "80 GiB", "flops": "150 Tflop/s"}
+_EXAMPLE: Final[dict[Dimension, str]] = {"rate": "9 GB/s", "time": "5 us", "bytes": "80 GiB", "flops": "150 Tflop/s", "number": "0.5"}
 
 
 def show(value: Fraction, dimension: Dimension) -> str:
@@ -71,7 +72,7 @@ def show(value: Fraction, dimension: Dimension) -> str:
         exact = Fraction(text) == scaled
         # shortest exact text wins; readable magnitudes (1 .. 9999) come before others; ties go to the earlier unit
         length = len(text) + (0 if 1 <= scaled < 10000 or value == 0 else 10)
-        ranked.append((not exact, length, order, f"{'' if exact else '~'}{text} {unit}"))
+        ranked.append((not exact, length, order, f"{'' if exact else '~'}{text} {unit}".rstrip()))
     return min(ranked)[3]
 
 

@@ -22,7 +22,7 @@ class LRN(OpRun):
         for c in range(channels):
             low, high = max(0, c - (size - 1) // 2), min(channels, c + size // 2 + 1)
             total[:, c] = (x[:, low:high] ** 2).sum(axis=1)
-        return (x / (bias + alpha / size * total) ** beta,)
+        return (x / (float(bias) + float(alpha) / size * total) ** float(beta),)
 
 
 class BatchNormalization(OpRun):
@@ -51,14 +51,16 @@ OldSoftmax.__name__ = "Softmax"
 def evaluate(model: onnx.ModelProto, feed: dict[str, np.ndarray], wanted: list[str]) -> list[np.ndarray]:
     """Values of `wanted`; `feed` holds inputs and stored weights by name, in the type in which all is computed."""
     made = {o for n in model.graph.node if n.op_type == "ConstantOfShape" for o in n.output}
-    stored = {t.name for t in model.graph.initializer}
+    for n in model.graph.node:  # constants of the program, in the type of everything else
+        if n.op_type == "Constant" and n.attribute[0].name == "value_float":
+            made.add(n.output[0])
+            feed = {**feed, n.output[0]: np.float64(n.attribute[0].f)}
     free = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.DOUBLE, None) for n in feed]
     graph = onnx.helper.make_graph(
         [n for n in model.graph.node if not made.intersection(n.output)], "oracle", free,
         [onnx.helper.make_tensor_value_info(w, onnx.TensorProto.DOUBLE, None) for w in wanted],
         [t for t in model.graph.initializer if t.name not in feed],
     )
-    assert stored is not None
     opset = max(o.version for o in model.opset_import if o.domain == "")
     new = onnx.helper.make_model(graph, opset_imports=model.opset_import, ir_version=max(model.ir_version, 4))
     repaired = [LRN, BatchNormalization, *([OldSoftmax] if opset < 13 else [])]

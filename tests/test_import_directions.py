@@ -43,12 +43,17 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
     "models/frontends/onnx.py": frozenset({"onnx", "google"}),
     "models/frontends/torch_export.py": frozenset({"torch"}),
 }
+COMMAND_LINE = frozenset({"click", "rich"})
+"""The verbs of a room (`cli.py`, `*_cli.py`) and what they share (`models/console.py`) talk to people; nothing else does."""
 FILES = sorted(f.relative_to(ROOT).as_posix() for room in ROOMS for f in (ROOT / room).rglob("*.py"))
 
 
 def imports(tree: ast.AST, late: bool = False) -> Iterator[tuple[ast.Import | ast.ImportFrom, bool]]:
-    """Every import below `tree`, and whether it runs only inside a function."""
+    """Every import below `tree`, and whether it runs only inside a function (or never: for type checkers only)."""
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            yield from imports(node, True)
+            continue
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             yield node, late
         yield from imports(node, late or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)))
@@ -74,6 +79,8 @@ def violations(path: str, source: str) -> list[str]:
         for top in (name.partition(".")[0] for name in names):
             if top == "shardproof" or top in ROOMS:
                 out.append(f"{place}: imports {top} absolutely; write a relative import")
+            elif top in COMMAND_LINE and (path.endswith("cli.py") or path == "models/console.py"):
+                continue
             elif top not in sys.stdlib_module_names and top not in table.theirs:
                 if not (late and top in table.late | EXCEPTIONS.get(path, frozenset())):
                     out.append(f"{place}: {room} imports {top}" + ("" if late else " at its top"))

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -113,40 +112,38 @@ def axis_blocks(extents: tuple[int, ...], matrix: Matrix, hierarchy: tuple[int, 
     >>> axis_blocks((5,), ((4,), (1,)), (4,))
     (((0, 2),), ((2, 4),), ((4, 5),), ((0, 0),))
     """
-    digits = []  # per level and coordinate: the digit of every row
+    digits = []  # per level, row and coordinate: the digit
     for j, size in enumerate(hierarchy):
-        rows = []
+        rows: list[list[int]] = [[] for _ in matrix]
         for c in range(size):
-            found = []
-            for radix in (row[j] for row in reversed(matrix)):
-                c, digit = divmod(c, radix)
-                found.append(digit)
-            rows.append(found[::-1])
+            for i in reversed(range(len(matrix))):
+                c, digit = divmod(c, matrix[i][j])
+                rows[i].append(digit)
         digits.append(rows)
-    degrees = [prod(row) for row in matrix]
-    out = []
-    for at in product(*digits):
-        blocks = []
-        for i, extent in enumerate(extents):
-            rank = 0
-            for j, level in enumerate(at):
-                rank = rank * matrix[i][j] + level[i]
-            size = -(-extent // degrees[i])
-            low, high = rank * size, min(extent, (rank + 1) * size)
-            blocks.append((low, high) if low < high else (0, 0))
-        out.append(tuple(blocks))
-    return tuple(out)
+    per_axis = []
+    for i, extent in enumerate(extents):
+        ranks = [0]
+        for j in range(len(hierarchy)):
+            ranks = [rank * matrix[i][j] + digit for rank in ranks for digit in digits[j][i]]
+        degree = prod(matrix[i])
+        size = -(-extent // degree)
+        blocks = [(r * size, min(extent, (r + 1) * size)) for r in range(degree)]
+        per_axis.append([blocks[r] if blocks[r][0] < blocks[r][1] else (0, 0) for r in ranks])
+    return tuple(zip(*per_axis, strict=True)) if per_axis else ((),) * prod(hierarchy)
 
 
-def touched(index: Affine, blocks: Sequence[Interval], position: dict[str, int], extent: int) -> Interval:
-    """Interval of a dimension of `extent` that `index` reaches from the blocks; `position` numbers the axes."""
-    ranges = [(coef, *blocks[position[axis]]) for axis, coef in index.terms]
-    if any(low >= high for _, low, high in ranges):
+def touched(index: Affine, blocks: Sequence[Interval], extent: int) -> Interval:
+    """Interval of a dimension of `extent` that `index` reaches when its terms' axes range over `blocks`.
+
+    >>> touched(Affine.axis("y", 2).plus("k").shift(-1), [(0, 4), (0, 3)], 224)
+    (0, 8)
+    """
+    if any(low >= high for low, high in blocks):
         return (0, 0)
     if index.whole:
         return (0, extent)
-    first = index.offset + sum(coef * low for coef, low, _ in ranges)
-    last = index.offset + sum(coef * (high - 1) for coef, _, high in ranges)
+    first = index.offset + sum(coef * low for (_, coef), (low, _) in zip(index.terms, blocks, strict=True))
+    last = index.offset + sum(coef * (high - 1) for (_, coef), (_, high) in zip(index.terms, blocks, strict=True))
     low, high = max(first, 0), min(last + 1, extent)
     return (low, high) if low < high else (0, 0)
 
@@ -157,13 +154,15 @@ def _held(
     reduced: tuple[str, ...],
 ) -> Held:
     position = {name: i for i, (name, _) in enumerate(axes)}
-    known: dict[tuple[Interval, ...], Box] = {}
-    boxes = []
-    for blocks in axis_blocks(tuple(n for _, n in axes), matrix, hierarchy):
-        if blocks not in known:
-            known[blocks] = tuple(touched(i, blocks, position, n) for i, n in zip(index, shape, strict=True))
-        boxes.append(known[blocks])
-    return Held(hierarchy, shape, tuple(boxes), open_digits(matrix, [position[name] for name in reduced]))
+    all_blocks = axis_blocks(tuple(n for _, n in axes), matrix, hierarchy)
+    dimensions = []
+    for map_, extent in zip(index, shape, strict=True):
+        mine = [position[axis] for axis, _ in map_.terms]
+        involved = [tuple([blocks[i] for i in mine]) for blocks in all_blocks]
+        known = {blocks: touched(map_, blocks, extent) for blocks in set(involved)}
+        dimensions.append([known[blocks] for blocks in involved])
+    boxes = tuple(zip(*dimensions, strict=True)) if dimensions else ((),) * prod(hierarchy)
+    return Held(hierarchy, shape, boxes, open_digits(matrix, [position[name] for name in reduced]))
 
 
 def open_digits(matrix: Matrix, rows: Sequence[int]) -> tuple[Digit, ...]:

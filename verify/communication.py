@@ -63,8 +63,8 @@ def check_delivers(plan: CommunicationPlan) -> CheckResult:
     try:
         _deliver(plan)
     except (_Refuted, ValueError) as wrong:
-        return CheckResult("delivers", Verdict.REFUTED, None, None, "", (), str(wrong))
-    return CheckResult("delivers", Verdict.PROVED, None, None, "")
+        return CheckResult("Delivers", Verdict.REFUTED, None, None, "", (), str(wrong))
+    return CheckResult("Delivers", Verdict.PROVED, None, None, "")
 
 
 def check_bytes(plan: CommunicationPlan, loads: Sequence[int], phases: Sequence[int]) -> CheckResult:
@@ -72,11 +72,11 @@ def check_bytes(plan: CommunicationPlan, loads: Sequence[int], phases: Sequence[
     try:
         found = totals(plan)
     except (_Refuted, ValueError) as wrong:
-        return CheckResult("bytes", Verdict.REFUTED, None, None, "", (), str(wrong))
+        return CheckResult("Bytes", Verdict.REFUTED, None, None, "", (), str(wrong))
     for name, said, counted in (("loads", tuple(loads), found[0]), ("phases", tuple(phases), found[1])):
         if said != counted:
-            return CheckResult("bytes", Verdict.REFUTED, None, None, "", (), f"{name} per level are {counted}, not {said}")
-    return CheckResult("bytes", Verdict.PROVED, None, None, "")
+            return CheckResult("Bytes", Verdict.REFUTED, None, None, "", (), f"{name} per level are {counted}, not {said}")
+    return CheckResult("Bytes", Verdict.PROVED, None, None, "")
 
 
 def totals(plan: CommunicationPlan) -> Loads:

@@ -41,14 +41,14 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     blocks = axis_blocks(tuple(extent[name] for name in placement.axes), placement.matrix, hierarchy)
     operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
     operands.append((written_by(op, graph, placement, hierarchy), op.output.tensor))
+    sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
     most_points = most_bytes = 0
-    for device, mine in enumerate(blocks):
+    for mine, *boxes in set(zip(blocks, *(held.boxes for held, _ in operands), strict=True)):  # devices that do the same count once
         points = prod(high - low for name, (low, high) in zip(placement.axes, mine, strict=True) if name != rows)
-        total = 0
-        for k, (held, tensor) in enumerate(operands):
-            elements = points if rows is not None and k == 0 else volume(held.boxes[device])
-            total += elements * graph.tensor(tensor).element_bytes
-        most_points, most_bytes = max(most_points, points), max(most_bytes, total)
+        elements = [volume(box) for box in boxes]
+        if rows is not None:
+            elements[0] = points
+        most_points, most_bytes = max(most_points, points), max(most_bytes, sum(n * size for n, size in zip(elements, sizes, strict=True)))
     busy = most_bytes / machine.device.bandwidth
     if op.spec.flops:
         busy = max(busy, most_points * op.spec.flops / machine.device.peak(graph.tensor(op.output.tensor).dtype))

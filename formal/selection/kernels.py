@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, Protocol
+from itertools import pairwise
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-Numbers = NDArray[np.generic]
+Numbers = NDArray[np.int64] | NDArray[np.float64] | NDArray[np.float32]
 
 SMALL: Final = 1 << 15
 """Tables below this many entries are cheaper in numpy than one more compiled path."""
@@ -39,16 +37,14 @@ def columns_min(table: Numbers, h: Numbers, threads: int = 1) -> Numbers:
     >>> columns_min(np.array([[1, 5], [2, 0]]), np.array([10, 20])).tolist()
     [11, 15]
     """
-    if table.size < SMALL or _compiled() is None:
+    kernels = _compiled() if table.size >= SMALL else None
+    if kernels is None:
         return _numpy_columns(table, h)
-    assert_kernel = _compiled()
     out = np.empty(table.shape[1], table.dtype)
-    kernel = assert_kernel[0] if assert_kernel is not None else _numpy_columns_into
     if threads > 1 and table.size > 16 * SMALL:
-        cut = _cuts(table.shape[1], threads)
-        _pool(threads, [(kernel, table[:, a:b], h, out[a:b]) for a, b in cut])
+        _pool(threads, [(kernels[0], table[:, a:b], h, out[a:b]) for a, b in _cuts(table.shape[1], threads)])
     else:
-        kernel(table, h, out)
+        kernels[0](table, h, out)
     return out
 
 
@@ -58,22 +54,20 @@ def rows_min(table: Numbers, h: Numbers, threads: int = 1) -> Numbers:
     >>> rows_min(np.array([[1, 5], [2, 0]]), np.array([10, 20])).tolist()
     [11, 12]
     """
-    if table.size < SMALL or _compiled() is None:
+    kernels = _compiled() if table.size >= SMALL else None
+    if kernels is None:
         return _numpy_rows(table, h)
-    pair = _compiled()
     out = np.empty(table.shape[0], table.dtype)
-    kernel = pair[1] if pair is not None else _numpy_rows_into
     if threads > 1 and table.size > 16 * SMALL:
-        cut = _cuts(table.shape[0], threads)
-        _pool(threads, [(kernel, table[a:b], h, out[a:b]) for a, b in cut])
+        _pool(threads, [(kernels[1], table[a:b], h, out[a:b]) for a, b in _cuts(table.shape[0], threads)])
     else:
-        kernel(table, h, out)
+        kernels[1](table, h, out)
     return out
 
 
 def _cuts(n: int, parts: int) -> list[tuple[int, int]]:
     edges = [n * i // parts for i in range(parts + 1)]
-    return [(a, b) for a, b in zip(edges, edges[1:], strict=False) if a < b]
+    return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 def _pool(threads: int, jobs: list[tuple[Kernel, Numbers, Numbers, Numbers]]) -> None:
@@ -87,22 +81,14 @@ def _executor(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-def _numpy_columns_into(table: Numbers, h: Numbers, out: Numbers) -> None:
-    out[:] = _numpy_columns(table, h)
-
-
-def _numpy_rows_into(table: Numbers, h: Numbers, out: Numbers) -> None:
-    out[:] = _numpy_rows(table, h)
-
-
 def _numpy_columns(table: Numbers, h: Numbers) -> Numbers:
     n, m = table.shape
     step = max(1, CHUNK // max(1, m))
     if n <= step:
-        return np.asarray((table + h[:, None]).min(axis=0))  # type: ignore[operator]
-    out = np.asarray((table[:step] + h[:step, None]).min(axis=0))  # type: ignore[operator]
+        return np.asarray((table + h[:, None]).min(axis=0))
+    out = np.asarray((table[:step] + h[:step, None]).min(axis=0))
     for a in range(step, n, step):
-        np.minimum(out, (table[a : a + step] + h[a : a + step, None]).min(axis=0), out=out)  # type: ignore[operator]
+        np.minimum(out, (table[a : a + step] + h[a : a + step, None]).min(axis=0), out=out)
     return out
 
 
@@ -110,10 +96,10 @@ def _numpy_rows(table: Numbers, h: Numbers) -> Numbers:
     n, m = table.shape
     step = max(1, CHUNK // max(1, m))
     if n <= step:
-        return np.asarray((table + h[None, :]).min(axis=1))  # type: ignore[operator]
+        return np.asarray((table + h[None, :]).min(axis=1))
     out = np.empty(n, table.dtype)
     for a in range(0, n, step):
-        out[a : a + step] = (table[a : a + step] + h[None, :]).min(axis=1)  # type: ignore[operator]
+        out[a : a + step] = (table[a : a + step] + h[None, :]).min(axis=1)
     return out
 
 
@@ -157,5 +143,5 @@ def _compiled() -> tuple[Kernel, Kernel] | None:
                 best = min(best, row[c] + h[c])
             out[r] = best
 
-    make: Callable[[object], Kernel] = njit(cache=True, nogil=True, fastmath=flags)
-    return make(columns), make(rows)
+    compiled: list[Kernel] = [njit(cache=True, nogil=True, fastmath=flags)(f) for f in (columns, rows)]
+    return compiled[0], compiled[1]

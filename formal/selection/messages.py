@@ -5,14 +5,15 @@ State: one message per edge end, m_e,u over table rows and m_e,v over table colu
     theta_v(a) = c_v(a) + sum_{e at v} m_e,v(index of a)          bracket_e(r, c) = T_e[r, c] - m_e,u(r) - m_e,v(c)
 
 any messages give the bound   constant + sum_v min theta_v + sum_e min bracket_e.   A sweep visits the vertices in a fixed
-order; vertex u gives the share gamma_u = 1 / max(edges ahead, edges behind) of theta_u - min theta_u to each edge ahead,
+order; vertex u gives the share gamma_u of theta_u - min theta_u to each edge ahead,
 
     m_e,u(r) -= delta(r),   delta(r) = gamma_u min_{a in class r} (theta_u(a) - min theta_u)
     m_e,v(c)  = min_r ( T_e[r, c] - m_e,u(r) )
 
-after which min bracket_e = 0.  Only the excess over the minimum travels, so numbers stay of local size and single precision
+after which min bracket_e = 0.  With a edges ahead and b behind, gamma is 1/a ("all": fastest at first, exact at once on a tree whose
+leaves come first), 1/max(a, b) ("share": the classical weight, best in the long run) or 1/(a + b) ("keep": leaves vertices their own
+excess, which lets more labels be fixed).  The bound never falls, whatever the mixture.  Only the excess over the minimum travels, so numbers stay of local size and single precision
 is good enough for large tables: certificates take rounded messages and are evaluated again in integers (`bounds`).
-The very first sweep gives everything away (gamma = 1 / edges ahead): on a tree whose leaves come first it is exact.
 
 Source: Kolmogorov, "Convergent tree-reweighted message passing", TPAMI 2006; the same, "A new look at reweighted message
 passing", TPAMI 2015.
@@ -20,7 +21,7 @@ passing", TPAMI 2015.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,8 @@ from ...models.problems import Ints
 from .clock import Clock
 from .kernels import columns_min, rows_min
 from .network import INFINITE, Network
+
+Style = Literal["all", "share", "keep"]
 
 Floats = NDArray[np.float64]
 
@@ -64,9 +67,9 @@ class Sweeper:
         self.order = order
         self.threads = threads
         self.double = network.distinct_cells() <= DOUBLE_CELLS
-        kind = np.float64 if self.double else np.float32
-        self.tables = [_floats(t, kind) for t in network.tables]
-        self.unary: list[Floats] = [np.asarray(_floats(c, np.float64)) for c in network.unary]
+        doubles = [_floats(t) for t in network.tables] if self.double else []
+        self.tables: list[Floats] | list[NDArray[np.float32]] = doubles if self.double else [_singles(t) for t in network.tables]
+        self.unary: list[Floats] = [_floats(c) for c in network.unary]
         self.extra: list[Floats | None] = [None] * len(self.unary)
         self.rank = [0] * len(order)
         for i, v in enumerate(order):
@@ -80,7 +83,6 @@ class Sweeper:
             self.ahead[first].append(e)
             self.behind[second].append(e)
         self._groups: dict[tuple[int, int], Grouping] = {}
-        self.fresh = True
 
     def theta(self, v: int) -> Floats:
         """Reparametrised cost of the labels of `v`."""
@@ -103,7 +105,7 @@ class Sweeper:
             group = self._groups[key] = Grouping(index, size)
         return group.lowest(values)
 
-    def sweep(self, forward: bool, clock: Clock) -> float | None:
+    def sweep(self, forward: bool, clock: Clock, style: Style = "share") -> float | None:
         """One pass; the float bound without the constant, or None when the time ran out in the middle (state stays valid)."""
         order = self.order if forward else self.order[::-1]
         total = 0.0
@@ -118,11 +120,17 @@ class Sweeper:
             out, back = (self.ahead[v], self.behind[v]) if forward else (self.behind[v], self.ahead[v])
             if not out:
                 continue
-            gamma = 1.0 / (len(out) if self.fresh else max(len(out), len(back)))
-            share = gamma * (theta - low)
-            for e in out:
-                self._send(e, v, share)
-        self.fresh = False
+            parts = len(out) if style == "all" else max(len(out), len(back)) if style == "share" else len(out) + len(back)
+            theta -= low
+            given = np.zeros_like(theta)
+            for k, e in enumerate(out):
+                if not self.double:
+                    self._send(e, v, theta / parts)
+                    continue
+                # whole units, remainders spread over the edges: nothing is lost when messages become a certificate
+                upto = np.floor(theta * ((k + 1) / parts))
+                self._send(e, v, np.where(np.isinf(upto), upto, upto - given))
+                given = np.where(np.isinf(upto), 0.0, upto)
         return total
 
     def _send(self, e: int, v: int, share: Floats) -> None:
@@ -131,7 +139,9 @@ class Sweeper:
         delta = self._class_minimum(e, v, share)
         old = self.to_u[e] if arc.u == v else self.to_v[e]
         new = np.where(np.isinf(delta), old, old - np.where(np.isinf(delta), 0.0, delta))
-        h = np.where(np.isinf(delta) | np.isinf(new), np.inf, -new).astype(table.dtype)
+        h: Floats | NDArray[np.float32] = np.where(np.isinf(delta) | np.isinf(new), np.inf, -new)
+        if not self.double:
+            h = h.astype(np.float32)
         if arc.u == v:
             self.to_u[e] = new
             self.to_v[e] = columns_min(table, h, self.threads).astype(np.float64)
@@ -140,8 +150,15 @@ class Sweeper:
             self.to_u[e] = rows_min(table, h, self.threads).astype(np.float64)
 
 
-def _floats(a: Ints, kind: type[np.float64] | type[np.float32]) -> NDArray[np.float64] | NDArray[np.float32]:
-    out: NDArray[np.float64] | NDArray[np.float32] = a.astype(kind)
+def _floats(a: Ints) -> Floats:
+    out = a.astype(np.float64)
+    if a.size and int(a.max()) >= INFINITE:
+        out[a >= INFINITE] = np.inf
+    return out
+
+
+def _singles(a: Ints) -> NDArray[np.float32]:
+    out = a.astype(np.float32)
     if a.size and int(a.max()) >= INFINITE:
         out[a >= INFINITE] = np.inf
     return out

@@ -139,12 +139,12 @@ def build(base: Base, domains: Domains) -> Network:
                 tables.append(np.ascontiguousarray(source[np.ix_(r.ids, c.ids)]))
             arcs.append(Arc(e.u, e.v, known[ident], r.compact, c.compact, r.ids, c.ids, None, None))
         else:
-            ident = (e.table, None, None)
-            if ident not in known:
-                known[ident] = len(tables)
+            uncut = (e.table, None, None)
+            if uncut not in known:
+                known[uncut] = len(tables)
                 tables.append(source)
             arcs.append(
-                Arc(e.u, e.v, known[ident], r.plain, c.plain, None, None,
+                Arc(e.u, e.v, known[uncut], r.plain, c.plain, None, None,
                     None if r.ids.size == source.shape[0] else r.ids, None if c.ids.size == source.shape[1] else c.ids)
             )
     around: list[list[int]] = [[] for _ in problem.vertices]

@@ -31,9 +31,9 @@ def line(network: Network, e: int, v: int, other: int) -> Ints:
     arc = network.arcs[e]
     table = network.tables[arc.table]
     if arc.u == v:
-        column = table[:, other if arc.cols is None else int(arc.cols[other])]
+        column: Ints = table[:, other if arc.cols is None else int(arc.cols[other])]
         return column if arc.rows is None else column[arc.rows]
-    row = table[other if arc.rows is None else int(arc.rows[other])]
+    row: Ints = table[other if arc.rows is None else int(arc.rows[other])]
     return row if arc.cols is None else row[arc.cols]
 
 

@@ -22,11 +22,11 @@ import numpy as np
 from ...models.problems import FORBIDDEN, SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, RowConflict
 from .ascent import ascend
-from .bounds import Score, gather, row_costs, score, spread, tighten
+from .bounds import Score, exact_sweep, gather, row_costs, score, spread, tighten
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
 from .eliminate import Plan, eliminate, plan
-from .messages import Sweeper
+from .messages import Style, Sweeper
 from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
 from .primal import Choice, decode, descend
 from .restrict import restrict
@@ -155,7 +155,7 @@ class Search:
             load(sweeper, warm)
         forward = self._sweeps(sweeper, depth)
         multipliers: tuple[tuple[int, int], ...] = ()
-        if self.rows is not None and not self._closed(self._bound_now(sweeper)):
+        if self.rows is not None and not self._closed(self._bound_now(sweeper), sweeper.double):
             multipliers = self._multiply(sweeper, self.rows, warm, depth)
             forward = False
         record, result = self._record(network, sweeper, forward, multipliers)
@@ -167,11 +167,17 @@ class Search:
         kept = result.survivors(domains, self.incumbent.cost)
         if self.clock.over():
             draft.child = LeafDraft(Open())
-        elif sum(d.size for d in kept) <= 0.9 * network.labels or self.fits(plan(build(self.unit, kept), self.limits.joint)):
+        elif sum(d.size for d in kept) <= 0.9 * network.labels or self._opens(network, kept):
             draft.child = self.explore(kept, record, depth)
         else:
             draft.child = self._branch(kept, record, result, depth)
         return draft
+
+    def _opens(self, network: Network, kept: Domains) -> bool:
+        """True when fixing made elimination possible."""
+        if self.rows is not None or sum(d.size for d in kept) == network.labels:
+            return False
+        return self.fits(plan(build(self.unit, kept), self.limits.joint))
 
     def _consistent(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> Draft | None:
         """One round of arc consistency as a dual without messages, if it removes anything."""
@@ -204,7 +210,7 @@ class Search:
             start = state.n
             self._offer(network, decode(sweeper, False), polish=True)
             self.progress.update("multipliers", None, self._upper())
-            if self.clock.over() or state.bound <= last + 1e-6 * abs(last) or self._closed(state.bound + network.base.constant):
+            if self.clock.over() or state.bound <= last + 1e-6 * abs(last) or self._closed(state.bound + network.base.constant, sweeper.double):
                 break
             last = state.bound
         return rows.pairs(start)
@@ -212,8 +218,11 @@ class Search:
     def _record(
         self, network: Network, sweeper: Sweeper, forward: bool, multipliers: tuple[tuple[int, int], ...]
     ) -> tuple[Dual, Score]:
-        to_u, to_v = tighten(sweeper, network, forward, self.clock)
         added, term = row_costs(network, multipliers)
+        if sweeper.double:
+            to_u, to_v = tighten(sweeper, network, forward)
+        else:
+            to_u, to_v = exact_sweep(sweeper, network, added, self.threads)
         result = score(network, to_u, to_v, added, term, threads=self.threads)
         return Dual(*spread(network, to_u, to_v), self.denominator, multipliers), result
 
@@ -227,37 +236,50 @@ class Search:
         constant = float(network.base.constant)
         history: list[float] = []
         rounds = self.limits.root_sweeps if depth == 0 else self.limits.node_sweeps
-        forward = False
+        forward, finish = False, False
         for turn in range(rounds):
             started = self.clock.seconds()
+            style: Style = "keep" if finish else "all" if turn < 8 else "share"
+            bound = 0.0
             for forward in (True, False):
-                bound = sweeper.sweep(forward, self.clock)
-                if bound is None or bound == np.inf:
+                swept = sweeper.sweep(forward, self.clock, style)
+                if swept is None or swept == np.inf:
                     return forward
+                bound = swept
                 if turn < 3 or turn % 4 == 0:
                     self._offer(network, decode(sweeper, forward), polish=True)
-                if self._closed(bound + constant):
+                if self._closed(bound + constant, sweeper.double):
                     return forward
-            history.append(bound + constant)
-            gap = self._gap(history[-1])
             self.progress.update("messages", None, self._upper())
-            if self.clock.left() < 3 * (self.clock.seconds() - started):
+            if finish or self.clock.left() < 3 * (self.clock.seconds() - started):
                 break
-            if np.isfinite(gap) and self._fixable(sweeper, gap) >= self.limits.fix_share:
-                break
-            if len(history) > 6 and history[-1] - history[-6] <= 0.01 * (gap if np.isfinite(gap) else abs(history[-1])):
-                break
+            history.append(bound + constant)
+            finish = self._slow(history) or self._fixable(sweeper, self._gap(history[-1])) >= self.limits.fix_share
         return forward
+
+    def _slow(self, history: list[float]) -> bool:
+        """True when fixing is worth more than another sweep: the gap is small and closes slowly, or the bound stalls."""
+        gap = self._gap(history[-1])
+        if not np.isfinite(gap):
+            return len(history) > 12 and history[-1] - history[-6] <= 1e-4 * abs(history[-1])
+        if len(history) > 1 and gap <= 0.02 * abs(history[-1]) and history[-1] - history[-2] < 0.3 * gap:
+            return True
+        return len(history) > 6 and history[-1] - history[-6] <= 0.05 * gap
 
     def _gap(self, bound: float) -> float:
         return np.inf if self.incumbent.cost >= INFINITY else float(self.incumbent.cost) * self.denominator - bound
 
-    def _closed(self, bound: float) -> bool:
+    def _closed(self, bound: float, exact: bool) -> bool:
+        """True when the float bound (in units of 1/Q) reaches what is needed; `exact`: it is a sum of integers."""
         need = self.enough()
-        return need < INFINITY and bound > (need - 1) * self.denominator + 1e-9 * abs(bound) and bound >= need * self.denominator * (1 - 1e-12)
+        if need >= INFINITY:
+            return False
+        return bound > float(need - 1) * self.denominator if exact else bound >= float(need) * self.denominator - 1e-7 * abs(bound)
 
     def _fixable(self, sweeper: Sweeper, gap: float) -> float:
         """Share of labels whose vertex term alone exceeds the gap: what fixing would remove at least."""
+        if not np.isfinite(gap):
+            return 0.0
         gone = 0
         for v in range(len(sweeper.network.domains)):
             theta = sweeper.theta(v)
@@ -374,7 +396,6 @@ def load(sweeper: Sweeper, warm: Dual) -> None:
     factor = sweeper.network.base.denominator / warm.denominator
     sweeper.to_u = [np.asarray(m, dtype=np.float64) * factor for m in to_u]
     sweeper.to_v = [np.asarray(m, dtype=np.float64) * factor for m in to_v]
-    sweeper.fresh = False
 
 
 def denominator_for(problem: SelectionProblem) -> int:

@@ -111,7 +111,8 @@ def _conflicts(problem: SelectionProblem, record: Record, steps: set[int], verti
             return False
         case Split():
             vertices.add(record.vertex)
-            return any([_conflicts(problem, child, steps, vertices) for child in record.children])
+            found = [_conflicts(problem, child, steps, vertices) for child in record.children]  # all of them: each adds to the sets
+            return any(found)
         case Dual():
             if record.then is not None:
                 _conflicts(problem, record.then, steps, vertices)

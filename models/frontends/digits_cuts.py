@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, chain
+from itertools import accumulate, chain, pairwise
 from math import prod
 
 from ..graph import Graph, GraphError
@@ -234,7 +234,7 @@ class CutSystem:
     def _fits(self, place: Place, cut: int) -> bool:
         root = self._root(place)
         bounds = [1, *sorted({*self._cuts.get(root, ()), cut}), self._extent[root]]
-        return root not in self._fixed and all(0 < b < c and c % b == 0 for b, c in zip(bounds, bounds[1:], strict=False))
+        return root not in self._fixed and all(0 < b < c and c % b == 0 for b, c in pairwise(bounds))
 
     def _add(self, place: Place, cut: int) -> None:
         root = self._root(place)

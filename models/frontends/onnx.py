@@ -13,9 +13,10 @@ shapes that differ are the batch's (`onnx_layout` for reshapes).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
@@ -104,14 +105,16 @@ def import_onnx(path: str | Path, batch: int | None = None) -> Imported:
 def _read(path: Path) -> ModelProto:
     """Parse and check the file; unknown operators come first, for the checker would call them malformed."""
     import onnx
-    from google.protobuf.message import DecodeError
 
+    decode_error: type[Exception] = import_module("google.protobuf.message").DecodeError
     try:
         model = onnx.load(str(path), load_external_data=False)
     except OSError as e:
         raise OnnxError(f"{path}", f"cannot be read: {e.strerror or e}") from None
-    except (DecodeError, ValueError, UnicodeDecodeError) as e:
+    except (decode_error, ValueError, UnicodeDecodeError) as e:
         raise OnnxError(f"{path}", f"is not an ONNX model: {e}") from None
+    if any(isinstance(text, bytes) for text in _texts(model.graph)):  # what protobuf does with text that is not UTF-8
+        raise OnnxError(f"{path}", "is not an ONNX model: a name is not UTF-8")
     missing: dict[str, list[str]] = {}
     for i, n in enumerate(model.graph.node):
         kind = _kind(n)
@@ -126,6 +129,13 @@ def _read(path: Path) -> ModelProto:
     except (onnx.checker.ValidationError, ValueError) as e:
         raise OnnxError(f"{path}", f"is malformed: {' '.join(str(e).split())[:300]}") from None
     return model
+
+
+def _texts(graph: GraphProto) -> Iterator[object]:
+    """All names of the graph."""
+    for n in graph.node:
+        yield from (n.name, n.op_type, n.domain, *n.input, *n.output, *(a.name for a in n.attribute))
+    yield from (v.name for group in (graph.input, graph.output, graph.initializer) for v in group)
 
 
 def _kind(node: NodeProto) -> str:
@@ -238,6 +248,10 @@ def _convert(model: ModelProto, batch: int | None, reference: tuple[int, Mapping
             lost.update(node.outputs)
         except GraphError as e:
             raise OnnxError(f"node {node.name!r}", e.message) from None
+        except OnnxError:
+            raise
+        except (ValueError, IndexError, KeyError, TypeError, OverflowError) as e:  # ranks or attributes no handler expects
+            raise OnnxError(f"node {node.name!r}", f"{node.kind} is malformed: {type(e).__name__}: {e}") from None
     if missing:
         raise UnsupportedOperators(missing)
     return c

@@ -1,0 +1,83 @@
+"""The verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or the best certified gap."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import cast
+
+import click
+
+from ..models.claims import Verdict
+from ..models.console import Exit, InputError, Watch, emit, parse_bytes, parse_fraction
+from ..models.frontends.load import load_model
+from ..models.machine import load_machine
+from ..models.placement import space
+from ..models.selection import build
+from ..models.zoo import ZOO
+from ..proofs.load import load_selection_problem
+from ..proofs.publisher import Publisher
+from .audit import AuditReport, Outcome, audit, audit_problem, render_audit
+from .cli import EngineName, engine_option, gap_option, json_option, time_option
+from .plan import default_space
+from .strategy import ChoiceList, load_strategy
+
+CODES = {Outcome.OPTIMAL: Exit.DONE, Outcome.WITHIN_GAP: Exit.DONE, Outcome.REFUTED: Exit.REFUTED, Outcome.UNDECIDED: Exit.UNDECIDED, Outcome.INFEASIBLE: Exit.INFEASIBLE}
+
+
+@click.command("audit")
+@click.argument("subject", metavar="MODEL|PROBLEM")
+@click.option("--strategy", "strategy_file", required=True, type=click.Path(path_type=Path), help="Strategy file: per operator name or glob, or a list of choices.")
+@click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
+@click.option("--batch", type=int, help="Batch size of the model.")
+@click.option("--memory", help="Memory limit per device, such as 80GiB.")
+@click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
+@engine_option
+@time_option
+@gap_option
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the certificate here.")
+@json_option
+@click.pass_obj
+def audit_command(
+    publisher: Publisher, subject: str, strategy_file: Path, machine: str | None, batch: int | None, memory: str | None, space_name: str | None,
+    engine: str, time_limit: float, gap: str, output: Path | None, as_json: bool,
+) -> int:
+    """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
+    start = time.monotonic()
+    allowed = parse_fraction(gap, "--gap")
+    strategy = load_strategy(strategy_file)
+    name = cast("EngineName", engine)
+    with Watch("auditing") as watch:
+        if isinstance(strategy, ChoiceList):
+            if subject in ZOO or machine is not None:
+                raise InputError(f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model write {{operator: {{axis: {{level: degree}}}}}}")
+            report = audit_problem(load_selection_problem(Path(subject)), strategy, time_limit, allowed, name, watch)
+        else:
+            if machine is None:
+                raise InputError("a strategy for a model needs --machine; for a selection problem the strategy is a list of choice indices")
+            target = load_machine(machine)
+            where = space(space_name) if space_name else default_space(target)
+            planning = build(load_model(subject, batch), target, where, None if memory is None else parse_bytes(memory), watch.count)
+            report = audit(planning, strategy, time_limit, allowed, name, watch)
+        checked = _confirm(publisher, report, output)
+    code = CODES[report.outcome] if checked else Exit.UNDECIDED
+    if as_json:
+        emit({**report.to_json(), "certificate": str(output) if output is not None and checked else None, "seconds": round(time.monotonic() - start, 3)})
+        return code
+    click.echo(render_audit(report, strategy_file.name))
+    if not checked and report.outcome is not Outcome.UNDECIDED:
+        click.echo("the checker did not confirm the certificate: undecided")
+    elif output is not None:
+        click.echo(f"wrote {output}")
+    return code
+
+
+def _confirm(publisher: Publisher, report: AuditReport, output: Path | None) -> bool:
+    """Every answer that rests on a bound is said only after the checker accepted the certificate behind it.
+
+    A better strategy needs no bound: its cost is evaluated exactly.
+    """
+    if report.certificate is None:
+        return report.outcome is Outcome.REFUTED
+    published = publisher.certificate(output, report.certificate, report.problem)
+    return published.verdict is Verdict.PROVED or report.outcome is Outcome.REFUTED

@@ -1,0 +1,77 @@
+"""The verbs `explain` and `sensitivity`: what a checked plan decided, what alternatives cost, how robust it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..models.console import Exit, Watch, emit
+from ..models.placement import space
+from ..models.selection import Planning, build
+from ..proofs.plan import Plan
+from ..proofs.publisher import Publisher
+from .cli import json_option, time_option
+from .explain import explain, forced, render_deviation, render_explanation
+from .sensitivity import render_sensitivity, sensitivity
+from .strategy import parse_config
+
+plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+
+
+@click.command("explain")
+@plan_argument
+@click.option("--op", help="One operator: the exact price of choosing anything else there.")
+@click.option("--instead", metavar="CONFIG", help="With --op: what this placement would cost, re-solved, e.g. 'b over node, h over gpu'.")
+@time_option
+@json_option
+@click.pass_obj
+def explain_command(publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, time_limit: float, as_json: bool) -> int:
+    """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
+    if instead is not None and op is None:
+        raise click.UsageError("--instead needs --op NAME: the operator whose placement is to be changed")
+    plan, identity = publisher.checked_plan(plan_file)
+    with Watch("explaining") as watch:
+        planning, x = _rebuilt(plan)
+        if op is not None and instead is not None:
+            config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
+            change = forced(planning, x, op, config, time_limit, progress=watch)
+            if as_json:
+                emit({"identity": identity, **change.to_json()})
+            else:
+                click.echo(render_deviation(change, planning.problem))
+            return Exit.DONE
+        found = explain(planning, x, plan.certificate, op, time_limit=time_limit, progress=watch)
+    if as_json:
+        emit({"identity": identity, **found.to_json()})
+    else:
+        click.echo(render_explanation(found))
+    return Exit.DONE
+
+
+@click.command("sensitivity")
+@plan_argument
+@time_option
+@json_option
+@click.pass_obj
+def sensitivity_command(publisher: Publisher, plan_file: Path, time_limit: float, as_json: bool) -> int:
+    """Show how far each machine constant may move before PLAN stops being proved optimal."""
+    plan, identity = publisher.checked_plan(plan_file)
+    with Watch("testing constants") as watch:
+        planning, x = _rebuilt(plan)
+
+        def progress(done: int, total: int, stage: str) -> None:
+            watch.label = f"testing constants, {stage}"
+            watch.count(done, total)
+
+        found = sensitivity(planning, x, plan.certificate, time_limit=time_limit, progress=progress)
+    if as_json:
+        emit({"identity": identity, **found.to_json()})
+    else:
+        click.echo(render_sensitivity(found))
+    return Exit.DONE if found.complete else Exit.UNDECIDED
+
+
+def _rebuilt(plan: Plan) -> tuple[Planning, tuple[int, ...]]:
+    planning = build(plan.graph, plan.machine, space(plan.space), plan.memory_limit)
+    return planning, planning.solution(plan.choices)

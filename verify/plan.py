@@ -1,0 +1,275 @@
+"""The checker of plans.  Standard library and numpy only; it searches nothing and believes nothing that it can compute.
+
+A plan file holds a graph, a machine, the name of a space, choices, totals of communication and a certificate.  Its claims:
+
+    Parts          the parts belong together: the problem built again from graph, machine, space and memory limit is the one the
+                   certificate is about (hash), its vertices, edges and memory rows are the graph's, and the choices are its solution
+    Space          the choices of every vertex are all placements of the named space, each once
+    Optimal, ..    the claim of the certificate (`verify/selection.py`)
+    Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give (`verify/entries.py`)
+    Delivers       the steps of every movement bring every rank its box, fully summed (`verify/communication.py`)
+    Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that index sets give
+
+Verdicts: a part that is false or does not belong is REFUTED with the place.  What cannot be read, or is too large to be checked, is
+a `ContainerError`; sizes are bounded before memory is taken (`verify/space.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import assert_never
+
+from ..models.choices import copy_layout, input_layout, output_layout
+from ..models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ..models.communication import derive
+from ..models.graph import Graph
+from ..models.layout import Layout
+from ..models.placement import SpaceError, space
+from ..models.selection import DecisionKind, Planning, build
+from ..proofs.canonical import ContainerError
+from ..proofs.container import identity, read_container
+from ..proofs.plan import Moved, Plan, decode_plan
+from .boxes import Held, inside, volume
+from .communication import check_bytes, check_delivers, held
+from .entries import movement_loads
+from .plan_entries import Entries, wrong_sampled, wrong_structure, wrong_used
+from .selection import check_selection
+from .space import Counter, TooLarge, check_list, check_sizes
+from .structure import Move, moves
+from .verdict import EXIT_CODES, CheckResult, worst
+
+MOST_GRAPH = 1 << 24
+"""Bytes of graph.json."""
+MOST_TRANSFERS = 1 << 22
+"""Transfers of one movement."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PlanCheck:
+    """What the checker says of a plan: one result per claim.  `plan` is what was read; `planning` the rebuilt problem."""
+
+    identity: str
+    results: tuple[CheckResult, ...]
+    plan: Plan
+    planning: Planning
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the results."""
+        return worst(r.verdict for r in self.results)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+
+def check_plan(source: Path | bytes, *, samples: int = 1000, notify: Progress | None = None) -> PlanCheck:
+    """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large.
+
+    `notify(done, total)` is called while tables are built and again while entries are recomputed.
+    """
+    plan, name = _read(source)
+    planning = _build(plan, notify)
+    results = [_parts(plan, planning), _space(planning)]
+    certified = check_selection(planning.problem, plan.certificate)
+    results.append(replace(certified, kind=type(plan.certificate.claim).__name__))
+    if results[0].verdict is Verdict.PROVED:
+        x = planning.solution(plan.choices) if plan.choices.operators else None
+        results.append(_entries(planning, x, samples, name, notify))
+        results.extend(_communication(plan, planning))
+    return PlanCheck(name, tuple(results), plan, planning)
+
+
+def _read(source: Path | bytes) -> tuple[Plan, str]:
+    """The plan and its identity; whatever is wrong with the content is a `ContainerError`."""
+    members = read_container(source)
+    graph = members.get("graph.json")
+    if isinstance(graph, bytes) and len(graph) > MOST_GRAPH:
+        raise ContainerError("member 'graph.json'", f"has {len(graph)} bytes, at most {MOST_GRAPH} are read")
+    try:
+        return decode_plan(members), identity(members)
+    except ContainerError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise ContainerError("plan", f"is malformed: {_short(error)}") from None
+
+
+def _build(plan: Plan, notify: Progress | None) -> Planning:
+    """The selection problem, built again."""
+    try:
+        where = space(plan.space)
+        plan.graph.check()
+        check_sizes(plan.graph, plan.machine, where)
+        return build(plan.graph, plan.machine, where, plan.memory_limit, notify)
+    except TooLarge as error:
+        raise ContainerError("plan", f"is too large to be checked: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise ContainerError("plan", f"no selection problem can be built from it: {_short(error)}") from None
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def _result(planning: Planning, kind: str, wrong: str) -> CheckResult:
+    verdict = Verdict.REFUTED if wrong else Verdict.PROVED
+    return CheckResult(kind, verdict, None, None, planning.space.name, planning.problem.assumptions, wrong)
+
+
+def _parts(plan: Plan, planning: Planning) -> CheckResult:
+    """Do the parts belong together?"""
+    return _result(planning, "Parts", _wrong_part(plan, planning))
+
+
+def _wrong_part(plan: Plan, planning: Planning) -> str:
+    if wrong := wrong_structure(Entries(planning)):
+        return f"problem: {wrong}"
+    rebuilt, claimed = planning.problem.sha256(), plan.certificate.problem_sha256
+    if rebuilt != claimed:
+        return (
+            f"certificate: it is about the problem {claimed[:12]}.., but graph, machine, space {plan.space!r} and memory limit "
+            f"{plan.memory_limit} give {rebuilt[:12]}.."
+        )
+    claim = plan.certificate.claim
+    match claim:
+        case Optimal() | WithinGap():
+            solution: tuple[int, ...] | None = claim.solution
+        case Infeasible():
+            solution = claim.witness
+        case LowerBound():
+            solution = None
+        case _:
+            assert_never(claim)
+    if not (plan.choices.operators or plan.choices.copies) and not isinstance(claim, Optimal | WithinGap):
+        return "communication: it is listed for a plan without choices" if plan.communication else ""
+    for kind, listed, wanted in (
+        ("operators", plan.choices.operators, list(planning.operators)), ("copies", plan.choices.copies, list(planning.copies)),
+    ):
+        if [name for name, _ in listed] != wanted:
+            return f"choices: the {kind} are not the graph's, each once and in order"
+    try:
+        found = planning.solution(plan.choices)
+    except SpaceError as error:
+        return f"choices: {error}"
+    if solution is None:
+        return f"choices: the claim {type(claim).__name__} comes with no solution"
+    for v, (a, b) in enumerate(zip(found, solution, strict=False)):
+        if a != b:
+            decision = planning.decisions[v]
+            return f"choices: {decision.kind.value} {decision.name!r} has choice {a}, the certificate's solution {b}"
+    return "" if found == solution else "choices: the certificate's solution has another length"
+
+
+def _space(planning: Planning) -> CheckResult:
+    """Are the choices of every vertex the whole space?"""
+    counter, known = Counter(planning.machine.hierarchy, planning.space), set[object]()
+    operators = {op.name: op for op in planning.graph.operators}
+    for v, decision in enumerate(planning.decisions):
+        if decision.kind is DecisionKind.OPERATOR:
+            axes = [operators[decision.name].axis(n) for n in decision.axes]
+            extents, split = [a.extent for a in axes], [a.splittable for a in axes]
+        else:
+            extents = [planning.graph.tensor(decision.name).shape[int(k)] for k in decision.axes]
+            split = [True] * len(extents)
+        key = (id(decision.placements), tuple(extents), tuple(split))
+        wrong = "" if key in known else check_list(decision.placements, extents, split, planning.space, counter)
+        known.add(key)
+        if not wrong and planning.problem.domain_size(v) != decision.placements.shape[0]:
+            wrong = f"{planning.problem.domain_size(v)} costs for {decision.placements.shape[0]} placements"
+        if wrong:
+            return _result(planning, "Space", f"{decision.kind.value} {decision.name!r}: {wrong}")
+    return _result(planning, "Space", "")
+
+
+def _entries(planning: Planning, x: tuple[int, ...] | None, samples: int, seed: str, notify: Progress | None) -> CheckResult:
+    entries = Entries(planning)
+    wrong = wrong_used(entries, x) if x is not None else ""
+    return _result(planning, "Entries", wrong or wrong_sampled(entries, samples, seed, notify))
+
+
+def _communication(plan: Plan, planning: Planning) -> tuple[CheckResult, CheckResult]:
+    """`Delivers` and `Bytes` of all movements; equal movements are derived and checked once."""
+    listed = list(moves(plan.graph)) if plan.choices.operators else []
+    delivers, totals = "", ""
+    if len(plan.communication) != len(listed):
+        totals = f"the plan lists {len(plan.communication)} movements, its choices cause {len(listed)}"
+    ends = _Ends(plan, planning)
+    known: dict[tuple[Held, Held, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    for number, move in enumerate(listed):
+        place = f"movement {number} of {move.tensor!r} to " + ("its copy" if move.reader is None else f"input {move.position} of {move.reader!r}")
+        source, target = ends.held(move)
+        layouts = ends.layouts(move)
+        if (ends.plain(layouts[0]), ends.plain(layouts[1])) != (source, target):
+            delivers = delivers or f"{place}: layouts differ from what index sets give"
+            continue
+        key = (source, target, layouts[0].combine)
+        if key not in known:
+            size = transfers(source, target)
+            if size > MOST_TRANSFERS:
+                raise ContainerError("plan", f"{place}: {size} transfers are too many to be checked, at most {MOST_TRANSFERS}")
+            steps = derive(*layouts)
+            known[key] = (steps.collective(), *movement_loads(source, target))
+            delivered = check_delivers(steps)
+            if delivered.verdict is not Verdict.PROVED:
+                delivers = delivers or f"{place}: {delivered.reason}"
+            counted = check_bytes(steps, known[key][1], known[key][2])
+            if counted.verdict is not Verdict.PROVED:
+                totals = totals or f"{place}: index sets and steps disagree: {counted.reason}"
+        expected = Moved(move.tensor, move.writer, move.reader, move.position, *known[key])
+        if not totals and plan.communication[number] != expected:
+            totals = f"{place}: the plan says {_said(plan.communication[number])}, not {_said(expected)}"
+    return _result(planning, "Delivers", delivers), _result(planning, "Bytes", totals)
+
+
+def _said(m: Moved) -> str:
+    return f"{m.tensor!r} {m.writer!r} to {m.reader!r} {m.position}: {m.collective}, loads {list(m.loads)[:8]}, phases {list(m.phases)[:8]}"
+
+
+def transfers(source: Held, target: Held) -> int:
+    """An upper bound of the number of transfers, in cells of the grid of end points: those of every target box."""
+    if all(inside(need, have) for need, have in zip(target.boxes, source.boxes, strict=True)):
+        return 0
+    total = 0
+    ends = [sorted({end for boxes in (source.boxes, target.boxes) for box in boxes for end in box[k]}) for k in range(len(source.shape))]
+    place = [{end: i for i, end in enumerate(points)} for points in ends]
+    for box in target.boxes:
+        total += prod(p[high] - p[low] for p, (low, high) in zip(place, box, strict=True)) if volume(box) else 0
+    return total
+
+
+class _Ends:
+    """Both ends of a movement, twice: from index sets, and as the layouts from which steps are derived and executed."""
+
+    def __init__(self, plan: Plan, planning: Planning) -> None:
+        self.graph: Graph = plan.graph
+        self.hierarchy = plan.machine.hierarchy
+        self.placements, self.copies = dict(plan.choices.operators), dict(plan.choices.copies)
+        self.operators = {op.name: op for op in plan.graph.operators}
+        self.entries = Entries(planning)
+        self.x = planning.solution(plan.choices) if plan.choices.operators else ()
+        self.known: dict[int, tuple[Layout, Held]] = {}  # holds the layout too, so that its id stays taken
+
+    def held(self, move: Move) -> tuple[Held, Held]:
+        u, v = self.entries.vertex(move.writer, move.tensor), self.entries.vertex(move.reader, move.tensor)
+        return self.entries.ends(move, self.x[u], self.x[v])
+
+    def layouts(self, move: Move) -> tuple[Layout, Layout]:
+        g, h = self.graph, self.hierarchy
+        if move.writer is None:
+            a = copy_layout(move.tensor, g, self.copies[move.tensor], h)
+        else:
+            a = output_layout(self.operators[move.writer], g, self.placements[move.writer], h)
+        if move.reader is None:
+            return a, copy_layout(move.tensor, g, self.copies[move.tensor], h)
+        return a, input_layout(self.operators[move.reader], move.position, g, self.placements[move.reader], h)
+
+    def plain(self, layout: Layout) -> Held:
+        """`held(layout)`, once per layout."""
+        if id(layout) not in self.known:
+            self.known[id(layout)] = (layout, held(layout))
+        return self.known[id(layout)][1]
