@@ -1,0 +1,148 @@
+"""Explanations: parts add up to the plan's cost, bounds on prices enclose exact prices, what-ifs equal enumeration."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import selection_cases as cases
+
+from shardproof.formal.explain import deviation_bounds, explain, forced, local_alternative, render_deviation, render_explanation
+from shardproof.formal.selection.restrict import restrict
+from shardproof.formal.selection.search import Limits
+from shardproof.formal.selection.solve import solve
+from shardproof.formal.strategy import StrategyError, parse_config
+from shardproof.formal.terms import PlanTerms, edge_cost
+from shardproof.models import zoo
+from shardproof.models.claims import Verdict
+from shardproof.models.machine import load_machine
+from shardproof.models.placement import space
+from shardproof.models.problems import SelectionProblem
+from shardproof.models.selection import Planning, build
+from shardproof.proofs.certificates import Dual
+from shardproof.verify.selection import check_selection
+
+MODELS = [("mlp-uneven", "2x3", "complete,uneven"), ("bert-tiny", "2x4", "complete"), ("conv-stack", "2x2", "complete"), ("mlp-unity-training", "2x2x2", "two-per-level")]
+
+
+def planned(name: str, machine: str, where: str) -> Planning:
+    sizes = load_machine(machine) if machine.count("x") < 2 else load_machine("summit").resized(tuple(int(s) for s in machine.split("x")))
+    return build(zoo.build(name), sizes, space(where))
+
+
+@pytest.mark.parametrize(("name", "machine", "where"), MODELS)
+def test_parts_add_up(name: str, machine: str, where: str) -> None:
+    planning = planned(name, machine, where)
+    terms = PlanTerms(planning)
+    rng = np.random.default_rng(0)
+    for _ in range(5):
+        x = tuple(int(rng.integers(planning.problem.domain_size(v))) for v in range(len(planning.decisions)))
+        found = explain(planning, x)
+        assert sum(o.time for o in found.operators) == found.cost == planning.problem.cost_of(x)
+        assert terms.cost_at(x, planning.machine) == found.cost
+        for e in range(len(planning.routes)):
+            parts = terms.edge_parts(e, x)
+            source, target = planning.layouts_of(e, x)
+            assert parts.summing >= 0 and parts.moving >= 0 and parts.summing + parts.moving == edge_cost(planning.problem, e, x)
+            assert (parts.summing > 0) == bool(source.open) and not target.open
+            assert (terms.moved(e, x) == "none") == (parts.summing + parts.moving == 0)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_bounds_enclose_the_exact_price(seed: int) -> None:
+    problem = cases.random_problem(seed, rows=False, n=5)
+    answer = solve(problem, limits=Limits(joint=1))  # never eliminates: the root is a dual record
+    if answer.solution is None or answer.cost is None:
+        return
+    lower, least = deviation_bounds(problem, answer.solution, answer.certificate)
+    assert lower == answer.lower_bound
+    for v in range(len(problem.vertices)):
+        rest = [d if w != v else [a for a in d if a != answer.solution[v]] for w, d in enumerate(cases.whole(problem))]
+        exact = cases.brute(problem, rest) if rest[v] else None
+        most, other = local_alternative(problem, answer.solution, v)
+        if exact is None:
+            assert most is None
+            continue
+        price = exact[0] - answer.cost
+        assert least[v] <= price
+        if most is not None and other is not None:
+            assert price <= most == problem.cost_of((*answer.solution[:v], other, *answer.solution[v + 1 :])) - answer.cost
+
+
+def test_some_certified_price_is_positive() -> None:
+    found = 0
+    for seed in range(40):
+        problem = cases.random_problem(seed, rows=False, n=5)
+        answer = solve(problem, limits=Limits(joint=1))
+        if answer.solution is not None and answer.certificate is not None and isinstance(answer.certificate.proof, Dual):
+            found += sum(p > 0 for p in deviation_bounds(problem, answer.solution, answer.certificate)[1])
+    assert found > 20
+
+
+def test_a_certificate_of_another_problem_bounds_nothing() -> None:
+    problem, other = cases.random_problem(3, rows=False, forbidden=0), cases.random_problem(4, rows=False, forbidden=0)
+    assert deviation_bounds(problem, tuple(0 for _ in problem.vertices), solve(other).certificate)[0] is None
+
+
+def test_local_alternatives_keep_the_limit() -> None:
+    from shardproof.models.problems import Usage, Vertex
+
+    p = SelectionProblem("p", (Vertex("a", np.array([0, 1, 5])),), (), (), (Usage(0, 0, 1, np.array([0, 9, 1])),), 5)
+    assert local_alternative(p, (0,), 0) == (5, 2)
+
+
+@pytest.fixture(scope="module")
+def planning() -> Planning:
+    return build(zoo.build("mlp-unity-training"), load_machine("1x2"), space("complete"))
+
+
+def test_forced_choice_is_solved_again(planning: Planning) -> None:
+    answer = solve(planning.problem)
+    assert answer.solution is not None and answer.cost is not None
+    for words in ("b over gpus", "k over gpus", "n over gpus", "replicated over gpus"):
+        d = forced(planning, answer.solution, "fc1", parse_config(words, ("nodes", "gpus")))
+        assert d.exact and d.price is not None and d.choices is not None and d.certificate is not None and d.comparison is not None
+        v = planning.operators["fc1"]
+        levels = [level.name for level in planning.machine.levels]
+        assert planning.decisions[v].placement(d.choices[v]).words(levels) == words
+        assert planning.problem.cost_of(d.choices) - answer.cost == d.price == sum(r.difference for r in d.comparison.rows)
+        smaller, _ = restrict(planning.problem, {v: (d.choices[v],)})
+        assert check_selection(smaller, d.certificate).verdict is Verdict.PROVED
+        assert f"fc1 is {words}" in render_deviation(d, planning.problem)
+
+
+def test_price_of_one_operator_is_the_least_forced_price(planning: Planning) -> None:
+    answer = solve(planning.problem)
+    assert answer.solution is not None
+    for name in ("fc1", "fc2.dw", "tensor:x"):
+        found = explain(planning, answer.solution, answer.certificate, name)
+        v = planning.copies["x"] if name == "tensor:x" else planning.operators[name]
+        prices = []
+        for a in range(planning.problem.domain_size(v)):
+            if a != answer.solution[v]:
+                cost = solve(restrict(planning.problem, {v: (a,)})[0]).cost
+                assert cost is not None and answer.cost is not None
+                prices.append(cost - answer.cost)
+        assert found.deviation is not None and found.deviation.exact and found.deviation.price == min(prices)
+        row = found.operators[v]
+        assert row.at_most is not None and row.at_least <= min(prices) <= row.at_most
+        assert "exact: solved again" in render_explanation(found)
+
+
+def test_worth_of_a_plan(planning: Planning) -> None:
+    answer = solve(planning.problem)
+    assert answer.solution is not None
+    found = explain(planning, answer.solution, answer.certificate, errors=(Fraction(1, 20), Fraction(1, 4)))
+    assert [w.ratio for w in found.worth] == [Fraction(21, 19), Fraction(5, 3)]
+    text = render_explanation(found)
+    assert "e = 5 %: within 10.5 %" in text and "e = 25 %: within 66.7 %" in text and "(1+e)/(1-e)" in text
+    data = found.to_json()
+    assert isinstance(data["operators"], list) and len(data["operators"]) == len(planning.decisions)
+
+
+def test_unknown_operator_is_named(planning: Planning) -> None:
+    with pytest.raises(StrategyError, match="closest: fc1"):
+        explain(planning, tuple(0 for _ in planning.decisions), op="fc11")
+    with pytest.raises(StrategyError, match="closest: fc1"):
+        forced(planning, tuple(0 for _ in planning.decisions), "fc11", ())

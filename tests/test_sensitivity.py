@@ -1,0 +1,113 @@
+"""Sensitivity: every statement rests on a solve whose certificate the checker accepts on tables built for the moved machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shardproof.formal.selection.solve import solve
+from shardproof.formal.sensitivity import Sensitivity, constants_of, render_sensitivity, sensitivity
+from shardproof.formal.terms import PlanTerms
+from shardproof.models import zoo
+from shardproof.models.claims import Verdict
+from shardproof.models.machine import load_machine
+from shardproof.models.placement import space
+from shardproof.models.selection import Planning, build
+from shardproof.verify.selection import check_selection
+
+GRID = tuple(Fraction(n, 10) for n in (11, 15, 20, 40, 80, 200))
+
+
+@pytest.fixture(scope="module")
+def planning() -> Planning:
+    return build(zoo.build("transformer-layer", batch=2, width=2048, heads=16), load_machine("2x4"), space("complete"))
+
+
+@pytest.fixture(scope="module")
+def found(planning: Planning) -> Sensitivity:
+    answer = solve(planning.problem)
+    assert answer.solution is not None
+    return sensitivity(planning, answer.solution, answer.certificate, grid=GRID)
+
+
+def test_costs_at_moved_constants_equal_rebuilt_tables(planning: Planning) -> None:
+    terms = PlanTerms(planning)
+    rng = np.random.default_rng(1)
+    for c in constants_of(planning)[0]:
+        for factor in (Fraction(1, 7), Fraction(13, 10), Fraction(50)):
+            machine = c.scaled(planning.machine, factor)
+            assert machine != planning.machine
+            rebuilt = build(planning.graph, machine, planning.space)
+            for _ in range(3):
+                x = tuple(int(rng.integers(planning.problem.domain_size(v))) for v in range(len(planning.decisions)))
+                assert terms.cost_at(x, machine) == rebuilt.problem.cost_of(x)
+
+
+def test_every_statement_has_a_checked_certificate(planning: Planning, found: Sensitivity) -> None:
+    assert found.base_proved and found.complete and len(found.ranges) == len(constants_of(planning)[0]) >= 5
+    moved = 0
+    for r in found.ranges:
+        by_factor = {t.factor: t for t in r.tests}
+        for t in r.tests:
+            problem = build(planning.graph, r.constant.scaled(planning.machine, t.factor), planning.space).problem
+            assert t.certificate is not None and check_selection(problem, t.certificate).verdict is Verdict.PROVED
+            assert t.plan_cost == problem.cost_of(found.choices) and t.passed == (t.lower_bound == t.plan_cost)
+        for end in (r.low, r.high):
+            assert end == 1 or by_factor[end].passed
+        assert r.low <= 1 <= r.high and (r.low_open is None or r.low_open < r.low) and (r.high_open is None or r.high_open > r.high)
+        for better in (r.low_better, r.high_better):
+            assert better is None or better[0] < better[1]
+        moved += (r.low_open is not None) + (r.high_open is not None)
+    assert moved >= 2  # some constant does decide the plan
+
+
+def test_between_the_ends_of_a_link_the_plan_stays_optimal_up_to_rounding(planning: Planning, found: Sensitivity) -> None:
+    slack = 2 * (len(planning.problem.vertices) + len(planning.problem.edges))
+    for r in found.ranges:
+        if "linear" not in r.between or r.high == 1:
+            continue
+        for factor in ((1 + r.high) / 2, (1 + 3 * r.high) / 4):
+            problem = build(planning.graph, r.constant.scaled(planning.machine, factor), planning.space).problem
+            best = solve(problem).cost
+            assert best is not None and problem.cost_of(found.choices) <= best + slack
+
+
+def test_ends_are_the_last_of_the_grid_that_pass(planning: Planning, found: Sensitivity) -> None:
+    """Without skipping: the plan does pass at the ends and does not at the next factor outwards."""
+    for r in found.ranges:
+        if r.high_open is not None:
+            problem = build(planning.graph, r.constant.scaled(planning.machine, r.high_open), planning.space).problem
+            best = solve(problem).cost
+            assert best is not None and best < problem.cost_of(found.choices)
+
+
+def test_only_a_proved_plan_is_varied(planning: Planning) -> None:
+    worst = tuple(0 for _ in planning.decisions)
+    found = sensitivity(planning, worst, None, grid=GRID)
+    assert not found.base_proved and found.ranges == () and "not proved optimal" in render_sensitivity(found)
+
+
+def test_constants_that_cannot_matter_are_named() -> None:
+    machine = load_machine("1x2")
+    machine = replace(machine, device=replace(machine.device, launch=Fraction(1, 10**6)))
+    planning = build(zoo.build("linear-training"), machine, space("complete"))
+    names = dict(constants_of(planning)[1])
+    assert set(names) == {"level nodes", "launch"}
+    answer = solve(planning.problem)
+    assert answer.solution is not None
+    said: list[tuple[int, int, str]] = []
+    found = sensitivity(planning, answer.solution, grid=GRID, constants=("gpus.latency",), progress=lambda done, total, stage: said.append((done, total, stage)))
+    assert [r.constant.name for r in found.ranges] == ["gpus.latency"] and said and said[0][:2] == (0, 1)
+    text = render_sensitivity(found)
+    assert "gpus.latency" in text and "level nodes cannot matter" in text and "5 us" in text
+    assert found.to_json()["base_proved"] is True
+
+
+def test_no_time_left_is_said(planning: Planning, found: Sensitivity) -> None:
+    answer = solve(planning.problem)
+    assert answer.solution is not None
+    short = sensitivity(planning, answer.solution, answer.certificate, grid=GRID, time_limit=0.0)
+    assert not short.complete and short.ranges == () and "time ran out" in render_sensitivity(short)
