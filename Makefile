@@ -32,7 +32,7 @@ plan: $(READY)
 	$(PY) -m shardproof plan bert-large --machine dgx-a100:4x8 --batch 8 -o out/bert-large-4x8.spz
 	$(PY) -m shardproof check out/bert-large-4x8.spz
 	$(PY) -m shardproof explain out/bert-large-4x8.spz
-	$(PY) -m shardproof plan bert-tiny --machine localhost:8 -o out/bert-tiny.spz
+	$(PY) -m shardproof plan bert-tiny --batch 1 --machine localhost:8 -o out/bert-tiny.spz
 	$(PY) -m shardproof run out/bert-tiny.spz -n 8
 
 test: lint typecheck
@@ -53,10 +53,10 @@ test-mpi: $(READY)
 test-all: lint typecheck
 	$(PY) -m pytest -n $(JOBS) $(PYTEST)
 
-# Every script of bench/, one after another; each prints its own table.
+# Every script of tests/benchmarks/, one after another; each prints its own table.
 bench: $(READY)
-	@test -n "$$(ls bench/*.py 2>/dev/null)" || { echo "no script in bench/" >&2; exit 2; }
-	@for script in bench/*.py; do echo "== $$script"; $(PY) "$$script" || exit 1; done
+	@test -n "$$(ls tests/benchmarks/*.py 2>/dev/null)" || { echo "no script in tests/benchmarks/" >&2; exit 2; }
+	@for script in tests/benchmarks/*.py; do echo "== $$script"; $(PY) "$$script" || exit 1; done
 
 clean:
 	rm -rf build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -16,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from shardproof.models.problems import SelectionProblem
+    from shardproof.models.reduction_programs import Program, ReductionSystem
     from shardproof.proofs.certificates import SelectionCertificate
     from shardproof.proofs.plan import Plan
     from shardproof.proofs.publisher import Published
@@ -34,6 +37,10 @@ VERBS = {
     "solve": ("formal.cli", "solve_command", "Solve a selection problem with a certificate."),
 }
 """Verb -> (module, command, one line of help): the help page loads none of the modules."""
+
+
+SUBVERBS = {"machine": {"calibrate": ("formal.calibrate_cli", "calibrate_command")}}
+"""Verb -> word -> (module, command): parts of a verb that live in another room than the verb itself."""
 
 
 class FrontDoor:
@@ -75,6 +82,13 @@ class FrontDoor:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return plan, name
 
+    def measure(self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float) -> list[tuple[float, ...]]:
+        """Times of reduction programs on MPI ranks, for `machine calibrate`; see `formal.calibrate_cli.Measurer`."""
+        from shardproof.backends.reduction import run_mpi
+
+        outcomes = run_mpi(programs, system, payload // (8 * system.chunks), repeats=repeats, timeout_s=timeout_s)
+        return [o.seconds for o in outcomes]
+
 
 def _publish(path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult) -> Published:
     from shardproof.models.claims import Verdict
@@ -101,6 +115,9 @@ class _Verbs(click.Group):
             return None
         module, name, _ = VERBS[cmd_name]
         command: click.Command = getattr(import_module(f"shardproof.{module}"), name)
+        if isinstance(command, click.Group):
+            for word, (home, part) in SUBVERBS.get(cmd_name, {}).items():
+                command.add_command(getattr(import_module(f"shardproof.{home}"), part), word)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -66,7 +66,8 @@ class AuditReport:
     """`completed`: answer over S in the numbers of the problem; `best`: answer over everything.
 
     `certificate` is about the whole problem: it claims the user's solution when that is optimal (or the best known within a gap),
-    else the better one.  `completion_certificate` is about the restricted problem.  `comparison`: strategy against better solution.
+    else the better one.  `completion_certificate` is about `restricted`, the problem with the strategy's choices only: a refutation of a strategy that
+    the solver completed rests on it.  `comparison`: strategy against better solution.
     """
 
     outcome: Outcome
@@ -78,6 +79,7 @@ class AuditReport:
     comparison: Comparison | None
     certificate: SelectionCertificate | None
     completion_certificate: SelectionCertificate | None
+    restricted: SelectionProblem
     gap: Fraction
     seconds: float
 
@@ -147,7 +149,7 @@ def _audit(
     better = best.solution is not None and (completed.cost is None or best.cost is not None and best.cost < completed.cost)
     difference = compare(problem, names, lifted, best.solution) if better and lifted is not None and best.solution is not None else None
     return AuditReport(
-        outcome, problem, completed, best, free, ignored, difference, _certificate(outcome, completed, best), inner.certificate, gap, time.monotonic() - started
+        outcome, problem, completed, best, free, ignored, difference, _certificate(outcome, completed, best), inner.certificate, small, gap, time.monotonic() - started
     )
 
 

@@ -1,13 +1,7 @@
-"""Why the plan is what it is: times by cause, the price of deviating, and exact what-ifs.
+"""Why the plan is what it is: times by cause, the price of deviating (`formal.deviation`), and what the optimum is worth.
 
     time of vertex v  =  compute_v + statistics_v  +  summing of its own partial results  +  moving of its operands to it
                          (edges: the (L2) part belongs to the source, the fetch to the target; the sum over v is the plan's cost)
-
-Price of deviating at v:  min { F(x') : x'_v != x_v } - F(x).  Three statements, and each says which one it is:
-
-    at least   certified: root dual record (m, n) of the certificate,  LB + min_{a != x_v} excess_v(a) - F(x)   (formal.selection.bounds)
-    at most    another choice at v, everything else as in the plan: feasible, hence an upper bound, not the price
-    exactly    solved again without the choice (`deviation`), or with a forced one (`forced`), with a certificate
 
 If every true cost is within a factor 1 +- e of the table and the plan has cost F and lower bound L, then every other plan truly
 costs at least (1-e) L and this one at most (1+e) F: within (1+e)/(1-e) F/L of the true optimum  (costs >= 0).
@@ -17,24 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
 
-import numpy as np
-
-from ..models.claims import Status
-from ..models.problems import FORBIDDEN, Ints, SelectionProblem
-from ..models.selection import DecisionKind, Planning
-from ..proofs.certificates import Dual, SelectionCertificate
-from .compare import Comparison, compare, render_comparison
+from ..models.problems import SelectionProblem
+from ..models.selection import Planning
+from ..proofs.certificates import SelectionCertificate
+from .deviation import Deviation, deviation, deviation_bounds, forced, local_alternative, render_deviation, vertex_of
 from .report import amount, bytes_text, label, pattern, percent, table_text
-from .selection.bounds import gather, row_costs, score
 from .selection.clock import Progress
-from .selection.network import Base, build, whole
-from .selection.restrict import restrict
-from .selection.solve import Answer, Engine, solve
-from .strategy import Split, StrategyError, placement
+from .selection.solve import Engine
 from .terms import PlanTerms
 
 DEFAULT_ERRORS: Final = (Fraction(1, 20), Fraction(1, 10))
@@ -103,28 +89,6 @@ class Explanation:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Deviation:
-    """The plan against the best plan under a condition at one vertex.  `exact`: the other is proved optimal under the condition,
-    else its price lies in [`least`, `price`].  `price` None: nothing feasible was found (`exact`: proved that nothing is)."""
-
-    name: str
-    condition: str
-    price: int | None
-    least: int | None
-    exact: bool
-    choices: tuple[int, ...] | None
-    comparison: Comparison | None
-    certificate: SelectionCertificate | None
-
-    def to_json(self) -> dict[str, object]:
-        """Plain data."""
-        return {
-            "name": self.name, "condition": self.condition, "price": self.price, "price_at_least": self.least, "exact": self.exact,
-            "difference": None if self.comparison is None else self.comparison.to_json(),
-        }
-
-
 def explain(
     planning: Planning, choices: tuple[int, ...], certificate: SelectionCertificate | None = None, op: str | None = None,
     errors: Iterable[Fraction] = DEFAULT_ERRORS, time_limit: float | None = None, engine: Engine = "native", progress: Progress | None = None,
@@ -132,7 +96,7 @@ def explain(
     """Explain the solution `choices`; `certificate` gives the bounds on prices, `op` asks for the exact price at one vertex
     (an operator, or `tensor:NAME`).  Raises `StrategyError` for an unknown `op`."""
     problem, terms = planning.problem, PlanTerms(planning)
-    only = None if op is None else _vertex(planning, op)
+    only = None if op is None else vertex_of(planning, op)
     cost = problem.cost_of(choices)
     parts = _parts(planning, terms, choices)
     lower, at_least = deviation_bounds(problem, choices, certificate)
@@ -149,97 +113,6 @@ def explain(
     if only is not None:
         changed = deviation(planning, choices, only, time_limit, engine, progress, terms)
     return Explanation(planning, choices, cost, lower, tuple(rows), worth, only, changed)
-
-
-def forced(
-    planning: Planning, choices: tuple[int, ...], op: str, config: Split, time_limit: float | None = None, engine: Engine = "native",
-    progress: Progress | None = None,
-) -> Deviation:
-    """The best plan in which `op` has the placement `config`, against `choices`.  Raises `StrategyError`, `SpaceError`."""
-    v = _vertex(planning, op)
-    terms = PlanTerms(planning)
-    decision = planning.decisions[v]
-    here = placement(config, decision.axes, planning.machine, f"{op!r}")
-    choice = decision.choice(here)
-    return _solved(planning, choices, v, {v: (choice,)}, f"{op} is {terms.words(v, choice)}", time_limit, engine, progress, terms)
-
-
-def deviation(
-    planning: Planning, choices: tuple[int, ...], vertex: int, time_limit: float | None = None, engine: Engine = "native",
-    progress: Progress | None = None, terms: PlanTerms | None = None,
-) -> Deviation:
-    """The best plan in which one vertex has any other placement than in `choices`."""
-    names = PlanTerms(planning) if terms is None else terms
-    name = _name(planning, vertex)
-    condition = f"{name} is not {names.words(vertex, choices[vertex])}"
-    others = tuple(a for a in range(planning.problem.domain_size(vertex)) if a != choices[vertex])
-    if not others:
-        return Deviation(name, condition, None, None, True, None, None, None)
-    return _solved(planning, choices, vertex, {vertex: others}, condition, time_limit, engine, progress, names)
-
-
-def _solved(
-    planning: Planning, choices: tuple[int, ...], vertex: int, allowed: dict[int, tuple[int, ...]], condition: str, time_limit: float | None,
-    engine: Engine, progress: Progress | None, terms: PlanTerms,
-) -> Deviation:
-    problem = planning.problem
-    small, back = restrict(problem, allowed)
-    answer: Answer = solve(small, time_limit_s=time_limit, engine=engine, progress=progress)
-    cost = problem.cost_of(choices)
-    least = None if answer.lower_bound is None else answer.lower_bound - cost
-    exact = answer.status is Status.OPTIMAL or answer.status is Status.INFEASIBLE
-    name = _name(planning, vertex)
-    if answer.solution is None or answer.cost is None:
-        return Deviation(name, condition, None, least, exact, None, None, answer.certificate)
-    y = back(answer.solution)
-    return Deviation(name, condition, answer.cost - cost, least, exact, y, compare(problem, terms, choices, y), answer.certificate)
-
-
-def deviation_bounds(problem: SelectionProblem, x: tuple[int, ...], certificate: SelectionCertificate | None) -> tuple[int | None, list[int]]:
-    """(lower bound of the claim, certified lower bound on the price of deviating per vertex); zeros where the record says nothing."""
-    zeros = [0] * len(problem.vertices)
-    if certificate is None or certificate.problem_sha256 != problem.sha256():
-        return None, zeros
-    claim = certificate.claim
-    lower = getattr(claim, "lower_bound", getattr(claim, "cost", None))
-    record, cost = certificate.proof, problem.cost_of(x)
-    floor = 0 if lower is None else min(0, lower - cost)
-    if not isinstance(record, Dual):
-        return lower, [floor] * len(zeros)
-    network = build(Base(problem, record.denominator), whole(problem))
-    added, term = row_costs(network, record.multipliers)
-    found = score(network, *gather(network, record), added, term)
-    if found.bound is None:
-        return lower, [floor] * len(zeros)
-    out = []
-    for v, excess in enumerate(found.excess):
-        others = np.delete(excess, x[v])
-        least = int(others.min()) if others.size else 0
-        out.append(max(floor, -(-(found.bound + least) // found.denominator) - cost))
-    return lower, out
-
-
-def local_alternative(problem: SelectionProblem, x: tuple[int, ...], v: int) -> tuple[int | None, int | None]:
-    """(difference, choice) of the cheapest other choice at `v` with everything else kept and all resource rows holding."""
-    delta: Ints = problem.vertices[v].cost.copy()
-    bad = delta >= FORBIDDEN
-    for e in problem.edges:
-        if v in (e.u, e.v):
-            there, map_here, map_there = (e.v, e.rows, e.cols) if e.u == v else (e.u, e.cols, e.rows)
-            table = problem.tables[e.table] if e.u == v else problem.tables[e.table].T
-            column = table[:, x[there] if map_there is None else int(map_there[x[there]])]
-            entries = column if map_here is None else column[map_here]
-            bad |= entries >= FORBIDDEN
-            delta = delta + np.where(entries >= FORBIDDEN, 0, entries)
-    bad[x[v]] = True
-    now = int(delta[x[v]])
-    for a in np.argsort(delta, kind="stable"):
-        if bad[a]:
-            continue
-        if problem.limit is not None and problem.peak_of((*x[:v], int(a), *x[v + 1 :]))[0] > problem.limit:
-            continue
-        return int(delta[a]) - now, int(a)
-    return None, None
 
 
 def _parts(planning: Planning, terms: PlanTerms, x: tuple[int, ...]) -> list[tuple[int, int, int, int, tuple[int, ...]]]:
@@ -259,19 +132,6 @@ def _parts(planning: Planning, terms: PlanTerms, x: tuple[int, ...]) -> list[tup
         compute, statistics = (0, 0) if costs is None else (int(costs.compute[x[v]]), int(costs.reduction[x[v]]))
         out.append((compute, statistics, summing[v], moving[v], tuple(sent[v])))
     return out
-
-
-def _vertex(planning: Planning, op: str) -> int:
-    names = {**planning.operators, **{"tensor:" + n: v for n, v in planning.copies.items()}}
-    if op not in names:
-        close = get_close_matches(op, names, n=3, cutoff=0.0)
-        raise StrategyError(f"operator {op!r}", "does not exist", f"closest: {', '.join(close)}")
-    return names[op]
-
-
-def _name(planning: Planning, v: int) -> str:
-    decision = planning.decisions[v]
-    return ("tensor:" if decision.kind is DecisionKind.COPY else "") + decision.name
 
 
 def render_explanation(e: Explanation, width: int = 190, color: bool = False) -> str:
@@ -335,20 +195,6 @@ def _price(least: int, most: int | None, problem: SelectionProblem) -> str:
     if least == most:
         return amount(least, problem, signed=True)
     return f"{'>= ' + amount(least, problem, signed=True) + ', ' if least > 0 else ''}<= {amount(most, problem, signed=True)}"
-
-
-def render_deviation(d: Deviation, problem: SelectionProblem, most: int = 40, width: int = 160, color: bool = False) -> str:
-    """The price of a forced choice and the terms that pay it."""
-    if d.price is None:
-        return f"when {d.condition}: " + ("nothing is feasible (proved)" if d.exact else "no solution found in the time given")
-    words = f"when {d.condition}: {amount(d.price, problem, signed=True)}"
-    if d.exact:
-        words += " (exact: solved again under this condition, proved)"
-    else:
-        words += f" at most, {'unknown' if d.least is None else amount(d.least, problem, signed=True)} at least (not closed in the time given)"
-    if d.comparison is None or not d.comparison.rows:
-        return words
-    return words + "\n" + render_comparison(d.comparison, "plan", "instead", most, width, color)
 
 
 __all__ = [

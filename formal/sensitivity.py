@@ -20,7 +20,7 @@ from enum import Enum
 from fractions import Fraction
 from typing import Final, Protocol
 
-from ..models.claims import Status
+from ..models.claims import Optimal, Status
 from ..models.machine import Machine
 from ..models.problems import FORBIDDEN
 from ..models.quantities import Dimension, show
@@ -145,7 +145,7 @@ def sensitivity(
 ) -> Sensitivity:
     """Ranges of the machine's constants over which `choices` stays proved optimal.
 
-    `base`: certificate at the constants as they are; without one (or if it claims another cost) the base is solved here.
+    `base`: a certificate, already checked, at the constants as they are; without one (or if it claims another cost) the base is solved here.
     `constants`: names to test (default all that can matter).  `time_limit`: seconds for everything; what is not reached is left out
     and `complete` is False.
     """
@@ -153,7 +153,7 @@ def sensitivity(
     tester = _Tester(planning, choices, clock, engine)
     cost = planning.problem.cost_of(choices)
     claim = None if base is None or base.problem_sha256 != planning.problem.sha256() else base.claim
-    proved = claim is not None and type(claim).__name__ == "Optimal" and getattr(claim, "cost", None) == cost
+    proved = isinstance(claim, Optimal) and claim.cost == cost
     if not proved:
         answer = solve(planning.problem, time_limit_s=None if time_limit is None else clock.left(), engine=engine)
         proved = answer.status is Status.OPTIMAL and answer.cost == cost

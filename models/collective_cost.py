@@ -1,6 +1,6 @@
 """What a step of a reduction program costs: bandwidth with contention, latency, a copy (model M2 and its relatives).
 
-    step     = max over links and switches of  load / rate    (`additive`: sum over levels of the level's largest)
+    step     = max over links, switches and buses of  load / rate    (`additive`: sum over levels of the level's largest)
                + 2 max S / copy + latency of the outermost level crossed * phases,    AllReduce 2 phases, others 1
     program  = sum of its steps
 
@@ -22,6 +22,7 @@ Loads are those of `models.collective_loads`, S in bytes.  All constants are exa
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from math import ceil
@@ -33,13 +34,16 @@ from .machine import Machine
 from .machine_parts import MachineError, ReductionConstants
 from .topology import Topology, of_machine
 
-__all__ = ["PAYLOAD", "SCALE", "Algorithm", "LinkCost", "custom", "linked", "m0", "m1", "m2", "planned"]
+__all__ = ["PAYLOAD", "PRESETS", "SCALE", "Algorithm", "LinkCost", "custom", "linked", "m0", "m1", "m2", "planned", "preset"]
 
 SCALE: Final = 10**12
 """Costs are in picoseconds."""
 
 PAYLOAD: Final = 10 << 31
 """Bytes per device of the published times: ten runs of 2^29 float32."""
+
+PRESETS: Final = ("m2", "linked", "m0", "m1", "planned")
+"""Names that `preset` knows."""
 
 _ONE: Final = Fraction(1)
 
@@ -121,6 +125,7 @@ class LinkCost:
             for into, out, level in zip(loads.into, loads.out, t.levels, strict=True)
         ]
         others = [Fraction(load) / rate for at, s in zip(loads.switches, t.switches, strict=True) for load, rate in zip(at, s.rates, strict=True)]
+        others += [Fraction(load) / rate for at, b in zip(loads.buses, t.buses, strict=True) for load, rate in zip(at, b.rates, strict=True)]
         if self.tree_flow is not None:
             others.append(loads.flow / self.tree_flow)
         total = max([sum(per_level, Fraction(0)), *others]) if self.additive else max([*per_level, *others])
@@ -157,6 +162,29 @@ def planned(machine: Machine, payload: int) -> LinkCost:
     """The reading of `models.pricing`, (L2): what `plan` charges for a reduction."""
     t = of_machine(machine)
     return LinkCost("planned", Topology(t.name, t.levels), payload, Algorithm.RING, additive=True, through=True)
+
+
+def preset(name: str, machine: Machine, payload: int, algorithm: Algorithm = Algorithm.RING, devices: Sequence[int] = ()) -> LinkCost:
+    """A cost model by name, on all devices or on some of them (renumbered in the order given).  Raises `MachineError`.
+
+    >>> from shardproof.models.machine import load_machine
+    >>> preset("m2", load_machine("p2-a100"), 1 << 30, devices=(0, 1, 16)).topology.devices
+    3
+    """
+    match name:
+        case "m2":
+            cost = m2(machine, payload, algorithm)
+        case "m0":
+            cost = m0(machine, payload, algorithm)
+        case "m1":
+            cost = m1(machine, payload, algorithm)
+        case "linked":
+            cost = linked(machine, payload, algorithm)
+        case "planned":
+            cost = planned(machine, payload)
+        case _:
+            raise MachineError(f"cost model {name[:40]!r}", "is unknown", f"choose one of {', '.join(PRESETS)}")
+    return replace(cost, topology=cost.topology.only(devices), _known={}) if devices else cost
 
 
 def custom(label: str, topology: Topology, payload: int, algorithm: Algorithm, constants: ReductionConstants | None) -> LinkCost:

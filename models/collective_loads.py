@@ -14,6 +14,7 @@ level l inside p; "spans" = crosses the outermost level that it crosses at all. 
                        (last, first) too if the group stays in the node (q > 2), else the first and the last member's switches
                        get w V.  V of a tree AllReduce: 2 S, or S if q = 2.  w = `quad` if the group is one aligned quad (tree: 0), else 1
 (C6) flow              tree AllReduce, outermost level: the largest load of one link by one group alone
+(C7) bus               what enters all links of its levels inside its block
 
 `through` charges a level further inside for what crosses a level further out, as `models.pricing` does; P2's systems show that their
 GPU links do not notice.
@@ -29,11 +30,12 @@ from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import lru_cache
+from itertools import pairwise
 from math import lcm
 from typing import assert_never
 
 from .collectives import Collective
-from .topology import Switch, Topology
+from .topology import Bus, Switch, Topology
 
 
 class Algorithm(Enum):
@@ -45,15 +47,15 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True)
 class Loads:
-    """Loads in rows times 1/`denominator`; [level][link], in and out; [switch][number]; `flow`, `copied` = max S."""
+    """Loads in rows times 1/`denominator`; [level][link], in and out; [switch or bus][number]; `flow`, `copied` = max S."""
 
     denominator: int
     into: tuple[tuple[int, ...], ...]
     out: tuple[tuple[int, ...], ...]
     switches: tuple[tuple[int, ...], ...]
+    buses: tuple[tuple[int, ...], ...]
     flow: int
     copied: int
-    spanned: frozenset[int]
 
 
 def volume(collective: Collective, members: int) -> Fraction:
@@ -98,13 +100,13 @@ def tree_edges(nodes: int) -> tuple[int, ...]:
 def step_loads(
     topology: Topology, collective: Collective, groups: Sequence[Sequence[int]], rows: Sequence[int], algorithm: Algorithm, quad: Fraction, through: bool = False
 ) -> Loads:
-    """(C1) to (C6) for all `groups` at once; `rows[g]` rows each."""
+    """(C1) to (C7) for all `groups` at once; `rows[g]` rows each."""
     tree = algorithm is Algorithm.TREE and collective is Collective.ALL_REDUCE
     unit = 2 * quad.denominator * lcm(*(len(g) for g in groups))  # makes every load below a whole number
     into = [[0] * len(level.rates) for level in topology.levels]
     out = [[0] * len(level.rates) for level in topology.levels]
     switches = [[0] * len(s.rates) for s in topology.switches]
-    flow, spanned = 0, set()
+    flow = 0
     last = len(topology.levels) - 1
     for group, r in zip(groups, rows, strict=True):
         s = r * unit
@@ -137,12 +139,20 @@ def step_loads(
                 for link, a, b in zip(links, arriving, leaving, strict=True):
                     into[l][link] += a
                     out[l][link] += b
-        if span is not None:
-            spanned.add(span)
         for at, switch in zip(switches, topology.switches, strict=True):
             _switch_load(at, topology, switch, group, 2 * s if tree else v, tree, quad)
     most = unit * max(rows, default=0)
-    return Loads(unit, tuple(map(tuple, into)), tuple(map(tuple, out)), tuple(map(tuple, switches)), flow, most, frozenset(spanned))
+    buses = tuple(_bus_load(topology, bus, into) for bus in topology.buses)
+    return Loads(unit, tuple(map(tuple, into)), tuple(map(tuple, out)), tuple(map(tuple, switches)), buses, flow, most)
+
+
+def _bus_load(topology: Topology, bus: Bus, into: list[list[int]]) -> tuple[int, ...]:
+    """(C7)."""
+    at = [0] * len(bus.rates)
+    for l in bus.levels:
+        for block, link in dict.fromkeys((b, v) for b, v in zip(bus.of, topology.levels[l].of, strict=True) if b >= 0):
+            at[block] += into[l][link]
+    return tuple(at)
 
 
 def _chain(volume: int, links: int, inward: bool) -> tuple[list[int], list[int]]:
@@ -173,7 +183,7 @@ def _switch_load(at: list[int], topology: Topology, switch: Switch, group: Seque
             amount = int(v * quad)
         else:
             amount = v // 2 if tree and q == 2 else v
-        pairs = [(a, b) for a, b in zip(members, members[1:], strict=False)]
+        pairs = list(pairwise(members))
         if inside:
             pairs.append((members[-1], members[0]))
         for a, b in pairs:

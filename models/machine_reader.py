@@ -13,7 +13,17 @@ from fractions import Fraction
 from typing import Final
 
 from .graph import ELEMENT_BYTES
-from .machine_parts import MAX_DEVICES, MAX_LEVELS, MAX_RESOURCES, DeviceClass, Level, MachineError, ReductionConstants, Resource, check_sizes
+from .machine_parts import (
+    MAX_DEVICES,
+    MAX_LEVELS,
+    MAX_RESOURCES,
+    DeviceClass,
+    Level,
+    MachineError,
+    ReductionConstants,
+    Resource,
+    check_sizes,
+)
 from .quantities import Dimension, QuantityError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)

@@ -7,6 +7,7 @@ machine localhost: 4 devices = 4 ranks
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -41,3 +42,42 @@ def render(machine: Machine) -> str:
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def to_toml(machine: Machine) -> str:
+    """A machine file that reads back as the same machine.
+
+    >>> from shardproof.models.machine import load_machine
+    >>> to_toml(load_machine("localhost:4")).splitlines()[:5]
+    ['name = "localhost"', '', '[[level]]', 'name = "ranks"', 'size = 4']
+    """
+    out = [f'name = "{machine.name}"']
+    for level in machine.levels:
+        out += ["", "[[level]]", f'name = "{level.name}"', f"size = {level.size}", f'bandwidth = "{_decimal(level.bandwidth)}"', f'latency = "{_decimal(level.latency)}"']
+    for r in machine.resources:
+        traffic = ", ".join(f'"{t}"' for t in r.traffic)
+        out += ["", "[[resource]]", f'name = "{r.name}"', f"devices = {r.devices}", f'capacity = "{_decimal(r.capacity)}"', f"traffic = [{traffic}]"]
+        out += [f"only = [{', '.join(map(str, r.only))}]"] if r.only else []
+    if machine.reduction is not None:
+        constants = machine.reduction
+        named = (("tree_flow", constants.tree_flow), ("copy", constants.copy), ("switch_quad", constants.switch_quad))
+        out += ["", "[reduction]", *(f'{name} = "{_decimal(value)}"' for name, value in named if value is not None)]
+    device = machine.device
+    out += ["", "[[device_class]]", f'name = "{device.name}"', f'memory = "{device.memory}"', f'bandwidth = "{_decimal(device.bandwidth)}"']
+    out += [f'launch = "{_decimal(device.launch)}"'] if any(path.endswith(".launch") for path, _ in machine.sources) else []
+    out += ["[device_class.peaks]", *(f'{dtype} = "{_decimal(peak)}"' for dtype, peak in device.peaks)]
+    out += ["", "[sources]", *(f"{json.dumps(path)} = {json.dumps(text)}" for path, text in machine.sources)]
+    return "\n".join(out) + "\n"
+
+
+def _decimal(value: Fraction) -> str:
+    """Exact decimal text: a constant was read from one, so its denominator has no other primes than 2 and 5."""
+    digits = 0
+    while value.denominator != 1 and digits < 80:
+        value, digits = value * 10, digits + 1
+    if value.denominator != 1:
+        raise ValueError(f"{value} has no finite decimal text")
+    whole = str(value.numerator)
+    zeros = len(whole) - len(whole.rstrip("0")) if value else 0
+    exponent = zeros - digits
+    return f"{whole[: len(whole) - zeros]}e{exponent}" if exponent else whole

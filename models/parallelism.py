@@ -23,7 +23,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import product
 from math import prod
 from typing import Final, assert_never
 
@@ -34,6 +33,7 @@ Matrix = tuple[tuple[int, ...], ...]
 """One row per axis, one column per level."""
 
 MAX_DEVICES: Final = 1 << 16
+MAX_CHUNKS: Final = 1 << 16
 
 
 class ParallelismError(ValueError):
@@ -136,15 +136,6 @@ def matrix_text(matrix: Matrix) -> str:
     return "[" + " ".join("[" + " ".join(map(str, row)) + "]" for row in matrix) + "]"
 
 
-def device_of(matrix: Matrix, digits: Sequence[Sequence[int]]) -> int:
-    """Device whose digit of axis i at level j is `digits[i][j]`."""
-    device = 0
-    for j in range(len(matrix[0])):
-        for i, row in enumerate(matrix):
-            device = device * row[j] + digits[i][j]
-    return device
-
-
 def reduction_groups(matrix: Matrix, reduce: Sequence[int], order: Order = Order.ROW_MAJOR) -> tuple[tuple[int, ...], ...]:
     """Per reduction group its devices by position.
 
@@ -242,21 +233,35 @@ def check_reduction_axes(axes: Sequence[int], reduce: Sequence[int]) -> None:
         raise ParallelismError(f"reduction axes {list(reduce)} have one device together: there is nothing to reduce")
 
 
-def uneven_system(nodes: Sequence[int], rules: str = "paper") -> ReductionSystem:
-    """All devices of nodes with different numbers of devices (device subsets) reduce with one another.
+@dataclass(frozen=True)
+class UnevenRequest:
+    """All devices of nodes with different numbers of devices reduce with one another: a hierarchy with a device mask.
 
-    >>> uneven_system((2, 1)).members
+    `nodes[v]` devices of node v take part; they are numbered 0, 1, .. node by node.
+
+    >>> UnevenRequest((2, 1)).system().members
     ((0, 1, 2),)
     """
-    tree = Tree.uneven(nodes)
-    return ReductionSystem(tree, (tuple(range(tree.positions)),), tree.chunks, rules).check()
+
+    nodes: tuple[int, ...]
+    reading: str = "paper"
+
+    def check(self) -> UnevenRequest:
+        """Self, or `ParallelismError` (`CollectiveError` for an unknown reading)."""
+        reading(self.reading)
+        if len(self.nodes) < 1 or any(n < 1 for n in self.nodes):
+            raise ParallelismError(f"nodes {list(self.nodes)}: every node needs at least one device")
+        if not 2 <= sum(self.nodes) <= MAX_DEVICES:
+            raise ParallelismError(f"nodes {list(self.nodes)}: {sum(self.nodes)} devices; at least 2 and at most {MAX_DEVICES} are supported")
+        chunks = Tree.uneven(self.nodes).chunks
+        if chunks > MAX_CHUNKS:
+            raise ParallelismError(f"nodes {list(self.nodes)}: would need {chunks} chunks, more than {MAX_CHUNKS}; use sizes with small common multiples")
+        return self
+
+    def system(self) -> ReductionSystem:
+        """Tree, the one group and chunks that this request means."""
+        tree = Tree.uneven(self.check().nodes)
+        return ReductionSystem(tree, (tuple(range(tree.positions)),), tree.chunks, self.reading)
 
 
-def all_digits(matrix: Matrix) -> list[tuple[tuple[int, ...], ...]]:
-    """Digits of every device, in order of devices; the definition that `reduction_groups` is a closed form of."""
-    cells = [(i, j) for j in range(len(matrix[0])) for i in range(len(matrix))]
-    out = []
-    for values in product(*(range(matrix[i][j]) for i, j in cells)):
-        at = dict(zip(cells, values, strict=True))
-        out.append(tuple(tuple(at[i, j] for j in range(len(matrix[0]))) for i in range(len(matrix))))
-    return out
+Request = ReductionRequest | UnevenRequest

@@ -3,6 +3,7 @@
     level l, link v    of[d] = v for the devices d below v; the link carries `rates[v]` bytes/s in and as much out
     innermost level    one link per device
     switch             devices that share a switch inside a node; `rates` bytes/s
+    bus                a block of devices whose links of some levels share `rates` bytes/s (memory of one computer, a spine)
 
 A regular machine gives one rate per level.  Uneven nodes and slow links are ordinary here: nodes are lists of devices, and
 `[[resource]]` of a machine file with `only = [2]` slows the link of node 2 alone.
@@ -26,7 +27,6 @@ from .machine import Machine
 from .machine_parts import MachineError, Resource
 
 
-
 @dataclass(frozen=True)
 class Links:
     """One level: the link of each device, bytes/s per link each way, seconds per phase that crosses it."""
@@ -47,12 +47,23 @@ class Switch:
 
 
 @dataclass(frozen=True)
+class Bus:
+    """`of[d]`: block of a device, -1 for none; the traffic entering all links of the `levels` of a block adds up on it."""
+
+    name: str
+    of: tuple[int, ...]
+    rates: tuple[Fraction, ...]
+    levels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Topology:
     """Levels outermost first; every level refines the one above; the last has one link per device.  Raises `MachineError`."""
 
     name: str
     levels: tuple[Links, ...]
     switches: tuple[Switch, ...] = ()
+    buses: tuple[Bus, ...] = ()
 
     def __post_init__(self) -> None:
         place = f"machine {self.name!r}"
@@ -62,11 +73,12 @@ class Topology:
         if self.levels[-1].of != tuple(range(devices)):
             raise MachineError(place, "its innermost level must have one link per device, in order of the devices")
         outer: tuple[int, ...] = (0,) * devices
-        for part in (*self.levels, *self.switches):
+        parts: tuple[Links | Switch | Bus, ...] = (*self.levels, *self.switches, *self.buses)
+        for part in parts:
             where = f"{place}, {part.name}"
             if len(part.of) != devices:
                 raise MachineError(where, f"covers {len(part.of)} of {devices} devices")
-            if any(not 0 <= v < len(part.rates) for v in part.of):
+            if any(not (-1 if isinstance(part, Bus) else 0) <= v < len(part.rates) for v in part.of):
                 raise MachineError(where, "a device hangs on a link that has no rate", f"links are 0 .. {len(part.rates) - 1}")
             for v, rate in enumerate(part.rates):
                 if rate <= 0:
@@ -99,39 +111,49 @@ class Topology:
         levels = [replace(x, of=tuple(x.of[d] for d in devices)) for x in self.levels[:-1]]
         last = self.levels[-1]
         levels.append(replace(last, of=tuple(range(len(devices))), rates=tuple(last.rates[d] for d in devices)))
-        return Topology(self.name, tuple(levels), tuple(replace(s, of=tuple(s.of[d] for d in devices)) for s in self.switches))
+        switches = tuple(replace(s, of=tuple(s.of[d] for d in devices)) for s in self.switches)
+        return Topology(self.name, tuple(levels), switches, tuple(replace(b, of=tuple(b.of[d] for d in devices)) for b in self.buses))
+
+
+def part_of(machine: Machine, r: Resource) -> tuple[str, int]:
+    """What a `[[resource]]` is: ("link", level) if its devices are those below one link of the only level whose traffic loads it, in series
+    with that link; ("switch", -1) if it joins devices of one node, the innermost level among its traffic; else ("bus", -1).
+    Raises `MachineError` if it is none of these."""
+    hierarchy, names = machine.hierarchy, [x.name for x in machine.levels]
+    below = [prod(hierarchy[i + 1 :]) for i in range(len(names))]
+    if len(r.traffic) == 1 and below[names.index(r.traffic[0])] == r.devices:
+        return "link", names.index(r.traffic[0])
+    if names[-1] in r.traffic and r.devices < hierarchy[-1] and hierarchy[-1] % r.devices == 0 and not r.only:
+        return "switch", -1
+    if all(r.devices % below[names.index(t)] == 0 for t in r.traffic):
+        return "bus", -1
+    raise MachineError(
+        f"machine {machine.name!r}, resource {r.name!r}", f"{r.devices} devices cut through the links of {', '.join(r.traffic)}",
+        f"devices of whole subtrees: {', '.join(f'{b} for {n}' for n, b in zip(names, below, strict=True))}, or a multiple",
+    )
 
 
 def of_machine(machine: Machine) -> Topology:
-    """Links of a machine.  A `[[resource]]` of one level's traffic whose devices are whole subtrees of that level lies in series
-    with the link of the subtree; any other is a switch if it joins devices below one innermost subtree.  Raises `MachineError`."""
+    """Links of a machine, resources as `part_of` says.  Raises `MachineError`."""
     hierarchy, devices = machine.hierarchy, machine.devices
     levels = []
     for i, level in enumerate(machine.levels):
         below = prod(hierarchy[i + 1 :])
         levels.append(Links(level.name, tuple(d // below for d in range(devices)), (level.bandwidth,) * (devices // below), level.latency))
-    switches = []
+    switches, buses = [], []
     for r in machine.resources:
-        where = next((i for i in range(len(levels)) if prod(hierarchy[i + 1 :]) == r.devices and r.traffic == (levels[i].name,)), None)
-        if where is not None:
-            count = devices // r.devices
-            chosen = r.only or tuple(range(count))
-            rates = list(levels[where].rates)
-            for v in chosen:
-                rates[v] = min(rates[v], r.capacity)
-            levels[where] = replace(levels[where], rates=tuple(rates))
-        elif levels[-1].name in r.traffic and r.devices < hierarchy[-1] and hierarchy[-1] % r.devices == 0 and not r.only:
-            switches.append(_switch(r, devices))
+        kind, l = part_of(machine, r)
+        blocks = devices // r.devices
+        of, rates = tuple(d // r.devices for d in range(devices)), (r.capacity,) * blocks
+        if kind == "link":
+            chosen = set(r.only or range(blocks))
+            levels[l] = replace(levels[l], rates=tuple(min(x, r.capacity) if v in chosen else x for v, x in enumerate(levels[l].rates)))
+        elif kind == "switch":
+            switches.append(Switch(r.name, of, rates))
         else:
-            raise MachineError(
-                f"machine {machine.name!r}, resource {r.name!r}", "the cost of collectives does not know such a resource",
-                f"either a link in series: traffic = one level, devices = those below one of its links; or a switch: devices divide the {hierarchy[-1]} of a node, no `only`",
-            )
-    return Topology(machine.name, tuple(levels), tuple(switches))
-
-
-def _switch(r: Resource, devices: int) -> Switch:
-    return Switch(r.name, tuple(d // r.devices for d in range(devices)), (r.capacity,) * (devices // r.devices))
+            loaded = tuple(i for i, x in enumerate(machine.levels) if x.name in r.traffic)
+            buses.append(Bus(r.name, tuple(b if not r.only or b in r.only else -1 for b in of), rates, loaded))
+    return Topology(machine.name, tuple(levels), tuple(switches), tuple(buses))
 
 
 def of_nodes(

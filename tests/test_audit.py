@@ -36,6 +36,8 @@ def test_random_problems_against_enumeration(seed: int) -> None:
     if inside is None:
         assert report.outcome is Outcome.REFUTED and report.completed.cost is None and report.best.cost == best[0]
         return
+    assert report.completion_certificate is not None
+    assert check_selection(report.restricted, report.completion_certificate).verdict is Verdict.PROVED
     assert report.completed.cost == inside[0] and report.best.cost == best[0]
     assert report.outcome is (Outcome.OPTIMAL if inside[0] == best[0] else Outcome.REFUTED)
     assert report.certificate is not None and check_selection(problem, report.certificate).verdict is Verdict.PROVED

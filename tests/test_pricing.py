@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 from math import ceil, prod
 
 import numpy as np
@@ -74,7 +74,7 @@ def slow_exchanges(source: Layout, target: Layout) -> list[Exchange]:
     cuts = []
     for k in range(len(source.shape)):
         points = sorted({int(p) for layout in (source, target) for p in layout.boxes[:, k, :].reshape(-1)})
-        cuts.append(list(zip(points, points[1:], strict=False)))
+        cuts.append(list(pairwise(points)))
     phases: list[list[Transfer]] = [[] for _ in hierarchy]
     for cell in product(*cuts):
         holders = {d for d in range(devices) if inside(cell, source.box(d))}

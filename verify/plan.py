@@ -41,8 +41,8 @@ from .space import Counter, TooLarge, check_list, check_sizes
 from .structure import Move, moves
 from .verdict import EXIT_CODES, CheckResult, worst
 
-MOST_GRAPH = 1 << 24
-"""Bytes of graph.json."""
+MOST_TEXT = 1 << 24
+"""Bytes of plan.json, and of graph.json: a hundred times those of BERT-Large."""
 MOST_TRANSFERS = 1 << 22
 """Transfers of one movement."""
 
@@ -88,9 +88,10 @@ def check_plan(source: Path | bytes, *, samples: int = 1000, notify: Progress | 
 def _read(source: Path | bytes) -> tuple[Plan, str]:
     """The plan and its identity; whatever is wrong with the content is a `ContainerError`."""
     members = read_container(source)
-    graph = members.get("graph.json")
-    if isinstance(graph, bytes) and len(graph) > MOST_GRAPH:
-        raise ContainerError("member 'graph.json'", f"has {len(graph)} bytes, at most {MOST_GRAPH} are read")
+    for member in ("plan.json", "graph.json"):
+        value = members.get(member)
+        if isinstance(value, bytes) and len(value) > MOST_TEXT:
+            raise ContainerError(f"member {member!r}", f"has {len(value)} bytes, at most {MOST_TEXT} are read")
     try:
         return decode_plan(members), identity(members)
     except ContainerError:
@@ -152,6 +153,9 @@ def _wrong_part(plan: Plan, planning: Planning) -> str:
     ):
         if [name for name, _ in listed] != wanted:
             return f"choices: the {kind} are not the graph's, each once and in order"
+        for name, placement in listed:
+            if len(placement.matrix) != len(placement.axes) + 1 or any(len(row) != len(planning.machine.levels) for row in placement.matrix):
+                return f"choices: the matrix of {name!r} must have a row per axis, one of replication, and a column per level"
     try:
         found = planning.solution(plan.choices)
     except SpaceError as error:
@@ -252,7 +256,7 @@ class _Ends:
         self.operators = {op.name: op for op in plan.graph.operators}
         self.entries = Entries(planning)
         self.x = planning.solution(plan.choices) if plan.choices.operators else ()
-        self.known: dict[int, tuple[Layout, Held]] = {}  # holds the layout too, so that its id stays taken
+        self.known: dict[tuple[object, ...], Held] = {}
 
     def held(self, move: Move) -> tuple[Held, Held]:
         u, v = self.entries.vertex(move.writer, move.tensor), self.entries.vertex(move.reader, move.tensor)
@@ -269,7 +273,8 @@ class _Ends:
         return a, input_layout(self.operators[move.reader], move.position, g, self.placements[move.reader], h)
 
     def plain(self, layout: Layout) -> Held:
-        """`held(layout)`, once per layout."""
-        if id(layout) not in self.known:
-            self.known[id(layout)] = (layout, held(layout))
-        return self.known[id(layout)][1]
+        """`held(layout)`, once per distinct layout."""
+        key = (layout.shape, layout.boxes.tobytes(), layout.open)
+        if key not in self.known:
+            self.known[key] = held(layout)
+        return self.known[key]

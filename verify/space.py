@@ -35,7 +35,7 @@ MOST_AXES = 64
 MOST_PLACEMENTS = 1 << 18
 MOST_PER_DEVICE = 1 << 26
 """Placements times devices."""
-MOST_TABLE, MOST_TABLES = 1 << 25, 1 << 28
+MOST_TABLE, MOST_TABLES = 1 << 26, 1 << 29
 """Entries of one table, and of all."""
 MOST_NUMBER = 1 << 56
 MOST_STEPS = 1 << 23

@@ -37,6 +37,9 @@ class Transport(Protocol):
     def all_reduce(self, group: tuple[int, ...], array: Array, combine: Combine) -> Array:
         """`array`: (n,), n a multiple of the number of members.  Everyone gets the combination."""
 
+    def reduce(self, group: tuple[int, ...], root: int, array: Array, combine: Combine) -> Array | None:
+        """The rank `root` gets the combination of everyone's array, the others None."""
+
     def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
         """Send `outgoing[target]`, receive `incoming[source]` elements of the type of `like`; flat arrays."""
 

@@ -1,6 +1,6 @@
 """MPI ranks: the same collectives through mpi4py on sub-communicators.
 
-    reduce_scatter   Reduce_scatter_block          all_gather   Allgather          all_reduce   Allreduce
+    reduce_scatter   Reduce_scatter_block          all_gather   Allgather          all_reduce   Allreduce          reduce   Reduce
     exchange         Bcast, Scatterv, Allgatherv or Alltoallv, by pattern
 
 Buffers are C-contiguous host arrays; MPI counts are C integers, so counts and displacements are checked against 2^31.
@@ -70,6 +70,13 @@ class MpiTransport:
         send = _buffer(array)
         receive = np.empty(array.shape, dtype=array.dtype)
         self._group(group).Allreduce(send, receive, _operation(combine))
+        return receive
+
+    def reduce(self, group: tuple[int, ...], root: int, array: Array, combine: Combine) -> Array | None:
+        """See `Transport`."""
+        send = _buffer(array)
+        receive = np.empty(array.shape, dtype=array.dtype) if self.rank == root else None
+        self._group(group).Reduce(send, receive, _operation(combine), group.index(root))
         return receive
 
     def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:

@@ -117,6 +117,19 @@ class VirtualTransport:
         part = self.reduce_scatter(group, array.reshape(len(group), -1), combine)
         return self.all_gather(group, part).reshape(-1)
 
+    def reduce(self, group: tuple[int, ...], root: int, array: Array, combine: Combine) -> Array | None:
+        """See `Transport`."""
+        everyone = [_array(p) for p in self._meet(group, array)]
+        if self._rank != root:
+            return None
+        total: Array | None = None
+        for source, other in zip(group, everyone, strict=True):
+            total = other if total is None else combine_arrays(self._xp, total, other, combine)
+            self._count(source, int(other.size))
+        if total is None:
+            raise TransportError("an empty group")
+        return self._xp.array(total)  # type: ignore[no-any-return]
+
     def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
         """See `Transport`."""
         everyone = dict(zip(pattern.group, self._meet(pattern.group, dict(outgoing)), strict=True))

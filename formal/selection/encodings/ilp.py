@@ -80,16 +80,15 @@ def _used(problem: SelectionProblem, e: int) -> tuple[Ints, Ints]:
 
 
 def _variables(program: _Program) -> None:
-    from pulp import LpVariable
-
     problem = program.problem
+    new = program.lp.add_variable
     for v, vertex in enumerate(problem.vertices):
-        program.x.append({a: LpVariable(f"x_{v}_{a}", cat="Binary") for a in range(vertex.cost.size) if vertex.cost[a] < FORBIDDEN})
+        program.x.append({a: new(f"x_{v}_{a}", cat="Binary") for a in range(vertex.cost.size) if vertex.cost[a] < FORBIDDEN})
     for e, edge in enumerate(problem.edges):
         rows, cols = _used(problem, e)
         table = problem.tables[edge.table]
         program.y.append(
-            {(r, c): LpVariable(f"y_{e}_{r}_{c}", lowBound=0) for r in rows.tolist() for c in cols.tolist() if table[r, c] < FORBIDDEN}
+            {(r, c): new(f"y_{e}_{r}_{c}", lowBound=0) for r in rows.tolist() for c in cols.tolist() if table[r, c] < FORBIDDEN}
         )
 
 

@@ -1,0 +1,280 @@
+r"""Fitting the constants of a machine to measured times.
+
+    x_c >= 0       unknowns: inverse rates of links, switches, tree flow, copy; latencies
+    time of a row  f(x) = sum over steps  max over resources (load_r x_r)  +  copied x_copy  +  phases x_latency        (convex in x)
+    objective      sum over rows  | f(x) / t - 1 |                                                                     -> LP by cvxpy
+
+The maximum makes the objective non-convex where a row is predicted too short, so the active resource of every step is fixed at the
+present x, the linear problem is solved, and this is repeated until the active resources stay; the best x met (by the true
+objective, the start included) is kept.  A constant that no row depends on is not identified: it keeps the machine's value, and the report says so.
+Constants are returned as decimal text of four digits, so that they are exact and can stand in a machine file.
+
+Loads: `models.collective_loads`.  Source: the note's section 7; the linear step is least absolute relative deviation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..models.collective_cost import LinkCost, custom
+from ..models.collective_loads import Algorithm, step_loads
+from ..models.collectives import Collective, LoweredStep
+from ..models.console import InputError
+from ..models.machine import Machine
+from ..models.machine_parts import MachineError, ReductionConstants
+from ..models.topology import of_machine, part_of
+from .timings import Timing, program_of
+
+if TYPE_CHECKING:
+    from ..models.topology import Topology
+
+Floats = NDArray[np.float64]
+
+_ROUNDS = 40
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One constant before and after; `identified`: some row's time depends on it at the solution."""
+
+    path: str
+    before: Fraction | None
+    after: Fraction | None
+    identified: bool
+
+
+@dataclass(frozen=True)
+class Residuals:
+    """Of predicted over measured: mean and largest |ratio - 1|, smallest and largest ratio, Spearman's rank correlation (None: fewer than 3 rows)."""
+
+    rows: int
+    mean: float
+    worst: float
+    low: float
+    high: float
+    rank: float | None
+
+    def as_json(self) -> dict[str, object]:
+        """Plain numbers."""
+        return {"rows": self.rows, "mean_error": self.mean, "worst_error": self.worst, "lowest_ratio": self.low, "highest_ratio": self.high, "rank_correlation": self.rank}
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The fitted machine, its constants, and residuals: of the old and new constants on the rows fitted, and on rows held out."""
+
+    machine: Machine
+    constants: tuple[Constant, ...]
+    before: Residuals
+    fitted: Residuals
+    held_out_before: Residuals | None
+    held_out: Residuals | None
+    latencies: bool
+
+
+@dataclass(frozen=True)
+class _Row:
+    """Linear pieces of one timing: per step (resource -> seconds at inverse rate 1), and what is added whatever is active."""
+
+    steps: tuple[tuple[tuple[int, float], ...], ...]
+    added: tuple[tuple[int, float], ...]
+    seconds: float
+
+
+def calibrate(machine: Machine, timings: Sequence[Timing], held_out: Sequence[Timing] = (), latencies: bool = False) -> Calibration:
+    """Fit to `timings`; `held_out` rows are only judged.  Raises `InputError` if there is nothing to fit, or a row does not fit the machine."""
+    if not timings:
+        raise InputError("no timing is left to fit; check --where and --hold-out")
+    paths = _paths(machine, timings, latencies)
+    rows = [_row(machine, t, paths) for t in timings]
+    start = np.array([_start(machine, path) for path in paths])
+    best = _fit(rows, start)
+    touched = _touched(rows, best)
+    after = [_decimal(best[c], path) if touched[c] else _value(machine, path) for c, path in enumerate(paths)]
+    fitted = _replaced(machine, dict(zip(paths, after, strict=True)), {p for c, p in enumerate(paths) if touched[c]})
+    constants = tuple(Constant(p, _value(machine, p), after[c], bool(touched[c])) for c, p in enumerate(paths))
+    return Calibration(
+        fitted, constants, residuals(machine, timings, latencies), residuals(fitted, timings, latencies),
+        residuals(machine, held_out, latencies) if held_out else None, residuals(fitted, held_out, latencies) if held_out else None, latencies,
+    )
+
+
+def predict(machine: Machine, timing: Timing, latencies: bool = False) -> float:
+    """Seconds that the cost model gives for a measured program."""
+    cost = _cost(machine, timing, latencies)
+    return float(sum((cost.step_seconds(s) for s in _steps(timing)), Fraction(0)))
+
+
+def residuals(machine: Machine, timings: Sequence[Timing], latencies: bool = False) -> Residuals:
+    """Predicted against measured."""
+    predicted = np.array([predict(machine, t, latencies) for t in timings])
+    measured = np.array([t.seconds for t in timings])
+    ratio = predicted / measured
+    error = abs(ratio - 1)
+    return Residuals(
+        len(timings), float(error.mean()), float(error.max()), float(ratio.min()), float(ratio.max()),
+        spearman(predicted, measured) if len(timings) > 2 else None,
+    )
+
+
+def spearman(a: Floats, b: Floats) -> float:
+    """Rank correlation; ties share their mean rank; 0 if one side is constant.
+
+    >>> spearman(np.array([1.0, 2, 3]), np.array([10.0, 30, 20]))
+    0.5
+    """
+    def ranks(x: Floats) -> Floats:
+        low = (x[None, :] < x[:, None]).sum(axis=1)
+        equal = (x[None, :] == x[:, None]).sum(axis=1)
+        return np.asarray(low + (equal - 1) / 2, dtype=np.float64)
+
+    ra, rb = ranks(a) - (len(a) - 1) / 2, ranks(b) - (len(b) - 1) / 2
+    size = float(np.sqrt((ra @ ra) * (rb @ rb)))
+    return round(float(ra @ rb) / size, 12) if size else 0.0
+
+
+def _cost(machine: Machine, timing: Timing, latencies: bool) -> LinkCost:
+    topology = of_machine(machine.resized(timing.hierarchy))
+    if not latencies:
+        topology = replace(topology, levels=tuple(replace(x, latency=Fraction(0)) for x in topology.levels))
+    return custom("calibration", topology, timing.payload, timing.algorithm, machine.reduction)
+
+
+def _steps(timing: Timing) -> list[LoweredStep]:
+    system = timing.system()
+    try:
+        return system.run(program_of(timing.program, system))[1]
+    except ValueError as error:
+        raise InputError(f"{timing.place}: {error}") from None
+
+
+def _paths(machine: Machine, timings: Sequence[Timing], latencies: bool) -> list[str]:
+    """Constants that may be fitted; tree flow and copy only if the machine has them (a model without them stays without)."""
+    out = [f"level.{x.name}.bandwidth" for x in machine.levels]
+    out += [f"resource.{r.name}.capacity" for r in machine.resources]
+    constants = machine.reduction or ReductionConstants()
+    if constants.tree_flow is not None and any(t.algorithm is Algorithm.TREE for t in timings):
+        out.append("reduction.tree_flow")
+    if constants.copy is not None:
+        out.append("reduction.copy")
+    return out + ([f"level.{x.name}.latency" for x in machine.levels] if latencies else [])
+
+
+def _value(machine: Machine, path: str) -> Fraction:
+    kind, name, *field = path.split(".")
+    value: Fraction | None
+    match kind:
+        case "level":
+            level = next(x for x in machine.levels if x.name == name)
+            value = level.bandwidth if field == ["bandwidth"] else level.latency
+        case "resource":
+            value = next(r for r in machine.resources if r.name == name).capacity
+        case _:
+            value = getattr(machine.reduction, name)
+    if value is None:
+        raise MachineError(f"machine {machine.name!r}, {path}", "has no value")
+    return value
+
+
+def _start(machine: Machine, path: str) -> float:
+    value = _value(machine, path)
+    return float(value) if path.endswith("latency") else float(1 / value)
+
+
+def _row(machine: Machine, timing: Timing, paths: list[str]) -> _Row:
+    """Loads of one timing.  Links of one level are alike while fitting."""
+    machine = machine.resized(timing.hierarchy)
+    topology = of_machine(machine)
+    index = {p: c for c, p in enumerate(paths)}
+    quad = machine.reduction.switch_quad if machine.reduction and machine.reduction.switch_quad is not None else Fraction(1)
+    steps: list[tuple[tuple[int, float], ...]] = []
+    added: dict[int, float] = {}
+    for step in _steps(timing):
+        loads = step_loads(topology, step.collective, step.groups, step.rows, timing.algorithm, quad)
+        scale = timing.payload / step.chunks / loads.denominator
+        pieces = [(index[f"level.{level.name}.bandwidth"], max(*a, *b) * scale) for level, a, b in zip(topology.levels, loads.into, loads.out, strict=True)]
+        pieces += [(index[f"resource.{s.name}.capacity"], max(at) * scale) for s, at in zip(topology.switches, loads.switches, strict=True)]
+        pieces += [(index[f"resource.{b.name}.capacity"], max(at) * scale) for b, at in zip(topology.buses, loads.buses, strict=True)]
+        for r in machine.resources:
+            kind, l = part_of(machine, r)
+            if kind == "link":  # in series with the level's own link: both must carry the load
+                most = max(max(loads.into[l][v], loads.out[l][v]) for v in r.only or range(len(loads.into[l])))
+                pieces.append((index[f"resource.{r.name}.capacity"], most * scale))
+        if "reduction.tree_flow" in index:
+            pieces.append((index["reduction.tree_flow"], loads.flow * scale))
+        steps.append(tuple((c, v) for c, v in pieces if v))
+        if "reduction.copy" in index:
+            added[index["reduction.copy"]] = added.get(index["reduction.copy"], 0.0) + 2 * loads.copied * scale
+        path = f"level.{topology.levels[_outermost(topology, step)].name}.latency"
+        if path in index:
+            added[index[path]] = added.get(index[path], 0.0) + (2 if step.collective is Collective.ALL_REDUCE else 1)
+    return _Row(tuple(steps), tuple(added.items()), timing.seconds)
+
+
+def _outermost(topology: Topology, step: LoweredStep) -> int:
+    return next(l for l, level in enumerate(topology.levels) if any(len({level.of[d] for d in g}) > 1 for g in step.groups))
+
+
+def _active(row: _Row, x: Floats) -> Floats:
+    """The row's linear form at x."""
+    out = np.zeros(len(x))
+    for pieces in row.steps:
+        c, v = max(pieces, key=lambda p: p[1] * x[p[0]])
+        out[c] += v
+    for c, v in row.added:
+        out[c] += v
+    return out
+
+
+def _objective(rows: Sequence[_Row], x: Floats) -> float:
+    return float(np.mean([abs(float(_active(r, x) @ x) / r.seconds - 1) for r in rows]))
+
+
+def _fit(rows: Sequence[_Row], start: Floats) -> Floats:
+    import cvxpy
+
+    best, x, seen = start, start, set()
+    for _ in range(_ROUNDS):
+        linear = np.array([_active(r, x) / r.seconds for r in rows]) * start  # columns in units of the start: well scaled
+        key = linear.tobytes()
+        if key in seen:
+            break
+        seen.add(key)
+        used = linear.any(axis=0)
+        factor = cvxpy.Variable(len(start), nonneg=True)
+        # the small term holds constants that no row moves where they are, and keeps the answer unique
+        problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.norm(linear @ factor - 1, 1) + 1e-6 * cvxpy.norm(factor - 1, 1)), [factor <= 1000, factor >= 0.001])
+        problem.solve(solver=cvxpy.HIGHS)  # type: ignore[no-untyped-call]
+        if problem.status not in ("optimal", "optimal_inaccurate"):
+            raise InputError(f"the fit failed: the solver says {problem.status}")
+        x = np.where(used, np.asarray(factor.value) * start, x)
+        if _objective(rows, x) < _objective(rows, best):
+            best = x
+    return best
+
+
+def _touched(rows: Sequence[_Row], x: Floats) -> list[bool]:
+    return [any(_active(r, x)[c] > 0 for r in rows) for c in range(len(x))]
+
+
+def _decimal(x: float, path: str) -> Fraction:
+    value = x if path.endswith("latency") else 1 / x
+    return Fraction(f"{value:.3e}")
+
+
+def _replaced(machine: Machine, values: dict[str, Fraction], fitted: set[str]) -> Machine:
+    levels = tuple(
+        replace(x, bandwidth=values[f"level.{x.name}.bandwidth"], latency=values.get(f"level.{x.name}.latency", x.latency)) for x in machine.levels
+    )
+    resources = tuple(replace(r, capacity=values[f"resource.{r.name}.capacity"]) for r in machine.resources)
+    reduction = machine.reduction
+    if reduction is not None:
+        reduction = replace(reduction, tree_flow=values.get("reduction.tree_flow", reduction.tree_flow), copy=values.get("reduction.copy", reduction.copy))
+    sources = tuple((p, "calibrated: fitted to measured times by `shardproof machine calibrate`" if p in fitted else s) for p, s in machine.sources)
+    return replace(machine, levels=levels, resources=resources, reduction=reduction, sources=sources)
