@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.certificates import SelectionCertificate
     from shardproof.proofs.plan import Plan
     from shardproof.proofs.publisher import Published
+    from shardproof.proofs.reduction_certificate import PlacementCertificate, ReductionCertificate
     from shardproof.verify.verdict import CheckResult
 
 VERBS = {
@@ -32,6 +33,8 @@ VERBS = {
     "import": ("models.cli", "import_command", "Read a model and write it as a JSON graph."),
     "machine": ("models.cli", "machine_command", "Show machine descriptions."),
     "plan": ("formal.cli", "plan_command", "Plan a model on a machine and prove the plan."),
+    "place": ("formal.reduction_cli", "place_command", "All placements of parallelism axes over a hierarchy; the best one for given reductions."),
+    "reduce": ("formal.reduction_cli", "reduce_command", "All reduction programs of a request, and the cheapest one with a proof."),
     "run": ("backends.cli", "run_command", "Execute a plan on several ranks and compare with one process."),
     "sensitivity": ("formal.explain_cli", "sensitivity_command", "How far each machine constant may move."),
     "solve": ("formal.cli", "solve_command", "Solve a selection problem with a certificate."),
@@ -67,6 +70,19 @@ class FrontDoor:
         result = check_selection(problem, decode_certificate(members))
         return _publish(path, data, identity(members), (result,), result)
 
+    def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
+        """Publish placements, or reduction programs with their proofs."""
+        from shardproof.proofs.container import identity, read_container
+        from shardproof.proofs.reduction_certificate import ReductionCertificate
+        from shardproof.proofs.reduction_file import write_placement, write_reduction
+        from shardproof.verify.reduction import check_members
+
+        data = write_reduction(None, certificate) if isinstance(certificate, ReductionCertificate) else write_placement(None, certificate)
+        members = read_container(data)
+        results = check_members(members)
+        main = next((r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0])
+        return _publish(path, data, identity(members), results, main)
+
     def checked_plan(self, path: Path) -> tuple[Plan, str]:
         """Read a plan and check it: nothing is done with a plan that is refuted."""
         from shardproof.models.claims import Verdict
@@ -84,9 +100,12 @@ class FrontDoor:
 
     def measure(self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float) -> list[tuple[float, ...]]:
         """Times of reduction programs on MPI ranks, for `machine calibrate`; see `formal.calibrate_cli.Measurer`."""
+        from shardproof.backends.launch import LaunchError
         from shardproof.backends.reduction import run_mpi
 
         outcomes = run_mpi(programs, system, payload // (8 * system.chunks), repeats=repeats, timeout_s=timeout_s)
+        if not all(o.correct for o in outcomes):
+            raise LaunchError("MPI returned a wrong sum; nothing can be calibrated with it")
         return [o.seconds for o in outcomes]
 
 

@@ -5,7 +5,8 @@ certificate: the plan x passes at f when F_x(f) = F*(f) is proved.  Factors come
 
 Which factors are solved.  Every solve that refutes x at f yields a witness y with F_y(f) < F_x(f); at other factors F_y - F_x is
 evaluated exactly from the loads of both plans, without solving, and factors at which a known witness beats x are skipped:
-they are refuted already.  The outermost factor that no witness refutes is solved next, until x passes or nothing is left.
+they are refuted already.  The outermost factor that no witness refutes is solved next, until x passes or nothing is left; after a solve that did not
+close, factors are halved instead.
 
 What lies between.  For a link's bandwidth or latency, F_y is linear in 1/bandwidth or latency up to rounding (one unit per term),
 so the set where x is optimal is an interval: between two factors that pass, x costs at most 2 (V + E) units more than the
@@ -141,16 +142,17 @@ Grid = tuple[Fraction, ...]
 
 def sensitivity(
     planning: Planning, choices: tuple[int, ...], base: SelectionCertificate | None = None, *, grid: Grid = GRID, constants: tuple[str, ...] | None = None,
-    time_limit: float | None = None, engine: Engine = "native", progress: Watch | None = None,
+    time_limit: float | None = None, solve_limit: float | None = 15.0, engine: Engine = "native", progress: Watch | None = None,
 ) -> Sensitivity:
     """Ranges of the machine's constants over which `choices` stays proved optimal.
 
     `base`: a certificate, already checked, at the constants as they are; without one (or if it claims another cost) the base is solved here.
     `constants`: names to test (default all that can matter).  `time_limit`: seconds for everything; what is not reached is left out
-    and `complete` is False.
+    and `complete` is False.  `solve_limit`: seconds for one solve; where it neither proves the plan nor finds a better one, the factor
+    counts as not closed.
     """
     clock = Clock(time_limit)
-    tester = _Tester(planning, choices, clock, engine)
+    tester = _Tester(planning, choices, clock, engine, solve_limit)
     cost = planning.problem.cost_of(choices)
     claim = None if base is None or base.problem_sha256 != planning.problem.sha256() else base.claim
     proved = isinstance(claim, Optimal) and claim.cost == cost
@@ -201,6 +203,7 @@ class _Tester:
     choices: tuple[int, ...]
     clock: Clock
     engine: Engine
+    solve_limit: float | None
 
     def __post_init__(self) -> None:
         self.terms = PlanTerms(self.planning)
@@ -227,7 +230,7 @@ class _Tester:
         factors = [f if upward else 1 / f for f in grid]
         machines = [constant.scaled(self.planning.machine, f) for f in factors]
         refuted: dict[int, tuple[int, int] | None] = {}  # position -> (better, this), None where a solve did not close
-        known = 0
+        known, low, high, halving = 0, -1, len(factors), False  # factors[low] passed (-1: the base), factors[high] did not (len: none failed)
         while True:
             for y in self.witnesses[known:]:
                 for i, m in enumerate(machines):
@@ -235,25 +238,31 @@ class _Tester:
                     if better < this and (refuted.get(i) is None or better < (refuted[i] or (better + 1, 0))[0]):
                         refuted[i] = (better, this)
             known = len(self.witnesses)
-            left = [i for i in range(len(factors)) if i not in refuted]
-            at = left[-1] if left else -1
-            if at < 0:
-                outer = 0
-                return Fraction(1), factors[outer], refuted[outer]
+            while high - 1 > low and high - 1 in refuted:
+                high -= 1
+            if high - 1 == low:
+                return Fraction(1) if low < 0 else factors[low], None if high == len(factors) else factors[high], refuted.get(high)
+            at = (low + high) // 2 if halving else high - 1
+            if at in refuted:
+                high = at
+                continue
             if self.clock.over():
                 return None
             say(f"{constant.name} x {float(factors[at]):.4g}")
             test = self._solve(factors[at], machines[at])
             tests.append(test)
             if test.passed:
-                outer = at + 1
-                return (factors[at], None, None) if outer == len(factors) else (factors[at], factors[outer], refuted[outer])
-            refuted[at] = None if test.best_cost is None or test.best_cost >= test.plan_cost else (test.best_cost, test.plan_cost)
+                low = at
+            elif test.best_cost is None or test.best_cost >= test.plan_cost:
+                refuted[at], high, halving = None, at, True
+            else:
+                refuted[at], high = (test.best_cost, test.plan_cost), at
 
     def _solve(self, factor: Fraction, machine: Machine) -> Test:
         moved = build(self.planning.graph, machine, self.planning.space, self.planning.problem.limit)
         plan_cost = moved.problem.cost_of(self.choices)
-        limit = None if self.clock.limit_s is None else max(0.1, self.clock.left())
+        limits = [t for t in (self.solve_limit, None if self.clock.limit_s is None else max(0.1, self.clock.left())) if t is not None]
+        limit = min(limits, default=None)
         answer = solve(moved.problem, time_limit_s=limit, engine=self.engine)
         passed = answer.lower_bound is not None and answer.lower_bound >= plan_cost and plan_cost < FORBIDDEN
         if answer.solution is not None and answer.cost is not None and answer.cost < plan_cost:

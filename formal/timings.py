@@ -134,7 +134,9 @@ def _timing(line: Mapping[str, str], paper: bool, place: str) -> list[Timing]:
     payload = _integers(line["payload"], f"{place}, payload")
     if len(payload) != 1 or payload[0] < 1:
         raise InputError(f"{place}, payload: must be a whole number of bytes")
-    hierarchy = tuple(_integers(line["machine"].replace("x", " "), f"{place}, machine"))
+    if not re.fullmatch(r"[0-9]{1,8}(x[0-9]{1,8})*", line["machine"]):
+        raise InputError(f"{place}, machine: {line['machine'][:40]!r} is not sizes of levels such as 4x16")
+    hierarchy = tuple(map(int, line["machine"].split("x")))
     reduce = tuple(_integers(line["reduce"], f"{place}, reduce"))
     return [Timing(hierarchy, matrix, reduce, line["program"], algorithm, payload[0], _seconds(line["seconds"], f"{place}, seconds"), place, columns)]
 

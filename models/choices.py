@@ -67,7 +67,8 @@ def check_choices(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) ->
     orders = axis_orders(graph)
     if [n for n, _ in choices.operators] != [op.name for op in graph.operators]:
         raise ChoicesError("choices", "operators differ from the graph's, or stand in another order")
-    wanted = [t.name for t in graph.tensors if t.name in needs_copy(graph)]
+    copied = needs_copy(graph)
+    wanted = [t.name for t in graph.tensors if t.name in copied]
     if sorted(n for n, _ in choices.copies) != sorted(wanted):
         raise ChoicesError("choices", "copied tensors differ from those with several readers or wanted by the user")
     for kind, items in (("operator", choices.operators), ("copy", choices.copies)):

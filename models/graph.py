@@ -115,10 +115,11 @@ class Graph:
         """Return self if every invariant of the module docstring holds, else raise `GraphError`."""
         if len(self._by_name) != len(self.tensors):
             raise GraphError(f"graph {self.name!r}", "two tensors have the same name")
-        names = [op.name for op in self.operators]
-        if len(set(names)) != len(names):
-            twice = next(n for n in names if names.count(n) > 1)
-            raise GraphError(f"operator {twice!r}", "name is used twice")
+        names: set[str] = set()
+        for op in self.operators:
+            if op.name in names:
+                raise GraphError(f"operator {op.name!r}", "name is used twice")
+            names.add(op.name)
         for t in self.tensors:
             if any(n < 1 for n in t.shape):
                 raise GraphError(f"tensor {t.name!r}", f"has a dimension of size {min(t.shape)}; every extent must be at least 1")
@@ -153,9 +154,12 @@ class Graph:
             t = self._by_name[a.tensor]
             if len(a.index) != len(t.shape):
                 raise GraphError(place, f"{a.tensor!r} has {len(t.shape)} dimensions, access has {len(a.index)}")
-            for name in a.axes:
-                if name not in axes:
-                    raise GraphError(place, f"access to {a.tensor!r} uses unknown axis {name!r}")
+            for index in a.index:
+                for name, coef in index.terms:
+                    if name not in axes:
+                        raise GraphError(place, f"access to {a.tensor!r} uses unknown axis {name!r}")
+                    if coef < 1:
+                        raise GraphError(place, f"access to {a.tensor!r}: coefficient {coef} of {name!r} must be at least 1")
         for a in op.inputs:
             if a.tensor not in ready:
                 raise GraphError(place, f"reads {a.tensor!r} before it is written")
@@ -167,6 +171,8 @@ class Graph:
             if single is None or axes[single].combine is not None or axes[single].extent != extent:
                 raise GraphError(place, f"dimension {k} of output {op.output.tensor!r} must be one parallel axis of extent {extent}")
         written = set(op.output.axes)
+        if len(written) < len(op.output.index):
+            raise GraphError(place, f"two dimensions of output {op.output.tensor!r} have the same axis")
         for axis in op.axes:
             if axis.combine is None and axis.name not in written:
                 raise GraphError(place, f"axis {axis.name!r} is neither reduced nor in the output")
@@ -203,31 +209,62 @@ class Graph:
     def from_json(text: str) -> Graph:
         """Read `to_json` text.  Raises `GraphError` naming the place of the first problem."""
         try:
-            data = json.loads(text)
-        except (json.JSONDecodeError, RecursionError) as e:
-            raise GraphError("graph file", f"is not JSON: {e}") from None
+            data = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as e:  # JSONDecodeError, integers of absurd length, repeated keys, NaN
+            raise GraphError("graph file", f"is not our JSON: {str(e)[:200]}") from None
         if not isinstance(data, dict) or data.get("format") != "shardproof-graph/1":
             raise GraphError("graph file", "lacks \"format\": \"shardproof-graph/1\"")
         try:
             tensors = tuple(
                 Tensor(
-                    str(t["name"]), _ints(t["shape"]), str(t["dtype"]), Role(t["role"]),
+                    _text(t["name"]), _ints(t["shape"]), _text(t["dtype"]), Role(t["role"]),
                     _ints(t["source_shape"]) if "source_shape" in t else None,
                 )
                 for t in data["tensors"]
             )
             operators = tuple(_operator_from(o) for o in data["operators"])
-            graph = Graph(str(data["name"]), tensors, operators, tuple(str(o) for o in data["outputs"]))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as e:
-            raise GraphError("graph file", f"{type(e).__name__}: {e}") from None
+            graph = Graph(_text(data["name"]), tensors, operators, tuple(_text(o) for o in data["outputs"]))
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as e:
+            raise GraphError("graph file", f"{type(e).__name__}: {str(e)[:200]}") from None
         return graph.check()
 
 
+MOST_EXTENT = 1 << 40
+"""Largest extent, coefficient or offset a file may hold: products of a few stay far below what Python needs memory for."""
+
+
+def _no_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    if len({k for k, _ in pairs}) < len(pairs):
+        raise ValueError("a key occurs twice in one object")
+    return dict(pairs)
+
+
+def _no_constant(text: str) -> object:
+    raise ValueError(f"{text} is not a number")
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{value!r} is not a text")  # noqa: TRY004 - a malformed file, not a misuse
+    return value
+
+
+def _int(value: object) -> int:
+    if type(value) is not int or abs(value) > MOST_EXTENT:
+        raise ValueError(f"{str(value)[:40]} is not an integer of at most 2**40")
+    return value
+
+
+def _flag(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ValueError(f"{value!r} is neither true nor false")  # noqa: TRY004
+    return value
+
+
 def _ints(values: Sequence[object]) -> tuple[int, ...]:
-    for v in values:
-        if type(v) is not int:
-            raise ValueError(f"{v!r} is not an integer")
-    return tuple(v for v in values if isinstance(v, int))
+    if not isinstance(values, list):
+        raise ValueError(f"{values!r} is not a list")  # noqa: TRY004
+    return tuple(_int(v) for v in values)
 
 
 def _affine_json(i: Affine) -> object:
@@ -241,14 +278,14 @@ def _affine_from(data: object) -> Affine:
         return Affine.axis(data)
     if not isinstance(data, dict):
         raise ValueError(f"{data!r} is not an index")
-    return Affine(tuple((str(a), int(c)) for a, c in data["terms"]), int(data["offset"]), bool(data.get("whole", False)))
+    return Affine(tuple((_text(a), _int(c)) for a, c in data["terms"]), _int(data["offset"]), _flag(data.get("whole", False)))
 
 
 def _access_from(data: Sequence[object]) -> Access:
     tensor, index = data
     if not isinstance(index, list):
         raise ValueError(f"{index!r} is not a list of indices")
-    return Access(str(tensor), tuple(_affine_from(i) for i in index))
+    return Access(_text(tensor), tuple(_affine_from(i) for i in index))
 
 
 def _operator_json(op: Operator) -> dict[str, object]:
@@ -270,14 +307,14 @@ def _operator_from(data: dict[str, object]) -> Operator:
 
     def value(v: object) -> Value:
         if isinstance(v, list):
-            return tuple(str(x) for x in v) if any(isinstance(x, str) for x in v) else tuple(int(x) for x in v)
-        if isinstance(v, (int, float, str)):
+            return tuple(_text(x) for x in v) if any(isinstance(x, str) for x in v) else _ints(v)
+        if isinstance(v, (float, str)) or type(v) is int:
             return v
         raise ValueError(f"{v!r} is not an attribute value")
 
     return Operator(
-        str(data["name"]), str(data["function"]),
-        tuple(Axis(str(n), int(e), Combine(c) if c is not None else None, bool(s)) for n, e, c, s in axes),
+        _text(data["name"]), _text(data["function"]),
+        tuple(Axis(_text(n), _int(e), Combine(c) if c is not None else None, _flag(s)) for n, e, c, s in axes),
         tuple(_access_from(a) for a in inputs), _access_from(output),
-        tuple(sorted((str(k), value(v)) for k, v in attributes.items())),
+        tuple(sorted((_text(k), value(v)) for k, v in attributes.items())),
     )

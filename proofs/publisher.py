@@ -13,6 +13,7 @@ from ..models.claims import Verdict
 from ..models.problems import SelectionProblem
 from .certificates import SelectionCertificate
 from .plan import Plan
+from .reduction_certificate import PlacementCertificate, ReductionCertificate
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Publisher(Protocol):
 
     def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
         """Publish a certificate of a selection problem."""
+        ...
+
+    def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
+        """Publish placements, or reduction programs with their proofs."""
         ...
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:

@@ -55,6 +55,8 @@ class CostSpec:
     def model(self) -> LinkCost:
         """The cost model.  Raises `MachineError` for constants that make no sense, ValueError for an unknown preset."""
         if self.devices:
+            if self.preset != "linked":
+                raise ReductionCertificateError(f"cost model {self.preset!r} is for whole machines; with a device mask use 'linked'")
             topology = of_machine(self.machine).only(self.devices)
             return custom(self.preset, topology, self.payload, self.algorithm, self.machine.reduction)
         match self.preset:

@@ -308,7 +308,7 @@ def rehashed(members: dict[str, Member]) -> bytes:
         assert isinstance(text, bytes)
         try:
             digest = read(text.decode()).sha256()
-        except Exception:  # whatever the reader says, here only a hash is wanted
+        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):  # here only a hash is wanted
             digest = hashlib.sha256(text).hexdigest()
         if isinstance(head, dict) and f"{name}_sha256" in head and head[f"{name}_sha256"] is not None:
             head[f"{name}_sha256"] = digest

@@ -111,3 +111,18 @@ def test_no_time_left_is_said(planning: Planning, found: Sensitivity) -> None:
     assert answer.solution is not None
     short = sensitivity(planning, answer.solution, answer.certificate, grid=GRID, time_limit=0.0)
     assert not short.complete and short.ranges == () and "time ran out" in render_sensitivity(short)
+
+
+def test_solves_that_do_not_close_narrow_the_range_and_are_called_so(planning: Planning, found: Sensitivity) -> None:
+    answer = solve(planning.problem)
+    assert answer.solution is not None
+    hasty = sensitivity(planning, answer.solution, answer.certificate, grid=GRID, solve_limit=0.0)
+    assert hasty.complete
+    not_closed = 0
+    for quick, full in zip(hasty.ranges, found.ranges, strict=True):
+        assert full.low <= quick.low <= 1 <= quick.high <= full.high
+        for t in quick.tests:
+            assert t.passed == (t.lower_bound is not None and t.lower_bound >= t.plan_cost)
+            not_closed += not t.passed and (t.best_cost is None or t.best_cost >= t.plan_cost)
+        assert quick.high == GRID[-1] or quick.high_open == GRID[GRID.index(quick.high) + 1 if quick.high > 1 else 0]
+    assert not_closed and "not closed" in render_sensitivity(hasty)

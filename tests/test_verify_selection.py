@@ -251,13 +251,13 @@ def test_malformed_problem_is_a_problem_error() -> None:
 
 
 def test_worst_verdict_and_report() -> None:
-    proved = CheckResult("optimal", Verdict.PROVED, 1, 1, "complete", ("a",))
+    proved = CheckResult("Optimal", Verdict.PROVED, 1, 1, "complete", ("a",))
     open_ = CheckResult("lower-bound", Verdict.UNDECIDED, None, None, "complete", (), "why")
     assert worst([Verdict.UNDECIDED, Verdict.REFUTED, Verdict.PROVED]) is Verdict.REFUTED
     document = report([proved, open_], 0.5)
     assert document["verdict"] == "undecided"
     assert document["claims"] == [
-        {"kind": "optimal", "verdict": "proved", "cost": 1, "lower_bound": 1, "space": "complete", "assumptions": ["a"], "reason": ""},
+        {"kind": "Optimal", "verdict": "proved", "cost": 1, "lower_bound": 1, "space": "complete", "assumptions": ["a"], "reason": ""},
         {"kind": "lower-bound", "verdict": "undecided", "cost": None, "lower_bound": None, "space": "complete", "assumptions": [], "reason": "why"},
     ]
     with pytest.raises(ValueError, match="no claim"):

@@ -13,8 +13,10 @@ from ..models.problems import SelectionProblem
 from ..proofs.canonical import ContainerError
 from ..proofs.container import LIMITS, MANIFEST, identity, read_container, read_file
 from ..proofs.load import selection_problem
+from ..proofs.reduction_file import PLACEMENT, REDUCTION
 from ..proofs.selection_file import decode_certificate
 from .plan import check_plan
+from .reduction import check_members
 from .selection import check_selection
 from .verdict import CheckResult, report
 from .verdict import worst as worst_verdict
@@ -46,6 +48,12 @@ def check_command(files: tuple[Path, ...], second_opinion: bool, as_json: bool) 
                 codes.extend(_CODES[r.verdict] for r in checked.results)
                 lines.append(f"{path}: plan {checked.identity}")
                 lines.extend(_line(r) for r in checked.results)
+            elif PLACEMENT in members or REDUCTION in members:
+                found = check_members(members)
+                results.extend(found)
+                codes.extend(_CODES[r.verdict] for r in found)
+                lines.append(f"{path}: {'reduction programs' if REDUCTION in members else 'placements'} {identity(members)}")
+                lines.extend(_line(r) for r in found)
             elif "certificate.json" in members:
                 certificates.append((path, data))
             elif members and "problem.json" not in members:

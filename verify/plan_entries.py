@@ -27,7 +27,7 @@ class Draw:
 
     >>> draw = Draw("a")
     >>> [draw.below(10) for _ in range(4)]
-    [9, 9, 6, 0]
+    [9, 8, 7, 4]
     """
 
     def __init__(self, seed: str) -> None:

@@ -46,7 +46,6 @@ from .selection_ground import (
 )
 from .verdict import CheckResult
 
-KINDS = {Optimal: "optimal", WithinGap: "within-gap", LowerBound: "lower-bound", Infeasible: "infeasible"}
 
 
 def check_selection(problem: SelectionProblem, certificate: SelectionCertificate) -> CheckResult:
@@ -60,7 +59,7 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
     """
     problem.check()
     claim = certificate.claim
-    kind = KINDS[type(claim)]
+    kind = type(claim).__name__
 
     def result(verdict: Verdict, cost: int | None, bound: Bound, reason: str = "") -> CheckResult:
         return CheckResult(kind, verdict, cost, bound if isinstance(bound, int) else None, problem.space, problem.assumptions, reason)

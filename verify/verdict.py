@@ -37,7 +37,7 @@ class CheckResult:
     def to_json(self) -> dict[str, object]:
         """One element of `claims` in the document of `check --json`.
 
-        >>> CheckResult("optimal", Verdict.PROVED, 3, 3, "complete").to_json()["verdict"]
+        >>> CheckResult("Optimal", Verdict.PROVED, 3, 3, "complete").to_json()["verdict"]
         'proved'
         """
         return {

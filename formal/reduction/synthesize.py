@@ -14,8 +14,8 @@ from typing import Literal
 import numpy as np
 
 from ...models.collectives import Collective, CollectiveCost, CollectiveError
-from ...models.parallelism import Matrix, Order, ParallelismError, ReductionRequest, Request, check_reduction_axes
-from ...models.reduction_programs import Form, Instruction, Program
+from ...models.parallelism import Order, ParallelismError, ReductionRequest, Request, check_reduction_axes
+from ...models.reduction_programs import Program
 from ...proofs.reduction_certificate import (
     DEAD,
     MAX_COST,
@@ -28,13 +28,9 @@ from ...proofs.reduction_certificate import (
     ReductionCertificate,
     Term,
 )
-from .graph import StateGraph, edge_costs, explore, follow
+from .graph import StateGraph, edge_costs, explore
 
 Engine = Literal["native", "ilp", "smt"]
-
-ALL_REDUCE: tuple[Instruction, ...] = (Instruction(0, Form.INSIDE, None, Collective.ALL_REDUCE),)
-"""The default implementation: one AllReduce of the whole group."""
-
 
 @dataclass(frozen=True)
 class Cost:
@@ -46,7 +42,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """What is known of one request.  `lengths[t]` programs of t steps; the rest is None if there is none, or no cost model."""
+    """What is known of one request.  `lengths[t]` programs of t steps; the rest is None if there is none, or no cost model.  `all_reduce`:
+    cost of the default implementation, a single AllReduce."""
 
     request: Request
     graph: StateGraph
@@ -100,10 +97,7 @@ def synthesize(request: Request, cost: CollectiveCost | None = None, engine: Eng
     total = sum(costs[s][k] for s, k in path)
     if total != phi[0]:  # a check of the engines, not of the proof
         raise CollectiveError(f"engine {engine!r} found a program of cost {total}, the cheapest costs {phi[0]}")
-    try:
-        single: int | None = sum(costs[s][k] for s, k in follow(graph, ALL_REDUCE))
-    except CollectiveError:
-        single = None  # hierarchies (a) to (c) often cannot say it
+    single = next((c for e, c in zip(graph.edges[0], costs[0], strict=True) if e.target == graph.goal and e.kind is Collective.ALL_REDUCE), None)
     return Synthesis(request, graph, graph.lengths(), program, total, single, tuple(phi))
 
 
@@ -140,11 +134,10 @@ def tight_path(graph: StateGraph, costs: Sequence[Sequence[int]], phi: Sequence[
 
 def best_placement(
     placement: PlacementCertificate, costs: Sequence[Cost], terms: Sequence[Term], orders: Sequence[Order], reading: str = "paper",
+    engine: Engine = "native",
 ) -> tuple[Best, tuple[Part, ...], list[list[list[Synthesis]]]]:
-    """Best placement for weighted reductions: its claim, a part for every (placement, reduction, order), and what was found there.
-
-    Reductions over axes of one device cost nothing and need no part.
-    """
+    """Best placement for weighted reductions: its claim, a Cheapest part for every (placement, reduction, order), and all that was found:
+    `found[matrix][term][order]`."""
     problem = placement.problem
     models = {c.number: c.model for c in costs}
     if not terms:
@@ -156,7 +149,8 @@ def best_placement(
     for matrix in placement.matrices:
         total, row = 0, []
         for term in terms:
-            tried = [synthesize(ReductionRequest(problem.hierarchy, matrix, term.reduce, order, reading), models[term.model]) for order in _orders(matrix, term.reduce, orders)]
+            requests = [ReductionRequest(problem.hierarchy, matrix, term.reduce, order, reading) for order in considered(term.reduce, orders)]
+            tried = [synthesize(request, models[term.model], engine) for request in requests]
             for one in tried:
                 parts.extend(p for p in one.parts(term.model) if isinstance(p.claim, Cheapest))
             total += term.weight * min(one.cost for one in tried if one.cost is not None)
@@ -167,6 +161,6 @@ def best_placement(
     return Best(winner, totals[winner], tuple(terms), tuple(o.value for o in orders)), tuple(parts), found
 
 
-def _orders(matrix: Matrix, reduce: Sequence[int], orders: Sequence[Order]) -> list[Order]:
+def considered(reduce: Sequence[int], orders: Sequence[Order]) -> list[Order]:
     """`orders`, or only the first: for one axis all orders are the same."""
     return list(orders) if len(reduce) > 1 else list(orders[:1])

@@ -35,7 +35,7 @@ def apply(sweeper: Sweeper, rows: Rows, n: Ints) -> None:
 
 def ceiling(sweeper: Sweeper, rows: Rows) -> float:
     """Largest multiplier that cannot make an int64 sum of `bounds.score` wrap."""
-    most = sum(int(amount.max()) for spans in rows.at for _, _, amount in spans)
+    most = sum(int(kinds.usage.max()) for kinds in rows.kinds if kinds is not None)
     return float((1 << 56) // max(1, most * max(1, len(rows.events))))
 
 
@@ -93,7 +93,7 @@ def _usage(sweeper: Sweeper, rows: Rows) -> Floats:
     """Usage per event of the labels that minimise theta."""
     x = []
     for v, d in enumerate(sweeper.network.domains):
-        x.append(int(d[int(np.argmin(sweeper.theta(v)))]) if rows.at[v] else 0)
+        x.append(int(d[int(np.argmin(sweeper.theta(v)))]) if rows.kinds[v] is not None else 0)
     return rows.use(x).astype(np.float64)
 
 

@@ -41,10 +41,14 @@ def columns_min(table: Numbers, h: Numbers, threads: int = 1) -> Numbers:
     if kernels is None:
         return _numpy_columns(table, h)
     out = np.empty(table.shape[1], table.dtype)
-    if threads > 1 and table.size > 16 * SMALL:
-        _pool(threads, [(kernels[0], table[:, a:b], h, out[a:b]) for a, b in _cuts(table.shape[1], threads)])
-    else:
-        kernels[0](table, h, out)
+    if threads > 1 and table.size > 16 * SMALL:  # by rows: a slice of columns is not contiguous, and slower by five
+        cuts = _cuts(table.shape[0], threads)
+        parts = [np.empty(table.shape[1], table.dtype) for _ in cuts]
+        _pool(threads, [(kernels[0], table[a:b], h[a:b], part) for (a, b), part in zip(cuts, parts, strict=True)])
+        for part in parts[1:]:
+            np.minimum(parts[0], part, out=parts[0])
+        return parts[0]
+    kernels[0](table, h, out)
     return out
 
 
@@ -135,11 +139,23 @@ def _compiled() -> tuple[Kernel, Kernel] | None:
                     tile[c] = min(tile[c], one[c] + x)
 
     def rows(table, h, out):  # type: ignore[no-untyped-def]
+        # lanes by hand: the compiler does not split a float minimum of one row into lanes
         n, m = table.shape
+        width = 64
+        lanes = np.empty(width, table.dtype)
+        whole = m - m % width
         for r in range(n):
             row = table[r]
             best = row[0] + h[0]
-            for c in range(1, m):
+            if whole:
+                for k in range(width):
+                    lanes[k] = row[k] + h[k]
+                for c in range(width, whole, width):
+                    for k in range(width):
+                        lanes[k] = min(lanes[k], row[c + k] + h[c + k])
+                for k in range(width):
+                    best = min(best, lanes[k])
+            for c in range(whole, m):
                 best = min(best, row[c] + h[c])
             out[r] = best
 

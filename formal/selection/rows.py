@@ -11,6 +11,7 @@ choices that fit.  Costs count a forbidden entry as 2**60, more than any weighte
 from __future__ import annotations
 
 from bisect import bisect_left
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -33,52 +34,37 @@ class Rows:
         self.problem = problem
         self.limit = problem.limit
         self.events = problem.events()
-        self.at: list[list[tuple[int, int, Ints]]] = [[] for _ in problem.vertices]
+        self.kinds: list[Kinds | None] = [None] * len(problem.vertices)
+        spans: list[list[tuple[int, int, Ints]]] = [[] for _ in problem.vertices]
         for usage in problem.usages:
             first, last = bisect_left(self.events, usage.start), bisect_left(self.events, usage.end)
             if first < last and int(usage.amount.max()) > 0:
-                self.at[usage.vertex].append((first, last, usage.amount))
-
-    def matrix(self, v: int, labels: Ints) -> tuple[int, Ints]:
-        """(first event, usage of `labels` over the events that `v` covers), shape (labels, events); no events: width 0."""
-        spans = self.at[v]
-        if not spans:
-            return 0, np.zeros((labels.size, 0), dtype=np.int64)
-        first, last = min(s[0] for s in spans), max(s[1] for s in spans)
-        out = np.zeros((labels.size, last - first), dtype=np.int64)
-        for a, b, amount in spans:
-            out[:, a - first : b - first] += amount[labels][:, None]
-        return first, out
+                spans[usage.vertex].append((first, last, usage.amount))
+        for v, parts in enumerate(spans):
+            if parts:
+                self.kinds[v] = _kinds(parts)
 
     def least(self, domains: Domains) -> Ints:
         """Least possible usage per event when every vertex is taken alone, shape (events,)."""
         total = np.zeros(len(self.events), dtype=np.int64)
-        for v, d in enumerate(domains):
-            if self.at[v]:
-                first, matrix = self.matrix(v, d)
-                total[first : first + matrix.shape[1]] += matrix.min(axis=0)
+        for kinds, d in zip(self.kinds, domains, strict=True):
+            if kinds is not None:
+                total[kinds.span] += kinds.left(d).min(axis=0)
         return total
 
     def use(self, x: tuple[int, ...] | list[int]) -> Ints:
         """Usage per event of choices `x` (numbers of the original problem), shape (events,)."""
         total = np.zeros(len(self.events), dtype=np.int64)
-        for v, a in enumerate(x):
-            for first, last, amount in self.at[v]:
-                total[first:last] += amount[a]
+        for kinds, a in zip(self.kinds, x, strict=True):
+            if kinds is not None:
+                total[kinds.span] += kinds.usage[kinds.of[a]]
         return total
 
     def weighted(self, domains: Domains, n: Ints) -> list[Ints | None]:
-        """sum_t n_t u_t,v per vertex (None: v uses nothing), from prefix sums of `n` (shape (events,))."""
-        prefix = np.concatenate((np.zeros(1, dtype=n.dtype), np.cumsum(n)))
+        """sum_t n_t u_t,v per vertex and label of its domain (None: v uses nothing); `n` has shape (events,)."""
         out: list[Ints | None] = []
-        for v, d in enumerate(domains):
-            total: Ints | None = None
-            for first, last, amount in self.at[v]:
-                weight = prefix[last] - prefix[first]
-                if weight:
-                    term = weight * amount[d]
-                    total = term if total is None else total + term
-            out.append(total)
+        for kinds, d in zip(self.kinds, domains, strict=True):
+            out.append(None if kinds is None else (kinds.usage @ n[kinds.span])[kinds.of[d]])
         return out
 
     def pairs(self, n: Ints) -> tuple[tuple[int, int], ...]:
@@ -96,14 +82,13 @@ class Rows:
         return self._mixture(domains) if thorough else None
 
     def _mixture(self, domains: Domains) -> tuple[tuple[int, int], ...] | None:
-        matrices = [(v, *self.matrix(v, d)) for v, d in enumerate(domains) if self.at[v]]
+        left = [(kinds.span, kinds.left(d)) for kinds, d in zip(self.kinds, domains, strict=True) if kinds is not None]
         n = np.ones(len(self.events))
         for step in range(CONFLICT_STEPS):
             scaled = np.rint(n * (4096 / max(n.max(), 1e-9))).astype(np.int64)
             use = np.zeros(len(self.events), dtype=np.int64)
-            for _, first, matrix in matrices:
-                span = slice(first, first + matrix.shape[1])
-                use[span] += matrix[int(np.argmin(matrix @ scaled[span]))]
+            for span, usage in left:
+                use[span] += usage[int(np.argmin(usage @ scaled[span]))]
             if int(scaled @ (use - self.limit)) > 0:
                 return self.pairs(scaled)
             over = (use - self.limit).astype(np.float64)
@@ -116,19 +101,44 @@ class Rows:
         return None
 
 
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """Usage of one vertex: `usage[k]` over the events `span` for labels of kind k, `of[a]` the kind of label a.
+
+    Bytes per device take few values, so there are far fewer kinds than labels.
+    """
+
+    span: slice
+    usage: Ints
+    of: Ints
+
+    def left(self, labels: Ints) -> Ints:
+        """Usage of the kinds that `labels` still contain."""
+        return self.usage[np.unique(self.of[labels])]
+
+
+def _kinds(parts: list[tuple[int, int, Ints]]) -> Kinds:
+    amounts = np.stack([amount for _, _, amount in parts], axis=1)
+    values, of = np.unique(amounts, axis=0, return_inverse=True)
+    first, last = min(p[0] for p in parts), max(p[1] for p in parts)
+    usage = np.zeros((values.shape[0], last - first), dtype=np.int64)
+    for column, (a, b, _) in enumerate(parts):
+        usage[:, a - first : b - first] += values[:, column][:, None]
+    return Kinds(slice(first, last), usage, of.astype(np.int64).reshape(-1))
+
+
 def repair(network: Network, rows: Rows, choice: Choice, clock: Clock, limit: int | None = None, rounds: int = 12) -> Choice | None:
     """Choices near `choice` that fit under `limit` (default: the problem's), cheap among their neighbours; None if none was found."""
     bound = rows.limit if limit is None else limit
     x = list(choice)
-    matrices = [rows.matrix(v, d) for v, d in enumerate(network.domains)]
     use = rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)])
     weight = 1
     for _ in range(40):
         for _ in range(rounds):
-            if clock.over() or not _pass(network, matrices, x, use, bound, weight):
+            if clock.over() or not _pass(network, rows, x, use, bound, weight):
                 break
         if use.size == 0 or int(use.max()) <= bound:
-            _settle(network, matrices, x, use, bound, clock)
+            _settle(network, rows, x, use, bound, clock)
             return x
         if clock.over() or weight > WEIGHT_LIMIT:
             return None
@@ -136,45 +146,54 @@ def repair(network: Network, rows: Rows, choice: Choice, clock: Clock, limit: in
     return None
 
 
-def _overflow(matrix: Ints, first: int, use: Ints, current: int, bound: int) -> tuple[Ints, Ints]:
-    """(overflow of every label in units of usage, usage without the vertex over its span)."""
-    span = slice(first, first + matrix.shape[1])
-    rest = use[span] - matrix[current]
-    return np.maximum(0, rest[None, :] + matrix - bound).sum(axis=1), rest
+def _overflow(kinds: Kinds, of: Ints, use: Ints, current: int, bound: int) -> tuple[Ints, Ints]:
+    """(overflow of every label, usage without the vertex over its span); `of`: kinds of the labels of the domain."""
+    rest = use[kinds.span] - kinds.usage[of[current]]
+    return np.maximum(0, rest[None, :] + kinds.usage - bound).sum(axis=1)[of], rest
 
 
-def _pass(network: Network, matrices: list[tuple[int, Ints]], x: Choice, use: Ints, bound: int, weight: int) -> bool:
+def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight: int) -> bool:
     """One round of single moves; True when something moved."""
     moved = False
-    for v, (first, matrix) in enumerate(matrices):
-        if matrix.shape[0] == 1:
+    for v, d in enumerate(network.domains):
+        if d.size == 1:
             continue
-        costs = local_costs(network, x, v)
-        over, rest = _overflow(matrix, first, use, x[v], bound)
-        safe = int(over.max()) * weight < WEIGHT_LIMIT
-        total = costs + over * weight if safe else np.where(costs >= INFINITE, FORBIDDEN, over)
+        kinds = rows.kinds[v]
+        total = local_costs(network, x, v)
+        of, rest = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        if kinds is not None:
+            of = kinds.of[d]
+            over, rest = _overflow(kinds, of, use, x[v], bound)
+            safe = int(over.max()) * weight < WEIGHT_LIMIT
+            total = total + over * weight if safe else np.where(total >= INFINITE, FORBIDDEN, over)
         best = int(np.argmin(total))
         if total[best] < total[x[v]]:
             x[v] = best
-            use[first : first + matrix.shape[1]] = rest + matrix[best]
+            if kinds is not None:
+                use[kinds.span] = rest + kinds.usage[of[best]]
             moved = True
     return moved
 
 
-def _settle(network: Network, matrices: list[tuple[int, Ints]], x: Choice, use: Ints, bound: int, clock: Clock) -> None:
+def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, clock: Clock) -> None:
     """Lower the cost by single moves that keep every row."""
     for _ in range(20):
         moved = False
-        for v, (first, matrix) in enumerate(matrices):
-            if matrix.shape[0] == 1:
+        for v, d in enumerate(network.domains):
+            if d.size == 1:
                 continue
+            kinds = rows.kinds[v]
             costs = local_costs(network, x, v)
-            over, rest = _overflow(matrix, first, use, x[v], bound)
-            costs = np.where(over > 0, FORBIDDEN, costs)
+            of, rest = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+            if kinds is not None:
+                of = kinds.of[d]
+                over, rest = _overflow(kinds, of, use, x[v], bound)
+                costs = np.where(over > 0, FORBIDDEN, costs)
             best = int(np.argmin(costs))
             if costs[best] < costs[x[v]]:
                 x[v] = best
-                use[first : first + matrix.shape[1]] = rest + matrix[best]
+                if kinds is not None:
+                    use[kinds.span] = rest + kinds.usage[of[best]]
                 moved = True
         if not moved or clock.over():
             return

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Final
 
 import numpy as np
 
@@ -32,6 +33,9 @@ from .primal import Choice, decode, descend
 from .restrict import restrict
 from .rows import Rows, repair, smallest_peak
 
+LEAST_LIMIT_S: Final = 10.0
+"""Seconds for the smallest limit that works: a service beside the proof, so it may outlast the time limit by this much."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -39,7 +43,7 @@ class Limits:
 
     joint: int = 20_000_000
     work: int = 400_000_000
-    kept: int = 4_000_000
+    kept: int = 1_000_000
     root_sweeps: int = 400
     node_sweeps: int = 60
     root_steps: int = 300
@@ -250,7 +254,7 @@ class Search:
                     self._offer(network, decode(sweeper, forward), polish=True)
                 if self._closed(bound + constant, sweeper.double):
                     return forward
-            self.progress.update("messages", None, self._upper())
+            self.progress.update("messages", int((bound + constant) // self.denominator) if depth == 0 else None, self._upper())
             if finish or self.clock.left() < 3 * (self.clock.seconds() - started):
                 break
             history.append(bound + constant)
@@ -360,7 +364,7 @@ class Search:
         if outcome is not None and outcome.choice is None:
             return None, None  # no limit helps
         start = list(outcome.choice) if outcome is not None and outcome.choice is not None else self._any(network)
-        x, peak = smallest_peak(network, self.rows, start, self.clock)
+        x, peak = smallest_peak(network, self.rows, start, Clock(LEAST_LIMIT_S))
         solution = tuple(int(d[i]) for d, i in zip(network.domains, x, strict=True))
         if peak <= self.rows.limit or self.problem.cost_of(solution) >= INFINITE:
             return None, None
@@ -415,10 +419,9 @@ def binding_rows(problem: SelectionProblem) -> Rows | None:
         return None
     rows = Rows(problem)
     most = np.zeros(len(rows.events), dtype=np.int64)
-    for v, vertex in enumerate(problem.vertices):
-        if rows.at[v]:
-            first, matrix = rows.matrix(v, np.arange(vertex.cost.size, dtype=np.int64))
-            most[first : first + matrix.shape[1]] += matrix.max(axis=0)
+    for kinds in rows.kinds:
+        if kinds is not None:
+            most[kinds.span] += kinds.usage.max(axis=0)
     return rows if most.size and int(most.max()) > problem.limit else None
 
 
