@@ -22,8 +22,6 @@ from .cli import EngineName, engine_option, gap_option, json_option, time_option
 from .plan import default_space
 from .strategy import ChoiceList, load_strategy
 
-CODES = {Outcome.OPTIMAL: Exit.DONE, Outcome.WITHIN_GAP: Exit.DONE, Outcome.REFUTED: Exit.REFUTED, Outcome.UNDECIDED: Exit.UNDECIDED, Outcome.INFEASIBLE: Exit.INFEASIBLE}
-
 
 @click.command("audit")
 @click.argument("subject", metavar="MODEL|PROBLEM")
@@ -60,7 +58,7 @@ def audit_command(
             planning = build(load_model(subject, batch), target, where, None if memory is None else parse_bytes(memory), watch.count)
             report = audit(planning, strategy, time_limit, allowed, name, watch)
         checked = _confirm(publisher, report, output)
-    code = CODES[report.outcome] if checked else Exit.UNDECIDED
+    code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:
         emit({**report.to_json(), "certificate": str(output) if output is not None and checked else None, "seconds": round(time.monotonic() - start, 3)})
         return code
@@ -75,9 +73,19 @@ def audit_command(
 def _confirm(publisher: Publisher, report: AuditReport, output: Path | None) -> bool:
     """Every answer that rests on a bound is said only after the checker accepted the certificate behind it.
 
-    A better strategy needs no bound: its cost is evaluated exactly.
+    `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves operators
+    free, on the claim that no completion of it is cheaper: that certificate is checked too.
     """
-    if report.certificate is None:
-        return report.outcome is Outcome.REFUTED
-    published = publisher.certificate(output, report.certificate, report.problem)
-    return published.verdict is Verdict.PROVED or report.outcome is Outcome.REFUTED
+    if report.outcome is Outcome.UNDECIDED:
+        return True
+    if report.certificate is not None:
+        published = publisher.certificate(output, report.certificate, report.problem)
+        if published.verdict is not Verdict.PROVED and report.outcome is not Outcome.REFUTED:
+            return False
+    elif report.outcome is not Outcome.REFUTED:
+        return False
+    if report.outcome is Outcome.REFUTED and report.free:
+        if report.completion_certificate is None:
+            return False
+        return publisher.certificate(None, report.completion_certificate, report.restricted).verdict is Verdict.PROVED
+    return True

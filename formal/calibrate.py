@@ -247,9 +247,9 @@ def _fit(rows: Sequence[_Row], start: Floats) -> Floats:
             break
         seen.add(key)
         used = linear.any(axis=0)
-        factor = cvxpy.Variable(len(start))
+        factor = cvxpy.Variable(len(start), bounds=[0.001, 1000])
         # the small term holds constants that no row moves where they are, and keeps the answer unique
-        problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.abs(linear @ factor - 1)) + 1e-6 * cvxpy.sum(cvxpy.abs(factor - 1))), [factor <= 1000, factor >= 0.001])
+        problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.abs(linear @ factor - 1)) + 1e-6 * cvxpy.sum(cvxpy.abs(factor - 1))))
         problem.solve(solver=cvxpy.HIGHS)  # type: ignore[no-untyped-call]
         if problem.status not in ("optimal", "optimal_inaccurate"):
             raise InputError(f"the fit failed: the solver says {problem.status}")

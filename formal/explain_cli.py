@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
-from ..models.console import Exit, Watch, emit
+from ..models.console import Exit, Watch, emit, parse_fraction
 from ..models.placement import space
 from ..models.selection import Planning, build
 from ..proofs.plan import Plan
 from ..proofs.publisher import Publisher
 from .cli import json_option, time_option
-from .explain import explain, forced, render_deviation, render_explanation
+from .deviation import forced, render_deviation
+from .explain import DEFAULT_ERRORS, explain, render_explanation
 from .sensitivity import render_sensitivity, sensitivity
 from .strategy import parse_config
 
@@ -23,10 +24,13 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 @plan_argument
 @click.option("--op", help="One operator: the exact price of choosing anything else there.")
 @click.option("--instead", metavar="CONFIG", help="With --op: what this placement would cost, re-solved, e.g. 'b over node, h over gpu'.")
+@click.option("--error", "errors", multiple=True, help="Relative error of the cost model to translate into a bound, e.g. 3%; may be repeated.")
 @time_option
 @json_option
 @click.pass_obj
-def explain_command(publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, time_limit: float, as_json: bool) -> int:
+def explain_command(
+    publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, errors: tuple[str, ...], time_limit: float, as_json: bool
+) -> int:
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
     if instead is not None and op is None:
         raise click.UsageError("--instead needs --op NAME: the operator whose placement is to be changed")
@@ -41,7 +45,8 @@ def explain_command(publisher: Publisher, plan_file: Path, op: str | None, inste
             else:
                 click.echo(render_deviation(change, planning.problem))
             return Exit.DONE
-        found = explain(planning, x, plan.certificate, op, time_limit=time_limit, progress=watch)
+        wanted = [parse_fraction(e, "--error") for e in errors] or DEFAULT_ERRORS
+        found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
     if as_json:
         emit({"identity": identity, **found.to_json()})
     else:
@@ -51,10 +56,11 @@ def explain_command(publisher: Publisher, plan_file: Path, op: str | None, inste
 
 @click.command("sensitivity")
 @plan_argument
+@click.option("--solve-limit", type=float, default=15.0, show_default=True, help="Seconds for one solve; beyond it a factor counts as not closed.")
 @time_option
 @json_option
 @click.pass_obj
-def sensitivity_command(publisher: Publisher, plan_file: Path, time_limit: float, as_json: bool) -> int:
+def sensitivity_command(publisher: Publisher, plan_file: Path, solve_limit: float, time_limit: float, as_json: bool) -> int:
     """Show how far each machine constant may move before PLAN stops being proved optimal."""
     plan, identity = publisher.checked_plan(plan_file)
     with Watch("testing constants") as watch:
@@ -64,7 +70,7 @@ def sensitivity_command(publisher: Publisher, plan_file: Path, time_limit: float
             watch.label = f"testing constants, {stage}"
             watch.count(done, total)
 
-        found = sensitivity(planning, x, plan.certificate, time_limit=time_limit, progress=progress)
+        found = sensitivity(planning, x, plan.certificate, time_limit=time_limit, solve_limit=solve_limit, progress=progress)
     if as_json:
         emit({"identity": identity, **found.to_json()})
     else:

@@ -235,6 +235,18 @@ def test_a_slow_link_changes_the_chosen_program() -> None:
     assert second != first
 
 
+def test_where_the_slow_link_is_matters() -> None:
+    """The double binary tree puts 2 S on the inner nodes and S on node 0: a slow node 0 makes the plain AllReduce the best, a slow node 1 does not."""
+    request = ReductionRequest((4, 16), ((4, 16),), (0,))
+    t = of_machine(load_machine("p2-a100:4x16"))
+
+    def best(slow: int) -> str:
+        cost = custom("test", t.with_rate(0, slow, Fraction(3 * GB)), 1 << 30, TREE, None)
+        return words(synthesize(request, cost).program, request.system().tree)
+
+    assert best(0) == "AR.A" and best(1) == "RS.L RS.P AG.P AG.L"
+
+
 def test_uneven_nodes() -> None:
     """Nodes of 3, 2 and 1 devices: every program is priced, the slow node shows."""
     system = UnevenRequest((3, 2, 1)).system()

@@ -13,16 +13,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ...models.problems import Ints
 from .clock import Clock
-from .messages import Floats, Sweeper
+from .messages import Sweeper
+from .network import INFINITE
 from .rows import Rows
 
 
 @dataclass(eq=False)
 class Ascended:
-    """Best state met: multipliers over the events, and its float bound without the constant."""
+    """Best state met: multipliers over the events, and its bound without the constant."""
 
     n: Ints
     bound: float
@@ -30,7 +32,7 @@ class Ascended:
 
 def apply(sweeper: Sweeper, rows: Rows, n: Ints) -> None:
     """Put the multipliers into the vertex costs of `sweeper`."""
-    sweeper.extra = [None if w is None else w.astype(np.float64) for w in rows.weighted(sweeper.network.domains, n)]
+    sweeper.extra = rows.weighted(sweeper.network.domains, n)
 
 
 def ceiling(sweeper: Sweeper, rows: Rows) -> float:
@@ -48,16 +50,16 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: float | None, step
     n = np.minimum(start, int(top))
     apply(sweeper, rows, n)
     best = Ascended(n, -np.inf)
-    kept: tuple[list[Floats], list[Floats]] = (list(sweeper.to_u), list(sweeper.to_v))
+    kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
     direction = np.zeros(len(rows.events))
     rho, still, anchor = 1.0, 0, -np.inf
     for _ in range(steps):
         swept = sweeper.sweep(True, clock)
-        if swept is not None and swept < np.inf:
+        if swept is not None and swept < INFINITE:
             swept = sweeper.sweep(False, clock)
-        if swept is None or swept == np.inf:
+        if swept is None or swept >= INFINITE:
             break
-        bound = swept - rows.limit * float(n.sum())
+        bound = float(swept - rows.limit * int(n.sum()))
         if bound > best.bound:
             best = Ascended(n, bound)
             kept = (list(sweeper.to_u), list(sweeper.to_v))
@@ -89,7 +91,7 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: float | None, step
     return best
 
 
-def _usage(sweeper: Sweeper, rows: Rows) -> Floats:
+def _usage(sweeper: Sweeper, rows: Rows) -> NDArray[np.float64]:
     """Usage per event of the labels that minimise theta."""
     x = []
     for v, d in enumerate(sweeper.network.domains):

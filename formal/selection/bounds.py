@@ -7,7 +7,6 @@ For integer messages m, multipliers n and denominator Q (see `proofs.certificate
     fix:          a leaves D_v when  LB(D) + excess_v(a) > Q (UB - 1)
 
 Forbidden entries are plus infinity: they never are the minimum of a bracket, and their labels have infinite excess.
-`tighten` rounds float messages and replaces one end of every edge by its best integer answer to the other end.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ import numpy as np
 from ...models.problems import FORBIDDEN, Ints
 from ...proofs.certificates import Dual
 from .kernels import columns_min, rows_min
-from .messages import Sweeper
 from .network import INFINITE, Base, Domains, Network, build, saturate
 
 
@@ -43,71 +41,6 @@ class Score:
         if upper >= FORBIDDEN or slack >= INFINITE:
             return tuple(d if int(x.max()) < INFINITE else d[x < INFINITE] for d, x in zip(domains, self.excess, strict=True))
         return tuple(d[x <= slack] for d, x in zip(domains, self.excess, strict=True))
-
-
-def message_limit(network: Network) -> int:
-    """Messages of at most this magnitude cannot make an int64 sum wrap on this network."""
-    most = max((len(a) for a in network.around), default=0)
-    return (1 << 57) // (most + 4)
-
-
-def tighten(sweeper: Sweeper, network: Network, last_forward: bool) -> tuple[list[Ints], list[Ints]]:
-    """Integer messages near the float ones: the ends that gave in the last sweep are rounded, the others answer exactly."""
-    limit = message_limit(network)
-    to_u: list[Ints] = []
-    to_v: list[Ints] = []
-    for e, arc in enumerate(network.arcs):
-        table = network.tables[arc.table]
-        u_first = sweeper.rank[arc.u] < sweeper.rank[arc.v]
-        gave_u = u_first == last_forward
-        given = _rounded(sweeper.to_u[e] if gave_u else sweeper.to_v[e], limit)
-        live = arc.live_rows if gave_u else arc.live_cols
-        h = _masked(-given, live)
-        answer = np.asarray(columns_min(table, h) if gave_u else rows_min(table, h), dtype=np.int64)
-        answer = np.clip(answer, -limit, limit)
-        to_u.append(given if gave_u else answer)
-        to_v.append(answer if gave_u else given)
-    return to_u, to_v
-
-
-def exact_sweep(sweeper: Sweeper, network: Network, added: list[Ints] | None, threads: int) -> tuple[list[Ints], list[Ints]]:
-    """Round the messages and send everything forward once in integers: takes back what single precision and rounding gave away."""
-    limit = message_limit(network)
-    to_u = [_rounded(m, limit) for m in sweeper.to_u]
-    to_v = [_rounded(m, limit) for m in sweeper.to_v]
-    for v in sweeper.order:
-        theta = network.unary[v].copy() if added is None else saturate(network.unary[v] + added[v])
-        for e in network.around[v]:
-            arc = network.arcs[e]
-            message, index = (to_u[e], arc.rows) if arc.u == v else (to_v[e], arc.cols)
-            theta += message if index is None else message[index]
-        saturate(theta)
-        excess = theta - int(theta.min())
-        ahead = sweeper.ahead[v]
-        for e in ahead:
-            arc = network.arcs[e]
-            table = network.tables[arc.table]
-            index, live = (arc.rows, arc.live_rows) if arc.u == v else (arc.cols, arc.live_cols)
-            old = to_u[e] if arc.u == v else to_v[e]
-            delta = excess // len(ahead)
-            if index is not None:
-                low = np.full(old.size, FORBIDDEN, dtype=np.int64)
-                np.minimum.at(low, index, delta)
-                delta = low
-            given = np.clip(old - np.where(delta >= INFINITE // len(ahead) // 2, 0, delta), -limit, limit)
-            h = _masked(-given, live)
-            answer = np.clip(np.asarray(columns_min(table, h, threads) if arc.u == v else rows_min(table, h, threads), dtype=np.int64), -limit, limit)
-            if arc.u == v:
-                to_u[e], to_v[e] = given, answer
-            else:
-                to_v[e], to_u[e] = given, answer
-    return to_u, to_v
-
-
-def _rounded(message: np.ndarray[tuple[int, ...], np.dtype[np.float64]], limit: int) -> Ints:
-    bounded = np.clip(np.nan_to_num(np.rint(message), nan=0.0, posinf=float(limit), neginf=float(-limit)), -limit, limit)
-    out: Ints = bounded.astype(np.int64)
-    return out
 
 
 def _masked(h: Ints, live: Ints | None) -> Ints:

@@ -22,6 +22,9 @@ from .network import INFINITE, Network, saturate
 Choice = list[int]
 """Positions in the domains of a network, one per vertex."""
 
+CONFLICT: Final = FORBIDDEN >> 7
+"""Counts for a forbidden pair while decoding: finite, so that the label with fewest of them wins when none is free of them."""
+
 PAIR_CELLS: Final = 1 << 14
 """Pairs of vertices with at most this many joint labels are moved together."""
 
@@ -43,14 +46,13 @@ def decode(sweeper: Sweeper, after_forward: bool) -> Choice:
     choice = [0] * len(network.domains)
     decided = [False] * len(network.domains)
     for v in reversed(sweeper.order) if after_forward else sweeper.order:
-        extra = sweeper.extra[v]
-        total = sweeper.unary[v].copy() if extra is None else sweeper.unary[v] + extra
+        total = sweeper.costs(v)
         for e in network.around[v]:
             arc = network.arcs[e]
             w = arc.v if arc.u == v else arc.u
             if decided[w]:
                 costs = line(network, e, v, choice[w])
-                total += np.where(costs >= INFINITE, 1e30, costs)  # finite: the least forbidden label still wins
+                total += np.where(costs >= INFINITE, CONFLICT, costs)
             else:
                 message, index = (sweeper.to_u[e], arc.rows) if arc.u == v else (sweeper.to_v[e], arc.cols)
                 total += message if index is None else message[index]

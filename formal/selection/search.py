@@ -23,7 +23,7 @@ import numpy as np
 from ...models.problems import FORBIDDEN, SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, RowConflict
 from .ascent import ascend
-from .bounds import Score, exact_sweep, gather, row_costs, score, spread, tighten
+from .bounds import Score, gather, row_costs, score, spread
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
 from .eliminate import Plan, eliminate, plan
@@ -157,12 +157,11 @@ class Search:
         sweeper = Sweeper(network, self._order(network), self.threads)
         if warm is not None:
             load(sweeper, warm)
-        forward = self._sweeps(sweeper, depth)
+        self._sweeps(sweeper, depth)
         multipliers: tuple[tuple[int, int], ...] = ()
-        if self.rows is not None and not self._closed(self._bound_now(sweeper), sweeper.double):
+        if self.rows is not None and not self._closed(self._bound_now(sweeper)):
             multipliers = self._multiply(sweeper, self.rows, warm, depth)
-            forward = False
-        record, result = self._record(network, sweeper, forward, multipliers)
+        record, result = self._record(network, sweeper, multipliers)
         draft = DualDraft(record, domains, result)
         lower = result.lower()
         self.progress.update("bound", lower if depth == 0 else None, self._upper())
@@ -214,76 +213,63 @@ class Search:
             start = state.n
             self._offer(network, decode(sweeper, False), polish=True)
             self.progress.update("multipliers", None, self._upper())
-            if self.clock.over() or state.bound <= last + 1e-6 * abs(last) or self._closed(state.bound + network.base.constant, sweeper.double):
+            if self.clock.over() or state.bound <= last + 1e-6 * abs(last) or self._closed(int(state.bound) + network.base.constant):
                 break
             last = state.bound
         return rows.pairs(start)
 
-    def _record(
-        self, network: Network, sweeper: Sweeper, forward: bool, multipliers: tuple[tuple[int, int], ...]
-    ) -> tuple[Dual, Score]:
-        added, term = row_costs(network, multipliers)
-        if sweeper.double:
-            to_u, to_v = tighten(sweeper, network, forward)
-        else:
-            to_u, to_v = exact_sweep(sweeper, network, added, self.threads)
-        result = score(network, to_u, to_v, added, term, threads=self.threads)
-        return Dual(*spread(network, to_u, to_v), self.denominator, multipliers), result
+    def _record(self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]) -> tuple[Dual, Score]:
+        result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
+        return Dual(*spread(network, sweeper.to_u, sweeper.to_v), self.denominator, multipliers), result
 
-    def _bound_now(self, sweeper: Sweeper) -> float:
-        """Float bound of the present messages when every edge minimum is zero (after a full sweep)."""
-        return sum(float(sweeper.theta(v).min()) for v in range(len(sweeper.network.domains))) + float(sweeper.network.base.constant)
+    def _bound_now(self, sweeper: Sweeper) -> int:
+        """Bound of the present messages when every edge minimum is zero (after a full sweep)."""
+        return sum(int(sweeper.theta(v).min()) for v in range(len(sweeper.network.domains))) + sweeper.network.base.constant
 
-    def _sweeps(self, sweeper: Sweeper, depth: int) -> bool:
-        """Sweep and decode until a stop rule holds; True when the last sweep went forward."""
+    def _sweeps(self, sweeper: Sweeper, depth: int) -> None:
+        """Sweep and decode until a stop rule holds."""
         network = sweeper.network
-        constant = float(network.base.constant)
-        history: list[float] = []
+        history: list[int] = []
         rounds = self.limits.root_sweeps if depth == 0 else self.limits.node_sweeps
-        forward, finish = False, False
+        finish = False
         for turn in range(rounds):
             started = self.clock.seconds()
             style: Style = "keep" if finish else "all" if turn < 8 else "share"
-            bound = 0.0
+            bound = 0
             for forward in (True, False):
                 swept = sweeper.sweep(forward, self.clock, style)
-                if swept is None or swept == np.inf:
-                    return forward
-                bound = swept
+                if swept is None or swept >= INFINITE:
+                    return
+                bound = swept + network.base.constant
                 if turn < 3 or turn % 4 == 0:
                     self._offer(network, decode(sweeper, forward), polish=True)
-                if self._closed(bound + constant, sweeper.double):
-                    return forward
-            self.progress.update("messages", int((bound + constant) // self.denominator) if depth == 0 else None, self._upper())
+                if self._closed(bound):
+                    return
+            self.progress.update("messages", bound // self.denominator if depth == 0 else None, self._upper())
             if finish or self.clock.left() < 3 * (self.clock.seconds() - started):
                 break
-            history.append(bound + constant)
-            finish = self._slow(history) or self._fixable(sweeper, self._gap(history[-1])) >= self.limits.fix_share
-        return forward
+            history.append(bound)
+            finish = self._slow(history) or self._fixable(sweeper, history[-1]) >= self.limits.fix_share
 
-    def _slow(self, history: list[float]) -> bool:
+    def _slow(self, history: list[int]) -> bool:
         """True when fixing is worth more than another sweep: the gap is small and closes slowly, or the bound stalls."""
-        gap = self._gap(history[-1])
-        if not np.isfinite(gap):
-            return len(history) > 12 and history[-1] - history[-6] <= 1e-4 * abs(history[-1])
-        if len(history) > 1 and gap <= 0.02 * abs(history[-1]) and history[-1] - history[-2] < 0.3 * gap:
+        if self.incumbent.cost >= INFINITY:
+            return len(history) > 12 and (history[-1] - history[-6]) * 10_000 <= abs(history[-1])
+        gap = self.incumbent.cost * self.denominator - history[-1]
+        if len(history) > 1 and gap * 50 <= abs(history[-1]) and (history[-1] - history[-2]) * 10 < gap * 3:
             return True
-        return len(history) > 6 and history[-1] - history[-6] <= 0.05 * gap
+        return len(history) > 6 and (history[-1] - history[-6]) * 20 <= gap
 
-    def _gap(self, bound: float) -> float:
-        return np.inf if self.incumbent.cost >= INFINITY else float(self.incumbent.cost) * self.denominator - bound
-
-    def _closed(self, bound: float, exact: bool) -> bool:
-        """True when the float bound (in units of 1/Q) reaches what is needed; `exact`: it is a sum of integers."""
+    def _closed(self, bound: int) -> bool:
+        """True when the bound (in units of 1/Q) needs no improvement."""
         need = self.enough()
-        if need >= INFINITY:
-            return False
-        return bound > float(need - 1) * self.denominator if exact else bound >= float(need) * self.denominator - 1e-7 * abs(bound)
+        return need < INFINITY and bound > (need - 1) * self.denominator
 
-    def _fixable(self, sweeper: Sweeper, gap: float) -> float:
+    def _fixable(self, sweeper: Sweeper, bound: int) -> float:
         """Share of labels whose vertex term alone exceeds the gap: what fixing would remove at least."""
-        if not np.isfinite(gap):
+        if self.incumbent.cost >= INFINITY:
             return 0.0
+        gap = self.incumbent.cost * self.denominator - bound
         gone = 0
         for v in range(len(sweeper.network.domains)):
             theta = sweeper.theta(v)
@@ -397,9 +383,9 @@ def branching_vertex(network: Network, result: Score) -> int:
 def load(sweeper: Sweeper, warm: Dual) -> None:
     """Start `sweeper` from the messages of a record (of any denominator)."""
     to_u, to_v = gather(sweeper.network, warm)
-    factor = sweeper.network.base.denominator / warm.denominator
-    sweeper.to_u = [np.asarray(m, dtype=np.float64) * factor for m in to_u]
-    sweeper.to_v = [np.asarray(m, dtype=np.float64) * factor for m in to_v]
+    q = sweeper.network.base.denominator
+    sweeper.to_u = [m if q == warm.denominator else m * q // warm.denominator for m in to_u]
+    sweeper.to_v = [m if q == warm.denominator else m * q // warm.denominator for m in to_v]
 
 
 def denominator_for(problem: SelectionProblem) -> int:
