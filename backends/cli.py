@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from math import isnan
 from pathlib import Path
 from types import ModuleType
 
@@ -140,7 +141,7 @@ def _difference(got: Array, expected: Array) -> float:
         return 0.0
     scale = 1.0 + float(np.max(np.abs(expected)))
     difference = float(np.max(np.abs(got.astype(np.float64) - expected.astype(np.float64))))
-    return difference / scale if difference == difference else float("inf")
+    return float("inf") if isnan(difference) else difference / scale
 
 
 def _bytes_by_collective(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> dict[str, tuple[int, ...]]:

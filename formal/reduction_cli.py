@@ -19,7 +19,17 @@ from ..models.collective_cost import Algorithm
 from ..models.collectives import READINGS
 from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, seconds_text
 from ..models.machine import Machine, MachineError, load_machine
-from ..models.parallelism import Hierarchy, Matrix, Order, PlacementProblem, ReductionRequest, Request, UnevenRequest, check_reduction_axes, matrix_text
+from ..models.parallelism import (
+    Hierarchy,
+    Matrix,
+    Order,
+    PlacementProblem,
+    ReductionRequest,
+    Request,
+    UnevenRequest,
+    check_reduction_axes,
+    matrix_text,
+)
 from ..models.reduction_programs import fused, words
 from ..proofs.publisher import Published, Publisher
 from ..proofs.reduction_certificate import PRESETS, CostSpec, PlacementCertificate, ReductionCertificate, Term

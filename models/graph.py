@@ -245,7 +245,7 @@ def _no_constant(text: str) -> object:
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise ValueError(f"{value!r} is not a text")  # noqa: TRY004 - a malformed file, not a misuse
+        raise ValueError(f"{value!r} is not a text")
     return value
 
 
@@ -257,13 +257,13 @@ def _int(value: object) -> int:
 
 def _flag(value: object) -> bool:
     if not isinstance(value, bool):
-        raise ValueError(f"{value!r} is neither true nor false")  # noqa: TRY004
+        raise ValueError(f"{value!r} is neither true nor false")
     return value
 
 
 def _ints(values: Sequence[object]) -> tuple[int, ...]:
     if not isinstance(values, list):
-        raise ValueError(f"{values!r} is not a list")  # noqa: TRY004
+        raise ValueError(f"{values!r} is not a list")
     return tuple(_int(v) for v in values)
 
 

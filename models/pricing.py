@@ -187,7 +187,8 @@ def _overlaps(a: Ints, b: Ints, width: int) -> tuple[Ints, Ints]:
     weight = np.diff(points)
     in_a, in_b = _covered(a, points, width), _covered(b, points, width)
     need = np.asarray((in_b * weight).sum(axis=2), dtype=np.int64)
-    return need, np.einsum("aus,bus->abu", in_a * weight, in_b)
+    share: Ints = np.einsum("aus,bus->abu", in_a * weight, in_b)
+    return need, share
 
 
 def _covered(table: Ints, points: Ints, width: int) -> Ints:

@@ -22,7 +22,6 @@ from shardproof.models.machine import load_machine
 from shardproof.models.parallelism import Hierarchy, Order, PlacementProblem, ReductionRequest, Request, UnevenRequest
 from shardproof.models.reduction_programs import Program, words
 
-
 SMALL: list[tuple[Request, int]] = [  # with the number of programs
     (ReductionRequest((2, 2), ((2, 2),), (0,)), 47),
     (ReductionRequest((2, 4), ((2, 4),), (0,)), 47),

@@ -29,7 +29,6 @@ from ..proofs.reduction_certificate import (
     Best,
     Cheapest,
     Correct,
-    Count,
     CostSpec,
     Impossible,
     Part,

@@ -47,7 +47,6 @@ from .selection_ground import (
 from .verdict import CheckResult
 
 
-
 def check_selection(problem: SelectionProblem, certificate: SelectionCertificate) -> CheckResult:
     """Verdict on the claim of `certificate` about `problem`.  Raises `ProblemError` if the problem itself is not well formed.
 

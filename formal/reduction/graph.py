@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...models.collectives import Collective, CollectiveCost, CollectiveError, Groups, State, apply, final, rows_of
+from ...models.collectives import Collective, CollectiveCost, CollectiveError, Groups, State, apply, rows_of
 from ...models.reduction_programs import Form, Pattern, Program, ReductionSystem, Tree, patterns
 
 MAX_STATES = 200_000

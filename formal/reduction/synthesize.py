@@ -25,7 +25,6 @@ from ...proofs.reduction_certificate import (
     Impossible,
     Part,
     PlacementCertificate,
-    ReductionCertificate,
     Term,
 )
 from .graph import StateGraph, edge_costs, explore

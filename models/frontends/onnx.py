@@ -183,11 +183,11 @@ def _attribute(a: AttributeProto) -> Attribute | None:
 
     match a.type:
         case onnx.AttributeProto.INT:
-            return a.i
+            return int(a.i)
         case onnx.AttributeProto.FLOAT:
-            return a.f
+            return float(a.f)
         case onnx.AttributeProto.STRING:
-            return a.s.decode(errors="replace")
+            return str(a.s.decode(errors="replace"))
         case onnx.AttributeProto.INTS:
             return tuple(a.ints)
         case onnx.AttributeProto.FLOATS:
