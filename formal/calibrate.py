@@ -250,7 +250,7 @@ def _fit(rows: Sequence[_Row], start: Floats) -> Floats:
         factor = cvxpy.Variable(len(start), bounds=[0.001, 1000])
         # the small term holds constants that no row moves where they are, and keeps the answer unique
         problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.abs(linear @ factor - 1)) + 1e-6 * cvxpy.sum(cvxpy.abs(factor - 1))))
-        problem.solve(solver=cvxpy.HIGHS)  # type: ignore[no-untyped-call]
+        problem.solve(solver=cvxpy.HIGHS)
         if problem.status not in ("optimal", "optimal_inaccurate"):
             raise InputError(f"the fit failed: the solver says {problem.status}")
         x = np.where(used, np.asarray(factor.value) * start, x)

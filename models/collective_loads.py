@@ -83,7 +83,7 @@ def tree_edges(nodes: int) -> tuple[int, ...]:
     the first one mirrored (even) or shifted by one (odd).
 
     >>> tree_edges(2), tree_edges(4), tree_edges(3)
-    ((2, 2), (2, 4, 4, 2), (3, 3, 2))
+    ((2, 2), (2, 4, 4, 2), (3, 2, 3))
     """
     degree = [0] * nodes
     for r in range(1, nodes):

@@ -196,7 +196,7 @@ def _covered(table: Ints, points: Ints, width: int) -> Ints:
     n = table.shape[0]
     grouped = table.reshape(n, width, -1, 2)
     inside = (grouped[..., :1] <= points[:-1]) & (grouped[..., 1:] >= points[1:])
-    return inside.any(axis=2).astype(np.int64)
+    return np.asarray(inside.any(axis=2), dtype=np.int64)
 
 
 def _unions(table: Ints, width: int) -> tuple[Ints, bool]:

@@ -191,6 +191,19 @@ def test_without_someone_who_can_measure() -> None:
     assert isinstance(result.exception, InputError) and "--timings" in str(result.exception)
 
 
+def test_our_own_ground_truth() -> None:
+    """Times of 47 programs on MPI ranks (tests/data/p2/local_ranks.csv): constants from every fourth program predict the others' order."""
+    rows = [t for t in read_timings(FILE.parent / "local_ranks.csv") if t.matrix == ((2, 2),)]
+    assert len(rows) == 3 * 47
+    base = load_machine("dgx-a100:2x2")
+    guess = replace(
+        base, levels=tuple(replace(x, bandwidth=Fraction(10**9), latency=Fraction(1, 20000)) for x in base.levels),
+        resources=(Resource("memory", 4, Fraction(2 * 10**9), ("nodes", "gpus")),), sources=(*base.sources, ("resource.memory.capacity", "guess")),
+    )
+    result = calibrate(guess, rows[::4], [t for n, t in enumerate(rows) if n % 4], latencies=True)
+    assert result.held_out.mean < 0.25 and result.held_out.rank > 0.9 and result.held_out.rank > result.held_out_before.rank - 0.05, result.held_out
+
+
 @pytest.mark.mpi
 @pytest.mark.skipif(not mpi_available(), reason="mpi4py or mpiexec is not installed")
 def test_measuring_on_mpi_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
