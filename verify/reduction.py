@@ -175,6 +175,7 @@ def _claim(part: Part, system: ReductionSystem, work: _Work) -> tuple[int | None
         return None, None
     if isinstance(claim, Cheapest):
         model = work.model(claim.model)
+        _fits(part.request, work.specs[claim.model])
         steps = _replayed(part.request, claim.program, system)
         cost = sum(_priced(model, step) for step in steps)
         if cost != claim.cost:
@@ -190,6 +191,18 @@ def _claim(part: Part, system: ReductionSystem, work: _Work) -> tuple[int | None
     if lengths != claim.lengths:
         raise Refuted(f"programs by length are {list(lengths)}, not {list(claim.lengths)}")
     return None, None
+
+
+def _fits(request: Request, spec: CostSpec) -> None:
+    """`Refuted` unless the cost model prices the devices of the request: same hierarchy, or a mask that keeps its nodes."""
+    machine = spec.machine.hierarchy
+    if isinstance(request, ReductionRequest):
+        if spec.devices or machine != request.hierarchy:
+            raise Refuted(f"the cost model is for another machine: {'x'.join(map(str, machine))}{' with a device mask' if spec.devices else ''}")
+        return
+    nodes = [d // (spec.machine.devices // machine[0]) for d in spec.devices]
+    if [nodes.count(v) for v in dict.fromkeys(nodes)] != list(request.nodes) or nodes != sorted(nodes):
+        raise Refuted(f"the device mask of the cost model does not leave nodes of {list(request.nodes)} devices")
 
 
 def _replayed(request: Request, program: Program, system: ReductionSystem) -> list[LoweredStep]:
@@ -270,9 +283,10 @@ def _best(certificate: ReductionCertificate, best: Best, complete: CheckResult |
     known: dict[tuple[object, ...], tuple[int, int]] = {}
     for part, result in zip(certificate.parts, parts, strict=True):
         r = part.request
-        if isinstance(part.claim, Cheapest) and isinstance(r, ReductionRequest) and r.synthesis is Hierarchy.COLLAPSED and result.cost is not None:
-            if result.lower_bound is not None and r.hierarchy == placement.problem.hierarchy:
-                known[r.matrix, r.reduce, r.order.value, part.claim.model] = (result.cost, result.lower_bound)
+        if not isinstance(part.claim, Cheapest) or not isinstance(r, ReductionRequest) or result.cost is None or result.lower_bound is None:
+            continue
+        if r.synthesis is Hierarchy.COLLAPSED and r.hierarchy == placement.problem.hierarchy:
+            known[r.matrix, r.reduce, r.order.value, part.claim.model] = (result.cost, result.lower_bound)
     readings = {p.request.reading for p in certificate.parts}
     if len(readings) != 1:
         raise Refuted(f"parts with different readings ({', '.join(sorted(readings))}) cannot be compared")

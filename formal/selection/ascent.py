@@ -3,7 +3,7 @@
     LB(m, n) = Q constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t,    theta_v includes sum_t n_t u_t,v
 
 A step moves n along  use(argmin theta) - L  averaged with the last direction, kept at n >= 0, with length
-0.3 rho (target - LB) / |g|^2; rho shrinks when the bound has not moved for a while.  Multipliers stay integers in units of 1/Q
+rho (target - best LB) / |g|^2; rho shrinks when the bound has not moved for a while.  Multipliers stay integers in units of 1/Q
 throughout: rounding them at the end would give back part of the bound.
 Source: `shared/research/memory-constrained-selection.md`, section 6.2.
 """
@@ -24,10 +24,11 @@ from .rows import Rows
 
 @dataclass(eq=False)
 class Ascended:
-    """Best state met: multipliers over the events, and its bound without the constant."""
+    """Best state met: multipliers over the events, its bound without the constant (None: no sweep was finished), and the last step factor."""
 
     n: Ints
-    bound: float
+    bound: int | None
+    rho: float
 
 
 def apply(sweeper: Sweeper, rows: Rows, n: Ints) -> None:
@@ -41,7 +42,7 @@ def ceiling(sweeper: Sweeper, rows: Rows) -> float:
     return float((1 << 56) // max(1, most * max(1, len(rows.events))))
 
 
-def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: float | None, steps: int, clock: Clock) -> Ascended:
+def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps: int, clock: Clock, rho: float = 0.3) -> Ascended:
     """Up to `steps` double sweeps with multiplier steps between; leaves the best messages in `sweeper`, last sweep backward.
 
     `target` is the incumbent in units of 1/Q without the constant, None without one.
@@ -49,29 +50,30 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: float | None, step
     top = ceiling(sweeper, rows)
     n = np.minimum(start, int(top))
     apply(sweeper, rows, n)
-    best = Ascended(n, -np.inf)
+    best = Ascended(n, None, rho)
     kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
     direction = np.zeros(len(rows.events))
-    rho, still, anchor = 1.0, 0, -np.inf
+    still = 0
+    anchor: int | None = None
     for _ in range(steps):
         swept = sweeper.sweep(True, clock)
         if swept is not None and swept < INFINITE:
             swept = sweeper.sweep(False, clock)
         if swept is None or swept >= INFINITE:
             break
-        bound = float(swept - rows.limit * int(n.sum()))
-        if bound > best.bound:
-            best = Ascended(n, bound)
+        bound = swept - rows.limit * int(n.sum())
+        if best.bound is None or bound > best.bound:
+            best = Ascended(n, bound, rho)
             kept = (list(sweeper.to_u), list(sweeper.to_v))
-        if bound > anchor + 1e-4 * abs(anchor if np.isfinite(anchor) else 0.0) + 1e-9:
+        if anchor is None or (bound - anchor) * 10_000 > abs(anchor):
             anchor, still = bound, 0
         else:
             still += 1
-        if target is not None and best.bound >= target:
+        if target is not None and bound >= target:
             break
-        if still >= 10:
+        if still >= 6:
             rho, still = rho * 0.5, 0
-            if rho < 0.01:
+            if rho < 0.003:
                 break
             n = best.n
             sweeper.to_u, sweeper.to_v = list(kept[0]), list(kept[1])
@@ -82,12 +84,15 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: float | None, step
         size = float(g @ g)
         if size == 0.0:
             break
-        gap = (target - bound) if target is not None else 0.1 * abs(bound) + 1.0
-        fresh = np.clip(n + 0.6 * rho * max(gap, 1e-3 * abs(bound)) / size * g, 0.0, top)
+        # from the best bound, not the present one: just after a step the messages lag behind and the bound is far too low
+        reached = bound if best.bound is None else best.bound
+        gap = float(target - reached) if target is not None else 0.1 * abs(reached) + 1.0
+        fresh = np.clip(n + rho * max(gap, 1e-3 * abs(reached)) / size * g, 0.0, top)
         n = np.rint(fresh).astype(np.int64)
         apply(sweeper, rows, n)
     sweeper.to_u, sweeper.to_v = kept
     apply(sweeper, rows, best.n)
+    best.rho = rho
     return best
 
 

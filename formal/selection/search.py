@@ -157,9 +157,10 @@ class Search:
         sweeper = Sweeper(network, self._order(network), self.threads)
         if warm is not None:
             load(sweeper, warm)
-        self._sweeps(sweeper, depth)
+        if warm is None or not warm.multipliers:  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
+            self._sweeps(sweeper, depth)
         multipliers: tuple[tuple[int, int], ...] = ()
-        if self.rows is not None and not self._closed(self._bound_now(sweeper)):
+        if self.rows is not None and (warm is not None or not self._closed(self._bound_now(sweeper))):
             multipliers = self._multiply(sweeper, self.rows, warm, depth)
         record, result = self._record(network, sweeper, multipliers)
         draft = DualDraft(record, domains, result)
@@ -205,17 +206,21 @@ class Search:
                 start[where[t]] = n * self.denominator // warm.denominator
         rounds = 6 if depth == 0 else 1
         steps = self.limits.root_steps // rounds if depth == 0 else self.limits.node_steps
-        last = -np.inf
+        last: int | None = None
+        rho = 0.3 if warm is None or not warm.multipliers else 0.03
         for _ in range(rounds):
             cost = self.incumbent.cost
-            target = None if cost >= INFINITY else float(cost * self.denominator - network.base.constant)
-            state = ascend(sweeper, rows, start, target, steps, self.clock)
-            start = state.n
+            target = None if cost >= INFINITY else cost * self.denominator - network.base.constant
+            state = ascend(sweeper, rows, start, target, steps, self.clock, rho)
+            start, rho = state.n, max(state.rho, 0.02)
             self._offer(network, decode(sweeper, False), polish=True)
-            self.progress.update("multipliers", None, self._upper())
-            if self.clock.over() or state.bound <= last + 1e-6 * abs(last) or self._closed(int(state.bound) + network.base.constant):
+            if state.bound is None:
                 break
-            last = state.bound
+            bound = state.bound + network.base.constant
+            self.progress.update("multipliers", bound // self.denominator if depth == 0 else None, self._upper())
+            if self.clock.over() or self._closed(bound) or (last is not None and (bound - last) * 1_000_000 <= abs(last)):
+                break
+            last = bound
         return rows.pairs(start)
 
     def _record(self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]) -> tuple[Dual, Score]:
@@ -396,7 +401,8 @@ def denominator_for(problem: SelectionProblem) -> int:
     total += sum(largest[e.table] for e in problem.edges)
     if cells > 1 << 24:
         return 1
-    return 1 << max(0, min(20, (40 if problem.limit is None else 46) - total.bit_length()))
+    # multipliers are costs per unit of usage, often far below one: rows need the finer unit
+    return 1 << max(0, min(24, (40 if problem.limit is None else 54) - total.bit_length()))
 
 
 def binding_rows(problem: SelectionProblem) -> Rows | None:

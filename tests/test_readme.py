@@ -1,0 +1,58 @@
+"""Every output pasted into the README comes from its command: the fenced blocks are executed and compared line by line.
+
+A block line `$ shardproof ..` is run; `$ cat FILE` writes the lines below it to FILE; `..` stands for lines left out.  Every other
+line must occur in the command's output, in order.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from shardproof.__main__ import VERBS, run
+
+README = Path(__file__).resolve().parent.parent / "README.md"
+
+
+def commands(text: str) -> list[tuple[str, list[str]]]:
+    """(command, lines below it) of every fenced block."""
+    found: list[tuple[str, list[str]]] = []
+    for block in re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            elif found:
+                found[-1][1].append(line)
+    return found
+
+
+def squeeze(line: str) -> str:
+    return " ".join(line.split())
+
+
+def test_readme_outputs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    ran = 0
+    for command, lines in commands(README.read_text(encoding="utf-8")):
+        words = shlex.split(command)
+        expected = [squeeze(line) for line in lines if line.strip() and line.strip() != ".."]
+        if words[0] == "cat":
+            Path(words[1]).write_text("\n".join(expected) + "\n", encoding="utf-8")
+            continue
+        assert words[0] == "shardproof" and words[1] in VERBS, command
+        run(words[1:])
+        ran += 1
+        seen = iter([squeeze(line) for line in capsys.readouterr().out.splitlines()])
+        for line in expected:
+            assert line in seen, f"{command}: the README's line {line!r} is not in the output, or not in this order"
+    assert ran >= 5
+
+
+def test_readme_says_no(tmp_path: Path) -> None:
+    """The comparison can fail: a block with a wrong line has lines to miss."""
+    ((command, lines),) = commands("```\n$ shardproof machine show\nno such machine\n```\n")
+    assert command == "shardproof machine show" and lines == ["no such machine"]
