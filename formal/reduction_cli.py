@@ -15,7 +15,7 @@ from typing import cast
 import click
 
 from ..models.claims import Verdict
-from ..models.collective_cost import Algorithm
+from ..models.collective_cost import PRESETS, Algorithm
 from ..models.collectives import READINGS
 from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, seconds_text
 from ..models.machine import Machine, MachineError, load_machine
@@ -32,7 +32,7 @@ from ..models.parallelism import (
 )
 from ..models.reduction_programs import fused, words
 from ..proofs.publisher import Published, Publisher
-from ..proofs.reduction_certificate import PRESETS, CostSpec, PlacementCertificate, ReductionCertificate, Term
+from ..proofs.reduction_certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
 from ..proofs.reduction_file import encode_program
 from .placement import Engine, find_matrices
 from .reduction.picture import picture

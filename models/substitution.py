@@ -149,7 +149,6 @@ class Substitution:
             raise SubstitutionError(self.name, "inputs", "two pattern inputs have one name")
         if not self.outputs:
             raise SubstitutionError(self.name, "outputs", "no output is mapped")
-        used: dict[str, set[int]] = {"left": set(), "right": set()}
         for side, nodes in (("left", self.left), ("right", self.right)):
             for k, n in enumerate(nodes):
                 place = f"{side} operator {k} ({n.operator})"
@@ -160,16 +159,17 @@ class Substitution:
                     if w >= k:
                         raise SubstitutionError(self.name, place, f"reads the result of operator {w}: the pattern is cyclic or not in topological order")
                     self._wire_exists(w, nodes, place)
-                    used[side].add(w)
         for a, b in self.outputs:
             self._wire_exists(a, self.left, "mapped output, left")
             self._wire_exists(b, self.right, "mapped output, right")
-            used["left"].add(a)
-            used["right"].add(b)
-        for w in sorted(used["right"] - used["left"], reverse=True):
-            if w < 0:
-                raise SubstitutionError(self.name, "right side", f"uses input {self.inputs[-1 - w].name!r}, which the left side does not bind")
         return self
+
+    @property
+    def unbound(self) -> tuple[str, ...]:
+        """Inputs that the right side uses and the left side does not: such a rule cannot be applied without supplying them."""
+        left = {w for n in self.left for w in n.inputs} | {a for a, _ in self.outputs}
+        right = {w for n in self.right for w in n.inputs} | {b for _, b in self.outputs}
+        return tuple(p.name for k, p in enumerate(self.inputs) if -1 - k in right - left)
 
     def _wire_exists(self, wire: int, nodes: tuple[Node, ...], place: str) -> None:
         if not -len(self.inputs) <= wire < len(nodes):

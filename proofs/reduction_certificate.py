@@ -25,21 +25,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from ..models.collective_cost import Algorithm, LinkCost, custom, linked, m0, m1, m2, planned
+from ..models.collective_cost import Algorithm, LinkCost, preset
 from ..models.machine import Machine
 from ..models.parallelism import Matrix, PlacementProblem, Request
 from ..models.problems import Ints
 from ..models.reduction_programs import Program
-from ..models.topology import of_machine
 
 DEAD: Final = 1 << 61
 """Potential of states from which the goal cannot be reached; more than any program costs (`MAX_COST`)."""
 
 MAX_COST: Final = 1 << 56
 """Costs of steps are below this: 20 hours in picoseconds."""
-
-PRESETS: Final = ("m2", "linked", "m0", "m1", "planned")
-"""Named cost models of `models.collective_cost`."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +49,8 @@ class CostSpec:
     devices: tuple[int, ...] = ()
 
     def model(self) -> LinkCost:
-        """The cost model.  Raises `MachineError` for constants that make no sense, ValueError for an unknown preset."""
-        if self.devices:
-            if self.preset != "linked":
-                raise ReductionCertificateError(f"cost model {self.preset!r} is for whole machines; with a device mask use 'linked'")
-            topology = of_machine(self.machine).only(self.devices)
-            return custom(self.preset, topology, self.payload, self.algorithm, self.machine.reduction)
-        match self.preset:
-            case "m2":
-                return m2(self.machine, self.payload, self.algorithm)
-            case "linked":
-                return linked(self.machine, self.payload, self.algorithm)
-            case "m0":
-                return m0(self.machine, self.payload, self.algorithm)
-            case "m1":
-                return m1(self.machine, self.payload, self.algorithm)
-            case "planned":
-                return planned(self.machine, self.payload)
-        raise ReductionCertificateError(f"unknown cost model {self.preset!r}; choose one of {', '.join(PRESETS)}")
+        """The cost model.  Raises `MachineError` for an unknown preset or constants that make no sense."""
+        return preset(self.preset, self.machine, self.payload, self.algorithm, self.devices)
 
 
 class ReductionCertificateError(ValueError):
