@@ -29,6 +29,13 @@ RowConflict   sum_v min_{a in D_v} sum_t n_t u_t,v(a)  >  sum_t n_t L : nothing 
               forbidden choices are left out of the minimum.  (2.6)
 Point         every |D_v| = 1: B = cost of that point, infinity if it is not feasible.
 Open          nothing is said: B = minus infinity (an enclosing Dual may still give a bound).
+Reduced       `log` turns the problem restricted to D, entry by entry, into a smaller problem P' whose minimum is not larger; every entry is a
+              local fact that the checker tests on the state replayed so far (`reduction_log` lists the rules).  The checker builds P'
+              itself: vertices left in ascending order, then the baseline vertex; choices left in ascending order; one edge (u < v) per pair, ascending, identity
+              maps; steps renumbered 0, 1, ... in order.  `then` is a record about P' (its vertices, choices, edges, steps, constant):
+                B(Reduced, D) = B(then, every choice of P')          under the same UB;
+              infinity, whatever `then` is, when the log ends with an empty domain.  Sound, since for x in D feasible
+              cost(x) >= min P' >= min(B(then), UB).  The claimed solution is always one of the original problem and is evaluated there.
 
 A smaller message or multiplier is legal and only weakens B.
 Source: `shared/research/certificates-and-proofs.md`, sections 2.2 to 2.6.
@@ -92,7 +99,16 @@ class Open:
     """Search stopped here."""
 
 
-Record = Dual | Split | Elimination | RowConflict | Point | Open
+@dataclass(frozen=True, eq=False)
+class Reduced:
+    """`log`: shape (entries, 4), see `reduction_log.Rule`; `steps[r]`: ascending steps kept by entry (ROWS, r)."""
+
+    log: Ints
+    steps: tuple[Ints, ...]
+    then: Record
+
+
+Record = Reduced | Dual | Split | Elimination | RowConflict | Point | Open
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, assert_never
 
+import numpy as np
+
 from ..models.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
+from ..models.problems import Ints
 from .arrays import ArrayPool, ArrayTable
 from .canonical import ContainerError, Reader, canonical
-from .certificates import Dual, Elimination, Open, Point, Record, RowConflict, SelectionCertificate, Split
+from .certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
 from .container import LIMITS, Limits, Member, read_array, read_container, read_json, write_container
 
 FORMAT: Final = "shardproof-selection-certificate/1"
@@ -154,6 +157,10 @@ def _encode_records(root: Record, pool: ArrayPool) -> list[dict[str, object]]:
                 out.append({"kind": "point"})
             case Open():
                 out.append({"kind": "open"})
+            case Reduced():
+                columns = [pool.add(np.ascontiguousarray(column)) for column in _log(record.log).T]  # equal numbers stand together: half the file
+                out.append({"kind": "reduced", "log": columns, "steps": pool.add_numbers(pool.add(a) for a in record.steps), "then": children})
+                todo.append((record.then, children))
             case _:
                 assert_never(record)
         if len(out) > MAX_RECORDS:
@@ -199,6 +206,12 @@ def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
             case "open":
                 item.fields("kind")
                 built[i] = Open()
+            case "reduced":
+                item.fields("kind", "log", "steps", "then")
+                inner = [take(i, child) for child in item["then"].items(1)]
+                if not inner:
+                    item.fail("needs a record about the reduced problem")
+                built[i] = Reduced(_columns(item["log"], arrays), arrays.many(item["steps"]), inner[0])
             case other:
                 item["kind"].fail(f"unknown record {other!r}")
     root, built[0] = built[0], None
@@ -206,6 +219,19 @@ def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
     if root is None or stray:
         records.fail(f"records {stray[:5]} belong to no parent")
     return root
+
+
+def _log(log: Ints) -> Ints:
+    if log.ndim != 2 or log.shape[1] != 4 or log.dtype != np.int64:
+        raise ContainerError("certificate to be written", f"reduction log has shape {log.shape} and type {log.dtype}, not (entries, 4) int64")
+    return log
+
+
+def _columns(log: Reader, arrays: ArrayTable) -> Ints:
+    columns = [arrays.get(column) for column in log.items(4)]
+    if len(columns) != 4 or any(c.ndim != 1 or c.size != columns[0].size for c in columns):
+        log.fail("must be the numbers of four arrays of one length")
+    return np.stack(columns, axis=1)
 
 
 def _pairs(pairs: Reader) -> tuple[tuple[int, int], ...]:

@@ -7,6 +7,9 @@ when B is infinite without a solution; a time limit ends in `feasible` or `unkno
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal, assert_never
@@ -24,6 +27,8 @@ Engine = Literal["native", "ilp", "smt"]
 
 ENGINE_SIZE: Final = 200_000
 """Other engines get the whole problem when their encoding has at most this many parts, else what is left after the first fixing."""
+
+DEEPEST: Final = 50_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +65,10 @@ def solve(
     search = Search(problem, incumbent, clock, limits=limits, gap=gap, progress=progress, threads=threads)
     if engine != "native":
         search.helper = helper(engine, seed, threads)
-    draft = search.run()
-    maker = Assembler(problem, search.base, incumbent.cost, search.enough(), search.eliminator)
-    record, bound = maker.assemble(draft, whole(problem))
+    with _deep():
+        draft = search.run()
+        maker = Assembler(problem, search.base, incumbent.cost, search.enough(), search.eliminator)
+        record, bound = maker.assemble(draft, whole(problem))
     digest = problem.sha256()
     upper, solution = incumbent.cost, incumbent.solution
     if solution is not None:
@@ -79,6 +85,17 @@ def solve(
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
     return Answer(Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, clock.seconds())
+
+
+@contextmanager
+def _deep() -> Iterator[None]:
+    """Room for branching: a path of the tree takes a few Python frames per split."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(max(before, DEEPEST))
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 def helper(engine: Engine, seed: int, threads: int) -> Helper:

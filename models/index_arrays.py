@@ -1,0 +1,287 @@
+"""Index expressions on numpy arrays: the exact evaluator's inner part.
+
+    compiled(body, names, shape, operands, ring)  ->  f(arrays) = the array of values of `body` at every point of `shape`
+
+A grid axis belongs to every output coordinate; sums and maxima add one axis behind and remove it again.  All index arithmetic is done once,
+when the expression is compiled; running it is gathers and ring operations.  A read outside its operand that no guard masks is an error of
+the operator table, not zero.
+
+Rings: `Modular` (integers mod 2^31 - 1, nonlinear functions are fixed polynomials with a constant term: what differs as a formula differs
+with near certainty) and `Exact` (integers and fractions; relu is relu, other nonlinear functions are fixed polynomials, since a rule must
+hold for every such function).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from typing import Final, Protocol, assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from .index_expressions import Call, Digit, Expression, Index, Most, Number, Plus, Read, Times, Total, Where
+from .polynomial import Poly
+
+Array = npt.NDArray[np.int64] | npt.NDArray[np.object_]
+Grid = npt.NDArray[np.int64]
+Run = Callable[[Sequence[Array]], Array]
+
+PRIME: Final = (1 << 31) - 1
+
+
+class EvaluationError(ValueError):
+    """An expression that has no value here: division by zero, or a read outside an operand."""
+
+
+class Ring(Protocol):
+    """Where values live."""
+
+    def whole(self, values: Grid) -> Array: ...
+
+    def add(self, x: Array, y: Array) -> Array: ...
+
+    def multiply(self, x: Array, y: Array) -> Array: ...
+
+    def total(self, x: Array, copies: int) -> Array:
+        """Sum over the last axis, times `copies`."""
+        ...
+
+    def call(self, function: str, index: Sequence[Grid], arguments: Sequence[Array]) -> Array: ...
+
+
+def _coefficients(function: str) -> list[int]:
+    seed = sum((k + 1) * ord(c) for k, c in enumerate(function))
+    return [int(v) for v in np.random.default_rng(seed).integers(2, 1 << 30, 4)]
+
+
+class Modular:
+    """Integers mod 2^31 - 1 in int64.
+
+    >>> r = Modular()
+    >>> r.multiply(np.array([PRIME - 1]), np.array([PRIME - 1])).tolist()
+    [1]
+    """
+
+    def __init__(self) -> None:
+        self._polynomials: dict[str, list[int]] = {}
+
+    def whole(self, values: Grid) -> Array:
+        return values % PRIME
+
+    def add(self, x: Array, y: Array) -> Array:
+        return (x + y) % PRIME
+
+    def multiply(self, x: Array, y: Array) -> Array:
+        return (x * y) % PRIME
+
+    def total(self, x: Array, copies: int) -> Array:
+        out: Array = x.sum(axis=-1) % PRIME * (copies % PRIME) % PRIME
+        return out
+
+    def call(self, function: str, index: Sequence[Grid], arguments: Sequence[Array]) -> Array:
+        x = arguments[0]
+        if function == "reciprocal":
+            if not x.all():
+                raise EvaluationError("division by zero")
+            return _power(x, PRIME - 2)
+        if function == "hit":
+            return (x == index[0]).astype(np.int64)
+        c = self._polynomials.setdefault(function, _coefficients(function))
+        return (((c[3] * x + c[2]) % PRIME * x + c[1]) % PRIME * x + c[0]) % PRIME
+
+
+class Exact:
+    """Integers and fractions in object arrays."""
+
+    def whole(self, values: Grid) -> Array:
+        return values.astype(object)
+
+    def add(self, x: Array, y: Array) -> Array:
+        out: Array = x + y
+        return out
+
+    def multiply(self, x: Array, y: Array) -> Array:
+        out: Array = x * y
+        return out
+
+    def total(self, x: Array, copies: int) -> Array:
+        return np.asarray(x.sum(axis=-1) * copies, dtype=object)
+
+    def call(self, function: str, index: Sequence[Grid], arguments: Sequence[Array]) -> Array:
+        x = arguments[0]
+        match function:
+            case "reciprocal":
+                if not all(x.flat):
+                    raise EvaluationError("division by zero")
+                return _each(lambda v: Fraction(1) / v, x)
+            case "hit":
+                return (x == index[0]).astype(object)
+            case "relu":
+                return _each(lambda v: max(v, 0), x)
+            case _:
+                c = [v % 7 + 1 for v in _coefficients(function)]
+                return _each(lambda v: ((c[3] * v + c[2]) * v + c[1]) * v + c[0], x)
+
+
+def compiled(
+    body: Expression, names: Mapping[str, int | Grid], shape: tuple[int, ...], operands: Sequence[tuple[int, ...]], ring: Ring,
+    blocks: Mapping[str, tuple[Grid, int]], leading: Sequence[tuple[Sequence[Grid], Sequence[Grid]]],
+) -> Run:
+    """See the module docstring.
+
+    `names`: integers and grids (broadcastable to `shape`) of the names of the table.  `operands`: shapes of the operand arrays, partial-sum
+    axes first, then time axes, then data axes.  `blocks`: sums that run over one block only: variable -> (first value, length).
+    `leading[k]`: (partial-sum, time) coordinates of operand k that are passed pointwise, behind those that the expression names.
+    """
+    builder = _Builder(operands, ring, blocks, leading, len(shape))
+    run = builder.build(body, dict(names), np.ones((1,) * len(shape), dtype=bool), len(shape))
+
+    def whole(arrays: Sequence[Array]) -> Array:
+        return np.broadcast_to(run(arrays), shape)
+
+    return whole
+
+
+class _Builder:
+    def __init__(
+        self, operands: Sequence[tuple[int, ...]], ring: Ring, blocks: Mapping[str, tuple[Grid, int]],
+        leading: Sequence[tuple[Sequence[Grid], Sequence[Grid]]], axes: int,
+    ) -> None:
+        self.operands, self.ring, self.blocks, self.leading, self.axes = operands, ring, blocks, leading, axes
+
+    def value(self, p: Poly, names: Mapping[str, int | Grid], axes: int) -> Grid:
+        total: int | Grid = 0
+        for monomial, c in p.terms.items():
+            term: int | Grid = c
+            for s in monomial:
+                term = term * names[s]
+            total = total + term
+        grid = np.asarray(total, dtype=np.int64)
+        return grid.reshape(grid.shape + (1,) * (axes - grid.ndim)) if grid.ndim else grid.reshape((1,) * axes)
+
+    def build(self, e: Expression, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
+        ring = self.ring
+        match e:
+            case Read():
+                return self._read(e, names, mask, axes)
+            case Number():
+                constant = ring.whole(self.value(e.value, names, axes))
+                return lambda arrays: constant
+            case Call():
+                index = [self.value(p, names, axes) for p in e.index]
+                arguments = [self.build(a, names, mask, axes) for a in e.arguments]
+                return lambda arrays: ring.call(e.function, index, [a(arrays) for a in arguments])
+            case Plus():
+                return self._fold(ring.add, [self.build(t, names, mask, axes) for t in e.terms])
+            case Times():
+                return self._fold(ring.multiply, [self.build(t, names, mask, axes) for t in e.factors])
+            case Where():
+                inside = np.ones((1,) * axes, dtype=bool)
+                for g in e.guards:
+                    inside = inside & (self.value(g, names, axes) >= 0)
+                body = self.build(e.body, names, mask & inside, axes)
+                return lambda arrays: np.where(inside, body(arrays), 0)
+            case Total():
+                return self._total(e, names, mask, axes)
+            case Most():
+                return self._most(e, names, mask, axes)
+            case Digit():
+                n, m = self.value(e.numerator, names, axes), self.value(e.modulus, names, axes)
+                return self.build(e.body, {**names, e.variable: n // m}, mask, axes)
+            case _:
+                assert_never(e)
+
+    @staticmethod
+    def _fold(join: Callable[[Array, Array], Array], parts: list[Run]) -> Run:
+        if len(parts) == 2:
+            first, second = parts
+            return lambda arrays: join(first(arrays), second(arrays))
+
+        def run(arrays: Sequence[Array]) -> Array:
+            out = parts[0](arrays)
+            for p in parts[1:]:
+                out = join(out, p(arrays))
+            return out
+
+        return run
+
+    def _index(self, index: Index, names: dict[str, int | Grid], axes: int) -> list[Grid]:
+        return [self.value(p, names, axes) for p in index]
+
+    def _read(self, e: Read, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
+        k, shape = e.operand, self.operands[e.operand]
+        sums, times = ([g.reshape(g.shape + (1,) * (axes - g.ndim)) for g in part] for part in self.leading[k])
+        coordinates = [*self._index(e.device, names, axes), *sums, *self._index(e.time, names, axes), *times, *self._index(e.index, names, axes)]
+        if len(coordinates) != len(shape):
+            raise EvaluationError(f"operand {k} has {len(shape)} axes, auxiliary ones included; the expression gives {len(coordinates)}")
+        clipped = []
+        for g, n in zip(coordinates, shape, strict=True):
+            if np.any(mask & ((g < 0) | (g >= n))):
+                raise EvaluationError(f"reads outside operand {k}")
+            clipped.append(np.clip(g, 0, n - 1))
+        if not clipped:
+            return lambda arrays: arrays[k].reshape((1,) * axes)
+        flat = np.zeros((1,) * axes, dtype=np.int64)
+        for g, n in zip(clipped, shape, strict=True):
+            flat = flat * n + g
+        return lambda arrays: arrays[k].reshape(-1)[flat]
+
+    def _total(self, e: Total, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
+        if e.variable in self.blocks:
+            first, count = self.blocks[e.variable]
+            variable = first.reshape(first.shape + (1,) * (axes + 1 - first.ndim)) + np.arange(count)
+        else:
+            extent = self.value(e.extent, names, axes)
+            count = int(extent.max())
+            variable = np.arange(count).reshape((1,) * axes + (count,))
+            if np.any(extent != count):
+                raise EvaluationError(f"the range of {e.variable} is not the same everywhere")
+        inner = {n: g[..., None] if isinstance(g, np.ndarray) and g.ndim == axes else g for n, g in names.items()}
+        body = self.build(e.body, {**inner, e.variable: variable}, mask[..., None], axes + 1)
+        ring = self.ring
+
+        def run(arrays: Sequence[Array]) -> Array:
+            out = body(arrays)
+            return ring.total(out, 1 if out.shape[-1] == count else count)
+
+        return run
+
+    def _most(self, e: Most, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
+        extents = [int(self.value(n, names, axes).max()) for _, n in e.ranges]
+        new = len(e.ranges)
+        inner = {n: g.reshape(g.shape + (1,) * new) if isinstance(g, np.ndarray) and g.ndim == axes else g for n, g in names.items()}
+        for a, ((v, _), n) in enumerate(zip(e.ranges, extents, strict=True)):
+            inner[v] = np.arange(n).reshape((1,) * (axes + a) + (n,) + (1,) * (new - 1 - a))
+        inside = np.ones((1,) * (axes + new), dtype=bool)
+        for g in e.guards:
+            inside = inside & (self.value(g, inner, axes + new) >= 0)
+        body = self.build(e.body, inner, mask.reshape(mask.shape + (1,) * new) & inside, axes + new)
+        last = tuple(range(axes, axes + new))
+        where = np.broadcast_to(inside, np.broadcast_shapes(inside.shape, (1,) * axes + tuple(extents)))
+        if not np.all(where.any(axis=last)):
+            raise EvaluationError("a maximum over nothing")
+
+        def run(arrays: Sequence[Array]) -> Array:
+            values = body(arrays)
+            full = np.broadcast_shapes(values.shape, where.shape)
+            values = np.broadcast_to(values, full)
+            low = values.min() if values.size else 0
+            out: Array = np.where(where, values, low).max(axis=last)
+            return out
+
+        return run
+
+
+def _power(x: Array, n: int) -> Array:
+    out = np.ones_like(x)
+    while n:
+        if n & 1:
+            out = out * x % PRIME
+        x = x * x % PRIME
+        n >>= 1
+    return out
+
+
+def _each(f: Callable[[int | Fraction], int | Fraction], x: Array) -> Array:
+    return np.frompyfunc(f, 1, 1)(x).astype(object) if x.ndim else np.array(f(x.item()), dtype=object)
