@@ -124,6 +124,7 @@ class Builder:
         self.rule: Substitution = typed.rule
         self.digits: list[tuple[Poly, Poly, Poly]] = []
         self._named: dict[tuple[Poly, Poly], Poly] = {}
+        self._bound: set[str] = set()
         self._count = 0
         self._scopes: list[_Scope] = []
 
@@ -135,13 +136,12 @@ class Builder:
         for v, e in zip(variables, t.sums, strict=True):
             guards += [Poly.of(v), self._now(e) - 1 - v]
         k = len(t.times)
-        self._bound = set(variables)
+        self._bound.update(variables)
         found = self.tensor(side, wire, (*coordinates[:k], *map(Poly.of, variables), *coordinates[k:]))
         return tuple(Monomial(m.coefficient, (*variables, *m.variables), (*guards, *m.guards), m.atoms) for m in found)
 
     def whole(self, side: Side, wire: int, coordinates: Index) -> GuardedSum:
         """Value of a wire at all coordinates (times, sums, data)."""
-        self._bound = set()
         return self.tensor(side, wire, coordinates)
 
     def facts(self) -> list[Poly]:
@@ -234,8 +234,6 @@ class Builder:
         return Monomial(p.coefficient, tuple(new.values()), p.guards, p.atoms)
 
     def _hoisted(self, scope: _Scope, atom: Atom) -> GuardedSum:
-        if self._scopes:
-            self._scopes[-1].inside -= set()
         variables, guards = [], []
         for u, p, m in scope.hoisted:
             variables.append(u)
@@ -256,13 +254,18 @@ class Builder:
         level = len(self._scopes)
         while level > 0 and p.names.isdisjoint(self._scopes[level - 1].inside):
             level -= 1
+        if level < len(self._scopes):
+            again = next((v for v, q, n in self._scopes[level].hoisted if q == p and n == m), None)
+            if again is not None:
+                return self._sum(e.body, {**env, e.variable: Poly.of(again)}, side, wires)
         u = Poly.of(u_name)
         self._bound.add(u_name)
         for scope in self._scopes[:level]:
             scope.inside.add(u_name)
-        inner = self._sum(e.body, {**env, e.variable: u}, side, wires)
         if level < len(self._scopes):
             self._scopes[level].hoisted.append((u_name, p, m))
+        inner = self._sum(e.body, {**env, e.variable: u}, side, wires)
+        if level < len(self._scopes):
             return inner
         guards = (p - m * u, m * u + m - 1 - p)
         return tuple(Monomial(x.coefficient, (u_name, *x.variables), (*guards, *x.guards), x.atoms) for x in inner)

@@ -1,8 +1,9 @@
 """Index expressions on numpy arrays: the exact evaluator's inner part.
 
-    compiled(body, names, shape, operands, ring)  ->  f(arrays) = the array of values of `body` at every point of `shape`
+    compiled(body, coordinates, shape, operands, ring)  ->  f(arrays) = the array of values of `body` at every point of `shape`
 
-A grid axis belongs to every output coordinate; sums and maxima add one axis behind and remove it again.  All index arithmetic is done once,
+Expressions are lifted ones of one instance: reads give all coordinates of their operand, and no name is left but the coordinates of the
+output and what the expression binds.  A grid axis belongs to every output coordinate; sums and maxima add one axis behind and remove it again.  All index arithmetic is done once,
 when the expression is compiled; running it is gathers and ring operations.  A read outside its operand that no guard masks is an error of
 the operator table, not zero.
 
@@ -20,7 +21,7 @@ from typing import Final, Protocol, assert_never
 import numpy as np
 import numpy.typing as npt
 
-from .index_expressions import Call, Digit, Expression, Index, Most, Number, Plus, Read, Times, Total, Where
+from .index_expressions import Call, Digit, Expression, Most, Number, Plus, Read, Times, Total, Where
 from .polynomial import Poly
 
 Array = npt.NDArray[np.int64] | npt.NDArray[np.object_]
@@ -124,31 +125,26 @@ class Exact:
                 return _each(lambda v: ((c[3] * v + c[2]) * v + c[1]) * v + c[0], x)
 
 
-def compiled(
-    body: Expression, names: Mapping[str, int | Grid], shape: tuple[int, ...], operands: Sequence[tuple[int, ...]], ring: Ring,
-    blocks: Mapping[str, tuple[Grid, int]], leading: Sequence[tuple[Sequence[Grid], Sequence[Grid]]],
-) -> Run:
-    """See the module docstring.
+def compiled(body: Expression, coordinates: Sequence[str], shape: tuple[int, ...], operands: Sequence[tuple[int, ...]], ring: Ring) -> Run:
+    """See the module docstring.  `operands`: shapes of the operand arrays.
 
-    `names`: integers and grids (broadcastable to `shape`) of the names of the table.  `operands`: shapes of the operand arrays, partial-sum
-    axes first, then time axes, then data axes.  `blocks`: sums that run over one block only: variable -> (first value, length).
-    `leading[k]`: (partial-sum, time) coordinates of operand k that are passed pointwise, behind those that the expression names.
+    >>> from .index_expressions import Total, Read, Times
+    >>> i, k, j = (Poly.of(s) for s in "ikj")
+    >>> product = Total("k", Poly.of(2), Times((Read(0, (i, k)), Read(1, (k, j)))))
+    >>> compiled(product, "ij", (1, 1), [(1, 2), (2, 1)], Exact())([np.array([[2, 3]]), np.array([[5], [7]])]).tolist()
+    [[31]]
     """
-    builder = _Builder(operands, ring, blocks, leading, len(shape))
-    run = builder.build(body, dict(names), np.ones((1,) * len(shape), dtype=bool), len(shape))
-
-    def whole(arrays: Sequence[Array]) -> Array:
-        return np.broadcast_to(run(arrays), shape)
-
-    return whole
+    axes = len(shape)
+    names: dict[str, int | Grid] = {
+        c: np.arange(n).reshape((1,) * a + (n,) + (1,) * (axes - 1 - a)) for a, (c, n) in enumerate(zip(coordinates, shape, strict=True))
+    }
+    run = _Builder(operands, ring).build(body, names, np.ones((1,) * axes, dtype=bool), axes)
+    return lambda arrays: np.broadcast_to(run(arrays), shape)
 
 
 class _Builder:
-    def __init__(
-        self, operands: Sequence[tuple[int, ...]], ring: Ring, blocks: Mapping[str, tuple[Grid, int]],
-        leading: Sequence[tuple[Sequence[Grid], Sequence[Grid]]], axes: int,
-    ) -> None:
-        self.operands, self.ring, self.blocks, self.leading, self.axes = operands, ring, blocks, leading, axes
+    def __init__(self, operands: Sequence[tuple[int, ...]], ring: Ring) -> None:
+        self.operands, self.ring = operands, ring
 
     def value(self, p: Poly, names: Mapping[str, int | Grid], axes: int) -> Grid:
         total: int | Grid = 0
@@ -206,15 +202,9 @@ class _Builder:
 
         return run
 
-    def _index(self, index: Index, names: dict[str, int | Grid], axes: int) -> list[Grid]:
-        return [self.value(p, names, axes) for p in index]
-
     def _read(self, e: Read, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
         k, shape = e.operand, self.operands[e.operand]
-        sums, times = ([g.reshape(g.shape + (1,) * (axes - g.ndim)) for g in part] for part in self.leading[k])
-        coordinates = [*self._index(e.device, names, axes), *sums, *self._index(e.time, names, axes), *times, *self._index(e.index, names, axes)]
-        if len(coordinates) != len(shape):
-            raise EvaluationError(f"operand {k} has {len(shape)} axes, auxiliary ones included; the expression gives {len(coordinates)}")
+        coordinates = [self.value(p, names, axes) for p in e.index]
         clipped = []
         for g, n in zip(coordinates, shape, strict=True):
             if np.any(mask & ((g < 0) | (g >= n))):
@@ -228,15 +218,11 @@ class _Builder:
         return lambda arrays: arrays[k].reshape(-1)[flat]
 
     def _total(self, e: Total, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
-        if e.variable in self.blocks:
-            first, count = self.blocks[e.variable]
-            variable = first.reshape(first.shape + (1,) * (axes + 1 - first.ndim)) + np.arange(count)
-        else:
-            extent = self.value(e.extent, names, axes)
-            count = int(extent.max())
-            variable = np.arange(count).reshape((1,) * axes + (count,))
-            if np.any(extent != count):
-                raise EvaluationError(f"the range of {e.variable} is not the same everywhere")
+        extent = self.value(e.extent, names, axes)
+        count = int(extent.max())
+        variable = np.arange(count).reshape((1,) * axes + (count,))
+        if np.any(extent != count):
+            raise EvaluationError(f"the range of {e.variable} is not the same everywhere")
         inner = {n: g[..., None] if isinstance(g, np.ndarray) and g.ndim == axes else g for n, g in names.items()}
         body = self.build(e.body, {**inner, e.variable: variable}, mask[..., None], axes + 1)
         ring = self.ring

@@ -24,6 +24,7 @@ Elimination   vertices are eliminated in `order` (all of them, once each) from t
               over the scope `scopes[k]` (ascending vertex numbers, axes = positions in the sorted D_v), with
                 messages[k](s) <= sum of the consumed tables at (s, a)   for every a in D_order[k];
               FORBIDDEN is allowed only where the sum is >= FORBIDDEN for every a.  B = constant + the scalars.  (2.2)
+              `messages` may be empty: the checker then takes the largest legal ones, the exact minima, itself.
               Resource rows are ignored (dropping a constraint only lowers the minimum).
 RowConflict   sum_v min_{a in D_v} sum_t n_t u_t,v(a)  >  sum_t n_t L : nothing in D is feasible, B = infinity;
               forbidden choices are left out of the minimum.  (2.6)
@@ -75,7 +76,7 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Elimination:
-    """See the module docstring.  `messages[k]` has one axis per vertex of `scopes[k]`."""
+    """See the module docstring.  `messages[k]` has one axis per vertex of `scopes[k]`; `()` leaves all of them to the checker."""
 
     order: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]

@@ -28,7 +28,7 @@ import numpy as np
 
 from ..models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ..models.problems import FORBIDDEN, Ints, SelectionProblem
-from ..proofs.certificates import Dual, Elimination, Open, Point, Record, RowConflict, SelectionCertificate, Split
+from ..proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
 from .selection_dual import dual_bound
 from .selection_elimination import elimination_bound
 from .selection_ground import (
@@ -44,6 +44,7 @@ from .selection_ground import (
     peak_usage,
     weighted_usage,
 )
+from .selection_reductions import replay
 from .verdict import CheckResult
 
 
@@ -66,7 +67,7 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
     try:
         if certificate.problem_sha256 != problem.sha256():
             raise Refuted("problem", "the certificate is about another problem (hash differs)")
-        facts = Facts()
+        facts = Facts(size=len(problem.vertices))
         cost: int | None = None
         needed: Bound = INFINITE
         match claim:
@@ -139,12 +140,17 @@ def _witness(problem: SelectionProblem, claim: Infeasible) -> None:
 
 @dataclass(eq=False)
 class _Frame:
-    """An inner record that waits for its children: B so far, how a child's B joins it, children to come, domains to put back at the end."""
+    """An inner record that waits for its children: B so far, how a child's B joins it, children to come, domains to put back at the end.
+
+    `inner`: the problem that the children speak about, when it is another one; `outer`: problem and domains to go back to after it.
+    """
 
     value: Bound
     join: Callable[[Bound, Bound], Bound]
     branches: Iterator[tuple[dict[int, Ints], Record]]
     saved: dict[int, Ints]
+    inner: Ground | None = None
+    outer: tuple[Ground, Domains] | None = None
 
 
 def tree_bound(ground: Ground, root: Record, ub: Bound, facts: Facts) -> Bound:
@@ -159,12 +165,18 @@ def tree_bound(ground: Ground, root: Record, ub: Bound, facts: Facts) -> Bound:
             branch = next(stack[-1].branches, None)
             if branch is None:
                 done = stack.pop()
+                if done.outer is not None:
+                    ground, domains = done.outer
                 for v, domain in done.saved.items():
                     domains[v] = domain
                 if not stack:
                     return done.value
                 stack[-1].value = stack[-1].join(stack[-1].value, done.value)
         changes, record = branch
+        frame = stack[-1]
+        if frame.inner is not None:
+            frame.outer = ground, domains
+            ground, domains = frame.inner, list(frame.inner.full)
         saved = {v: domains[v] for v in changes}
         for v, domain in changes.items():
             domains[v] = domain
@@ -195,9 +207,14 @@ def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Fa
             _check_conflict(ground, record, domains, facts, place)
             return leaf(INFINITE)
         case Point():
-            return leaf(_point_cost(ground.problem, domains, facts, place))
+            return leaf(_point_cost(ground, domains, facts, place))
         case Open():
             return leaf(-INFINITE)
+        case Reduced():
+            inner = replay(ground, record, domains, facts, place)
+            if inner is None:  # a vertex lost all its choices: nothing in D is feasible
+                return leaf(INFINITE)
+            return _Frame(-INFINITE, max, iter((({}, record.then),)), saved, inner)
         case _:
             assert_never(record)
 
@@ -239,18 +256,20 @@ def _check_conflict(ground: Ground, record: RowConflict, domains: Domains, facts
     available = sum(n for _, n in record.multipliers) * (problem.limit or 0)
     if total <= available:
         raise Refuted(place, f"rows need {total}, which is not above {available}")
-    facts.steps.update(t for t, _ in record.multipliers)
-    facts.vertices.update(terms)
+    facts.steps.update(ground.original_step(t) for t, _ in record.multipliers)
+    if ground.steps is None:  # otherwise a `Reduced` record has named all vertices
+        facts.vertices.update(terms)
 
 
-def _point_cost(problem: SelectionProblem, domains: Domains, facts: Facts, place: str) -> Bound:
+def _point_cost(ground: Ground, domains: Domains, facts: Facts, place: str) -> Bound:
     """Cost of the only x in D, or infinity if it is not feasible."""
+    problem = ground.problem
     if any(domain.size != 1 for domain in domains):
         raise Refuted(place, "more than one choice is left")
     x = tuple(int(domain[0]) for domain in domains)
     cost, wrong = evaluate(problem, x, problem.limit)
     if wrong:
         return INFINITE
-    if facts.cheapest is None or cost < facts.cheapest[0]:
+    if ground.steps is None and (facts.cheapest is None or cost < facts.cheapest[0]):
         facts.cheapest = (cost, x)
     return cost

@@ -3,6 +3,9 @@
     pool := tables of the problem on D;   for k in order:  take C = tables of the pool that touch v = order[k];
     test for every s in the scope of message m_k and every a in D_v:   m_k(s) <= sum_{T in C} T(s, a);   pool := pool - C + m_k
 
+A record may leave its messages out: then m_k(s) := min_a sum_{T in C} T(s, a) is computed here, which is the largest message that would
+pass the test.  Work and memory of that are bounded before anything is computed.
+
 By the test the sum of the pool never rises at any x, so constant + the scalars left at the end bound the cost of every x in D from
 below.  A scope must hold all other vertices of C (so that the test covers every x) and no eliminated vertex (so that nothing but
 scalars is left).  Neither the order nor the exactness of the messages is trusted.
@@ -17,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -27,6 +31,12 @@ from .selection_ground import INFINITE, Bound, Domains, Ground, Refuted, size_of
 
 CELLS: Final = 1 << 17
 """Entries per block: memory is bounded by this, whatever the certificate asks for."""
+
+MOST_KEPT: Final = 1 << 26
+"""Entries of all messages together that are computed here (512 MiB); a record that needs more must hold its messages."""
+
+MOST_WORK: Final = 1 << 36
+"""Entries of all joint tables together over which minima are taken here."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +63,10 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
     n = len(domains)
     if len(record.order) != n or set(record.order) != set(range(n)):
         raise Refuted(place, f"order must name each of the {n} vertices once")
-    if len(record.scopes) != n or len(record.messages) != n:
+    if len(record.scopes) != n or len(record.messages) not in (0, n):
         raise Refuted(place, f"has {len(record.scopes)} scopes and {len(record.messages)} messages for {n} vertices")
+    if not record.messages:
+        _check_effort(record, domains, place)
     pool = dict(enumerate(_tables(ground, domains)))
     touching: list[set[int]] = [set() for _ in range(n)]
     for number, factor in pool.items():
@@ -63,7 +75,7 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
     added = len(pool)
     gone: set[int] = set()
     bound: Bound = ground.problem.constant
-    for k, (v, scope, message) in enumerate(zip(record.order, record.scopes, record.messages, strict=True)):
+    for k, (v, scope) in enumerate(zip(record.order, record.scopes, strict=True)):
         here = f"{place}, step {k} ({ground.name(v)})"
         numbers = sorted(touching[v])
         consumed = [pool.pop(number) for number in numbers]
@@ -71,9 +83,13 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
             for w in factor.scope:
                 touching[w].discard(number)
         gone.add(v)
-        _check_scope(scope, message, consumed, v, gone, domains, here)
+        _check_scope(scope, consumed, v, gone, domains, here)
+        if record.messages:
+            message = record.messages[k]
+            _check_message(message, (*scope, v), consumed, domains, here)
+        else:
+            message = _exact_message((*scope, v), consumed, domains, here)
         size, holes = size_of(message)
-        _check_message(Factor((*scope, v), message, (), size, holes), consumed, domains, here)
         if scope:
             pool[added] = Factor(scope, message, tuple(ground.full[w][: domains[w].size] for w in scope), size, holes)
             for w in scope:
@@ -94,9 +110,19 @@ def _tables(ground: Ground, domains: Domains) -> Iterator[Factor]:
         yield Factor((edge.u, edge.v), problem.tables[edge.table], (rows, cols), *ground.tables[edge.table])
 
 
-def _check_scope(
-    scope: tuple[int, ...], message: Ints, consumed: list[Factor], v: int, gone: set[int], domains: Domains, place: str
-) -> None:
+def _check_effort(record: Elimination, domains: Domains, place: str) -> None:
+    kept = work = 0
+    for v, scope in zip(record.order, record.scopes, strict=True):
+        if any(type(w) is not int or not 0 <= w < len(domains) for w in scope):
+            raise Refuted(place, f"scope {scope} names a vertex that is not there")
+        cells = prod(domains[w].size for w in scope)
+        kept += cells
+        work += cells * domains[v].size
+    if kept > MOST_KEPT or work > MOST_WORK:
+        raise Refuted(place, f"leaves out its messages, and computing them would take {work} steps and {kept} numbers, more than is checked")
+
+
+def _check_scope(scope: tuple[int, ...], consumed: list[Factor], v: int, gone: set[int], domains: Domains, place: str) -> None:
     if any(type(w) is not int or not 0 <= w < len(domains) or w in gone for w in scope):
         raise Refuted(place, f"scope {scope} names a vertex that is not there or already eliminated")
     if any(a >= b for a, b in pairwise(scope)):
@@ -104,16 +130,39 @@ def _check_scope(
     missing = {w for factor in consumed for w in factor.scope} - {v} - set(scope)
     if missing:
         raise Refuted(place, f"scope {scope} leaves out {sorted(missing)} of the consumed tables")
-    shape = tuple(domains[w].size for w in scope)
+
+
+def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor], domains: Domains, place: str) -> None:
+    """message(s) <= sum of consumed(s, a) for all s, a; infinite only where that is infinite for every a."""
+    shape = tuple(domains[w].size for w in axes[:-1])
     if message.dtype != np.int64 or message.shape != shape:
         raise Refuted(place, f"message has shape {message.shape}, its scope needs {shape} int64")
+    top = _top(sum(factor.size for factor in consumed) + size_of(message)[0])
+    for part, low in _minima(axes, consumed, domains, top):
+        stated = message[part]
+        wrong = np.asarray(((stated > low) | (stated >= FORBIDDEN)) & (low < top // 2), dtype=bool)
+        if wrong.any():
+            at = tuple(int(i) + p.start for i, p in zip(np.argwhere(wrong)[0], part, strict=True))
+            raise Refuted(place, f"message at {at} is {int(message[at])}, above the sum of the consumed tables")
 
 
-def _check_message(message: Factor, consumed: list[Factor], domains: Domains, place: str) -> None:
-    """message(s) <= sum of consumed(s, a) for all s, a; infinite only where that is infinite for every a."""
-    axes = message.scope
-    reach = sum(factor.size for factor in consumed) + message.size
-    top = 1 << 60 if reach <= 1 << 58 else 1 << (reach.bit_length() + 2)
+def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domains, place: str) -> Ints:
+    """min over the last axis of the sum of consumed, FORBIDDEN where that is infinite."""
+    top = _top(sum(factor.size for factor in consumed))
+    if top != 1 << 60:
+        raise Refuted(place, "leaves out a message whose entries do not fit 58 bits")
+    message = np.empty(tuple(domains[w].size for w in axes[:-1]), dtype=np.int64)
+    for part, low in _minima(axes, consumed, domains, top):
+        message[part] = np.where(low >= top // 2, FORBIDDEN, low)
+    return message
+
+
+def _top(reach: int) -> int:
+    return 1 << 60 if reach <= 1 << 58 else 1 << (reach.bit_length() + 2)
+
+
+def _minima(axes: tuple[int, ...], consumed: list[Factor], domains: Domains, top: int) -> Iterator[tuple[tuple[slice, ...], Ints]]:
+    """Block by block: (part of the scope, minimum over the last axis of the sum of consumed, at least top / 2 where infinite)."""
     kind: type = np.int64 if top == 1 << 60 else object
     holes = any(factor.holes for factor in consumed)
     for part in _blocks(tuple(domains[w].size for w in axes)):
@@ -125,12 +174,7 @@ def _check_message(message: Factor, consumed: list[Factor], domains: Domains, pl
             total += values
             if holes:
                 np.minimum(total, top, out=total)
-        low = total.min(axis=-1)
-        stated = message.table[part[:-1]]
-        wrong = np.asarray(((stated > low) | (stated >= FORBIDDEN)) & (low < top // 2), dtype=bool)
-        if wrong.any():
-            at = tuple(int(i) + p.start for i, p in zip(np.argwhere(wrong)[0], part[:-1], strict=True))
-            raise Refuted(place, f"message at {at} is {int(message.table[at])}, above the sum of the consumed tables")
+        yield part[:-1], total.min(axis=-1)
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:

@@ -37,13 +37,18 @@ class Facts:
     cheapest: tuple[int, tuple[int, ...]] | None = None  # cheapest feasible solution met in a Point record
     steps: set[int] = field(default_factory=set)  # resource rows used by RowConflict records
     vertices: set[int] = field(default_factory=set)  # vertices with a term in these
+    size: int = 0  # vertices of the claim's problem
 
 
 class Ground:
-    """A problem with the sizes of its numbers and its incidences."""
+    """A problem with the sizes of its numbers and its incidences.
 
-    def __init__(self, problem: SelectionProblem) -> None:
+    `steps`: None for the claim's problem; for a reduced one the steps of the claim's problem that its steps stand for.
+    """
+
+    def __init__(self, problem: SelectionProblem, steps: Ints | None = None) -> None:
         self.problem = problem
+        self.steps = steps
         self.full: Domains = [np.arange(v.cost.size, dtype=np.int64) for v in problem.vertices]
         self.edges_at: list[list[int]] = [[] for _ in problem.vertices]
         for e, edge in enumerate(problem.edges):
@@ -54,6 +59,10 @@ class Ground:
             self.usages_at[usage.vertex].append(a)
         self.tables = [size_of(table) for table in problem.tables]
         self.costs = [size_of(vertex.cost) for vertex in problem.vertices]
+
+    def original_step(self, t: int) -> int:
+        """The step of the claim's problem that step `t` stands for (steps outside a reduced problem, where nothing is used: -1)."""
+        return t if self.steps is None else int(self.steps[t]) if 0 <= t < self.steps.size else -1
 
     def name(self, v: int) -> str:
         return f"vertex {v} {self.problem.vertices[v].name!r}"

@@ -30,6 +30,9 @@ from .network import INFINITE, Network, saturate
 BLOCK: Final = 1 << 21
 """Entries of one slice of a joint table (16 MiB)."""
 
+STORED: Final = 1_000_000
+"""Message entries up to which a record holds its messages; beyond, the checker computes them again."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -147,14 +150,15 @@ def eliminate(network: Network, schedule: Plan, clock: Clock) -> Outcome | None:
             continue
         array, maps = _project(network, v, scope, single[v], consumed)
         labels = _labels(array, maps)
-        messages.append(labels)
+        if schedule.kept <= STORED:
+            messages.append(labels)
         if len(scope) == 1:
             single[scope[0]] = saturate(single[scope[0]] + labels)
         else:
             fresh = _Factor(scope, array, maps)
             for w in scope:
                 pool[w].append(fresh)
-    record = Elimination(schedule.order, schedule.scopes, tuple(messages))
+    record = Elimination(schedule.order, schedule.scopes, tuple(messages) if schedule.kept <= STORED else ())
     if value >= INFINITE:
         return Outcome(record, FORBIDDEN, None)
     return Outcome(record, value, _backward(n, schedule, gone))

@@ -39,11 +39,17 @@ LEAST_LIMIT_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Limits:
-    """When elimination is allowed (entries of the largest joint, of all joints, of all kept messages), and when sweeps stop."""
+    """When elimination is allowed (entries of the largest joint, of all joints, of all kept messages), and when sweeps stop.
+
+    `last_*`: the same once bounds have been tried and a gap is left: seconds of exact work are cheaper than branching then.
+    """
 
     joint: int = 20_000_000
     work: int = 400_000_000
     kept: int = 1_000_000
+    last_joint: int = 300_000_000
+    last_work: int = 10_000_000_000
+    last_kept: int = 40_000_000
     root_sweeps: int = 400
     node_sweeps: int = 60
     root_steps: int = 300
@@ -171,7 +177,11 @@ class Search:
         kept = result.survivors(domains, self.incumbent.cost)
         if self.clock.over():
             draft.child = LeafDraft(Open())
-        elif sum(d.size for d in kept) <= 0.9 * network.labels or self._opens(network, kept):
+        elif sum(d.size for d in kept) <= 0.5 * network.labels or self._opens(network, kept):
+            draft.child = self.explore(kept, record, depth)
+        elif (exact := self._last_elimination(kept)) is not None:
+            draft.child = exact
+        elif sum(d.size for d in kept) <= 0.9 * network.labels:
             draft.child = self.explore(kept, record, depth)
         else:
             draft.child = self._branch(kept, record, result, depth)
@@ -182,6 +192,22 @@ class Search:
         if self.rows is not None or sum(d.size for d in kept) == network.labels:
             return False
         return self.fits(plan(build(self.unit, kept), self.limits.joint))
+
+    def _last_elimination(self, kept: Domains) -> EliminationDraft | None:
+        """Exact elimination within the larger limits; None if it does not fit, memory rows take part, or the time runs out."""
+        if self.rows is not None or any(d.size == 0 for d in kept):
+            return None
+        network = build(self.unit, kept)
+        schedule, at = plan(network, self.limits.last_joint), self.limits
+        if not schedule.complete or schedule.largest > at.last_joint or schedule.work > at.last_work or schedule.kept > at.last_kept:
+            return None
+        self.progress.update("elimination", None, self._upper())
+        outcome = eliminate(network, schedule, self.clock)
+        if outcome is None:
+            return None
+        if outcome.choice is not None:
+            self._offer(network, list(outcome.choice), polish=False)
+        return EliminationDraft(kept, outcome.record, outcome.value)
 
     def _consistent(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> Draft | None:
         """One round of arc consistency as a dual without messages, if it removes anything."""

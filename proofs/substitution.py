@@ -1,0 +1,248 @@
+"""Proofs about substitutions: what the checker `verify.substitution` replays.
+
+A *fact* shows that integer polynomials h_0, h_1, .. cannot all be >= 0: non-negative integers c with
+
+    sum_k c_k * h_i(k) * h_j(k)   (h_j absent if j = -1)    =    a negative constant;
+
+to show g >= 0 from h_0..h_{n-1} take h_n = -g - 1.  An empty fact is allowed where g is a constant >= 0, or some h_i plus a constant >= 0.
+
+Equality of two guarded sums under a list of facts ("context"):
+
+    Split(g, yes, no)       both under g >= 0 and under -g-1 >= 0
+    Larger(k, first, second)  the k-th maximum of the typing is its first / its second argument
+    Empty(fact)             the context is contradictory
+    Leaf                    every monomial of both sides goes through a Step; what is kept is put into clusters of monomials that are equal up to
+                            the coefficient, and in every cluster coefficients (right side negated) add up to 0
+
+    Keep                    the monomial as it is
+    Zero(fact)              context and guards are contradictory: the monomial is 0
+    Cut(g, yes, no)         the monomial with guard g plus the monomial with guard -g-1
+    Pin(v, p, f, f')        the guards force v = p (p without v): substitute
+    Digits(v, m, f, rest)   v = m * v'h + v'l with 0 <= v'l < m, m >= 1
+
+A member of a cluster is carried to the first one (the representative) by an integer affine map of bound variables with determinant +-1; `there`
+shows its mapped guards from the representative's, `back` the converse; then atoms pair off.  Source: `shared/research/substitutions.md`, 5, 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..models.polynomial import Poly
+from ..models.substitution import Substitution
+
+Fact = tuple[tuple[int, int, int], ...]
+"""Triples (i, j or -1, multiplier >= 1)."""
+
+Assignment = tuple[tuple[str, Poly], ...]
+Facts = tuple[Fact, ...]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The monomial as it is."""
+
+
+@dataclass(frozen=True)
+class Zero:
+    """The monomial is 0."""
+
+    fact: Fact
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Two monomials, by a guard and its negation."""
+
+    guard: Poly
+    yes: Step
+    no: Step
+
+
+@dataclass(frozen=True)
+class Pin:
+    """The guards force `variable` = `value`."""
+
+    variable: str
+    value: Poly
+    at_least: Fact
+    at_most: Fact
+    rest: Step
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Two digits of a bound variable."""
+
+    variable: str
+    modulus: Poly
+    fact: Fact
+    rest: Step
+
+
+Step = Keep | Zero | Cut | Pin | Digits
+
+
+@dataclass(frozen=True)
+class Entries:
+    """Equal entries (or equal integer values): per index two facts, difference >= 0 and <= 0."""
+
+    facts: tuple[tuple[Fact, Fact], ...]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """Equal applications: integer arguments by facts, values by proofs."""
+
+    facts: tuple[tuple[Fact, Fact], ...]
+    arguments: tuple[Equality, ...]
+
+
+@dataclass(frozen=True)
+class Peak:
+    """Equal maxima: ranges in bijection, bodies equal."""
+
+    assignment: Assignment
+    there: Facts
+    back: Facts
+    body: Equality
+
+
+AtomProof = Entries | Applied | Peak
+
+
+@dataclass(frozen=True)
+class Member:
+    """Kept monomial `number` equals the representative; `pairing[k]` is its atom for the representative's atom k."""
+
+    number: int
+    assignment: Assignment
+    there: Facts
+    back: Facts
+    pairing: tuple[int, ...]
+    atoms: tuple[AtomProof, ...]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """`first` is the number of the representative among kept monomials (left side first)."""
+
+    first: int
+    others: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """Case split on a guard."""
+
+    guard: Poly
+    yes: Equality
+    no: Equality
+
+
+@dataclass(frozen=True)
+class Larger:
+    """Case split on a maximum of the typing."""
+
+    number: int
+    first: Equality
+    second: Equality
+
+
+@dataclass(frozen=True)
+class Empty:
+    """The context is contradictory."""
+
+    fact: Fact
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """See the module docstring."""
+
+    left: tuple[Step, ...]
+    right: tuple[Step, ...]
+    clusters: tuple[Cluster, ...]
+
+
+Equality = Split | Larger | Empty | Leaf
+
+
+@dataclass(frozen=True)
+class Void:
+    """No instance falls under this case: typing fails visibly, or by a fact over what is known."""
+
+    fact: Fact | None
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Everything owed: per equation or inequality its facts; copy requirements of the left and the right side; mapped outputs."""
+
+    owed: tuple[tuple[Fact, ...], ...]
+    copies: tuple[Equality, ...]
+    outputs: tuple[Equality, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """Outcome under a list of typing choices (0: the value is 1, 1: it is a multiple)."""
+
+    choices: tuple[int, ...]
+    outcome: Void | Shown
+
+
+Instance = tuple[tuple[str, int], ...]
+"""Values of sizes `name.axis`, degrees `name.axis.degree` and parameters, sorted by name."""
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """An instance on which the left side types (and, unless it shows a precondition necessary, all preconditions hold) and the right side fails.
+
+    `values[k]`: entries of input k, row-major.  `functions`: "true" (relu is max(v, 0)) or "any" (elementwise functions are fixed but
+    arbitrary).  `what`: "typing", "shape", "copy" or "value".
+    """
+
+    instance: Instance
+    values: tuple[tuple[int, ...], ...]
+    functions: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Proved:
+    """The rule holds for all instances that satisfy its preconditions; `needed[k]` shows precondition k necessary; `witness` is one instance."""
+
+    rule: Substitution
+    cases: tuple[Case, ...]
+    witness: Instance
+    needed: tuple[Counterexample, ...]
+
+
+@dataclass(frozen=True)
+class Refuted:
+    """The rule fails on an instance."""
+
+    rule: Substitution
+    counterexample: Counterexample
+
+
+@dataclass(frozen=True)
+class Vacuous:
+    """The left side has no instance: every case is void, or `violation` is an instance on which its copies differ."""
+
+    rule: Substitution
+    cases: tuple[Case, ...]
+    violation: Counterexample | None
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Nothing is claimed."""
+
+    rule: Substitution
+    reason: str
+
+
+Judgement = Proved | Refuted | Vacuous | Undecided

@@ -1,0 +1,73 @@
+"""Elimination records that leave their messages to the checker: same bound, same refusals, bounded effort."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from selection_cases import brute, certified, eliminate, random_problem
+
+from shardproof.formal.selection.solve import solve
+from shardproof.models.claims import LowerBound, Optimal, Status, Verdict
+from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Vertex
+from shardproof.proofs.certificates import Elimination
+from shardproof.proofs.selection_file import read_certificate, write_certificate
+from shardproof.verify.selection import check_selection
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_left_out_messages_give_the_optimum(seed: int) -> None:
+    problem = random_problem(seed, rows=False)
+    stored = eliminate(problem, random.Random(seed))
+    record = Elimination(stored.order, stored.scopes, ())
+    best = brute(problem, rows=False)
+    if best is None:
+        assert check_selection(problem, certified(problem, LowerBound(FORBIDDEN - 1), record)).verdict is Verdict.PROVED
+        return
+    cost, x = best
+    good = certified(problem, Optimal(x, cost), record)
+    assert check_selection(problem, read_certificate(write_certificate(None, good))).verdict is Verdict.PROVED
+    assert check_selection(problem, certified(problem, LowerBound(cost), record)).verdict is Verdict.PROVED
+    assert check_selection(problem, certified(problem, LowerBound(cost + 1), record)).verdict is not Verdict.PROVED
+
+
+def test_bad_orders_and_scopes_are_refused() -> None:
+    problem = random_problem(5, rows=False)
+    stored = eliminate(problem, random.Random(5))
+    cost, x = brute(problem, rows=False) or (0, ())
+    claim = Optimal(x, cost)
+    bad = [
+        Elimination((*stored.order[1:], stored.order[1]), stored.scopes, ()),
+        Elimination(stored.order, stored.scopes[:-1], ()),
+        Elimination(stored.order, (*stored.scopes[:-1], (99,)), ()),
+        Elimination(stored.order, ((), *stored.scopes[1:]), ()) if stored.scopes[0] else Elimination(stored.order, (stored.order[:1], *stored.scopes[1:]), ()),
+    ]
+    for record in bad:
+        result = check_selection(problem, certified(problem, claim, record))
+        assert result.verdict is Verdict.REFUTED and result.reason
+
+
+def test_absurd_effort_is_refused_before_memory_is_taken() -> None:
+    n, k = 8, 200
+    cost = np.zeros(k, dtype=np.int64)
+    table = np.zeros((k, k), dtype=np.int64)
+    edges = tuple(Edge(u, v, 0) for u in range(n) for v in range(u + 1, n))
+    problem = SelectionProblem("clique", tuple(Vertex(f"v{i}", cost) for i in range(n)), (table,), edges)
+    record = Elimination(tuple(range(n)), tuple(tuple(range(i + 1, n)) for i in range(n)), ())
+    result = check_selection(problem, certified(problem, Optimal((0,) * n, 0), record))
+    assert result.verdict is Verdict.REFUTED and "more than is checked" in result.reason
+
+
+def test_the_solver_leaves_out_what_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    from shardproof.formal.selection import eliminate as module
+
+    problem = random_problem(11, n=5, k=5, rows=False)
+    with_messages = solve(problem)
+    monkeypatch.setattr(module, "STORED", 0)
+    without = solve(problem)
+    assert with_messages.status is without.status is Status.OPTIMAL and with_messages.cost == without.cost
+    assert without.certificate is not None and check_selection(problem, without.certificate).verdict is Verdict.PROVED
+    worse = replace(without.certificate, claim=Optimal(without.certificate.claim.solution, without.cost - 1))  # type: ignore[union-attr, operator]
+    assert check_selection(problem, worse).verdict is Verdict.REFUTED
