@@ -3,7 +3,7 @@
 # pip writes into .venv/bin carry that path in their first line, so modules are started with `python -m`.
 
 PYTHON ?= python3
-JOBS ?= 0
+JOBS ?= 2
 PYTEST ?=
 PY := .venv/bin/python
 READY := .venv/.shardproof-ready
@@ -15,7 +15,7 @@ FAST := not slow and not gpu and not torch and not coq
 
 help:
 	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
-	@echo "make test       lint, types, tests (JOBS=2: two processes; PYTEST='-k machine': more options)"
+	@echo "make test       lint, types, tests (JOBS=0: one process; PYTEST='-k machine': more options)"
 	@echo "make lint | typecheck | test-slow | test-mpi | test-all | bench | clean | distclean"
 
 install: $(READY)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib import metadata
 from platform import python_version
+from typing import Final
 
 from ..models.choices import Choices, movements
 from ..models.graph import Graph
@@ -20,7 +21,7 @@ from ..proofs.plan import Moved, Plan
 from .selection.clock import Progress
 from .selection.solve import Answer, Engine, solve
 
-COMPLETE_UP_TO = 64
+COMPLETE_UP_TO: Final = 64
 """Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per model."""
 
 
@@ -53,17 +54,17 @@ def plan_graph(
     answer = solve(planning.problem, time_limit_s=time_limit_s, gap=gap, engine=engine, progress=progress, threads=threads)
     if answer.solution is None or answer.certificate is None:
         return Planned(planning, answer, None)
-    return Planned(planning, answer, bundle(planning, answer))
+    return Planned(planning, answer, bundle(planning, answer, engine))
 
 
-def bundle(planning: Planning, answer: Answer) -> Plan:
+def bundle(planning: Planning, answer: Answer, engine: Engine = "native") -> Plan:
     """The plan of a solved problem.  Raises ValueError if there is no solution or no certificate."""
     if answer.solution is None or answer.certificate is None:
         raise ValueError("only a solved problem has a plan")
     choices = planning.choices(answer.solution)
     return Plan(
         planning.graph, planning.machine, planning.space.name, planning.problem.limit, choices,
-        communication(planning.graph, planning.machine, choices), answer.certificate, versions(),
+        communication(planning.graph, planning.machine, choices), answer.certificate, versions(engine),
     )
 
 
@@ -78,9 +79,13 @@ def communication(graph: Graph, machine: Machine, choices: Choices) -> tuple[Mov
     return tuple(out)
 
 
-def versions() -> tuple[tuple[str, str], ...]:
+ENGINES: Final[dict[Engine, tuple[str, ...]]] = {"native": (), "ilp": ("highspy", "pulp"), "smt": ("z3-solver",)}
+"""Packages that take part beside NumPy and numba."""
+
+
+def versions(engine: Engine = "native") -> tuple[tuple[str, str], ...]:
     """Versions of what took part in the search."""
-    names = ("numba", "numpy")
+    names = ("numba", "numpy", *ENGINES[engine])
     return (*((n, metadata.version(n)) for n in names), ("python", python_version()), ("shardproof", _own_version()))
 
 

@@ -37,7 +37,8 @@ MOST_PER_DEVICE = 1 << 26
 """Placements times devices."""
 MOST_TABLE, MOST_TABLES = 1 << 26, 1 << 29
 """Entries of one table, and of all."""
-MOST_NUMBER = 1 << 56
+MOST_NUMBER = 1 << 61
+"""Points times devices times 64 (flops per point, bytes per element and ring factors stay below that): no int64 product wraps."""
 MOST_STEPS = 1 << 23
 """Steps of counting, all structures together."""
 
