@@ -84,9 +84,11 @@ class Graph:
     operators: tuple[Operator, ...]
     outputs: tuple[str, ...]
     _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
+    _by_operator: dict[str, Operator] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self._by_name.update({t.name: t for t in self.tensors})
+        self._by_operator.update({op.name: op for op in self.operators})
 
     def tensor(self, name: str) -> Tensor:
         """The tensor called `name`; KeyError if there is none."""
@@ -94,10 +96,7 @@ class Graph:
 
     def operator(self, name: str) -> Operator:
         """The operator called `name`; KeyError if there is none."""
-        for op in self.operators:
-            if op.name == name:
-                return op
-        raise KeyError(name)
+        return self._by_operator[name]
 
     def writer(self) -> dict[str, int]:
         """Tensor name -> position of the operator that writes it."""

@@ -18,7 +18,7 @@ from shardproof.formal.plan import plan_graph
 from shardproof.formal.selection.solve import solve
 from shardproof.models import choices as models_choices
 from shardproof.models import cost, memory
-from shardproof.models import selection as models_selection
+from shardproof.models import structures as models_structures
 from shardproof.models.choices import Choices
 from shardproof.models.claims import Infeasible, LowerBound, Optimal, Status, Verdict
 from shardproof.models.communication import CommunicationPlan, Exchange
@@ -155,20 +155,20 @@ def forgotten_usage(patch: pytest.MonkeyPatch) -> None:
 
 
 def fewer_placements(patch: pytest.MonkeyPatch) -> None:
-    true = models_selection.matrices
-    patch.setattr(models_selection, "matrices", lambda *args: true(*args)[:-1] if len(true(*args)) > 1 else true(*args))
+    true = models_structures.matrices
+    patch.setattr(models_structures, "matrices", lambda *args: true(*args)[:-1] if len(true(*args)) > 1 else true(*args))
 
 
 def foreign_placements(patch: pytest.MonkeyPatch) -> None:
     """Placements that leave devices out would be cheaper."""
-    true = models_selection.matrices
+    true = models_structures.matrices
 
     def wrong(*args: object) -> Ints:
         found = true(*args).copy()  # type: ignore[arg-type]
         found[0] = 1
         return found
 
-    patch.setattr(models_selection, "matrices", wrong)
+    patch.setattr(models_structures, "matrices", wrong)
 
 
 def forgotten_transfer(patch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ from shardproof.models.machine import load_machine
 from shardproof.models.placement import space
 from shardproof.models.selection import build
 from shardproof.models.zoo import build as zoo
-from shardproof.models import cost, selection
+from shardproof.models import cost, structures
 spent = 0.0
 def timed(function):
     def call(*arguments):
@@ -37,7 +37,7 @@ def timed(function):
         spent += time.process_time() - start
         return result
     return call
-selection.pair_loads = timed(selection.pair_loads)
+structures.pair_loads = timed(structures.pair_loads)
 cost.edge_times = timed(cost.edge_times)
 cost.operator_costs = timed(cost.operator_costs)
 graph = zoo("bert-large", batch=int(sys.argv[1]), layers=int(sys.argv[2]))
