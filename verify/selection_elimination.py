@@ -41,7 +41,8 @@ MOST_WORK: Final = 1 << 36
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """A pool table over `scope`, its axes in that order: entry (i, j, ..) is table[index_0[i], index_1[j], ..], never laid out in full."""
+    """A pool table over `scope`, its axes in that order: entry (i, j, ..) is table[index_0[i], index_1[j], ..], or table[i, j, ..] itself
+    where there are no indices."""
 
     scope: tuple[int, ...]
     table: Ints
@@ -52,7 +53,10 @@ class Factor:
     def block(self, axes: tuple[int, ...], part: tuple[slice, ...]) -> Ints:
         """Entries inside `part` of the product of `axes`, one array axis per element of `axes`, of length 1 where not in scope."""
         where = dict(zip(axes, part, strict=True))
-        values = self.table[np.ix_(*(index[where[v]] for v, index in zip(self.scope, self.indices, strict=True)))]
+        if self.indices:
+            values = self.table[np.ix_(*(index[where[v]] for v, index in zip(self.scope, self.indices, strict=True)))]
+        else:
+            values = self.table[tuple(where[v] for v in self.scope)]
         order = sorted(range(len(self.scope)), key=lambda i: axes.index(self.scope[i]))
         shown = tuple(slice(None) if v in self.scope else None for v in axes)
         return np.asarray(values.transpose(order)[shown])
@@ -87,16 +91,17 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
         if record.messages:
             message = record.messages[k]
             _check_message(message, (*scope, v), consumed, domains, here)
+            factor = Factor(scope, message, tuple(ground.full[w][: domains[w].size] for w in scope), *size_of(message))
         else:
-            message = _exact_message((*scope, v), consumed, domains, here)
-        size, holes = size_of(message)
+            factor = _exact_message((*scope, v), consumed, domains, here)
         if scope:
-            pool[added] = Factor(scope, message, tuple(ground.full[w][: domains[w].size] for w in scope), size, holes)
+            pool[added] = factor
             for w in scope:
                 touching[w].add(added)
             added += 1
         else:
-            bound = INFINITE if int(message) >= FORBIDDEN else bound + int(message)
+            last = int(factor.table)
+            bound = INFINITE if last >= FORBIDDEN else bound + last
     return bound
 
 
@@ -138,7 +143,7 @@ def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor],
     if message.dtype != np.int64 or message.shape != shape:
         raise Refuted(place, f"message has shape {message.shape}, its scope needs {shape} int64")
     top = _top(sum(factor.size for factor in consumed) + size_of(message)[0])
-    for part, low in _minima(axes, consumed, domains, top):
+    for part, low in _minima(axes, tuple(domains[w].size for w in axes), consumed, top):
         stated = message[part]
         wrong = np.asarray(((stated > low) | (stated >= FORBIDDEN)) & (low < top // 2), dtype=bool)
         if wrong.any():
@@ -146,26 +151,49 @@ def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor],
             raise Refuted(place, f"message at {at} is {int(message[at])}, above the sum of the consumed tables")
 
 
-def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domains, place: str) -> Ints:
-    """min over the last axis of the sum of consumed, FORBIDDEN where that is infinite."""
-    top = _top(sum(factor.size for factor in consumed))
-    if top != 1 << 60:
+def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domains, place: str) -> Factor:
+    """min over the last axis of the sum of consumed, FORBIDDEN where that is infinite.
+
+    Choices of an axis that every consumed table treats alike form a class and are computed once; costs of the last axis' own
+    choices are added up first and minimised over each class.
+    """
+    if _top(sum(factor.size for factor in consumed)) != 1 << 60:
         raise Refuted(place, "leaves out a message whose entries do not fit 58 bits")
-    message = np.empty(tuple(domains[w].size for w in axes[:-1]), dtype=np.int64)
-    for part, low in _minima(axes, consumed, domains, top):
-        message[part] = np.where(low >= top // 2, FORBIDDEN, low)
-    return message
+    v = axes[-1]
+    wide = [factor for factor in consumed if factor.scope != (v,)]
+    shape, members = [], {}
+    for w in axes:
+        shown = [factor.indices[factor.scope.index(w)] for factor in wide if w in factor.scope]
+        shown = shown or [np.zeros(domains[w].size, dtype=np.int64)]
+        _, first, members[w] = np.unique(np.stack(shown), axis=1, return_index=True, return_inverse=True)
+        shape.append(first.size)
+        wide = [
+            Factor(f.scope, f.table, tuple(i[first] if u == w else i for u, i in zip(f.scope, f.indices, strict=True)), f.size, f.holes) for f in wide
+        ]
+    own = np.zeros(domains[v].size, dtype=np.int64)
+    for factor in consumed:
+        if factor.scope == (v,):
+            values = factor.table[factor.indices[0]]
+            own = np.where((values >= FORBIDDEN) | (own >= FORBIDDEN), FORBIDDEN, own + np.where(values >= FORBIDDEN, 0, values))
+    best = np.full(shape[-1], FORBIDDEN, dtype=np.int64)
+    np.minimum.at(best, members[v].reshape(-1), own)
+    wide = [Factor(f.scope, f.table[np.ix_(*f.indices)] if f.indices else f.table, (), f.size, f.holes) for f in wide]
+    wide.append(Factor((v,), best, (), *size_of(best)))
+    table = np.empty(shape[:-1], dtype=np.int64)
+    for part, low in _minima(axes, tuple(shape), wide, 1 << 60):
+        table[part] = np.where(low >= 1 << 59, FORBIDDEN, low)
+    return Factor(axes[:-1], table, tuple(members[w].reshape(-1) for w in axes[:-1]), *size_of(table))
 
 
 def _top(reach: int) -> int:
     return 1 << 60 if reach <= 1 << 58 else 1 << (reach.bit_length() + 2)
 
 
-def _minima(axes: tuple[int, ...], consumed: list[Factor], domains: Domains, top: int) -> Iterator[tuple[tuple[slice, ...], Ints]]:
-    """Block by block: (part of the scope, minimum over the last axis of the sum of consumed, at least top / 2 where infinite)."""
+def _minima(axes: tuple[int, ...], shape: tuple[int, ...], consumed: list[Factor], top: int) -> Iterator[tuple[tuple[slice, ...], Ints]]:
+    """Block by block over the product `shape` of the axes: (part of the scope, minimum over the last axis of the sum of consumed, at least top / 2 where infinite)."""
     kind: type = np.int64 if top == 1 << 60 else object
     holes = any(factor.holes for factor in consumed)
-    for part in _blocks(tuple(domains[w].size for w in axes)):
+    for part in _blocks(shape):
         total = np.zeros(tuple(p.stop - p.start for p in part), dtype=kind)
         for factor in consumed:
             values = factor.block(axes, part)
