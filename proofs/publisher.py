@@ -12,6 +12,7 @@ from typing import Protocol
 from ..models.claims import Verdict
 from ..models.problems import SelectionProblem
 from .certificates import SelectionCertificate
+from .library import Library
 from .plan import Plan
 from .reduction_certificate import PlacementCertificate, ReductionCertificate
 
@@ -43,6 +44,10 @@ class Publisher(Protocol):
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
         """Publish placements, or reduction programs with their proofs."""
+        ...
+
+    def rules(self, path: Path | None, library: Library) -> dict[str, str]:
+        """Publish judgements of rules: rule -> what the checker says (proved, refuted, vacuous, undecided, derived)."""
         ...
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:

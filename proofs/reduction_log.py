@@ -2,7 +2,8 @@
 
 State: a selection problem that starts as the enclosing problem restricted to D, parallel edges added up, at most one table T_ij per pair
 of vertices (transposed: T_ji).  Vertices, choices and steps keep the numbers of the enclosing problem.  u_t,i(a): total usage of choice a
-of vertex i at step t.  Every entry turns a state P into a state P' with  min P' <= min P  (minima over feasible solutions, infinity when
+of vertex i at step t.  Every entry changes the state (one that
+would not is refused) and turns a state P into a state P' with  min P' <= min P  (minima over feasible solutions, infinity when
 there is none), so the state at the end bounds the one at the start, whatever the entries are.
 
 ROWS       (r, 0)        only the steps `steps[r]` of the record are kept, which the state still has: dropping a row only lowers the minimum.

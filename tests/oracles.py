@@ -12,9 +12,10 @@ import random
 from fractions import Fraction
 
 import numpy as np
+from selection_log_oracle import reduced
 
 from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual, Elimination, Open, Point, Record, RowConflict, Split
+from shardproof.proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 
 Domain = list[list[int]]
 INF = math.inf
@@ -127,6 +128,9 @@ def bound_of(problem: SelectionProblem, record: Record, domains: Domain, upper: 
             return _elimination(problem, record, domains)
         case Dual():
             return _dual(problem, record, domains, upper)
+        case Reduced():
+            left = reduced(problem, record, domains)
+            return INF if left is None else bound_of(left, record.then, everything(left), upper)
     raise AssertionError(record)
 
 

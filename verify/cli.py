@@ -15,6 +15,9 @@ from ..proofs.container import LIMITS, MANIFEST, identity, read_container, read_
 from ..proofs.load import selection_problem
 from ..proofs.reduction_file import PLACEMENT, REDUCTION
 from ..proofs.selection_file import decode_certificate
+from .library import HEAD as RULES
+from .library import check_members as check_library_members
+from .library import library_result
 from .plan import check_plan
 from .reduction import check_members
 from .selection import check_selection
@@ -29,7 +32,7 @@ _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.
 @click.option("--second-opinion", is_flag=True, help="Recompute ten times as many table entries of a plan.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_command(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
-    """Check plans (.spz) and certificates; a certificate needs its problem file beside it on the command line."""
+    """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the command line."""
     start = time.monotonic()
     results: list[CheckResult] = []
     lines: list[str] = []
@@ -54,10 +57,17 @@ def check_command(files: tuple[Path, ...], second_opinion: bool, as_json: bool) 
                 codes.extend(_CODES[r.verdict] for r in found)
                 lines.append(f"{path}: {'reduction programs' if REDUCTION in members else 'placements'} {identity(members)}")
                 lines.extend(_line(r) for r in found)
+            elif RULES in members:
+                library, rules = check_library_members(members)
+                claim = library_result(rules)
+                results.append(claim)
+                codes.append(_CODES[claim.verdict])
+                lines.append(f"{path}: {library.title} {identity(members)}")
+                lines.append(_line(claim))
             elif "certificate.json" in members:
                 certificates.append((path, data))
             elif members and "problem.json" not in members:
-                raise ContainerError(str(path), f"holds neither a plan nor a certificate nor a problem (members: {', '.join(sorted(set(members) - {MANIFEST})[:5])})")
+                raise ContainerError(str(path), f"holds neither a plan nor a certificate nor rules nor a problem (members: {', '.join(sorted(set(members) - {MANIFEST})[:5])})")
             else:
                 problem = selection_problem(data, str(path))
                 problems[problem.sha256()] = problem

@@ -13,11 +13,11 @@ from typing import Final
 
 import numpy as np
 
-from ..models.problems import FORBIDDEN, FINITE_LIMIT, Edge, Ints, ProblemError, SelectionProblem, Vertex
+from ..models.problems import FINITE_LIMIT, FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
 from ..proofs.certificates import Reduced
 from ..proofs.reduction_log import Rule
 from .selection_ground import Domains, Facts, Ground, Refuted
-from .selection_usage import UsageState, saturated
+from .selection_usage import UsageState, Wrong, saturated
 
 MAX_CELLS: Final = 1 << 27
 """Entries of all tables of the state together (1 GiB)."""
@@ -31,57 +31,69 @@ def replay(ground: Ground, record: Reduced, domains: Domains, facts: Facts, plac
     if record.log.ndim != 2 or record.log.shape[1] != 4:
         raise Refuted(place, f"log has shape {record.log.shape}, not (entries, 4)")
     facts.vertices.update(range(facts.size))  # the reduced problem stands for all of it
-    state = _State(ground.problem, domains, place)
-    runs = 0
-    for start, end in _runs(record.log):
-        rule, i, a, b = (int(x) for x in record.log[start])
-        state.place = f"{place}, log entry {start} ({Rule(rule).name if rule in set(Rule) else rule} {i}, {a}, {b})"
-        if rule in (Rule.ROWS, Rule.OVERFULL):
-            runs += 1
+    at = -1
+    try:
+        state = _State(ground.problem, domains)
+        runs = 0
+        for start, end in _runs(record.log):
+            at = start
+            runs += int(record.log[start, 0]) in (Rule.ROWS, Rule.OVERFULL)
             if runs > MAX_GLOBAL:
-                raise Refuted(state.place, f"more than {MAX_GLOBAL} entries that look at the whole state")
-        match rule:
-            case Rule.ROWS:
-                if not 0 <= i < len(record.steps):
-                    state.fail("list of steps does not exist")
-                state.usage.keep_rows(record.steps[i], state.place)
-            case Rule.ARC:
-                state.arc(i, a)
-            case Rule.FIX:
-                state.fix(i)
-            case Rule.MERGE:
-                state.merge(i, a)
-            case Rule.FOLLOW:
-                state.follow(i, a)
-            case Rule.SEPARABLE:
-                state.separable(i, a)
-            case Rule.DOMINATED:
-                state.dominated(i, record.log[start:end, 2], record.log[start:end, 3])
-            case Rule.ELIMINATE:
-                state.eliminate(i)
-            case Rule.OVERFULL:
-                state.overfull(record.log[start:end])
-                facts.steps.update(ground.original_step(t) for t in record.log[start:end, 3].tolist())
-            case _:
-                state.fail("unknown rule")
-        if state.empty:
-            return None
-    return state.finish(ground, place)
+                raise Wrong(f"more than {MAX_GLOBAL} entries that look at the whole state")
+            _apply(state, record, record.log[start:end])
+            if state.empty:
+                break
+        at = -1
+        for start in np.flatnonzero(record.log[:, 0] == Rule.OVERFULL).tolist():
+            facts.steps.add(ground.original_step(int(record.log[start, 3])))
+        return None if state.empty else state.finish(ground)
+    except Wrong as wrong:
+        raise Refuted(place if at < 0 else f"{place}, log entry {at} {record.log[at].tolist()}", str(wrong)) from None
+
+
+def _apply(state: _State, record: Reduced, run: Ints) -> None:
+    """One entry, or a run of entries that are tested together."""
+    rule, i, a, _ = run[0].tolist()
+    match rule:
+        case Rule.ROWS:
+            if not 0 <= i < len(record.steps):
+                raise Wrong("list of steps does not exist")
+            state.usage.keep_rows(record.steps[i])
+        case Rule.ARC:
+            state.arc(i, a)
+        case Rule.FIX:
+            state.fix(i)
+        case Rule.MERGE:
+            state.merge(i, a)
+        case Rule.FOLLOW:
+            state.follow(i, a)
+        case Rule.SEPARABLE:
+            state.separable(i, a)
+        case Rule.DOMINATED:
+            state.dominated(i, run[:, 2], run[:, 3])
+        case Rule.ELIMINATE:
+            state.eliminate(i)
+        case Rule.OVERFULL:
+            state.overfull(run)
+        case _:
+            raise Wrong("unknown rule")
 
 
 def _runs(log: Ints) -> Iterator[tuple[int, int]]:
     """Entries in order; neighbouring DOMINATED of one vertex, and neighbouring OVERFULL, together."""
+    if not len(log):
+        return
     rule, vertex = log[:, 0], log[:, 1]
     same = (rule[1:] == rule[:-1]) & (((rule[1:] == Rule.DOMINATED) & (vertex[1:] == vertex[:-1])) | (rule[1:] == Rule.OVERFULL))
-    starts = np.flatnonzero(np.concatenate([np.ones(min(1, len(log)), dtype=bool), ~same])).tolist()
+    starts = np.flatnonzero(np.concatenate([[True], ~same])).tolist()
     yield from zip(starts, [*starts[1:], len(log)], strict=True)
 
 
 class _State:
     """See `proofs/reduction_log.py`.  `tables[i][j]` has shape (choices of i, choices of j) and `tables[j][i]` is its transpose."""
 
-    def __init__(self, problem: SelectionProblem, domains: Domains, place: str) -> None:
-        self.problem, self.place = problem, place
+    def __init__(self, problem: SelectionProblem, domains: Domains) -> None:
+        self.problem = problem
         self.labels = list(domains)
         self.alive = [True] * len(domains)
         self.empty = any(d.size == 0 for d in domains)
@@ -97,20 +109,17 @@ class _State:
             self._count(domains[e.u].size * domains[e.v].size)
             table = capped[e.table] if rows is None else capped[e.table][rows]
             self._join(e.u, e.v, table if cols is None else table[:, cols])
-        self.usage = UsageState(problem, domains, place)
-
-    def fail(self, message: str) -> None:
-        raise Refuted(self.place, message)
+        self.usage = UsageState(problem, domains)
 
     def _count(self, cells: int) -> None:
         self.cells += cells
         if self.cells > MAX_CELLS:
-            self.fail(f"the state has more than {MAX_CELLS} table entries")
+            raise Wrong(f"the state has more than {MAX_CELLS} table entries")
 
     def _join(self, i: int, j: int, table: Ints) -> None:
         """Add `table` to the edge between `i` and `j`."""
         if j in self.tables[i]:
-            table = saturated(self.tables[i][j] + table, self.place)
+            table = saturated(self.tables[i][j] + table)
             self.cells -= table.size
         self.tables[i][j], self.tables[j][i] = table, table.T
 
@@ -123,18 +132,18 @@ class _State:
 
     def _vertex(self, i: int) -> None:
         if not 0 <= i < len(self.alive) or not self.alive[i]:
-            self.fail(f"vertex {i} does not exist any more")
+            raise Wrong(f"vertex {i} does not exist any more")
 
     def _edge(self, i: int, j: int) -> Ints:
         self._vertex(i)
         if j not in self.tables[i]:
-            self.fail(f"there is no edge between {i} and {j}")
+            raise Wrong(f"there is no edge between {i} and {j}")
         return self.tables[i][j]
 
     def _positions(self, i: int, choices: Ints) -> Ints:
         at = np.searchsorted(self.labels[i], choices)
         if (at >= self.labels[i].size).any() or (self.labels[i][at] != choices).any():
-            self.fail(f"names a choice that vertex {i} does not have any more")
+            raise Wrong(f"names a choice that vertex {i} does not have any more")
         return at
 
     def _keep(self, i: int, kept: Ints) -> None:
@@ -153,22 +162,22 @@ class _State:
         self._vertex(i)
         stay = self.cost[i] < FORBIDDEN if j == -1 else (self._edge(i, j) < FORBIDDEN).any(axis=1)
         if stay.all():
-            self.fail("no choice leaves")
+            raise Wrong("no choice leaves")
         self._keep(i, np.flatnonzero(stay))
 
     def fix(self, i: int) -> None:
         self._vertex(i)
         if self.labels[i].size != 1 or self.cost[i][0] >= FORBIDDEN:
-            self.fail("needs one choice, of allowed cost")
+            raise Wrong("needs one choice, of allowed cost")
         for j in list(self.tables[i]):
             row = self._cut(i, j)[0]
-            self.cost[j] = saturated(self.cost[j] + row, self.place)
+            self.cost[j] = saturated(self.cost[j] + row)
         self._remove(i)
 
     def _remove(self, i: int) -> None:
         """The vertex has no edges, and its usage does not depend on the choice any more: the least cost goes to the constant."""
         if self.usage.spans(i) is not None:
-            self.fail("usage depends on the choice")
+            raise Wrong("usage depends on the choice")
         self.constant += int(self.cost[i].min())
         self.alive[i] = False
 
@@ -176,13 +185,13 @@ class _State:
         table = self._edge(j, i)
         allowed = table < FORBIDDEN
         if (allowed.sum(axis=1) != 1).any():
-            self.fail(f"a choice of {j} has not exactly one partner")
+            raise Wrong(f"a choice of {j} has not exactly one partner")
         self._absorb(i, j, allowed.argmax(axis=1))
 
     def _absorb(self, i: int, j: int, g: Ints) -> None:
         """x_i = g(x_j)."""
         table = self._cut(j, i)
-        self.cost[j] = saturated(self.cost[j] + table[np.arange(g.size), g] + self.cost[i][g], self.place)
+        self.cost[j] = saturated(self.cost[j] + table[np.arange(g.size), g] + self.cost[i][g])
         for w in list(self.tables[i]):
             moved = self._cut(i, w)
             self._count(g.size * self.labels[w].size)
@@ -193,8 +202,8 @@ class _State:
     def follow(self, i: int, j: int) -> None:
         table = self._edge(i, j)
         if len(self.tables[i]) != 1:
-            self.fail("has another neighbour")
-        total = saturated(self.cost[i][:, None] + table, self.place)
+            raise Wrong("has another neighbour")
+        total = saturated(self.cost[i][:, None] + table)
         spans = self.usage.spans(i)
         amount = np.zeros((0, self.labels[i].size), dtype=np.int64) if spans is None else spans.amount
         weight = [sum(column) for column in amount.T.tolist()]
@@ -204,7 +213,7 @@ class _State:
             cheapest = np.flatnonzero(column == column.min())
             best = min(cheapest.tolist(), key=lambda x: (weight[x], x))
             if (amount[:, [best]] > amount[:, allowed]).any():
-                self.fail(f"for choice {y} of {j} no choice is cheapest and uses least")
+                raise Wrong(f"for choice {y} of {j} no choice is cheapest and uses least")
             g.append(best)
         self._absorb(i, j, np.array(g, dtype=np.int64))
 
@@ -213,10 +222,10 @@ class _State:
         row = table.min(axis=1)
         column = table[0] - row[0]
         if (table >= FORBIDDEN).any() or (table != row[:, None] + column[None, :]).any():
-            self.fail("table is not a sum of a row and a column term")
+            raise Wrong("table is not a sum of a row and a column term")
         self._cut(i, j)
-        self.cost[i] = saturated(self.cost[i] + row, self.place)
-        self.cost[j] = saturated(self.cost[j] + column, self.place)
+        self.cost[i] = saturated(self.cost[i] + row)
+        self.cost[j] = saturated(self.cost[j] + column)
 
     def dominated(self, i: int, leaving: Ints, staying: Ints) -> None:
         """The pairs one after another: everything but the choices left of `i` stays the same meanwhile, so they are tested together."""
@@ -225,9 +234,9 @@ class _State:
         rank = np.full(self.labels[i].size, a.size, dtype=np.int64)  # when a choice leaves
         rank[a] = np.arange(a.size)
         if (rank[a] != np.arange(a.size)).any() or (rank[b] <= np.arange(a.size)).any():
-            self.fail("a choice leaves twice, or for one that has left")
+            raise Wrong("a choice leaves twice, or for one that has left")
         if (self.cost[i][b] >= FORBIDDEN).any():
-            self.fail("a choice of forbidden cost dominates nothing")
+            raise Wrong("a choice of forbidden cost dominates nothing")
         worse = self.cost[i][a] - self.cost[i][b]
         bound = FORBIDDEN << 1
         for table in self.tables[i].values():
@@ -238,14 +247,14 @@ class _State:
         fits = np.ones(a.size, dtype=bool) if spans is None else (spans.amount[:, b] <= spans.amount[:, a]).all(axis=0)
         wrong = np.flatnonzero((worse < 0) | ~fits)
         if wrong.size:
-            self.fail(f"choice {leaving[wrong[0]]} is not dominated by {staying[wrong[0]]}")
+            raise Wrong(f"choice {leaving[wrong[0]]} is not dominated by {staying[wrong[0]]}")
         self._keep(i, np.flatnonzero(rank == a.size))
 
     def eliminate(self, i: int) -> None:
         self._vertex(i)
         ends = list(self.tables[i])
         if len(ends) > 2:
-            self.fail(f"has {len(ends)} neighbours")
+            raise Wrong(f"has {len(ends)} neighbours")
         if len(ends) == 2:
             j, k = ends
             one, two = self._cut(i, j), self._cut(i, k)
@@ -253,22 +262,22 @@ class _State:
             least = np.full((one.shape[1], two.shape[1]), 3 * FORBIDDEN, dtype=np.int64)
             for cost, x, y in zip(self.cost[i], one, two, strict=True):
                 np.minimum(least, (cost + x)[:, None] + y[None, :], out=least)
-            self._join(j, k, saturated(least, self.place))
+            self._join(j, k, saturated(least))
         elif ends:
             table = self._cut(i, ends[0])
-            least = saturated((self.cost[i][:, None] + table).min(axis=0), self.place)
-            self.cost[ends[0]] = saturated(self.cost[ends[0]] + least, self.place)
+            least = saturated((self.cost[i][:, None] + table).min(axis=0))
+            self.cost[ends[0]] = saturated(self.cost[ends[0]] + least)
         if ends:
             self.cost[i] = np.zeros(1, dtype=np.int64)
         elif self.cost[i].min() >= FORBIDDEN:
-            self.fail("every choice is forbidden; they leave by their own cost")
+            raise Wrong("every choice is forbidden; they leave by their own cost")
         self._remove(i)
 
     def overfull(self, entries: Ints) -> None:
         """All judged against the same state: what leaves can only raise the minima."""
         usage = self.usage
         if usage.limit is None:
-            raise Refuted(self.place, "the problem has no limit")
+            raise Wrong("the problem has no limit")
         for v in np.flatnonzero(self.alive).tolist():
             usage.spans(v)
         base = usage.base()
@@ -278,16 +287,18 @@ class _State:
             a = int(self._positions(i, np.array([choice]))[0])
             r = int(np.searchsorted(usage.rows, step))
             if r >= usage.rows.size or usage.rows[r] != step:
-                self.fail(f"step {step} is not a row of the state")
+                raise Wrong(f"step {step} is not a row of the state")
             spans = usage.spans(i)
             here = 0 if spans is None else int(spans.amount[(spans.first <= r) & (r < spans.last), a].sum())
             if int(base[r]) + here <= usage.limit:
-                self.fail(f"choice {choice} of vertex {i} fits at step {step}")
-            gone.setdefault(i, []).append(a)
+                raise Wrong(f"choice {choice} of vertex {i} fits at step {step}")
+            if a in gone.setdefault(i, []):
+                raise Wrong(f"choice {choice} of vertex {i} leaves twice")
+            gone[i].append(a)
         for i, positions in gone.items():
             self._keep(i, np.setdiff1d(np.arange(self.labels[i].size), positions))
 
-    def finish(self, ground: Ground, place: str) -> Ground:
+    def finish(self, ground: Ground) -> Ground:
         """P' with its numbers checked again."""
         left = [v for v, alive in enumerate(self.alive) if alive]
         number = dict(zip(left, count()))
@@ -304,12 +315,12 @@ class _State:
             vertices.append(baseline)
             usages += used
         if abs(self.constant) >= FINITE_LIMIT:
-            raise Refuted(place, "the constant grows beyond 2**57")
+            raise Wrong("the constant grows beyond 2**57")
         reduced = SelectionProblem(
             self.problem.name, tuple(vertices), tuple(tables), tuple(edges), tuple(usages), self.usage.limit, self.constant
         )
         try:
             reduced.check()
         except ProblemError as error:
-            raise Refuted(place, f"the reduced problem is not well formed: {error}") from None
+            raise Wrong(f"the reduced problem is not well formed: {error}") from None
         return Ground(reduced, steps=np.array([ground.original_step(t) for t in self.usage.rows.tolist()], dtype=np.int64))

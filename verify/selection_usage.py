@@ -15,7 +15,11 @@ import numpy as np
 
 from ..models.problems import FORBIDDEN, Ints, SelectionProblem, Usage, Vertex
 from ..proofs.reduction_log import BASELINE
-from .selection_ground import Domains, Refuted
+from .selection_ground import Domains
+
+
+class Wrong(Exception):
+    """The entry of the log that is being replayed does not hold."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +38,7 @@ class Spans:
 class UsageState:
     """`rows`: steps of the enclosing problem; `limit`: None without resource rows (then there is no usage at all)."""
 
-    def __init__(self, problem: SelectionProblem, domains: Domains, place: str) -> None:
+    def __init__(self, problem: SelectionProblem, domains: Domains) -> None:
         self.limit = problem.limit
         self.rows = np.array(problem.events() if self.limit is not None else [], dtype=np.int64)
         self._change = np.zeros(self.rows.size + 1, dtype=np.int64)  # base as differences
@@ -44,7 +48,7 @@ class UsageState:
             return
         live = [u for u in problem.usages if u.start < u.end]
         if sum(int(u.amount.max()) for u in live) >= 1 << 62:
-            raise Refuted(place, "usages are too large for a replay in 64 bits")
+            raise Wrong("usages are too large for a replay in 64 bits")
         ends = np.searchsorted(self.rows, np.array([(u.start, u.end) for u in live], dtype=np.int64).reshape(-1, 2))
         for u, (first, last) in zip(live, ends, strict=True):
             amount = u.amount[domains[u.vertex]]
@@ -58,12 +62,21 @@ class UsageState:
     def spans(self, v: int) -> Spans | None:
         """Usage of `v` beyond its minimum in every row; None if it is zero."""
         if not self._tidy[v]:
-            self._parts[v], self._tidy[v] = self._reduced(self._parts[v]), True
+            self._parts[v], self._tidy[v] = self._reduced(self._joined(v)), True
         return self._parts[v][0] if self._parts[v] else None
 
+    def _joined(self, v: int) -> list[Spans]:
+        """The parts of `v` as one; empty if there are none."""
+        parts = self._parts[v]
+        if len(parts) < 2:
+            return parts
+        columns = ([p.first for p in parts], [p.last for p in parts], [p.amount for p in parts])
+        return [Spans(*(np.concatenate(column) for column in columns))]
+
     def _reduced(self, parts: list[Spans]) -> list[Spans]:
-        first, last = np.concatenate([p.first for p in parts]), np.concatenate([p.last for p in parts])
-        amount = np.concatenate([p.amount for p in parts])
+        if not parts:
+            return []
+        first, last, amount = parts[0].first, parts[0].last, parts[0].amount
         cuts = np.unique(np.concatenate([first, last]))
         change = np.zeros((cuts.size, amount.shape[1]), dtype=np.int64)
         np.add.at(change, np.searchsorted(cuts, first), amount)
@@ -78,24 +91,22 @@ class UsageState:
 
     def keep_choices(self, v: int, kept: Ints) -> None:
         """Choice a of `v` becomes what was choice kept[a]."""
-        if len(self._parts[v]) > 1:
-            self.spans(v)
-        self._parts[v] = [p.choices(kept) for p in self._parts[v]]
+        self._parts[v] = [p.choices(kept) for p in self._joined(v)]
         self._tidy[v] = not self._parts[v]
 
     def move(self, i: int, j: int, g: Ints) -> None:
         """Usage of `i` joins `j`, whose choice y means choice g[y] of `i`."""
-        if len(self._parts[i]) > 1:
-            self.spans(i)
-        self._parts[j] += [p.choices(g) for p in self._parts[i]]
+        self._parts[j] += [p.choices(g) for p in self._joined(i)]
         self._tidy[j] = self._tidy[j] and not self._parts[i]
         self._parts[i], self._tidy[i] = [], True
 
-    def keep_rows(self, steps: Ints, place: str) -> None:
+    def keep_rows(self, steps: Ints) -> None:
         """Only `steps` stay."""
         at = np.searchsorted(self.rows, steps)
         if steps.ndim != 1 or (np.diff(steps) <= 0).any() or (at >= self.rows.size).any() or (self.rows[at] != steps).any():
-            raise Refuted(place, "rows to keep do not ascend, or are not rows of the state")
+            raise Wrong("rows to keep do not ascend, or are not rows of the state")
+        if steps.size == self.rows.size:
+            raise Wrong("no row leaves")
         base = self.base()[at]
         self.rows = self.rows[at]
         self._change = np.diff(base, prepend=0, append=0)
@@ -122,10 +133,10 @@ class UsageState:
         return Vertex(BASELINE, np.zeros(1, dtype=np.int64)), [Usage(vertex, s, e, base[s : s + 1]) for s, e in spans if base[s]]
 
 
-def saturated(a: Ints, place: str) -> Ints:
+def saturated(a: Ints) -> Ints:
     """A sum with entries >= 2**59 (those with a forbidden term) set to FORBIDDEN; in place.  Others must be below 2**57 in size."""
     allowed = a < FORBIDDEN >> 1
     if a.size and (int(a.min()) <= -(FORBIDDEN >> 3) or int(a.max(where=allowed, initial=0)) >= FORBIDDEN >> 3):
-        raise Refuted(place, "costs grow beyond 2**57")
+        raise Wrong("costs grow beyond 2**57")
     a[~allowed] = FORBIDDEN
     return a

@@ -24,6 +24,7 @@ class RowUsage:
         self.limit = problem.limit
         self.parts: list[list[Part]] = [[] for _ in problem.vertices]
         self.tidy = [True] * len(problem.vertices)
+        self.spans = [0] * len(problem.vertices)  # spans of all parts, settled or not
         live = [u for u in problem.usages if u.start < u.end and self.limit is not None and int(u.amount.max()) > 0]
         starts, ends = np.array([u.start for u in live], dtype=np.int64), np.array([u.end for u in live], dtype=np.int64)
         self.rows = last_starts(starts, ends)
@@ -33,6 +34,7 @@ class RowUsage:
             if s < e:
                 self.parts[u.vertex].append((np.array([s]), np.array([e]), u.amount[None, domains[u.vertex]]))
                 self.tidy[u.vertex] = False
+                self.spans[u.vertex] += 1
 
     def base(self) -> Ints:
         """Usage per row that does not depend on choices any more; complete after `settle` of every vertex."""
@@ -65,6 +67,7 @@ class RowUsage:
             first, last, level = first[new], last[ends], level[new]
         self.parts[v] = [(first, last, level)] if first.size else []
         self.tidy[v] = True
+        self.spans[v] = first.size
 
     def _joined(self, v: int) -> Part:
         parts = self.parts[v]
@@ -84,7 +87,8 @@ class RowUsage:
             first, last, amount = self._joined(i)
             self.parts[j].append((first, last, amount[:, g]))
             self.tidy[j] = False
-            self.parts[i], self.tidy[i] = [], True
+            self.spans[j] += self.spans[i]
+            self.parts[i], self.tidy[i], self.spans[i] = [], True, 0
 
     def needed(self, alive: list[int]) -> Ints:
         """Positions of rows that the others, and the limit, do not imply; `alive` vertices are settled first.
@@ -107,8 +111,8 @@ class RowUsage:
             if touch.any():
                 step = amount[1:] - amount[:-1]
                 at = first[1:][touch]
-                rises[at] |= (step > 0).any(axis=1)[touch]
-                falls[at] |= (step < 0).any(axis=1)[touch]
+                rises[at] |= np.asarray((step > 0).any(axis=1))[touch]
+                falls[at] |= np.asarray((step < 0).any(axis=1))[touch]
             rises[first[np.concatenate([[True], ~touch])]] = True
             falls[last[np.concatenate([~touch, [True]])]] = True
         room = self.limit - self.base()
@@ -118,7 +122,7 @@ class RowUsage:
         kept: list[int] = []
         up, down = np.cumsum(rises), np.cumsum(falls)
         for r in np.flatnonzero(binding).tolist():
-            while kept and up[r] >= up[kept[-1]] and down[r] == down[kept[-1]] and room[kept[-1]] >= room[r]:
+            while kept and down[r] == down[kept[-1]] and room[kept[-1]] >= room[r]:
                 kept.pop()  # nothing falls in between, so row r uses at least as much
             if kept and up[r] == up[kept[-1]] and room[kept[-1]] <= room[r]:
                 continue
@@ -137,6 +141,7 @@ class RowUsage:
                 used = first < last
                 self.parts[v] = [(first[used], last[used], amount[used])] if used.any() else []
                 self.tidy[v] = not self.parts[v]
+                self.spans[v] = int(used.sum())
         return self.rows
 
     def overfull(self, alive: list[int]) -> list[tuple[int, int, int]]:

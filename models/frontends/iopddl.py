@@ -2,76 +2,190 @@
 
 One object with the key `problem`: node intervals [s, e) half-open, costs and usages per strategy, edges of two nodes with flat
 row-major cost lists, `usage_limit` (may be absent).  Entries of 10^18 and more mean forbidden.  Source: `shared/data/iopddl/README.md`.
+
+Files are read as a stream: beside the problem's own int64 arrays there is never more than a chunk of text and one list in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
 from typing import Final
 
 import numpy as np
 
 from ..problems import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from .json_stream import JsonStream
 
 INFINITE: Final = 10**18
 """The contest's value for a forbidden combination."""
 
 
+@dataclass
+class _Parts:
+    """What a file says, list by list; None: not there."""
+
+    name: str = "iopddl"
+    intervals: list[Ints] | None = None
+    costs: list[Ints] | None = None
+    usages: list[Ints] | None = None
+    pairs: list[Ints] | None = None
+    tables: list[Ints] | None = None
+    limit: object = None
+
+
+def read_iopddl(read: Callable[[int], bytes]) -> SelectionProblem:
+    """The problem in a text that `read(n)` returns up to n bytes at a time.  Raises `ProblemError` naming the place.
+
+    >>> import io
+    >>> text = b'{"problem": {"nodes": {"intervals": [[0, 2]], "costs": [[7, 4]], "usages": [[1, 9]]}, "edges": {"nodes": [], "costs": []}}}'
+    >>> read_iopddl(io.BytesIO(text).read).vertices[0].cost.tolist()
+    [7, 4]
+    """
+    stream, parts, found = JsonStream(read), _Parts(), False
+    for key in stream.keys("file"):
+        if key != "problem":
+            stream.value(key)
+            continue
+        found = True
+        for part in stream.keys("problem"):
+            if part == "nodes":
+                for item in stream.keys("problem.nodes"):
+                    place = f"nodes.{item}"
+                    if item in ("intervals", "costs", "usages"):
+                        setattr(parts, item, _arrays(stream.lists(place), place))
+                    else:
+                        stream.value(place)
+            elif part == "edges":
+                shared = _Shared()
+                for item in stream.keys("problem.edges"):
+                    place = f"edges.{item}"
+                    if item == "nodes":
+                        parts.pairs = _arrays(stream.lists(place), place)
+                    elif item == "costs":
+                        parts.tables = [shared.one(a) for a in _each(stream.lists(place), place)]
+                    else:
+                        stream.value(place)
+            elif part == "usage_limit":
+                parts.limit = stream.value("problem.usage_limit")
+            else:
+                value = stream.value(f"problem.{part}")
+                parts.name = str(value) if part == "name" else parts.name
+    stream.end("file")
+    if not found:
+        raise ProblemError("file", "has no key problem")
+    return _build(parts)
+
+
 def from_iopddl(data: Mapping[str, object]) -> SelectionProblem:
-    """The problem under the key `problem`.  Raises `ProblemError` naming the place."""
+    """The same from a parsed file: the problem under the key `problem`."""
     problem = _mapping(data.get("problem"), "problem")
     nodes, edges = _mapping(problem.get("nodes"), "problem.nodes"), _mapping(problem.get("edges"), "problem.edges")
-    costs, usages = _lists(nodes.get("costs"), "nodes.costs"), _lists(nodes.get("usages"), "nodes.usages")
-    intervals = _lists(nodes.get("intervals"), "nodes.intervals")
+    shared = _Shared()
+    parts = _Parts(str(problem.get("name", "iopddl")), limit=problem.get("usage_limit"))
+    parts.intervals, parts.costs, parts.usages = (_arrays([_lists(nodes.get(k), f"nodes.{k}")], f"nodes.{k}") for k in ("intervals", "costs", "usages"))
+    parts.pairs = _arrays([_lists(edges.get("nodes"), "edges.nodes")], "edges.nodes")
+    parts.tables = [shared.one(a) for a in _each([_lists(edges.get("costs"), "edges.costs")], "edges.costs")]
+    return _build(parts)
+
+
+class _Shared:
+    """Equal arrays become one: layers repeat."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, Ints] = {}
+
+    def one(self, array: Ints) -> Ints:
+        digest = hashlib.sha256(array.tobytes()).digest()
+        if digest not in self._known:
+            self._known[digest] = array.copy()  # `array` is a view into a chunk, which need not stay
+        return self._known[digest]
+
+
+def _build(parts: _Parts) -> SelectionProblem:
+    intervals, costs, usages = _needed(parts.intervals, "nodes.intervals"), _needed(parts.costs, "nodes.costs"), _needed(parts.usages, "nodes.usages")
     if not len(costs) == len(usages) == len(intervals):
         raise ProblemError("problem.nodes", f"has {len(costs)} costs, {len(usages)} usages and {len(intervals)} intervals")
-    vertices = tuple(Vertex(f"node {i}", integers(c, f"nodes.costs[{i}]")) for i, c in enumerate(costs))
+    vertices = tuple(Vertex(f"node {i}", c) for i, c in enumerate(costs))
     live = []
     for i, (interval, usage) in enumerate(zip(intervals, usages, strict=True)):
-        if len(interval) != 2:
+        if interval.size != 2:
             raise ProblemError(f"nodes.intervals[{i}]", "must be a pair")
-        start, end = integers(interval, f"nodes.intervals[{i}]").tolist()
+        if usage.size != costs[i].size:
+            raise ProblemError(f"nodes.usages[{i}]", f"has {usage.size} entries for {costs[i].size} strategies")
+        start, end = interval.tolist()
         if start < end:
-            live.append(Usage(i, start, end, integers(usage, f"nodes.usages[{i}]"), f"node {i}"))
-    pairs, tables = _lists(edges.get("nodes"), "edges.nodes"), _lists(edges.get("costs"), "edges.costs")
-    if len(pairs) != len(tables):
-        raise ProblemError("problem.edges", f"has {len(pairs)} pairs and {len(tables)} cost lists")
-    made: list[Ints] = []
-    joined: list[Edge] = []
-    number: dict[tuple[tuple[int, int], bytes], int] = {}
-    for i, (pair, flat) in enumerate(zip(pairs, tables, strict=True)):
+            live.append(Usage(i, start, end, usage, f"node {i}"))
+    pairs, flats = _needed(parts.pairs, "edges.nodes"), _needed(parts.tables, "edges.costs")
+    if len(pairs) != len(flats):
+        raise ProblemError("problem.edges", f"has {len(pairs)} pairs and {len(flats)} cost lists")
+    tables: list[Ints] = []
+    edges: list[Edge] = []
+    number: dict[tuple[int, int, int], int] = {}  # equal lists are one array here, so its id and the shape name a table
+    for i, (pair, flat) in enumerate(zip(pairs, flats, strict=True)):
         place = f"edges.nodes[{i}]"
-        if len(pair) != 2:
-            raise ProblemError(place, f"joins {len(pair)} nodes; only pairs are supported")
-        u, v = integers(pair, place).tolist()
+        if pair.size != 2:
+            raise ProblemError(place, f"joins {pair.size} nodes; only pairs are supported")
+        u, v = pair.tolist()
         if not (0 <= u < len(vertices) and 0 <= v < len(vertices)):
             raise ProblemError(place, f"names a node outside 0..{len(vertices) - 1}")
-        shape = (vertices[u].cost.size, vertices[v].cost.size)
-        values = integers(flat, f"edges.costs[{i}]")
-        if values.size != shape[0] * shape[1]:
-            raise ProblemError(f"edges.costs[{i}]", f"has {values.size} entries for {shape[0]} x {shape[1]} choices")
-        key = (shape, values.tobytes())
+        rows, cols = vertices[u].cost.size, vertices[v].cost.size
+        if flat.size != rows * cols:
+            raise ProblemError(f"edges.costs[{i}]", f"has {flat.size} entries for {rows} x {cols} choices")
+        key = (id(flat), rows, cols)
         if key not in number:
-            number[key] = len(made)
-            made.append(values.reshape(shape))
-        joined.append(Edge(u, v, number[key]))
-    limit = problem.get("usage_limit")
+            number[key] = len(tables)
+            tables.append(flat.reshape(rows, cols))
+        edges.append(Edge(u, v, number[key]))
+    limit = parts.limit
     if limit is not None and type(limit) is not int:
         raise ProblemError("problem.usage_limit", f"{limit!r} is not an integer")
-    name = problem.get("name", "iopddl")
-    return SelectionProblem(str(name), vertices, tuple(made), tuple(joined), tuple(live), limit if isinstance(limit, int) else None).check()
+    return SelectionProblem(parts.name, vertices, tuple(tables), tuple(edges), tuple(live), limit if isinstance(limit, int) else None).check()
 
 
-def integers(values: Sequence[object], place: str) -> Ints:
+def _needed(values: list[Ints] | None, place: str) -> list[Ints]:
+    if values is None:
+        raise ProblemError(place, "is missing")
+    return values
+
+
+def _each(batches: Iterable[list[list[object]]], place: str) -> Iterator[Ints]:
+    number = 0
+    for batch in batches:
+        flat = list(chain.from_iterable(batch))
+        try:
+            joined = integers(flat, place)
+        except ProblemError:
+            for i, values in enumerate(batch):
+                integers(values, f"{place}[{number + i}]")
+            raise
+        yield from (joined[a:b] for a, b in pairwise(accumulate(map(len, batch), initial=0)))
+        number += len(batch)
+
+
+def _arrays(batches: Iterable[list[list[object]]], place: str) -> list[Ints]:
+    return list(_each(batches, place))
+
+
+def integers(values: list[object], place: str) -> Ints:
     """Exact integers as int64, forbidden entries as `FORBIDDEN`; `ProblemError` names what is not an integer."""
-    out = []
+    if set(map(type, values)) <= {int}:  # bool is a type of its own
+        try:
+            out = np.array(values, dtype=np.int64)
+        except OverflowError:
+            out = np.array([min(max(v, -(1 << 62)), INFINITE) for v in values if isinstance(v, int)], dtype=np.int64)
+        if not out.size or int(out.min()) >= -INFINITE:
+            if out.size and int(out.max()) >= INFINITE:
+                out[out >= INFINITE] = FORBIDDEN
+            return out
     for value in values:
         if type(value) is not int:
             raise ProblemError(place, f"{value!r} is not an integer")
         if value < -INFINITE:
             raise ProblemError(place, f"{value} is out of range")
-        out.append(FORBIDDEN if value >= INFINITE else value)
-    return np.array(out, dtype=np.int64)
+    raise ProblemError(place, "must be a list of integers")
 
 
 def _mapping(value: object, place: str) -> Mapping[str, object]:

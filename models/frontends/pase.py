@@ -1,33 +1,51 @@
 """Selection problems in the form of the PaSE tables: `{"info", "nodes": [{name, configs, cost}], "edges": [[u, v, matrix]]}`.
 
-Costs are floats, that is dyadic rationals: they are scaled by one power of two to integers, exactly, or refused.
-Source: `shared/data/pase/README.md`.
+Costs are floats, that is dyadic rationals, and become integers over one power of two `scale`:
+
+    exact         if scale x with all fraction bits fits:  sum_T max |scale T| < 2**57   (T: cost tables of vertices and edges)
+    rounded       otherwise: the largest scale that fits, each entry to the nearest multiple of 1/scale; then every solution's cost is off by at
+                  most Delta = sum_T max |rounding error of T|, so that an optimum of the integers is within 2 Delta of one of the file.
+                  Delta is computed exactly and stands among the problem's assumptions.
+
+Source: `shared/data/pase/README.md`; `shared/research/certificates-and-proofs.md`, section 2.1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from math import isfinite, lcm
+from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..problems import FINITE_LIMIT, Edge, Ints, ProblemError, SelectionProblem, Vertex
 
+Floats = NDArray[np.float64]
+
+EXACT_FLOAT: Final = 1 << 53
+MOST_BITS: Final = 1000
+"""Largest scale is 2**1000: ldexp of what fits cannot overflow."""
+
 
 def from_pase(data: Mapping[str, object]) -> SelectionProblem:
-    """The problem of a PaSE table file.  Raises `ProblemError` naming the place."""
+    """The problem of a PaSE table file.  Raises `ProblemError` naming the place.
+
+    >>> p = from_pase({"nodes": [{"name": "a", "cost": [0.5, 3]}, {"name": "b", "cost": [0.25]}], "edges": [[0, 1, [[1], [0]]]]})
+    >>> p.scale, p.vertices[0].cost.tolist(), p.tables[0].tolist(), p.assumptions
+    (4, [2, 12], [[4], [0]], ())
+    """
     nodes, edges, info = data.get("nodes"), data.get("edges"), data.get("info")
     if not isinstance(nodes, list) or not isinstance(edges, list):
         raise ProblemError("PaSE file", "needs the lists nodes and edges")
-    costs: list[list[Fraction]] = []
-    names = []
+    names: list[str] = []
+    costs: list[Floats] = []
     for i, node in enumerate(nodes):
         if not isinstance(node, dict) or not isinstance(node.get("cost"), list):
             raise ProblemError(f"nodes[{i}]", "needs a list cost")
-        costs.append(_exact(node["cost"], f"nodes[{i}].cost"))
+        costs.append(_floats(node["cost"], f"nodes[{i}].cost"))
         names.append(str(node.get("name", f"node {i}")))
-    matrices: list[list[list[Fraction]]] = []
+    matrices: list[Floats] = []
     ends: list[tuple[int, int]] = []
     for i, edge in enumerate(edges):
         if not isinstance(edge, list) or len(edge) != 3 or type(edge[0]) is not int or type(edge[1]) is not int or not isinstance(edge[2], list):
@@ -35,31 +53,66 @@ def from_pase(data: Mapping[str, object]) -> SelectionProblem:
         u, v = edge[0], edge[1]
         if not (0 <= u < len(costs) and 0 <= v < len(costs)):
             raise ProblemError(f"edges[{i}]", f"names a node outside 0..{len(costs) - 1}")
-        rows = [_exact(row, f"edges[{i}] row {r}") for r, row in enumerate(edge[2])]
-        if len(rows) != len(costs[u]) or any(len(row) != len(costs[v]) for row in rows):
-            raise ProblemError(f"edges[{i}]", f"matrix must have {len(costs[u])} rows and {len(costs[v])} columns")
-        matrices.append(rows)
+        rows = [_floats(row, f"edges[{i}] row {r}") for r, row in enumerate(edge[2])]
+        if len(rows) != costs[u].size or any(row.size != costs[v].size for row in rows):
+            raise ProblemError(f"edges[{i}]", f"matrix must have {costs[u].size} rows and {costs[v].size} columns")
+        matrices.append(np.array(rows, dtype=np.float64).reshape(costs[u].size, costs[v].size))
         ends.append((u, v))
-    scale = lcm(1, *(x.denominator for c in costs for x in c), *(x.denominator for m in matrices for row in m for x in row))
+    bits, exact = _scale([*costs, *matrices])
+    error = Fraction(0)
+
+    def whole(values: Floats) -> Ints:
+        nonlocal error
+        scaled = np.ldexp(values, bits)
+        rounded = np.rint(scaled)  # both exact, and so is their difference
+        if not exact and values.size:
+            error += Fraction(float(np.abs(scaled - rounded).max())) / (1 << bits)
+        return rounded.astype(np.int64)
+
+    vertices = tuple(Vertex(name, whole(c)) for name, c in zip(names, costs, strict=True))
+    tables = tuple(whole(m) for m in matrices)
     name = f"{info.get('graph', 'pase')}-p{info.get('p', '')}" if isinstance(info, dict) else "pase"
-
-    def whole(values: Sequence[Fraction], place: str) -> Ints:
-        numbers = [int(x * scale) for x in values]
-        if any(abs(x) >= FINITE_LIMIT for x in numbers):
-            raise ProblemError(place, f"does not fit 64 bits once scaled by {scale}")
-        return np.array(numbers, dtype=np.int64)
-
-    vertices = tuple(Vertex(n, whole(c, f"cost of {n}")) for n, c in zip(names, costs, strict=True))
-    tables = tuple(np.stack([whole(row, f"edges[{i}]") for row in m]) for i, m in enumerate(matrices))
-    return SelectionProblem(name, vertices, tables, tuple(Edge(u, v, i) for i, (u, v) in enumerate(ends)), scale=scale).check()
+    assumptions = () if exact else (f"costs rounded to multiples of 1/{1 << bits}: the cost of a solution is off by at most {float(error):.3g}",)
+    made = tuple(Edge(u, v, i) for i, (u, v) in enumerate(ends))
+    return SelectionProblem(name, vertices, tables, made, scale=1 << bits, assumptions=assumptions).check()
 
 
-def _exact(values: object, place: str) -> list[Fraction]:
+def _scale(tables: list[Floats]) -> tuple[int, bool]:
+    """(bits of the scale, whether it holds every fraction)."""
+    total = sum((Fraction(float(np.abs(t).max())) for t in tables if t.size), start=Fraction(0))
+    needed = max((_fraction_bits(t) for t in tables), default=0)
+    room = FINITE_LIMIT - len(tables)  # rounding adds at most 1/2 per table
+    if total >= room:
+        raise ProblemError("costs", f"the largest entries sum to {float(total):.3g}, which does not fit 57 bits", "use a coarser unit")
+    bits = 0
+    while bits < min(needed, MOST_BITS) and total * (1 << (bits + 1)) < room:
+        bits += 1
+    return bits, bits == needed
+
+
+def _fraction_bits(values: Floats) -> int:
+    """Least b >= 0 such that all values are multiples of 2**-b."""
+    mantissa, exponent = np.frexp(values[values != 0])
+    if not mantissa.size:
+        return 0
+    digits = np.ldexp(mantissa, 53).astype(np.int64)
+    zeros = np.frexp((digits & -digits).astype(np.float64))[1] - 1
+    return max(0, int((53 - exponent - zeros).max()))
+
+
+def _floats(values: object, place: str) -> Floats:
+    """Numbers without loss, or `ProblemError`."""
     if not isinstance(values, list):
         raise ProblemError(place, "must be a list of numbers")
-    out = []
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
-            raise ProblemError(place, f"{value!r} is not a finite number")
-        out.append(Fraction(value))
+    if not set(map(type, values)) <= {int, float} or any(_lossy(values)):
+        for value in values:
+            if type(value) not in (int, float) or (type(value) is int and abs(value) > EXACT_FLOAT):
+                raise ProblemError(place, f"{value!r} is not a number that 53 bits hold")
+    out = np.array(values, dtype=np.float64)
+    if not np.isfinite(out).all():
+        raise ProblemError(place, f"{values[int(np.argmin(np.isfinite(out)))]!r} is not a finite number")
     return out
+
+
+def _lossy(values: list[object]) -> Iterator[bool]:
+    return (type(value) is int and abs(value) > EXACT_FLOAT for value in values)

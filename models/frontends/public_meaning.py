@@ -112,7 +112,7 @@ def _node(
     def word(key: str, table: Mapping[int, str], default: int | None = None) -> str:
         value = op.get(key)
         value = default if value is None else value
-        if value not in table:
+        if value is None or value not in table:
             raise RuleError(rule, f"{place} (OP_{op.kind}): PM_{key} {value} is none of {', '.join(f'{k} ({v})' for k, v in table.items())}")
         return table[value]
 
@@ -207,14 +207,14 @@ def _input_ranks(rule: PublicRule, names: tuple[int, ...]) -> dict[int, int | No
             results = [(side, PublicTensor(j, k)) for k in range(op.outputs)]
             operands = [key(side, t) for t in op.inputs]
             if op.kind in _RANKS:
-                for t, r in zip([*operands, *results], _RANKS[op.kind], strict=True):
-                    fix(t, r, place)
+                for one, r in zip([*operands, *results], _RANKS[op.kind], strict=True):
+                    fix(one, r, place)
             elif op.kind == "MUL":
                 join(operands[0], results[0], place)
                 fix(operands[1], 0, place)
             elif op.kind in _PLAIN:
-                for t in (*operands[1:], *results):
-                    join(operands[0], t, place)
+                for other in (*operands[1:], *results):
+                    join(operands[0], other, place)
             said = op.get("NUMDIM")
             if said is not None and operands:
                 fix(operands[0], said, place)

@@ -15,7 +15,7 @@ from .public_rules import LARGEST, OPERATOR_CODES, PARAMETER_CODES, PublicOperat
 
 def decode_rules(data: bytes, place: str = "rule file") -> tuple[PublicRule, ...]:
     """Rules of the protobuf bytes; `RuleError` naming the rule for anything malformed."""
-    rules = []
+    rules: list[PublicRule] = []
     for field, value in _fields(data, place):
         name = f"taso_pb_rule_{len(rules)}"
         if field != 1 or not isinstance(value, bytes):

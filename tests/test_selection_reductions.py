@@ -1,0 +1,262 @@
+"""Reductions against enumeration, and the replay against the reducer.
+
+The slow test takes 100,000 instances; every rule must have fired often in each run, so that the comparison means something.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import selection_cases as cases
+import selection_reduction_cases as tiny
+from oracles import bound_of, everything
+from selection_log_oracle import reduced
+
+from shardproof.formal.selection.reduce import Reduction, reduce
+from shardproof.models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from shardproof.models.problems import FINITE_LIMIT, FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.proofs.certificates import Dual, Open, Point, Reduced, RowConflict, Split
+from shardproof.proofs.reduction_log import Rule
+from shardproof.proofs.selection_file import read_certificate, write_certificate
+from shardproof.verify.selection import check_selection, tree_bound
+from shardproof.verify.selection_ground import Facts, Ground, Refuted
+from shardproof.verify.selection_reductions import replay
+
+
+def replayed(problem: SelectionProblem, reduction: Reduction, domains: list[np.ndarray] | None = None) -> SelectionProblem | None:
+    ground = Ground(problem)
+    made = replay(ground, reduction.record(Open()), domains or list(ground.full), Facts(), "record")
+    return None if made is None else made.problem
+
+
+def compare(problem: SelectionProblem, fired: Counter[str]) -> None:
+    """Same optimum before and after, by enumeration of both; the optimum lifts; the replay makes the same problem."""
+    before = tiny.landscape(problem)
+    best = int(before.min())
+    reduction = reduce(problem)
+    assert reduction is not None
+    fired.update(reduction.fired)
+    fired["entries"] += len(reduction.log)
+    made = replayed(problem, reduction)
+    if reduction.problem is None:
+        fired["emptied"] += 1
+        assert best == FORBIDDEN and made is None
+        return
+    assert made is not None
+    after = tiny.landscape(reduction.problem)
+    assert int(after.min()) == best
+    assert np.array_equal(after, tiny.landscape(made))
+    assert [(e.u, e.v) for e in made.edges] == [(e.u, e.v) for e in reduction.problem.edges]
+    assert all(np.array_equal(a, b) for a, b in zip(made.tables, reduction.problem.tables, strict=True))
+    assert all(np.array_equal(a.cost, b.cost) for a, b in zip(made.vertices, reduction.problem.vertices, strict=True))
+    points = np.argwhere(after < FORBIDDEN)
+    for point in points[:: max(1, len(points) // 4)]:  # not only the optimum lifts, at its own cost
+        x = reduction.lift(tuple(point.tolist()))
+        assert int(before[x]) == int(after[tuple(point)])
+        assert reduction.project(x) == tuple(point.tolist())
+    if best < FORBIDDEN:
+        x = reduction.lift(tuple(int(a) for a in np.unravel_index(int(after.argmin()), after.shape)))
+        assert int(before[x]) == best
+
+
+def test_a_literal_reading_of_the_log_makes_the_same_problem() -> None:
+    for seed in range(400):
+        problem = tiny.instance(seed, n=5, k=3)
+        reduction = reduce(problem)
+        assert reduction is not None
+        left = reduced(problem, reduction.record(Open()), [list(range(v.cost.size)) for v in problem.vertices])
+        assert (left is None) == (reduction.problem is None)
+        if left is not None and reduction.problem is not None:
+            assert np.array_equal(tiny.landscape(left), tiny.landscape(reduction.problem))
+            assert all(np.array_equal(a, b) for a, b in zip(left.tables, reduction.problem.tables, strict=True))
+
+
+RULES = ["rows", "arc", "fix", "merge", "follow", "separable", "dominated", "eliminate", "overfull", "parallel", "emptied"]
+
+
+def test_same_optimum_as_enumeration() -> None:
+    fired = Counter[str]()
+    for seed in range(2500):
+        compare(tiny.instance(seed), fired)
+    assert all(fired[rule] >= (5 if rule == "follow" else 20) for rule in RULES), fired
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(10))
+def test_same_optimum_as_enumeration_100000(part: int) -> None:
+    fired = Counter[str]()
+    for seed in range(part * 10_000, (part + 1) * 10_000):
+        compare(tiny.instance(10_000_000 + seed), fired)
+    assert all(fired[rule] >= (20 if rule == "follow" else 100) for rule in RULES), fired
+
+
+def test_restricted_domains() -> None:
+    """B(Reduced, D) with an exact record inside is the optimum over D."""
+    some = 0
+    for seed in range(150):
+        rng = random.Random(seed)
+        problem = tiny.instance(seed, n=4, k=3)
+        domains = [np.array(sorted(rng.sample(range(v.cost.size), rng.randint(1, v.cost.size)))) for v in problem.vertices]
+        best = int(tiny.landscape(problem)[np.ix_(*domains)].min())
+        reduction = reduce(problem, tuple(domains))
+        assert reduction is not None
+        then = Open() if reduction.problem is None else cases.points(reduction.problem)
+        root = reduction.record(then)
+        for v, d in enumerate(domains):
+            root = Split(v, (tuple(d.tolist()), tuple(range(problem.vertices[v].cost.size))), (root, Open()))
+        ground = Ground(problem)
+        made = replay(ground, reduction.record(then), domains, Facts(), "record")
+        assert (made is None) == (reduction.problem is None)
+        if made is not None:
+            value = tree_bound(made, then, float("inf"), Facts())
+            assert value == (best if best < FORBIDDEN else float("inf"))
+            some += best < FORBIDDEN
+        assert tree_bound(ground, root, float("inf"), Facts()) == -float("inf")  # the open part counts
+        assert [d.tolist() for d in ground.full] == [d.tolist() for d in Ground(problem).full]
+    assert some > 30
+
+
+def nested(problem: SelectionProblem, rng: random.Random, ub: float, depth: int = 2):
+    """Reduced, then fixing by a dual, then Reduced again on what is left, then points."""
+    reduction = reduce(problem)
+    if reduction is None or reduction.problem is None:
+        return reduction.record(Open())
+    inner = reduction.problem
+    if depth:
+        dual = cases.random_dual(inner, rng, size=3)
+        bound, kept = cases.reference_dual(inner, dual, cases.whole(inner), ub)
+        if all(kept) and bound < ub:
+            again = reduce(inner, tuple(np.array(d) for d in kept))
+            then = Open() if again.problem is None else nested(again.problem, rng, ub, depth - 1)
+            return reduction.record(Dual(dual.to_u, dual.to_v, dual.denominator, dual.multipliers, again.record(then)))
+    return reduction.record(cases.points(inner, conflicts=True))
+
+
+def test_nested_records_prove_every_claim_through_files() -> None:
+    deep = 0
+    for seed in range(250):
+        problem = tiny.instance(seed, n=4, k=3)
+        for claim in cases.all_claims(problem):
+            proof = nested(problem, random.Random(seed), claim.cost if isinstance(claim, Optimal | WithinGap) else float("inf"))
+            deep += isinstance(proof.then, Dual)
+            data = write_certificate(None, cases.certified(problem, claim, proof))
+            result = check_selection(problem, read_certificate(data))
+            assert result.verdict is Verdict.PROVED, (seed, result.reason)
+            if isinstance(claim, Optimal):
+                assert bound_of(problem, proof, everything(problem), claim.cost) >= claim.cost
+        best = cases.brute(problem)
+        if best is not None:
+            too_much = cases.certified(problem, LowerBound(best[0] + 1), proof)
+            assert check_selection(problem, too_much).verdict is not Verdict.PROVED
+    assert deep > 15
+
+
+def test_infeasible_claims_must_name_every_vertex_and_the_steps() -> None:
+    problem = SelectionProblem(
+        "tight", (Vertex("a", np.array([0, 1])), Vertex("b", np.array([0, 1])), Vertex("c", np.array([0]))), (), (),
+        (Usage(0, 5, 7, np.array([3, 4])), Usage(1, 6, 9, np.array([3, 4])), Usage(2, 2, 3, np.array([1]))), 5,
+    )  # fmt: skip
+    emptied = reduce(problem)
+    assert emptied is not None and emptied.problem is None
+    early = Reduced(np.array([[Rule.ROWS, 0, 0, 0], [Rule.FIX, 2, 0, 0]]), (np.array([2, 6]),), RowConflict(((1, 1),)))
+    for proof in (emptied.record(Open()), early):
+        assert check_selection(problem, cases.certified(problem, Infeasible((6,), (0, 1, 2), None, None), proof)).verdict is Verdict.PROVED
+        for steps, vertices in (((5,), (0, 1, 2)), ((), (0, 1, 2)), ((6,), (0, 1))):
+            assert check_selection(problem, cases.certified(problem, Infeasible(steps, vertices, None, None), proof)).verdict is Verdict.UNDECIDED
+
+
+def test_any_accepted_log_only_lowers_the_optimum() -> None:
+    """Random entries: whatever the replay accepts, the minimum must not rise; and random entries are mostly refused."""
+    accepted, refused = Counter[str](), 0
+    for seed in range(120):
+        rng = random.Random(seed)
+        problem = tiny.instance(seed, n=5, k=3)
+        ground = Ground(problem)
+        best = int(tiny.landscape(problem).min())
+        n, steps = len(problem.vertices), problem.events()
+        log: list[tuple[int, ...]] = []
+        kept: list[np.ndarray] = []
+        for _ in range(60):
+            rule = rng.choice(list(Rule))
+            entry = (int(rule), rng.randrange(n), rng.randint(-1, max(n, 3)), rng.randint(-1, 6 if rule is Rule.OVERFULL else 3))
+            new = kept
+            if rule is Rule.ROWS:
+                new = [*kept, np.array(sorted(rng.sample(steps, rng.randint(0, len(steps)))), dtype=np.int64)]
+                entry = (int(rule), len(kept), 0, 0)
+            record = Reduced(np.array([*log, entry], dtype=np.int64), tuple(new), Open())
+            try:
+                made = replay(ground, record, list(ground.full), Facts(), "record")
+            except Refuted:
+                refused += 1
+                continue
+            accepted[rule.name] += 1
+            log.append(entry)
+            kept = new
+            if made is None:
+                assert best == FORBIDDEN
+                break
+            now = int(tiny.landscape(made.problem).min())
+            assert now <= best
+            best = now
+    assert set(accepted) == {rule.name for rule in Rule} and refused > 3 * accepted.total()
+
+
+def test_usage_of_a_merged_vertex_counts() -> None:
+    """The choice that is cheapest for one vertex may be the heavy one of the vertex that follows it."""
+    same = np.where(np.eye(2, dtype=bool), 0, FORBIDDEN)
+    problem = SelectionProblem(
+        "pair", (Vertex("a", np.array([0, 9])), Vertex("b", np.array([0, 0]))), (same,), (Edge(0, 1, 0),),
+        (Usage(1, 0, 1, np.array([7, 1])),), 5,
+    )  # fmt: skip
+    reduction = reduce(problem)
+    assert reduction is not None and reduction.problem is not None
+    assert reduction.problem.constant == 9 and reduction.lift(tuple(0 for _ in reduction.problem.vertices)) == (1, 1)
+
+
+def test_numbers_that_would_leave_the_range() -> None:
+    """Folding a separable table with entries of 2**56 - 1 can make a cost of 2**57: the reducer gives up, the replay refuses."""
+    big = FINITE_LIMIT // 2 - 9
+    table = np.array([[-big, big], [-big, big]])
+    problem = SelectionProblem("big", (Vertex("a", np.array([0, 1])), Vertex("b", np.array([1, 0]))), (table,), (Edge(0, 1, 0),)).check()
+    log = np.array([[Rule.SEPARABLE, 0, 1, 0]])
+    with pytest.raises(Refuted, match=r"2\*\*57"):
+        replay(Ground(problem), Reduced(log, (), Open()), list(Ground(problem).full), Facts(), "record")
+    reduction = reduce(problem)
+    assert reduction is None or reduction.lift((0,)) == (0, 0)
+    wide = SelectionProblem("wide", problem.vertices, (table, np.zeros((2, 2), dtype=np.int64)), (Edge(0, 1, 0), Edge(0, 1, 1)), constant=big).check()
+    with pytest.raises(Refuted, match=r"2\*\*57"):
+        replay(Ground(wide), Reduced(log, (), Open()), list(Ground(wide).full), Facts(), "record")
+    huge = SelectionProblem("usage", (Vertex("a", np.array([0, 1])),) * 2, (), (), tuple(Usage(v, 0, 1, np.array([0, 1 << 61])) for v in range(2)), 5)
+    assert reduce(huge) is None
+    with pytest.raises(Refuted, match="64 bits"):
+        replay(Ground(huge), Reduced(np.zeros((0, 4), dtype=np.int64), (), Open()), list(Ground(huge).full), Facts(), "record")
+
+
+def test_reduction_is_deterministic_and_reads_read_only_arrays() -> None:
+    for seed in range(60):
+        problem = tiny.instance(seed)
+        one, two = reduce(problem), reduce(problem)
+        assert one is not None and two is not None and np.array_equal(one.log, two.log)
+        for array in (*problem.tables, *(v.cost for v in problem.vertices), *(u.amount for u in problem.usages)):
+            array.flags.writeable = False
+        three = reduce(problem)
+        assert three is not None and np.array_equal(one.log, three.log)
+
+
+def test_whole_certificate_from_the_reduced_problem() -> None:
+    problem = tiny.instance(6)
+    best = cases.brute(problem)
+    reduction = reduce(problem)
+    assert best is not None and reduction is not None and reduction.problem is not None
+    inner = cases.brute(reduction.problem)
+    assert inner is not None and inner[0] == best[0]
+    proof = reduction.record(cases.points(reduction.problem) if any(v.cost.size > 1 for v in reduction.problem.vertices) else Point())
+    result = check_selection(problem, cases.certified(problem, Optimal(reduction.lift(inner[1]), inner[0]), proof))
+    assert result.verdict is Verdict.PROVED

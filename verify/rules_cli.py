@@ -1,0 +1,42 @@
+"""The verb `rules check`: replays the proofs of a rule library.  No solver is loaded."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+
+import click
+
+from ..models.claims import Verdict
+from ..models.console import Exit, Watch, emit
+from ..proofs.library import read_library
+from .library import check_library, library_result
+
+_CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
+
+
+@click.command("check")
+@click.argument("library", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def rules_check_command(library: Path, as_json: bool) -> int:
+    """Check every proof and derivation of a rule library (.spz)."""
+    start = time.monotonic()
+    found, name = read_library(library)
+    with Watch(f"checking {library.name}") as watch:
+        results = check_library(found, watch.count)
+    claim = library_result(results)
+    seconds = time.monotonic() - start
+    counts = dict(sorted(Counter(r.word for r in results).items()))
+    if as_json:
+        emit({
+            "verdict": claim.verdict.value, "claims": [claim.to_json()], "counts": counts, "identity": name, "seconds": round(seconds, 3),
+            "rules": [{"name": r.name, "verdict": r.word, **({"reason": r.reason} if r.reason else {})} for r in results],
+        })
+        return _CODES[claim.verdict]
+    click.echo(f"{library}: {found.title}, {name}")
+    for r in results:
+        if r.word in ("rejected", "undecided"):
+            click.echo(f"  {r.name}: {r.word}; {r.reason}")
+    click.echo(f"{claim.verdict.value}: {', '.join(f'{n} {word}' for word, n in counts.items())}; {seconds:.1f} s")
+    return _CODES[claim.verdict]
