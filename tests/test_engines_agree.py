@@ -57,6 +57,13 @@ def test_large_costs_do_not_fool_the_ilp() -> None:
     assert answer.status is Status.OPTIMAL and answer.cost == brute_force(problem)[0]
 
 
+def test_another_number_of_threads_in_the_same_process() -> None:
+    """HiGHS refused every solve after one with another number of threads; `Not Solved` then looked like a hard problem."""
+    problem = random_problem(7, rows=False, largest=4)
+    replies = [ilp.solve_ilp(problem, threads=threads) for threads in (1, 2, 1)]
+    assert len({reply.says for reply in replies}) == 1 and replies[0].says != "Not Solved"
+
+
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ValueError, match="choose native, ilp or smt"):
         solve(random_problem(0), engine="oracle")

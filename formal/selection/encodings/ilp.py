@@ -60,6 +60,7 @@ def solve_ilp(problem: SelectionProblem, time_limit_s: float | None = None, seed
     edge_marginals(program)
     resource_rows(program)
     solver = pulp.HiGHS(msg=False, timeLimit=time_limit_s, gapRel=0.0, gapAbs=0.0, threads=threads, random_seed=seed, mip_feasibility_tolerance=1e-9)
+    reset_scheduler()
     program.lp.solve(solver)
     says = str(pulp.LpStatus[program.lp.status])
     choice: list[int] = []
@@ -69,6 +70,14 @@ def solve_ilp(problem: SelectionProblem, time_limit_s: float | None = None, seed
             return Reply(None, says)
         choice.append(max(values, key=lambda a: (float(values[a]), -a)))
     return Reply(tuple(choice), says)
+
+
+def reset_scheduler() -> None:
+    """HiGHS keeps one thread pool per process and refuses to solve with another number of threads than the first caller's
+    (whoever that was: cvxpy uses HiGHS too), which PuLP reports as `Not Solved`."""
+    from highspy import Highs
+
+    Highs.resetGlobalScheduler(True)
 
 
 def _used(problem: SelectionProblem, e: int) -> tuple[Ints, Ints]:
