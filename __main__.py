@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardproof.models.problems import SelectionProblem
     from shardproof.models.reduction_programs import Program, ReductionSystem
     from shardproof.proofs.certificates import SelectionCertificate
+    from shardproof.proofs.library import Library
     from shardproof.proofs.plan import Plan
     from shardproof.proofs.publisher import Published
     from shardproof.proofs.reduction_certificate import PlacementCertificate, ReductionCertificate
@@ -35,6 +36,7 @@ VERBS = {
     "plan": ("formal.cli", "plan_command", "Plan a model on a machine and prove the plan."),
     "place": ("formal.reduction_cli", "place_command", "All placements of parallelism axes over a hierarchy; the best one for given reductions."),
     "reduce": ("formal.reduction_cli", "reduce_command", "All reduction programs of a request, and the cheapest one with a proof."),
+    "rules": ("", "", "Prove, refute, generate, check and show graph substitutions."),
     "run": ("backends.cli", "run_command", "Execute a plan on several ranks and compare with one process."),
     "sensitivity": ("formal.explain_cli", "sensitivity_command", "How far each machine constant may move."),
     "solve": ("formal.cli", "solve_command", "Solve a selection problem with a certificate."),
@@ -44,6 +46,19 @@ VERBS = {
 
 SUBVERBS = {"machine": {"calibrate": ("formal.calibrate_cli", "calibrate_command")}}
 """Verb -> word -> (module, command): parts of a verb that live in another room than the verb itself."""
+
+
+WORDS = {
+    "rules": {
+        "prove": ("formal.rules_cli", "prove_command", "Judge every rule of a file: proved, refuted or vacuous."),
+        "refute": ("formal.rules_cli", "refute_command", "The rules of a file that fail, with counterexamples."),
+        "generate": ("formal.rules_cli", "generate_command", "Enumerate graphs and keep a proved basis of rules."),
+        "derive": ("formal.rules_cli", "derive_command", "Derive rules from a library by rewriting: a second proof."),
+        "check": ("verify.rules_cli", "rules_check_command", "Replay the proofs of a rule library; trusts no solver."),
+        "show": ("formal.rules_cli", "show_command", "Show a rule, its preconditions and its proof."),
+    },
+}
+"""Verb -> word -> (module, command, one line of help): verbs whose words live in several rooms, each loaded when it is called."""
 
 
 class FrontDoor:
@@ -82,6 +97,31 @@ class FrontDoor:
         results = check_members(members)
         main = next((r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0])
         return _publish(path, data, identity(members), results, main)
+
+    def rules(self, path: Path | None, library: Library) -> dict[str, str]:
+        """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided, derived).
+
+        Derivations come from a search that tests one instance; those that do not replay for all shapes are left out ("rejected").
+        """
+        from dataclasses import replace
+
+        from shardproof.proofs.container import read_container, write_atomically
+        from shardproof.proofs.library import write_library
+        from shardproof.proofs.publisher import SelfCheckFailed
+        from shardproof.verify.library import check_members
+
+        data = write_library(None, library)
+        _, results = check_members(read_container(data))
+        words = {r.name: r.word for r in results}
+        if any(words[d.rule.name] == "rejected" for d in library.derivations):
+            kept = tuple(d for d in library.derivations if words[d.rule.name] != "rejected")
+            return words | self.rules(path, replace(library, derivations=kept))
+        for r in results:
+            if r.word == "rejected":
+                raise SelfCheckFailed(f"our own checker rejected our own proof ({r.name}: {r.reason}); nothing was written. Please report this.")
+        if path is not None:
+            write_atomically(path, data)
+        return words
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:
         """Read a plan and check it: nothing is done with a plan that is refuted."""
@@ -123,6 +163,28 @@ def _publish(path: Path | None, data: bytes, name: str, results: tuple[CheckResu
     return Published(weakest.verdict, main.kind, main.cost, main.lower_bound, weakest.reason, name, path, len(data))
 
 
+class _Words(click.Group):
+    """A verb whose words are loaded when they are called."""
+
+    def __init__(self, verb: str) -> None:
+        super().__init__(verb, help=VERBS[verb][2])
+        self.words = WORDS[verb]
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self.words)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self.words:
+            return None
+        module, name, _ = self.words[cmd_name]
+        command: click.Command = getattr(import_module(f"shardproof.{module}"), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(word, row[2]) for word, row in sorted(self.words.items())])
+
+
 class _Verbs(click.Group):
     """Loads the module of a verb when the verb is called."""
 
@@ -132,6 +194,8 @@ class _Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
+        if cmd_name in WORDS:
+            return _Words(cmd_name)
         module, name, _ = VERBS[cmd_name]
         command: click.Command = getattr(import_module(f"shardproof.{module}"), name)
         if isinstance(command, click.Group):

@@ -116,6 +116,15 @@ class _Scope:
     hoisted: list[tuple[str, Poly, Poly]] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class _Frame:
+    """Where an index expression is evaluated: operands' wires, and the extents of its output coordinates."""
+
+    side: Side
+    wires: tuple[int, ...]
+    extents: Mapping[str, Poly]
+
+
 class Builder:
     """Guarded sums of the tensors of a typed substitution.  `digits`: facts about named digits, in order of creation."""
 
@@ -125,6 +134,7 @@ class Builder:
         self.digits: list[tuple[Poly, Poly, Poly]] = []
         self._named: dict[tuple[Poly, Poly], Poly] = {}
         self._bound: set[str] = set()
+        self._extent: dict[str, Poly] = {}
         self._count = 0
         self._scopes: list[_Scope] = []
 
@@ -137,11 +147,14 @@ class Builder:
             guards += [Poly.of(v), self._now(e) - 1 - v]
         k = len(t.times)
         self._bound.update(variables)
+        self._range(coordinates, (*(e for _, e in t.times), *t.sizes))
         found = self.tensor(side, wire, (*coordinates[:k], *map(Poly.of, variables), *coordinates[k:]))
         return tuple(Monomial(m.coefficient, (*variables, *m.variables), (*guards, *m.guards), m.atoms) for m in found)
 
     def whole(self, side: Side, wire: int, coordinates: Index) -> GuardedSum:
         """Value of a wire at all coordinates (times, sums, data)."""
+        t = self.typed.type_of(side, wire)
+        self._range(coordinates, (*(e for _, e in t.times), *t.sums, *t.sizes))
         return self.tensor(side, wire, coordinates)
 
     def facts(self) -> list[Poly]:
@@ -154,7 +167,14 @@ class Builder:
             return (Monomial(1, (), (), (Entry(-1 - wire, index),)),)
         lifted = side.bodies[wire]
         nodes = self.rule.left if side is self.typed.left else self.rule.right
-        return self._sum(lifted.body, dict(zip(lifted.coordinates, index, strict=True)), side, nodes[wire].inputs)
+        extents = {f"i{k}": self._now(n) for k, n in enumerate(side.types[wire].sizes)}
+        return self._sum(lifted.body, dict(zip(lifted.coordinates, index, strict=True)), _Frame(side, nodes[wire].inputs, extents))
+
+    def _range(self, coordinates: Index, extents: Index) -> None:
+        """Free coordinates are in range: the caller's context says so."""
+        for p, n in zip(coordinates, extents, strict=True):
+            if len(p.names) == 1 and p == Poly.of(next(iter(p.names))):
+                self._extent[next(iter(p.names))] = self._now(n)
 
     def _now(self, p: Poly) -> Poly:
         return self.typed.facts.now(p)
@@ -168,24 +188,24 @@ class Builder:
         for scope in self._scopes:
             scope.inside.update(names)
 
-    def _sum(self, e: Expression, env: dict[str, Poly], side: Side, wires: tuple[int, ...]) -> GuardedSum:
+    def _sum(self, e: Expression, env: dict[str, Poly], frame: _Frame) -> GuardedSum:
         def at(p: Poly) -> Poly:
             return self._now(p).put(env)
 
         match e:
             case Read():
-                return self.tensor(side, wires[e.operand], tuple(map(at, e.index)))
+                return self.tensor(frame.side, frame.wires[e.operand], tuple(map(at, e.index)))
             case Number():
                 p = at(e.value)
                 if p.constant is not None:
                     return (Monomial(p.constant, (), (), ()),) if p.terms else ()
                 return (Monomial(1, (), (), (Value(p),)),)
             case Plus():
-                return self._limited(tuple(m for t in e.terms for m in self._sum(t, env, side, wires)))
+                return self._limited(tuple(m for t in e.terms for m in self._sum(t, env, frame)))
             case Times():
                 out: GuardedSum = (Monomial(1, (), (), ()),)
                 for f in e.factors:
-                    right = self._sum(f, env, side, wires)
+                    right = self._sum(f, env, frame)
                     out = self._limited(tuple(
                         Monomial(a.coefficient * b.coefficient, (*a.variables, *b.variables), (*a.guards, *b.guards), (*a.atoms, *b.atoms))
                         for a, b in self._pairs(out, right)
@@ -193,19 +213,20 @@ class Builder:
                 return out
             case Where():
                 guards = tuple(map(at, e.guards))
-                return tuple(Monomial(m.coefficient, m.variables, (*guards, *m.guards), m.atoms) for m in self._sum(e.body, env, side, wires))
+                return tuple(Monomial(m.coefficient, m.variables, (*guards, *m.guards), m.atoms) for m in self._sum(e.body, env, frame))
             case Total():
                 v = self._fresh(e.variable)
                 self._bind(v)
-                inner = self._sum(e.body, {**env, e.variable: Poly.of(v)}, side, wires)
+                self._extent[v] = at(e.extent)
+                inner = self._sum(e.body, {**env, e.variable: Poly.of(v)}, frame)
                 bounds = (Poly.of(v), at(e.extent) - 1 - v)
                 return tuple(Monomial(m.coefficient, (v, *m.variables), (*bounds, *m.guards), m.atoms) for m in inner)
             case Digit():
-                return self._digit(e, env, side, wires)
+                return self._digit(e, env, frame)
             case Call():
                 scope = _Scope()
                 self._scopes.append(scope)
-                arguments = tuple(self._sum(a, env, side, wires) for a in e.arguments)
+                arguments = tuple(self._sum(a, env, frame) for a in e.arguments)
                 self._scopes.pop()
                 return self._hoisted(scope, Apply(e.function, tuple(map(at, e.index)), arguments))
             case Most():
@@ -216,7 +237,7 @@ class Builder:
                 inside = {**env, **{v: Poly.of(n) for v, n in renamed.items()}}
                 box = tuple(g for v, n in e.ranges for g in (Poly.of(renamed[v]), at(n) - 1 - renamed[v]))
                 guards = (*box, *(self._now(g).put(inside) for g in e.guards))
-                body = self._sum(e.body, inside, side, wires)
+                body = self._sum(e.body, inside, frame)
                 self._scopes.pop()
                 return self._hoisted(scope, Highest(tuple(renamed.values()), guards, body))
             case _:
@@ -240,16 +261,23 @@ class Builder:
             guards += [p - m * u, m * u + m - 1 - p]
         return (Monomial(1, tuple(variables), tuple(guards), (atom,)),)
 
-    def _digit(self, e: Digit, env: dict[str, Poly], side: Side, wires: tuple[int, ...]) -> GuardedSum:
+    def _digit(self, e: Digit, env: dict[str, Poly], frame: _Frame) -> GuardedSum:
         p, m = self._now(e.numerator).put(env), self._now(e.modulus).put(env)
         if m.constant == 1:
-            return self._sum(e.body, {**env, e.variable: p}, side, wires)
+            return self._sum(e.body, {**env, e.variable: p}, frame)
+        if any(e.numerator == Poly.of(i) and m == n for i, n in frame.extents.items()):  # an index in range has leading digit 0
+            return self._sum(e.body, {**env, e.variable: Poly({})}, frame)
+        for v in sorted(p.names):  # p = m q + v with 0 <= v < m
+            if p.terms.get((v,)) == 1 and self._extent.get(v) == m:
+                q = (p - v).divided(m)
+                if q is not None:
+                    return self._sum(e.body, {**env, e.variable: q}, frame)
         if p.names.isdisjoint(self._bound):
             if (p, m) not in self._named:
                 u = Poly.of(self._fresh(f"#{e.variable}"))
                 self._named[p, m] = u
                 self.digits.append((u, p, m))
-            return self._sum(e.body, {**env, e.variable: self._named[p, m]}, side, wires)
+            return self._sum(e.body, {**env, e.variable: self._named[p, m]}, frame)
         u_name = self._fresh(e.variable)
         level = len(self._scopes)
         while level > 0 and p.names.isdisjoint(self._scopes[level - 1].inside):
@@ -257,14 +285,14 @@ class Builder:
         if level < len(self._scopes):
             again = next((v for v, q, n in self._scopes[level].hoisted if q == p and n == m), None)
             if again is not None:
-                return self._sum(e.body, {**env, e.variable: Poly.of(again)}, side, wires)
+                return self._sum(e.body, {**env, e.variable: Poly.of(again)}, frame)
         u = Poly.of(u_name)
         self._bound.add(u_name)
         for scope in self._scopes[:level]:
             scope.inside.add(u_name)
         if level < len(self._scopes):
             self._scopes[level].hoisted.append((u_name, p, m))
-        inner = self._sum(e.body, {**env, e.variable: u}, side, wires)
+        inner = self._sum(e.body, {**env, e.variable: u}, frame)
         if level < len(self._scopes):
             return inner
         guards = (p - m * u, m * u + m - 1 - p)

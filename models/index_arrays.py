@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from typing import Final, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,8 @@ import numpy.typing as npt
 from .index_expressions import Call, Digit, Expression, Most, Number, Plus, Read, Times, Total, Where
 from .polynomial import Poly
 
-Array = npt.NDArray[np.int64] | npt.NDArray[np.object_]
+Array = npt.NDArray[Any]
+"""int64 (modular) or object (exact): a ring decides."""
 Grid = npt.NDArray[np.int64]
 Run = Callable[[Sequence[Array]], Array]
 
@@ -77,7 +78,7 @@ class Modular:
         return (x * y) % PRIME
 
     def total(self, x: Array, copies: int) -> Array:
-        out: Array = x.sum(axis=-1) % PRIME * (copies % PRIME) % PRIME
+        out: Array = np.asarray(x.sum(axis=-1) % PRIME * (copies % PRIME) % PRIME)
         return out
 
     def call(self, function: str, index: Sequence[Grid], arguments: Sequence[Array]) -> Array:
@@ -87,7 +88,7 @@ class Modular:
                 raise EvaluationError("division by zero")
             return _power(x, PRIME - 2)
         if function == "hit":
-            return (x == index[0]).astype(np.int64)
+            return np.asarray(x == index[0]).astype(np.int64)
         c = self._polynomials.setdefault(function, _coefficients(function))
         return (((c[3] * x + c[2]) % PRIME * x + c[1]) % PRIME * x + c[0]) % PRIME
 
@@ -117,7 +118,7 @@ class Exact:
                     raise EvaluationError("division by zero")
                 return _each(lambda v: Fraction(1) / v, x)
             case "hit":
-                return (x == index[0]).astype(object)
+                return np.asarray(x == index[0]).astype(object)
             case "relu":
                 return _each(lambda v: max(v, 0), x)
             case _:
@@ -270,4 +271,7 @@ def _power(x: Array, n: int) -> Array:
 
 
 def _each(f: Callable[[int | Fraction], int | Fraction], x: Array) -> Array:
-    return np.frompyfunc(f, 1, 1)(x).astype(object) if x.ndim else np.array(f(x.item()), dtype=object)
+    out = np.empty(x.shape, dtype=object)
+    for at, v in np.ndenumerate(x):
+        out[at] = f(v)
+    return out

@@ -17,7 +17,7 @@ from typing import Final, assert_never
 import numpy as np
 
 from .index_arrays import Array, EvaluationError, Exact, Ring, Run, compiled
-from .index_expressions import Index, put
+from .index_expressions import Expression, Index, put
 from .polynomial import ONE, Poly
 from .substitution import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution
 from .substitution_ops import OPERATORS, Auxiliary, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Shrunk, meaning
@@ -79,16 +79,31 @@ class Evaluator:
 
     ring: Ring = field(default_factory=Exact)
     _steps: dict[tuple[object, ...], Step | str] = field(default_factory=dict, repr=False)
+    _types: dict[tuple[object, ...], TensorType | str] = field(default_factory=dict, repr=False)
+
+    def result_type(self, node: Node, operands: tuple[TensorType, ...], numbers: Mapping[str, int], place: str = "operator") -> TensorType:
+        """Type of the result.  `IllTyped` if the operator does not type."""
+        resolved = _resolved(node, numbers)
+        key = (resolved.operator, resolved.parameters, operands)
+        found = self._types.get(key)
+        if found is None:
+            try:
+                found = _applied(resolved, operands)[0]
+            except IllTyped as error:
+                found = error.message
+            self._types[key] = found
+        if isinstance(found, str):
+            raise IllTyped(place, found)
+        return found
 
     def step(self, node: Node, operands: tuple[TensorType, ...], numbers: Mapping[str, int], place: str = "operator") -> Step:
         """The operator on operands of these types.  `IllTyped` if it does not type, `EvaluationError` if it has no value."""
-        numeric = OPERATORS[node.operator].numbers
-        parameters = tuple((k, numbers[v] if k in numeric and isinstance(v, str) else v) for k, v in node.parameters)
-        key = (node.operator, parameters, operands)
+        resolved = _resolved(node, numbers)
+        key = (resolved.operator, resolved.parameters, operands)
         found = self._steps.get(key)
         if found is None:
             try:
-                found = _step(Node(node.operator, node.inputs, parameters), operands, self.ring)
+                found = _step(resolved, operands, self.ring)
             except IllTyped as error:
                 found = error.message
             self._steps[key] = found
@@ -113,7 +128,7 @@ class Evaluator:
         out: list[TensorType] = []
         for k, node in enumerate(nodes):
             operands = tuple(out[w] if w >= 0 else inputs[-1 - w] for w in node.inputs)
-            out.append(self.step(node, operands, numbers, f"{side} operator {k} ({node.operator})".strip()).result)
+            out.append(self.result_type(node, operands, numbers, f"{side} operator {k} ({node.operator})".strip()))
         return out
 
     def compare(self, rule: Substitution, values: Mapping[str, int], arrays: Mapping[str, Array]) -> Comparison:
@@ -238,7 +253,22 @@ def _check_copies(values: Array, axis: int, place: str) -> None:
         raise CopiesDiffer(place, f"copies differ: {values[at]} at {at}, {values[zero]} at {zero}")
 
 
+def _resolved(node: Node, numbers: Mapping[str, int]) -> Node:
+    numeric = OPERATORS[node.operator].numbers
+    return Node(node.operator, (), tuple((k, numbers[v] if k in numeric and isinstance(v, str) else v) for k, v in node.parameters))
+
+
 def _step(node: Node, operands: tuple[TensorType, ...], ring: Ring) -> Step:
+    result, coordinates, body, copies = _applied(node, operands)
+    shape = extents(result)
+    if int(np.prod(shape, dtype=object)) > LARGEST:
+        raise EvaluationError(f"a result of shape {shape} is too large to evaluate")
+    run = compiled(body, coordinates, shape, [extents(t) for t in operands], ring)
+    return Step(result, run, tuple((j, len(operands[j].times) + len(operands[j].sums) + a) for j, a in copies))
+
+
+def _applied(node: Node, operands: tuple[TensorType, ...]) -> tuple[TensorType, tuple[str, ...], Expression, tuple[tuple[int, int], ...]]:
+    """Type, coordinates and lifted index expression of the result; operand axes whose copies must be equal."""
     try:
         m = meaning(node, tuple(len(t.sizes) for t in operands))
     except RankError as error:
@@ -255,8 +285,8 @@ def _step(node: Node, operands: tuple[TensorType, ...], ring: Ring) -> Step:
         tree = x.trees[m.tree.axis]
         if tree is None:
             raise IllTyped("", f"axis {m.tree.axis} was not joined by a concat")
-        for a, b in tree.needs:
-            _settle(whole(a) == whole(b), f"the operands joined axis {m.tree.axis} at {a} and at {b}")
+        for one, other in tree.needs:
+            _settle(whole(one) == whole(other), f"the operands joined axis {m.tree.axis} at {one} and at {other}")
         names[m.tree.at] = whole(tree.at)
         trees[m.tree.axis] = tree.first if m.tree.which == 0 else tree.second
     _define(m, names)
@@ -271,12 +301,8 @@ def _step(node: Node, operands: tuple[TensorType, ...], ring: Ring) -> Step:
         _settle(holds(c, {}), f"needs {c}")
     _settle(all(whole(s) >= 1 for s in here.sizes), f"the result would have sizes {', '.join(map(str, here.sizes))}")
     result = TensorType(here.sizes, degrees, tuple(trees), copy, sums, times)
-    shape = extents(result)
-    if int(np.prod(shape, dtype=object)) > LARGEST:
-        raise EvaluationError(f"a result of shape {shape} is too large to evaluate")
     coordinates = (*(f"t{j}" for j in range(len(times))), *(f"q{j}" for j in range(len(sums))), *(f"i{j}" for j in range(len(here.sizes))))
-    run = compiled(body, coordinates, shape, [extents(t) for t in operands], ring)
-    return Step(result, run, tuple((j, len(operands[j].times) + len(operands[j].sums) + a) for j, a in m.copies))
+    return result, coordinates, body, m.copies
 
 
 def _define(m: Meaning, names: dict[str, int]) -> None:

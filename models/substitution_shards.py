@@ -10,9 +10,10 @@ the other operands then carry COPY for those coordinates.  Source: `shared/resea
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from .index_expressions import Call, Digit, Expression, Index, Most, Plus, Read, Times, Total, Where, children, linear_in, put, walk
+from .index_expressions import Call, Digit, Expression, Most, Plus, Read, Times, Total, Where, linear_in, put, walk
 from .polynomial import ONE, Poly, product
 from .substitution import Condition, Equal
 from .substitution_ops import Auxiliary, Meaning
@@ -56,7 +57,11 @@ class Lifted:
     body: Expression
 
 
-def shards(place: str, m: Meaning, operands: tuple[TensorType, ...]) -> tuple[tuple[Poly, ...], Poly, tuple[Poly, ...], tuple[tuple[int, Poly], ...], tuple[Condition, ...], Expression]:
+Sharded = tuple[tuple[Poly, ...], Poly, tuple[Poly, ...], tuple[tuple[int, Poly], ...], tuple[Condition, ...], Expression]
+"""(degrees, copy, sums, times, conditions, body) of a result."""
+
+
+def shards(place: str, m: Meaning, operands: tuple[TensorType, ...]) -> Sharded:
     """(degrees, copy, sums, times, conditions, body) of the result; names in `m` are already those of the operands' polynomials."""
     if m.auxiliary is not None:
         return _stated(place, m, m.auxiliary, operands)
@@ -65,7 +70,7 @@ def shards(place: str, m: Meaning, operands: tuple[TensorType, ...]) -> tuple[tu
 
 def _stated(
     place: str, m: Meaning, a: Auxiliary, operands: tuple[TensorType, ...]
-) -> tuple[tuple[Poly, ...], Poly, tuple[Poly, ...], tuple[tuple[int, Poly], ...], tuple[Condition, ...], Expression]:
+) -> Sharded:
     x = operands[0]
     conditions: list[Condition] = []
     for y in operands[1:]:
@@ -81,8 +86,7 @@ def _stated(
     def read(r: Read) -> Read:
         return Read(r.operand, (*r.time, *later, *r.device[:taken], *rest, *r.index))
 
-    assert_degrees = m.degrees if m.degrees is not None else x.degrees
-    return assert_degrees, a.copy * x.copy, sums, times, tuple(conditions), _reads(m.body, read)
+    return m.degrees if m.degrees is not None else x.degrees, a.copy * x.copy, sums, times, tuple(conditions), _reads(m.body, read)
 
 
 def _same_lists(place: str, x: TensorType, y: TensorType) -> list[Condition]:
@@ -95,9 +99,10 @@ def _same_lists(place: str, x: TensorType, y: TensorType) -> list[Condition]:
 
 def _generated(
     place: str, m: Meaning, operands: tuple[TensorType, ...]
-) -> tuple[tuple[Poly, ...], Poly, tuple[Poly, ...], tuple[tuple[int, Poly], ...], tuple[Condition, ...], Expression]:
+) -> Sharded:
     conditions: list[Condition] = []
-    body, pushed, degrees = m.body, [], m.degrees
+    body, degrees = m.body, m.degrees
+    pushed: list[Poly] = []
     needed = [ONE] * len(operands)
     if degrees is None:
         by_axis = _axis_degrees(m, operands, conditions)
@@ -193,10 +198,10 @@ def _cut_total(place: str, e: Expression, variable: str, d: Poly, name: str) -> 
     return Total(variable, block, put(e.body, {variable: Poly.of(name) * block + variable}))
 
 
-def _reads(e: Expression, change: object) -> Expression:
+def _reads(e: Expression, change: Callable[[Read], Read]) -> Expression:
     match e:
         case Read():
-            return change(e)  # type: ignore[operator, no-any-return]
+            return change(e)
         case Call():
             return Call(e.function, e.index, tuple(_reads(a, change) for a in e.arguments))
         case Plus():
@@ -241,6 +246,3 @@ def _agreed(x: Tree | None, y: Tree | None) -> Tree | None:
     if x == y:
         return x
     return Tree(x.at, _agreed(x.first, y.first), _agreed(x.second, y.second), (*x.needs, *y.needs, (x.at, y.at)))
-
-
-__all__ = ["IllTyped", "Index", "Lifted", "TensorType", "Tree", "children", "result_trees", "shards"]

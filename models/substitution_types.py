@@ -1,8 +1,7 @@
 """Typing a substitution for all shapes: sizes and degrees as polynomials over unknowns, facts about the unknowns.
 
-The left side and the preconditions are *assumed*.  Each equation is solved by replacing an unknown with coefficient +-1 (after cancelling
-common positive factors), each divisibility by a quotient unknown; what cannot be solved stays as a fact.  The general solution is kept: every
-instance on which the left side types is an instance of the unknowns left, with all facts true.
+The left side and the preconditions are *assumed* (`substitution_knowledge`): every instance on which the left side types is an instance of the
+unknowns that are left, with all facts true.
 
 The right side and the agreement of the mapped outputs are *owed*: equations and inequalities that must follow from the facts.
 
@@ -13,27 +12,15 @@ Source: `shared/research/substitutions.md`, section 4.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import gcd
+from dataclasses import dataclass
 from typing import assert_never
 
 from .index_expressions import Index, put
 from .polynomial import ONE, Poly
 from .substitution import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution
+from .substitution_knowledge import Contradiction, Facts, NeedsChoice
 from .substitution_ops import Auxiliary, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Shrunk, meaning
 from .substitution_shards import IllTyped, Lifted, TensorType, Tree, result_trees, shards
-
-
-class Contradiction(ValueError):
-    """The assumptions hold for no instance."""
-
-
-class NeedsChoice(ValueError):
-    """Typing splits into two cases here (`condition`), and the list of choices is used up."""
-
-    def __init__(self, condition: OneOrMultiple) -> None:
-        super().__init__(str(condition))
-        self.condition = condition
 
 
 class Stuck(ValueError):
@@ -52,216 +39,6 @@ class Owed:
     equation: bool
     place: str
     condition: Condition
-
-
-@dataclass
-class Facts:
-    """The unknowns and what is known about them.  `sigma`: solved unknowns; `low`: least values; `known`: polynomials >= 0."""
-
-    choices: tuple[int, ...] = ()
-    sigma: dict[str, Poly] = field(default_factory=dict)
-    low: dict[str, int | None] = field(default_factory=dict)
-    extra: list[Poly] = field(default_factory=list)
-    equations: list[Poly] = field(default_factory=list)
-    largest: list[tuple[str, Poly, Poly]] = field(default_factory=list)
-    floors: list[tuple[str, Poly, Poly]] = field(default_factory=list)
-    used: int = 0
-
-    def unknown(self, name: str, low: int | None) -> Poly:
-        """A new unknown."""
-        self.low[name] = low
-        return Poly.of(name)
-
-    def fresh(self, stem: str, low: int | None) -> Poly:
-        """A new unknown with a name of its own."""
-        return self.unknown(f"{stem}_{len(self.low)}", low)
-
-    def now(self, p: Poly) -> Poly:
-        """p in the unknowns that are left."""
-        return p.put(self.sigma)
-
-    def known(self) -> list[Poly]:
-        """All facts, in order: least values, solved unknowns and inequalities, floors, maxima, unsolved equations both ways."""
-        out = [Poly.of(s) - low for s, low in self.low.items() if low is not None and s not in self.sigma]
-        out += [p for q in self.extra if (p := self.now(q)).constant is None or (p.constant or 0) < 0]
-        for name, num, den in self.floors:
-            s, n, d = self.now(Poly.of(name)), self.now(num), self.now(den)
-            out += [n - d * s, d * s + d - 1 - n]
-        for name, a, b in self.largest:
-            s = self.now(Poly.of(name))
-            out += [s - self.now(a), s - self.now(b)]
-        for e in self.equations:
-            p = self.now(e)
-            out += [p, -p]
-        return list(dict.fromkeys(out))
-
-    def assume(self, c: Condition) -> None:
-        """Add a condition; `Contradiction` if it visibly has no instance."""
-        match c:
-            case Equal():
-                self._solve(c.left - c.right)
-            case AtLeast():
-                p = self.now(c.value)
-                if p.constant is not None and p.constant < 0:
-                    raise Contradiction(f"{c} is false")
-                self.extra.append(p)
-            case Divides():
-                self.quotient(c.value, c.divisor)
-            case OneOrMultiple():
-                self.shrunk(c.value, c.divisor)
-            case _:
-                assert_never(c)
-
-    def quotient(self, value: Poly, divisor: Poly) -> Poly:
-        """value / divisor, assumed exact."""
-        v, d = self.now(value), self.now(divisor)
-        exact = v.divided(d)
-        if exact is not None:
-            return exact
-        if v.constant is not None and d.constant is not None:
-            raise Contradiction(f"{d} does not divide {v}")
-        low = 1 if self.positive(v) else 0
-        q = self.fresh("part", low)
-        self._solve(v - d * q)
-        return self.now(q)
-
-    def shrunk(self, value: Poly, divisor: Poly) -> Poly:
-        """1 if value = 1, else value / divisor, assumed exact; a case split unless decided."""
-        v, d = self.now(value), self.now(divisor)
-        if v == ONE:
-            return ONE
-        exact = v.divided(d)
-        if exact is not None:
-            return exact
-        if v.constant is not None and d.constant is not None:
-            raise Contradiction(f"{v} is neither 1 nor a multiple of {d}")
-        if self.used == len(self.choices):
-            raise NeedsChoice(OneOrMultiple(d, v))
-        self.used += 1
-        if self.choices[self.used - 1] == 0:
-            self._solve(v - 1)
-            return ONE
-        return self.quotient(v, d)
-
-    def positive(self, p: Poly) -> bool:
-        """Whether p >= 1 is visible: no negative coefficient, and a term that is at least 1."""
-        if any(c < 0 for c in p.terms.values()) or any((self.low.get(s) or 0) < 0 or self.low.get(s) is None for s in p.names):
-            return False
-        return any(all((self.low[s] or 0) >= 1 for s in m) for m in p.terms)
-
-    def floor(self, numerator: Poly, denominator: Poly) -> Poly:
-        """floor(numerator / denominator) as a polynomial or an unknown; equal arguments give one unknown."""
-        n, d = self.now(numerator), self.now(denominator)
-        if n.constant is not None and d.constant is not None:
-            return Poly.of(n.constant // d.constant)
-        exact = n.divided(d)
-        if exact is not None:
-            return exact
-        for name, a, b in self.floors:
-            if self.now(a) == n and self.now(b) == d:
-                return self.now(Poly.of(name))
-        s = self.fresh("floor", None)
-        self.floors.append((next(iter(s.names)), n, d))
-        return s
-
-    def maximum(self, a: Poly, b: Poly) -> Poly:
-        """max(a, b) as a polynomial or an unknown."""
-        a, b = self.now(a), self.now(b)
-        gap = (a - b).constant
-        if gap is not None:
-            return a if gap >= 0 else b
-        for name, x, y in self.largest:
-            if self.now(x) == a and self.now(y) == b:
-                return self.now(Poly.of(name))
-        s = self.fresh("max", None)
-        self.largest.append((next(iter(s.names)), a, b))
-        return s
-
-    def _solve(self, equation: Poly) -> None:
-        """Assume equation = 0, then look again at all equations kept and at unknowns that became congruent."""
-        waiting = [equation]
-        while waiting:
-            p = self._reduced(self.now(waiting.pop(0)))
-            if not p.terms:
-                continue
-            pick = self._pick(p)
-            if pick is None:
-                if p not in self.equations and -p not in self.equations:
-                    self.equations.append(p)
-                continue
-            for name, value in pick:
-                self._replace(name, value)
-            waiting += self.equations
-            self.equations = []
-            for group in (self.floors, self.largest):
-                seen: dict[tuple[Poly, Poly], str] = {}
-                for name, a, b in group:
-                    key = (self.now(a), self.now(b))
-                    if key in seen and self.now(Poly.of(name)) != self.now(Poly.of(seen[key])):
-                        waiting.append(Poly.of(name) - Poly.of(seen[key]))
-                    seen.setdefault(key, name)
-                    value = self._value(group is self.floors, *key)
-                    if value is not None and self.now(Poly.of(name)) != value:
-                        waiting.append(Poly.of(name) - value)
-
-    def _value(self, is_floor: bool, a: Poly, b: Poly) -> Poly | None:
-        if is_floor:
-            if a.constant is not None and b.constant is not None:
-                return Poly.of(a.constant // b.constant)
-            return a.divided(b)
-        gap = (a - b).constant
-        return None if gap is None else a if gap >= 0 else b
-
-    def _reduced(self, p: Poly) -> Poly:
-        """p without common positive factors."""
-        if not p.terms:
-            return p
-        g = 0
-        for c in p.terms.values():
-            g = gcd(g, c)
-        common = [s for s in sorted(p.names) if (self.low.get(s) or 0) >= 1 and all(s in m for m in p.terms)]
-        for s in common:
-            p = p.divided(Poly.of(s)) or p
-        p = Poly({m: c // g for m, c in p.terms.items()})
-        if common:
-            return self._reduced(p)
-        if p.constant is not None:
-            raise Contradiction(f"{p} = 0")
-        inner = 0
-        for m, c in p.terms.items():
-            if m:
-                inner = gcd(inner, c)
-        if p.terms.get((), 0) % inner:
-            raise Contradiction(f"{p} = 0 has no integer solution")
-        return p
-
-    def _pick(self, p: Poly) -> list[tuple[str, Poly]] | None:
-        rest = p - p.terms.get((), 0)
-        if len(rest.terms) == 1:
-            (m, c), = rest.terms.items()
-            if p.terms.get((), 0) == -c and all((self.low.get(s) or 0) >= 1 for s in m):  # a product of positive integers that is 1
-                return [(s, ONE) for s in sorted(set(m))]
-        order = {s: k for k, s in enumerate(self.low)}
-        best: tuple[tuple[int, int], str, Poly] | None = None
-        for m, c in p.terms.items():
-            if len(m) == 1 and abs(c) == 1 and sum(m[0] in n for n in p.terms) == 1:
-                value = Poly.of(m[0]) - p if c == 1 else Poly.of(m[0]) + p
-                negative = int(any(v < 0 for v in value.terms.values()))
-                rank = (negative, -order[m[0]])
-                if best is None or rank < best[0]:
-                    best = (rank, m[0], value)
-        return None if best is None else [(best[1], best[2])]
-
-    def _replace(self, name: str, value: Poly) -> None:
-        low = self.low[name]
-        one = {name: value}
-        self.sigma = {s: p.put(one) for s, p in self.sigma.items()}
-        self.sigma[name] = value
-        if low is not None:
-            if value.constant is not None and value.constant < low:
-                raise Contradiction(f"{name} would be {value}")
-            if value.constant is None:
-                self.extra.append(value - low)
 
 
 @dataclass(frozen=True)
@@ -396,6 +173,8 @@ def _owed_quotient(typed: Typed, value: Poly, divisor: Poly, place: str) -> Poly
     v, d = typed.facts.now(value), typed.facts.now(divisor)
     q = v.divided(d)
     if q is None:
+        q = typed.facts.same_quotient(v, d)
+    if q is None:
         if v.constant is not None and d.constant is not None:
             raise IllTyped(place, f"{d} does not divide {v}")
         raise Stuck(Divides(d, v), place)
@@ -456,24 +235,24 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
             tree = x.trees[m.tree.axis]
             if tree is None:
                 raise IllTyped(place, f"axis {m.tree.axis} was not joined by a concat")
-            for a, b in tree.needs:
-                settle(Equal(a, b))
+            for first, second in tree.needs:
+                settle(Equal(first, second))
             names[m.tree.at] = facts.now(tree.at)
             trees[m.tree.axis] = tree.first if m.tree.which == 0 else tree.second
-        for d in m.define:
-            match d:
+        for define in m.define:
+            match define:
                 case Floor():
-                    names[d.name] = facts.floor(d.numerator.put(names), d.denominator.put(names))
+                    names[define.name] = facts.floor(define.numerator.put(names), define.denominator.put(names))
                 case Largest():
-                    names[d.name] = facts.maximum(d.first.put(names), d.second.put(names))
+                    names[define.name] = facts.maximum(define.first.put(names), define.second.put(names))
                 case Quotient():
-                    v, w = d.value.put(names), d.divisor.put(names)
-                    names[d.name] = facts.quotient(v, w) if assumed else _owed_quotient(typed, v, w, place)
+                    v, w = define.value.put(names), define.divisor.put(names)
+                    names[define.name] = facts.quotient(v, w) if assumed else _owed_quotient(typed, v, w, place)
                 case Shrunk():
-                    v, w = d.value.put(names), d.divisor.put(names)
-                    names[d.name] = facts.shrunk(v, w) if assumed else _owed_shrunk(typed, v, w, place)
+                    v, w = define.value.put(names), define.divisor.put(names)
+                    names[define.name] = facts.shrunk(v, w) if assumed else _owed_shrunk(typed, v, w, place)
                 case _:
-                    assert_never(d)
+                    assert_never(define)
         for c in m.require:
             settle(translate(c, names))
         if isinstance(m.tree, Join):
@@ -512,3 +291,8 @@ def _put_meaning(m: Meaning, names: Mapping[str, Poly]) -> Meaning:
     return Meaning(
         index(m.sizes), put(m.body, names), (), (), None if m.degrees is None else index(m.degrees), m.copies, m.tree, aux,
     )
+
+
+__all__ = [
+    "Contradiction", "Facts", "NeedsChoice", "Owed", "Side", "Stuck", "Typed", "named", "translate", "type_left", "type_right",
+]

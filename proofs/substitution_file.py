@@ -4,12 +4,11 @@ A value is written by its type: integers, truth values and texts as they are, a 
 of `[coefficient, symbol, ..]` in canonical order.  Reading is driven by the declared types of the records of `proofs.substitution` and
 `models.substitution`, so nothing but those records can come out; every failure is a `ContainerError` that names the place.
 
-    P.json   {"format", "semantics", "judgements": [..]}        semantics: digest of the operator table the proofs were made for
+    P.json   {"format", "semantics", "judgements": [..]}        semantics: hash of the operator table that the proofs were made for
 """
 
 from __future__ import annotations
 
-import hashlib
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -17,8 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from ..models import guarded_sums, index_expressions, polynomial, substitution, substitution_ops, substitution_shards, substitution_types
 from ..models.polynomial import Poly
+from ..models.substitution_ops import OPERATORS
+from ..models.substitution_semantics import semantics_hash
 from . import substitution as records
 from .canonical import ContainerError, Reader, canonical
 from .container import LIMITS, Limits, Member, read_container, read_json, write_container
@@ -28,16 +28,6 @@ FORMAT: Final = "shardproof-substitutions/1"
 PREFIX: Final = "substitutions"
 MOST_DEPTH: Final = 400
 MOST_DEGREE: Final = 12
-_SOURCES: Final = (guarded_sums, index_expressions, polynomial, substitution, substitution_ops, substitution_shards, substitution_types)
-
-
-@cache
-def semantics_sha256() -> str:
-    """Digest of the modules that say what operators mean: a proof is replayed by the semantics that it was found for."""
-    h = hashlib.sha256()
-    for module in _SOURCES:
-        h.update(Path(str(module.__file__)).read_bytes())
-    return h.hexdigest()
 
 
 def to_json(value: object) -> object:
@@ -67,7 +57,7 @@ def judgement_from_json(reader: Reader) -> Judgement:
 
 def encode_judgements(judgements: Sequence[Judgement], prefix: str = PREFIX) -> dict[str, Member]:
     """Members of a container that hold these judgements."""
-    body = {"format": FORMAT, "semantics": semantics_sha256(), "judgements": [to_json(j) for j in judgements]}
+    body = {"format": FORMAT, "semantics": semantics_hash(OPERATORS), "judgements": [to_json(j) for j in judgements]}
     return {f"{prefix}.json": canonical(body)}
 
 
@@ -166,5 +156,5 @@ def _poly(reader: Reader) -> Poly:
 
 
 __all__ = [
-    "ContainerError", "decode_judgements", "encode_judgements", "judgement_from_json", "read_judgements", "semantics_sha256", "to_json", "write_judgements",
+    "ContainerError", "decode_judgements", "encode_judgements", "judgement_from_json", "read_judgements", "to_json", "write_judgements",
 ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
+from shardproof.formal.substitution.refute import instances
 from shardproof.models.frontends.public_axioms import read_public_axioms
 from shardproof.models.frontends.public_meaning import axiom_substitutions, reading_of, substitutions
 from shardproof.models.frontends.public_rules import read_public_rules
@@ -43,9 +45,14 @@ def rule(inputs: str, left: list[Node], right: list[Node], out: tuple[int, int],
 def differences(r: Substitution, seed: int, most: int, tries: int = 400) -> Iterator[tuple[dict[str, int], Difference]]:
     """Outcome of the independent numpy evaluator on up to `most` random instances that satisfy the preconditions."""
     evaluator, rng = Evaluator(Exact()), np.random.default_rng(seed)
-    for count, values in enumerate(draw_instances(r, seed, tries)):
-        if count == most:
+    seen: set[tuple[tuple[str, int], ...]] = set()
+    for values in chain(draw_instances(r, seed, tries), instances(r, tries, seed, (tuple(range(1, 10)),))):
+        key = tuple(sorted(values.items()))
+        if key in seen:
+            continue
+        if len(seen) == most:
             return
+        seen.add(key)
         try:
             yield values, evaluator.compare(r, values, integer_arrays(r, values, rng, Exact())).difference
         except EvaluationError:

@@ -108,6 +108,6 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("shardproof-*.whl")
     names = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     code = {f.relative_to(ROOT) for room in ROOMS for f in (ROOT / room).rglob("*.py")} | {Path("__init__.py"), Path("__main__.py"), Path("py.typed")}
-    data = {f.relative_to(ROOT) for f in (ROOT / "models" / "machines").glob("*.toml")}
+    data = {f.relative_to(ROOT) for f in (*(ROOT / "models" / "machines").glob("*.toml"), *(ROOT / "proofs" / "library").glob("*.spz"))}
     assert {f"shardproof/{f.as_posix()}" for f in code | data} <= names
     assert not any(n.split("/")[1] in {"tests", "docs", "bench", ".ci"} for n in names)

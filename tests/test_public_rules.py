@@ -11,16 +11,20 @@ from pathlib import Path
 import pytest
 
 from shardproof.models.frontends.public_axioms import check_term, parse_term, read_public_axioms
+from shardproof.models.frontends.public_meaning import Reading, axiom_substitutions, reading_of, substitutions
 from shardproof.models.frontends.public_rules import (
     PublicOperator,
     PublicRule,
     PublicTensor,
     RuleError,
+    check_rules,
     parse_public_rules,
     read_public_rules,
     write_public_rules,
 )
 from shardproof.models.frontends.public_rules_wire import decode_rules, encode_rules
+from shardproof.models.frontends.public_writer import public_rule
+from shardproof.models.substitution import Substitution
 
 DATA = Path(__file__).parent / "data" / "rules"
 FILES = {"taso-even.json": (67, 0), "flexflow-even.json": (320, 55)}
@@ -143,3 +147,60 @@ def test_malformed_terms(text: str) -> None:
 def test_ill_formed_terms(text: str) -> None:
     with pytest.raises(RuleError, match="axiom_7"):
         check_term(parse_term(text, "axiom_7"), ("x", "y"), ("ax",), "axiom_7")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_our_writer_gives_the_same_rules_back(name: str) -> None:
+    """Read, mean, write, read, mean: the same substitutions (those of the FlexFlow file whose tensors have rank 3 already)."""
+    rules = read_public_rules(DATA / name)
+    reading = reading_of(rules)
+    compared = 0
+    for r in rules:
+        (first, *_) = substitutions(r, reading)
+        written = public_rule(first, r.index)
+        if reading is Reading.TASO:
+            assert [o.kind for o in written.source] == [o.kind for o in r.source]
+            assert [o.inputs for o in written.source if o.kind != "SPLIT"] == [_renumbered(o.inputs, first, r) for o in r.source if o.kind != "SPLIT"]
+            compared += 1
+            continue
+        again = substitutions(check_rules((written,))[0], reading)[0]
+        assert (again.left, again.right, again.outputs) == (first.left, first.right, first.outputs), r.name
+        compared += 1
+    assert compared == len(rules)
+
+
+def _renumbered(inputs: tuple[PublicTensor, ...], s: Substitution, r: PublicRule) -> tuple[PublicTensor, ...]:
+    """Pattern inputs are numbered by first use when we write."""
+    names = [p.name for p in s.inputs]
+    return tuple(t if t.operator >= 0 else PublicTensor(-1 - names.index(f"x{-t.operator}")) for t in inputs)
+
+
+def test_ranks_follow_from_the_operators() -> None:
+    rules = read_public_rules(DATA / "taso-even.json")
+    found = {r.name: [tuple(p.rank for p in s.inputs) for s in substitutions(r, Reading.TASO)] for r in rules}
+    assert found["taso_pb_rule_0"] == [(2, 2, 2)] and found["taso_pb_rule_60"] == [(4, 4, 4)]
+    assert any(len(v) == 3 for v in found.values()), "rules of elementwise operators stand for ranks 2, 3 and 4"
+    assert dict(substitutions(rules[30], Reading.TASO)[0].inputs[2].fixed) == {2: 3, 3: 3}
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters", "says"),
+    [
+        ("DROPOUT", {}, "no meaning"), ("LINEAR", {"ACTI": 7}, "PM_ACTI 7"), ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1}, "PM_PAD"),
+        ("PARTITION", {"PARALLEL_DIM": 0}, "PM_PARALLEL_DEGREE is missing"), ("SPLIT", {"AXIS": 0, "NUM_OUTPUTS": 3}, "3 outputs"),
+        ("TRANSPOSE", {"NUMDIM": 2, "PERM": 0}, "permutation"),
+    ],
+)
+def test_what_has_no_meaning_is_named(kind: str, parameters: dict[str, int], says: str) -> None:
+    inputs = [-1, -2] if kind in ("LINEAR", "CONV2D") else [-1]
+    (bad,) = parse_public_rules(json.dumps({"rule": [rule(dstOp=[op(kind, *inputs, **parameters)])]}))
+    with pytest.raises(RuleError, match="my_rule") as caught:
+        substitutions(bad, Reading.FLEXFLOW if kind == "PARTITION" else Reading.TASO)
+    assert says in str(caught.value)
+
+
+def test_axioms_become_substitutions() -> None:
+    found = [s.check() for a in read_public_axioms(DATA / "taso-axioms.json") for s in axiom_substitutions(a)]
+    assert len(found) == 135 and len({s.name for s in found}) == 135
+    conv = next(s for s in found if s.name == "taso_axiom_13[rank4,pad=same]")
+    assert conv.symbols == ("sh", "sw") and [n.operator for n in conv.left] == ["conv", "relu"]

@@ -20,6 +20,7 @@ No search: what is not visible is rejected.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from typing import Final, assert_never
 
@@ -87,7 +88,7 @@ def _chain(derivation: Derivation, output: int, typed: Typed, rules: Mapping[str
             raise NotDerived(f"{place}: what it replaces does not occur")
         after = ordered(replaced(here, old, new))
         types = _types(typed, output, [here, after, old, new, *step.inputs], place)
-        if _key(types[here]) != _key(types[after]) or _key(types[old]) != _key(types[new]):
+        if _key(typed, types[here]) != _key(typed, types[after]) or _key(typed, types[old]) != _key(typed, types[new]):
             raise NotDerived(f"{place}: changes a type")
         _meets(used, step, types, typed, place)
         here = after
@@ -130,12 +131,15 @@ def _with_right(typed: Typed, rule: Substitution) -> Typed:
 
     The right side only reads the facts, except for new unknowns (floors, maxima), so the facts are copied.
     """
-    facts = replace(typed.facts, **{k: v.copy() for k, v in vars(typed.facts).items() if isinstance(v, list | dict)})
+    facts = deepcopy(typed.facts)
     return Typed(rule, facts, typed.inputs, typed.left, typed.right, [])
 
 
-def _key(t: TensorType) -> tuple[object, ...]:
-    return t.sizes, t.degrees, t.copy, tuple(s for s in t.sums if s != ONE), t.times
+def _key(typed: Typed, t: TensorType) -> tuple[object, ...]:
+    """What replacing may not change, in the unknowns that are left."""
+    now = typed.facts.now
+    sums = tuple(s for q in t.sums if (s := now(q)) != ONE)
+    return tuple(map(now, t.sizes)), tuple(map(now, t.degrees)), now(t.copy), sums, tuple((a, now(e)) for a, e in t.times)
 
 
 def _meets(used: Substitution, step: Applied, types: Mapping[Term, TensorType], typed: Typed, place: str) -> None:

@@ -16,7 +16,7 @@ Trusted: the operator table with typing and guarded sums (`models.substitution_*
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from ..models.claims import Verdict
 from ..models.guarded_sums import Builder, TooLarge
@@ -27,6 +27,8 @@ from ..models.substitution_types import Contradiction, NeedsChoice, Side, Stuck,
 from ..models.substitution_value import TooMuchWork, all_names, holds, input_sizes, right_fault, tensor, type_instance, value_fault
 from ..proofs.substitution import Counterexample, Equality, Instance, Judgement, Proved, Refuted, Shown, Undecided, Vacuous, Void
 from .substitution_facts import Rejected, check_equality, check_fact, check_implied, scope_of
+
+MOST_ELEMENTS: Final = 50_000
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,10 @@ def _instance(rule: Substitution, instance: Instance, place: str) -> Typed:
     if len(values) != len(instance):
         raise Rejected(place, "gives a name two values")
     try:
-        return type_instance(rule, values)
+        typed = type_instance(rule, values)
+        if sum(map(_elements, input_sizes(rule, values))) > MOST_ELEMENTS:
+            raise Rejected(place, f"has more than {MOST_ELEMENTS} entries")
+        return typed
     except (Contradiction, IllTyped) as error:
         raise Rejected(place, f"the left side does not type on the instance: {error}") from None
 

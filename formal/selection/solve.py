@@ -7,20 +7,26 @@ when B is infinite without a solution; a time limit ends in `feasible` or `unkno
 
 from __future__ import annotations
 
+import signal
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
+from types import FrameType
 from typing import Final, Literal, assert_never
 
 from ...models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
 from ...models.problems import SelectionProblem
-from ...proofs.certificates import Dual, Elimination, Open, Point, Record, RowConflict, SelectionCertificate, Split
+from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
+from ...proofs.reduction_log import Rule
 from .clock import Clock, Progress
 from .draft import INFINITY, NOTHING, Assembler
 from .encodings import ilp, smt
+from .infeasible import infeasible_at_scale
 from .network import whole
+from .scale import Outcome, Scale
 from .search import Helper, Incumbent, Limits, Search
 
 Engine = Literal["native", "ilp", "smt"]
@@ -29,6 +35,12 @@ ENGINE_SIZE: Final = 200_000
 """Other engines get the whole problem when their encoding has at most this many parts, else what is left after the first fixing."""
 
 DEEPEST: Final = 50_000
+
+SCALE_ROWS: Final = 300
+"""Vertices from which a problem with resource rows is reduced and solved on flat arrays."""
+
+SCALE_PLAIN: Final = 5_000
+"""The same without resource rows, where elimination is hard to beat."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +73,18 @@ def solve(
     """
     clock = Clock(time_limit_s)
     problem.check()
+    if engine == "native" and limits is None and at_scale(problem):
+        with interruptible(clock):
+            outcome = Scale(problem, clock, gap=gap, progress=progress, seed=seed).run()
+        if outcome is not None:
+            return _answer_at_scale(problem, outcome, clock)
+    with interruptible(clock):
+        return _solve_whole(problem, clock, gap, engine, progress, seed, threads, limits)
+
+
+def _solve_whole(
+    problem: SelectionProblem, clock: Clock, gap: Fraction, engine: Engine, progress: Progress | None, seed: int, threads: int, limits: Limits | None
+) -> Answer:
     incumbent = Incumbent(problem)
     search = Search(problem, incumbent, clock, limits=limits, gap=gap, progress=progress, threads=threads)
     if engine != "native":
@@ -69,8 +93,14 @@ def solve(
         draft = search.run()
         maker = Assembler(problem, search.base, incumbent.cost, search.enough(), search.eliminator)
         record, bound = maker.assemble(draft, whole(problem))
+    return _answer(problem, incumbent.solution, incumbent.cost, record, bound, clock, lambda: _infeasible(problem, search, record))
+
+
+def _answer(
+    problem: SelectionProblem, solution: tuple[int, ...] | None, upper: int, record: Record, bound: int, clock: Clock, infeasible: Callable[[], Infeasible]
+) -> Answer:
+    """The claim that `record`, which establishes `bound`, supports."""
     digest = problem.sha256()
-    upper, solution = incumbent.cost, incumbent.solution
     if solution is not None:
         lower = min(bound, upper)
         if lower >= upper:
@@ -80,11 +110,39 @@ def solve(
         certificate = None if known is None else SelectionCertificate(digest, WithinGap(solution, upper, known), record)
         return Answer(Status.FEASIBLE, certificate, known, upper, solution, clock.seconds())
     if bound >= INFINITY:
-        claim_no = _infeasible(problem, search, record)
-        return Answer(Status.INFEASIBLE, SelectionCertificate(digest, claim_no, record), None, None, None, clock.seconds())
+        return Answer(Status.INFEASIBLE, SelectionCertificate(digest, infeasible(), record), None, None, None, clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
     return Answer(Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, clock.seconds())
+
+
+def at_scale(problem: SelectionProblem) -> bool:
+    """True when reductions and flat loops are likely to pay: many vertices, with resource rows or very many."""
+    n = len(problem.vertices)
+    return n >= SCALE_PLAIN or (n >= SCALE_ROWS and problem.limit is not None and bool(problem.usages))
+
+
+def _answer_at_scale(problem: SelectionProblem, outcome: Outcome, clock: Clock) -> Answer:
+    best = outcome.best
+    return _answer(problem, best.solution, best.cost, outcome.record, outcome.bound, clock, lambda: infeasible_at_scale(problem, outcome.record))
+
+
+@contextmanager
+def interruptible(clock: Clock) -> Iterator[None]:
+    """Ctrl-C ends the time limit: the best answer so far is returned.  A second one interrupts as usual."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        clock.stop()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @contextmanager
@@ -135,6 +193,15 @@ def _conflicts(problem: SelectionProblem, record: Record, steps: set[int], verti
                 _conflicts(problem, record.then, steps, vertices)
             return True
         case Elimination() | Point() | Open():
+            return True
+        case Reduced():
+            return _conflicts(problem, record.then, steps, vertices)
+        case Reduced():
+            inner: set[int] = set()
+            _conflicts(problem, record.then, inner, set())
+            kept = record.steps[-1].tolist() if record.steps else problem.events()  # step t of the reduced problem is kept[t]
+            steps.update(kept[t] for t in inner if 0 <= t < len(kept))
+            steps.update(record.log[record.log[:, 0] == Rule.OVERFULL, 3].tolist())
             return True
         case _:
             assert_never(record)

@@ -64,6 +64,8 @@ def _side(rule: Substitution, nodes: tuple[Node, ...], ranks: dict[int, int]) ->
             degree = get["degree"]
             axis = 0 if n.operator in ("replicate", "reduce") else _number(get["axis"]) + shift
             out.append(PublicOperator(_PARALLEL[n.operator], inputs, (("PARALLEL_DIM", axis), ("PARALLEL_DEGREE", degree if isinstance(degree, int) else DEGREE))))
+        elif n.operator in ("conv", "max_pool", "average_pool"):
+            out.append(_window(rule, n, inputs, get))
         elif n.operator == "transpose":
             perm = get["perm"]
             assert isinstance(perm, tuple)  # the table's check has seen to it
@@ -76,6 +78,24 @@ def _side(rule: Substitution, nodes: tuple[Node, ...], ranks: dict[int, int]) ->
             raise RuleError(rule.name, f"operator {n.operator} has no word in FlexFlow's rule files")
         where[k] = PublicTensor(len(out) - 1)
     return out, where
+
+
+def _window(rule: Substitution, n: Node, inputs: tuple[PublicTensor, ...], get: Mapping[str, Parameter]) -> PublicOperator:
+    kind = {"conv": "CONV2D", "max_pool": "POOL2D_MAX", "average_pool": "POOL2D_AVG"}[n.operator]
+    found: list[tuple[str, int]] = []
+    if n.operator == "conv":
+        weight = rule.inputs[-1 - n.inputs[1]] if n.inputs[1] < 0 else None
+        found += [(key, dict(weight.fixed)[a]) for a, key in ((2, "KERNEL_H"), (3, "KERNEL_W")) if weight is not None and a in dict(weight.fixed)]
+    for key in ("kernel_h", "kernel_w", "stride_h", "stride_w"):
+        value = get.get(key)
+        if isinstance(value, str):
+            raise RuleError(rule.name, f"{n.operator} with open {key}: FlexFlow's rules need a number")
+        if isinstance(value, int):
+            found.append((key.upper(), value))
+    found.append(("PAD", 0 if get["padding"] == "same" else 1))
+    if n.operator == "conv":
+        found.append(("ACTI", _ACTIVATION[str(get["activation"])]))
+    return PublicOperator(kind, inputs, tuple(found))
 
 
 def _plain_flexflow(rule: Substitution) -> bool:

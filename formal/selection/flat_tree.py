@@ -1,0 +1,326 @@
+"""Proof search on flat problems: reduce, bound, fix, reduce again, and branch, best bound first.
+
+A node is an enclosing problem with restricted domains.  It is worked on in one go:
+
+    reduce      -> a smaller problem with a replayable log (`Reduced`); nothing left or one point left closes it
+    bound       -> ascent, integers (`Dual`); at least the incumbent closes it
+    fix         -> labels that the incumbent excludes leave; if enough leave, the rest is a node again (`Dual.then`)
+    branch      -> the two parts of one vertex's labels are nodes (`Split`), chosen by trial steps among vertices that the relaxation
+                   has not decided
+
+Fixing depends on the incumbent cost, and logs on the domains that it leaves; so a tree belongs to one incumbent cost `upper`, and a better
+incumbent ends it (`Tree.run` says so).  Open nodes have the bound of the node above.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Final
+
+import numpy as np
+
+from ...models.problems import FORBIDDEN, Ints, SelectionProblem
+from ...proofs.certificates import Open, Point, Record, RowConflict, Split
+from .clock import Clock
+from .flat import Flat, Floats, flatten
+from .flat_bound import Bounder, Exact, State, quantise
+from .flat_primal import Improver
+from .network import Domains
+from .reduce import Reduction, reduce
+
+Lift = Callable[[tuple[int, ...]], tuple[int, ...]]
+
+SHRINK: Final = 0.9
+"""A node is reduced again when at most this share of its labels survives fixing."""
+
+BEYOND: Final = 0.01
+
+TRIALS: Final = 8
+TRIAL_STEPS: Final = 20
+
+FEW_LABELS: Final = 6_000
+"""Up to so many labels, trial steps for several vertices cost less than they save."""
+
+
+@dataclass(eq=False)
+class Node:
+    """`problem` restricted to `domains`; `lift` maps solutions of `problem` to the claim's problem."""
+
+    problem: SelectionProblem
+    domains: Domains
+    lift: Lift
+    bound: int
+    depth: int
+    warm: tuple[Flat, State] | None = None
+    reduction: Reduction | None = None
+    exact: Exact | None = None
+    closed: bool = False
+    point: bool = False
+    emptied: bool = False
+    conflict: tuple[tuple[int, int], ...] = ()
+    vertex: int = -1
+    parts: tuple[tuple[int, ...], ...] = ()
+    children: list[Node] = field(default_factory=list)
+    done: bool = False
+
+    def record(self, need: int = FORBIDDEN) -> Record:
+        """The record about `problem` on `domains`; what is below a bound of at least `need` is left out."""
+        if not self.done or self.reduction is None:
+            return Open()
+        inner: Record = Open()
+        if self.point:
+            inner = Point()
+        elif self.conflict:
+            inner = RowConflict(self.conflict)
+        elif self.exact is not None:
+            dual = self.exact.record()
+            if self.emptied:
+                dual = replace(dual, then=Open())
+            elif self.children and self.exact.lower() < need:
+                below = [child.record(need) for child in self.children]
+                if not all(isinstance(r, Open) for r in below):
+                    dual = replace(dual, then=below[0] if self.vertex < 0 else Split(self.vertex, self.parts, tuple(below)))
+            inner = dual
+        elif self.children:
+            inner = Split(self.vertex, self.parts, tuple(child.record(need) for child in self.children))
+        return self.reduction.record(inner)
+
+    def established(self) -> int:
+        """The bound that `record` establishes (FORBIDDEN: infinite), given that open nodes establish nothing."""
+        if not self.done:
+            return -FORBIDDEN
+        if self.closed:
+            return FORBIDDEN if self.exact is None or self.emptied else self.bound
+        below = min((child.established() for child in self.children), default=-FORBIDDEN)
+        return max(self.bound if self.exact is not None or self.point else -FORBIDDEN, below)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Ascent steps at a node, fraction of the time, and moves of the local search there."""
+
+    steps: int = 150
+    moves: int = 300
+
+
+class Tree:
+    """One attempt at a proof against incumbent cost `upper` (FORBIDDEN: none)."""
+
+    def __init__(
+        self, problem: SelectionProblem, upper: int, clock: Clock, offer: Callable[[tuple[int, ...]], bool], report: Callable[[int], None],
+        effort: Effort | None = None, enough: int = FORBIDDEN,
+    ) -> None:
+        self.problem, self.upper, self.clock, self.offer, self.report = problem, upper, clock, offer, report
+        self.enough = min(enough, upper)
+        self.effort = effort or Effort()
+        self.better = False
+        self.count = 0
+
+    def run(self, root: Node) -> bool:
+        """Work until everything is closed (True), or time is up or a better incumbent was found (False; then `better`)."""
+        tick = count()
+        heap: list[tuple[int, int, int, Node]] = [(root.bound, -root.depth, next(tick), root)]
+        while heap:
+            bound, _, _, node = heapq.heappop(heap)
+            self.report(min(bound, self.upper))
+            if bound >= self.enough:
+                return True
+            if self.clock.over():
+                return False
+            if not node.done:
+                self.work(node)
+            if self.better:
+                return False
+            for child in node.children:
+                if not child.closed:
+                    heapq.heappush(heap, (child.bound, -child.depth, next(tick), child))
+        return True
+
+    def work(self, node: Node) -> None:
+        """Reduce, bound, fix; then either closed, or with children."""
+        self.count += 1
+        node.reduction = reduction = reduce(node.problem, node.domains)
+        if reduction is None:
+            return
+        if reduction.problem is None:
+            node.closed = node.done = True
+            return
+        node.lift = _chain(node.lift, reduction.lift)
+        flat = flatten(reduction.problem)
+        if flat.labels == flat.vertices:
+            self._point(node, reduction.problem, flat)
+            return
+        state = start(flat) if node.warm is None else transfer(*node.warm, reduction, flat)
+        node.warm = None
+        bounder = Bounder(flat, big_for(self.upper, reduction.problem))
+        target = float(self.upper) if self.upper < FORBIDDEN else 0.0
+        state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
+        self.finish(node, bounder, state)
+
+    def _point(self, node: Node, problem: SelectionProblem, flat: Flat) -> None:
+        x = flat.solution(np.zeros(flat.vertices, dtype=np.int64))
+        fits = problem.is_feasible(x)
+        node.done = node.point = True
+        node.bound = problem.cost_of(x) if fits else FORBIDDEN
+        node.closed = node.bound >= self.upper
+        if fits and self.offer(node.lift(x)):
+            self.better = True
+
+    def finish(self, node: Node, bounder: Bounder, state: State) -> None:
+        """Everything after the ascent, from its best state."""
+        flat = bounder.flat
+        exact = quantise(flat, state, self.upper if self.upper < FORBIDDEN else abs(state.bound) + 1)
+        if exact is None:
+            return
+        node.done = True
+        node.exact = exact
+        node.bound = max(node.bound, exact.lower())
+        if exact.lower() >= self.upper:
+            node.closed = True
+            return
+        self._primal(node, bounder, state)
+        if self.better:
+            return
+        kept = exact.survivors(self.upper) if self.upper < FORBIDDEN else flat.domains
+        if any(d.size == 0 for d in kept):
+            node.emptied = node.closed = True
+            node.bound = FORBIDDEN
+            return
+        if exact.lower() >= self.enough:
+            return
+        smaller = sum(d.size for d in kept)
+        if smaller <= SHRINK * flat.labels or all(d.size == 1 for d in kept):
+            node.children = [Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state))]
+            return
+        node.vertex, node.parts = self._split(bounder, state, exact, kept)
+        for part in node.parts:
+            domains = (*kept[: node.vertex], np.array(part, dtype=np.int64), *kept[node.vertex + 1 :])
+            node.children.append(Node(flat.problem, domains, node.lift, node.bound, node.depth + 1, (flat, state)))
+
+    def _primal(self, node: Node, bounder: Bounder, state: State) -> None:
+        flat = bounder.flat
+        bounder.apply(state.n)
+        messages = state.messages.copy()
+        bounder.sweep(messages, True)
+        bounder.sweep(messages, False)
+        improver = Improver(flat, seed=self.count)
+        if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=15):
+            return
+        improver.prices(state.n)
+        for s in (1.0, 0.3, 0.0):
+            improver.run(self.effort.moves, 20, s)
+        if improver.best is not None and improver.best_value + flat.problem.constant < self.upper:
+            if self.offer(node.lift(flat.solution(improver.best))):
+                self.better = True
+
+    def _split(self, bounder: Bounder, state: State, exact: Exact, kept: Domains) -> tuple[int, tuple[tuple[int, ...], ...]]:
+        flat = bounder.flat
+        candidates = _undecided(flat, bounder.often, exact, kept)
+        best: tuple[float, int, tuple[tuple[int, ...], ...]] | None = None
+        for vertex, a in candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]:
+            parts = ((a,), tuple(int(b) for b in kept[vertex] if b != a))
+            gains = []
+            for part in parts if len(candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]) > 1 else ():
+                gains.append(max(self._trial(flat, state, kept, vertex, part) - state.bound, 1e-9 * abs(state.bound)))
+            gap = max(1.0, self.upper - state.bound) if self.upper < FORBIDDEN else FORBIDDEN
+            score = min(gains[0], gap) * min(gains[1], gap) if gains else 0.0
+            if best is None or score > best[0]:
+                best = (score, vertex, parts)
+        if best is None:
+            raise ValueError("no vertex to branch on")
+        return best[1], best[2]
+
+    def _trial(self, flat: Flat, state: State, kept: Domains, vertex: int, part: tuple[int, ...]) -> float:
+        domains = (*kept[:vertex], np.array(part, dtype=np.int64), *kept[vertex + 1 :])
+        small = flatten(flat.problem, domains)
+        trial = Bounder(small, big_for(self.upper, flat.problem))
+        begin = State(_restricted(flat, small, state.messages), state.n, state.bound, state.step)
+        return trial.ascend(begin, float(self.upper), TRIAL_STEPS, self.clock, stop=self.upper - 0.5).bound
+
+
+def _undecided(flat: Flat, often: Floats, exact: Exact, kept: Domains) -> list[tuple[int, int]]:
+    """(vertex, label to try) of vertices with more than one label left, least decided first; larger degree, then smaller number first."""
+    out = []
+    for v, d in enumerate(kept):
+        if d.size < 2:
+            continue
+        here = flat.label[v]
+        at = here + np.searchsorted(flat.choice[here : flat.label[v + 1]], d)
+        share, excess = often[at], exact.excess[at]
+        first = int(np.argmax(share)) if share.any() else int(np.argmin(excess))
+        degree = int(flat.near[v + 1] - flat.near[v])
+        sure = float(share[first]) if share.any() else 1.0
+        out.append((round(sure, 2), int(np.partition(excess, 1)[1]) >> 8, -degree, v, int(d[first])))
+    out.sort()
+    return [(v, a) for _, _, _, v, a in out]
+
+
+def start(flat: Flat) -> State:
+    """No messages, no multipliers."""
+    return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size))
+
+
+def big_for(upper: int, problem: SelectionProblem) -> int:
+    """Where sweeps clip costs."""
+    return 4 * max(upper - problem.constant, abs(upper) >> 10, 1) if upper < FORBIDDEN else 1 << 50
+
+
+def transfer(old: Flat, state: State, reduction: Reduction, new: Flat) -> State:
+    """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any numbers are valid."""
+    left = reduction._left
+    edges: dict[tuple[int, int], int] = {}
+    for e, (u, v) in enumerate(zip(old.u.tolist(), old.v.tolist(), strict=True)):
+        edges.setdefault((u, v), e)
+    spots = [np.searchsorted(old.choice[old.label[v] : old.label[v + 1]], labels) for v, labels in left]
+    messages = np.zeros(int(new.message[-1]))
+    for e, (u, v) in enumerate(zip(new.u.tolist(), new.v.tolist(), strict=True)):
+        if u >= len(left) or v >= len(left):
+            continue
+        known = edges.get((left[u][0], left[v][0]))
+        turned = edges.get((left[v][0], left[u][0]))
+        for side, w in ((0, u), (1, v)):
+            source = 2 * known + side if known is not None else 2 * turned + 1 - side if turned is not None else None
+            if source is not None:
+                at = new.message[2 * e + side]
+                messages[at : at + spots[w].size] = state.messages[old.message[source] + spots[w]]
+    n = np.zeros(new.events.size)
+    positive = np.flatnonzero(state.n)
+    if positive.size and new.events.size and reduction.steps:
+        steps = reduction.steps[-1][new.events]  # the enclosing problem's steps behind the new rows
+        at = np.clip(np.searchsorted(steps, old.events[positive]), 0, steps.size - 1)
+        before = np.maximum(at - 1, 0)
+        # a row is dropped for a neighbour that uses at least as much whatever is chosen; a row that stays is its own neighbour
+        mean = mean_usage(new)
+        there = steps[at] == old.events[positive]
+        np.add.at(n, np.where(there | (mean[at] >= mean[before]), at, before), state.n[positive])
+    return State(messages, n, step=max(state.step, 0.05))
+
+
+def mean_usage(flat: Flat) -> Floats:
+    """Usage per row if every vertex used the mean of its labels."""
+    spans = np.diff(np.append(flat.at, flat.amount.size))
+    mean = np.add.reduceat(flat.amount, flat.at).astype(np.float64) / spans if flat.at.size else np.zeros(0)
+    change = np.zeros(flat.events.size + 1)
+    np.add.at(change, flat.first, mean)
+    np.subtract.at(change, flat.last, mean)
+    out: Floats = np.cumsum(change)[:-1]
+    return out
+
+
+def _restricted(old: Flat, new: Flat, messages: Floats) -> Floats:
+    """Messages of `old` on `new`: the same problem with fewer labels."""
+    keep = np.concatenate([np.isin(a, b, assume_unique=True) for a, b in zip(old.domains, new.domains, strict=True)])
+    sides = np.stack([old.u, old.v], axis=1).reshape(-1)
+    return np.concatenate([
+        np.zeros(0), *(messages[a:b][keep[old.label[w] : old.label[w + 1]]] for a, b, w in zip(old.message[:-1].tolist(), old.message[1:].tolist(), sides.tolist(), strict=True))
+    ])
+
+
+def _chain(outer: Lift, inner: Lift) -> Lift:
+    return lambda x: outer(inner(x))
+
+
+__all__ = ["Effort", "Ints", "Node", "Tree", "transfer"]

@@ -1,0 +1,198 @@
+"""Instances and counterexamples, by sampling the general solution of the left side's typing.
+
+Sizes come from small pools (equal and unequal across unknowns), entries from -6..6; the smallest failure of those found is kept.  Seeds are fixed.
+Source: `shared/research/substitutions.md`, section 7.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ...models.polynomial import Poly
+from ...models.substitution import Condition, Substitution
+from ...models.substitution_shards import IllTyped
+from ...models.substitution_types import Contradiction, Facts, NeedsChoice, Side, Typed, named, type_left
+from ...models.substitution_value import (
+    TooMuchWork,
+    all_names,
+    holds,
+    input_sizes,
+    instance_names,
+    right_fault,
+    tensor,
+    type_instance,
+    value_fault,
+)
+from ...proofs.substitution import Counterexample, Instance
+
+POOLS = ((1,), (1, 2), (2,), (1, 2, 3), (2, 3), (1, 2, 3, 4), (2, 4), (3, 5), (1, 2, 3, 4, 5, 6))
+_MOST_ELEMENTS = 400
+
+
+def instances(rule: Substitution, tries: int, seed: int, pools: tuple[tuple[int, ...], ...] = POOLS) -> Iterator[dict[str, int]]:
+    """Instances on which the left side types and the preconditions hold, distinct, roughly from small to large."""
+    rng = random.Random(seed)
+    solutions = list(_solutions(rule, ()))
+    if not solutions:
+        return
+    seen: set[tuple[tuple[str, int], ...]] = set()
+    for k in range(tries):
+        facts, names = solutions[k % len(solutions)]
+        growing = min((k // len(solutions)) * len(pools) // max(1, tries // len(solutions)), len(pools) - 1)
+        pool = pools[growing if k % 2 else rng.randrange(len(pools))]
+        found = _sample(rule, facts, names, pool, rng)
+        if found is None:
+            continue
+        key = tuple(sorted(found.items()))
+        if key not in seen and satisfies(rule, rule.preconditions, found):
+            seen.add(key)
+            yield found
+
+
+def _solutions(rule: Substitution, choices: tuple[int, ...]) -> Iterator[tuple[Facts, dict[str, Poly]]]:
+    try:
+        typed = type_left(rule, choices)
+    except NeedsChoice:
+        for c in (0, 1):
+            yield from _solutions(rule, (*choices, c))
+        return
+    except (Contradiction, IllTyped):
+        return
+    names = {n: typed.facts.now(p) for n, p in named(rule, typed.facts, typed.inputs).items()}
+    yield typed.facts, names
+
+
+def _sample(rule: Substitution, facts: Facts, names: Mapping[str, Poly], pool: tuple[int, ...], rng: random.Random) -> dict[str, int] | None:
+    defined = {n for n, _, _ in (*facts.floors, *facts.largest)}
+    values: dict[str, int] = {}
+    same = rng.random() < 0.5
+    level = rng.choice(pool)
+    for s, low in facts.low.items():
+        if s in facts.sigma or s in defined:
+            continue
+        v = level if same and rng.random() < 0.8 else rng.choice(pool)
+        values[s] = max(v - 1, 0) if low == 0 else v
+    for _ in range(3):
+        for n, a, b in facts.floors:
+            try:
+                values[n] = facts.now(a).value(values) // facts.now(b).value(values)
+            except (KeyError, ZeroDivisionError):
+                continue
+        for n, a, b in facts.largest:
+            try:
+                values[n] = max(facts.now(a).value(values), facts.now(b).value(values))
+            except KeyError:
+                continue
+    try:
+        found = {n: names[n].value(values) for n in instance_names(rule)}
+    except KeyError:
+        return None
+    if any(v < 1 for v in found.values()):
+        return None
+    if sum(_product(s) for s in input_sizes(rule, found)) > _MOST_ELEMENTS:
+        return None
+    return found
+
+
+def _product(sizes: tuple[int, ...]) -> int:
+    out = 1
+    for n in sizes:
+        out *= n
+    return out
+
+
+def satisfies(rule: Substitution, conditions: tuple[Condition, ...], instance: Mapping[str, int]) -> bool:
+    """Whether the conditions hold on an instance."""
+    names = all_names(rule, instance)
+    return all(holds(c, names) for c in conditions)
+
+
+def fault(rule: Substitution, instance: Mapping[str, int], seed: int, functions: str) -> Counterexample | None:
+    """A counterexample on this instance with random entries, if there is one; a left side that breaks its own copies gives "left copy"."""
+    try:
+        typed = type_instance(rule, instance)
+    except (Contradiction, IllTyped):
+        return None
+    rng = random.Random(f"{seed} {sorted(instance.items())}")
+    sizes = input_sizes(rule, instance)
+    values = _entries(rng, sizes, distinct=bool(typed.left.copies))
+    where = tuple(sorted(instance.items()))
+    what = right_fault(typed)
+    try:
+        if what is not None:
+            if typed.left.copies:
+                broken = value_fault(_left_only(typed), [tensor(s, v) for s, v in zip(sizes, values, strict=True)], functions)
+                if broken == "left copy":
+                    return Counterexample(where, values, functions, "left copy")
+            return Counterexample(where, values, functions, what)
+        found = value_fault(typed, [tensor(s, v) for s, v in zip(sizes, values, strict=True)], functions)
+    except TooMuchWork:
+        return None
+    return None if found is None else Counterexample(where, values, functions, found)
+
+
+def _entries(rng: random.Random, sizes: list[tuple[int, ...]], distinct: bool) -> tuple[tuple[int, ...], ...]:
+    """Entries in -6..6; all different if copies are compared, so that none are equal by chance."""
+    if not distinct:
+        return tuple(tuple(rng.randint(-6, 6) for _ in range(_product(s))) for s in sizes)
+    total = sum(map(_product, sizes))
+    pool = [v for v in range(-total, total + 1) if v]
+    rng.shuffle(pool)
+    out, at = [], 0
+    for s in sizes:
+        out.append(tuple(pool[at : at + _product(s)]))
+        at += _product(s)
+    return tuple(out)
+
+
+def _left_only(typed: Typed) -> Typed:
+    """The same typed rule with nothing on the right, to look at the left side alone."""
+    return Typed(replace(typed.rule, right=(), outputs=()), typed.facts, typed.inputs, typed.left, Side((), (), ()), [])
+
+
+def counterexample(
+    rule: Substitution, keep: tuple[Condition, ...], broken: Condition | None = None, tries: int = 400, seed: int = 1,
+) -> Counterexample | None:
+    """The smallest counterexample found that satisfies `keep`, and not `broken` if given.  Left sides that break their copies do not count."""
+    best: tuple[tuple[int, int], Counterexample] | None = None
+    found = 0
+    for functions in ("true", "any"):
+        for k, instance in enumerate(instances(replace(rule, preconditions=keep), tries, seed)):
+            if broken is not None and satisfies(rule, (broken,), instance):
+                continue
+            here = fault(rule, instance, seed + k, functions)
+            if here is None or here.what == "left copy":
+                continue
+            size = sum(_product(s) for s in input_sizes(rule, instance))
+            rank = (0 if here.what in ("value", "copy") else 1, size)
+            if best is None or rank < best[0]:
+                best = (rank, here)
+            found += 1
+            if found >= (3 if broken is not None else 16 if best[0][0] == 0 else 60):
+                return best[1]
+        if best is not None:
+            return best[1]
+    return None
+
+
+def witness(rule: Substitution, tries: int = 400, seed: int = 2) -> Instance | None:
+    """An instance on which the left side types, all preconditions hold and both sides evaluate alike; of the first few the one with
+    most values above 1 (a witness of ones says little)."""
+    best: tuple[int, Instance] | None = None
+    found = 0
+    for k, instance in enumerate(instances(rule, tries, seed)):
+        try:
+            if right_fault(type_instance(rule, instance)) is not None:
+                continue
+        except (Contradiction, IllTyped):
+            continue
+        if fault(rule, instance, seed + k, "any") is None:
+            rank = sum(1 for v in instance.values() if v > 1)
+            if best is None or rank > best[0]:
+                best = (rank, tuple(sorted(instance.items())))
+            found += 1
+            if found >= 4:
+                break
+    return None if best is None else best[1]
