@@ -54,7 +54,7 @@ def moves(count, size, s, temperature, state, pool, label, cost, price, near, ed
         filled, at_i = 1, 0
         target = 1 + int(_next(state) * size)
         skip = _next(state) * 0.5
-        while at_i < filled and filled < target:
+        while at_i < filled < target:
             i = tree[at_i]
             at_i += 1
             span = near[i + 1] - near[i]

@@ -17,6 +17,10 @@ EXACT: Final = 1 << 50
 
 
 IDLE: Final = 6
+"""Turns without gain after which a search ends."""
+
+SIZES: Final = (40, 200)
+"""Vertices of one move, turn by turn."""
 
 
 class Improver:
@@ -88,7 +92,7 @@ class Improver:
         if not f.events.size:
             self.offer(self.x)
             return True
-        rate = max(float(n.max()), max(1.0, abs(self.value)) / f.limit * 1e-3)
+        rate = max(float(n.max()), max(1.0, abs(self.value)) / max(1, f.limit) * 1e-3)
         extra = np.zeros(f.events.size)
         for _ in range(rounds):
             use = self.usage(self.x)
@@ -98,32 +102,34 @@ class Improver:
                 return self.value < EXACT
             if clock.over():
                 return False
-            extra = np.where(over, 1.5 * extra + rate * 0.1 * (use - f.limit) / f.limit + rate * 0.01, extra)
+            extra = np.where(over, 1.5 * extra + rate * 0.1 * (use - f.limit) / max(1, f.limit) + rate * 0.01, extra)
             self.prices(n + extra)
             self.set(self.x)
             self.run(2 * self.pool.size // 3 + 100, 12, 1.0)
         return False
 
-    def search(self, n: Floats, clock: Clock, size: int = 40) -> None:
+    def search(self, n: Floats, clock: Clock) -> None:
         """Saving and spending of memory in turn, from the present positions, until several turns have found nothing or the clock is over."""
         self.prices(n)
         self.set(self.x)
-        idle, least = 0, np.inf
+        idle, turn, least = 0, 0, np.inf
         while idle < IDLE and not clock.over():
             low = np.inf
             for s in (1.0, 0.5, 0.2, 0.0):
-                self.run(max(200, self.pool.size // 2), size, s)
+                size = SIZES[turn % len(SIZES)]
+                self.run(max(200, 20 * self.pool.size // size), size, s)
                 low = min(low, self.value)
                 if clock.over():
                     break
             idle = 0 if low < least * (1 - 1e-6) else idle + 1
             least = min(least, low)
+            turn += 1
 
-    def deepen(self, n: Floats, clock: Clock, size: int = 40) -> None:
+    def deepen(self, n: Floats, clock: Clock) -> None:
         """The same from the best positions."""
         if self.best is not None:
             self.set(self.best)
-            self.search(n, clock, size)
+            self.search(n, clock)
 
 
 def feasible(flat: Flat, x: Ints) -> bool:

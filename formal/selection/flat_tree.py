@@ -24,6 +24,7 @@ import numpy as np
 
 from ...models.problems import FORBIDDEN, Ints, SelectionProblem
 from ...proofs.certificates import Open, Point, Record, RowConflict, Split
+from ...proofs.reduction_log import Rule
 from .clock import Clock
 from .flat import Flat, Floats, flatten
 from .flat_bound import Bounder, Exact, State, quantise
@@ -43,6 +44,10 @@ TRIAL_STEPS: Final = 20
 
 FEW_LABELS: Final = 6_000
 """Up to so many labels, trial steps for several vertices cost less than they save."""
+
+
+MOST_BYTES: Final = 3 << 30
+"""A tree whose problems and messages take more ends there."""
 
 
 @dataclass(eq=False)
@@ -88,6 +93,19 @@ class Node:
             inner = Split(self.vertex, self.parts, tuple(child.record(need) for child in self.children))
         return self.reduction.record(inner)
 
+    def steps(self, outer: Ints | None = None) -> set[int]:
+        """Steps of the claim's problem whose rows the proof of infeasibility uses; `outer[t]` is that of step t of `problem` (None: t)."""
+        if self.reduction is None:
+            return set()
+
+        def original(t: int, known: Ints | None) -> int:
+            return t if known is None else int(known[t]) if 0 <= t < known.size else -1
+
+        used = self.reduction.log[self.reduction.log[:, 0] == Rule.OVERFULL, 3].tolist()
+        inner = np.array([original(t, outer) for t in rows_left(self.reduction).tolist()], dtype=np.int64)
+        found = {original(t, outer) for t in used} | {original(t, inner) for t, _ in self.conflict}
+        return found.union(*(child.steps(inner) for child in self.children))
+
     def established(self) -> int:
         """The bound that `record` establishes (FORBIDDEN: infinite), given that open nodes establish nothing."""
         if not self.done:
@@ -100,7 +118,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Effort:
-    """Ascent steps at a node, fraction of the time, and moves of the local search there."""
+    """Ascent steps at a node, and moves of the local search there."""
 
     steps: int = 150
     moves: int = 300
@@ -118,6 +136,7 @@ class Tree:
         self.effort = effort or Effort()
         self.better = False
         self.count = 0
+        self.bytes = 0
 
     def run(self, root: Node) -> bool:
         """Work until everything is closed (True), or time is up or a better incumbent was found (False; then `better`)."""
@@ -128,7 +147,7 @@ class Tree:
             self.report(min(bound, self.upper))
             if bound >= self.enough:
                 return True
-            if self.clock.over():
+            if self.clock.over() or self.bytes > MOST_BYTES:
                 return False
             if not node.done:
                 self.work(node)
@@ -153,6 +172,7 @@ class Tree:
         if flat.labels == flat.vertices:
             self._point(node, reduction.problem, flat)
             return
+        self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
         state = start(flat) if node.warm is None else transfer(*node.warm, reduction, flat)
         node.warm = None
         bounder = Bounder(flat, big_for(self.upper, reduction.problem))
@@ -211,10 +231,10 @@ class Tree:
             return
         improver.prices(state.n)
         for s in (1.0, 0.3, 0.0):
-            improver.run(self.effort.moves, 20, s)
-        if improver.best is not None and improver.best_value + flat.problem.constant < self.upper:
-            if self.offer(node.lift(flat.solution(improver.best))):
-                self.better = True
+            improver.run(max(self.effort.moves, improver.pool.size // 2), 40, s)
+        cheaper = improver.best is not None and improver.best_value + flat.problem.constant < self.upper
+        if cheaper and improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
+            self.better = True
 
     def _split(self, bounder: Bounder, state: State, exact: Exact, kept: Domains) -> tuple[int, tuple[tuple[int, ...], ...]]:
         flat = bounder.flat
@@ -258,6 +278,11 @@ def _undecided(flat: Flat, often: Floats, exact: Exact, kept: Domains) -> list[t
     return [(v, a) for _, _, _, v, a in out]
 
 
+def rows_left(reduction: Reduction) -> Ints:
+    """Steps of the enclosing problem that the rows of the reduced problem stand for."""
+    return reduction.steps[-1] if reduction.steps else np.array(reduction.original.events(), dtype=np.int64)
+
+
 def start(flat: Flat) -> State:
     """No messages, no multipliers."""
     return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size))
@@ -288,8 +313,8 @@ def transfer(old: Flat, state: State, reduction: Reduction, new: Flat) -> State:
                 messages[at : at + spots[w].size] = state.messages[old.message[source] + spots[w]]
     n = np.zeros(new.events.size)
     positive = np.flatnonzero(state.n)
-    if positive.size and new.events.size and reduction.steps:
-        steps = reduction.steps[-1][new.events]  # the enclosing problem's steps behind the new rows
+    if positive.size and new.events.size:
+        steps = rows_left(reduction)[new.events]  # the enclosing problem's steps behind the new rows
         at = np.clip(np.searchsorted(steps, old.events[positive]), 0, steps.size - 1)
         before = np.maximum(at - 1, 0)
         # a row is dropped for a neighbour that uses at least as much whatever is chosen; a row that stays is its own neighbour

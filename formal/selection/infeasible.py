@@ -9,8 +9,6 @@ import numpy as np
 
 from ...models.claims import Infeasible
 from ...models.problems import Ints, SelectionProblem
-from ...proofs.certificates import Dual, Record, Reduced, RowConflict, Split
-from ...proofs.reduction_log import Rule
 from .clock import Clock
 from .network import exact_cost
 
@@ -21,9 +19,9 @@ NAMED: Final = 20
 """Rows named although the proof does not need them: those that are over the limit by most when every vertex uses its least."""
 
 
-def infeasible_at_scale(problem: SelectionProblem, record: Record) -> Infeasible:
-    """The claim that goes with `record`, which proves that nothing is feasible; every vertex takes part."""
-    steps = set(_steps(record, None))
+def infeasible_at_scale(problem: SelectionProblem, used: set[int]) -> Infeasible:
+    """The claim that goes with a proof that uses the rows of the steps `used`; every vertex takes part."""
+    steps = set(used)
     events = np.array(problem.events(), dtype=np.int64)
     if problem.limit is not None and events.size:
         least = least_use(problem, events)
@@ -43,28 +41,6 @@ def least_use(problem: SelectionProblem, events: Ints) -> Ints:
             change[first] += int(u.amount.min())
             change[last] -= int(u.amount.min())
     return np.cumsum(change)[:-1]
-
-
-def _steps(record: Record, outer: Ints | None) -> list[int]:
-    """Steps of the claim's problem that the record's rows stand for; `outer[t]` is that of step t of the record's problem (None: t)."""
-
-    def original(t: int) -> int:
-        return t if outer is None else int(outer[t]) if 0 <= t < outer.size else -1
-
-    match record:
-        case RowConflict():
-            return [original(t) for t, _ in record.multipliers]
-        case Split():
-            return [t for child in record.children for t in _steps(child, outer)]
-        case Dual():
-            return [] if record.then is None else _steps(record.then, outer)
-        case Reduced():
-            rows = record.steps[-1] if record.steps else np.zeros(0, dtype=np.int64)
-            inner = np.array([original(t) for t in rows.tolist()], dtype=np.int64)
-            used = record.log[record.log[:, 0] == Rule.OVERFULL, 3].tolist()
-            return [original(t) for t in used] + _steps(record.then, inner)
-        case _:
-            return []
 
 
 def least_limit(problem: SelectionProblem, clock: Clock) -> tuple[int | None, tuple[int, ...] | None]:

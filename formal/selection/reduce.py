@@ -134,7 +134,9 @@ class _Run:
         if usage.limit is None or not usage.rows.size:
             return False
         alive = [v for v, there in enumerate(state.alive) if there]
-        changed = state.overfull(usage.overfull(alive))
+        # neighbouring OVERFULL entries are judged against one state: a second batch waits until something else has been logged
+        over = [] if state.log and state.log[-1][0] == Rule.OVERFULL else usage.overfull(alive)
+        changed = state.overfull(over)
         if state.empty:
             return changed
         needed = usage.needed(alive)

@@ -21,7 +21,7 @@ from .clock import Clock, Progress, Quiet
 from .flat import Flat, flatten
 from .flat_bound import Bounder, State
 from .flat_primal import Improver
-from .flat_tree import Effort, Node, Tree, big_for, start
+from .flat_tree import MOST_BYTES, Effort, Node, Tree, big_for, start
 from .network import exact_cost, whole
 from .reduce import reduce
 from .rows import Rows
@@ -60,12 +60,12 @@ class Best:
 
 @dataclass(eq=False)
 class Outcome:
-    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`."""
+    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`; it uses the rows of `steps`."""
 
     record: Record
     bound: int
     best: Best
-    interrupted: bool = False
+    steps: set[int]
 
 
 class Scale:
@@ -82,7 +82,6 @@ class Scale:
 
     def run(self) -> Outcome | None:
         """None when the problem is too large for reductions; then nothing was done."""
-        interrupted = False
         try:
             self.progress.update("reduction", None, None)
             self.root.reduction = reduction = reduce(self.problem, clock=self.clock)
@@ -92,14 +91,14 @@ class Scale:
                 self.root.closed = self.root.done = True
             else:
                 self._search(reduction.problem)
-        except KeyboardInterrupt:
-            interrupted = True
+        except KeyboardInterrupt:  # what is known by now is the answer
+            pass
         if self.root_upper != self.best.cost:  # what was fixed belongs to another incumbent: only the root's own bound is left
             self.root.children, self.root.emptied = [], False
         if not self.root.done:
-            return Outcome(Open(), -FORBIDDEN, self.best, interrupted)
+            return Outcome(Open(), -FORBIDDEN, self.best, set())
         bound = self.root.established()
-        return Outcome(self.root.record(min(bound, self.best.cost)), bound, self.best, interrupted)
+        return Outcome(self.root.record(min(bound, self.best.cost)), bound, self.best, self.root.steps())
 
     def first(self) -> tuple[int, ...] | None:
         """Some solution, quickly; None if none was found."""
@@ -166,7 +165,7 @@ class Scale:
         labels = sum(d.size for d in root.children[0].domains) if root.children else 0
         if labels > TREE_LABELS and not (self.converged and self.best.cost - root.bound <= CLOSE * abs(self.best.cost)):
             return False
-        return tree.run(root)
+        return tree.run(root) or tree.bytes > MOST_BYTES
 
     # ------------------------------------------------------------------ root
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from types import FrameType
-from typing import Final, Literal, assert_never
+from typing import TYPE_CHECKING, Final, Literal, assert_never
 
 from ...models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
 from ...models.problems import SelectionProblem
@@ -24,10 +24,11 @@ from ...proofs.reduction_log import Rule
 from .clock import Clock, Progress
 from .draft import INFINITY, NOTHING, Assembler
 from .encodings import ilp, smt
-from .infeasible import infeasible_at_scale
 from .network import whole
-from .scale import Outcome, Scale
 from .search import Helper, Incumbent, Limits, Search
+
+if TYPE_CHECKING:
+    from .scale import Outcome
 
 Engine = Literal["native", "ilp", "smt"]
 
@@ -36,7 +37,7 @@ ENGINE_SIZE: Final = 200_000
 
 DEEPEST: Final = 50_000
 
-SCALE_ROWS: Final = 300
+SCALE_ROWS: Final = 60
 """Vertices from which a problem with resource rows is reduced and solved on flat arrays."""
 
 SCALE_PLAIN: Final = 5_000
@@ -74,6 +75,8 @@ def solve(
     clock = Clock(time_limit_s)
     problem.check()
     if engine == "native" and limits is None and at_scale(problem):
+        from .scale import Scale  # compiled loops: other problems start without them
+
         with interruptible(clock):
             outcome = Scale(problem, clock, gap=gap, progress=progress, seed=seed).run()
         if outcome is not None:
@@ -123,8 +126,10 @@ def at_scale(problem: SelectionProblem) -> bool:
 
 
 def _answer_at_scale(problem: SelectionProblem, outcome: Outcome, clock: Clock) -> Answer:
+    from .infeasible import infeasible_at_scale
+
     best = outcome.best
-    return _answer(problem, best.solution, best.cost, outcome.record, outcome.bound, clock, lambda: infeasible_at_scale(problem, outcome.record))
+    return _answer(problem, best.solution, best.cost, outcome.record, outcome.bound, clock, lambda: infeasible_at_scale(problem, outcome.steps))
 
 
 @contextmanager

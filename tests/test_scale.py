@@ -1,0 +1,150 @@
+"""Large problems with resource rows: reduced, bounded, branched and searched on flat arrays; every answer goes through the checker.
+
+The compiled path is forced on tiny problems too, where enumeration knows the truth.  One story: neighbouring OVERFULL entries of a reduction
+log are judged against one state, so two batches in a row were refused by the checker (`contest_problem(2)` ran into it).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from contest_cases import contest_problem
+from oracles import brute_force, random_problem
+
+import shardproof.formal.selection.infeasible as infeasible
+import shardproof.formal.selection.solve as solving
+from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.flat import flatten
+from shardproof.formal.selection.flat_bound import Bounder, quantise
+from shardproof.formal.selection.flat_primal import EXACT, Improver
+from shardproof.formal.selection.flat_tree import start, transfer
+from shardproof.formal.selection.reduce import reduce
+from shardproof.formal.selection.scale import Scale
+from shardproof.formal.selection.solve import solve
+from shardproof.models.claims import Infeasible, Status, Verdict
+from shardproof.models.problems import FORBIDDEN
+from shardproof.proofs.certificates import Open
+from shardproof.verify.selection import check_selection
+from shardproof.verify.selection_dual import dual_bound
+from shardproof.verify.selection_ground import Ground
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "SCALE_ROWS", 0)
+    monkeypatch.setattr(solving, "SCALE_PLAIN", 0)
+    monkeypatch.setattr(infeasible, "LEAST_LIMIT_S", 0.2)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.parametrize("rows", [False, True])
+def test_equals_enumeration(rows: bool) -> None:
+    seen = {Status.OPTIMAL: 0, Status.INFEASIBLE: 0}
+    for seed in range(7000, 7300):
+        problem = random_problem(seed, rows=rows)
+        optimum, _ = brute_force(problem)
+        answer = solve(problem, time_limit_s=10)
+        seen[answer.status] += 1
+        assert answer.cost == optimum, seed
+        assert answer.certificate is not None
+        result = check_selection(problem, answer.certificate)
+        assert result.verdict is Verdict.PROVED, (seed, result.reason)
+    assert seen[Status.OPTIMAL] > 100 and (not rows or seen[Status.INFEASIBLE] > 30)
+
+
+def test_branches_to_a_checked_optimum() -> None:
+    problem = contest_problem(11, 22, 3, tight=0.4)
+    answer = solve(problem, time_limit_s=60)
+    assert answer.status is Status.OPTIMAL and answer.certificate is not None
+    assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    assert answer.solution is not None and problem.is_feasible(answer.solution)
+    again = solve(problem, time_limit_s=60)
+    assert again.solution == answer.solution  # no clock took part
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_time_limits_leave_a_checked_gap(seed: int) -> None:
+    problem = contest_problem(seed, 60, 3, tight=0.3)
+    answer = solve(problem, time_limit_s=2.0)
+    assert answer.certificate is not None and answer.solution is not None and answer.cost is not None and answer.lower_bound is not None
+    assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    assert 0.9 * answer.cost < answer.lower_bound <= answer.cost == problem.cost_of(answer.solution)
+
+
+def test_infeasible_names_rows_and_a_limit_that_works() -> None:
+    problem = contest_problem(4, 40, 3)
+    problem = replace(problem, limit=contest_problem(4, 40, 3, tight=-0.3).limit)
+    answer = solve(problem, time_limit_s=20)
+    assert answer.status is Status.INFEASIBLE and answer.certificate is not None
+    assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    claim = answer.certificate.claim
+    assert isinstance(claim, Infeasible) and claim.steps
+    assert claim.least_limit is not None and claim.witness is not None and problem.limit is not None and claim.least_limit > problem.limit
+    assert problem.peak_of(claim.witness)[0] == claim.least_limit
+
+
+def test_ctrl_c_leaves_the_best_answer() -> None:
+    problem = contest_problem(5, 150, 4)
+    timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    begun = time.monotonic()
+    answer = solve(problem, time_limit_s=300)
+    timer.join()
+    assert time.monotonic() - begun < 60
+    assert answer.certificate is not None and answer.status is Status.FEASIBLE
+    assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_bounds_and_fixed_labels_are_the_checkers(seed: int) -> None:
+    reduction = reduce(contest_problem(seed, 15, 3, tight=0.4))
+    assert reduction is not None and reduction.problem is not None
+    core = reduction.problem
+    flat = flatten(core)
+    state = Bounder(flat, 1 << 50).ascend(start(flat), 1e6, 80, Clock())
+    improver = Improver(flat)
+    assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
+    upper = int(improver.best_value) + core.constant
+    exact = quantise(flat, state, upper)
+    assert exact is not None and abs(exact.bound / exact.denominator - state.bound) < 1.0
+    ground = Ground(core)
+    bound, kept = dual_bound(ground, replace(exact.record(), then=Open()), list(ground.full), upper, "test")
+    assert bound == exact.lower() <= upper
+    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.survivors(upper)]
+    smaller = reduce(core, exact.survivors(upper))
+    assert smaller is not None and smaller.problem is not None
+    inner = flatten(smaller.problem)
+    moved = transfer(flat, state, smaller, inner)
+    again = quantise(inner, moved, upper)
+    assert again is not None and again.lower() <= upper
+
+
+def test_local_search_keeps_its_books() -> None:
+    problem = contest_problem(8, 40, 3, tight=0.3)
+    flat = flatten(problem)
+    improver = Improver(flat, seed=3)
+    state = Bounder(flat, 1 << 50).ascend(start(flat), 1e7, 60, Clock())
+    assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
+    before = improver.best_value
+    for s in (1.0, 0.3, 0.0):
+        improver.run(400, 30, s, 10.0)
+        x = flat.solution(improver.x)
+        assert problem.cost_of(x) == int(improver.value) + problem.constant
+        assert problem.limit is not None and problem.peak_of(x)[0] <= problem.limit
+        assert improver.slack.tolist() == (problem.limit - improver.usage(improver.x)).tolist()
+    assert improver.best is not None and improver.best_value <= before < EXACT
+    assert problem.cost_of(flat.solution(improver.best)) == int(improver.best_value) + problem.constant
+
+
+def test_no_time_at_all_is_honest() -> None:
+    outcome = Scale(contest_problem(1, 30, 3), Clock(0.0)).run()
+    assert outcome is not None and outcome.bound <= FORBIDDEN
+    answer = solve(contest_problem(1, 30, 3), time_limit_s=0.0)
+    assert answer.status in (Status.UNKNOWN, Status.FEASIBLE)
