@@ -17,8 +17,8 @@ import pytest
 from contest_cases import contest_problem
 from oracles import brute_force, random_problem
 
-import shardproof.formal.selection.infeasible as infeasible
 import shardproof.formal.selection.solve as solving
+from shardproof.formal.selection import infeasible
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.flat import flatten
 from shardproof.formal.selection.flat_bound import Bounder, quantise
