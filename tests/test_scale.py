@@ -29,7 +29,7 @@ from shardproof.formal.selection.scale import Scale
 from shardproof.formal.selection.solve import solve
 from shardproof.models.claims import Infeasible, Status, Verdict
 from shardproof.models.problems import FORBIDDEN
-from shardproof.proofs.certificates import Open
+from shardproof.proofs.certificates import Dual, Open, Record, Reduced, Split
 from shardproof.verify.selection import check_selection
 from shardproof.verify.selection_dual import dual_bound
 from shardproof.verify.selection_ground import Ground
@@ -59,13 +59,24 @@ def test_equals_enumeration(rows: bool) -> None:
 
 
 def test_branches_to_a_checked_optimum() -> None:
-    problem = contest_problem(11, 22, 3, tight=0.4)
+    problem = contest_problem(21, 12, 3, tight=0.45)
     answer = solve(problem, time_limit_s=60)
     assert answer.status is Status.OPTIMAL and answer.certificate is not None
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    assert _splits(answer.certificate.proof) > 2
     assert answer.solution is not None and problem.is_feasible(answer.solution)
     again = solve(problem, time_limit_s=60)
     assert again.solution == answer.solution  # no clock took part
+
+
+def _splits(record: Record) -> int:
+    match record:
+        case Split():
+            return 1 + sum(_splits(child) for child in record.children)
+        case Reduced() | Dual():
+            return 0 if record.then is None else _splits(record.then)
+        case _:
+            return 0
 
 
 @pytest.mark.parametrize("seed", [2, 3])
@@ -78,8 +89,7 @@ def test_time_limits_leave_a_checked_gap(seed: int) -> None:
 
 
 def test_infeasible_names_rows_and_a_limit_that_works() -> None:
-    problem = contest_problem(4, 40, 3)
-    problem = replace(problem, limit=contest_problem(4, 40, 3, tight=-0.3).limit)
+    problem = contest_problem(4, 40, 3, tight=0.1)
     answer = solve(problem, time_limit_s=20)
     assert answer.status is Status.INFEASIBLE and answer.certificate is not None
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED

@@ -98,6 +98,7 @@ class Improver:
             use = self.usage(self.x)
             over = use > f.limit
             if not over.any():
+                self.set(self.x)  # rows that were over the limit had more room
                 self.offer(self.x)
                 return self.value < EXACT
             if clock.over():
