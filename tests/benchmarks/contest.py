@@ -215,7 +215,7 @@ def apart(engine: Callable[..., str], *arguments: object) -> str:
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(engine, *arguments).result()
-        except Exception as error:  # whatever another library throws belongs into its column
+        except Exception as error:  # noqa: BLE001 - whatever another library throws belongs into its column
             return f"failed: {type(error).__name__} {error}"[:60]
 
 
