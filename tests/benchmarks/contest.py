@@ -308,7 +308,7 @@ def main() -> None:
             continue
         flat = flatten(reduction.problem)
         others.append([
-            name, dynamic_programming(reduction.problem), apart(highs, flat, chosen.others),
+            name, apart(dynamic_programming, reduction.problem), apart(highs, flat, chosen.others),
             apart(toulbar2, flat, chosen.others, answer.cost or FORBIDDEN), apart(cp_sat, flat, chosen.others),
         ])
         print(" | ".join(others[-1]), flush=True)
