@@ -158,3 +158,10 @@ def test_no_time_at_all_is_honest() -> None:
     assert outcome is not None and outcome.bound <= FORBIDDEN
     answer = solve(contest_problem(1, 30, 3), time_limit_s=0.0)
     assert answer.status in (Status.UNKNOWN, Status.FEASIBLE)
+
+
+def test_two_batches_of_overfull_labels_replay() -> None:
+    """Two batches of labels that exceed the limit on their own were once logged side by side, and the checker refuted our own log."""
+    problem = contest_problem(2, 40, 3, tight=0.3)
+    answer = solve(problem, time_limit_s=5.0)
+    assert answer.certificate is not None and check_selection(problem, answer.certificate).verdict is Verdict.PROVED
