@@ -79,7 +79,6 @@ def onnx_graphs() -> None:
 def bert() -> None:
     plan("BERT-Large, batch 8, 4x8", "bert-large", "--batch", "8", "--machine", "dgx-a100:4x8")
     plan("BERT-Large, batch 256, 32x8", "bert-large", "--batch", "256", "--machine", "dgx-a100:32x8")
-    plan("BERT-Large, batch 256, 32x8", "bert-large", "--batch", "256", "--machine", "dgx-a100:32x8", "--space", "complete")
 
 
 def layers() -> None:
