@@ -18,7 +18,7 @@ from math import prod
 
 from .graph import Graph, GraphError, Role, Tensor
 from .index import Access, Affine, Axis, Combine, access
-from .operators import Operator, Value
+from .operators import FUNCTIONS, Operator, Value
 
 
 class Builder:
@@ -49,7 +49,8 @@ class Builder:
     ) -> str:
         """Add any operator; the result is a new tensor `name` indexed by the axes `out`."""
         extents = {a.name: a.extent for a in axes}
-        result = self._tensor(name, [extents[a] for a in out], dtype, Role.VALUE)
+        spec = FUNCTIONS.get(function)
+        result = self._tensor(name, [extents[a] for a in out], dtype or ("bool" if spec and spec.logical else None), Role.VALUE)
         attrs = tuple(sorted((attributes or {}).items()))
         self.operators.append(Operator(name, function, tuple(axes), tuple(inputs), access(result, *out), attrs))
         return result
@@ -85,28 +86,54 @@ class Builder:
         axes = [Axis(a, extents[a], None if a in right else combine) for a in order]
         return self.operator(name, function, axes, [access(t, *o) for t, o in zip(tensors, operands, strict=True)], right, attributes)
 
-    def map(self, name: str, function: str, *tensors: str, text: str | None = None, **attributes: Value) -> str:
-        """Elementwise function.  Without `text` all inputs have the first one's shape; `text` broadcasts by letters."""
+    def iota(
+        self, name: str, shape: Sequence[int], along: int, start: float = 0, step: float = 1, dtype: str | None = None,
+    ) -> str:
+        """Positions: element i is `start + step * i[along]`; no input."""
+        axes = [Axis(f"i{k}", n) for k, n in enumerate(shape)]
+        attributes: dict[str, Value] = {"along": f"i{along}", "start": start, "step": step}
+        return self.operator(name, "iota", axes, [], [a.name for a in axes], attributes, dtype)
+
+    def map(
+        self, name: str, function: str, *tensors: str, text: str | None = None, dtype: str | None = None, **attributes: Value
+    ) -> str:
+        """Elementwise function.  Without `text` all inputs have the first one's shape; `text` broadcasts by letters.
+
+        `dtype`: element type of the result (without it the builder's, and bool for comparisons); `cast` converts to it.
+        """
         if text is None:
             letters = " ".join(f"i{k}" for k in range(len(self.tensors[tensors[0]].shape)))
             text = ", ".join([letters] * len(tensors)) + " -> " + letters
         operands, right, extents = self._letters(name, text, tensors)
         axes = [Axis(a, extents[a]) for a in right]
-        return self.operator(name, function, axes, [access(t, *o) for t, o in zip(tensors, operands, strict=True)], right, attributes)
+        inputs = [access(t, *o) for t, o in zip(tensors, operands, strict=True)]
+        if function == "cast":
+            attributes["dtype"] = dtype or self.dtype
+        return self.operator(name, function, axes, inputs, right, attributes, dtype)
 
-    def normalise(self, name: str, function: str, text: str, *tensors: str, over: Sequence[str], **attributes: Value) -> str:
-        """softmax or layer_norm over the axes `over`: `normalise("p", "softmax", "b h s t -> b h s t", x, over="t")`."""
+    def normalise(
+        self, name: str, function: str, text: str, *tensors: str, over: Sequence[str], dtype: str | None = None, **attributes: Value
+    ) -> str:
+        """Statistics over the axes `over`: `normalise("p", "softmax", "b h s t -> b h s t", x, over="t")`.
+
+        A function without statistics (top_k_mask, cumulative_sum) makes `over` unsplittable.
+        """
         operands, right, extents = self._letters(name, text, tensors)
+        whole = function in FUNCTIONS and not FUNCTIONS[function].statistics
         return self.operator(
-            name, function, [Axis(a, extents[a]) for a in right],
-            [access(t, *o) for t, o in zip(tensors, operands, strict=True)], right, {"over": tuple(over), **attributes},
+            name, function, [Axis(a, extents[a], None, not (whole and a in over)) for a in right],
+            [access(t, *o) for t, o in zip(tensors, operands, strict=True)], right, {"over": tuple(over), **attributes}, dtype,
         )
 
     def embedding(self, name: str, text: str, table: str, ids: str) -> str:
-        """Gather rows: `embedding("e", "v m, b s -> b s m", table, ids)`; the first letter is the row axis."""
+        """Gather rows: `embedding("e", "v m, b s -> b s m", table, ids)`; the first letter is the row axis.
+
+        Letters of the ids that are missing on the right are bags: their rows are summed (`"v m, b q -> b m"`).
+        """
         operands, right, extents = self._letters(name, text, (table, ids))
         rows = operands[0][0]
-        axes = [*(Axis(a, extents[a]) for a in right), Axis(rows, extents[rows], Combine.SUM)]
+        bags = [a for a in extents if a not in right and a != rows]
+        axes = [*(Axis(a, extents[a]) for a in right), *(Axis(a, extents[a], Combine.SUM) for a in (rows, *bags))]
         return self.operator(
             name, "embedding", axes, [access(table, *operands[0]), access(ids, *operands[1])], right, {"rows": rows},
             self.tensors[table].dtype,

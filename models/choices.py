@@ -17,7 +17,7 @@ from .classes import axis_orders
 from .communication import CommunicationPlan, derive
 from .graph import Graph, Role
 from .index import Access, Affine, Axis
-from .layout import AxisTables, Layout, axis_tables, layout_set
+from .layout import AxisTables, Layout, axis_tables, operand_layout
 from .operators import Operator
 from .placement import Placement
 
@@ -46,7 +46,8 @@ class Choices:
 class Movement:
     """One redistribution: `tensor` goes to the copy (`reader` None) or to input `position` of operator `reader`.
 
-    `writer` is the operator whose output layout it starts from, or None if it starts from the copy.
+    `writer` is the operator whose output layout it starts from, or None if it starts from the copy.  The copy of a
+    parameter's next value is the parameter's: it is stored in its place.
     """
 
     tensor: str
@@ -57,9 +58,17 @@ class Movement:
 
 
 def needs_copy(graph: Graph) -> set[str]:
-    """Tensors with a layout of their own: several readers, or computed and wanted by the user."""
+    """Tensors with a layout of their own: several readers, computed and wanted by the user, or a parameter with a next value."""
     readers, writer = graph.readers(), graph.writer()
-    return {t.name for t in graph.tensors if len(readers[t.name]) > 1 or (t.name in graph.outputs and t.name in writer)}
+    stored, following = {p for p, _ in graph.state}, {v for _, v in graph.state}
+    own = {t.name for t in graph.tensors if len(readers[t.name]) > 1 or (t.name in graph.outputs and t.name in writer)}
+    return (own | stored) - following
+
+
+def resting_places(graph: Graph) -> dict[str, str]:
+    """Tensor -> the tensor whose copy it rests in, for tensors that rest in one: itself, or the parameter whose next value it is."""
+    copied, parameter = needs_copy(graph), {value: name for name, value in graph.state}
+    return {t.name: parameter.get(t.name, t.name) for t in graph.tensors if t.name in copied or t.name in parameter}
 
 
 def check_choices(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> None:
@@ -70,7 +79,7 @@ def check_choices(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) ->
     copied = needs_copy(graph)
     wanted = [t.name for t in graph.tensors if t.name in copied]
     if sorted(n for n, _ in choices.copies) != sorted(wanted):
-        raise ChoicesError("choices", "copied tensors differ from those with several readers or wanted by the user")
+        raise ChoicesError("choices", "copied tensors differ from those with several readers, wanted by the user, or with a next value")
     for kind, items in (("operator", choices.operators), ("copy", choices.copies)):
         for name, placement in items:
             place = f"{kind} {name!r}"
@@ -93,7 +102,7 @@ def single(axes: tuple[Axis, ...], placement: Placement, hierarchy: tuple[int, .
 
 @lru_cache(maxsize=65536)
 def _operand(axes: tuple[Axis, ...], placement: Placement, access: Access, shape: tuple[int, ...], hierarchy: tuple[int, ...], opened: tuple[str, ...]) -> Layout:
-    return layout_set(access, shape, single(axes, placement, hierarchy), opened).layout(0)
+    return operand_layout(access, shape, axes, placement.matrix, hierarchy, opened)
 
 
 def input_layout(op: Operator, position: int, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Layout:
@@ -138,7 +147,7 @@ def movements(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Ite
     """Every redistribution, in execution order: when a tensor is written, first to its copy, then to its readers."""
     check_choices(graph, hierarchy, choices)
     placements, copies = dict(choices.operators), dict(choices.copies)
-    readers = graph.readers()
+    readers, places = graph.readers(), resting_places(graph)
     shared = _Derivations()
 
     def deliver(tensor: str, writer: str | None, source: Layout) -> Iterator[Movement]:
@@ -153,8 +162,8 @@ def movements(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Ite
     for op in graph.operators:
         name = op.output.tensor
         source = output_layout(op, graph, placements[op.name], hierarchy)
-        if name in copies:
-            target = copy_layout(name, graph, copies[name], hierarchy)
+        if name in places:
+            target = copy_layout(name, graph, copies[places[name]], hierarchy)
             yield Movement(name, op.name, None, 0, shared.derive(source, target))
             yield from deliver(name, None, target)
         else:

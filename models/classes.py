@@ -1,6 +1,6 @@
 """Classes of axes: which axes of different operators run over the same thing, and one global order of them.
 
-Axes and tensor dimensions joined through access maps form classes (union-find); classes are ordered by first
+Axes and tensor dimensions joined through access maps, and those of a parameter and its next value, form classes (union-find); classes are ordered by first
 appearance: operators in topological order, output axes before reduction axes.  Every operator sorts its axes by
 (class order, own position), which fixes where digits go inside a level, so that neighbouring operators agree.
 
@@ -44,6 +44,9 @@ def axis_orders(graph: Graph) -> dict[str, tuple[str, ...]]:
             for k, index in enumerate(a.index):
                 if index.terms and not index.whole:
                     sets.join(("tensor:" + a.tensor, str(k)), (op.name, index.terms[0][0]))
+    for name, value in graph.state:
+        for k in range(len(graph.tensor(name).shape)):
+            sets.join(("tensor:" + name, str(k)), ("tensor:" + value, str(k)))
     rank: dict[tuple[str, str], int] = {}
     for op in graph.operators:
         for axis in _written_first(op):

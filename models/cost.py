@@ -1,7 +1,8 @@
 """The cost model: exact times of operators and redistributions, rounded up once.
 
-    operator v, placement X     t_v = max( max_d flops_d / peak,  max_d bytes_d / memory bandwidth ) + launch + statistics
-      flops_d    flops per point x points of device d's iteration box (gather: without the row axis)
+    operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) + launch_d,
+                                or the measured time of device d's box where the machine's profile has one
+      flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis); none if the result is no float
       bytes_d    bytes of every operand box read once plus the output box written once (gather: rows touched, not the table)
       statistics normalise operators whose `over` axes are split all-reduce each statistic ((L2) of `models.pricing`,
                  nothing scattered), float32
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import Enum
 from fractions import Fraction
 from math import lcm, prod
 
@@ -27,7 +29,7 @@ import numpy as np
 from .graph import Graph
 from .index import Access
 from .layout import AxisTables, LayoutSet, OpenDigits, intervals, prime_digits, strides, subtrees_below
-from .machine import Machine
+from .machine import DeviceClass, Machine
 from .operators import NodeKind, Operator
 from .pricing import PairLoads
 from .problems import Ints
@@ -75,44 +77,106 @@ def edge_times(loads: PairLoads, element_bytes: int, machine: Machine) -> Ints:
     return ceil_sum(terms)
 
 
+class Formula(Enum):
+    """What decided the time of an operator on its slowest device."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    PROFILE = "profile"
+
+
+FORMULAS = tuple(Formula)
+"""Numbers of the formulas: `FORMULAS[OperatorCosts.decided[i]]`."""
+
+
 @dataclass(frozen=True, eq=False)
 class OperatorCosts:
-    """Per placement, shape (K,): times in units, and what they are made of (flops, bytes of the busiest device)."""
+    """Per placement, shape (K,): times in units, and what they are made of (flops, bytes of the busiest device).
+
+    `compute`: without the all-reduce of statistics, which is `reduction`.  `decided`: position in `FORMULAS`.
+    """
 
     times: Ints
     compute: Ints
     reduction: Ints
     flops: Ints
     bytes: Ints
+    decided: Ints
 
 
 def operator_costs(op: Operator, graph: Graph, tables: AxisTables, machine: Machine) -> OperatorCosts:
     """Times of an operator under every placement.  Raises `MachineError` if the machine lacks the element type's peak."""
-    rows = str(op.attribute("rows", "")) if op.kind is NodeKind.GATHER else ""
+    rows = str(op.attribute("rows", "")) if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
     points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(tables.axes) if a.name != rows])
     moved = np.zeros_like(points)
     for k, a in enumerate((*op.inputs, op.output)):
         tensor = graph.tensor(a.tensor)
-        if rows and k == 0:
+        if op.kind is NodeKind.GATHER and k == 0:
             moved += points * tensor.element_bytes
         else:
             dims, codes = intervals(a, tensor.shape, tables)
             moved += device_volumes(dims, codes, range(len(dims))) * tensor.element_bytes
-    flops, read = points.max(axis=1) * op.spec.flops, moved.max(axis=1)
-    dtype = graph.tensor(op.output.tensor).dtype
-    peak = machine.device.peak(dtype) if op.spec.flops else Fraction(1)
-    launch = machine.device.launch / UNIT
-    one = np.ones_like(flops)
-    busy = np.maximum(
-        ceil_sum([(1 / peak / UNIT, flops), (launch, one)]), ceil_sum([(1 / machine.device.bandwidth / UNIT, read), (launch, one)])
-    )
+    work = points * graph.flops_per_point(op)
+    measured = measured_times(op, graph, tables, machine)
     extra = statistics_terms(op, tables, machine)
+    dtype = graph.tensor(op.output.tensor).dtype
+    by_formula = _slowest(machine, dtype, work, moved, measured, [])
+    busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
+    flops, read = work.max(axis=1), moved.max(axis=1)
     if not extra:
-        return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read)
-    by_flops = ceil_sum([(1 / peak / UNIT, flops), (launch, one), *extra])
-    by_bytes = ceil_sum([(1 / machine.device.bandwidth / UNIT, read), (launch, one), *extra])
-    times = np.maximum(by_flops, by_bytes)
-    return OperatorCosts(times, busy, times - busy, flops, read)
+        return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read, decided)
+    times = np.maximum.reduce(_slowest(machine, dtype, work, moved, measured, extra))
+    return OperatorCosts(times, busy, times - busy, flops, read, decided)
+
+
+def _slowest(
+    machine: Machine, dtype: str, work: Ints, moved: Ints, measured: Ints | None, extra: list[tuple[Fraction, Ints]]
+) -> list[Ints]:
+    """Per formula (the order of `FORMULAS`) the time of the slowest device it holds for, plus the terms `extra`; 0 where it holds for none."""
+    zero = np.zeros(work.shape[0], dtype=np.int64)
+    one = zero + 1
+    found = [zero, zero, zero]
+    free = None if measured is None else measured < 0
+    for device, ranks in _ranks(machine):
+        here = None if free is None else free[:, ranks]
+        peak = device.peak(dtype) if work.any() else Fraction(1)
+        for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.bandwidth, moved[:, ranks]))):
+            most = (amount if here is None else amount * here).max(axis=1)
+            time = ceil_sum([(1 / rate / UNIT, most), (device.launch / UNIT, one), *extra])
+            found[k] = np.maximum(found[k], time if here is None else np.where(here.any(axis=1), time, 0))
+    if measured is not None:
+        most = measured.max(axis=1)
+        found[2] = np.where(most >= 0, ceil_sum([(Fraction(1), np.maximum(most, 0)), *extra]), 0)
+    return found
+
+
+def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints | slice]]:
+    """Every device class with its ranks."""
+    if not machine.others:
+        return [(machine.device, slice(None))]
+    block = np.arange(machine.devices) // (machine.devices // machine.levels[0].size)
+    named = [(c, np.nonzero(np.isin(block, c.blocks))[0]) for c in machine.others]
+    rest = np.nonzero(~np.isin(block, [b for c in machine.others for b in c.blocks]))[0]
+    return [(machine.device, rest), *named]
+
+
+def measured_times(op: Operator, graph: Graph, tables: AxisTables, machine: Machine) -> Ints | None:
+    """Per placement and device the measured time of its box in units, -1 where the profile has none; None if it has none anywhere."""
+    order = (*op.output.axes, *(a.name for a in op.reduced))
+    dtype = graph.tensor(op.output.tensor).dtype
+    rows = [p for p in machine.profiles if p.function == op.function and p.dtype == dtype and len(p.extents) == len(order)]
+    if not rows:
+        return None
+    names = [a.name for a in tables.axes]
+    lengths = []
+    for name in order:
+        i = names.index(name)
+        lengths.append((tables.tables[i][..., 1] - tables.tables[i][..., 0])[tables.codes[:, i]])
+    times: Ints = np.full((tables.codes.shape[0], machine.devices), -1, dtype=np.int64)
+    for p in rows:
+        here = np.logical_and.reduce([length == n for length, n in zip(lengths, p.extents, strict=True)])
+        times[here] = int(p.seconds / UNIT)
+    return times if bool((times >= 0).any()) else None
 
 
 def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int]) -> Ints:
@@ -177,4 +241,4 @@ def operand_shape(graph: Graph, a: Access) -> tuple[int, ...]:
 
 def total_work(graph: Graph) -> int:
     """Floating-point operations of the whole graph on one device."""
-    return sum(op.spec.flops * prod(a.extent for a in op.axes if a.name != op.attribute("rows", "")) for op in graph.operators)
+    return sum(graph.flops_per_point(op) * prod(a.extent for a in op.axes if a.name != op.attribute("rows", "")) for op in graph.operators)

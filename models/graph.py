@@ -9,6 +9,8 @@ Invariants (tested by `Graph.check`):
 * every axis of an operator has one extent >= 1, every output index is a single parallel axis of the dimension's extent
 * input indices name axes of the operator and have as many maps as the tensor has dimensions
 * reduction axes do not occur in the output
+* `state`: a parameter has one next value, computed, of its shape and element type, which is no next value of another;
+  nothing reads the parameter after its next value is written, because the two share their storage
 """
 
 from __future__ import annotations
@@ -77,12 +79,17 @@ ELEMENT_BYTES = {
 
 @dataclass(frozen=True)
 class Graph:
-    """See the module docstring.  `outputs`: tensors the user wants, in order."""
+    """See the module docstring.  `outputs`: tensors the user wants, in order.
+
+    `state`: pairs (parameter, tensor that holds its next value).  The next value is stored where the parameter was, in the
+    layout that the parameter has at the start of the step, so that steps can follow each other.
+    """
 
     name: str
     tensors: tuple[Tensor, ...]
     operators: tuple[Operator, ...]
     outputs: tuple[str, ...]
+    state: tuple[tuple[str, str], ...] = ()
     _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
     _by_operator: dict[str, Operator] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
 
@@ -97,6 +104,20 @@ class Graph:
     def operator(self, name: str) -> Operator:
         """The operator called `name`; KeyError if there is none."""
         return self._by_operator[name]
+
+    def flops_per_point(self, op: Operator) -> int:
+        """Floating-point operations of `op` per point of its iteration space: none where the result is integer or logical."""
+        if not self.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
+            return 0
+        if op.kind is NodeKind.OPAQUE:  # what its reference does
+            flops = op.attribute("flops", op.spec.flops)
+            return flops if isinstance(flops, int) and flops >= 0 else op.spec.flops
+        return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """What running the graph gives: its outputs, then the next values of its state."""
+        return tuple(dict.fromkeys((*self.outputs, *(value for _, value in self.state))))
 
     def writer(self) -> dict[str, int]:
         """Tensor name -> position of the operator that writes it."""
@@ -133,7 +154,27 @@ class Graph:
         for o in self.outputs:
             if o not in ready:
                 raise GraphError(f"output {o!r}", "is not computed by any operator")
+        self._check_state(ready)
         return self
+
+    def _check_state(self, ready: set[str]) -> None:
+        writer, readers = self.writer(), self.readers()
+        used: set[str] = set()
+        for name, value in self.state:
+            place = f"state of {name!r}"
+            if name not in self._by_name or self._by_name[name].role is not Role.PARAMETER:
+                raise GraphError(place, "is not a parameter")
+            if value not in ready or value not in writer:
+                raise GraphError(place, f"next value {value!r} is not computed by any operator")
+            if {name, value} & used:
+                raise GraphError(place, f"{name!r} or {value!r} occurs in two pairs")
+            used |= {name, value}
+            old, new = self._by_name[name], self._by_name[value]
+            if (old.shape, old.dtype) != (new.shape, new.dtype):
+                raise GraphError(place, f"has shape {old.shape} of {old.dtype}, its next value {value!r} {new.shape} of {new.dtype}")
+            late = [self.operators[i].name for i, _ in readers[name] if i > writer[value]]
+            if late:
+                raise GraphError(place, f"operator {late[0]!r} reads it after {value!r} has taken its place")
 
     def _check_operator(self, op: Operator, ready: set[str]) -> None:
         place = f"operator {op.name!r}"
@@ -178,8 +219,12 @@ class Graph:
         for name in op.over:
             if name not in axes:
                 raise GraphError(place, f"attribute over names unknown axis {name!r}")
-        if op.kind is NodeKind.GATHER and op.attribute("rows", "") not in axes:
-            raise GraphError(place, "embedding needs attribute rows: the name of the row axis")
+            if op.kind is NodeKind.NORMALISE and not op.spec.statistics and axes[name].splittable:
+                raise GraphError(place, f"{op.function} reads axis {name!r} whole, so it must not be splittable")
+        if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) and op.attribute("rows", "") not in axes:
+            raise GraphError(place, f"{op.function} needs attribute rows: the name of the row axis")
+        if op.function == "product_sum" and len(op.inputs) % 2:
+            raise GraphError(place, "product_sum takes pairs of inputs")
 
     def to_json(self) -> str:
         """Canonical JSON text (sorted keys, no spaces): equal graphs give equal bytes."""
@@ -196,6 +241,7 @@ class Graph:
                 ],
                 "operators": [_operator_json(op) for op in self.operators],
                 "outputs": list(self.outputs),
+                **({"state": [list(pair) for pair in self.state]} if self.state else {}),
             },
             sort_keys=True, separators=(",", ":"),
         )
@@ -222,7 +268,7 @@ class Graph:
                 for t in data["tensors"]
             )
             operators = tuple(_operator_from(o) for o in data["operators"])
-            graph = Graph(_text(data["name"]), tensors, operators, tuple(_text(o) for o in data["outputs"]))
+            graph = Graph(_text(data["name"]), tensors, operators, tuple(_text(o) for o in data["outputs"]), _pairs(data.get("state", [])))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as e:
             raise GraphError("graph file", f"{type(e).__name__}: {str(e)[:200]}") from None
         return graph.check()
@@ -258,6 +304,12 @@ def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{value!r} is neither true nor false")
     return value
+
+
+def _pairs(values: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(values, list) or any(not isinstance(v, list) or len(v) != 2 for v in values):
+        raise ValueError("state is not a list of pairs")
+    return tuple((_text(a), _text(b)) for a, b in values)
 
 
 def _ints(values: Sequence[object]) -> tuple[int, ...]:

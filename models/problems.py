@@ -12,6 +12,11 @@ All numbers are integers; cost `FORBIDDEN` (or more) means that the choice or th
 Tables are *factored*: many edges share one table, and each end of an edge maps its choices to the rows or columns
 of that table (the layouts of the tensor that travels on the edge).  `rows is None` is the identity map.
 
+Costs that need more than 57 bits (floats of very different size, scaled exactly) come in two parts, an int64 `coarse` one, which is what
+`Vertex.cost` and `tables` hold, and a `Fine` one:   cost = 2**bits * coarse + fine,   0 <= fine < 2**bits,   so that for every x
+
+    2**bits * F_coarse(x)  <=  F(x)  <  2**bits * (F_coarse(x) + number of vertices and edges).
+
 Source: V. Elango, "PaSE", IPDPS 2021, section III (objective); ASPLOS/EuroSys 2025 contest (usage intervals).
 """
 
@@ -19,7 +24,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -32,6 +39,13 @@ FORBIDDEN: Final = 1 << 60
 
 FINITE_LIMIT: Final = 1 << 57
 """The sum of the largest |finite| entry of every vertex and edge must stay below this, so that int64 sums cannot wrap."""
+
+
+TOGETHER: Final = 1 << 12
+"""Arrays of at most so many entries are measured together."""
+
+MOST_FINE_BITS: Final = 52
+"""Most bits of a cost behind its int64 part."""
 
 
 class ProblemError(ValueError):
@@ -73,8 +87,20 @@ class Usage:
 
 
 @dataclass(frozen=True, eq=False)
+class Fine:
+    """The last `bits` bits of every cost (see the module docstring); 0 where a choice is forbidden.
+
+    `digits`: of every vertex's costs, then of every table's entries row by row, one after another; shape (sum of sizes,), the least unsigned
+    type that holds `bits` bits.
+    """
+
+    bits: int
+    digits: NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, eq=False)
 class SelectionProblem:
-    """See the module docstring.  Costs are in units of 1/`scale` of `unit_name` (1 ps: scale 10**12, 's').
+    """See the module docstring.  Costs (with their fine part) are in units of 1/`scale` of `unit_name` (1 ps: scale 10**12, 's').
 
     >>> import numpy as np
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
@@ -94,6 +120,12 @@ class SelectionProblem:
     unit_name: str = "units"
     space: str = "as given"
     assumptions: tuple[str, ...] = field(default=())
+    fine: Fine | None = None
+
+    @property
+    def fine_bits(self) -> int:
+        """Bits of a cost behind its int64 part."""
+        return 0 if self.fine is None else self.fine.bits
 
     def domain_size(self, v: int) -> int:
         """Number of choices of vertex `v`."""
@@ -108,11 +140,13 @@ class SelectionProblem:
                 raise ProblemError(place, "costs must be a one-dimensional int64 array")
             if vertex.cost.size == 0:
                 raise ProblemError(place, "empty domain", "give the vertex at least one choice or remove it")
-            total += _largest_finite(vertex.cost)
         for i, table in enumerate(self.tables):
             if table.dtype != np.int64 or table.ndim != 2:
                 raise ProblemError(f"table {i}", "must be a two-dimensional int64 array")
-        largest = [_largest_finite(table) for table in self.tables]
+        arrays = self._arrays()
+        sizes, holes = largest_finite(arrays)
+        total += sum(sizes[: len(self.vertices)])
+        largest = sizes[len(self.vertices) :]
         for i, edge in enumerate(self.edges):
             place = f"edge {i} ({edge.u}, {edge.v})"
             if not (0 <= edge.u < len(self.vertices) and 0 <= edge.v < len(self.vertices)) or edge.u == edge.v:
@@ -141,10 +175,38 @@ class SelectionProblem:
                 raise ProblemError(place, "amounts must not be negative")
         if self.limit is not None and self.limit < 0:
             raise ProblemError("limit", "must not be negative")
+        if self.fine is not None:
+            self._check_fine(self.fine, arrays, holes)
         return self
 
+    def _check_fine(self, fine: Fine, arrays: list[Ints], holes: list[int]) -> None:
+        if not 1 <= fine.bits <= MOST_FINE_BITS:
+            raise ProblemError("fine part", f"has {fine.bits} bits, not 1 to {MOST_FINE_BITS}")
+        size = sum(a.size for a in arrays)
+        if fine.digits.dtype != fine_type(fine.bits) or fine.digits.shape != (size,):
+            raise ProblemError("fine part", f"must have shape ({size},) {fine_type(fine.bits)}, not {fine.digits.shape} {fine.digits.dtype}")
+        if size and int(fine.digits.max()) >> fine.bits:
+            raise ProblemError("fine part", f"has digits of more than {fine.bits} bits")
+        if holes:
+            parts = self.fine_parts()
+            if any(parts[i][arrays[i] >= FORBIDDEN].any() for i in holes):
+                raise ProblemError("fine part", "must be 0 where a choice is forbidden")
+
+    def _arrays(self) -> list[Ints]:
+        return [*(v.cost for v in self.vertices), *self.tables]
+
+    def fine_parts(self) -> list[NDArray[np.unsignedinteger]]:
+        """The fine part of every vertex's costs, then of every table, as views; empty without one."""
+        if self.fine is None:
+            return []
+        out, at = [], 0
+        for a in self._arrays():
+            out.append(self.fine.digits[at : at + a.size].reshape(a.shape))
+            at += a.size
+        return out
+
     def cost_of(self, x: tuple[int, ...]) -> int:
-        """Cost of the choices `x` in unbounded integers; exactly `FORBIDDEN` if a forbidden entry is used."""
+        """Cost of the choices `x` in unbounded integers; exactly `FORBIDDEN` (times 2**bits of a fine part) if a forbidden entry is used."""
         if len(x) != len(self.vertices):
             raise ProblemError("solution", f"has {len(x)} choices for {len(self.vertices)} vertices")
         for i, (choice, vertex) in enumerate(zip(x, self.vertices, strict=True)):
@@ -156,8 +218,33 @@ class SelectionProblem:
             c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
             entries.append(int(self.tables[e.table][r, c]))
         if any(entry >= FORBIDDEN for entry in entries):  # not by the sum: negative entries could hide one
-            return FORBIDDEN
-        return self.constant + sum(entries)
+            return FORBIDDEN << self.fine_bits
+        return ((self.constant + sum(entries)) << self.fine_bits) + self._fine_cost(x)
+
+    def vertex_cost(self, v: int, a: int) -> int:
+        """Cost of choice `a` of vertex `v`, with its fine part."""
+        fine = 0 if self.fine is None else int(self.fine_parts()[v][a])
+        return (int(self.vertices[v].cost[a]) << self.fine_bits) + fine
+
+    def edge_cost(self, e: int, x: tuple[int, ...]) -> int:
+        """Cost of edge `e` under the choices `x`, with its fine part."""
+        edge = self.edges[e]
+        r = x[edge.u] if edge.rows is None else int(edge.rows[x[edge.u]])
+        c = x[edge.v] if edge.cols is None else int(edge.cols[x[edge.v]])
+        fine = 0 if self.fine is None else int(self.fine_parts()[len(self.vertices) + edge.table][r, c])
+        return (int(self.tables[edge.table][r, c]) << self.fine_bits) + fine
+
+    def _fine_cost(self, x: tuple[int, ...]) -> int:
+        if self.fine is None:
+            return 0
+        starts = list(accumulate((a.size for a in self._arrays()), initial=0))
+        digits = self.fine.digits
+        total = sum(int(digits[at + a]) for at, a in zip(starts, x, strict=False))
+        for e in self.edges:
+            r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+            c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
+            total += int(digits[starts[len(x) + e.table] + r * self.tables[e.table].shape[1] + c])
+        return total
 
     def events(self) -> list[int]:
         """Steps at which the set of live usages changes to a larger one: it is enough to test the rows at these."""
@@ -180,7 +267,7 @@ class SelectionProblem:
 
     def is_feasible(self, x: tuple[int, ...]) -> bool:
         """True when no forbidden entry is used and every resource row holds."""
-        return self.cost_of(x) < FORBIDDEN and (self.limit is None or self.peak_of(x)[0] <= self.limit)
+        return self.cost_of(x) < FORBIDDEN << self.fine_bits and (self.limit is None or self.peak_of(x)[0] <= self.limit)
 
     def sha256(self) -> str:
         """Identity of the problem: hash over canonical content (names, numbers, structure)."""
@@ -195,12 +282,10 @@ class SelectionProblem:
         h.update(json.dumps(head, sort_keys=True, separators=(",", ":")).encode())
         digests: dict[int, bytes] = {}  # arrays are shared by reference: hash each once
 
-        def add(a: Ints | None) -> None:
-            if a is None:
-                return
+        def add(a: Ints) -> None:
             if id(a) not in digests:
                 one = hashlib.sha256(str(a.shape).encode())
-                one.update(np.ascontiguousarray(a, dtype="<i8").tobytes())
+                one.update(np.ascontiguousarray(a, dtype="<i8").data)
                 digests[id(a)] = one.digest()
             h.update(digests[id(a)])
 
@@ -209,20 +294,50 @@ class SelectionProblem:
         for t in self.tables:
             add(t)
         for e in self.edges:
-            add(e.rows)
-            add(e.cols)
+            if e.rows is not None:
+                add(e.rows)
+            if e.cols is not None:
+                add(e.cols)
         for u in self.usages:
             add(u.amount)
+        if self.fine is not None:
+            h.update(f"fine {self.fine.bits}".encode())
+            h.update(np.ascontiguousarray(self.fine.digits, dtype=self.fine.digits.dtype.newbyteorder("<")).data)
         return h.hexdigest()
 
 
-def _largest_finite(a: Ints) -> int:
-    if a.size == 0:
-        return 0
-    high = int(a.max())
-    if high >= FORBIDDEN:
-        finite = a[a < FORBIDDEN]
-        if finite.size == 0:
-            return 0
-        high = int(finite.max())
-    return max(abs(high), abs(int(a.min())))
+def fine_type(bits: int) -> np.dtype[np.unsignedinteger]:
+    """The least unsigned type of at least `bits` bits."""
+    return np.dtype(next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if bits <= 8 * np.dtype(kind).itemsize))
+
+
+def forbids(arrays: Sequence[Ints]) -> bool:
+    """True when an entry of one of the arrays is forbidden."""
+    return any(high >= FORBIDDEN for _, high in _ranges(arrays))
+
+
+def largest_finite(arrays: Sequence[Ints]) -> tuple[list[int], list[int]]:
+    """(the largest |allowed entry| of each array, 0 without one; numbers of the arrays with forbidden entries)."""
+    out, holes = [], []
+    for i, (a, (low, high)) in enumerate(zip(arrays, _ranges(arrays), strict=True)):
+        if high >= FORBIDDEN:
+            holes.append(i)
+            finite = a[a < FORBIDDEN]
+            low, high = (int(finite.min()), int(finite.max())) if finite.size else (0, 0)
+        out.append(max(abs(low), abs(high)))
+    return out, holes
+
+
+def _ranges(arrays: Sequence[Ints]) -> list[tuple[int, int]]:
+    """(least, largest entry) of each array, (0, 0) for an empty one; small arrays are looked at together, a call costs more than they do."""
+    out = [(0, 0)] * len(arrays)
+    small = [i for i, a in enumerate(arrays) if 0 < a.size <= TOGETHER]
+    if small:
+        flat = np.concatenate([arrays[i].reshape(-1) for i in small])
+        starts = list(accumulate((arrays[i].size for i in small[:-1]), initial=0))
+        for i, low, high in zip(small, np.minimum.reduceat(flat, starts).tolist(), np.maximum.reduceat(flat, starts).tolist(), strict=True):
+            out[i] = low, high
+    for i, a in enumerate(arrays):
+        if a.size > TOGETHER:
+            out[i] = int(a.min()), int(a.max())
+    return out

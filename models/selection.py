@@ -1,12 +1,13 @@
 """From a graph and a machine to a selection problem.
 
     vertex  for every operator: its placements over the space, cost t_v                              -> operator_vertex()
-    vertex  for every tensor with several readers, and for every graph output: its closed layouts,
-            cost 0 (flag `one-copy-per-tensor`)                                                       -> copy_vertex()
+    vertex  for every tensor with several readers, for every graph output, and for every parameter with a next value:
+            its closed layouts, cost 0 (flag `one-copy-per-tensor`)                                   -> copy_vertex()
     edge    writer -> copy, copy -> every reader, or writer -> its only reader: the time of the
             redistribution between the two layouts                                                    -> route()
 
-An input or parameter with one reader starts in the layout that the reader wants and needs neither vertex nor edge.
+The next value of a parameter goes into the parameter's own vertex: what is stored at the end of the step has the layout it
+starts with.  Any other input or parameter with one reader starts in the layout that the reader wants and needs neither vertex nor edge.
 Everything is built once per structure (`models.structures`): edges that agree in both layout sets and the element size share one
 table, so that repeated layers cost once.
 
@@ -22,7 +23,7 @@ from enum import Enum
 import numpy as np
 
 from . import cost, memory
-from .choices import Choices, needs_copy
+from .choices import Choices, needs_copy, resting_places
 from .classes import axis_orders
 from .graph import Graph, Role
 from .layout import Layout, LayoutSet
@@ -155,7 +156,7 @@ def build(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
         if notify is not None:
             notify(done, len(links))
     usages = () if memory_limit is None else _usages(graph, structures, operators, copies)
-    flags = {*where.flags, *cost.FLAGS, *(() if memory_limit is None else memory.FLAGS)}
+    flags = {*where.flags, *cost.FLAGS, *(() if memory_limit is None else memory.flags(graph))}
     problem = SelectionProblem(
         f"{graph.name} on {machine.name}", vertices, tuple(structures.tables), tuple(edges), usages, memory_limit,
         scale=int(1 / cost.UNIT), unit_name="s", space=where.name, assumptions=tuple(sorted(flags)),
@@ -195,7 +196,7 @@ class _Link:
 
 def _links(graph: Graph, structures: Structures, operators: dict[str, int], copies: dict[str, int]) -> Iterator[_Link]:
     """Edges in the order of `choices.movements`: when a tensor is written, first into its copy, then to its readers."""
-    readers = graph.readers()
+    readers, places = graph.readers(), resting_places(graph)
 
     def route(tensor: str, u: int, source: Keyed) -> Iterator[_Link]:
         for i, position in readers[tensor]:
@@ -207,10 +208,11 @@ def _links(graph: Graph, structures: Structures, operators: dict[str, int], copi
             yield from route(t.name, copies[t.name], structures.copied(t.name))
     for op in graph.operators:
         tensor, v, written = op.output.tensor, operators[op.name], structures.written(op)
-        if tensor in copies:
-            copy = structures.copied(tensor)
-            yield _Link(tensor, v, copies[tensor], None, written, copy)
-            yield from route(tensor, copies[tensor], copy)
+        if tensor in places:
+            home = places[tensor]
+            copy = structures.copied(home)
+            yield _Link(tensor, v, copies[home], None, written, copy)
+            yield from route(tensor, copies[home], copy)
         else:
             yield from route(tensor, v, written)
 

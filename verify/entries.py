@@ -1,7 +1,8 @@
 """Single entries of a selection problem, recomputed device by device from index sets; small, slow, independent of `models/`.
 
-    operator   t = max( max_d flops_d / peak, max_d bytes_d / memory bandwidth ) + launch + statistics
-               flops_d   flops per point x points of device d's iteration box (gather: without its row axis)
+    operator   t = max_d busy_d + statistics;  busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) + launch_d, constants of the
+               device's class, or the time that the machine's profile has for the function, element type and extents of device d's box
+               flops_d   flops per point x points of device d's iteration box (gather, scatter: without their row axis); none if the result is no float
                bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched)
                statistics of softmax and layer norm: all-reduced over the digits of the `over` axes, 4 bytes each
     movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
@@ -36,23 +37,38 @@ Loads = tuple[tuple[int, ...], tuple[int, ...]]
 def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Machine) -> int:
     """Time of an operator under a placement, in picoseconds.  Raises `MachineError` if the machine lacks the element type's peak."""
     hierarchy = machine.hierarchy
-    rows = op.attribute("rows", "") if op.kind is NodeKind.GATHER else None
+    rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
     extent = {a.name: a.extent for a in op.axes}
     blocks = axis_blocks(tuple(extent[name] for name in placement.axes), placement.matrix, hierarchy)
     operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
     operands.append((written_by(op, graph, placement, hierarchy), op.output.tensor))
     sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
-    most_points = most_bytes = 0
-    for mine, *boxes in set(zip(blocks, *(held.boxes for held, _ in operands), strict=True)):  # devices that do the same count once
-        points = prod(high - low for name, (low, high) in zip(placement.axes, mine, strict=True) if name != rows)
+    order = (*op.output.axes, *(a.name for a in op.reduced))
+    dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
+    classes = [machine.class_of(rank) for rank in range(machine.devices)]
+    measured = _measured(machine) if machine.profiles else {}
+    busy = Fraction(0)
+    for device, mine, *boxes in set(zip(classes, blocks, *(held.boxes for held, _ in operands), strict=True)):  # equal devices count once
+        length = {name: high - low for name, (low, high) in zip(placement.axes, mine, strict=True)}
+        known = measured.get((op.function, dtype, tuple(length[name] for name in order)))
+        if known is not None:
+            busy = max(busy, known)
+            continue
+        points = prod(n for name, n in length.items() if name != rows)
         elements = [volume(box) for box in boxes]
-        if rows is not None:
+        if op.kind is NodeKind.GATHER:
             elements[0] = points
-        most_points, most_bytes = max(most_points, points), max(most_bytes, sum(n * size for n, size in zip(elements, sizes, strict=True)))
-    busy = most_bytes / machine.device.bandwidth
-    if op.spec.flops:
-        busy = max(busy, most_points * op.spec.flops / machine.device.peak(graph.tensor(op.output.tensor).dtype))
-    return picoseconds(busy + machine.device.launch + _statistics(op, placement, machine, blocks))
+        time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / device.bandwidth
+        if flops:
+            time = max(time, points * flops / device.peak(dtype))
+        busy = max(busy, time + device.launch)
+    return picoseconds(busy + _statistics(op, placement, machine, blocks))
+
+
+@lru_cache(maxsize=8)
+def _measured(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], Fraction]:
+    """Measured times by function, element type and extents."""
+    return {(p.function, p.dtype, p.extents): p.seconds for p in machine.profiles}
 
 
 def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: tuple[tuple[tuple[int, int], ...], ...]) -> Fraction:

@@ -7,7 +7,8 @@ A plan file holds a graph, a machine, the name of a space, choices, totals of co
     Space          the choices of every vertex are all placements of the named space, each once
     Optimal, ..    the claim of the certificate (`verify/selection.py`)
     Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give (`verify/entries.py`)
-    Delivers       the steps of every movement bring every rank its box, fully summed (`verify/communication.py`)
+    Delivers       the steps of every movement bring every rank its box, fully summed (`verify/communication.py`); every output element is
+                   written by one owner or the ranks of one declared sum (`verify/owners.py`)
     Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that index sets give
 
 Verdicts: a part that is false or does not belong is REFUTED with the place.  What cannot be read, or is too large to be checked, is
@@ -35,10 +36,11 @@ from ..proofs.plan import Moved, Plan, decode_plan
 from .boxes import Held, inside, volume
 from .communication import check_bytes, check_delivers, held
 from .entries import movement_loads
+from .owners import wrong_owner
 from .plan_entries import Entries, wrong_sampled, wrong_structure, wrong_used
 from .selection import check_selection
 from .space import Counter, TooLarge, check_list, check_sizes
-from .structure import Move, moves
+from .structure import Move, moves, replaces
 from .verdict import EXIT_CODES, CheckResult, worst
 
 MOST_TEXT = 1 << 24
@@ -199,7 +201,7 @@ def _entries(planning: Planning, x: tuple[int, ...] | None, samples: int, seed: 
 def _communication(plan: Plan, planning: Planning) -> tuple[CheckResult, CheckResult]:
     """`Delivers` and `Bytes` of all movements; equal movements are derived and checked once."""
     listed = list(moves(plan.graph)) if plan.choices.operators else []
-    delivers, totals = "", ""
+    delivers, totals = _owners(plan), ""
     if len(plan.communication) != len(listed):
         totals = f"the plan lists {len(plan.communication)} movements, its choices cause {len(listed)}"
     ends = _Ends(plan, planning)
@@ -230,6 +232,13 @@ def _communication(plan: Plan, planning: Planning) -> tuple[CheckResult, CheckRe
     return _result(planning, "Delivers", delivers), _result(planning, "Bytes", totals)
 
 
+def _owners(plan: Plan) -> str:
+    """The first operator of which something is computed or written by no rank, or by two."""
+    placements = dict(plan.choices.operators)
+    found = (wrong_owner(op, plan.graph, placements[op.name], plan.machine.hierarchy) for op in plan.graph.operators if op.name in placements)
+    return next(filter(None, found), "")
+
+
 def _said(m: Moved) -> str:
     return f"{m.tensor!r} {m.writer!r} to {m.reader!r} {m.position}: {m.collective}, loads {list(m.loads)[:8]}, phases {list(m.phases)[:8]}"
 
@@ -255,6 +264,7 @@ class _Ends:
         self.placements, self.copies = dict(plan.choices.operators), dict(plan.choices.copies)
         self.operators = {op.name: op for op in plan.graph.operators}
         self.entries = Entries(planning)
+        self.replaced = replaces(plan.graph)
         self.x = planning.solution(plan.choices) if plan.choices.operators else ()
         self.known: dict[tuple[object, ...], Held] = {}
 
@@ -265,11 +275,11 @@ class _Ends:
     def layouts(self, move: Move) -> tuple[Layout, Layout]:
         g, h = self.graph, self.hierarchy
         if move.writer is None:
-            a = copy_layout(move.tensor, g, self.copies[move.tensor], h)
+            a = copy_layout(move.tensor, g, self.copies[self.replaced.get(move.tensor, move.tensor)], h)
         else:
             a = output_layout(self.operators[move.writer], g, self.placements[move.writer], h)
         if move.reader is None:
-            return a, copy_layout(move.tensor, g, self.copies[move.tensor], h)
+            return a, copy_layout(move.tensor, g, self.copies[self.replaced.get(move.tensor, move.tensor)], h)
         return a, input_layout(self.operators[move.reader], move.position, g, self.placements[move.reader], h)
 
     def plain(self, layout: Layout) -> Held:

@@ -17,7 +17,7 @@ from ..models.placement import Placement
 from ..models.selection import DecisionKind, Planning
 from .boxes import Held, copy_of, read_by, written_by
 from .entries import movement_entry, operator_entry
-from .structure import Kept, Move, memory_rows, moves
+from .structure import Kept, Move, Received, copied, memory_rows, moves, replaces, wrong_state
 
 Progress = Callable[[int, int], None]
 
@@ -47,11 +47,12 @@ class Entries:
         self.graph, self.machine, self.problem = planning.graph, planning.machine, planning.problem
         self.operators = {op.name: op for op in self.graph.operators}
         self.moves, self.rows = list(moves(self.graph)), list(memory_rows(self.graph))
+        self.replaced = replaces(self.graph)
         self.times: dict[object, int] = {}
 
     def vertex(self, operator: str | None, tensor: str) -> int:
-        """The vertex that decides an operator, or (None) a tensor's copy."""
-        return self.planning.copies[tensor] if operator is None else self.planning.operators[operator]
+        """The vertex that decides an operator, or (None) a tensor's copy: of a next value, that of the parameter it replaces."""
+        return self.planning.copies[self.replaced.get(tensor, tensor)] if operator is None else self.planning.operators[operator]
 
     def held(self, operator: str | None, position: int | None, tensor: str, choice: int) -> Held:
         """Who holds what: a copy (operator None), an operator's output (position None) or an input."""
@@ -97,19 +98,30 @@ class Entries:
     def wrong_usage(self, number: int, choice: int) -> str:
         """Bytes of one choice in a memory row."""
         row, usage = self.rows[number], self.problem.usages[number]
+        if isinstance(row, Received):
+            return self._wrong_received(row, choice, int(usage.amount[choice]))
         held = self.held(row.writer or row.reader, None if row.writer is not None else row.position, row.tensor, choice)
         found, expected = int(usage.amount[choice]), held.largest * self.graph.tensor(row.tensor).element_bytes
         return "" if found == expected else f"memory of {row.tensor!r}, choice {choice}: {found} bytes, not {expected}"
+
+    def _wrong_received(self, row: Received, choice: int, found: int) -> str:
+        expected = 0
+        for position in row.positions:
+            tensor = self.operators[row.reader].inputs[position].tensor
+            expected += self.held(row.reader, position, tensor, choice).largest * self.graph.tensor(tensor).element_bytes
+        return "" if found == expected else f"memory of the operands of {row.reader!r}, choice {choice}: {found} bytes, not {expected}"
 
 
 def wrong_structure(entries: Entries) -> str:
     """Why the vertices, edges and memory rows of the problem are not those that the graph asks for; empty if they are."""
     planning, problem = entries.planning, entries.problem
+    if wrong := wrong_state(entries.graph):
+        return wrong
     for kind, names in ((DecisionKind.OPERATOR, planning.operators), (DecisionKind.COPY, planning.copies)):
         for name, v in names.items():
             if not 0 <= v < len(planning.decisions) or (planning.decisions[v].kind, planning.decisions[v].name) != (kind, name):
                 return f"vertex {v} does not decide {kind.value} {name!r}"
-    if list(planning.operators) != list(entries.operators) or set(planning.copies) != {m.tensor for m in entries.moves if None in (m.writer, m.reader)}:
+    if list(planning.operators) != list(entries.operators) or set(planning.copies) != set(copied(entries.graph)):
         return "the vertices are not the graph's operators and copied tensors"
     if not len(problem.vertices) == len(planning.decisions) == len(planning.operators) + len(planning.copies):
         return f"{len(problem.vertices)} vertices for {len(planning.operators)} operators and {len(planning.copies)} copies"
@@ -119,7 +131,9 @@ def wrong_structure(entries: Entries) -> str:
     if problem.limit is None and not problem.usages:
         return ""
 
-    def at(row: Kept) -> tuple[int, int, int]:
+    def at(row: Kept | Received) -> tuple[int, int, int]:
+        if isinstance(row, Received):
+            return entries.vertex(row.reader, ""), row.start, row.end
         return entries.vertex(row.writer or row.reader, row.tensor), row.start, row.end
 
     return "" if [(u.vertex, u.start, u.end) for u in problem.usages] == [at(row) for row in entries.rows] else "the usages are not the graph's tensors"

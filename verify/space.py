@@ -28,7 +28,7 @@ from ..models.index import Access
 from ..models.machine import Machine
 from ..models.placement import Space
 from ..models.problems import Ints
-from .structure import copied, moves
+from .structure import copied, moves, replaces
 
 MOST_DEVICES = 4096
 MOST_AXES = 64
@@ -176,10 +176,11 @@ def _check_tables(graph: Graph, counter: Counter, devices: int) -> None:
         key = (tuple(bound), tuple(pattern), tuple(map(tuple, parts)))
         return key, counter.involving(bound, pattern), [counter.involving(bound, p) for p in parts]
 
-    total, seen = 0, set[object]()
+    total, seen, replaced = 0, set[object](), replaces(graph)
     for m in moves(graph):
-        a = end(ops[m.writer].output, m.writer) if m.writer is not None else end(None, "tensor:" + m.tensor)
-        b = end(ops[m.reader].inputs[m.position], m.reader) if m.reader is not None else end(None, "tensor:" + m.tensor)
+        copy = "tensor:" + replaced.get(m.tensor, m.tensor)
+        a = end(ops[m.writer].output, m.writer) if m.writer is not None else end(None, copy)
+        b = end(ops[m.reader].inputs[m.position], m.reader) if m.reader is not None else end(None, copy)
         if (a[0], b[0]) in seen:
             continue
         seen.add((a[0], b[0]))

@@ -8,7 +8,8 @@ Two operands with axes S and T are contracted by
     batch = S & T & kept,  summed = S & T - kept,  left = S - T,  right = T - S:   (batch, left, summed) @ (batch, summed, right)
 
 where `kept` are the axes of the output and of the operands still waiting.  More than two: the pair with the smallest
-result first.  A window view is copied by its reshape (im2col); `_LIMIT` bounds that copy by halving the box instead.
+result first.  A window view is copied by its reshape (im2col); `_LIMIT` bounds that copy by halving the box instead.  Axes named by attribute
+`reversed` run backwards where they index an operand alone: convolutions with flipped taps.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from math import prod
 from types import ModuleType
 
 from ...models.graph import Graph
-from ...models.operators import Operator
+from ...models.index import Access
+from ...models.operators import Operator, Value
 from .blocks import Array, Block, align, lengths, spread, view
 
 _LIMIT = 1 << 25
@@ -40,8 +42,9 @@ def contract(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[in
         middle = (low + high) // 2
         parts = [contract(xp, op, graph, {**box, half: part}, operands) for part in ((low, middle), (middle, high))]
         return xp.concatenate(parts, axis=out.index(half))  # type: ignore[no-any-return]
+    backwards = op.attribute("reversed", ())
     factors: list[_Factor] = [
-        (a.axes, view(xp, block, a, box, graph.tensor(a.tensor).shape, 0, f"operator {op.name!r}, input {j}"))
+        (a.axes, _turned(view(xp, block, a, box, graph.tensor(a.tensor).shape, 0, f"operator {op.name!r}, input {j}"), a, backwards))
         for j, (a, block) in enumerate(zip(op.inputs, operands, strict=True))
     ]
     while len(factors) > 1:
@@ -54,6 +57,14 @@ def contract(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[in
     repeat = prod(lengths(box, unused))
     result = align(array, axes, out)
     return spread(xp, result if repeat == 1 else result * repeat, shape)
+
+
+def _turned(array: Array, access: Access, backwards: Value) -> Array:
+    """Count the axes `backwards` from their end where they stand alone in an index (their boxes are never split)."""
+    if not isinstance(backwards, tuple) or not backwards:
+        return array
+    alone = {i.single for i in access.index} & set(map(str, backwards))
+    return array[tuple(slice(None, None, -1) if a in alone else slice(None) for a in access.axes)]
 
 
 def _too_large(op: Operator, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> str | None:

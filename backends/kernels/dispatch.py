@@ -15,7 +15,10 @@ from ...models.operators import NodeKind, Operator
 from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, lengths, spread, view
 from .contract import contract
 from .elementwise import MAPS
-from .movement import copy, gather
+from .gradient_maps import GRADIENT_MAPS
+from .gradients import GRADIENTS, gradient
+from .movement import copy, gather, iota
+from .programs import constant, opaque, update
 from .reductions import normalise, reduce, window
 
 
@@ -47,6 +50,8 @@ def execute(
         raise KernelError(place, f"{len(op.inputs)} operands expected, got {len(operands)}")
     # inverted intervals are empty ones; normal form once, so that no kernel meets a negative length
     exact = {a.name: box[a.name] if box[a.name][0] < box[a.name][1] else (box[a.name][0], box[a.name][0]) for a in op.axes}
+    if op.function in GRADIENTS:
+        return _own(xp, gradient(xp, op, graph, exact, operands, collectives), operands)
     match op.kind:
         case NodeKind.CONTRACT:
             result = contract(xp, op, graph, exact, operands)
@@ -60,17 +65,36 @@ def execute(
             result = window(xp, op, graph, exact, operands)
         case NodeKind.GATHER:
             result = gather(xp, op, graph, exact, operands)
+        case NodeKind.SCATTER:
+            raise KernelError(place, f"no kernel for {op.function!r}; add it to backends/kernels/gradients.py")
         case NodeKind.LAYOUT:
-            result = copy(xp, op, graph, exact, operands)
+            result = _layout(xp, op, graph, exact, operands)
+        case NodeKind.OPAQUE:
+            result = opaque(xp, op, graph, exact, operands)
         case _:
             assert_never(op.kind)
-    if any(xp.may_share_memory(result, b.array) for b in operands):
-        return result.copy()
-    return result
+    return _own(xp, result, operands)
+
+
+def _own(xp: ModuleType, result: Array, operands: Sequence[Block]) -> Array:
+    """The result in memory of its own."""
+    return result.copy() if any(xp.may_share_memory(result, b.array) for b in operands) else result
+
+
+def _layout(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+    match op.function:
+        case "iota":
+            return iota(xp, op, graph, box)
+        case "constant":
+            return constant(xp, op, graph, box)
+        case "update":
+            return update(xp, op, graph, box, operands)
+        case _:
+            return copy(xp, op, graph, box, operands)
 
 
 def _map(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
-    function = MAPS.get(op.function)
+    function = MAPS.get(op.function) or GRADIENT_MAPS.get(op.function)
     if function is None:
         raise KernelError(f"operator {op.name!r}", f"no kernel for {op.function!r}; add it to backends/kernels/elementwise.py")
     out = op.output.axes

@@ -3,6 +3,9 @@
     relu_gradient(g, x) = g where x > 0, else 0           (x: the input or the output of relu, the mask is the same)
     where(c, a, b)      = a where c != 0, else b
     batch_norm(x, gamma, beta, mean, variance) = (x - mean) / sqrt(variance + epsilon) * gamma + beta   (inference)
+    silu(x)             = x sigmoid(x);  softplus(x) = log(1 + exp(x)), in the form that cannot overflow
+    mask_fill(x, mask)  = x where mask != 0, else attribute `value`
+    equal(x, y), ..     = a bool; with one operand the other is attribute `value`
     gelu(x)             = x (1 + erf(x / sqrt 2)) / 2;  attribute approximate = "tanh": the tanh formula
 
 NumPy has no erf: `erf` is the rational approximation of fdlibm's s_erf.c (error below 1 ulp in double precision),
@@ -12,12 +15,13 @@ evaluated on whole arrays with functions that cupy has too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import pi, sqrt
+from math import inf, pi, sqrt
 from types import MappingProxyType, ModuleType
 from typing import Final
 
+from ...models.graph import ELEMENT_BYTES
 from ...models.operators import Operator
-from .blocks import Array, KernelError
+from .blocks import Array, KernelError, execution_dtype
 
 Elementwise = Callable[[ModuleType, Sequence[Array], Operator], Array]
 
@@ -104,6 +108,43 @@ def _sum_inputs(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     return out
 
 
+def _bounded(xp: ModuleType, x: Array, op: Operator) -> Array:
+    return xp.clip(x, number(op, "low", -inf), number(op, "high", inf)).astype(x.dtype)  # type: ignore[no-any-return]
+
+
+def _sigmoid(xp: ModuleType, x: Array) -> Array:
+    return 0.5 + 0.5 * xp.tanh(0.5 * x)  # type: ignore[no-any-return]  # this form cannot overflow
+
+
+def _cast(xp: ModuleType, x: Array, op: Operator) -> Array:
+    dtype = str(op.attribute("dtype", ""))
+    if dtype not in ELEMENT_BYTES:
+        raise KernelError(f"operator {op.name!r}", f"attribute dtype must be an element type, not {dtype!r}")
+    return x.astype(execution_dtype(dtype))
+
+
+def _fill(xp: ModuleType, x: Array, mask: Array, op: Operator) -> Array:
+    return xp.where(mask != 0, x, xp.asarray(number(op, "value", 0.0), dtype=x.dtype))  # type: ignore[no-any-return]
+
+
+def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
+    exponent = number(op, "exponent", 1.0)
+    if exponent == 2.0:  # squares are exact to the last place, and by far the most frequent
+        return x * x
+    return (x**exponent).astype(x.dtype)
+
+
+def _compared(name: str) -> Elementwise:
+    """NumPy's comparison `name`, the second operand possibly the attribute `value`."""
+
+    def compare(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+        return getattr(xp, name)(a[0], a[1] if len(a) > 1 else number(op, "value", 0.0))  # type: ignore[no-any-return]
+
+    return compare
+
+
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+
 MAPS: Final = MappingProxyType[str, Elementwise]({
     "relu": lambda xp, a, op: xp.maximum(a[0], 0),
     "negate": lambda xp, a, op: -a[0],
@@ -111,16 +152,34 @@ MAPS: Final = MappingProxyType[str, Elementwise]({
     "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
     "scale": lambda xp, a, op: a[0] * number(op, "scale", 1.0),
     "tanh": lambda xp, a, op: xp.tanh(a[0]),
-    "sigmoid": lambda xp, a, op: 0.5 + 0.5 * xp.tanh(0.5 * a[0]),  # this form cannot overflow
+    "sigmoid": lambda xp, a, op: _sigmoid(xp, a[0]),
     "exp": lambda xp, a, op: xp.exp(a[0]),
     "erf": lambda xp, a, op: erf(xp, a[0]),
     "sqrt": lambda xp, a, op: xp.sqrt(a[0]),
+    "rsqrt": lambda xp, a, op: 1 / xp.sqrt(a[0]),
+    "log": lambda xp, a, op: xp.log(a[0]),
+    "cos": lambda xp, a, op: xp.cos(a[0]),
+    "sin": lambda xp, a, op: xp.sin(a[0]),
+    "abs": lambda xp, a, op: xp.abs(a[0]),
+    "sign": lambda xp, a, op: xp.sign(a[0]),
+    "floor": lambda xp, a, op: xp.floor(a[0]),
+    "reciprocal": lambda xp, a, op: 1 / a[0],
+    "shift": lambda xp, a, op: (a[0] + number(op, "shift", 0.0)).astype(a[0].dtype),
+    "clip": lambda xp, a, op: _bounded(xp, a[0], op),
+    "cast": lambda xp, a, op: _cast(xp, a[0], op),
+    "power": lambda xp, a, op: _power(xp, a[0], op),
+    "softplus": lambda xp, a, op: xp.maximum(a[0], 0) + xp.log1p(xp.exp(-xp.abs(a[0]))),
+    "silu": lambda xp, a, op: a[0] * _sigmoid(xp, a[0]),
     "gelu": lambda xp, a, op: _gelu(xp, a[0], op),
     "add": lambda xp, a, op: a[0] + a[1],
     "subtract": lambda xp, a, op: a[0] - a[1],
     "multiply": lambda xp, a, op: a[0] * a[1],
     "divide": lambda xp, a, op: a[0] / a[1],
     "maximum": lambda xp, a, op: xp.maximum(a[0], a[1]),
+    "minimum": lambda xp, a, op: xp.minimum(a[0], a[1]),
+    "mask_fill": lambda xp, a, op: _fill(xp, a[0], a[1], op),
+    **{name: _compared(name) for name in (*_COMPARISONS, "logical_and", "logical_or")},
+    "logical_not": lambda xp, a, op: xp.logical_not(a[0]),
     "relu_gradient": lambda xp, a, op: xp.where(a[1] > 0, a[0], xp.zeros((), dtype=a[0].dtype)),
     "where": lambda xp, a, op: xp.where(a[0] != 0, a[1], a[2]),
     "fused_scale_shift": lambda xp, a, op: a[0] * a[1] + a[2],

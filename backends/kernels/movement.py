@@ -4,6 +4,7 @@ embedding   out[o] = sum over v of table[v, ..] * [ids[..] = v]: ids outside the
             zero, so that parts add up; further reduction axes (bags) are summed too.
 copy        out[o] = sum of the inputs at their indices, zero where an index leaves its tensor: transpose, concat, slice,
             pad, expand.  Per input only the part of the box that is in range is touched.
+iota        out[o] = start + step * o[along], no input
 copy with attribute `reshape` (an opaque view): the dimensions marked `whole` are read row-major into the output axes that
             do not occur in the access, in output order:  out[kept, rest] = x[kept, unflatten(flatten(rest))].
             Other dimensions must be single axes.
@@ -18,7 +19,8 @@ from types import ModuleType
 from ...models.graph import Graph
 from ...models.index import Access
 from ...models.operators import Operator
-from .blocks import Array, Block, KernelError, align, cover, lengths, spread, view
+from .blocks import Array, Block, KernelError, align, cover, execution_dtype, lengths, spread, view
+from .elementwise import number
 
 
 def gather(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
@@ -64,6 +66,16 @@ def copy(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, i
         where = tuple(slice(part[a][0] - box[a][0], part[a][1] - box[a][0]) for a in out_axes)
         out[where] += align(values, access.axes, out_axes)
     return out
+
+
+def iota(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]]) -> Array:
+    """Positions along one axis, in the element type of the result."""
+    out, along = op.output.axes, str(op.attribute("along", ""))
+    if along not in out:
+        raise KernelError(f"operator {op.name!r}", f"attribute along must name an axis of the result, not {along!r}")
+    values = number(op, "start", 0) + number(op, "step", 1) * xp.arange(*box[along])
+    dtype = execution_dtype(graph.tensor(op.output.tensor).dtype)
+    return spread(xp, align(values.astype(dtype), (along,), out), lengths(box, out))
 
 
 def _in_range(access: Access, box: dict[str, tuple[int, int]], shape: Sequence[int]) -> dict[str, tuple[int, int]]:

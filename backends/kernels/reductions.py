@@ -4,6 +4,9 @@ reduce          out = combine over the reduction axes; `sum` times attribute sca
 softmax         m = MAX over `over`,  s = SUM exp(x - m),  y = exp(x - m) / s
 layer_norm      mu = SUM x / n,  v = SUM (x - mu)^2 / n,  y = (x - mu) / sqrt(v + epsilon) [* gamma [+ beta]]
                 n is the full extent of the `over` axes; each statistic is all-reduced where the box holds part of them
+log_softmax     y = x - m - log s;      rms_norm   y = x / sqrt(SUM x^2 / n + epsilon) [* gamma]
+top_k_mask      true at the k largest elements along `over`, of equal ones those with the lower index  (routing of experts)
+cumulative_sum  y[i] = sum over j <= i of x[j] along `over`; attribute exclusive = 1: over j < i
 max_pool        max over the taps inside the tensor (-inf if there is none)
 average_pool    sum over the taps / their number; count_include_pad = 0: / the number of taps inside the tensor
 local_response  y = x / (bias + alpha / size * SUM over taps x^2)^beta,  taps over channels (AlexNet, section 3.3; ONNX LRN)
@@ -21,7 +24,7 @@ from types import ModuleType
 from ...models.graph import Graph
 from ...models.index import Access, Affine, Combine
 from ...models.operators import Operator
-from .blocks import Array, Block, KernelError, StatisticsReducer, align, fold, lengths, neutral, spread, view
+from .blocks import Array, Block, KernelError, StatisticsReducer, align, execution_dtype, fold, lengths, neutral, spread, view
 from .elementwise import number
 
 _COMBINES = {"sum": Combine.SUM, "max": Combine.MAX, "min": Combine.MIN}
@@ -57,9 +60,11 @@ def normalise(
     xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block],
     collectives: StatisticsReducer | None,
 ) -> Array:
-    """softmax or layer_norm.  Calls `collectives` once per statistic, on arrays with the `over` axes at length 1."""
+    """A row of the table above.  Calls `collectives` once per statistic, on arrays with the `over` axes at length 1."""
     out, shape = op.output.axes, lengths(box, op.output.axes)
     whole = all(box[a] == (0, op.axis(a).extent) for a in op.over)
+    if not op.spec.statistics:
+        return _along(xp, op, graph, box, operands, whole)
     if not whole and collectives is None:
         raise KernelError(f"operator {op.name!r}", f"the box holds part of {', '.join(op.over)}: a reducer of statistics is needed")
     dims = tuple(out.index(a) for a in op.over)
@@ -70,16 +75,41 @@ def normalise(
         local = fold(xp, array, dims, combine, keepdims=True)
         return local if collectives is None else collectives.all_reduce(spread(xp, local, local.shape), combine)
 
-    if op.function == "softmax":
-        e = xp.exp(x - statistic(x, Combine.MAX))
-        return spread(xp, e / statistic(e, Combine.SUM), shape)
+    if op.function in ("softmax", "log_softmax"):
+        centred = x - statistic(x, Combine.MAX)
+        e = xp.exp(centred)
+        s = statistic(e, Combine.SUM)
+        return spread(xp, e / s if op.function == "softmax" else centred - xp.log(s), shape)
     n = prod(op.axis(a).extent for a in op.over)
-    centred = x - statistic(x, Combine.SUM) / n
+    centred = x if op.function == "rms_norm" else x - statistic(x, Combine.SUM) / n
     y = centred / xp.sqrt(statistic(centred * centred, Combine.SUM) / n + number(op, "epsilon", 1e-5))
     for j, operation in ((1, xp.multiply), (2, xp.add)):
         if len(op.inputs) > j:
             y = operation(y, align(_operand(xp, op, graph, box, operands, j, 0), op.inputs[j].axes, out))
     return spread(xp, y, shape)
+
+
+def _along(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block], whole: bool
+) -> Array:
+    """top_k_mask and cumulative_sum.  Raises `KernelError` if the box holds part of the axis."""
+    place, out, shape = f"operator {op.name!r}", op.output.axes, lengths(box, op.output.axes)
+    if len(op.over) != 1:
+        raise KernelError(place, f"{op.function} goes along one axis, not {len(op.over)}")
+    if 0 in shape:
+        return xp.zeros(shape, dtype=execution_dtype(graph.tensor(op.output.tensor).dtype))  # type: ignore[no-any-return]
+    if not whole:
+        raise KernelError(place, f"axis {op.over[0]!r} must not be split")
+    dim = out.index(op.over[0])
+    x = xp.broadcast_to(align(_operand(xp, op, graph, box, operands, 0, 0), op.inputs[0].axes, out), shape)
+    if op.function == "cumulative_sum":
+        dtype = execution_dtype(graph.tensor(op.output.tensor).dtype) if x.dtype.kind == "b" else x.dtype
+        total = xp.cumsum(x, axis=dim, dtype=dtype)
+        return spread(xp, total - x if number(op, "exclusive", 0) else total, shape)
+    # rank of an element: how many stand before it; a stable descending order puts equal ones in index order
+    order = xp.argsort(-x, axis=dim, kind="stable")
+    rank = xp.argsort(order, axis=dim, kind="stable")
+    return spread(xp, rank < number(op, "k", 1), shape)
 
 
 def window(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:

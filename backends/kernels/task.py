@@ -1,0 +1,53 @@
+"""One operator on one iteration box, with what its kernel may ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import ModuleType
+
+from ...models.graph import Graph
+from ...models.operators import Operator
+from .blocks import Array, Block, KernelError, StatisticsReducer, align, cover, lengths, view
+
+
+@dataclass(frozen=True)
+class Task:
+    """One operator on one box."""
+
+    xp: ModuleType
+    op: Operator
+    graph: Graph
+    box: dict[str, tuple[int, int]]
+    operands: Sequence[Block]
+    collectives: StatisticsReducer | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the result."""
+        return lengths(self.box, self.op.output.axes)
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+        return f"operator {self.op.name!r}"
+
+    def operand(self, j: int, fill: float = 0) -> Array:
+        """Input j, one dimension per output axis (length 1 where it lacks the axis)."""
+        a = self.op.inputs[j]
+        seen = view(self.xp, self.operands[j], a, self.box, self.graph.tensor(a.tensor).shape, fill, f"{self.place}, input {j}")
+        return align(seen, a.axes, self.op.output.axes)
+
+    def part(self, j: int) -> Array:
+        """Input j in its own dimensions: whole ones entirely, single axes as in the box."""
+        a = self.op.inputs[j]
+        shape = self.graph.tensor(a.tensor).shape
+        spans = [(0, n) if i.whole else i.unclipped(self.box) for i, n in zip(a.index, shape, strict=True)]
+        return cover(self.xp, self.operands[j], [s[0] for s in spans], [s[1] for s in spans], shape, 0, f"{self.place}, input {j}")
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """An attribute that is a tuple of integers."""
+        value = self.op.attribute(name, ())
+        if not isinstance(value, tuple) or any(type(x) is not int for x in value):
+            raise KernelError(self.place, f"attribute {name} must be a tuple of integers, not {value!r}")
+        return tuple(int(x) for x in value)
