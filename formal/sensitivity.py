@@ -22,7 +22,7 @@ from fractions import Fraction
 from typing import Final, Protocol
 
 from ..models.claims import Optimal, Status
-from ..models.machine import Machine
+from ..models.machine import DeviceClass, Machine
 from ..models.problems import FORBIDDEN
 from ..models.quantities import Dimension, show
 from ..models.selection import Planning, build
@@ -61,11 +61,13 @@ class Constant:
             level = machine.levels[int(self.where)]
             moved = replace(level, bandwidth=level.bandwidth * factor) if self.part is Part.BANDWIDTH else replace(level, latency=level.latency * factor)
             return replace(machine, levels=(*machine.levels[: int(self.where)], moved, *machine.levels[int(self.where) + 1 :]))
-        device = machine.device
+        return replace(machine, device=self._scaled(machine.device, factor), others=tuple(self._scaled(c, factor) for c in machine.others))
+
+    def _scaled(self, device: DeviceClass, factor: Fraction) -> DeviceClass:
+        """A device class with this constant multiplied by `factor`: in a mixed machine all classes move together."""
         if self.part is Part.PEAK:
-            peaks = tuple((d, v * factor if d == self.where else v) for d, v in device.peaks)
-            return replace(machine, device=replace(device, peaks=peaks))
-        return replace(machine, device=replace(device, bandwidth=device.bandwidth * factor))
+            return replace(device, peaks=tuple((d, v * factor if d == self.where else v) for d, v in device.peaks))
+        return replace(device, bandwidth=device.bandwidth * factor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +189,7 @@ def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[
         out.append(Constant(Part.BANDWIDTH, i, f"{level.name}.bandwidth", level.bandwidth, "rate"))
         if level.latency:
             out.append(Constant(Part.LATENCY, i, f"{level.name}.latency", level.latency, "time"))
-    used = [graph.tensor(op.output.tensor).dtype for op in graph.operators if op.spec.flops]
+    used = [graph.tensor(op.output.tensor).dtype for op in graph.operators if graph.flops_per_point(op)]
     for dtype, value in machine.device.peaks:
         if dtype in used:
             out.append(Constant(Part.PEAK, dtype, f"peak.{dtype}", value, "flops"))

@@ -6,11 +6,13 @@ A link of level l joins one child subtree of that level to its siblings: one nod
 `bandwidth` bytes/s in and as much out, and *all* devices below the child share it.  A phase of communication that crosses
 the level costs `latency` seconds.  Constants are decimal text, read as exact rationals (`quantities.py`); no float enters.
 
-    [[level]]  name, size, bandwidth, latency            [[device_class]]  name, memory, bandwidth, launch?, peaks = {dtype = flop/s}
+    [[level]]  name, size, bandwidth, latency            [[device_class]]  name, memory, bandwidth, launch?, blocks?, peaks = {dtype = flop/s}
     [[resource]]?  name, devices, capacity, traffic, only?        [reduction]?  tree_flow?, copy?, switch_quad?
+    [[profile]]?  function, dtype, extents, seconds           measured operators, instead of the roofline (`machine_parts.Profile`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
 
-A source may cover a whole table ("device_class.a100.peaks"); the most specific one is kept for each constant.
+Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the last one has
+the rest.  An operator takes the time of its slowest device.  A source may cover a whole table ("device_class.a100.peaks"); the most specific one is kept for each constant.
 
 >>> m = load_machine("dgx-a100:4x8")
 >>> m.hierarchy, m.devices, m.coordinates(13), m.levels[0].bandwidth, m.device.peak("float16")
@@ -32,23 +34,28 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from .machine_parts import DeviceClass, Level, MachineError, ReductionConstants, Resource, check_sizes
+from .machine_parts import DeviceClass, Level, MachineError, Profile, ReductionConstants, Resource, check_classes, check_sizes
 from .machine_reader import FloatText, Parts, Reader
 from .quantities import exact_from, exact_text, parse
 
-__all__ = ["BUILTIN", "DeviceClass", "Level", "Machine", "MachineError", "ReductionConstants", "Resource", "builtin_names", "load_machine"]
+__all__ = [
+    "BUILTIN", "DeviceClass", "Level", "Machine", "MachineError", "Profile", "ReductionConstants", "Resource", "builtin_names", "load_machine",
+]
 
 BUILTIN: Final = Path(__file__).parent / "machines"
 """Folder of the built-in machines, one TOML file each."""
 
 FORMAT: Final = "shardproof-machine/1"
-MAX_FILE: Final = 1 << 16
+MAX_FILE: Final = 1 << 21
 _SIZES: Final = re.compile(r"[0-9]{1,8}(?:x[0-9]{1,8})*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """See the module docstring.  `sources`: one (constant, source text) pair per constant, sorted."""
+    """See the module docstring.  `device`: the class of all devices that no class of `others` has in its blocks.
+
+    `sources`: one (constant, source text) pair per constant, sorted.
+    """
 
     name: str
     levels: tuple[Level, ...]
@@ -56,6 +63,18 @@ class Machine:
     sources: tuple[tuple[str, str], ...]
     resources: tuple[Resource, ...] = ()
     reduction: ReductionConstants | None = None
+    others: tuple[DeviceClass, ...] = ()
+    profiles: tuple[Profile, ...] = ()
+
+    @property
+    def classes(self) -> tuple[DeviceClass, ...]:
+        """All device classes, `device` first."""
+        return (self.device, *self.others)
+
+    def class_of(self, rank: int) -> DeviceClass:
+        """The class of a device."""
+        block = rank // (self.devices // self.levels[0].size)
+        return next((c for c in self.others if block in c.blocks), self.device)
 
     @property
     def hierarchy(self) -> tuple[int, ...]:
@@ -87,21 +106,18 @@ class Machine:
             )
         levels = tuple(replace(level, size=size) for level, size in zip(self.levels, sizes, strict=True))
         check_sizes(levels, self.resources, f"machine {self.name!r}")
+        check_classes(levels, self.classes, f"machine {self.name!r}")
         return replace(self, levels=levels)
 
     def to_json(self) -> str:
         """Canonical JSON text: equal machines give equal bytes.  Exact rationals are written `p` or `p/q`."""
-        device: dict[str, object] = {
-            "name": self.device.name, "memory": exact_text(Fraction(self.device.memory)), "bandwidth": exact_text(self.device.bandwidth),
-            "launch": exact_text(self.device.launch), "peaks": {dtype: exact_text(v) for dtype, v in self.device.peaks},
-        }
         data: dict[str, object] = {
             "format": FORMAT,
             "name": self.name,
             "level": [
                 {"name": x.name, "size": x.size, "bandwidth": exact_text(x.bandwidth), "latency": exact_text(x.latency)} for x in self.levels
             ],
-            "device_class": [device],
+            "device_class": [_class_json(c) for c in self.classes],
             "resource": [
                 {"name": r.name, "devices": r.devices, "capacity": exact_text(r.capacity), "traffic": list(r.traffic)} | ({"only": list(r.only)} if r.only else {})
                 for r in self.resources
@@ -111,6 +127,10 @@ class Machine:
         if self.reduction is not None:  # left out otherwise: machines without it keep their hash
             constants = {"tree_flow": self.reduction.tree_flow, "copy": self.reduction.copy, "switch_quad": self.reduction.switch_quad}
             data["reduction"] = {key: exact_text(value) for key, value in constants.items() if value is not None}
+        if self.profiles:
+            data["profile"] = [
+                {"function": p.function, "dtype": p.dtype, "extents": list(p.extents), "seconds": exact_text(p.seconds)} for p in self.profiles
+            ]
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     def sha256(self) -> str:
@@ -181,7 +201,15 @@ def _read_file(path: Path, place: str) -> Machine:
 
 
 def _machine(parts: Parts) -> Machine:
-    return Machine(parts.name, parts.levels, parts.device, parts.sources, parts.resources, parts.reduction)
+    return Machine(parts.name, parts.levels, parts.device, parts.sources, parts.resources, parts.reduction, parts.others, parts.profiles)
+
+
+def _class_json(device: DeviceClass) -> dict[str, object]:
+    constants: dict[str, object] = {
+        "name": device.name, "memory": exact_text(Fraction(device.memory)), "bandwidth": exact_text(device.bandwidth),
+        "launch": exact_text(device.launch), "peaks": {dtype: exact_text(v) for dtype, v in device.peaks},
+    }
+    return constants | ({"blocks": list(device.blocks)} if device.blocks else {})
 
 
 def _short(error: Exception) -> str:

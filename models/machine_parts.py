@@ -11,6 +11,7 @@ from typing import Final
 MAX_LEVELS: Final = 8
 MAX_DEVICES: Final = 1 << 20
 MAX_RESOURCES: Final = 64
+MAX_PROFILES: Final = 4096
 
 
 class MachineError(ValueError):
@@ -33,13 +34,17 @@ class Level:
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """A kind of device: `peaks` dtype -> flop/s (sorted), `memory` bytes, `bandwidth` bytes/s, `launch` seconds per operator."""
+    """A kind of device: `peaks` dtype -> flop/s (sorted), `memory` bytes, `bandwidth` bytes/s, `launch` seconds per operator.
+
+    `blocks`: which children of the outermost level consist of it (ascending; empty: all that no other class names).
+    """
 
     name: str
     peaks: tuple[tuple[str, Fraction], ...]
     memory: int
     bandwidth: Fraction
     launch: Fraction = Fraction(0)
+    blocks: tuple[int, ...] = ()
     origin: str = field(default="", compare=False, repr=False)  # file it was read from, for messages only
 
     def peak(self, dtype: str) -> Fraction:
@@ -77,6 +82,45 @@ class ReductionConstants:
     tree_flow: Fraction | None = None
     copy: Fraction | None = None
     switch_quad: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A measured time: `seconds` (whole picoseconds) of `function` with results of type `dtype` on a box of these local `extents`.
+
+    Extents are those of the output's axes in its order, then those of the reduction axes.  The time replaces the roofline
+    and the launch of every operator of the function with such a box on a device, whatever its accesses.
+    """
+
+    function: str
+    dtype: str
+    extents: tuple[int, ...]
+    seconds: Fraction
+
+    @property
+    def path(self) -> str:
+        """Name of the constant, as in [sources]."""
+        return f"profile.{self.function}.{self.dtype}.{'x'.join(map(str, self.extents))}"
+
+
+def check_classes(levels: Sequence[Level], classes: Sequence[DeviceClass], place: str) -> None:
+    """Raises `MachineError` unless every child of the outermost level has exactly one class, and exactly one class is the rest."""
+    rest = [c.name for c in classes if not c.blocks]
+    if len(rest) != 1:
+        raise MachineError(
+            f"{place}, [[device_class]]", f"{len(rest)} of {len(classes)} classes have no blocks ({', '.join(rest)}); exactly one must be what the others leave",
+            f"give every other class blocks = [..], numbers of {levels[0].name!r} from 0",
+        )
+    seen: dict[int, str] = {}
+    for c in classes:
+        for b in c.blocks:
+            if b >= levels[0].size:
+                raise MachineError(f"{place}, [[device_class]] {c.name!r}, blocks", f"there is no {levels[0].name!r} {b}", f"they are numbered 0 to {levels[0].size - 1}")
+            if b in seen:
+                raise MachineError(f"{place}, [[device_class]] {c.name!r}, blocks", f"{b} belongs to {seen[b]!r} already")
+            seen[b] = c.name
+    if len(seen) == levels[0].size:
+        raise MachineError(f"{place}, [[device_class]] {rest[0]!r}", "no device is left for it", "leave out its blocks' owners, or give it a block")
 
 
 def check_sizes(levels: Sequence[Level], resources: Sequence[Resource], place: str) -> None:

@@ -12,18 +12,22 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from .graph import ELEMENT_BYTES
+from .graph import ELEMENT_BYTES, MOST_EXTENT
 from .machine_parts import (
     MAX_DEVICES,
     MAX_LEVELS,
+    MAX_PROFILES,
     MAX_RESOURCES,
     DeviceClass,
     Level,
     MachineError,
+    Profile,
     ReductionConstants,
     Resource,
+    check_classes,
     check_sizes,
 )
+from .operators import FUNCTIONS
 from .quantities import Dimension, QuantityError
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
@@ -40,9 +44,11 @@ class Parts:
     name: str
     levels: tuple[Level, ...]
     device: DeviceClass
+    others: tuple[DeviceClass, ...]
     sources: tuple[tuple[str, str], ...]
     resources: tuple[Resource, ...]
     reduction: ReductionConstants | None
+    profiles: tuple[Profile, ...]
 
 
 class Reader:
@@ -54,23 +60,28 @@ class Reader:
 
     def read(self, data: Mapping[str, object]) -> Parts:
         """The checked parts.  Raises `MachineError` at the first problem."""
-        self._keys(data, self.place, ("name", "level", "device_class", "sources"), ("resource", "reduction"))
+        self._keys(data, self.place, ("name", "level", "device_class", "sources"), ("resource", "reduction", "profile"))
         name = self._name(data, self.place)
         levels = tuple(self._level(t, p) for t, p in self._tables(data, "level", MAX_LEVELS))
         if not levels:
             raise MachineError(self.place, "has no [[level]]", "add one [[level]] with name, size, bandwidth, latency per level of the machine")
         self._distinct("level", [x.name for x in levels])
         classes = [self._device(t, p) for t, p in self._tables(data, "device_class", MAX_LEVELS)]
-        if len(classes) != 1:
-            raise MachineError(
-                f"{self.place}, [[device_class]]", f"found {len(classes)}, exactly one is supported",
-                "all devices are alike; describe a mixed machine by its slowest class",
-            )
+        if not classes:
+            raise MachineError(self.place, "has no [[device_class]]", "add one with name, memory, bandwidth and peaks")
+        self._distinct("device_class", [c.name for c in classes])
+        check_classes(levels, classes, self.place)
         resources = tuple(self._resource(t, p, levels) for t, p in self._tables(data, "resource", MAX_RESOURCES))
         self._distinct("resource", [r.name for r in resources])
         check_sizes(levels, resources, self.place)
         reduction = self._reduction(data["reduction"]) if "reduction" in data else None
-        return Parts(name, levels, classes[0], self._sources(data["sources"]), resources, reduction)
+        profiles = tuple(self._profile(t, p) for t, p in self._tables(data, "profile", MAX_PROFILES))
+        paths = [p.path for p in profiles]
+        if len(set(paths)) < len(paths):
+            raise MachineError(f"{self.place}, [[profile]]", f"{next(p for p in paths if paths.count(p) > 1)!r} is given twice")
+        rest, = (c for c in classes if not c.blocks)
+        others = tuple(c for c in classes if c.blocks)
+        return Parts(name, levels, rest, others, self._sources(data["sources"]), resources, reduction, profiles)
 
     def _level(self, table: Mapping[str, object], place: str) -> Level:
         self._keys(table, place, ("name", "size", "bandwidth", "latency"), ())
@@ -82,7 +93,7 @@ class Reader:
         )
 
     def _device(self, table: Mapping[str, object], place: str) -> DeviceClass:
-        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch",))
+        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch", "blocks"))
         name = self._name(table, place)
         place, path = f"{place} {name!r}", f"device_class.{name}"
         memory = self._constant(table, place, path, "memory", "bytes")
@@ -95,7 +106,7 @@ class Reader:
         rates = [(d, self._constant(peaks, f"{place}, peaks", f"{path}.peaks", d, "flops")) for d in sorted(peaks)]
         bandwidth = self._constant(table, place, path, "bandwidth", "rate")
         launch = self._constant(table, place, path, "launch", "time", zero=True) if table.get("launch", "0") != "0" else Fraction(0)
-        return DeviceClass(name, tuple(rates), int(memory), bandwidth, launch, self.place)
+        return DeviceClass(name, tuple(rates), int(memory), bandwidth, launch, self._blocks(table, place, "blocks"), self.place)
 
     def _resource(self, table: Mapping[str, object], place: str, levels: Sequence[Level]) -> Resource:
         self._keys(table, place, ("name", "devices", "capacity", "traffic"), ("only",))
@@ -105,10 +116,31 @@ class Reader:
         if not isinstance(traffic, list) or not traffic or any(t not in known for t in traffic) or any(traffic.count(t) > 1 for t in known):
             raise MachineError(f"{place}, traffic", "must list the levels whose traffic loads it", f"levels: {', '.join(known)}")
         capacity = self._constant(table, place, f"resource.{name}", "capacity", "rate")
-        only = table.get("only", [])
-        if not isinstance(only, list) or any(type(v) is not int or not 0 <= v < MAX_DEVICES for v in only) or sorted(set(only)) != only or ("only" in table and not only):
-            raise MachineError(f"{place}, only", "must list numbers of blocks, ascending", "for example only = [2]: the third one; leave it out if all have it")
-        return Resource(name, self._integer(table, place, "devices"), capacity, tuple(traffic), tuple(only))
+        return Resource(name, self._integer(table, place, "devices"), capacity, tuple(traffic), self._blocks(table, place, "only"))
+
+    def _blocks(self, table: Mapping[str, object], place: str, key: str) -> tuple[int, ...]:
+        """Numbers of blocks, ascending; none if the key is absent."""
+        if key not in table:
+            return ()
+        value = table[key]
+        if not isinstance(value, list) or any(type(v) is not int or not 0 <= v < MAX_DEVICES for v in value) or sorted(set(value)) != value or not value:
+            raise MachineError(f"{place}, {key}", "must list numbers of blocks, ascending", f"for example {key} = [2]: the third one; leave it out if all have it")
+        return tuple(value)
+
+    def _profile(self, table: Mapping[str, object], place: str) -> Profile:
+        self._keys(table, place, ("function", "dtype", "extents", "seconds"), ())
+        function, dtype, extents = table["function"], table["dtype"], table["extents"]
+        if not isinstance(function, str) or function not in FUNCTIONS:
+            raise MachineError(f"{place}, function", f"{str(function)[:40]!r} is not a function", "the names are those of 'shardproof import --list-ops'")
+        if not isinstance(dtype, str) or dtype not in ELEMENT_BYTES:
+            raise MachineError(f"{place}, dtype", f"{str(dtype)[:40]!r} is not an element type", f"known: {', '.join(ELEMENT_BYTES)}")
+        if not isinstance(extents, list) or not extents or len(extents) > 64 or any(type(n) is not int or not 1 <= n <= MOST_EXTENT for n in extents):
+            raise MachineError(f"{place}, extents", "must list the local extents: of the output's axes, then of the reduction axes", "for example extents = [512, 1024, 4096]")
+        path = Profile(function, dtype, tuple(extents), Fraction(0)).path
+        seconds = self._constant(table, place, path, "seconds", "time")
+        if (seconds * 10**12).denominator != 1:
+            raise MachineError(f"{place}, seconds", "is not a whole number of picoseconds", "round it")
+        return Profile(function, dtype, tuple(extents), seconds)
 
     def _reduction(self, table: object) -> ReductionConstants:
         place = f"{self.place}, [reduction]"

@@ -21,12 +21,16 @@ def render(machine: Machine) -> str:
     head = [f"machine {machine.name}: {machine.devices} device{'s' if machine.devices > 1 else ''} = {shape}", f"sha256 {machine.sha256()}", ""]
     rows = [("level", "size", "per child, each way", "per phase")]
     rows += [(x.name, str(x.size), show(x.bandwidth, "rate"), show(x.latency, "time")) for x in machine.levels]
-    device = machine.device
-    rows += [("", "", "", ""), ("device", "memory", "memory bandwidth", "launch")]
-    memory = show(Fraction(device.memory), "bytes")
-    rows += [(device.name, memory, show(device.bandwidth, "rate"), show(device.launch, "time"))]
-    rows += [("", "", "", ""), ("dtype", "peak", "", "")]
-    rows += [(dtype, show(peak, "flops"), "", "") for dtype, peak in device.peaks]
+    for device in machine.classes:
+        rows += [("", "", "", ""), ("device", "memory", "memory bandwidth", "launch")]
+        memory = show(Fraction(device.memory), "bytes")
+        rows += [(device.name, memory, show(device.bandwidth, "rate"), show(device.launch, "time"))]
+        rows += [("of", f"{machine.levels[0].name} {', '.join(map(str, device.blocks))}", "", "")] if device.blocks else []
+        rows += [("", "", "", ""), ("dtype", "peak", "", "")]
+        rows += [(dtype, show(peak, "flops"), "", "") for dtype, peak in device.peaks]
+    if machine.profiles:
+        rows += [("", "", "", ""), ("measured", "element type", "local extents", "time")]
+        rows += [(p.function, p.dtype, "x".join(map(str, p.extents)), show(p.seconds, "time")) for p in machine.profiles]
     if machine.resources:
         rows += [("", "", "", ""), ("resource", "devices", "capacity", "traffic of (priced for reduction programs)")]
         rows += [(r.name, str(r.devices), show(r.capacity, "rate"), ", ".join(r.traffic) + (f"; only {', '.join(map(str, r.only))}" if r.only else "")) for r in machine.resources]
@@ -62,10 +66,14 @@ def to_toml(machine: Machine) -> str:
         constants = machine.reduction
         named = (("tree_flow", constants.tree_flow), ("copy", constants.copy), ("switch_quad", constants.switch_quad))
         out += ["", "[reduction]", *(f'{name} = "{_decimal(value)}"' for name, value in named if value is not None)]
-    device = machine.device
-    out += ["", "[[device_class]]", f'name = "{device.name}"', f'memory = "{device.memory}"', f'bandwidth = "{_decimal(device.bandwidth)}"']
-    out += [f'launch = "{_decimal(device.launch)}"'] if any(path.endswith(".launch") for path, _ in machine.sources) else []
-    out += ["[device_class.peaks]", *(f'{dtype} = "{_decimal(peak)}"' for dtype, peak in device.peaks)]
+    for device in machine.classes:
+        out += ["", "[[device_class]]", f'name = "{device.name}"', f'memory = "{device.memory}"', f'bandwidth = "{_decimal(device.bandwidth)}"']
+        out += [f'launch = "{_decimal(device.launch)}"'] if any(path == f"device_class.{device.name}.launch" for path, _ in machine.sources) else []
+        out += [f"blocks = [{', '.join(map(str, device.blocks))}]"] if device.blocks else []
+        out += ["[device_class.peaks]", *(f'{dtype} = "{_decimal(peak)}"' for dtype, peak in device.peaks)]
+    for p in machine.profiles:
+        extents = ", ".join(map(str, p.extents))
+        out += ["", "[[profile]]", f'function = "{p.function}"', f'dtype = "{p.dtype}"', f"extents = [{extents}]", f'seconds = "{_decimal(p.seconds)}"']
     out += ["", "[sources]", *(f"{json.dumps(path)} = {json.dumps(text)}" for path, text in machine.sources)]
     return "\n".join(out) + "\n"
 

@@ -6,8 +6,8 @@ The interpreter shares nothing with the kernels: it loops over the points of a b
 from __future__ import annotations
 
 from itertools import pairwise, product
+from math import cos, floor, inf, log, sin
 from math import erf as math_erf
-from math import inf
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from shardproof.backends.kernels import Block, KernelError, combine_arrays, execute, full_box
 from shardproof.backends.kernels.elementwise import MAPS, erf
+from shardproof.backends.kernels.gradient_maps import GRADIENT_MAPS
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.models.build import Builder
 from shardproof.models.graph import Graph, GraphError
@@ -249,6 +250,11 @@ OTHERS = {
     "softmax-two": lambda: normalise("softmax", ("a", "c")),
     "layer-norm": lambda: normalise("layer_norm", ("c",), 3),
     "layer-norm-two": lambda: normalise("layer_norm", ("b", "c"), 2),
+    "log-softmax": lambda: normalise("log_softmax", ("b", "c")),
+    "rms-norm": lambda: normalise("rms_norm", ("c",), 2),
+    "rms-norm-two": lambda: normalise("rms_norm", ("a", "c")),
+    "cumulative-sum": lambda: normalise("cumulative_sum", ("b",)),
+    "top-k-mask": lambda: normalise("top_k_mask", ("c",)),
     "local-response": local_response,
 }
 
@@ -297,6 +303,14 @@ def test_softmax_and_layer_norm() -> None:
     np.testing.assert_allclose(whole(op, graph, [x, gamma, beta]), expected, rtol=1e-12)
 
 
+def test_log_softmax_and_rms_norm() -> None:
+    op, graph, (x,) = single(normalise("log_softmax", ("a", "c")))
+    np.testing.assert_allclose(whole(op, graph, [x]), np.log(np.exp(x) / np.exp(x).sum(axis=(0, 2), keepdims=True)), rtol=1e-12)
+    assert np.isfinite(whole(op, graph, [1e4 * x])).all()
+    op, graph, (x, gamma) = single(normalise("rms_norm", ("c",), 2))
+    np.testing.assert_allclose(whole(op, graph, [x, gamma]), x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gamma, rtol=1e-12)
+
+
 def test_softmax_survives_large_values() -> None:
     op, graph, (x,) = single(normalise("softmax", ("c",)))
     np.testing.assert_allclose(whole(op, graph, [x + 1e4]), whole(op, graph, [x]), rtol=1e-9)
@@ -330,6 +344,7 @@ def test_erf_within_two_units_in_the_last_place() -> None:
 
 A, B, C, D, E = (RNG.uniform(0.5, 2.0, (3, 4)) for _ in range(5))
 S = A - 1.2
+R, T = (RNG.integers(-1, 2, (3, 4)) * 1.0 for _ in range(2))
 FORMULAS = {
     "relu": ([S], np.where(S > 0, S, 0)), "negate": ([S], -S), "identity": ([S], S), "relu_gradient_mask": ([S], (S > 0) * 1.0),
     "tanh": ([S], np.sinh(S) / np.cosh(S)), "sigmoid": ([S], 1 / (1 + np.exp(-S))), "exp": ([S], np.e**S),
@@ -338,9 +353,20 @@ FORMULAS = {
     "maximum": ([S, B - 1], np.where(S > B - 1, S, B - 1)), "relu_gradient": ([B, S], B * (S > 0)),
     "where": ([(S > 0).astype(float), B, C], np.where(S > 0, B, C)), "fused_scale_shift": ([S, B, C], S * B + C),
     "batch_norm": ([S, B, C, D, E], (S - D) / np.sqrt(E + 0.25) * B + C), "sum_inputs": ([A, B, C, D], A + B + C + D),
-    "sgd_update": ([A, S], A - 0.125 * S), "scale": ([S], 0.375 * S),
+    "sgd_update": ([A, S], A - 0.125 * S), "scale": ([S], 0.375 * S), "shift": ([S], S + 0.375), "reciprocal": ([A], A**-1.0),
+    "abs": ([S], np.sqrt(S * S)), "sign": ([S], np.where(S > 0, 1.0, -1.0)), "floor": ([S], np.vectorize(floor)(S)),
+    "clip": ([S], np.minimum(np.maximum(S, -0.25), 0.5)), "cast": ([5 * S], np.trunc(5 * S)), "rsqrt": ([A], A**-0.5),
+    "log": ([A], np.vectorize(log)(A)), "cos": ([S], np.vectorize(cos)(S)), "sin": ([S], np.vectorize(sin)(S)),
+    "silu": ([S], S / (1 + np.exp(-S))), "power": ([A], np.exp(1.5 * np.log(A))), "softplus": ([S], np.log(1 + np.exp(S))),
+    "minimum": ([S, B - 1], np.where(S > B - 1, B - 1, S)), "mask_fill": ([S, (B > 1) * 1.0], np.where(B > 1, S, -7.5)),
+    "equal": ([R, T], R - T == 0), "not_equal": ([R, T], R - T != 0), "less": ([R, T], R - T < 0), "less_equal": ([R, T], R - T <= 0),
+    "greater": ([R, T], R - T > 0), "greater_equal": ([R, T], R - T >= 0), "logical_not": ([R], R * R == 0),
+    "logical_and": ([R, T], R * T != 0), "logical_or": ([R, T], R * R + T * T != 0),
 }
-ATTRIBUTES = {"batch_norm": {"epsilon": 0.25}, "sgd_update": {"rate": 0.125}, "scale": {"scale": 0.375}}
+ATTRIBUTES = {
+    "batch_norm": {"epsilon": 0.25}, "sgd_update": {"rate": 0.125}, "scale": {"scale": 0.375}, "shift": {"shift": 0.375},
+    "clip": {"low": -0.25, "high": 0.5}, "cast": {"dtype": "int32"}, "power": {"exponent": 1.5}, "mask_fill": {"value": -7.5},
+}
 
 
 @pytest.mark.parametrize("name", FORMULAS)
@@ -349,17 +375,77 @@ def test_elementwise(name: str) -> None:
     g = Builder("map", "float64")
     tensors = [g.input(f"x{i}", (3, 4)) for i in range(len(operands))]
     graph = g.build(g.map("y", name, *tensors, **ATTRIBUTES.get(name, {})))
+    assert graph.tensor("y").dtype == {"cast": "int32"}.get(name, "bool" if FUNCTIONS[name].logical else "float64")
     arrays = [x.copy() for x in operands]
     result = run_graph(graph, dict(zip(tensors, arrays)))["y"]
     np.testing.assert_allclose(result, expected, rtol=1e-13, atol=1e-15)
     assert not any(np.shares_memory(result, x) for x in arrays)
     single_precision = run_graph(graph, {t: x.astype(np.float32) for t, x in zip(tensors, arrays)})["y"]
-    assert single_precision.dtype == np.float32
+    assert single_precision.dtype == {"cast": np.int32}.get(name, bool if FUNCTIONS[name].logical else np.float32)
+
+
+@pytest.mark.parametrize(("name", "x", "expected"), [
+    ("softplus", [-1e3, 0.0, 1e3], [0.0, log(2), 1e3]), ("silu", [-1e3, 0.0, 1e3], [0.0, 0.0, 1e3]), ("clip", [-inf, 0.1, inf], [-0.25, 0.1, 0.5]),
+])
+def test_large_arguments_do_not_overflow(name: str, x: list[float], expected: list[float]) -> None:
+    g = Builder("map", "float64")
+    graph = g.build(g.map("y", name, g.input("x", (3,)), **ATTRIBUTES.get(name, {})))
+    with np.errstate(over="raise", invalid="raise", divide="raise"):
+        np.testing.assert_allclose(run_graph(graph, {"x": np.array(x)})["y"], expected, atol=1e-300)
+
+
+def test_comparison_with_an_attribute() -> None:
+    g = Builder("map", "float64")
+    graph = g.build(g.map("y", "greater", g.input("x", (3,)), value=1.5))
+    assert graph.tensor("y").dtype == "bool"
+    assert run_graph(graph, {"x": np.array([1.0, 1.5, 2.0])})["y"].tolist() == [False, False, True]
+
+
+def test_iota_counts_from_the_start_of_the_box() -> None:
+    g = Builder("iota", "float64")
+    graph = g.build(g.iota("y", (4, 5), 1, start=2.0, step=0.5))
+    op, = graph.operators
+    expected = np.broadcast_to(2 + 0.5 * np.arange(5), (4, 5))
+    np.testing.assert_array_equal(run_graph(graph, {})["y"], expected)
+    np.testing.assert_array_equal(execute(np, op, graph, {"i0": (1, 3), "i1": (2, 5)}, []), expected[1:3, 2:5])
+
+
+def routing(function: str, x: np.ndarray, over: str, **attributes: int) -> np.ndarray:
+    g = Builder("routing", "float64")
+    graph = g.build(g.normalise("y", function, "a b c -> a b c", g.input("x", x.shape), over=(over,), **attributes))
+    assert [a.splittable for a in graph.operators[0].axes] == [a != over for a in "abc"]
+    return run_graph(graph, {"x": x})["y"]
+
+
+@pytest.mark.parametrize("k", [1, 2, 4])
+def test_top_k_mask_takes_the_lower_index_of_equal_elements(k: int) -> None:
+    x = RNG.integers(0, 3, (5, 4, 6)) * 1.0
+    expected = np.zeros(x.shape, dtype=bool)
+    for at in np.ndindex(5, 6):
+        order = sorted(range(4), key=lambda j: (-x[at[0], j, at[1]], j))
+        expected[at[0], order[:k], at[1]] = True
+    result = routing("top_k_mask", x, "b", k=k)
+    assert result.dtype == bool
+    np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+def test_cumulative_sum(exclusive: int) -> None:
+    x = RNG.standard_normal((3, 4, 5))
+    expected = np.einsum("st,atc->asc", np.tril(np.ones((4, 4)), -exclusive), x)
+    np.testing.assert_allclose(routing("cumulative_sum", x, "b", exclusive=exclusive), expected, atol=1e-14)
+
+
+def test_part_of_an_axis_without_statistics_is_refused() -> None:
+    g = Builder("routing", "float64")
+    graph = g.build(g.normalise("y", "cumulative_sum", "a b -> a b", g.input("x", (3, 4)), over="b"))
+    with pytest.raises(KernelError, match="operator 'y': axis 'b' must not be split"):
+        execute(np, graph.operators[0], graph, {"a": (0, 3), "b": (1, 4)}, [Block(np.ones((3, 4)), (0, 0))])
 
 
 def test_every_elementwise_name_has_a_kernel() -> None:
     names = {n for n, f in FUNCTIONS.items() if f.kind is NodeKind.MAP}
-    assert set(MAPS) == names == set(FORMULAS)
+    assert set(MAPS) == names - set(GRADIENT_MAPS) == set(FORMULAS)
 
 
 def test_map_broadcasts_by_letters() -> None:

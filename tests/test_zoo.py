@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from dataclasses import replace
 from math import erf, prod, sqrt
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.models.graph import Graph, Role
 from shardproof.models.operators import NodeKind, Operator
-from shardproof.models.zoo import ZOO, ZooError, build
+from shardproof.models.zoo import TINY, ZOO, ZooError, build
 
 
 def parameters(graph: Graph) -> int:
@@ -24,10 +27,33 @@ def multiply_adds(graph: Graph) -> int:
 
 @pytest.mark.parametrize("name", sorted(ZOO))
 def test_every_model_builds_with_its_defaults_and_survives_its_json(name: str) -> None:
-    graph = build(name)
+    options = {"steps": 20} if name == "rnnlm" else {}  # 8191 operators otherwise
+    graph = build(name, **options)
     assert graph.name == name
     assert Graph.from_json(graph.to_json()) == graph
-    assert build(name).sha256() == graph.sha256()
+    assert build(name, **options).sha256() == graph.sha256()
+
+
+def test_every_model_has_a_tiny_size() -> None:
+    assert set(TINY) == set(ZOO)
+    for name, options in TINY.items():
+        assert sum(t.elements for t in build(name, **options).tensors) < 1 << 26, name
+
+
+PUBLISHED = {
+    "resnext50": 25_028_904, "resnet101": 44_549_160, "inception-v3": 23_834_568, "vit": 86_567_656, "llama": 8_030_261_248,
+    "moe": 46_702_792_704,
+    "dlrm": 8 * 64_000_000 + 64 * 512 + 512 * 512 + 512 * 64 + 576 * 1024 + 2 * 1024 * 1024 + 1024,
+    "xdl": 4 * 64_000_000 + 3 * 256 * 256 - 256 * 254,
+    "candle-uno": (942 + 2 * 5270 + 2 * 2048) * 4192 + 5 * 7 * 4192**2 + (5 * 4192 + 2) * 4192 + 3 * 4192**2 + 4192,
+    "rnnlm": 2 * 100_000 * 2048 + 2 * (2 * 2048 + 1) * 4 * 2048,
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_parameters_are_the_published_ones(name: str) -> None:
+    """Published counts of the same architectures (torchvision, timm without auxiliary head, model cards); formulas for Unity's programs."""
+    assert parameters(build(name)) == PUBLISHED[name]
 
 
 def test_bert_large_has_the_published_number_of_parameters() -> None:
@@ -52,6 +78,32 @@ def test_alexnet_has_pases_iteration_domains() -> None:
         op = graph.operator(name)
         assert tuple(op.axis(a).extent for a in ("c", "y", "x", "ky", "kx", "o")) == domain
     assert graph.tensor("fc6.weight").shape == (256, 6, 6, 4096) and graph.tensor("fc6.weight").source_shape == (9216, 4096)
+
+
+def convolutions(graph: Graph) -> list[tuple[int, ...]]:
+    """(input channels, rows, columns, window, output channels), sorted."""
+    found = []
+    for op in graph.operators:
+        sizes = {a.name: a.extent for a in op.axes}
+        if op.function == "product" and "ky" in sizes:
+            found.append(tuple(sizes[a] for a in ("c", "y", "x", "ky", "kx", "o")))
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("name", "published"), [("resnet101", "resnet101"), ("inception-v3", "inception3")])
+def test_convolutions_have_pases_iteration_domains(name: str, published: str) -> None:
+    """Every convolution of the published PaSE graph (shared/data/pase), and no other."""
+    source = Path(__file__).parents[2] / "shared" / "data" / "pase" / f"{published}-p4.json.gz"
+    if not source.exists():
+        pytest.skip("the data set pase is not beside the checkout")
+    domains = [n["dom"] for n in json.loads(gzip.decompress(source.read_bytes()))["nodes"] if n["name"].endswith(":Conv")]
+    assert convolutions(build(name)) == sorted((c, h, w, r, s, n) for _, c, h, w, r, s, n in domains)
+
+
+def test_rnnlm_has_pases_sizes() -> None:
+    graph = build("rnnlm", steps=2)
+    assert [a.extent for a in graph.operator("logits").axes] == [64, 2, 100_000, 2048]
+    assert [a.extent for a in graph.operator("lstm1.step1").axes] == [64, 4, 2048, 2048]
 
 
 def test_transformer_has_pases_sizes() -> None:

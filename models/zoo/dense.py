@@ -33,7 +33,7 @@ def mlp_unity(batch: int = 64, inputs: int = 784, hidden: int = 512, classes: in
 
 
 def mlp_8192(batch: int = 64, width: int = 8192, layers: int = 16, dtype: str = "float32") -> Graph:
-    """Unity's large perceptron: 16 layers of 8192."""
+    """Unity's large perceptron: 16 layers of 8192.  The paper has 256 samples per GPU; the default batch is a quarter of one GPU's."""
     return _perceptron("mlp-8192", batch, [width] * (layers + 1), dtype, bias=False)
 
 

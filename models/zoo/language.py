@@ -35,7 +35,10 @@ def _bert(
 
 
 def bert_large(batch: int = 8, layers: int = 24, sequence: int = 512, dtype: str = "bfloat16") -> Graph:
-    """BERT-Large: 24 layers, width 1024 = 16 heads x 64, feed-forward 4096 with gelu, vocabulary 30522 (Devlin et al., 2019)."""
+    """BERT-Large: 24 layers, width 1024 = 16 heads x 64, feed-forward 4096 with gelu, vocabulary 30522 (Devlin et al., 2019).
+
+    Unity (OSDI 2022), section 6.1, has 4 sequences per GPU: the default batch is that for two.
+    """
     return _bert("bert-large", batch, layers, sequence, Width(1024, 16, 4096), 30522, dtype)
 
 
