@@ -8,39 +8,59 @@ import click
 
 from .console import Exit, emit
 from .frontends.load import load_model
+from .graph import Graph
 from .machine import builtin_names, load_machine
 from .machine_text import render
+from .training import OPTIMIZERS, TrainingStep, build_step
 
 
 @click.command("import")
 @click.argument("file", required=False)
-@click.option("--batch", type=int, help="Replace the batch size of an ONNX file or zoo model.")
+@click.option("--batch", type=int, help="Replace the batch size of an ONNX file or zoo model; handed to a PyTorch factory.")
+@click.option("--train", type=click.Choice(OPTIMIZERS), help="Make it one training step: forward, backward, optimizer.")
+@click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
+@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the graph here (JSON).")
-@click.option("--list-ops", is_flag=True, help="List the supported ONNX operators and stop.")
+@click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def import_command(file: str | None, batch: int | None, output: Path | None, list_ops: bool, as_json: bool) -> int:
+def import_command(file: str | None, batch: int | None, train: str | None, loss: str | None, recompute: str, output: Path | None, list_ops: bool, as_json: bool) -> int:
     """Read a model and write it as our own JSON graph."""
     if list_ops:
-        from .frontends.onnx import supported_operators
+        from .frontends import numpy_trace, onnx, torch
 
-        click.echo("\n".join(supported_operators()))
+        click.echo("\n".join([*onnx.supported_operators(), *torch.supported_operators(), *numpy_trace.supported()]))
         return Exit.DONE
     if file is None:
-        raise click.UsageError("give a model: a zoo name or an ONNX file")
+        raise click.UsageError("give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program")
     graph = load_model(file, batch)
+    step = training_of(graph, train, loss, recompute)
+    if step is not None:
+        graph = step.graph
     if output is not None:
         output.write_text(graph.to_json() + "\n", encoding="ascii")
     if as_json:
-        emit({"name": graph.name, "operators": len(graph.operators), "tensors": len(graph.tensors), "sha256": graph.sha256()})
+        emit({"name": graph.name, "operators": len(graph.operators), "tensors": len(graph.tensors), "sha256": graph.sha256(),
+              **({} if step is None else {"loss": step.loss, "trained": len(step.trained)})})
         return Exit.DONE
     counts: dict[str, int] = {}
     for op in graph.operators:
         counts[op.function] = counts.get(op.function, 0) + 1
     click.echo(f"{graph.name}: {len(graph.operators)} operators, {len(graph.tensors)} tensors, sha256 {graph.sha256()[:16]}")
     click.echo("  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))))
+    if step is not None:
+        click.echo(f"  {train}: {step.loss}; {len(step.trained)} weights are updated" + (f", {len(step.constant)} are constant" if step.constant else ""))
     if output is not None:
         click.echo(f"wrote {output}")
     return Exit.DONE
+
+
+def training_of(graph: Graph, train: str | None, loss: str | None, recompute: str = "none") -> TrainingStep | None:
+    """The training step that `--train`, `--loss` and `--recompute` ask for; None without `--train`."""
+    if train is None and recompute != "none":
+        raise click.UsageError("--recompute says what a backward pass computes again: give --train sgd or --train adam too")
+    if train is None and loss is not None:
+        raise click.UsageError("--loss says what a training step minimises: give --train sgd or --train adam too")
+    return None if train is None else build_step(graph, train, loss, recompute=recompute)
 
 
 @click.group("machine")

@@ -8,7 +8,7 @@ stores their totals, the backend executes them, the checker tests them with its 
     Exchange    one per level, outermost first: elements that a subtree needs and does not hold enter it once;
                 inside, the devices that need them get them from the device where they arrived
 
-`derive` gives [] (nothing to do), or [Reduction], or [Exchange ..], or [Reduction, Exchange ..].  The kind of collective that
+`analyse` gives class and totals without the steps.  `derive` gives [] (nothing to do), or [Reduction], or [Exchange ..], or [Reduction, Exchange ..].  The kind of collective that
 a step amounts to is `collective()`: all-reduce, reduce-scatter, all-gather, broadcast, scatter, all-to-all.
 
 Cells.  Along each dimension the end points of all intervals of A and B cut the extent into segments; a cell is a product of
@@ -22,14 +22,15 @@ Source: `shared/research/runtime-and-frontends.md`, section 6; thesis chapters 4
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise, product
 from math import prod
 
 import numpy as np
 
 from .index import Combine
-from .layout import Layout, OpenDigit, OpenDigits, coordinates
-from .pricing import subtrees
+from .layout import Layout, LayoutSet, OpenDigit, OpenDigits, coordinates
+from .pricing import pair_loads, subtrees
 
 Box = tuple[tuple[int, int], ...]
 
@@ -57,7 +58,8 @@ class Reduction:
 
     The group of a device: all values of the open digits, other coordinates fixed.  Every member contributes the box
     `boxes[d]` (its tile after scattering); members that agree in the scattered digits want the same tile.
-    `padded`: elements of one tile after padding to a multiple of the product of the replicated primes.
+    `padded`: elements of the largest tile, padded to a multiple of the product of the replicated primes: what is priced.  Where tiles
+    are unequal or cannot be cut into equal parts, less is sent: `models.received`.
     """
 
     combine: Combine
@@ -90,7 +92,8 @@ class CommunicationPlan:
     def loads(self) -> tuple[int, ...]:
         """Largest number of elements that enter a subtree through its link, per level, summed over the steps' phases.
 
-        Reductions use padded tiles; exchanges count every transfer at each link it crosses into the receiver.
+        Reductions use padded tiles (an upper bound of what is sent, equal to it where parts are equal); exchanges count every transfer at
+        each link it crosses into the receiver.
         """
         hierarchy = self.source.hierarchy
         total = [0] * len(hierarchy)
@@ -129,10 +132,7 @@ class CommunicationPlan:
 
     def collective(self) -> str:
         """What the steps amount to, in the words of MPI."""
-        names = []
-        for step in self.steps:
-            if isinstance(step, Reduction):
-                names.append("reduce-scatter" if all(step.scattered) else "all-reduce" if not any(step.scattered) else "reduce-scatter + all-gather")
+        names = [_reduction_name(step.scattered) for step in self.steps if isinstance(step, Reduction)]
         if any(isinstance(s, Exchange) for s in self.steps):
             names.append(_exchange_name(self.source, self.target))
         return " + ".join(names) if names else "none"
@@ -175,13 +175,27 @@ def derive(source: Layout, target: Layout) -> CommunicationPlan:
     """The steps from `source` to `target` (closed).  Raises ValueError if the target is partial or shapes differ."""
     if target.open or source.shape != target.shape or source.hierarchy != target.hierarchy:
         raise ValueError("the target must be a closed layout of the same tensor on the same machine")
-    inside = all(_inside(t, s) for t, s in zip(_boxes(target), _boxes(source), strict=True))
-    steps: list[Step] = []
-    if source.open:
-        steps.append(_reduction(source, target, inside))
-    if not inside:
-        steps.extend(_exchanges(source, target))
-    return CommunicationPlan(source, target, tuple(steps))
+    return _Derived(source, target)
+
+
+class _Derived(CommunicationPlan):
+    """A plan whose steps are listed when somebody asks for them: between 4,096 devices there are millions of transfers."""
+
+    def __init__(self, source: Layout, target: Layout, steps: tuple[Step, ...] | None = None) -> None:
+        super().__init__(source, target, steps or ())
+        if steps is None:
+            del self.__dict__["steps"]
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """The steps of the module docstring."""
+        inside = bool(is_inside(self.target, self.source).all())
+        steps: list[Step] = []
+        if self.source.open:
+            steps.append(_reduction(self.source, self.target, inside))
+        if not inside:
+            steps.extend(_exchanges(self.source, self.target))
+        return tuple(steps)
 
 
 def _boxes(layout: Layout) -> list[Box]:
@@ -189,27 +203,33 @@ def _boxes(layout: Layout) -> list[Box]:
     return [tuple((lo, hi) for lo, hi in box) for box in layout.boxes.tolist()]
 
 
-def _inside(inner: Box, outer: Box) -> bool:
-    return _volume(inner) == 0 or all(ol <= il and ih <= oh for (il, ih), (ol, oh) in zip(inner, outer, strict=True))
+def is_inside(inner: Layout, outer: Layout) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Whether every device's box of `inner` is inside its box of `outer`, or empty: shape (devices,)."""
+    a, b = inner.boxes, outer.boxes
+    within, empty = np.ones(a.shape[0], dtype=bool), np.zeros(a.shape[0], dtype=bool)
+    for k in range(a.shape[1]):  # one dimension at a time: reductions over a short last axis are slow
+        within &= (b[:, k, 0] <= a[:, k, 0]) & (a[:, k, 1] <= b[:, k, 1])
+        empty |= a[:, k, 0] >= a[:, k, 1]
+    return np.asarray(within | empty)
 
 
-def _volume(box: Box) -> int:
-    return prod(hi - lo for lo, hi in box)
-
-
-def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
-    hierarchy = source.hierarchy
-    tiles = tuple(_boxes(target if inside else source))
-    device = np.arange(prod(hierarchy))
+def scattered_digits(source: Layout, target: Layout, inside: bool) -> tuple[bool, ...]:
+    """(L2): which open digits of `source` are scattered, if `inside` says that every target box is inside its source box."""
+    device = np.arange(prod(source.hierarchy))
 
     def varies(d: OpenDigit) -> bool:
-        weight = d.stride * prod(hierarchy[d.level + 1 :])
+        weight = d.stride * prod(source.hierarchy[d.level + 1 :])
         value = device // weight % d.prime
         return bool((target.boxes != target.boxes[device - value * weight]).any())
 
-    scattered = tuple(inside and varies(d) for d in source.open)
+    return tuple(inside and varies(d) for d in source.open)
+
+
+def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
+    tiles = tuple(_boxes(target if inside else source))
+    scattered = scattered_digits(source, target, inside)
     kept = prod(d.prime for d, s in zip(source.open, scattered, strict=True) if not s)
-    largest = max(_volume(t) for t in tiles)
+    largest = int((target if inside else source).volumes().max())
     if source.combine is None:
         raise ValueError("a partial layout needs a combine function")
     return Reduction(source.combine, source.open, scattered, tiles, -(-largest // kept) * kept)
@@ -321,8 +341,41 @@ def _merged(transfers: list[Transfer]) -> tuple[Transfer, ...]:
     return tuple(out)
 
 
+@dataclass(frozen=True)
+class Analysis:
+    """What a redistribution is and moves, without its steps: the values of `CommunicationPlan.collective`, `loads` and `phases`."""
+
+    collective: str
+    loads: tuple[int, ...]
+    phases: tuple[int, ...]
+
+
+def analyse(source: Layout, target: Layout) -> Analysis:
+    """Class and totals of a redistribution from interval tables alone: the closed forms (L1) to (L4) of `models.pricing`."""
+    inside = bool(is_inside(target, source).all())
+    if inside and not source.open:
+        nothing = (0,) * len(source.hierarchy)
+        return Analysis("none", nothing, nothing)
+    names = [_reduction_name(scattered_digits(source, target, inside))] if source.open else []
+    prices = pair_loads(_alone(source), _alone(target))
+    if not inside:
+        names.append(_exchange_name(source, target))
+    return Analysis(" + ".join(names), tuple(int(x[0, 0]) for x in prices.loads), tuple(int(x[0, 0]) for x in prices.phases))
+
+
+def _alone(layout: Layout) -> LayoutSet:
+    """The layout as the only one of a set."""
+    dims = tuple(np.ascontiguousarray(layout.boxes[None, :, k, :]) for k in range(len(layout.shape)))
+    zero = np.zeros((1,), dtype=np.int64)
+    return LayoutSet(layout.hierarchy, layout.shape, dims, np.zeros((1, len(dims)), dtype=np.int64), (layout.open,), zero, zero, layout.combine, layout.coupled)
+
+
+def _reduction_name(scattered: tuple[bool, ...]) -> str:
+    return "reduce-scatter" if all(scattered) else "all-reduce" if not any(scattered) else "reduce-scatter + all-gather"
+
+
 def _exchange_name(source: Layout, target: Layout) -> str:
-    have, need = _boxes(source), _boxes(target)
-    if all(_inside(h, n) for h, n in zip(have, need, strict=True)):
-        return "broadcast" if sum(_volume(h) > 0 for h in have) == 1 else "all-gather"
-    return "scatter" if sum(_volume(h) > 0 for h in have) == 1 else "all-to-all"
+    single = int((source.volumes() > 0).sum()) == 1
+    if is_inside(source, target).all():
+        return "broadcast" if single else "all-gather"
+    return "scatter" if single else "all-to-all"

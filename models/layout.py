@@ -24,7 +24,7 @@ from math import prod
 
 import numpy as np
 
-from .index import Access, Axis, Combine
+from .index import Access, Affine, Axis, Combine
 from .problems import Ints
 
 
@@ -42,13 +42,17 @@ OpenDigits = tuple[OpenDigit, ...]
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """`boxes`: int64, shape (devices, dimensions, 2), half-open.  `open`: ascending level, descending stride."""
+    """`boxes`: int64, shape (devices, dimensions, 2), half-open.  `open`: ascending level, descending stride.
+
+    `coupled`: one axis runs through two dimensions (a diagonal), so that boxes of several devices are no grid of intervals.
+    """
 
     hierarchy: tuple[int, ...]
     shape: tuple[int, ...]
     boxes: Ints
     open: OpenDigits = ()
     combine: Combine | None = None
+    coupled: bool = False
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -61,6 +65,10 @@ class Layout:
     def box(self, device: int) -> tuple[tuple[int, int], ...]:
         """Intervals of one device."""
         return tuple((int(lo), int(hi)) for lo, hi in self.boxes[device])
+
+    def volumes(self) -> Ints:
+        """Elements of every device's box: shape (devices,)."""
+        return np.asarray((self.boxes[:, :, 1] - self.boxes[:, :, 0]).prod(axis=1))
 
 
 @lru_cache(maxsize=64)
@@ -156,6 +164,7 @@ class LayoutSet:
     signature: Ints
     of_choice: Ints
     combine: Combine | None = None
+    coupled: bool = False
 
     def __len__(self) -> int:
         return int(self.codes.shape[0])
@@ -167,7 +176,7 @@ class LayoutSet:
         for k, table in enumerate(self.dims):
             boxes[:, k, :] = table[self.codes[i, k]]
         digits = self.signatures[int(self.signature[i])]
-        return Layout(self.hierarchy, self.shape, boxes, digits, self.combine if digits else None)
+        return Layout(self.hierarchy, self.shape, boxes, digits, self.combine if digits else None, self.coupled)
 
     def volumes(self) -> Ints:
         """Largest box volume over the devices, per layout: shape (layouts,)."""
@@ -237,8 +246,78 @@ def layout_set(access: Access, shape: tuple[int, ...], tables: AxisTables, reduc
     combine = next((a.combine for a in tables.axes if a.name in reduced), None)
     return LayoutSet(
         tables.hierarchy, shape, dims, np.ascontiguousarray(distinct[:, :-1]), signatures,
-        np.ascontiguousarray(distinct[:, -1]), inverse.reshape(-1).astype(np.int64), combine,
+        np.ascontiguousarray(distinct[:, -1]), inverse.reshape(-1).astype(np.int64), combine, is_coupled(access),
     )
+
+
+def is_coupled(access: Access) -> bool:
+    """Whether one axis runs through two dimensions of the operand.
+
+    >>> from .index import access
+    >>> is_coupled(access("t", "i", "j")), is_coupled(access("t", "i", "i"))
+    (False, True)
+    """
+    names = [name for index in access.index if not index.whole for name in dict.fromkeys(a for a, _ in index.terms)]
+    return len(set(names)) < len(names)
+
+
+@lru_cache(maxsize=4096)
+def _axis_block(extent: int, degree: tuple[int, ...], stride: tuple[int, ...], hierarchy: tuple[int, ...]) -> Ints:
+    """`blocks`, shared by all operands that split an axis of this extent in this way; read-only."""
+    out = blocks(extent, degree, stride, hierarchy)
+    out.flags.writeable = False
+    return out
+
+
+def operand_layout(
+    access: Access, shape: tuple[int, ...], axes: Sequence[Axis], matrix: Sequence[Sequence[int]], hierarchy: tuple[int, ...], reduced: Sequence[str] = ()
+) -> Layout:
+    """Layout of one operand under one placement: what `layout_set` gives for it, without the tables of a whole space.
+
+    `axes`: the rows of `matrix` (which has a last row of replication).  `reduced`: reduction axes left open (for an output).
+    """
+    levels = range(len(hierarchy))
+    below = [[prod(row[j] for row in matrix[i + 1 :]) for j in levels] for i in range(len(axes))]
+    block = {
+        a.name: _axis_block(a.extent, tuple(row), tuple(s if x > 1 else 1 for s, x in zip(strides_, row, strict=True)), hierarchy)
+        for a, row, strides_ in zip(axes, matrix, below, strict=False)
+    }
+    boxes = np.zeros((prod(hierarchy), len(shape), 2), dtype=np.int64)
+    for k, index in enumerate(access.index):
+        _interval(index, shape[k], block, boxes[:, k, :])
+    digits = [
+        d for a, row, strides_ in zip(axes, matrix, below, strict=False) if a.name in reduced
+        for j in levels if row[j] > 1 for d in prime_digits(j, row[j], strides_[j])
+    ]
+    combine = next((a.combine for a in axes if a.name in reduced), None) if digits else None
+    return Layout(hierarchy, shape, boxes, tuple(sorted(digits, key=lambda d: (d.level, -d.stride))), combine, is_coupled(access))
+
+
+def _interval(index: Affine, extent: int, block: dict[str, Ints], out: Ints) -> None:
+    """Interval of one dimension on every device, written to `out` (zeros before): shape (devices, 2)."""
+    if index.whole and not index.terms:
+        out[:, 1] = extent
+        return
+    if len(index.terms) == 1 and not index.whole:
+        (name, coef), = index.terms
+        table = block[name]
+        low, high = table[:, 0], table[:, 1]
+        empty = low >= high
+        if coef != 1 or index.offset:
+            low, high = coef * low + index.offset, coef * (high - 1) + (index.offset + 1)
+    else:
+        low = np.full(out.shape[0], index.offset, dtype=np.int64)
+        high, empty = low + 1, np.zeros(out.shape[0], dtype=bool)
+        for name, coef in index.terms:
+            table = block[name]
+            low = low + coef * table[:, 0]
+            high = high + coef * (table[:, 1] - 1)
+            empty |= table[:, 0] >= table[:, 1]
+        if index.whole:
+            low, high = np.zeros_like(low), np.full_like(high, extent)
+    np.maximum(low, 0, out=out[:, 0])
+    np.minimum(high, extent, out=out[:, 1])
+    out[empty | (out[:, 0] >= out[:, 1])] = 0
 
 
 def prime_digits(level: int, degree: int, stride: int) -> list[OpenDigit]:

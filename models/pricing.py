@@ -23,7 +23,8 @@ unions over its devices; every level-i subtree hangs on one link, which must car
 it.  The sending side is not priced (flag `receive-side`).
 
 Entries are exact integers.  Where every dimension is *regular* (|B_u| the same for all u, and the overlap either the same
-for all u or zero for some u) the maximum over subtrees factors over dimensions; other pairs are enumerated.
+for all u or zero for some u) the maximum over subtrees factors over dimensions; other pairs are enumerated.  Where one axis runs
+through two dimensions of an operand (a diagonal), A_u and B_u are no products of intervals: their cells are counted.
 """
 
 from __future__ import annotations
@@ -129,7 +130,11 @@ def fetch_loads(a: LayoutSet, b: LayoutSet) -> list[Ints]:
     boxes, of_row = np.unique(a.codes, axis=0, return_inverse=True)
     out = []
     for level in range(len(a.hierarchy)):
-        load = _level_load(boxes, a.dims, b, subtrees(a.hierarchy, level))
+        width = subtrees(a.hierarchy, level)
+        if (a.coupled or b.coupled) and width < prod(a.hierarchy):
+            load = _coupled_load(boxes, a.dims, b, width)
+        else:
+            load = _level_load(boxes, a.dims, b, width)
         out.append(load if boxes.shape[0] == len(a) and bool((boxes == a.codes).all()) else load[of_row.reshape(-1)])
     return out
 
@@ -152,6 +157,30 @@ def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> 
     if irregular.any():
         _enumerate(load, irregular, overlaps, codes, b, width)
     return load
+
+
+def _coupled_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:
+    """`_level_load` for unions that are no products: cells between the ends of all intervals, one pair of layouts after the other."""
+    load = np.empty((codes.shape[0], len(b)), dtype=np.int64)
+    for i, row in enumerate(codes):
+        have = [dims[k][c] for k, c in enumerate(row)]
+        for j, column in enumerate(b.codes):
+            need = [b.dims[k][c] for k, c in enumerate(column)]
+            points = [np.unique(np.concatenate([x.reshape(-1), y.reshape(-1)])) for x, y in zip(have, need, strict=True)]
+            weight: Ints = np.ones((), dtype=np.int64)
+            for p in points:
+                weight = weight[..., None] * np.diff(p)
+            missing = _cells(need, points, width) & ~_cells(have, points, width)
+            load[i, j] = (missing * weight[..., None]).reshape(-1, width).sum(axis=0).max()
+    return load
+
+
+def _cells(intervals: Sequence[Ints], points: Sequence[Ints], width: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """Cells inside the union of every subtree's boxes: shape (cells of dimension 0, .., width)."""
+    inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = np.ones((intervals[0].shape[0],), dtype=bool)
+    for table, p in zip(intervals, points, strict=True):
+        inside = inside[..., None, :] & ((table[:, 0] <= p[:-1, None]) & (table[:, 1] >= p[1:, None]))
+    return np.asarray(inside.reshape(*inside.shape[:-1], width, -1).any(axis=-1))
 
 
 def _enumerate(

@@ -41,7 +41,7 @@ ROOMS = {
 }
 EXCEPTIONS = {  # files that read a foreign format with the library of that format, inside functions
     "models/frontends/onnx.py": frozenset({"onnx", "google"}),
-    "models/frontends/torch_export.py": frozenset({"torch"}),
+    **{f"models/frontends/{f}.py": frozenset({"torch"}) for f in ("torch", "torch_fold", "torch_program", "torch_shadow")},
 }
 COMMAND_LINE = frozenset({"click", "rich"})
 """The verbs of a room (`cli.py`, `*_cli.py`) and what they share (`models/console.py`) talk to people; nothing else does."""

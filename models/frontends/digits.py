@@ -1,11 +1,12 @@
-"""Digits: reshapes and transposes disappear, because axes are written in the digits that the reshapes name.
+"""Digits: reshapes, transposes and expansions disappear, because axes are written in the digits that the reshapes name.
 
 A view  t2 = reshape(t1)  is the identity once both sides have the same digits (extents, most significant first, dimensions of
 extent 1 left out).  So every tensor becomes an alias of one stored tensor, digit by digit:
 
     t2[.., j, ..] = stored[.., source(j), ..]
 
-and its readers read the stored tensor.  A view whose boundaries contradict the rest (`digits_cuts`) stays as a `copy`:
+and its readers read the stored tensor.  A digit along which an expansion repeats elements has no source: readers leave its axis
+out, so that keys shared by a group of heads are read as such and never copied.  A view whose boundaries contradict the rest (`digits_cuts`) stays as a `copy`:
 affine, stored[17 g + c], where a flat dimension is read as digits; else the dimensions concerned are read whole (opaque).
 
 Steps: views in graph order are offered to the cut system -> `_accepted`; the graph is written again in digits -> `_Writer`.
@@ -76,21 +77,30 @@ def _always_zero(op: Operator, position: int, dim: int) -> bool:
     return index.whole or (index.offset == 0 and all(op.axis(a).extent == 1 for a, _ in index.terms))
 
 
-def _transposed(graph: Graph, op: Operator) -> tuple[int, ...] | None:
-    """For a pure transpose, the input dimension of every output dimension; else None."""
+def _rearranged(graph: Graph, op: Operator) -> tuple[int | None, ...] | None:
+    """For a pure transpose or expansion, the input dimension of every output dimension (None: repeated); else None."""
     if op.kind is not NodeKind.LAYOUT or len(op.inputs) != 1 or is_view(op):
         return None
-    where = {i.single: k for k, i in enumerate(op.inputs[0].index)}
-    order = tuple(where.get(i.single, -1) for i in op.output.index)
-    old, new = graph.tensor(op.inputs[0].tensor).shape, graph.tensor(op.output.tensor).shape
-    if None in where or sorted(order) != list(range(len(old))) or tuple(old[k] for k in order) != new:
-        return None
-    return order
+    old = graph.tensor(op.inputs[0].tensor).shape
+    where: dict[str, int] = {}
+    for k, (index, extent) in enumerate(zip(op.inputs[0].index, old, strict=True)):
+        axis = index.single
+        if axis is not None and op.axis(axis).extent == extent and axis not in where:
+            where[axis] = k
+        elif index != Affine() or extent != 1:
+            return None
+    return tuple(where.get(i.single or "") for i in op.output.index)
+
+
+def _inside(op: Operator, index: Affine, extent: int) -> bool:
+    """Whether an operand's dimension is read inside the tensor only."""
+    low, high = index.unclipped({a.name: (0, a.extent) for a in op.axes})
+    return not index.whole and low >= 0 and high <= extent
 
 
 @dataclass(frozen=True)
 class _Alias:
-    """Digits of a tensor inside a stored tensor: `source[j]` is the stored dimension of digit j, None for a digit of extent 1."""
+    """Digits of a tensor inside a stored tensor: `source[j]` is the stored dimension of digit j, None for a repeated one or extent 1."""
 
     stored: str
     source: tuple[int | None, ...]
@@ -136,7 +146,7 @@ class _Writer:
 
     def _operator(self, op: Operator) -> None:
         result = op.output.tensor
-        order = _transposed(self.graph, op)
+        order = _rearranged(self.graph, op)
         if op.name in self.accepted:
             mine = self.alias[op.inputs[0].tensor]
             solid = iter([s for s, n in zip(mine.source, self._flat(op.inputs[0].tensor), strict=True) if n > 1])
@@ -147,7 +157,9 @@ class _Writer:
             for digits in self.cuts.dim_digits(op.inputs[0].tensor):
                 runs.append(mine.source[at : at + len(digits)])
                 at += len(digits)
-            self.alias[result] = _Alias(mine.stored, tuple(s for k in order for s in runs[k]))
+            new = self.cuts.dim_digits(result)
+            source = [s for k, n in zip(order, new, strict=True) for s in ((None,) * len(n) if k is None else runs[k])]
+            self.alias[result] = _Alias(mine.stored, tuple(source))
             self.removed.append(op.name)
         elif is_view(op):
             self._copy(op)
@@ -160,8 +172,12 @@ class _Writer:
         self._store(op.output.tensor)
         inputs, output = [self._access(op, a) for a in op.inputs], self._access(op, op.output)
         used = {name for a in inputs for name in a.axes}
+        taps = {t for a in op.inputs for i in a.index if len(i.terms) > 1 for t, _ in i.terms} if op.kind is NodeKind.CONTRACT else set()
+        mixed = {t for a in inputs for i in a.index if i.single is None for t, _ in i.terms}
         axes = [  # a reduction over one value that no input names any more is none
-            replace(a, name=name, extent=n) for a in op.axes for name, _, n in digits[a.name]
+            # a tap of a contraction that every operand now reads alone is an ordinary axis
+            replace(a, name=name, extent=n, splittable=a.splittable or (a.name in taps and name not in mixed))
+            for a in op.axes for name, _, n in digits[a.name]
             if name in used or a.combine is None or n > 1
         ]
         attributes: list[tuple[str, Value]] = []
@@ -174,6 +190,8 @@ class _Writer:
     def _access(self, op: Operator, a: Access) -> Access:
         """An access in digits of the stored tensor."""
         digits: list[Affine] = []
+        if any(repeated and not _inside(op, i, n) for repeated, i, n in zip(self._repeated(a.tensor, units=True), a.index, self._shape(a.tensor), strict=True)):
+            self._materialise(a.tensor)
         for k, index in enumerate(a.index):
             cuts = self.cuts.cuts(("dim", a.tensor, str(k)))
             if index.whole:
@@ -185,6 +203,17 @@ class _Writer:
                 raise AssertionError(f"operator {op.name!r}: cuts of {a.tensor!r} were accepted but are not affine")
             digits += split
         return self._aliased(self.alias[a.tensor], digits)
+
+    def _shape(self, tensor: str) -> tuple[int, ...]:
+        return self.graph.tensor(tensor).shape
+
+    def _repeated(self, tensor: str, units: bool = False) -> list[bool]:
+        """For every dimension of a tensor, whether elements are repeated along it; `units`: or it has extent 1 and no source."""
+        at, source, out = 0, self.alias[tensor].source, []
+        for digits in self.cuts.dim_digits(tensor):
+            out.append(any(s is None and (n > 1 or units) for s, n in zip(source[at : at + len(digits)], digits, strict=True)))
+            at += len(digits)
+        return out
 
     def _aliased(self, alias: _Alias, digits: Sequence[Affine]) -> Access:
         index = [Affine()] * len(self.tensors[alias.stored].shape)
@@ -202,6 +231,8 @@ class _Writer:
     def _copy(self, op: Operator) -> None:
         """A view that stays: affine if every digit of the input is one or several digits of the output, else opaque."""
         x, axes = op.inputs[0].tensor, self._named(op)
+        if any(self._repeated(x)):
+            self._materialise(x)
         left = self._flat(x)
         runs = groups(left, [a.extent for a in axes])
         opaque = any(len(mine) > 1 for mine, _ in runs)
@@ -242,6 +273,8 @@ class _Writer:
 
     def _output(self, name: str) -> str:
         """Stored tensor of a graph output; it remembers the shape that the user asked for."""
+        if any(self._repeated(name)):
+            self._materialise(name)
         alias = self.alias[name]
         t, order = self.tensors[alias.stored], [s for s in alias.source if s is not None]
         taken = alias.stored in self.taken or alias.stored in self.graph.outputs

@@ -132,6 +132,9 @@ class CutSystem:
         }
         self._cuts: dict[Place, tuple[int, ...]] = {}
         self._fixed: set[Place] = set()
+        self._products = {
+            ("dim", a.tensor, str(k)) for op in graph.operators if op.kind is NodeKind.CONTRACT for a in op.inputs for k in range(len(a.index))
+        }
         self._groups: dict[Place, list[_Group]] = {}
         self._reads: dict[Place, list[_Read]] = {}
         self._undo: dict[Place, tuple[int, ...]] = {}
@@ -156,9 +159,14 @@ class CutSystem:
 
     def _collect(self, op: Operator) -> list[_Read]:
         """Join what an operator indexes plainly; return its other reads."""
-        for name in ("rows", "axis"):
+        for name in ("rows", "axis", "along"):
             if isinstance(value := op.attribute(name, ""), str) and value:
                 self._fixed.add(("axis", op.name, value))
+        if op.kind is NodeKind.NORMALISE and not op.spec.statistics:  # these go along one axis, element after element
+            self._fixed |= {("axis", op.name, a) for a in op.over}
+        if (kept := op.attribute("positional", ())) and isinstance(kept, tuple):  # these axes, and what is read whole, keep the user's shape
+            self._fixed |= {("axis", op.name, str(a)) for a in kept}
+            self._fixed |= {("dim", a.tensor, str(k)) for a in op.inputs for k, i in enumerate(a.index) if i.whole}
         reads: list[_Read] = []
         for a in (op.output, *(() if is_view(op) else op.inputs)):
             for k, index in enumerate(a.index):
@@ -212,7 +220,11 @@ class CutSystem:
             known.append(group) if add else known.remove(group)
 
     def _hint(self, read: _Read) -> None:
-        """An equal piece of a dimension cuts it at the size of the piece, if nothing forbids it."""
+        """An equal piece of a dimension cuts it at the size of the piece, if nothing forbids it; so do the patches of a contraction."""
+        if len(read.terms) == 2 and read.offset == 0 and read.dim in self._products:
+            (_, _, step, places), (_, _, one, taps) = sorted(read.terms, key=lambda t: -t[2])
+            if one == 1 and taps == step and places * step == read.extent:  # windows side by side: a reshape in disguise (patches of an image)
+                self._attempt((), ((read.dim, step),))
         if len(read.terms) == 1 and read.terms[0][2] == 1:
             n = read.terms[0][3]
             if 1 < n < read.extent and read.extent % n == 0 and read.offset >= 0 and read.offset % n == 0:

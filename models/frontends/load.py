@@ -1,13 +1,18 @@
-"""One way in for models: a zoo name, an ONNX file, or our own JSON graph."""
+"""One way in for models: a zoo name, an ONNX file, a NumPy or PyTorch program in a Python file, a saved PyTorch program, our JSON."""
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 from ..console import InputError
 from ..graph import Graph
 from ..zoo import ZOO
 from ..zoo import build as build_zoo
+
+PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)$")
+"""FILE.py:NAME, or NAME of an importable module: package.module:NAME."""
 
 
 def load_model(spec: str, batch: int | None = None) -> Graph:
@@ -20,6 +25,9 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
         raise InputError(f"--batch {batch}: the batch must be at least 1")
     if spec in ZOO:
         return build_zoo(spec, batch=batch)
+    named = PYTHON.match(spec)
+    if named is not None:
+        return _from_python(Path(named["file"]), named["name"], batch)
     path = Path(spec)
     if not path.exists():
         raise InputError(f"model {spec!r} is neither a zoo name nor a file; zoo: {', '.join(sorted(ZOO))}")
@@ -27,6 +35,10 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
         from .onnx import load_onnx
 
         return load_onnx(path, batch=batch)
+    if path.suffix == ".pt2":
+        from .torch import load_torch
+
+        return load_torch(spec, batch)
     if path.suffix == ".json":
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a JSON graph has its sizes written in")
@@ -35,4 +47,29 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{spec}: cannot be read: {error}") from None
         return Graph.from_json(text)
-    raise InputError(f"{spec}: unknown kind of model; give a zoo name, a .onnx file or a .json graph written by 'shardproof import'")
+    raise InputError(f"{spec}: unknown kind of model; give a zoo name, a .onnx or .pt2 file, FILE.py:NAME, or a .json graph written by 'shardproof import'")
+
+
+def _from_python(path: Path, name: str, batch: int | None) -> Graph:
+    """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
+    from .numpy_trace import load_program
+    from .numpy_trace_program import is_numpy_program
+    from .python_file import load_object
+
+    sys.path.insert(0, str(path.resolve().parent))  # the file may import its neighbours
+    try:
+        found = load_object(path, name)
+    finally:
+        sys.path.pop(0)
+    if is_numpy_program(found):
+        if batch is not None:
+            raise InputError("--batch applies to zoo names and ONNX files; a NumPy program has its shapes written in")
+        return load_program(path, name)
+    if "torch" not in sys.modules:
+        raise InputError(
+            f"{path}:{name} is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..); "
+            "a PyTorch model is a function that returns (module, example inputs)"
+        )
+    from .torch import load_torch
+
+    return load_torch(f"{path}:{name}", batch)

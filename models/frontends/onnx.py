@@ -27,7 +27,8 @@ from ..build import Builder
 from ..graph import Graph, GraphError, UnsupportedOperators
 from . import onnx_dense, onnx_layout, onnx_pointwise, onnx_window
 from .digits import Digits, split_digits
-from .onnx_context import Attribute, Constant, Context, Handler, Node, OnnxError, Unsupported, Weight
+from .flat import Unsupported, used
+from .onnx_context import Attribute, Constant, Context, Handler, Node, OnnxError, Weight
 from .onnx_fold import fold
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def import_onnx(path: str | Path, batch: int | None = None) -> Imported:
     name = Path(path).stem
     try:
         flat = Graph(name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(context.values[o] for o in outputs))
-        digits = split_digits(_used(flat).check())
+        digits = split_digits(used(flat).check())
     except GraphError as e:
         raise OnnxError(f"{path}", str(e)) from None
     kept = {op.name for op in digits.graph.operators}
@@ -263,14 +264,3 @@ def _node(c: Context, node: Node) -> None:
     if node.kind in _FOLDED:
         raise Unsupported("values that are not arithmetic on shapes")
     HANDLERS[node.kind](c, node)
-
-
-def _used(graph: Graph) -> Graph:
-    """Without what contributes to no output."""
-    needed = set(graph.outputs)
-    operators = []
-    for op in reversed(graph.operators):
-        if op.output.tensor in needed:
-            needed.update(a.tensor for a in op.inputs)
-            operators.append(op)
-    return Graph(graph.name, tuple(t for t in graph.tensors if t.name in needed), tuple(reversed(operators)), graph.outputs)

@@ -5,15 +5,14 @@ Handlers (`onnx_dense`, `onnx_window`, `onnx_layout`, `onnx_pointwise`) see node
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from ..build import Builder
-from ..index import Access, Affine, Axis
-from ..operators import Value
+from .flat import Flat, Unsupported
 
 Constant = npt.NDArray[np.generic]
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | Constant
@@ -25,14 +24,6 @@ class OnnxError(ValueError):
     def __init__(self, place: str, message: str) -> None:
         super().__init__(f"{place}: {message}")
         self.place, self.message = place, message
-
-
-class Unsupported(Exception):
-    """A node uses a variant of its operator that we cannot represent; `reason` goes into the list of all of them."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -93,7 +84,7 @@ class Weight:
 
 
 @dataclass
-class Context:
+class Context(Flat):
     """State of one conversion.
 
     `read`: values that some node reads, and outputs.  `values`: ONNX value -> our tensor.  `constants`: small known integers and scalars.  `reference`: shapes of all values
@@ -159,20 +150,6 @@ class Context:
             return self.integers(node, position, attribute)
         return listed
 
-    def unique(self, name: str, own: bool = False) -> str:
-        """A free tensor name; names of the file's inputs and weights stay free for them (`own`)."""
-        free, k = name, 1
-        while free in self.g.tensors or (not own and free in self.reserved):
-            k += 1
-            free = f"{name}#{k}"
-        return free
-
-    def name(self, node: Node, part: str = "") -> str:
-        """Name of a new operator of a node: the node's name, or `name.part`; remembers where it came from."""
-        name = self.unique(f"{node.name}.{part}" if part else node.name)
-        self.where[name] = node.name
-        return name
-
     def result(self, node: Node, tensor: str, position: int = 0) -> None:
         """Let an output of the node be `tensor`."""
         self.values[node.outputs[position]] = tensor
@@ -183,44 +160,8 @@ class Context:
             if value in self.read:
                 raise Unsupported(f"output {node.outputs.index(value)} read")
 
-    def operator(
-        self, node: Node, part: str, function: str, axes: Sequence[Axis], inputs: Sequence[Access], out: Sequence[str],
-        attributes: dict[str, Value] | None = None,
-    ) -> str:
-        """Add an operator of the node; its element type is that of its first input."""
-        dtype = self.g.tensors[inputs[0].tensor].dtype
-        return self.g.operator(self.name(node, part), function, axes, inputs, out, attributes, dtype)
-
-    def view(self, node: Node, part: str, tensor: str, shape: Sequence[int]) -> str:
-        """`tensor` in another shape, row-major; the tensor itself if it has this shape."""
-        if self.g.tensors[tensor].shape == tuple(shape):
-            return tensor
-        return self.g.view(self.name(node, part), tensor, shape)
-
 
 Handler = Callable[[Context, Node], None]
-
-
-def letters(rank: int) -> list[str]:
-    """Axis names for a tensor of this rank, as the zoo uses them.
-
-    >>> letters(4)
-    ['b', 'c', 'y', 'x']
-    """
-    named = {0: "", 1: "n", 2: "b n", 3: "b s m", 4: "b c y x", 5: "b c z y x"}
-    return named[rank].split() if rank in named else [f"i{k}" for k in range(rank)]
-
-
-def broadcast(tensor: str, shape: Sequence[int], names: Sequence[str], extents: Sequence[int]) -> Access:
-    """Access to an operand aligned to the right of the axes `names`; a dimension of extent 1 is read at 0 where the axis is longer.
-
-    >>> broadcast("bias", (3, 1), ["b", "c", "x"], [2, 3, 5]).index
-    (Affine(terms=(('c', 1),), offset=0, whole=False), Affine(terms=(), offset=0, whole=False))
-    """
-    first = len(names) - len(shape)
-    return Access(tensor, tuple(
-        Affine.axis(names[first + k]) if n == extents[first + k] else Affine() for k, n in enumerate(shape)
-    ))
 
 
 def position(axis: int, rank: int, place: str) -> int:

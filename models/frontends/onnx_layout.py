@@ -12,8 +12,8 @@ from math import prod
 
 import numpy as np
 
-from ..index import Access, Affine, Axis
-from .onnx_context import Constant, Context, Handler, Node, OnnxError, Unsupported, letters, position
+from .flat import Unsupported, joined, part_of, permuted
+from .onnx_context import Constant, Context, Handler, Node, OnnxError, position
 
 
 def reshape(c: Context, node: Node) -> None:
@@ -97,41 +97,14 @@ def unsqueeze(c: Context, node: Node) -> None:
 
 def transpose(c: Context, node: Node) -> None:
     """Transpose by `perm` (reversed without it)."""
-    shape = c.shape(node.inputs[0])
-    perm = node.integers("perm") or tuple(range(len(shape)))[::-1]
-    if sorted(perm) != list(range(len(shape))):
-        raise OnnxError(f"node {node.name!r}", f"perm {perm} is no permutation of the dimensions of {shape}")
-    names = letters(len(shape))
-    axes = [Axis(names[k], shape[p]) for k, p in enumerate(perm)]
-    index = tuple(Affine.axis(names[perm.index(d)]) for d in range(len(shape)))
-    c.result(node, c.operator(node, "", "copy", axes, [Access(c.tensor(node.inputs[0]), index)], names))
-
-
-def _part(c: Context, node: Node, part: str, shape: Sequence[int], index: dict[int, tuple[int, int]]) -> str:
-    """out[..] = input[.., step * a + offset, ..], 0 outside; `index`: dimension -> (step, offset)."""
-    names = letters(len(shape))
-    reads = tuple(
-        Affine(((a, index[k][0]),), index[k][1]) if k in index else Affine.axis(a) for k, a in enumerate(names)
-    )
-    axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
-    return c.operator(node, part, "copy", axes, [Access(c.tensor(node.inputs[0]), reads)], names)
+    perm = node.integers("perm") or tuple(range(len(c.shape(node.inputs[0]))))[::-1]
+    c.result(node, permuted(c, node, "", c.tensor(node.inputs[0]), perm))
 
 
 def concat(c: Context, node: Node) -> None:
     """Concat: the sum of the inputs, each shifted to its place."""
-    shapes = [c.shape(v) for v in node.inputs]
-    k = position(node.integer("axis", 1), len(shapes[0]), f"node {node.name!r}")
-    if any(s[:k] + s[k + 1 :] != shapes[0][:k] + shapes[0][k + 1 :] for s in shapes):
-        raise OnnxError(f"node {node.name!r}", f"cannot concatenate shapes {shapes} along dimension {k}")
-    names, start, inputs = letters(len(shapes[0])), 0, []
-    for value, s in zip(node.inputs, shapes, strict=True):
-        index = [Affine.axis(a) for a in names]
-        index[k] = index[k].shift(-start)
-        inputs.append(Access(c.tensor(value), tuple(index)))
-        start += s[k]
-    extents = [*shapes[0][:k], start, *shapes[0][k + 1 :]]
-    axes = [Axis(a, n) for a, n in zip(names, extents, strict=True)]
-    c.result(node, c.operator(node, "", "copy", axes, inputs, names))
+    k = position(node.integer("axis", 1), len(c.shape(node.inputs[0])), f"node {node.name!r}")
+    c.result(node, joined(c, node, "", [c.tensor(v) for v in node.inputs], k))
 
 
 def split(c: Context, node: Node) -> None:
@@ -146,7 +119,7 @@ def split(c: Context, node: Node) -> None:
     start = 0
     for i, n in enumerate(sizes):
         extents = [*shape[:k], n, *shape[k + 1 :]]
-        c.result(node, _part(c, node, f"part{i}" if count > 1 else "", extents, {k: (1, start)}), i)
+        c.result(node, part_of(c, node, f"part{i}" if count > 1 else "", c.tensor(node.inputs[0]), extents, {k: (1, start)}), i)
         start += n
 
 
@@ -169,7 +142,7 @@ def slice_(c: Context, node: Node) -> None:
         if high <= low:
             raise OnnxError(place, f"takes nothing of dimension {k} of {shape}")
         extents[k], index[k] = -(-(high - low) // step), (step, low)
-    c.result(node, _part(c, node, "", extents, index))
+    c.result(node, part_of(c, node, "", c.tensor(node.inputs[0]), extents, index))
 
 
 def pad(c: Context, node: Node) -> None:
@@ -192,7 +165,7 @@ def pad(c: Context, node: Node) -> None:
             index[k] = (1, -before)
     if min(extents) < 1:
         raise OnnxError(f"node {node.name!r}", f"crops {shape} to {extents}")
-    c.result(node, _part(c, node, "", extents, index))
+    c.result(node, part_of(c, node, "", c.tensor(node.inputs[0]), extents, index))
 
 
 def constant(c: Context, node: Node) -> None:

@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, prod
+from math import inf
 
 from ..index import Access, Affine, Axis, Combine
 from ..operators import FUNCTIONS, Value
-from .onnx_context import Context, Handler, Node, OnnxError, Unsupported, broadcast, letters, position
+from .flat import Unsupported, broadcast, letters, normalised, pointwise, reduced, scale_of_mean
+from .onnx_context import Context, Handler, Node, position
 
 SIMPLE = {
     "Relu": "relu", "Neg": "negate", "Tanh": "tanh", "Sigmoid": "sigmoid", "Exp": "exp", "Erf": "erf", "Sqrt": "sqrt",
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide", "Sum": "sum_inputs",
 }
 """ONNX operator -> our function, the same mathematics."""
-
-
-def apply(c: Context, node: Node, part: str, function: str, values: Sequence[tuple[str, Sequence[int]]], **attributes: Value) -> str:
-    """An elementwise function of (tensor, shape) operands under NumPy broadcasting."""
-    rank = max(len(s) for _, s in values) or 1
-    padded = [(1,) * (rank - len(s)) + tuple(s) for _, s in values]
-    extents = [max(s[k] for s in padded) for k in range(rank)]
-    for s in padded:
-        if any(n not in (1, extents[k]) for k, n in enumerate(s)):
-            raise OnnxError(f"node {node.name!r}", f"operands of shapes {[tuple(s) for _, s in values]} cannot be broadcast")
-    names = letters(rank)
-    inputs = [broadcast(t, s or (1,), names, extents) for t, s in values]
-    return c.operator(node, part, function, [Axis(a, n) for a, n in zip(names, extents, strict=True)], inputs, names, dict(attributes))
 
 
 def operand(c: Context, value: str) -> tuple[str, tuple[int, ...]]:
@@ -41,9 +29,9 @@ def simple(c: Context, node: Node) -> None:
         other = node.inputs[1 - i] if len(node.inputs) == 2 else ""
         if factor is not None and c.shape(other) != () and (node.kind == "Mul" or (node.kind == "Div" and i == 1 and factor != 0)):
             scale = factor if node.kind == "Mul" else 1.0 / factor
-            c.result(node, apply(c, node, "", "scale", [operand(c, other)], scale=scale))
+            c.result(node, pointwise(c, node, "", "scale", [operand(c, other)], scale=scale))
             return
-    c.result(node, apply(c, node, "", SIMPLE[node.kind], [operand(c, v) for v in node.inputs]))
+    c.result(node, pointwise(c, node, "", SIMPLE[node.kind], [operand(c, v) for v in node.inputs]))
 
 
 def identity(c: Context, node: Node) -> None:
@@ -68,9 +56,9 @@ def clip(c: Context, node: Node) -> None:
     if (low, high) == (-inf, inf):
         c.result(node, x[0])
     elif (low, high) == (0.0, inf):
-        c.result(node, apply(c, node, "", "relu", [x]))
+        c.result(node, pointwise(c, node, "", "relu", [x]))
     elif "clip" in FUNCTIONS and max(abs(low), abs(high)) < inf:
-        c.result(node, apply(c, node, "", "clip", [x], low=low, high=high))
+        c.result(node, pointwise(c, node, "", "clip", [x], low=low, high=high))
     else:
         raise Unsupported(f"limits {low:g} and {high:g}")
 
@@ -78,7 +66,7 @@ def clip(c: Context, node: Node) -> None:
 def gelu(c: Context, node: Node) -> None:
     """Gelu, exact or by tanh."""
     how: dict[str, Value] = {} if node.text("approximate", "none") == "none" else {"approximate": "tanh"}
-    c.result(node, apply(c, node, "", "gelu", [operand(c, node.inputs[0])], **how))
+    c.result(node, pointwise(c, node, "", "gelu", [operand(c, node.inputs[0])], None, **how))
 
 
 def batch_norm(c: Context, node: Node) -> None:
@@ -98,25 +86,20 @@ def batch_norm(c: Context, node: Node) -> None:
 
 def softmax(c: Context, node: Node) -> None:
     """Softmax: over one axis; before operator set 13 over all dimensions from `axis` on."""
-    shape = c.shape(node.inputs[0])
-    names = letters(len(shape))
-    first = position(node.integer("axis", -1 if c.opset >= 13 else 1), len(shape), f"node {node.name!r}")
-    over = tuple(names[first:] if c.opset < 13 else names[first : first + 1])
-    axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
-    x = broadcast(c.tensor(node.inputs[0]), shape, names, shape)
-    c.result(node, c.operator(node, "", "softmax", axes, [x], names, {"over": over}))
+    x = operand(c, node.inputs[0])
+    rank = len(x[1])
+    first = position(node.integer("axis", -1 if c.opset >= 13 else 1), rank, f"node {node.name!r}")
+    over = range(first, rank if c.opset < 13 else first + 1)
+    c.result(node, normalised(c, node, "", "softmax", [x], over))
 
 
 def layer_norm(c: Context, node: Node) -> None:
     """LayerNormalization over all dimensions from `axis` on."""
     c.unused(node, 1)
-    shape = c.shape(node.inputs[0])
-    names = letters(len(shape))
-    first = position(node.integer("axis", -1), len(shape), f"node {node.name!r}")
-    inputs = [broadcast(c.tensor(v), c.shape(v), names, shape) for k, v in enumerate(node.inputs) if node.has(k)]
-    axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
-    attributes: dict[str, Value] = {"over": tuple(names[first:]), "epsilon": node.number("epsilon", 1e-5)}
-    c.result(node, c.operator(node, "", "layer_norm", axes, inputs, names, attributes))
+    inputs = [operand(c, v) for k, v in enumerate(node.inputs) if node.has(k)]
+    rank = len(inputs[0][1])
+    first = position(node.integer("axis", -1), rank, f"node {node.name!r}")
+    c.result(node, normalised(c, node, "", "layer_norm", inputs, range(first, rank), epsilon=node.number("epsilon", 1e-5)))
 
 
 def local_response(c: Context, node: Node) -> None:
@@ -136,15 +119,9 @@ def local_response(c: Context, node: Node) -> None:
 
 def reduction(c: Context, node: Node, axes: Sequence[int], function: str, mean: bool, keep: bool) -> None:
     """Reduce the dimensions `axes`; `mean` divides the sum by their number of elements."""
-    shape = c.shape(node.inputs[0])
-    names = letters(len(shape))
-    combine = Combine(function)
-    kept = [k for k in range(len(shape)) if k not in axes]
-    order = [*(Axis(names[k], shape[k]) for k in kept), *(Axis(names[k], shape[k], combine) for k in sorted(axes))]
-    x = broadcast(c.tensor(node.inputs[0]), shape, names, shape)
-    attributes: dict[str, Value] = {"scale": 1.0 / prod(shape[k] for k in axes)} if mean else {}
-    y = c.operator(node, "", function, order, [x], [names[k] for k in kept], attributes)
-    c.result(node, c.view(node, "keep", y, [1 if k in axes else n for k, n in enumerate(shape)]) if keep else y)
+    tensor, shape = operand(c, node.inputs[0])
+    scale = scale_of_mean(shape, axes) if mean else 1.0
+    c.result(node, reduced(c, node, "", tensor, shape, axes, function, scale, keep))
 
 
 def global_pool(c: Context, node: Node) -> None:

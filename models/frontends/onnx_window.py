@@ -1,46 +1,13 @@
-"""ONNX convolutions and pools: per spatial dimension  index = stride * out + dilation * tap - pad.
-
-Taps of extent 1 are left out, so that a 1x1 convolution reads plain axes.  Grouped convolutions work on channels in digits,
-x[b, g, c, ..] * w[g, o, c, ..] -> [b, g, o, ..], between two views; one channel per group (depthwise) needs no views.
-"""
+"""ONNX convolutions and pools: attributes become windows (`flat_window`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ..index import Access, Affine, Axis, Combine
 from ..operators import Value
-from .onnx_context import Context, Handler, Node, OnnxError, Unsupported, letters
-
-
-@dataclass(frozen=True)
-class Window:
-    """Geometry of one spatial dimension."""
-
-    name: str
-    extent: int
-    out: int
-    kernel: int
-    stride: int
-    dilation: int
-    pad: int
-    overhang: bool
-
-    @property
-    def index(self) -> Affine:
-        """Index of the input dimension."""
-        plain = Affine.axis(self.name, self.stride)
-        return (plain if self.kernel == 1 else plain.plus(f"k{self.name}", self.dilation)).shift(-self.pad)
-
-    @property
-    def tap(self) -> Affine:
-        """Index of the weight's dimension."""
-        return Affine() if self.kernel == 1 else Affine.axis(f"k{self.name}")
-
-    def taps(self, combine: Combine) -> list[Axis]:
-        """The tap axis, if there is more than one tap."""
-        return [] if self.kernel == 1 else [Axis(f"k{self.name}", self.kernel, combine, False)]
+from .flat import Unsupported, letters
+from .flat_window import Window, convolved, pooled, window
+from .onnx_context import Context, Handler, Node, OnnxError
 
 
 def windows(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> list[Window]:
@@ -67,73 +34,35 @@ def windows(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> list[W
                 pass
             case _:
                 raise OnnxError(place, f"unknown auto_pad {auto!r}")
-        steps = n + before + after - reach
-        if steps < 0:
-            raise OnnxError(place, f"a window of {reach} does not fit into {n} + padding {before} + {after}")
-        count = steps // s + 1
-        if ceil and steps % s and count * s < n + before:  # a last, partial window must start inside the tensor
-            count += 1
-        name = letters(rank + 2)[2 + k]
-        out.append(Window(name, n, count, size, s, d, before, (count - 1) * s > steps))
+        out.append(window(letters(rank + 2)[2 + k], n, size, s, d, before, after, bool(ceil)))
     return out
 
 
 def convolution(c: Context, node: Node) -> None:
     """Conv with groups, dilation, padding and bias."""
     x, w = c.tensor(node.inputs[0]), c.tensor(node.inputs[1])
-    (batch, channels, *spatial), (features, per_group, *kernel) = c.g.tensors[x].shape, c.g.tensors[w].shape
-    group = node.integer("group", 1)
-    if per_group * group != channels or features % group:
-        raise OnnxError(f"node {node.name!r}", f"{channels} channels, weight {c.g.tensors[w].shape} and group={group} do not fit")
+    spatial, kernel = c.g.tensors[x].shape[2:], c.g.tensors[w].shape[2:]
     wins = windows(node, spatial, node.integers("kernel_shape") or kernel)
-    if [v.kernel for v in wins] != kernel:
+    if tuple(v.kernel for v in wins) != kernel:
         raise OnnxError(f"node {node.name!r}", f"kernel_shape contradicts the weight's shape {c.g.tensors[w].shape}")
-    b, g, o, i = Axis("b", batch), Axis("g", group), Axis("o", features // group), Axis("c", per_group, Combine.SUM)
-    depthwise = group > 1 and per_group == 1 and features == group
-    if group == 1:
-        lead, weight, summed = ["b", "c"], ["o", "c"], [b, o]
-    elif depthwise:
-        lead, weight, summed = ["b", "c"], ["c"], [b, Axis("c", group)]
-    else:
-        x = c.view(node, "split", x, (batch, group, per_group, *spatial))
-        w = c.view(node, "weight_split", w, (group, features // group, per_group, *kernel))
-        lead, weight, summed = ["b", "g", "c"], ["g", "o", "c"], [b, g, o]
-    places = [Axis(v.name, v.out) for v in wins]
-    axes = [*summed, *places, *([] if depthwise else [i]), *(t for v in wins for t in v.taps(Combine.SUM))]
-    reads = Access(x, (*map(Affine.axis, lead), *(v.index for v in wins)))
-    single = [Affine()] if depthwise else []
-    stored = Access(w, (*map(Affine.axis, weight), *single, *(v.tap for v in wins)))
-    y = c.operator(node, "", "product", axes, [reads, stored], [a.name for a in (*summed, *places)])
-    y = c.view(node, "merge", y, (batch, features, *(v.out for v in wins)))
-    if node.has(2):
-        names, bias = letters(2 + len(wins)), c.tensor(node.inputs[2])
-        full = Access(y, tuple(map(Affine.axis, names)))
-        all_axes = [Axis(a, n) for a, n in zip(names, c.g.tensors[y].shape, strict=True)]
-        y = c.operator(node, "bias_add", "add", all_axes, [full, Access(bias, (Affine.axis(names[1]),))], names)
-    c.result(node, y)
+    bias = c.tensor(node.inputs[2]) if node.has(2) else None
+    c.result(node, convolved(c, node, x, w, bias, wins, node.integer("group", 1)))
 
 
 def pool(c: Context, node: Node) -> None:
     """MaxPool and AveragePool."""
     c.unused(node, 1)
-    x = c.tensor(node.inputs[0])
-    batch, channels, *spatial = c.g.tensors[x].shape
-    kernel = node.integers("kernel_shape")
+    x, kernel = c.tensor(node.inputs[0]), node.integers("kernel_shape")
     if kernel is None:
         raise OnnxError(f"node {node.name!r}", "lacks kernel_shape")
-    wins, average = windows(node, spatial, kernel), node.kind == "AveragePool"
+    wins, average = windows(node, c.g.tensors[x].shape[2:], kernel), node.kind == "AveragePool"
     attributes: dict[str, Value] = {}
     if average:
         include = node.integer("count_include_pad", 0)
         if include and any(v.overhang for v in wins):
             raise Unsupported("count_include_pad=1 with windows beyond the padding")
         attributes["count_include_pad"] = include
-    names = letters(2 + len(wins))
-    outer = [Axis(names[0], batch), Axis(names[1], channels), *(Axis(v.name, v.out) for v in wins)]
-    axes = [*outer, *(t for v in wins for t in v.taps(Combine.SUM if average else Combine.MAX))]
-    reads = Access(x, (Affine.axis(names[0]), Affine.axis(names[1]), *(v.index for v in wins)))
-    function = "average_pool" if average else "max_pool"
-    c.result(node, c.operator(node, "", function, axes, [reads], [a.name for a in outer], attributes))
+    c.result(node, pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes))
 
 
 HANDLERS: dict[str, Handler] = {"Conv": convolution, "MaxPool": pool, "AveragePool": pool}

@@ -1,12 +1,11 @@
 """Selection problems in the form of the PaSE tables: `{"info", "nodes": [{name, configs, cost}], "edges": [[u, v, matrix]]}`.
 
-Costs are floats, that is dyadic rationals, and become integers over one power of two `scale`:
+Costs are floats, that is dyadic rationals, and become integers over one power of two `scale`, exactly:
 
-    exact         if scale x with all fraction bits fits:  sum_T max |scale T| < 2**57   (T: cost tables of vertices and edges)
-    rounded       otherwise: the largest scale that fits, each entry to the nearest multiple of 1/scale; then every solution's cost is off by at
-                  most Delta = sum_T max |rounding error of T|, so that an optimum of the integers is within 2 Delta of one of the file.
-                  Delta is computed exactly and stands among the problem's assumptions.
+    scale = 2**b                        b = fraction bits of the finest entry, if then  sum_T max |scale T| < 2**57   (T: cost tables)
+    scale = 2**(c + f), c + f = b       otherwise: c the most bits that fit, floor(2**c T) the int64 part, the other f bits the fine part
 
+Published tables need 47 to 77 bits.  What needs more than 57 + 52 is refused.
 Source: `shared/data/pase/README.md`; `shared/research/certificates-and-proofs.md`, section 2.1.
 """
 
@@ -19,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..problems import FINITE_LIMIT, Edge, Ints, ProblemError, SelectionProblem, Vertex
+from ..problems import FINITE_LIMIT, MOST_FINE_BITS, Edge, Fine, Ints, ProblemError, SelectionProblem, Vertex, fine_type
 
 Floats = NDArray[np.float64]
 
@@ -58,36 +57,37 @@ def from_pase(data: Mapping[str, object]) -> SelectionProblem:
             raise ProblemError(f"edges[{i}]", f"matrix must have {costs[u].size} rows and {costs[v].size} columns")
         matrices.append(np.array(rows, dtype=np.float64).reshape(costs[u].size, costs[v].size))
         ends.append((u, v))
-    bits, exact = _scale([*costs, *matrices])
-    error = Fraction(0)
-
-    def whole(values: Floats) -> Ints:
-        nonlocal error
+    bits, fine_bits = _scale([*costs, *matrices])
+    coarse: list[Ints] = []
+    fine: list[NDArray[np.unsignedinteger]] = []
+    for values in (*costs, *matrices):
         scaled = np.ldexp(values, bits)
-        rounded = np.rint(scaled)  # both exact, and so is their difference
-        if not exact and values.size:
-            error += Fraction(float(np.abs(scaled - rounded).max())) / (1 << bits)
-        return rounded.astype(np.int64)
-
-    vertices = tuple(Vertex(name, whole(c)) for name, c in zip(names, costs, strict=True))
-    tables = tuple(whole(m) for m in matrices)
+        floor = np.floor(scaled)  # exact, and so is what is left of 53 bits
+        coarse.append(floor.astype(np.int64))
+        if fine_bits:
+            fine.append(np.ldexp(scaled - floor, fine_bits).astype(fine_type(fine_bits)).reshape(-1))
+    n = len(costs)
+    vertices = tuple(Vertex(name, c) for name, c in zip(names, coarse[:n], strict=True))
     name = f"{info.get('graph', 'pase')}-p{info.get('p', '')}" if isinstance(info, dict) else "pase"
-    assumptions = () if exact else (f"costs rounded to multiples of 1/{1 << bits}: the cost of a solution is off by at most {float(error):.3g}",)
     made = tuple(Edge(u, v, i) for i, (u, v) in enumerate(ends))
-    return SelectionProblem(name, vertices, tables, made, scale=1 << bits, assumptions=assumptions).check()
+    low = Fine(fine_bits, np.concatenate(fine)) if fine_bits else None
+    return SelectionProblem(name, vertices, tuple(coarse[n:]), made, scale=1 << (bits + fine_bits), fine=low).check()
 
 
-def _scale(tables: list[Floats]) -> tuple[int, bool]:
-    """(bits of the scale, whether it holds every fraction)."""
+def _scale(tables: list[Floats]) -> tuple[int, int]:
+    """(bits of the scale that int64 holds, bits of the fine part)."""
     total = sum((Fraction(float(np.abs(t).max())) for t in tables if t.size), start=Fraction(0))
     needed = max((_fraction_bits(t) for t in tables), default=0)
-    room = FINITE_LIMIT - len(tables)  # rounding adds at most 1/2 per table
+    room = FINITE_LIMIT - len(tables)  # the floor of a negative entry is up to 1 larger in size
     if total >= room:
         raise ProblemError("costs", f"the largest entries sum to {float(total):.3g}, which does not fit 57 bits", "use a coarser unit")
     bits = 0
     while bits < min(needed, MOST_BITS) and total * (1 << (bits + 1)) < room:
         bits += 1
-    return bits, bits == needed
+    if needed - bits > MOST_FINE_BITS:
+        raise ProblemError("costs", f"largest entries sum to {float(total):.3g} and the finest has {needed} fraction bits: too many to scale exactly",
+                           "round them to a common unit")
+    return bits, needed - bits
 
 
 def _fraction_bits(values: Floats) -> int:

@@ -27,7 +27,12 @@ PADDING: Final = {0: "same", 1: "valid"}
 FLEXFLOW_ONLY: Final = frozenset({"PARTITION", "COMBINE", "REPLICATE", "REDUCE", "LINEAR", "PIPELINE", "BATCH"})
 ELEMENTWISE: Final = {"EW_ADD": "add", "EW_MUL": "mul"}
 MAPS: Final = {"RELU": "relu", "SIGMOID": "sigmoid", "TANH": "tanh"}
-_PLAIN: Final = frozenset({*ELEMENTWISE, *MAPS, "CONCAT", "SPLIT", "PARTITION", "COMBINE", "REPLICATE", "REDUCE", "IDENTITY", "NOOP"})
+_PLAIN: Final = frozenset({*ELEMENTWISE, *MAPS, "CONCAT", "SPLIT", "PARTITION", "COMBINE", "REPLICATE", "REDUCE", "IDENTITY", "NOOP", "SOFTMAX", "LAYERNORM", "PIPELINE", "BATCH"})
+MEANT: Final = (
+    "BATCH", "BATCHMATMUL", "COMBINE", "CONCAT", "CONV2D", "ENLARGE", "EW_ADD", "EW_MUL", "IDENTITY", "LAYERNORM", "LINEAR", "MATMUL", "MUL", "NOOP", "PARTITION",
+    "PIPELINE", "POOL2D_AVG", "POOL2D_MAX", "REDUCE", "RELU", "REPLICATE", "SIGMOID", "SOFTMAX", "SPLIT", "TANH", "TRANSPOSE",
+)
+"""Published operators that have a meaning here."""
 _RANKS: Final[Mapping[str, tuple[int, ...]]] = {
     "MATMUL": (2, 2, 2), "CONV2D": (4, 4, 4), "POOL2D_MAX": (4, 4), "POOL2D_AVG": (4, 4), "ENLARGE": (4, 4), "BATCHMATMUL": (3, 3, 3),
 }
@@ -136,6 +141,8 @@ def _node(
         case "LINEAR":
             return [put("linear3" if reading is Reading.FLEXFLOW else "linear", inputs, activation=word("ACTI", ACTIVATION, 0))]
         case "CONV2D":
+            if op.get("GROUP") is not None:
+                raise RuleError(rule, f"{place} (OP_CONV2D): PM_GROUP is not read; the group is input channels / weight channels, for every group")
             return [put("conv", inputs, stride_h=need("STRIDE_H"), stride_w=need("STRIDE_W"), padding=word("PAD", PADDING), activation=word("ACTI", ACTIVATION, 0))]
         case "POOL2D_MAX" | "POOL2D_AVG":
             kind = "max_pool" if op.kind == "POOL2D_MAX" else "average_pool"
@@ -143,6 +150,8 @@ def _node(
             return [activated(put(kind, inputs, padding=word("PAD", PADDING), **sizes))]
         case "ENLARGE":
             return [put("enlarge", inputs, kernel_h=need("KERNEL_H"), kernel_w=need("KERNEL_W"))]
+        case "SOFTMAX" | "LAYERNORM":
+            return [put("softmax" if op.kind == "SOFTMAX" else "layer_norm", inputs, axis=need("AXIS"))]
         case "TRANSPOSE":
             return [put("transpose", inputs, perm=_permutation(need("PERM"), need("NUMDIM"), rule, place))]
         case "CONCAT":
@@ -160,8 +169,12 @@ def _node(
             said = need("PARALLEL_DEGREE")
             kind = {"PARTITION": "partition", "COMBINE": "combine", "REPLICATE": "tile", "REDUCE": "block_sum"}[op.kind]
             return [put(kind, inputs, axis=need("PARALLEL_DIM"), degree=said if degree is None else degree)]
+        case "PIPELINE" | "BATCH":
+            said = need("PARALLEL_DEGREE")
+            return [put(op.kind.lower(), inputs, axis=need("PARALLEL_DIM"), steps=said if degree is None else degree)]
         case _:
-            raise RuleError(rule, f"{place}: operator OP_{op.kind} is known to the format but has no meaning here; see 'shardproof rules prove --list-ops'")
+            known = ", ".join(f"OP_{k}" for k in MEANT)
+            raise RuleError(rule, f"{place}: operator OP_{op.kind} is known to the format but has no meaning here; those that have one: {known}")
 
 
 def _permutation(digits: int, rank: int, rule: str, place: str) -> tuple[int, ...]:
@@ -233,6 +246,8 @@ def _with_kernels(rule: PublicRule, done: Substitution, names: tuple[int, ...]) 
             kernel = {axis: size for axis, key in ((2, "KERNEL_H"), (3, "KERNEL_W")) if (size := op.get(key)) is not None}
             if op.kind != "CONV2D" or not kernel:
                 continue
+            if min(kernel.values()) < 1:
+                raise RuleError(rule.name, f"OP_CONV2D: a kernel of size {min(kernel.values())}; PM_KERNEL_H and PM_KERNEL_W must be at least 1")
             todo = [op.inputs[1]]
             while todo:
                 t = todo.pop()

@@ -77,7 +77,8 @@ class PublicOperator:
     @property
     def outputs(self) -> int:
         """Number of tensors it writes."""
-        return (self.get("NUM_OUTPUTS") or 2) if self.kind == "SPLIT" else 1
+        said = self.get("NUM_OUTPUTS")
+        return 1 if self.kind != "SPLIT" else 2 if said is None else said
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,9 @@ def check_rules(rules: tuple[PublicRule, ...]) -> tuple[PublicRule, ...]:
         for k, (s, t) in enumerate(rule.outputs):
             _check_reference(rule.name, f"mappedOutput[{k}] source", s, rule.source, len(rule.source))
             _check_reference(rule.name, f"mappedOutput[{k}] target", t, rule.target, len(rule.target))
+    names = [rule.name for rule in rules]
+    if len(set(names)) < len(names):
+        raise RuleError(next(n for n in names if names.count(n) > 1), "two rules of the file have this name")
     return rules
 
 
@@ -185,6 +189,8 @@ def _check_side(rule: str, side: str, operators: tuple[PublicOperator, ...]) -> 
         expected = ARITY.get(op.kind)
         if expected is not None and len(op.inputs) != expected:
             raise RuleError(rule, f"{place} (OP_{op.kind}): {len(op.inputs)} inputs, must be {expected}")
+        if not op.inputs and op.kind == "CONCAT":
+            raise RuleError(rule, f"{place} (OP_CONCAT): needs at least two inputs")
         said = op.get("NUM_INPUTS")
         if said is not None and said != len(op.inputs):
             raise RuleError(rule, f"{place} (OP_{op.kind}): {len(op.inputs)} inputs, PM_NUM_INPUTS says {said}")

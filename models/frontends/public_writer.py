@@ -64,6 +64,11 @@ def _side(rule: Substitution, nodes: tuple[Node, ...], ranks: dict[int, int]) ->
             degree = get["degree"]
             axis = 0 if n.operator in ("replicate", "reduce") else _number(get["axis"]) + shift
             out.append(PublicOperator(_PARALLEL[n.operator], inputs, (("PARALLEL_DIM", axis), ("PARALLEL_DEGREE", degree if isinstance(degree, int) else DEGREE))))
+        elif n.operator in ("pipeline", "batch"):
+            steps = get["steps"]
+            out.append(PublicOperator(n.operator.upper(), inputs, (("PARALLEL_DIM", _number(get["axis"]) + shift), ("PARALLEL_DEGREE", steps if isinstance(steps, int) else DEGREE))))
+        elif n.operator in ("softmax", "layer_norm"):
+            out.append(PublicOperator(n.operator.upper().replace("_", ""), inputs, (("AXIS", _number(get["axis"]) + shift),)))
         elif n.operator in ("conv", "max_pool", "average_pool"):
             out.append(_window(rule, n, inputs, get))
         elif n.operator == "transpose":

@@ -1,0 +1,72 @@
+"""`FILE.py:NAME`, `package.module:NAME`: an object that a Python file or module makes.
+
+A file is executed once per process, under the name of its stem; a module is imported, and so is a file of a package that is loaded
+(its relative imports need the package).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from ..console import InputError
+
+_LOADED: dict[Path, ModuleType] = {}
+
+
+def load_object(path: Path, name: str) -> object:
+    """The object `name` of the file; dots go into it.  Raises `InputError` naming the file, or what the file holds."""
+    module = load_file(path)
+    found: object = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            public = sorted(n for n, v in vars(module).items() if not n.startswith("_") and not isinstance(v, ModuleType))
+            raise InputError(f"{path} has no {name!r}; it has: {', '.join(public[:20]) or 'nothing public'}")
+        found = getattr(found, part)
+    return found
+
+
+def load_file(path: Path) -> ModuleType:
+    """The module of a file, or an importable module.  An exception in it is an `InputError` that names the file."""
+    if path.suffix != ".py":
+        try:
+            return import_module(str(path))
+        except ImportError as error:
+            raise InputError(f"module {path}: {error}") from None
+    full = path.resolve()
+    if full not in _LOADED:
+        if not full.is_file():
+            raise InputError(f"{path}: no such file")
+        dotted = _in_package(full)
+        if dotted is not None:
+            _LOADED[full] = load_file(Path(dotted))
+            return _LOADED[full]
+        spec = importlib.util.spec_from_file_location(full.stem, full)
+        if spec is None or spec.loader is None:
+            raise InputError(f"{path}: not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        known = sys.modules.get(full.stem)
+        if known is None:
+            sys.modules[full.stem] = module  # dataclasses and type hints of the file look their module up
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            if known is None:
+                sys.modules.pop(full.stem, None)
+            raise InputError(f"{path}: {type(error).__name__}: {error}") from error
+        _LOADED[full] = module
+    return _LOADED[full]
+
+
+def _in_package(full: Path) -> str | None:
+    """The dotted name of a file whose folder, or a folder around it, is a package of this process."""
+    folders = {str(Path(folder).resolve()): name for name, module in list(sys.modules.items()) for folder in getattr(module, "__path__", ())}
+    rest, folder = [full.stem], full.parent
+    while (folder / "__init__.py").is_file():
+        if str(folder) in folders:
+            return ".".join([folders[str(folder)], *rest])
+        rest, folder = [folder.name, *rest], folder.parent
+    return None

@@ -1,0 +1,114 @@
+"""Modules without weights: built on the meta device, with the contents of what is computed from nothing.
+
+Under `torch.device("meta")` a tensor has a shape and no contents, so a model of any size is built in moments.  Small tensors that
+are made from numbers alone (position ids, masks, rotary frequencies) are worth knowing: `Shadow` watches the operators of the
+construction and computes those beside the meta tensors, on the CPU.  An operator has a shadow if all its tensors have one, it
+draws no random numbers, and its result is small; what an unknown value is written into loses its shadow, with all its views.
+
+`hollow` then replaces the meta tensors by fake tensors of the CPU, so that code that names no device can be exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+MOST_ELEMENTS = 1 << 22
+"""Largest tensor that a shadow computes."""
+
+
+class Shadow(Protocol):
+    """What the construction knows."""
+
+    def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Contents of a meta tensor, if it was computed from nothing and not written since."""
+
+
+def watched() -> tuple[AbstractContextManager[object], Shadow]:
+    """A context under which modules are built, and what it found out."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+    from torch.utils._pytree import tree_flatten, tree_map_only
+    from torch.utils.weak import WeakIdKeyDictionary
+
+    class Watch(TorchDispatchMode):  # type: ignore[misc]  # torch is Any to mypy
+        """See the module docstring."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._known = WeakIdKeyDictionary()
+            self._lost: set[int] = set()  # storages of shadows that something unknown was written into
+
+        def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+            found = self._known.get(tensor)
+            return None if found is None or found.untyped_storage()._cdata in self._lost else found
+
+        def __torch_dispatch__(
+            self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+        ) -> object:
+            named = kwargs or {}
+            tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
+            shadows = {id(t): self.value(t) for t in tensors}
+            complete = all(s is not None for s in shadows.values())
+            if func is torch.ops.aten._local_scalar_dense.default and (only := self.value(tensors[0])) is not None:
+                return only.item()
+            out = func(*args, **named)
+            if complete and self._worth(func, out):
+                given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], (args, named))
+                self._keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
+            elif func._schema.is_mutable:  # type: ignore[attr-defined]
+                for argument, value in zip(func._schema.arguments, args, strict=False):  # type: ignore[attr-defined]
+                    written = argument.alias_info is not None and argument.alias_info.is_write
+                    if written and isinstance(value, torch.Tensor) and (old := shadows.get(id(value))) is not None:
+                        self._lost.add(old.untyped_storage()._cdata)
+            return out
+
+        def _worth(self, func: Callable[..., object], out: object) -> bool:
+            results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
+            tags = {torch.Tag.nondeterministic_seeded}.intersection(func.tags)  # type: ignore[attr-defined]
+            return not tags and "empty" not in str(func) and all(t.is_meta and t.numel() <= MOST_ELEMENTS for t in results)
+
+        def _keep(self, out: object, shadow: object) -> None:
+            for t, s in zip(tree_flatten(out)[0], tree_flatten(shadow)[0], strict=True):
+                if isinstance(t, torch.Tensor):
+                    self._known[t] = s
+
+    watch = Watch()
+    stack = ExitStack()
+
+    class Both(AbstractContextManager[object]):
+        """The meta device, and the watch over it."""
+
+        def __enter__(self) -> object:
+            stack.enter_context(torch.device("meta"))
+            return stack.enter_context(watch)
+
+        def __exit__(self, *error: object) -> bool | None:
+            return stack.__exit__(*error)  # type: ignore[arg-type]
+
+    return Both(), watch
+
+
+def hollow(module: torch.nn.Module, mode: FakeTensorMode) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Replace the meta tensors of a module by fake tensors on the CPU; return the function that does so for one tensor."""
+    import torch
+
+    done: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # tied weights stay tied; the first keeps the identity taken
+
+    def fake(t: torch.Tensor) -> torch.Tensor:
+        if id(t) not in done:
+            made = mode.fake_tensor_converter.from_meta_and_device(mode, t.detach().to("meta"), torch.device("cpu"))
+            done[id(t)] = (t, torch.nn.Parameter(made, requires_grad=t.requires_grad) if isinstance(t, torch.nn.Parameter) else made)
+        return done[id(t)][1]
+
+    for part in module.modules():
+        for held in (part._parameters, part._buffers, part.__dict__):
+            for key, value in list(held.items()):
+                if isinstance(value, torch.Tensor):
+                    held[key] = fake(value)
+    return fake

@@ -1,0 +1,148 @@
+"""Named patterns: both sides give the same values, and near misses are left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf, pi, sqrt
+
+import numpy as np
+import pytest
+
+from shardproof.backends.reference import random_inputs, run_graph
+from shardproof.models.build import Builder
+from shardproof.models.frontends.patterns import PATTERNS, recognise
+from shardproof.models.graph import Graph
+from shardproof.models.index import Combine
+
+TEXT = "b s m -> b s m"
+
+
+def unary(formula: Callable[[Builder, str], str]) -> Graph:
+    g = Builder("g")
+    return g.build(g.map("out", "negate", formula(g, g.map("in", "identity", g.input("x", (2, 3, 4)), text=TEXT)), text=TEXT))
+
+
+def m(g: Builder, function: str, *inputs: str, **attributes: float) -> str:
+    """An elementwise operator with a fresh name."""
+    return g.map(f"{function}{len(g.operators)}", function, *inputs, **attributes)
+
+
+def gelu(g: Builder, x: str) -> str:
+    return m(g, "multiply", m(g, "scale", x, scale=0.5), m(g, "shift", m(g, "erf", m(g, "scale", x, scale=1 / sqrt(2))), shift=1.0))
+
+
+def gelu_distributed(g: Builder, x: str) -> str:
+    e = m(g, "erf", m(g, "scale", x, scale=0.70710678118))
+    return m(g, "scale", m(g, "add", m(g, "multiply", e, x), x), scale=0.5)
+
+
+def gelu_tanh(g: Builder, x: str, cube: float = 0.044715) -> str:
+    inner = m(g, "add", x, m(g, "scale", m(g, "power", x, exponent=3.0), scale=cube))
+    return m(g, "multiply", m(g, "scale", x, scale=0.5), m(g, "shift", m(g, "tanh", m(g, "scale", inner, scale=sqrt(2 / pi))), shift=1.0))
+
+
+def sigmoid(g: Builder, x: str) -> str:
+    return m(g, "reciprocal", m(g, "shift", m(g, "exp", m(g, "negate", x)), shift=1.0))
+
+
+def softplus(g: Builder, x: str) -> str:
+    return m(g, "log", m(g, "shift", m(g, "exp", x), shift=1.0))
+
+
+def softplus_where(g: Builder, x: str, limit: float = 20.0) -> str:
+    return m(g, "where", m(g, "greater", x, value=limit), x, softplus(g, x))
+
+
+def rms(g: Builder, x: str, gain: bool = False, factor: float = 0.25) -> str:
+    mean = g.reduce("mean", "b s m -> b s", m(g, "power", x, exponent=2.0), scale=factor)
+    root = g.map("root", "rsqrt", g.map("shifted", "shift", mean, text="b s -> b s", shift=1e-3), text="b s -> b s")
+    y = g.map("y", "multiply", x, root, text="b s m, b s -> b s m")
+    return g.map("gain", "multiply", g.parameter("w", (4,)), y, text="m, b s m -> b s m") if gain else y
+
+
+def exclusive(g: Builder, x: str) -> str:
+    total = g.normalise("total", "cumulative_sum", TEXT, x, over=("s",))
+    return m(g, "subtract", total, x)
+
+
+def safe_softmax(g: Builder, scores: str) -> str:
+    seen = g.map("seen", "logical_not", g.map("lost", "equal", scores, text=TEXT, value=-inf), text=TEXT)
+    some = g.operator("some", "max", *_reduced(g, seen), dtype="bool")
+    keep = g.map("keep", "logical_not", g.map("none", "logical_not", some, text="b s -> b s"), text="b s -> b s")
+    return g.map("safe", "mask_fill", g.normalise("p", "softmax", TEXT, scores, over=("m",)), keep, text="b s m, b s -> b s m", value=0.0)
+
+
+def _reduced(g: Builder, x: str):
+    from shardproof.models.index import Axis, access
+
+    axes = [Axis("b", 2), Axis("s", 3), Axis("m", 4, Combine.MAX)]
+    return axes, [access(x, "b", "s", "m")], ["b", "s"]
+
+
+def scores(g: Builder, x: str) -> str:
+    return g.contract("scores", "b s k, k m -> b s m", x, g.parameter("wk", (4, 4)))
+
+
+CASES: dict[str, tuple[Callable[[Builder, str], str], str, int]] = {
+    "gelu-exact": (gelu, "gelu", 3), "gelu-exact distributed": (gelu_distributed, "gelu", 3), "gelu-tanh": (gelu_tanh, "gelu", 3),
+    "silu": (lambda g, x: m(g, "multiply", x, m(g, "sigmoid", x)), "silu", 3), "sigmoid": (sigmoid, "sigmoid", 3),
+    "softplus": (softplus, "softplus", 3), "softplus-where": (softplus_where, "softplus", 3), "rms-norm": (rms, "rms_norm", 3),
+    "norm-gain": (lambda g, x: rms(g, x, True), "rms_norm", 3), "exclusive-sum": (exclusive, "cumulative_sum", 3),
+    "safe-softmax": (lambda g, x: safe_softmax(g, scores(g, x)), "softmax", 4),
+}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_both_sides_have_the_same_values(case: str) -> None:
+    formula, function, count = CASES[case]
+    graph = unary(formula)
+    found = recognise(graph)
+    assert found.applied and found.applied[-1][0] == case.partition(" ")[0]
+    assert len(found.graph.operators) == count and function in {op.function for op in found.graph.operators}
+    inputs = random_inputs(graph, 5)
+    np.testing.assert_allclose(run_graph(found.graph, inputs)["out"], run_graph(graph, inputs)["out"], rtol=1e-8, atol=1e-9)
+
+
+def test_every_pattern_is_tested() -> None:
+    assert {c.partition(" ")[0] for c in CASES} == set(PATTERNS)
+
+
+NEAR_MISSES: dict[str, Callable[[Builder, str], str]] = {
+    "another cube": lambda g, x: gelu_tanh(g, x, 0.0447),
+    "another argument": lambda g, x: m(g, "multiply", x, m(g, "sigmoid", m(g, "scale", x, scale=1.702))),
+    "another value": lambda g, x: m(g, "multiply", m(g, "exp", x), m(g, "sigmoid", x)),
+    "a sum, not a mean": lambda g, x: rms(g, x, factor=1.0),
+    "a low threshold": lambda g, x: m(g, "where", m(g, "greater", x, value=1.0), x, m(g, "softplus", x)),
+    "a total of something else": lambda g, x: m(g, "subtract", g.normalise("t", "cumulative_sum", TEXT, m(g, "exp", x), over=("s",)), x),
+    "rows that may be all masked": lambda g, x: safe_softmax(
+        g, g.map("masked", "mask_fill", scores(g, x), g.input("mask", (3, 4), "bool"), text="b s m, s m -> b s m", value=-inf)
+    ),
+    "scores from outside": safe_softmax,
+}
+
+
+@pytest.mark.parametrize("case", sorted(NEAR_MISSES))
+def test_near_misses_are_left_alone(case: str) -> None:
+    graph = unary(NEAR_MISSES[case])
+    assert recognise(graph).graph == graph
+
+
+@pytest.mark.parametrize(("mask", "applies"), [
+    (np.tril(np.ones((3, 4), bool)), True), (np.tril(np.ones((3, 4), bool), -1), False), (np.ones((3, 4), bool), True),
+])
+def test_safe_softmax_needs_a_finite_score_in_every_row(mask: np.ndarray, applies: bool) -> None:
+    graph = unary(NEAR_MISSES["rows that may be all masked"])
+    found = recognise(graph, {"mask": mask})
+    assert (("safe-softmax", "softmax") in found.applied) == applies
+    inputs = {**random_inputs(graph, 1), "mask": mask}
+    with np.errstate(invalid="ignore"):
+        before, after = run_graph(graph, inputs)["out"], run_graph(found.graph, inputs)["out"]
+    np.testing.assert_allclose(after, before, rtol=1e-12)
+
+
+def test_a_value_that_is_read_elsewhere_keeps_the_composition() -> None:
+    g = Builder("g")
+    x = g.input("x", (4,))
+    s = g.map("s", "sigmoid", x)
+    graph = g.build(g.map("y", "multiply", x, s), g.map("z", "negate", s))
+    assert recognise(graph).graph == graph
