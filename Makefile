@@ -11,12 +11,12 @@ FAST := not slow and not gpu and not torch and not coq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install plan test lint typecheck test-slow test-mpi test-all bench clean distclean
+.PHONY: help install plan test lint typecheck test-slow test-mpi test-torch test-all bench clean distclean
 
 help:
 	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
 	@echo "make test       lint, types, tests (JOBS=0: one process; PYTEST='-k machine': more options)"
-	@echo "make lint | typecheck | test-slow | test-mpi | test-all | bench | clean | distclean"
+	@echo "make lint | typecheck | test-slow | test-mpi | test-torch | test-all | bench | clean | distclean"
 
 install: $(READY)
 
@@ -49,6 +49,11 @@ test-slow: $(READY)
 
 test-mpi: $(READY)
 	$(PY) -m pytest -m mpi $(PYTEST)
+
+# PyTorch's CPU build is named by number: without it pip takes gigabytes of CUDA packages.
+test-torch: $(READY)
+	$(PY) -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers
+	$(PY) -m pytest -m torch $(PYTEST)
 
 test-all: lint typecheck
 	$(PY) -m pytest -n $(JOBS) $(PYTEST)

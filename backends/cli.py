@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from math import isnan
 from pathlib import Path
 from types import ModuleType
@@ -14,13 +15,22 @@ import numpy as np
 from ..models.choices import Choices, movements
 from ..models.console import Exit, InputError, Watch, bytes_text, emit
 from ..models.graph import Graph, Role
+from ..models.opaque import OpaqueError, check_kernels
+from ..models.operators import NodeKind
+from ..proofs.plan import Plan
 from ..proofs.publisher import Publisher
+from .collectives import count, uses
 from .interpreter import RankError
+from .job import Options, prepared
 from .kernels import Array
-from .launch import LaunchError, mpi_available, run_mpi
+from .launch import LaunchError, mpi_available, run_job
+from .movements import render
+from .movements import table as movement_table
 from .program import lower
 from .reference import random_inputs, run_graph
-from .run import RunResult, Traffic, run_virtual
+from .run import Traffic, run_virtual
+from .trace import chrome, summary, table, write_json
+from .traffic import statistics_traffic
 
 TOLERANCE = {"float64": 1e-10, "float32": 1e-3}
 """Largest difference from one process, relative to 1 + the largest value, that counts as equal."""
@@ -38,12 +48,16 @@ MPI_RANKS = 64
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs when none are given.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", show_default=True, help="Type of the inputs made from the seed.")
 @click.option("--timeout", type=float, default=300.0, show_default=True, help="Seconds before the ranks are ended.")
+@click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write times here, for chrome://tracing or Perfetto (JSON).")
+@click.option("--overlap/--no-overlap", default=True, show_default=True, help="Communicate beside independent computation.")
+@click.option("--fuse/--no-fuse", default=True, show_default=True, help="Run chains of elementwise operators as one.")
+@click.option("--communication", is_flag=True, help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside the least possible.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the outputs here (.npz).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def run_command(
     publisher: Publisher, plan_file: Path, ranks: int, backend: str, virtual: bool, inputs: Path | None, seed: int, dtype: str, timeout: float,
-    output: Path | None, as_json: bool,
+    trace: Path | None, overlap: bool, fuse: bool, communication: bool, output: Path | None, as_json: bool,
 ) -> int:
     """Execute PLAN on N ranks and compare the result with one process."""
     with Watch("checking the plan"):
@@ -53,33 +67,45 @@ def run_command(
         raise InputError(
             f"the plan is for {devices} devices, -n asks for {ranks} ranks; run it with -n {devices}, or plan for 'localhost:{ranks}' and run that"
         )
+    if communication:
+        return _communication(plan, identity, as_json)
     if not virtual and ranks > MPI_RANKS:
         raise InputError(f"{ranks} processes on one machine are too many; use --virtual")
     if not virtual and not mpi_available():
         raise InputError("MPI is not installed here: pip install 'shardproof[mpi]', or use --virtual")
-    xp = _library(backend, virtual)
+    try:
+        check_kernels(str(op.attribute("kernel", "")) for op in plan.graph.operators if op.kind is NodeKind.OPAQUE)
+    except OpaqueError as error:
+        raise InputError(str(error)) from None
+    xp = _library(backend)
     arrays = _read(inputs, plan.graph) if inputs is not None else random_inputs(plan.graph, seed, dtype)
+    options = Options(fuse, overlap, True, xp.__name__)
+    program = prepared(plan.graph, plan.machine.hierarchy, plan.choices, options)
     start = time.monotonic()
     traffic: tuple[Traffic, ...] = ()
     try:
         with Watch(f"running on {ranks} {'virtual' if virtual else 'MPI'} ranks"):
             if virtual:
-                result: RunResult = run_virtual(lower(plan.graph, plan.machine.hierarchy, plan.choices), arrays, xp, timeout)
+                result = run_virtual(program, arrays, xp, timeout, trace=True)
                 outputs: Mapping[str, Array] = {k: _to_host(v) for k, v in result.outputs.items()}
-                traffic = result.traffic
+                traffic, spans = result.traffic, result.spans
             else:
-                outputs = run_mpi(plan.graph, plan.machine.hierarchy, plan.choices, arrays, timeout)
+                ended = run_job(plan.graph, plan.machine.hierarchy, plan.choices, arrays, options, timeout)
+                outputs, spans = ended.outputs, ended.spans
     except (RankError, LaunchError) as error:
         click.echo(f"error: {error}", err=True)
         return Exit.INTERNAL
     seconds = time.monotonic() - start
     with Watch("running in one process"):
         expected = run_graph(plan.graph, arrays)
-    worst = max((_difference(outputs[name], expected[name]) for name in plan.graph.outputs), default=0.0)
+    worst = max((_difference(outputs[name], expected[name]) for name in plan.graph.results), default=0.0)
     allowed = TOLERANCE["float64" if all(a.dtype != np.float32 for a in arrays.values()) else "float32"]
     equal = worst <= allowed
     moved = _bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
-    mismatched = [t.place for t in traffic if t.counted != t.priced]
+    mismatched = [t.place for t in traffic if not t.fits]
+    times, calls = summary(spans, ranks), count(program)
+    if trace is not None:
+        write_json(trace, chrome(spans, plan.graph.name))
     if output is not None:
         np.savez(output, **{k: np.asarray(v) for k, v in outputs.items()})  # type: ignore[arg-type]
     levels = [level.name for level in plan.machine.levels]
@@ -87,21 +113,44 @@ def run_command(
         emit({
             "identity": identity, "ranks": ranks, "transport": "virtual" if virtual else "mpi", "seconds": round(seconds, 3), "equal": equal, "difference": worst,
             "bytes": {name: dict(zip(levels, values, strict=True)) for name, values in moved.items()},
+            "collectives": calls, "movements": [asdict(u) for u in uses(program)], "operators": [{"name": r.name, "seconds": round(r.slowest_s, 6)} for r in times.rows if r.kind == "compute"],
+            "compute_seconds": round(times.compute_s, 6), "wait_seconds": round(times.wait_s, 6), "flight_seconds": round(times.flight_s, 6),
+            "overlap": None if times.overlap is None else round(times.overlap, 4),
             "bytes_counted_equal_priced": None if not virtual else not mismatched,
         })
     else:
         click.echo(f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, {xp.__name__}, {seconds:.2f} s")
         for name, values in moved.items():
             click.echo(f"  {name:<36} " + ", ".join(f"{bytes_text(b)} into the busiest {level}" for b, level in zip(values, levels, strict=True)))
+        click.echo("  collectives per rank: " + (", ".join(f"{n} {name}" for name, n in calls.items()) or "none"))
+        for line in table(times, ranks):
+            click.echo("  " + line)
         if virtual:
-            click.echo(f"  bytes counted = bytes priced in {len(traffic) - len(mismatched)} of {len(traffic)} movements")
+            less = sum(t.fits and t.counted != t.priced for t in traffic)
+            unequal = f"; {less} with unequal parts moved less than their price" if less else ""
+            click.echo(f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} movements{unequal}")
         click.echo(f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): {'equal' if equal else 'DIFFERENT'}")
     if mismatched:
-        click.echo(f"error: bytes counted differ from bytes priced at: {', '.join(mismatched[:5])}", err=True)
+        click.echo(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)
     return Exit.DONE if equal and not mismatched else Exit.REFUTED
 
 
-def _library(backend: str, virtual: bool) -> ModuleType:
+def _communication(plan: Plan, identity: str, as_json: bool) -> int:
+    rows = movement_table(plan.graph, plan.machine.hierarchy, plan.choices)
+    statistics = statistics_traffic(lower(plan.graph, plan.machine.hierarchy, plan.choices))
+    if as_json:
+        emit({"identity": identity, "redistributions": [asdict(r) for r in rows], "statistics": [asdict(t) for t in statistics]})
+        return Exit.DONE
+    click.echo(f"{plan.graph.name}: plan {identity[:16]}, {len(rows)} redistributions on {plan.machine.devices} ranks")
+    for line in render(rows):
+        click.echo("  " + line)
+    for t in statistics:
+        why = f"  {'; '.join(t.reasons)}" if t.reasons else ""
+        click.echo(f"  {t.tensor}: all-reduce, {t.moved * t.element_bytes} bytes received by all ranks; least {t.bound * t.element_bytes}{why}")
+    return Exit.DONE
+
+
+def _library(backend: str) -> ModuleType:
     if backend == "numpy":
         return np
     try:
@@ -109,12 +158,9 @@ def _library(backend: str, virtual: bool) -> ModuleType:
     except ImportError:
         cupy = None
     available = cupy is not None and bool(cupy.is_available())
-    if backend == "cupy":
-        if not available:
-            raise InputError("CuPy finds no GPU here: pip install 'shardproof[gpu]' on a machine with one, or use --backend numpy")
-        if not virtual:
-            raise InputError("MPI ranks compute with NumPy in this version; use --virtual with --backend cupy")
-    return cupy if available and virtual else np
+    if backend == "cupy" and not available:
+        raise InputError("CuPy finds no GPU here: pip install 'shardproof[gpu]' on a machine with one, or use --backend numpy")
+    return cupy if available else np
 
 
 def _to_host(value: Array) -> Array:

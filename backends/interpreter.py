@@ -1,20 +1,25 @@
 """One rank at work: its instructions, one after another, over a transport.
 
-Errors leave as `RankError`, which names the rank and the instruction (the operator, or the redistribution).
+Errors leave as `RankError`, which names the rank, the instruction (the operator, or the redistribution) and the tensor.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import assert_never
 
 from ..models.communication import Box, Reduction
 from ..models.graph import Graph
 from ..models.index import Combine
+from .cuda import device
+from .fused import MemberError, Run, execute_fused
 from .kernels import Array, Block, execute
-from .program import Compute, Free, Instruction, Load, Move, Program
-from .steps import redistribute, reduce, sides
+from .program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
+from .progress import Table
+from .steps import Flight, redistribute, redistribution, reduce, sides
+from .trace import Recorder
 from .transport import Transport, TransportError
 
 Source = Callable[[str, Box], Array]
@@ -55,32 +60,88 @@ def statistics_label(operator: str) -> str:
     return f"statistics of {operator}"
 
 
-def run_rank(program: Program, rank: int, transport: Transport, source: Source, xp: ModuleType) -> dict[str, Array]:
+@dataclass
+class Watching:
+    """Who looks on: `recorder` gets times, `progress` this rank's instruction numbers.
+
+    On a GPU a recorder makes every instruction wait for the device, so that times belong to the right one; nothing overlaps then.
+    """
+
+    recorder: Recorder | None = None
+    progress: Table | None = None
+
+
+@dataclass
+class _Rank:
+    program: Program
+    transport: Transport
+    source: Source
+    xp: ModuleType
+    launch: Run | None
+    recorder: Recorder | None
+    slots: dict[str, Array] = field(default_factory=dict)
+    flights: dict[int, tuple[Flight, float]] = field(default_factory=dict)
+
+
+def run_rank(
+    program: Program, rank: int, transport: Transport, source: Source, xp: ModuleType, watching: Watching | None = None
+) -> dict[str, Array]:
     """This rank's blocks of the program's outputs.  Raises `RankError`."""
-    slots: dict[str, Array] = {}
-    for instruction in program.ranks[rank]:
+    watching = watching or Watching()
+    state = _Rank(program, transport, source, xp, device.run if device.is_device(xp) else None, watching.recorder)
+    for number, instruction in enumerate(program.ranks[rank]):
+        if watching.progress is not None:
+            watching.progress[rank, 1] = number
         try:
-            _step(program, instruction, slots, transport, source, xp)
+            _step(state, instruction)
+            for flight, _ in state.flights.values():
+                flight.poll()
+        except MemberError as e:
+            place = program.place(instruction.members[e.member] if isinstance(instruction, Fused) else instruction)
+            raise RankError(rank, place, f"{type(e.reason).__name__}: {e.reason}") from e
         except Exception as e:
             raise RankError(rank, program.place(instruction), f"{type(e).__name__}: {e}") from e
-    return {tensor: slots[tensor] for tensor, _ in program.outputs}
+    if watching.progress is not None:
+        watching.progress[rank, 1] = len(program.ranks[rank])
+    return {tensor: state.slots[tensor] for tensor, _ in program.outputs}
 
 
-def _step(
-    program: Program, instruction: Instruction, slots: dict[str, Array], transport: Transport, source: Source, xp: ModuleType
-) -> None:
+def _step(state: _Rank, instruction: Instruction) -> None:
+    program, transport, xp, slots, recorder = state.program, state.transport, state.xp, state.slots, state.recorder
+    start = 0.0 if recorder is None else recorder.now()
+    kind = "data"
     match instruction:
         case Load(slot=slot, tensor=tensor, box=box):
-            slots[slot] = source(tensor, box)
-        case Move(source=start, target=slot, movement=n):
+            slots[slot] = state.source(tensor, box)
+        case Move(source=begin, target=slot, movement=n):
+            plan = program.movements[n].plan
+            kind = "communication" if plan.steps else "data"
             transport.account(move_label(n))
-            slots[slot] = redistribute(xp, transport, program.movements[n].plan, slots[start])
+            slots[slot] = redistribute(xp, transport, plan, slots[begin])
+        case Start(source=begin, movement=n):
+            transport.account(move_label(n))
+            state.flights[n] = (Flight(transport, redistribution(xp, transport.rank, program.movements[n].plan, slots[begin])), start)
+        case Finish(target=slot, movement=n):
+            kind = "communication"
+            flight, begun = state.flights.pop(n)
+            transport.account(move_label(n))
+            slots[slot] = flight.finish()
+            if recorder is not None:
+                recorder.add(program.place(instruction), "flight", begun)
         case Compute():
+            kind = "compute"
             slots[instruction.slot] = _compute(program.graph, program.hierarchy, instruction, slots, transport, xp)
+        case Fused():
+            kind = "compute"
+            slots.update(execute_fused(xp, program.graph, instruction, slots, execute, state.launch))
         case Free(slot=slot):
             del slots[slot]
         case _:
             assert_never(instruction)
+    if recorder is not None and not isinstance(instruction, Free):
+        if device.is_device(xp):
+            xp.cuda.get_current_stream().synchronize()
+        recorder.add(program.place(instruction), kind, start)
 
 
 def _compute(

@@ -2,8 +2,10 @@
 
     job.json          graph, hierarchy, choices, element types; the files of the inputs
     inputs/N.npy      one array per input or parameter, in digit shape; ranks map the file and read their blocks only
-    outputs/N.npy     written by rank 0, N = position in the graph's outputs
+    outputs/N.npy     written by rank 0, N = position in the graph's results
     error.json        written by the first rank that failed
+    trace/N.json      times of rank N, where they are wanted
+    progress.bin, death.json   where every rank is, who died first (`backends.progress`)
 
 Every rank lowers the choices itself: lowering is deterministic and cheaper than shipping all programs.
 """
@@ -12,7 +14,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +24,24 @@ from ..models.choices import Choices
 from ..models.communication import Box
 from ..models.graph import Graph
 from ..models.placement import Placement
+from . import progress
+from .fusion import fuse
 from .interpreter import RankError
 from .kernels import Array
+from .overlap import overlap
+from .program import Program, lower
 
 _FORMAT = "shardproof-job/1"
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy or cupy."""
+
+    fuse: bool = True
+    overlap: bool = True
+    trace: bool = False
+    backend: str = "numpy"
 
 
 @dataclass(frozen=True)
@@ -36,6 +53,11 @@ class Job:
     hierarchy: tuple[int, ...]
     choices: Choices
     files: dict[str, str]
+    options: Options
+
+    def program(self) -> Program:
+        """The program of all ranks."""
+        return prepared(self.graph, self.hierarchy, self.choices, self.options)
 
     def source(self, tensor: str, box: Box) -> Array:
         """A block of an input, read from its file."""
@@ -43,10 +65,20 @@ class Job:
         return np.array(mapped[tuple(slice(lo, hi) for lo, hi in box)])
 
 
-def write_job(folder: Path, graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array]) -> None:
+def prepared(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, options: Options) -> Program:
+    """The program of all ranks, with the passes that the options ask for."""
+    program = lower(graph, hierarchy, choices)
+    program = fuse(program) if options.fuse else program
+    return overlap(program) if options.overlap else program
+
+
+def write_job(
+    folder: Path, graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], options: Options | None = None
+) -> None:
     """Fill an empty folder.  `inputs` in digit shape."""
-    (folder / "inputs").mkdir()
-    (folder / "outputs").mkdir()
+    for name in ("inputs", "outputs", "trace"):
+        (folder / name).mkdir()
+    progress.create(folder, prod(hierarchy))
     files = {}
     for n, (name, array) in enumerate(inputs.items()):
         files[name] = f"inputs/{n}.npy"
@@ -58,6 +90,7 @@ def write_job(folder: Path, graph: Graph, hierarchy: tuple[int, ...], choices: C
     data = {
         "format": _FORMAT, "graph": json.loads(graph.to_json()), "hierarchy": list(hierarchy),
         "operators": listed(choices.operators), "copies": listed(choices.copies), "files": files,
+        "options": asdict(options or Options()),
     }
     (folder / "job.json").write_text(json.dumps(data))
 
@@ -72,7 +105,7 @@ def read_job(folder: Path) -> Job:
         return tuple((name, Placement(tuple(axes), tuple(tuple(row) for row in matrix))) for name, axes, matrix in items)
 
     choices = Choices(placements(data["operators"]), placements(data["copies"]))
-    return Job(folder, Graph.from_json(json.dumps(data["graph"])), tuple(data["hierarchy"]), choices, dict(data["files"]))
+    return Job(folder, Graph.from_json(json.dumps(data["graph"])), tuple(data["hierarchy"]), choices, dict(data["files"]), Options(**data["options"]))
 
 
 def write_error(folder: Path, error: RankError) -> None:

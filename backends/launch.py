@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
 from pathlib import Path
@@ -21,9 +22,13 @@ import numpy as np
 
 from ..models.choices import Choices, check_choices
 from ..models.graph import Graph
-from .job import read_error, write_job
+from . import progress
+from .interpreter import RankError
+from .job import Options, prepared, read_error, write_job
 from .kernels import Array
+from .program import Program
 from .reference import check_inputs
+from .trace import Span, read_spans
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
@@ -87,24 +92,60 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             return
 
 
+@dataclass(frozen=True, eq=False)
+class MpiResult:
+    """`outputs`: whole tensors in digit shape; `spans`: times of all ranks, if they were asked for."""
+
+    outputs: dict[str, Array]
+    spans: tuple[Span, ...]
+
+
 def run_mpi(
     graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], timeout_s: float = 120.0
 ) -> dict[str, Array]:
-    """Run the choices on one MPI rank per device; the graph's outputs as whole tensors in digit shape.
+    """Run the choices on one MPI rank per device; the graph's outputs as whole tensors in digit shape.  See `run_job`."""
+    return run_job(graph, hierarchy, choices, inputs, Options(), timeout_s).outputs
 
-    Raises `ChoicesError` or `GraphError` before anything starts, `RankError` naming rank and operator when a rank fails,
-    `LaunchError` otherwise.
+
+def run_job(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], options: Options, timeout_s: float = 120.0
+) -> MpiResult:
+    """Run the choices on one MPI rank per device.
+
+    Raises `ChoicesError` or `GraphError` before anything starts, `RankError` naming rank, operator and tensor when a rank fails, dies or
+    does not come back in time, `LaunchError` otherwise.
     """
     check_choices(graph, hierarchy, choices)
     arrays = check_inputs(graph, inputs)
+    ranks = prod(hierarchy)
     with tempfile.TemporaryDirectory(prefix="shardproof-") as name:
         folder = Path(name)
-        write_job(folder, graph, hierarchy, choices, arrays)
+        write_job(folder, graph, hierarchy, choices, arrays, options)
+        table = progress.open_table(folder)
+        program = prepared(graph, hierarchy, choices, options)
         try:
-            launch(["-m", f"{_ROOT}.backends.rank", str(folder)], prod(hierarchy), timeout_s)
+            launch(["-m", f"{_ROOT}.backends.rank", str(folder)], ranks, timeout_s)
         except LaunchError as e:
-            error = read_error(folder)
+            error = read_error(folder) or post_mortem(program, table.tolist(), progress.read_death(folder), str(e))
             if error is not None:
                 raise error from e
             raise
-        return {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(graph.outputs)}
+        outputs = {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(graph.results)}
+        spans = [s for r in range(ranks) if options.trace for s in read_spans(folder / f"trace/{r}.json")]
+        return MpiResult(outputs, tuple(spans))
+
+
+def post_mortem(program: Program, table: Sequence[Sequence[int]], death: progress.Death | None, report: str) -> RankError | None:
+    """Who is to blame when no rank left word of an exception: the process that died first, or, after a time-out, the rank furthest behind.
+
+    `table`: (process, instruction) per rank; `report`: the launcher's error.
+    """
+    processes = [process for process, _ in table]
+    if death is not None and death.process in processes:
+        rank, reason = processes.index(death.process), death.words()
+    elif "did not finish" in report and (started := [(at, r) for r, (process, at) in enumerate(table) if process and at != progress.DONE]):
+        rank, reason = min(started)[1], f"did not come back; {report}"
+    else:
+        return None
+    at, steps = table[rank][1], program.ranks[rank]
+    return RankError(rank, program.place(steps[at]) if 0 <= at < len(steps) else "start" if at == progress.START else "collecting the outputs", reason)

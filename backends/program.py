@@ -4,6 +4,8 @@
     Move     take a value from one layout to another: the steps of `models.communication`, shared by all ranks
     Compute  run an operator on the rank's iteration box; splits of `over` axes bring one Reduction per statistic
     Free     forget a value
+    Fused    several Computes as one loop (`backends.fusion`)
+    Start, Finish   the two ends of a Move that other instructions run beside (`backends.overlap`)
 
 Values live in slots: `t` (the tensor where it rests: its copy if it has one, else as written), `t as written` (before it
 goes to its copy), `op[j]` (operand j of an operator).  A value is moved to a reader just before the reader runs, so a rank
@@ -15,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from ..models.choices import Choices, Movement, copy_layout, input_layout, iteration_box, movements
+from ..models.choices import Choices, Movement, copy_layout, input_layout, iteration_box, movements, resting_places
 from ..models.communication import Reduction
 from ..models.cost import statistics_digits
 from ..models.graph import Graph
@@ -64,7 +66,37 @@ class Free:
     slot: str
 
 
-Instruction = Load | Move | Compute | Free
+@dataclass(frozen=True)
+class Fused:
+    """`members` on one box, in order, as one loop over it.
+
+    `links`: operand slot -> member whose value it is; other operands are slots of the rank.  `results`: slot := value of member.
+    `reuse`: an operand slot that nobody else reads, read at the point that is written: its memory may take the (single) result.
+    """
+
+    members: tuple[Compute, ...]
+    links: tuple[tuple[str, int], ...]
+    results: tuple[tuple[str, int], ...]
+    reuse: str | None = None
+
+
+@dataclass(frozen=True)
+class Start:
+    """Begin movement number `movement` of `source`; its `Finish` has the same number."""
+
+    source: str
+    movement: int
+
+
+@dataclass(frozen=True)
+class Finish:
+    """`target` := what movement number `movement` brings."""
+
+    target: str
+    movement: int
+
+
+Instruction = Load | Move | Compute | Free | Fused | Start | Finish
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,14 +112,20 @@ class Program:
     def place(self, instruction: Instruction) -> str:
         """The instruction in words, for messages."""
         match instruction:
-            case Load(slot=slot):
-                return f"load {slot!r}"
-            case Move(movement=n):
+            case Load(slot=slot, tensor=tensor):
+                return f"load {slot!r} of tensor {tensor!r}"
+            case Move(movement=n) | Start(movement=n) | Finish(movement=n):
                 m = self.movements[n]
                 goal = "its copy" if m.reader is None else f"operator {m.reader!r}"
-                return f"redistribution of {m.tensor!r} to {goal}"
+                return f"redistribution of tensor {m.tensor!r} to {goal}"
             case Compute(operator=n):
-                return f"operator {self.graph.operators[n].name!r}"
+                op = self.graph.operators[n]
+                return f"operator {op.name!r}, which writes tensor {op.output.tensor!r}"
+            case Fused(members=members):
+                names = [self.graph.operators[m.operator].name for m in members]
+                written = self.graph.operators[members[-1].operator].output.tensor
+                return f"operator {names[0]!r}, which writes tensor {written!r}" if len(names) == 1 else (
+                    f"operators {', '.join(map(repr, names))} as one, which write tensor {written!r}")
             case Free(slot=slot):
                 return f"free {slot!r}"
 
@@ -99,8 +137,10 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
     placements, copies = dict(choices.operators), dict(choices.copies)
     devices, writer = prod(hierarchy), graph.writer()
     ranks: list[list[Instruction]] = [[] for _ in range(devices)]
-    resting = {t: copy_layout(t, graph, p, hierarchy) for t, p in copies.items()}
+    places, parameter = resting_places(graph), {value: name for name, value in graph.state}
+    resting = {t: copy_layout(t, graph, copies[home], hierarchy) for t, home in places.items()}
     last = {a.tensor: i for i, op in enumerate(graph.operators) for a in op.inputs}
+    kept = {*graph.results, *parameter.values()}
 
     def everywhere(instruction: Instruction) -> None:
         for program in ranks:
@@ -124,17 +164,19 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
         statistics = _statistics(op, placement, hierarchy, boxes)
         for d, program in enumerate(ranks):
             operands = tuple((f"{op.name}[{j}]", tuple(lo for lo, _ in layouts[j].box(d))) for j in range(len(op.inputs)))
-            slot = f"{out} as written" if out in copies else out
+            slot = f"{out} as written" if out in places else out
             program.append(Compute(slot, i, tuple(boxes[d][a.name] for a in op.axes), operands, statistics))
         for j in range(len(op.inputs)):
             everywhere(Free(f"{op.name}[{j}]"))
-        if out in copies:
+        if out in parameter:  # its storage is the parameter's
+            everywhere(Free(parameter[out]))
+        if out in places:
             everywhere(Move(f"{out} as written", out, number[out, None, 0]))
             everywhere(Free(f"{out} as written"))
         for t in dict.fromkeys([*(a.tensor for a in op.inputs), out]):
-            if last.get(t, i) == i and t not in graph.outputs and (t in writer or t in copies):
+            if last.get(t, i) == i and t not in kept and (t in writer or t in copies):
                 everywhere(Free(t))
-    outputs = tuple((t, tuple(resting[t].box(d) for d in range(devices))) for t in graph.outputs if t in writer)
+    outputs = tuple((t, tuple(resting[t].box(d) for d in range(devices))) for t in graph.results if t in writer)
     return Program(graph, hierarchy, moves, tuple(tuple(p) for p in ranks), outputs)
 
 

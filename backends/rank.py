@@ -1,39 +1,61 @@
 """One MPI rank of a job: `mpiexec -n N python -m mpi4py -m shardproof.backends.rank FOLDER`.
 
 `-m mpi4py` matters: it turns an exception on one rank into MPI_Abort, else the others would wait for ever.
+
+With CuPy, rank r takes GPU r modulo their number; ranks with a GPU each talk through NCCL where it is there, else through MPI.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from math import prod
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .interpreter import RankError, run_rank
+from . import progress
+from .interpreter import RankError, Watching, run_rank
 from .job import Job, read_job, write_error
 from .kernels import Array
-from .program import Program, lower
+from .program import Program
 from .run import assemble
-from .transport import TransportError
+from .trace import Recorder, write_spans
+from .transport import Transport, TransportError
 from .transport.mpi import MpiTransport, check_counts
+from .transport.nccl import MpiBootstrap, NcclTransport, nccl_module
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 def main(folder: Path) -> None:
     """Run this process' rank.  Raises `RankError`, after leaving word in the folder."""
+    progress.guard(folder)
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     rank, place = world.Get_rank(), "start"
     try:
         job = read_job(folder)
-        if world.Get_size() != prod(job.hierarchy):
-            raise TransportError(f"the plan has {prod(job.hierarchy)} devices, MPI started {world.Get_size()} ranks")
-        program = lower(job.graph, job.hierarchy, job.choices)
-        blocks = run_rank(program, rank, MpiTransport(world), job.source, np)
+        devices = prod(job.hierarchy)
+        if world.Get_size() != devices:
+            raise TransportError(f"the plan has {devices} devices, MPI started {world.Get_size()} ranks")
+        table = progress.open_table(folder, write=True)
+        table[rank] = os.getpid(), progress.START
+        program = job.program()
+        xp, transport = _machine(world, job.options.backend)
+        world.Barrier()
+        watching = Watching(Recorder(rank) if job.options.trace else None, table)
+        blocks = run_rank(program, rank, transport, lambda tensor, box: xp.asarray(job.source(tensor, box)), xp, watching)
+        if watching.recorder is not None:
+            write_spans(folder / f"trace/{rank}.json", watching.recorder.spans)
         place = "collecting the outputs"
-        _collect(program, job, blocks)
+        _collect(program, job, {name: block if isinstance(block, np.ndarray) else block.get() for name, block in blocks.items()})
+        world.Barrier()
+        table[rank, 1] = progress.DONE
     except RankError as e:
         write_error(folder, e)
         raise
@@ -43,13 +65,27 @@ def main(folder: Path) -> None:
         raise error from e
 
 
+def _machine(world: MPI.Intracomm, backend: str) -> tuple[ModuleType, Transport]:
+    """Array library and transport of this rank."""
+    if backend != "cupy":
+        return np, MpiTransport(world)
+    import cupy
+
+    gpus, ranks = int(cupy.cuda.runtime.getDeviceCount()), world.Get_size()
+    cupy.cuda.Device(world.Get_rank() % gpus).use()
+    nccl = nccl_module() if ranks <= gpus else None
+    if nccl is None:
+        return cupy, MpiTransport(world, cupy)
+    return cupy, NcclTransport(world.Get_rank(), MpiBootstrap(world), cupy, nccl)
+
+
 def _collect(program: Program, job: Job, blocks: dict[str, Array]) -> None:
     """Send every output to rank 0 (program boundary: not priced), which puts it together and writes it."""
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
     written = dict(program.outputs)
-    for n, name in enumerate(program.graph.outputs):
+    for n, name in enumerate(program.graph.results):
         shape = program.graph.tensor(name).shape
         if name not in written:
             if world.Get_rank() == 0:

@@ -5,7 +5,7 @@
     accepted   rows of every rank  =  sum over its reduction group of everyone's input, exactly (int64)
 
 Members of a group are ordered root first; transports want ascending ranks, so parts are permuted on the way in and out.
-AllGather of unequal row counts pads to the largest.  Every rank lowers the programs itself from their text, so a job is small.
+Every rank lowers the programs itself from their text, so a job is small.
 
 >>> from shardproof.models.collectives import Collective as C
 >>> from shardproof.models.reduction_programs import Form, Tree
@@ -98,13 +98,9 @@ def execute(transport: Transport, steps: Sequence[_Move], data: Data) -> Data:
         ranks = tuple(sorted(move.group))
         me = move.group.index(transport.rank)
         held, gets = list(move.rows[me]), list(move.after[me])
-        m = len(ranks)
         match move.collective:
             case Collective.ALL_REDUCE:
-                flat = data[held].reshape(-1)
-                padded = np.zeros(-(-flat.size // m) * m, dtype=data.dtype)
-                padded[: flat.size] = flat
-                data[held] = transport.all_reduce(ranks, padded, Combine.SUM)[: flat.size].reshape(len(held), width)
+                data[held] = transport.all_reduce(ranks, data[held].reshape(-1), Combine.SUM).reshape(len(held), width)
             case Collective.REDUCE_SCATTER:
                 parts = np.stack([data[list(move.after[move.group.index(r)])].reshape(-1) for r in ranks])
                 data[gets] = transport.reduce_scatter(ranks, parts, Combine.SUM).reshape(len(gets), width)
@@ -113,12 +109,9 @@ def execute(transport: Transport, steps: Sequence[_Move], data: Data) -> Data:
                 if total is not None:
                     data[held] = np.asarray(total).reshape(len(held), width)
             case Collective.ALL_GATHER:
-                most = max(len(r) for r in move.rows)
-                send = np.zeros((most, width), dtype=data.dtype)
-                send[: len(held)] = data[held]
-                arrived = transport.all_gather(ranks, send.reshape(-1))
-                for r, rows in zip(move.group, move.rows, strict=True):
-                    data[list(rows)] = np.asarray(arrived[ranks.index(r)]).reshape(most, width)[: len(rows)]
+                rows = [list(move.rows[move.group.index(r)]) for r in ranks]
+                arrived = transport.all_gather(ranks, data[held].reshape(-1), tuple(len(r) * width for r in rows))
+                data[[k for r in rows for k in r]] = np.asarray(arrived).reshape(-1, width)
             case Collective.BROADCAST:
                 root = move.group[0]
                 pattern = Pattern(PatternKind.BROADCAST, ranks, root, ())

@@ -42,7 +42,7 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def run_graph(graph: Graph, inputs: Mapping[str, Array], xp: ModuleType = np, keep: Collection[str] = ()) -> dict[str, Array]:
-    """Values of the graph's outputs and of the tensors in `keep`, in digit shape.
+    """Values of the graph's outputs, of its next state, and of the tensors in `keep`, in digit shape.
 
     Raises `GraphError` for inputs that do not fit, `KernelError` naming the operator that fails.
 
@@ -52,7 +52,7 @@ def run_graph(graph: Graph, inputs: Mapping[str, Array], xp: ModuleType = np, ke
     >>> float(run_graph(g.build(y), {"x": np.array([1.0, 2.0, 3.0])})["total"])
     6.0
     """
-    wanted = set(graph.outputs) | set(keep)
+    wanted = set(graph.results) | set(keep)
     for name in sorted(wanted):
         if not any(t.name == name for t in graph.tensors):
             raise GraphError(f"tensor {name!r}", "does not exist, so it cannot be kept")
@@ -73,7 +73,7 @@ def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dic
 
     `dtype` replaces floating types (None: the tensor's own, as executed).  Ids of an embedding lie within its table;
     weights are scaled by 1/sqrt(summed elements) so that deep graphs keep their magnitude; variances, divisors and
-    arguments of a root are positive.
+    arguments of roots, powers and logarithms are positive.
     """
     hints = _hints(graph)
     tables = [op.axis(str(op.attribute("rows", ""))).extent for op in graph.operators if op.kind is NodeKind.GATHER]
@@ -96,7 +96,10 @@ def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dic
     return out
 
 
-_POSITIVE = {("batch_norm", 4), ("batch_norm", 1), ("divide", 1), ("sqrt", 0), ("layer_norm", 1)}
+_POSITIVE = {
+    ("batch_norm", 4), ("batch_norm", 1), ("divide", 1), ("sqrt", 0), ("layer_norm", 1),
+    ("rsqrt", 0), ("log", 0), ("power", 0), ("reciprocal", 0), ("rms_norm", 1), ("adam_moment2", 0),
+}
 
 
 def _hints(graph: Graph) -> dict[str, tuple[str, int]]:

@@ -7,20 +7,24 @@ replicas must agree up to rounding (not bit for bit: vectorised functions round 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from types import ModuleType
 from typing import Final
 
 import numpy as np
 
-from ..models.communication import Box, reduction_load
+from ..models.communication import Box, Reduction, reduction_load
 from ..models.graph import GraphError
-from .interpreter import RankError, Source, move_label, run_rank, statistics_label
+from ..models.received import is_even, receives, reduction_receives
+from .interpreter import RankError, Source, Watching, move_label, run_rank, statistics_label
 from .kernels import Array
 from .program import Compute, Program
 from .reference import check_inputs
+from .trace import Recorder, Span
 from .transport.virtual import Hub, VirtualTransport, loads
 
 _ROUNDING: Final = 1e-3
@@ -31,14 +35,23 @@ _ROUNDING: Final = 1e-3
 class Traffic:
     """What one redistribution (or one operator's statistics) moved: elements that entered the busiest subtree, per level.
 
-    `priced`: the same numbers from the communication plan, which the cost model prices.
+    `exact`: the same numbers from the steps (`models.received`).  `priced`: those of the cost model, equal to `exact` where parts are equal
+    (`even`), and never less: the price of a sum is that of its largest part for everybody.
     """
 
     place: str
     collective: str
     counted: tuple[int, ...]
+    exact: tuple[int, ...]
     priced: tuple[int, ...]
+    even: bool
     element_bytes: int
+
+    @property
+    def fits(self) -> bool:
+        """Counted is what the steps say, and priced as it moved, or, with unequal parts, for no less."""
+        bounded = all(n <= p for n, p in zip(self.counted, self.priced, strict=True))
+        return self.counted == self.exact and bounded and (not self.even or self.counted == self.priced)
 
     @property
     def bytes(self) -> tuple[int, ...]:
@@ -48,10 +61,14 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """`outputs`: whole tensors in digit shape.  `traffic`: one entry per movement, then per operator with split statistics."""
+    """`outputs`: whole tensors in digit shape.  `traffic`: one entry per movement, then per operator with split statistics.
+
+    `spans`: times of all ranks, if they were asked for.
+    """
 
     outputs: dict[str, Array]
     traffic: tuple[Traffic, ...]
+    spans: tuple[Span, ...] = ()
 
 
 def slices(arrays: Mapping[str, Array]) -> Source:
@@ -63,8 +80,10 @@ def slices(arrays: Mapping[str, Array]) -> Source:
     return read
 
 
-def run_virtual(program: Program, inputs: Mapping[str, Array], xp: ModuleType = np, timeout_s: float = 120.0) -> RunResult:
-    """Run all ranks in this process.
+def run_virtual(
+    program: Program, inputs: Mapping[str, Array], xp: ModuleType = np, timeout_s: float = 120.0, trace: bool = False
+) -> RunResult:
+    """Run all ranks in this process; `trace`: record times (threads share the cores, so they are those of a crowded machine).
 
     Raises `GraphError` for inputs that do not fit, `RankError` naming rank and operator when one fails.
     """
@@ -74,10 +93,12 @@ def run_virtual(program: Program, inputs: Mapping[str, Array], xp: ModuleType = 
     transports = [VirtualTransport(hub, r, program.hierarchy, xp) for r in range(devices)]
     blocks: list[dict[str, Array]] = [{} for _ in range(devices)]
     errors: list[RankError] = []
+    origin_s = time.perf_counter()
+    recorders = [Recorder(r, origin_s) if trace else None for r in range(devices)]
 
     def work(rank: int) -> None:
         try:
-            blocks[rank] = run_rank(program, rank, transports[rank], slices(arrays), xp)
+            blocks[rank] = run_rank(program, rank, transports[rank], slices(arrays), xp, Watching(recorders[rank]))
         except RankError as e:
             if not hub.failed:
                 errors.append(e)
@@ -91,10 +112,10 @@ def run_virtual(program: Program, inputs: Mapping[str, Array], xp: ModuleType = 
     if errors:
         raise errors[0]
     outputs = {name: assemble(xp, name, program.graph.tensor(name).shape, boxes, [b[name] for b in blocks]) for name, boxes in program.outputs}
-    for name in program.graph.outputs:
+    for name in program.graph.results:
         if name not in outputs:
             outputs[name] = arrays[name]
-    return RunResult({n: outputs[n] for n in program.graph.outputs}, _traffic(program, transports))
+    return RunResult({n: outputs[n] for n in program.graph.results}, _traffic(program, transports), tuple(s for r in recorders if r is not None for s in r.spans))
 
 
 def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box, ...], blocks: list[Array]) -> Array:
@@ -129,11 +150,19 @@ def _traffic(program: Program, transports: list[VirtualTransport]) -> tuple[Traf
     for n, m in enumerate(program.movements):
         goal = "its copy" if m.reader is None else f"input {m.position} of {m.reader}"
         size = program.graph.tensor(m.tensor).element_bytes
-        out.append(Traffic(f"{m.tensor} to {goal}", m.plan.collective(), counted(move_label(n)), m.plan.loads(), size))
+        exact, even = loads(receives(m.plan), program.hierarchy), _even([s for s in m.plan.steps if isinstance(s, Reduction)], program.hierarchy)
+        out.append(Traffic(f"{m.tensor} to {goal}", m.plan.collective(), counted(move_label(n)), exact, m.plan.loads(), even, size))
     for step in program.ranks[0]:
         if isinstance(step, Compute) and step.statistics:
             op = program.graph.operators[step.operator]
             each = [reduction_load(s, program.hierarchy) for s in step.statistics]
             priced = tuple(sum(e[i] for e in each) for i in range(levels))
-            out.append(Traffic(f"statistics of {op.name}", "all-reduce", counted(statistics_label(op.name)), priced, 4))
+            parts = [[list(accumulate(n)) for n in reduction_receives(s, program.hierarchy)] for s in step.statistics]
+            exact = loads([[sum(column) for column in zip(*rows, strict=True)] for rows in zip(*parts, strict=True)], program.hierarchy)
+            even = _even(step.statistics, program.hierarchy)
+            out.append(Traffic(f"statistics of {op.name}", "all-reduce", counted(statistics_label(op.name)), exact, priced, even, 4))
     return tuple(out)
+
+
+def _even(steps: Sequence[Reduction], hierarchy: tuple[int, ...]) -> bool:
+    return all(is_even(s, group) for s in steps for group in s.groups(hierarchy))

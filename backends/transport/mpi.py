@@ -1,16 +1,21 @@
 """MPI ranks: the same collectives through mpi4py on sub-communicators.
 
-    reduce_scatter   Reduce_scatter_block          all_gather   Allgather          all_reduce   Allreduce          reduce   Reduce
-    exchange         Bcast, Scatterv, Allgatherv or Alltoallv, by pattern
+    reduce_scatter   Reduce_scatter_block, or Reduce_scatter for unequal parts          all_reduce   Allreduce
+    all_gather       Allgather, or Allgatherv for unequal parts                         reduce       Reduce
+    exchange         Bcast, Scatterv, Gatherv, Allgatherv, Alltoallv, or Isend and Irecv between neighbours, by pattern
+    start            the same with an I: Iallreduce, ..; progress is made inside MPI calls, hence `poll`
 
-Buffers are C-contiguous host arrays; MPI counts are C integers, so counts and displacements are checked against 2^31.
-Sub-communicators are made once per group (`Create_group` is collective over the members only) and kept.
+MPI counts are C integers: an all-reduce or a broadcast beyond 2^31 - 1 elements is split, anything else of that size is refused before
+MPI is called.  Device arrays go through `memory.Staging`.  Sub-communicators are made once per group (`Create_group` is collective over
+the members only) and kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,19 +23,44 @@ import numpy as np
 from ...models.index import Combine
 from ..kernels import Array
 from . import TransportError
+from .memory import Staging, cuda_aware
 from .patterns import Pattern, PatternKind
+from .requests import AllGather, AllReduce, Exchanged, Pending, ReduceScatter, Request, Result, array_of, parts_of
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 _LIMIT = 1 << 31
+_TAG = 7
+
+
+@dataclass
+class _Call:
+    """A collective that has been issued: what is under way (nothing if it was blocking), what MPI may not lose, and how it ends."""
+
+    finish: Callable[[], Result]
+    requests: list[MPI.Request] = field(default_factory=list)
+    held: list[object] = field(default_factory=list)
+
+    def poll(self) -> None:
+        """See `Pending`."""
+        for request in self.requests:
+            request.Test()
+
+    def wait(self) -> Result:
+        """See `Pending`."""
+        for request in self.requests:
+            request.Wait()
+        self.requests, self.held = [], []
+        return self.finish()
 
 
 class MpiTransport:
-    """This process as one rank of `comm` (mpi4py)."""
+    """This process as one rank of `comm` (mpi4py).  `xp`: whose arrays come and go; `limit`: elements that MPI can count."""
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
-        self._world = comm
+    def __init__(self, comm: MPI.Intracomm, xp: ModuleType = np, limit: int = _LIMIT) -> None:
+        self._world, self._limit = comm, limit
+        self._staging = Staging(xp, cuda_aware(comm))
         self._groups: dict[tuple[int, ...], MPI.Intracomm] = {tuple(range(comm.Get_size())): comm}
 
     @property
@@ -50,66 +80,141 @@ class MpiTransport:
             world.Free()
         return self._groups[members]
 
-    def reduce_scatter(self, group: tuple[int, ...], parts: Array, combine: Combine) -> Array:
+    def reduce_scatter(self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None) -> Array:
         """See `Transport`."""
-        send = _buffer(parts)
-        receive = np.empty(parts.shape[1:], dtype=parts.dtype)
-        self._group(group).Reduce_scatter_block(send, receive, _operation(combine))
-        return receive
+        return array_of(self._issue(ReduceScatter(group, parts, combine, counts), "").wait())
 
-    def all_gather(self, group: tuple[int, ...], array: Array) -> Array:
+    def all_gather(self, group: tuple[int, ...], array: Array, counts: tuple[int, ...] | None = None) -> Array:
         """See `Transport`."""
-        send = _buffer(array)
-        check_counts([array.size] * len(group))
-        receive = np.empty((len(group), *array.shape), dtype=array.dtype)
-        self._group(group).Allgather(send, receive)
-        return receive
+        return array_of(self._issue(AllGather(group, array, counts), "").wait())
 
     def all_reduce(self, group: tuple[int, ...], array: Array, combine: Combine) -> Array:
         """See `Transport`."""
-        send = _buffer(array)
-        receive = np.empty(array.shape, dtype=array.dtype)
-        self._group(group).Allreduce(send, receive, _operation(combine))
-        return receive
+        return array_of(self._issue(AllReduce(group, array, combine), "").wait())
 
     def reduce(self, group: tuple[int, ...], root: int, array: Array, combine: Combine) -> Array | None:
         """See `Transport`."""
-        send = _buffer(array)
-        receive = np.empty(array.shape, dtype=array.dtype) if self.rank == root else None
+        check_counts([int(array.size)], self._limit)
+        send = self._staging.lend(array)
+        receive = self._staging.landing(array.shape, array) if self.rank == root else None
         self._group(group).Reduce(send, receive, _operation(combine), group.index(root))
-        return receive
+        return None if receive is None else self._staging.bring(receive, array)
 
     def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
         """See `Transport`."""
-        comm, group = self._group(pattern.group), pattern.group
+        return parts_of(self._issue(Exchanged(pattern, outgoing, incoming, like), "").wait())
+
+    def start(self, request: Request) -> Pending:
+        """See `Transport`."""
+        return self._issue(request, "I")
+
+    def _issue(self, request: Request, prefix: str) -> _Call:
+        """`prefix`: I for the non-blocking form of the same call."""
+        match request:
+            case ReduceScatter(group=group, parts=parts, combine=combine, counts=counts):
+                check_counts([int(parts.size)], self._limit)
+                if counts is None:
+                    return self._simple("Reduce_scatter_block", prefix, group, parts, parts.shape[1:], _operation(combine))
+                mine = counts[group.index(self.rank)]
+                return self._simple("Reduce_scatter", prefix, group, parts, (mine,), list(counts), _operation(combine))
+            case AllGather(group=group, array=array, counts=counts):
+                check_counts([int(array.size)] * len(group) if counts is None else counts, self._limit)
+                if counts is None:
+                    return self._simple("Allgather", prefix, group, array, (len(group), *array.shape))
+                send, receive = self._staging.lend(array), self._staging.landing((sum(counts),), array)
+                gathering = _Call(lambda: self._staging.bring(receive, array), held=[send, receive])
+                self._do(gathering, prefix, group, "Allgatherv", send, [receive, list(counts)])
+                return gathering
+            case AllReduce(group=group, array=array, combine=combine):
+                send, receive = self._staging.lend(array), self._staging.landing(array.shape, array)
+                call = _Call(lambda: self._staging.bring(receive, array), held=[send, receive])
+                for part in self._pieces(array.size):
+                    self._do(call, prefix, group, "Allreduce", send[part], receive[part], _operation(combine))
+                return call
+            case Exchanged():
+                return self._exchanged(request, prefix)
+
+    def _simple(self, name: str, prefix: str, group: tuple[int, ...], array: Array, shape: Sequence[int], *rest: object) -> _Call:
+        send, receive = self._staging.lend(array), self._staging.landing(shape, array)
+        call = _Call(lambda: self._staging.bring(receive, array), held=[send, receive])
+        self._do(call, prefix, group, name, send, receive, *rest)
+        return call
+
+    def _do(self, call: _Call, prefix: str, group: tuple[int, ...], name: str, *arguments: object) -> None:
+        method = getattr(self._group(group), prefix + name.lower() if prefix else name)
+        request = method(*arguments)
+        if request is not None:
+            call.requests.append(request)
+
+    def _pieces(self, size: int) -> Iterator[slice]:
+        """Flat ranges that MPI can count, in order; one, possibly empty, if all fits."""
+        most = self._limit - 1
+        yield from (slice(start, min(size, start + most)) for start in range(0, max(size, 1), most))
+
+    def _exchanged(self, request: Exchanged, prefix: str) -> _Call:
+        pattern, outgoing, incoming, like = request.pattern, request.outgoing, request.incoming, request.like
+        group = pattern.group
         root, me = group.index(pattern.root), group.index(self.rank)
-        empty = np.empty(0, dtype=like.dtype)
-        receive_counts = [incoming.get(r, 0) for r in group]
-        check_counts(receive_counts)
-        received: Array = np.empty(sum(receive_counts), dtype=like.dtype)
-        sends = [outgoing.get(r, empty) for r in group]
-        check_counts([int(s.size) for s in sends])
+        counts = [incoming.get(r, 0) for r in group]
+        sizes = [int(outgoing[r].size) if r in outgoing else 0 for r in group]
+        own = next(iter(outgoing.values()), None)
+        if pattern.kind is PatternKind.ALL_GATHER and own is not None:
+            counts[me] = int(own.size)
+        if pattern.kind is not PatternKind.BROADCAST:
+            check_counts(counts, self._limit)
+            check_counts(sizes, self._limit)
+        edges = [0, *accumulate(counts)]
+
+        def finish() -> Result:
+            arrived = self._staging.bring(received, like)
+            return {r: arrived[edges[k] : edges[k + 1]] for k, r in enumerate(group) if r in incoming}
+
+        received = self._staging.landing((edges[-1],), like)
+        call = _Call(finish, held=[received])
+
+        def lend(arrays: Sequence[Array]) -> Array:
+            sent = self._staging.landing((0,), like) if not arrays else _joined([self._staging.lend(a) for a in arrays])
+            call.held.append(sent)
+            return sent
+
         match pattern.kind:
             case PatternKind.BROADCAST:
-                buffer = _buffer(next(iter(outgoing.values()))) if me == root else received
-                comm.Bcast(buffer, root)
+                buffer = lend([own]) if me == root and own is not None else received
+                for part in self._pieces(buffer.size):
+                    self._do(call, prefix, group, "Bcast", buffer[part], root)
             case PatternKind.SCATTER:
-                comm.Scatterv([np.concatenate(sends), [int(s.size) for s in sends]] if me == root else None, received, root)
+                sends = [lend([outgoing[r] for r in group if r in outgoing]), sizes] if me == root else None
+                self._do(call, prefix, group, "Scatterv", sends, received, root)
+            case PatternKind.GATHER:
+                self._do(call, prefix, group, "Gatherv", lend(list(outgoing.values())), [received, counts] if me == root else None, root)
             case PatternKind.ALL_GATHER:
-                own = _buffer(next(iter(outgoing.values())))
-                counts = [int(own.size) if k == me else n for k, n in enumerate(receive_counts)]
-                check_counts(counts)
-                everything = np.empty(sum(counts), dtype=like.dtype)
-                comm.Allgatherv(own, [everything, counts])
-                start = sum(counts[:me])
-                received = np.concatenate([everything[:start], everything[start + own.size :]])
+                self._do(call, prefix, group, "Allgatherv", lend([] if own is None else [own]), [received, counts])
+            case PatternKind.NEIGHBOURS:
+                comm = self._group(group)
+                for k, r in enumerate(group):
+                    if r in incoming:
+                        call.requests.append(comm.Irecv(received[edges[k] : edges[k + 1]], k, _TAG))
+                for k, r in enumerate(group):
+                    if r in outgoing:
+                        call.requests.append(comm.Isend(lend([outgoing[r]]), k, _TAG))
             case PatternKind.ALL_TO_ALL:
-                comm.Alltoallv([np.concatenate(sends), [int(s.size) for s in sends]], [received, receive_counts])
-        edges = [0, *accumulate(receive_counts)]
-        return {r: received[edges[k] : edges[k + 1]] for k, r in enumerate(group) if r in incoming}
+                self._do(call, prefix, group, "Alltoallv", [lend([outgoing[r] for r in group if r in outgoing]), sizes], [received, counts])
+        return call
 
 
-def check_counts(counts: Sequence[int]) -> None:
+def _joined(arrays: list[Array]) -> Array:
+    if len(arrays) == 1:
+        return arrays[0]
+    if isinstance(arrays[0], np.ndarray):
+        return np.concatenate(arrays)
+    import cupy
+
+    joined: Array = cupy.concatenate(arrays)
+    cupy.cuda.get_current_stream().synchronize()
+    return joined
+
+
+def check_counts(counts: Sequence[int], limit: int = _LIMIT) -> None:
     """Raise `TransportError` if a buffer of these parts has more than 2^31 - 1 elements.
 
     >>> check_counts([1 << 30, 1 << 30])
@@ -117,13 +222,8 @@ def check_counts(counts: Sequence[int]) -> None:
         ...
     shardproof.backends.transport.TransportError: 2147483648 elements in one MPI buffer, the limit is 2147483647; use more ranks or smaller tensors
     """
-    if sum(counts) >= _LIMIT:
-        raise TransportError(f"{sum(counts)} elements in one MPI buffer, the limit is {_LIMIT - 1}; use more ranks or smaller tensors")
-
-
-def _buffer(array: Array) -> Array:
-    check_counts([int(array.size)])
-    return np.ascontiguousarray(array)
+    if sum(counts) >= limit:
+        raise TransportError(f"{sum(counts)} elements in one MPI buffer, the limit is {limit - 1}; use more ranks or smaller tensors")
 
 
 def _operation(combine: Combine) -> MPI.Op:

@@ -1,10 +1,13 @@
 """Patterns: which collective the transfers of an exchange amount to, group by group.
 
-Ranks linked by transfers form groups (connected components); each is carried out on its own:
+Ranks linked by transfers form groups (connected components); each is carried out on its own, by the first line that fits:
 
+    one sender, one receiver                           neighbours: a single message
     one sender, the same boxes to all others           broadcast
     one sender, other boxes                            scatter
-    all send, each the same boxes to all others        all-gather
+    one receiver                                       gather
+    every sender sends the same boxes to all others    all-gather (some members may have nothing to send)
+    nobody talks to everybody, at most 8 partners      neighbours (halos): point to point
     anything else                                      all-to-all
 """
 
@@ -13,27 +16,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
+from typing import Final
 
 from ...models.communication import Box, Exchange, Transfer
 
+PARTNERS: Final = 8
+"""Neighbours of a cell in two dimensions: beyond that many, one collective is cheaper than single messages."""
+
 
 class PatternKind(Enum):
-    """A collective in the sense of MPI."""
+    """A collective in the sense of MPI; neighbours: single messages."""
 
     BROADCAST = "broadcast"
     SCATTER = "scatter"
+    GATHER = "gather"
     ALL_GATHER = "all-gather"
+    NEIGHBOURS = "neighbours"
     ALL_TO_ALL = "all-to-all"
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """`group`: ascending ranks; `root`: the only sender of a broadcast or scatter, else the lowest rank."""
+    """`group`: ascending ranks; `root`: the only sender or receiver where there is one, else the lowest sender.
+
+    `reason`: which test of the module docstring decided, with its numbers.
+    """
 
     kind: PatternKind
     group: tuple[int, ...]
     root: int
     transfers: tuple[Transfer, ...]
+    reason: str = ""
 
 
 @lru_cache(maxsize=1024)
@@ -42,7 +55,7 @@ def patterns(step: Exchange) -> tuple[Pattern, ...]:
 
     >>> box = ((0, 2),)
     >>> [(p.kind.value, p.group) for p in patterns(Exchange(0, (Transfer(0, 1, box), Transfer(3, 2, box), Transfer(2, 3, ((2, 4),)))))]
-    [('broadcast', (0, 1)), ('all-gather', (2, 3))]
+    [('neighbours', (0, 1)), ('all-gather', (2, 3))]
     """
     parent: dict[int, int] = {}
 
@@ -65,11 +78,32 @@ def _pattern(transfers: list[Transfer]) -> Pattern:
     sent: dict[int, dict[int, list[Box]]] = {}
     for t in transfers:
         sent.setdefault(t.source, {}).setdefault(t.target, []).append(t.box)
-    alike = all(
-        len(to) == len(group) - 1 and all(boxes == next(iter(to.values())) for boxes in to.values()) for to in sent.values()
-    )
+    receivers = {t.target for t in transfers}
+    others = len(group) - 1
+    alike = all(len(to) == others and all(boxes == next(iter(to.values())) for boxes in to.values()) for to in sent.values())
+    kind, reason = _kind(sent, receivers, alike, group)
+    root = next(iter(receivers)) if kind is PatternKind.GATHER else min(sent)
+    return Pattern(kind, group, root, tuple(transfers), reason)
+
+
+def _kind(sent: dict[int, dict[int, list[Box]]], receivers: set[int], alike: bool, group: tuple[int, ...]) -> tuple[PatternKind, str]:
+    others = len(group) - 1
     if len(sent) == 1:
-        kind = PatternKind.BROADCAST if alike else PatternKind.SCATTER
-    else:
-        kind = PatternKind.ALL_GATHER if alike and len(sent) == len(group) else PatternKind.ALL_TO_ALL
-    return Pattern(kind, group, min(sent), tuple(transfers))
+        if others == 1:
+            return PatternKind.NEIGHBOURS, "one message"
+        if alike:
+            return PatternKind.BROADCAST, f"one sender, the same to all {others} others"
+        return PatternKind.SCATTER, f"one sender, other boxes to its {others} receivers"
+    if len(receivers) == 1:
+        return PatternKind.GATHER, f"one receiver of {len(sent)} senders"
+    if alike:
+        return PatternKind.ALL_GATHER, f"{len(sent)} of {len(group)} members send, each the same to all others"
+    partners: dict[int, set[int]] = {}
+    for source, to in sent.items():
+        for target in to:
+            partners.setdefault(source, set()).add(target)
+            partners.setdefault(target, set()).add(source)
+    most = max(map(len, partners.values()))
+    if min(map(len, partners.values())) < others and most <= PARTNERS:
+        return PatternKind.NEIGHBOURS, f"at most {most} of {others} others are partners of a rank"
+    return PatternKind.ALL_TO_ALL, f"{len(sent)} senders, other boxes to each of up to {most} partners"

@@ -3,8 +3,8 @@
     counted(label, level i, rank)  =  elements that reach the rank from a sender outside its level-i subtree
     load_i of a subtree            =  sum over its ranks                        (the loads of `models.pricing`)
 
-A reduce-scatter brings each member n elements from every other member; an all-gather likewise; an all-reduce is one of
-each.  Reductions load all subtrees of a level alike (tiles are padded), so one sum per rank serves reductions and exchanges.
+A reduce-scatter brings each member its part from every other member; an all-gather every other member's; an all-reduce is one of
+each, in parts as equal as they can be (`portion`).
 
 Values are combined in group order, so results do not depend on the scheduling of the threads.
 """
@@ -12,16 +12,19 @@ Values are combined in group order, so results do not depend on the scheduling o
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import prod
 from types import ModuleType
 
 from ...models.communication import crossing
 from ...models.index import Combine
 from ...models.layout import coordinates
+from ...models.received import portion
 from ..kernels import Array, combine_arrays
 from . import TransportError
 from .patterns import Pattern
+from .requests import AllGather, AllReduce, Exchanged, Pending, ReduceScatter, Request, Result
 
 Payload = Array | dict[int, Array]
 
@@ -42,15 +45,20 @@ class Hub:
             self.failed = True
             self._changed.notify_all()
 
-    def meet(self, rank: int, group: tuple[int, ...], turn: int, payload: Payload) -> list[Payload]:
-        """Everyone's payload, in group order, once all members are here for their `turn`-th meeting."""
-        key = (group, turn)
+    def post(self, rank: int, group: tuple[int, ...], turn: int, payload: Payload) -> None:
+        """Lay down what this rank brings to the group's meeting number `turn`; does not wait."""
         with self._changed:
-            slot = self._slots.setdefault(key, {})
+            slot = self._slots.setdefault((group, turn), {})
             slot[rank] = payload
             if len(slot) == len(group):
                 self._changed.notify_all()
-            elif not self._changed.wait_for(lambda: self.failed or len(slot) == len(group), self.timeout_s):
+
+    def collect(self, rank: int, group: tuple[int, ...], turn: int) -> list[Payload]:
+        """Everyone's payload, in group order, once all members have posted theirs; this rank has."""
+        key = (group, turn)
+        with self._changed:
+            slot = self._slots[key]
+            if len(slot) < len(group) and not self._changed.wait_for(lambda: self.failed or len(slot) == len(group), self.timeout_s):
                 missing = [r for r in group if r not in slot]
                 raise TransportError(f"rank {rank} waited {self.timeout_s:g} s for ranks {missing}")
             if len(slot) < len(group):
@@ -59,6 +67,20 @@ class Hub:
             if self._left[key] == len(group):
                 del self._slots[key], self._left[key]
         return [slot[r] for r in group]
+
+
+@dataclass(frozen=True)
+class _Later:
+    """A posted request: what is left to do once the partners have come."""
+
+    finish: Callable[[], Result]
+
+    def poll(self) -> None:
+        """Threads need no help."""
+
+    def wait(self) -> Result:
+        """See `Pending`."""
+        return self.finish()
 
 
 class VirtualTransport:
@@ -88,38 +110,77 @@ class VirtualTransport:
         for level in range(first, self._levels):
             book[level] += elements
 
-    def _meet(self, group: tuple[int, ...], payload: Payload) -> list[Payload]:
+    def _post(self, group: tuple[int, ...], payload: Payload) -> Callable[[], list[Payload]]:
+        """Post, and how to collect."""
         turn = self._turns.get(group, 0)
         self._turns[group] = turn + 1
-        return self._hub.meet(self._rank, group, turn, payload)
+        self._hub.post(self._rank, group, turn, payload)
+        return lambda: self._hub.collect(self._rank, group, turn)
 
-    def reduce_scatter(self, group: tuple[int, ...], parts: Array, combine: Combine) -> Array:
+    def reduce_scatter(self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None) -> Array:
         """See `Transport`."""
+        return self._combined(group, self._post(group, parts)(), combine, counts)
+
+    def _combined(self, group: tuple[int, ...], everyone: list[Payload], combine: Combine, counts: tuple[int, ...] | None) -> Array:
         mine = group.index(self._rank)
+        part = mine if counts is None else slice(sum(counts[:mine]), sum(counts[: mine + 1]))
         total: Array | None = None
-        for source, other in zip(group, self._meet(group, parts), strict=True):
-            row = _array(other)[mine]
+        for source, other in zip(group, everyone, strict=True):
+            row = _array(other)[part]
             total = row if total is None else combine_arrays(self._xp, total, row, combine)
             self._count(source, int(row.size))
         if total is None:
             raise TransportError("an empty group")
         return self._xp.array(total)  # type: ignore[no-any-return]
 
-    def all_gather(self, group: tuple[int, ...], array: Array) -> Array:
+    def all_gather(self, group: tuple[int, ...], array: Array, counts: tuple[int, ...] | None = None) -> Array:
         """See `Transport`."""
-        everyone = [_array(p) for p in self._meet(group, array)]
+        return self._gathered(group, self._post(group, array)(), counts)
+
+    def _gathered(self, group: tuple[int, ...], payloads: list[Payload], counts: tuple[int, ...] | None) -> Array:
+        everyone = [_array(p) for p in payloads]
+        if counts is not None and [int(other.size) for other in everyone] != list(counts):
+            raise TransportError(f"rank {self._rank} expected {list(counts)} elements from {list(group)}")
         for source, other in zip(group, everyone, strict=True):
             self._count(source, int(other.size))
-        return self._xp.stack(everyone)  # type: ignore[no-any-return]
+        return self._xp.stack(everyone) if counts is None else self._xp.concatenate(everyone)  # type: ignore[no-any-return]
 
     def all_reduce(self, group: tuple[int, ...], array: Array, combine: Combine) -> Array:
         """See `Transport`: a reduce-scatter and an all-gather."""
-        part = self.reduce_scatter(group, array.reshape(len(group), -1), combine)
-        return self.all_gather(group, part).reshape(-1)
+        counts = portions(int(array.size), len(group))
+        return self.all_gather(group, self.reduce_scatter(group, array, combine, counts), counts)
+
+    def start(self, request: Request) -> Pending:
+        """See `Transport`.  Posts at once; the second half of an all-reduce is posted when the first is waited for."""
+        label = self._label
+
+        def booked(finish: Callable[[], Result]) -> Pending:
+            def under_label() -> Result:
+                before, self._label = self._label, label
+                try:
+                    return finish()
+                finally:
+                    self._label = before
+
+            return _Later(under_label)
+
+        match request:
+            case ReduceScatter(group=group, parts=parts, combine=combine, counts=counts):
+                collect = self._post(group, parts)
+                return booked(lambda: self._combined(group, collect(), combine, counts))
+            case AllGather(group=group, array=array, counts=counts):
+                collect = self._post(group, array)
+                return booked(lambda: self._gathered(group, collect(), counts))
+            case AllReduce(group=group, array=array, combine=combine):
+                collect, each = self._post(group, array), portions(int(array.size), len(group))
+                return booked(lambda: self.all_gather(group, self._combined(group, collect(), combine, each), each))
+            case Exchanged(pattern=pattern, incoming=incoming):
+                collect = self._post(pattern.group, dict(request.outgoing))
+                return booked(lambda: self._arrived(pattern, collect(), incoming))
 
     def reduce(self, group: tuple[int, ...], root: int, array: Array, combine: Combine) -> Array | None:
         """See `Transport`."""
-        everyone = [_array(p) for p in self._meet(group, array)]
+        everyone = [_array(p) for p in self._post(group, array)()]
         if self._rank != root:
             return None
         total: Array | None = None
@@ -132,7 +193,10 @@ class VirtualTransport:
 
     def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
         """See `Transport`."""
-        everyone = dict(zip(pattern.group, self._meet(pattern.group, dict(outgoing)), strict=True))
+        return self._arrived(pattern, self._post(pattern.group, dict(outgoing))(), incoming)
+
+    def _arrived(self, pattern: Pattern, payloads: list[Payload], incoming: Mapping[int, int]) -> dict[int, Array]:
+        everyone = dict(zip(pattern.group, payloads, strict=True))
         out: dict[int, Array] = {}
         for source, elements in incoming.items():
             payload = everyone[source]
@@ -141,6 +205,11 @@ class VirtualTransport:
             out[source] = payload[self._rank]
             self._count(source, elements)
         return out
+
+
+def portions(elements: int, members: int) -> tuple[int, ...]:
+    """Sizes of the parts of `elements` in `members` parts."""
+    return tuple(high - low for low, high in (portion(elements, k, members) for k in range(members)))
 
 
 def _array(payload: Payload) -> Array:

@@ -1,0 +1,174 @@
+"""From a fused chain to generated kernels: what is launched, on which arrays.
+
+    maps only                       one chain kernel
+    a normalise, then maps          one row kernel with epilogue; gamma and beta are two more steps of it
+    maps, then a normalise, ..      a chain kernel, then a row kernel
+
+The statistics must run over the last dimensions, so that a row is dense.  Everything else has no text (`KernelTextError`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from types import ModuleType
+
+from ...models.graph import Graph
+from ...models.index import access
+from ...models.operators import NodeKind, Operator
+from ..kernels import Array, Block
+from ..kernels.blocks import align, view
+from ..kernels.elementwise import number
+from ..program import Fused
+from . import chain, rows
+from .kernel import C_TYPES, Kernel, KernelTextError, Operand, dense
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel, its arrays in argument order, and which of them hold members' values."""
+
+    kernel: Kernel
+    arrays: tuple[Array, ...]
+    results: dict[int, Array]
+
+
+Box = dict[str, tuple[int, int]]
+
+
+def launches(xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[Box], slots: Mapping[str, Array]) -> list[Launch]:
+    """The launches that compute every result of `step`, in order.  Raises `KernelTextError`."""
+    operators = [graph.operators[m.operator] for m in step.members]
+    norms = [k for k, op in enumerate(operators) if op.kind is NodeKind.NORMALISE]
+    if len(norms) > 1:
+        raise KernelTextError("two normalisations in one chain")
+    group = _Group(xp, graph, step, boxes, slots)
+    wanted = sorted({k for _, k in step.results})
+    if not norms:
+        return [group.chain(range(len(operators)), wanted, {})]
+    norm = norms[0]
+    first = range(norm)
+    later = range(norm + 1, len(operators))
+    read_later = {group.linked[slot] for k in (norm, *later) for slot, _ in step.members[k].operands if slot in group.linked}
+    needed = [k for k in first if k in wanted or k in read_later]
+    out, known = list[Launch](), dict[int, Array]()
+    if needed:
+        out.append(group.chain(first, needed, {}))
+        known = out[0].results
+    out.append(group.row(norm, later, [k for k in wanted if k >= norm], known))
+    return out
+
+
+class _Group:
+    def __init__(self, xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[Box], slots: Mapping[str, Array]) -> None:
+        self.xp, self.graph, self.step, self.boxes, self.slots = xp, graph, step, boxes, slots
+        self.linked = dict(step.links)
+        self.axes = [graph.operators[m.operator].output.axes for m in step.members]
+        self.shape = tuple(boxes[0][a][1] - boxes[0][a][0] for a in self.axes[0])
+
+    def operand(self, member: int, position: int) -> Array:
+        """An external operand as a view with one dimension per output dimension (length 1: broadcast)."""
+        op = self.graph.operators[self.step.members[member].operator]
+        slot, origin = self.step.members[member].operands[position]
+        a = op.inputs[position]
+        place = f"operator {op.name!r}, input {position}"
+        seen = view(self.xp, Block(self.slots[slot], origin), a, self.boxes[member], self.graph.tensor(a.tensor).shape, 0, place)
+        return align(seen, a.axes, op.output.axes)
+
+    def described(self, array: Array) -> Operand:
+        size = array.dtype.itemsize
+        strides = tuple(0 if have == 1 else s // size for have, s in zip(array.shape, array.strides, strict=True))
+        return Operand(str(array.dtype), strides)
+
+    def arguments(self, members: Sequence[int], given: list[Array], numbers: dict[int, int], known: Mapping[int, Array]) -> dict[int, list[int | tuple[int]]]:
+        """Per member its arguments: an index into `given` (grown here), or (member,) for a value of this launch."""
+        out: dict[int, list[int | tuple[int]]] = {}
+        for k in members:
+            out[k] = []
+            for j, (slot, _) in enumerate(self.step.members[k].operands):
+                source = self.linked.get(slot)
+                if source is not None and source in numbers:
+                    out[k].append((source,))
+                    continue
+                given.append(known[source] if source is not None else self.operand(k, j))
+                out[k].append(len(given) - 1)
+        return out
+
+    def chain(self, members: Sequence[int], wanted: Sequence[int], known: Mapping[int, Array]) -> Launch:
+        numbers = {k: n for n, k in enumerate(members)}
+        given: list[Array] = []
+        arguments = self.arguments(members, given, numbers, known)
+        steps = tuple(
+            chain.Step(self.graph.operators[self.step.members[k].operator], tuple(
+                len(given) + numbers[a[0]] if isinstance(a, tuple) else a for a in arguments[k]))
+            for k in members
+        )
+        spec = chain.Chain(self.shape, tuple(self.described(a) for a in given), steps, tuple(numbers[k] for k in wanted))
+        kernel = chain.generate(spec)
+        results = {k: self.empty(dtype) for k, dtype in zip(wanted, chain.result_types(spec), strict=True)}
+        return Launch(kernel, (*given, *results.values()), results)
+
+    def empty(self, dtype: str) -> Array:
+        return self.xp.empty(self.shape, dtype=dtype)  # type: ignore[no-any-return]
+
+    def row(self, norm: int, later: Sequence[int], wanted: Sequence[int], known: Mapping[int, Array]) -> Launch:
+        op, axes = self.graph.operators[self.step.members[norm].operator], self.axes[norm]
+        over = len(op.over)
+        if set(axes[len(axes) - over :]) != set(op.over) or op.function not in rows.FUNCTIONS:
+            raise KernelTextError(f"operator {op.name!r}: the axes of the statistics are not the last ones")
+        columns = prod(self.shape[len(axes) - over :])
+        slot, _ = self.step.members[norm].operands[0]
+        x = known[self.linked[slot]] if slot in self.linked else self.operand(norm, 0)
+        if x.shape != self.shape or not x.flags.c_contiguous:
+            raise KernelTextError(f"operator {op.name!r}: its rows are not dense")
+        given: list[Array] = []
+        steps: list[chain.Step] = []
+        affine = [(j, f) for j, f in ((1, "multiply"), (2, "add")) if j < len(op.inputs)]
+        for j, _ in affine:
+            given.append(self.operand(norm, j))
+        numbers = {norm: 0, **{k: n for n, k in enumerate(later, start=1)}}
+        arguments = self.arguments(later, given, numbers, known)
+        base = 1 + len(given)
+        for n, (_, function) in enumerate(affine):
+            steps.append(chain.Step(_binary(function, op), (0 if n == 0 else base + n - 1, 1 + n)))
+        value = base + len(affine) - 1 if affine else 0
+        for k in later:
+            places = tuple(
+                (value if a[0] == norm else base + len(affine) + numbers[a[0]] - 1) if isinstance(a, tuple) else 1 + a for a in arguments[k]
+            )
+            steps.append(chain.Step(self.graph.operators[self.step.members[k].operator], places))
+        results_of = {norm: len(affine), **{k: len(affine) + n for n, k in enumerate(later, start=1)}}
+        operands = tuple(self.flattened(a, over) for a in given)
+        spec = rows.Rows(
+            op.function, prod(self.shape) // columns if columns else 0, columns, str(x.dtype), number(op, "epsilon", 1e-5), 1.0, operands,
+            tuple(steps), tuple(results_of[k] for k in wanted),
+        )
+        kernel = rows.generate(spec)
+        results = {k: self.empty(str(x.dtype)) for k in wanted}
+        return Launch(kernel, (x, *given, *results.values()), results)
+
+    def flattened(self, array: Array, over: int) -> Operand:
+        """(row, column) strides of an operand: its outer and its inner dimensions each walk as one, or the chain has no text."""
+        if str(array.dtype) not in C_TYPES:
+            raise KernelTextError(f"elements of type {array.dtype} have no generated kernel")
+        size, split = array.dtype.itemsize, len(self.shape) - over
+        walks = []
+        for part in (slice(None, split), slice(split, None)):
+            lengths, shape = array.shape[part], self.shape[part]
+            strides = [s // size for s in array.strides[part]]
+            if all(n == 1 for n in lengths):
+                walks.append(0)
+                continue
+            inner = dense(shape)
+            step = next(s // d for n, s, d in zip(reversed(lengths), reversed(strides), reversed(inner), strict=True) if n > 1)
+            if tuple(lengths) != tuple(shape) or any(n > 1 and s != step * d for n, s, d in zip(lengths, strides, inner, strict=True)):
+                raise KernelTextError("an operand is broadcast along some of the row dimensions only")
+            walks.append(step)
+        return Operand(str(array.dtype), (walks[0], walks[1]))
+
+
+def _binary(function: str, op: Operator) -> Operator:
+    """gamma or beta of a normalisation, as an operator of its own."""
+    names = tuple(op.output.axes)
+    return Operator(f"{op.name} ({function})", function, op.axes, (access("x", *names), access("y", *names)), op.output, ())

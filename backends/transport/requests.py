@@ -1,0 +1,87 @@
+"""Requests: one collective each, as data, so that it can be carried out at once or started now and finished later.
+
+A redistribution is a generator of requests (`backends.steps`); whoever drives it decides.  `Result`: an array, or per sender an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from ...models.index import Combine
+from ..kernels import Array
+from .patterns import Pattern
+
+
+@dataclass(frozen=True, eq=False)
+class ReduceScatter:
+    """`parts`: (members, n); the result is the combination of everyone's row of this rank: (n,).
+
+    With `counts`, `parts` is flat: counts[k] elements for member k, and the result has this rank's.
+    """
+
+    group: tuple[int, ...]
+    parts: Array
+    combine: Combine
+    counts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AllGather:
+    """`array`: (n,); the result is everyone's: (members, n).  With `counts`, member k brings counts[k] elements, and the result is flat."""
+
+    group: tuple[int, ...]
+    array: Array
+    counts: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class AllReduce:
+    """`array`: (n,); the result is the combination."""
+
+    group: tuple[int, ...]
+    array: Array
+    combine: Combine
+
+
+@dataclass(frozen=True, eq=False)
+class Exchanged:
+    """Send `outgoing[target]`, receive `incoming[source]` elements of the type of `like`."""
+
+    pattern: Pattern
+    outgoing: Mapping[int, Array]
+    incoming: Mapping[int, int]
+    like: Array
+
+
+Request = ReduceScatter | AllGather | AllReduce | Exchanged
+Result = Array | dict[int, Array]
+Steps = Generator[Request | None, Result, Array]
+"""Asks for collectives, one per phase, returns the block.  None: this rank has no part in the phase (its result is an empty dict).
+
+All ranks have the same phases, so that a phase begun early is the same phase on every rank."""
+
+
+class Pending(Protocol):
+    """A request under way."""
+
+    def poll(self) -> None:
+        """Let it make progress; never waits."""
+
+    def wait(self) -> Result:
+        """Its result."""
+
+
+def array_of(result: Result) -> Array:
+    """The result of a request that gives one array."""
+    if isinstance(result, dict):
+        raise TypeError("an exchange gives one array per sender")
+    return result
+
+
+def parts_of(result: Result) -> dict[int, Array]:
+    """The result of an exchange."""
+    if not isinstance(result, dict):
+        raise TypeError("only an exchange gives one array per sender")
+    return result
