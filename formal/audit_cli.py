@@ -20,6 +20,7 @@ from ..proofs.publisher import Publisher
 from .audit import AuditReport, Outcome, audit, audit_problem, render_audit
 from .cli import EngineName, engine_option, gap_option, json_option, time_option
 from .plan import default_space
+from .schedules import propagate
 from .strategy import ChoiceList, load_strategy
 
 
@@ -30,6 +31,7 @@ from .strategy import ChoiceList, load_strategy
 @click.option("--batch", type=int, help="Batch size of the model.")
 @click.option("--memory", help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
+@click.option("--propagate", "carry", is_flag=True, help="Carry the schedules to the operators they are joined to, instead of leaving those to the solver.")
 @engine_option
 @time_option
 @gap_option
@@ -38,7 +40,7 @@ from .strategy import ChoiceList, load_strategy
 @click.pass_obj
 def audit_command(
     publisher: Publisher, subject: str, strategy_file: Path, machine: str | None, batch: int | None, memory: str | None, space_name: str | None,
-    engine: str, time_limit: float, gap: str, output: Path | None, as_json: bool,
+    carry: bool, engine: str, time_limit: float, gap: str, output: Path | None, as_json: bool,
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     start = time.monotonic()
@@ -55,7 +57,10 @@ def audit_command(
                 raise InputError("a strategy for a model needs --machine; for a selection problem the strategy is a list of choice indices")
             target = load_machine(machine)
             where = space(space_name) if space_name else default_space(target)
-            planning = build(load_model(subject, batch), target, where, None if memory is None else parse_bytes(memory), watch.count)
+            graph = load_model(subject, batch)
+            if carry:
+                strategy = propagate(graph, target, strategy).strategy(target)
+            planning = build(graph, target, where, None if memory is None else parse_bytes(memory), watch.count)
             report = audit(planning, strategy, time_limit, allowed, name, watch)
         checked = _confirm(publisher, report, output)
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..models.problems import SelectionProblem
 from .report import amount, label, pattern, percent, table_text
-from .terms import Names, edge_cost
+from .terms import Names
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ def compare(problem: SelectionProblem, names: Names, x: tuple[int, ...], y: tupl
     def add(kind: str, name: str, first: str, second: str, a: int, b: int) -> None:
         groups.setdefault((kind, pattern(name), first, second, a, b), []).append(name)
 
-    for v, vertex in enumerate(problem.vertices):
+    for v in range(len(problem.vertices)):
         if x[v] != y[v]:
-            add(names.kind(v), names.vertex(v), names.words(v, x[v]), names.words(v, y[v]), int(vertex.cost[x[v]]), int(vertex.cost[y[v]]))
+            add(names.kind(v), names.vertex(v), names.words(v, x[v]), names.words(v, y[v]), problem.vertex_cost(v, x[v]), problem.vertex_cost(v, y[v]))
     for e, edge in enumerate(problem.edges):
-        a, b = edge_cost(problem, e, x), edge_cost(problem, e, y)
+        a, b = problem.edge_cost(e, x), problem.edge_cost(e, y)
         if a != b and (x[edge.u], x[edge.v]) != (y[edge.u], y[edge.v]):
             add("move", names.edge(e), names.moved(e, x), names.moved(e, y), a, b)
     rows = [Row(key[0], tuple(members), *key[2:]) for key, members in groups.items()]

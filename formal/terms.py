@@ -185,7 +185,7 @@ def only(layouts: LayoutSet, i: int) -> LayoutSet:
     zero = np.zeros(1, dtype=np.int64)
     return LayoutSet(
         layouts.hierarchy, layouts.shape, dims, np.zeros((1, len(dims)), dtype=np.int64), (layouts.signatures[int(layouts.signature[i])],), zero, zero,
-        layouts.combine,
+        layouts.combine, layouts.coupled,
     )
 
 
@@ -198,11 +198,3 @@ def fetch_is_empty(a: LayoutSet, b: LayoutSet) -> bool:
         empty |= want[:, 0] >= want[:, 1]
         covered &= (have[:, 0] <= want[:, 0]) & (want[:, 1] <= have[:, 1])
     return bool((empty | covered).all())
-
-
-def edge_cost(problem: SelectionProblem, e: int, x: tuple[int, ...]) -> int:
-    """Entry of the table that the solution uses on an edge."""
-    edge = problem.edges[e]
-    r = x[edge.u] if edge.rows is None else int(edge.rows[x[edge.u]])
-    c = x[edge.v] if edge.cols is None else int(edge.cols[x[edge.v]])
-    return int(problem.tables[edge.table][r, c])

@@ -147,6 +147,9 @@ class Substitution:
 
         if len(self._names) != len(self.inputs):
             raise SubstitutionError(self.name, "inputs", "two pattern inputs have one name")
+        for p in self.inputs:
+            if p.rank < 0 or len(dict(p.fixed)) < len(p.fixed) or any(not 0 <= a < p.rank or n < 1 for a, n in p.fixed):
+                raise SubstitutionError(self.name, f"input {p.name}", f"rank {p.rank} with fixed sizes {dict(p.fixed)}: axes must exist once, sizes be at least 1")
         if not self.outputs:
             raise SubstitutionError(self.name, "outputs", "no output is mapped")
         for side, nodes in (("left", self.left), ("right", self.right)):

@@ -94,14 +94,15 @@ class Facts:
             return exact
         if v.constant is not None and d.constant is not None:
             raise Contradiction(f"{d} does not divide {v}")
+        factor, v, d = cancelled(v, d)
         again = self.same_quotient(v, d)
         if again is not None:
-            return again
+            return again * factor
         low = 1 if self.positive(v) else 0
         q = self.fresh("part", low)
         self.quotients.append((q, v, d))
         self._solve(v - d * q)
-        return self.now(q)
+        return self.now(q) * factor
 
     def same_quotient(self, value: Poly, divisor: Poly) -> Poly | None:
         """A quotient already assumed of the same value and divisor."""
@@ -120,6 +121,8 @@ class Facts:
             return exact
         if v.constant is not None and d.constant is not None:
             raise Contradiction(f"{v} is neither 1 nor a multiple of {d}")
+        if content(v) > 1:  # never 1
+            return self.quotient(v, d)
         if self.used == len(self.choices):
             raise NeedsChoice(OneOrMultiple(d, v))
         self.used += 1
@@ -176,7 +179,7 @@ class Facts:
                 continue
             for name, value in pick:
                 self._replace(name, value)
-            waiting += self.equations
+            waiting += [p, *self.equations]
             self.equations = []
             for group in (self.floors, self.largest):
                 seen: dict[tuple[Poly, Poly], str] = {}
@@ -235,7 +238,17 @@ class Facts:
                 rank = (negative, -order[m[0]])
                 if best is None or rank < best[0]:
                     best = (rank, m[0], value)
-        return None if best is None else [(best[1], best[2])]
+        return self._multiple(p) if best is None else [(best[1], best[2])]
+
+    def _multiple(self, p: Poly) -> list[tuple[str, Poly]] | None:
+        """c s = a r with coprime a, c and a > 1: s is a multiple of a."""
+        for m, c in sorted(p.terms.items()):
+            if len(m) != 1 or sum(m[0] in n for n in p.terms) > 1:
+                continue
+            a = content(p - Poly({m: c}))
+            if a > 1:
+                return [(m[0], a * self.fresh("multiple", self.low[m[0]] and 1))]
+        return None
 
     def _replace(self, name: str, value: Poly) -> None:
         low = self.low[name]
@@ -247,6 +260,30 @@ class Facts:
                 raise Contradiction(f"{name} would be {value}")
             if value.constant is None:
                 self.extra.append(value - low)
+
+
+def content(p: Poly) -> int:
+    """Greatest common divisor of the coefficients (0 for the polynomial 0)."""
+    g = 0
+    for c in p.terms.values():
+        g = gcd(g, c)
+    return g
+
+
+def cancelled(v: Poly, d: Poly) -> tuple[int, Poly, Poly]:
+    """(c, w, e) with v / d = c * w / e and: d divides v iff e divides w.  Both lose common integer factors, v then what is coprime to a constant d.
+
+    >>> c, w, e = cancelled(4 * Poly.of("n"), Poly.of(6))
+    >>> c, str(w), str(e)
+    (2, 'n', '3')
+    """
+    if not d.terms or not v.terms:
+        return 1, v, d
+    c = content(v)
+    g = gcd(c, content(d))
+    e = Poly({m: k // g for m, k in d.terms.items()})
+    c = c if e.constant is not None and e.constant > 0 else g
+    return c // g, Poly({m: k // c for m, k in v.terms.items()}), e
 
 
 def _less(m: tuple[str, ...], name: str) -> tuple[str, ...]:

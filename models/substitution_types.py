@@ -18,7 +18,7 @@ from typing import assert_never
 from .index_expressions import Index, put
 from .polynomial import ONE, Poly
 from .substitution import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution
-from .substitution_knowledge import Contradiction, Facts, NeedsChoice
+from .substitution_knowledge import Contradiction, Facts, NeedsChoice, cancelled, content
 from .substitution_ops import Auxiliary, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Shrunk, meaning
 from .substitution_shards import IllTyped, Lifted, TensorType, Tree, result_trees, shards
 
@@ -173,11 +173,14 @@ def _owed_quotient(typed: Typed, value: Poly, divisor: Poly, place: str) -> Poly
     v, d = typed.facts.now(value), typed.facts.now(divisor)
     q = v.divided(d)
     if q is None:
-        q = typed.facts.same_quotient(v, d)
-    if q is None:
         if v.constant is not None and d.constant is not None:
             raise IllTyped(place, f"{d} does not divide {v}")
-        raise Stuck(Divides(d, v), place)
+        factor, v, d = cancelled(v, d)
+        same = typed.facts.same_quotient(v, d)
+        if same is None:
+            multiple = d.divided(v)  # k v divides v only if k is 1
+            raise Stuck(Divides(d, v) if multiple is None or not typed.facts.positive(v) else Equal(multiple, ONE), place)
+        q = same * factor
     return q
 
 
@@ -189,7 +192,11 @@ def _owed_shrunk(typed: Typed, value: Poly, divisor: Poly, place: str) -> Poly:
     if q is None:
         if v.constant is not None and d.constant is not None:
             raise IllTyped(place, f"{v} is neither 1 nor a multiple of {d}")
-        raise Stuck(OneOrMultiple(d, v), place)
+        if content(v) > 1:  # never 1
+            return _owed_quotient(typed, v, d, place)
+        q = typed.facts.same_quotient(v, d)
+        if q is None:
+            raise Stuck(OneOrMultiple(d, v), place)
     return q
 
 

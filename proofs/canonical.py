@@ -103,6 +103,12 @@ class Reader:
             self.fail("integer is out of range")
         return self.value
 
+    def flag(self) -> bool:
+        """True or false."""
+        if type(self.value) is not bool:
+            self.fail(f"must be true or false, not {_short(self.value)}")
+        return self.value
+
     def text(self, longest: int = 10_000) -> str:
         if type(self.value) is not str:
             self.fail(f"must be a text, not {_short(self.value)}")

@@ -2,7 +2,8 @@
 
 JSON:  {"format", "name", "vertices": [{"name", "cost": [..]}], "tables": [[[..], ..]], "edges": [{"u", "v", "table", "rows", "cols"}],
         "usages": [{"vertex", "start", "end", "amount": [..], "name"}], "limit", "constant", "scale", "unit", "space", "assumptions"}
-with `rows`, `cols` (null: identity), `usages`, `limit` (null: none), `constant`, `scale`, `unit`, `space`, `assumptions` optional.
+with `rows`, `cols` (null: identity), `usages`, `limit` (null: none), `constant`, `scale`, `unit`, `space`, `assumptions` optional, and
+"fine": {"bits", "digits": [..]} only where costs have a fine part (`models.problems.Fine`).
 A forbidden entry is any integer >= 2**60.  As members (`P.json`, `P.i64`) arrays are references (see `arrays`), all else is the same.
 """
 
@@ -15,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ..models.problems import Edge, Ints, SelectionProblem, Usage, Vertex
+from ..models.problems import MOST_FINE_BITS, Edge, Fine, Ints, SelectionProblem, Usage, Vertex, fine_type
 from .arrays import ArrayPool, ArrayTable
 from .canonical import INT64, ContainerError, Reader, canonical, parse
 from .container import LIMITS, Limits, Member, read_array, read_container, read_file, read_json
@@ -23,7 +24,7 @@ from .container import LIMITS, Limits, Member, read_array, read_container, read_
 FORMAT: Final = "shardproof-selection/1"
 PREFIX: Final = "problem"
 _REQUIRED: Final = ("format", "name", "vertices", "tables", "edges")
-_OPTIONAL: Final = ("usages", "limit", "constant", "scale", "unit", "space", "assumptions")
+_OPTIONAL: Final = ("usages", "limit", "constant", "scale", "unit", "space", "assumptions", "fine")
 MOST_TEXT: Final = 1 << 30
 """Largest JSON text of a problem, after unpacking."""
 
@@ -93,6 +94,7 @@ def _encode(problem: SelectionProblem, write: Callable[[Ints], object]) -> dict[
         "unit": problem.unit_name,
         "space": problem.space,
         "assumptions": list(problem.assumptions),
+        **({} if problem.fine is None else {"fine": {"bits": problem.fine.bits, "digits": write(problem.fine.digits.astype(np.int64))}}),
     }
 
 
@@ -115,6 +117,13 @@ def _decode(head: Reader, read: Callable[[Reader, int], Ints], extra: tuple[str,
     for item in head["edges"].items():
         item.fields("u", "v", "table", optional=("rows", "cols"))
         edges.append(Edge(item["u"].integer(), item["v"].integer(), item["table"].integer(), index(item, "rows"), index(item, "cols")))
+    fine = None
+    if head.has("fine"):
+        parts = head["fine"].fields("bits", "digits")
+        bits, digits = parts["bits"].integer(1, MOST_FINE_BITS), read(parts["digits"], 1)
+        if digits.size and not 0 <= int(digits.min()) <= int(digits.max()) < 1 << bits:
+            parts["digits"].fail(f"must lie in 0..2**{bits} - 1")
+        fine = Fine(bits, digits.astype(fine_type(bits)))
     usages = []
     for item in head["usages"].items() if head.has("usages") else ():
         item.fields("vertex", "start", "end", "amount", optional=("name",))
@@ -132,6 +141,7 @@ def _decode(head: Reader, read: Callable[[Reader, int], Ints], extra: tuple[str,
         unit_name=head["unit"].text() if head.has("unit") else "units",
         space=head["space"].text() if head.has("space") else "as given",
         assumptions=head["assumptions"].texts() if head.has("assumptions") else (),
+        fine=fine,
     ).check()
 
 

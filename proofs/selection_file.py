@@ -22,7 +22,7 @@ from ..models.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Wit
 from ..models.problems import Ints
 from .arrays import ArrayPool, ArrayTable
 from .canonical import ContainerError, Reader, canonical
-from .certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
+from .certificates import Dual, Elimination, Open, Point, Record, Reduced, Rounded, RowConflict, SelectionCertificate, Split
 from .container import LIMITS, Limits, Member, read_array, read_container, read_json, write_container
 
 FORMAT: Final = "shardproof-selection-certificate/1"
@@ -138,6 +138,7 @@ def _encode_records(root: Record, pool: ArrayPool) -> list[dict[str, object]]:
                     "denominator": _int(record.denominator),
                     "multipliers": [_ints(pair) for pair in record.multipliers],
                     "then": children,
+                    **({"rounded": [_encode_rounded(row, pool) for row in record.rounded]} if record.rounded else {}),
                 })
                 if record.then is not None:
                     todo.append((record.then, children))
@@ -150,7 +151,11 @@ def _encode_records(root: Record, pool: ArrayPool) -> list[dict[str, object]]:
                     "order": pool.add_numbers(_ints(record.order)),
                     "scopes": pool.add_lists([_ints(s) for s in record.scopes]),
                     "messages": pool.add_numbers(pool.add(m) for m in record.messages),
+                    **({"fine": True} if record.fine else {}),
+                    **({} if record.then is None else {"then": children}),
                 })
+                if record.then is not None:
+                    todo.append((record.then, children))
             case RowConflict():
                 out.append({"kind": "row-conflict", "multipliers": [_ints(pair) for pair in record.multipliers]})
             case Point():
@@ -185,18 +190,23 @@ def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
         item = items[i]
         match item["kind"].text(40):
             case "dual":
-                item.fields("kind", "to_u", "to_v", "denominator", "multipliers", "then")
+                item.fields("kind", "to_u", "to_v", "denominator", "multipliers", "then", optional=("rounded",))
                 then = [take(i, child) for child in item["then"].items(1)]
                 built[i] = Dual(
-                    arrays.many(item["to_u"]), arrays.many(item["to_v"]), item["denominator"].integer(), _pairs(item["multipliers"]), then[0] if then else None
+                    arrays.many(item["to_u"]), arrays.many(item["to_v"]), item["denominator"].integer(), _pairs(item["multipliers"]), then[0] if then else None,
+                    tuple(_decode_rounded(row, arrays) for row in item["rounded"].items()) if item.has("rounded") else (),
                 )
             case "split":
                 item.fields("kind", "vertex", "parts", "children")
                 children = tuple(take(i, child) for child in item["children"].items(MAX_RECORDS))
                 built[i] = Split(item["vertex"].integer(), arrays.lists(item["parts"]), children)
             case "elimination":
-                item.fields("kind", "order", "scopes", "messages")
-                built[i] = Elimination(arrays.numbers(item["order"]), arrays.lists(item["scopes"]), arrays.many(item["messages"]))
+                item.fields("kind", "order", "scopes", "messages", optional=("fine", "then"))
+                then = [take(i, child) for child in item["then"].items(1)] if item.has("then") else []
+                built[i] = Elimination(
+                    arrays.numbers(item["order"]), arrays.lists(item["scopes"]), arrays.many(item["messages"]), then[0] if then else None,
+                    item.has("fine") and item["fine"].flag(),
+                )
             case "row-conflict":
                 item.fields("kind", "multipliers")
                 built[i] = RowConflict(_pairs(item["multipliers"]))
@@ -219,6 +229,17 @@ def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
     if root is None or stray:
         records.fail(f"records {stray[:5]} belong to no parent")
     return root
+
+
+def _encode_rounded(row: Rounded, pool: ArrayPool) -> list[int]:
+    return [_int(row.step), _int(row.multiplier), _int(row.modulus), pool.add(row.reference)]
+
+
+def _decode_rounded(row: Reader, arrays: ArrayTable) -> Rounded:
+    parts = list(row.items(4))
+    if len(parts) != 4:
+        row.fail("must be step, multiplier, modulus, reference")
+    return Rounded(parts[0].integer(), parts[1].integer(), parts[2].integer(), arrays.get(parts[3]))
 
 
 def _log(log: Ints) -> Ints:

@@ -185,11 +185,59 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class Absent:
+    """The monomial is 0: context and guards are contradictory."""
+
+    fact: Fact
+
+
+@dataclass(frozen=True)
+class Idle:
+    """The monomial is 0: its atom `atom` is an entry of an input that is 0, or relu of a sum whose monomials are all 0 (`inner`)."""
+
+    atom: int
+    inner: tuple[Sign, ...]
+
+
+@dataclass(frozen=True)
+class Present:
+    """The monomial is at least 1: its range holds the point `point` (`facts`: its guards there), its atoms there are entries of inputs that are 1,
+    or relu of a sum that is at least 1 (`inner[k]`)."""
+
+    point: Assignment
+    facts: Facts
+    inner: tuple[tuple[Sign, ...], ...]
+
+
+@dataclass(frozen=True)
+class Least:
+    """The monomial is at least 0."""
+
+
+Sign = Absent | Idle | Present | Least
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """No instance of the case keeps its copies: with the inputs `ones` all 1 and the others all 0, the operand of copy requirement `number` of the
+    left side is 0 at one replica and at least 1 at another: replica 0 and replica `at` (1 <= at < extent), the other way round if `swapped`;
+    all its other coordinates are 0.  `zero`, `some`: a sign per monomial of the two values."""
+
+    number: int
+    at: Poly
+    swapped: bool
+    ones: tuple[int, ...]
+    in_range: tuple[Fact, Fact]
+    zero: tuple[Sign, ...]
+    some: tuple[Sign, ...]
+
+
+@dataclass(frozen=True)
 class Case:
     """Outcome under a list of typing choices (0: the value is 1, 1: it is a multiple)."""
 
     choices: tuple[int, ...]
-    outcome: Void | Shown
+    outcome: Void | Shown | Unequal
 
 
 Instance = tuple[tuple[str, int], ...]
@@ -230,7 +278,8 @@ class Refuted:
 
 @dataclass(frozen=True)
 class Vacuous:
-    """The left side has no instance: every case is void, or `violation` is an instance on which its copies differ."""
+    """The left side has no instance: every case is void or has unequal copies throughout.  `violation` is an instance on which copies differ; without
+    cases it is all there is: nothing is known of other instances."""
 
     rule: Substitution
     cases: tuple[Case, ...]

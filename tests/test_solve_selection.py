@@ -19,13 +19,13 @@ from oracles import INF, bound_of, brute_force, everything, random_problem
 
 from shardproof.formal.selection import kernels
 from shardproof.formal.selection.bounds import fix_labels, score
+from shardproof.formal.selection.budget import Limits
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.eliminate import eliminate, plan
 from shardproof.formal.selection.messages import Sweeper
 from shardproof.formal.selection.network import Base, build, whole
 from shardproof.formal.selection.primal import descend
 from shardproof.formal.selection.restrict import restrict
-from shardproof.formal.selection.search import Limits
 from shardproof.formal.selection.solve import Answer, solve
 from shardproof.models.claims import Infeasible, Status, Verdict, WithinGap
 from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex

@@ -31,6 +31,8 @@ from ..models.problems import FORBIDDEN, Ints, SelectionProblem
 from ..proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
 from .selection_dual import dual_bound
 from .selection_elimination import elimination_bound
+from .selection_excess import left_within
+from .selection_fine import fine_bound
 from .selection_ground import (
     INFINITE,
     Bound,
@@ -48,8 +50,10 @@ from .selection_reductions import replay
 from .verdict import CheckResult
 
 
-def check_selection(problem: SelectionProblem, certificate: SelectionCertificate) -> CheckResult:
+def check_selection(problem: SelectionProblem, certificate: SelectionCertificate, identity: str | None = None) -> CheckResult:
     """Verdict on the claim of `certificate` about `problem`.  Raises `ProblemError` if the problem itself is not well formed.
+
+    `identity`: `problem.sha256()` of a problem that the caller has checked already; both are done here without it.
 
     >>> from ..models.problems import Vertex
     >>> p = SelectionProblem("one", (Vertex("a", np.array([7, 4])),), (), ())
@@ -57,7 +61,8 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
     >>> check_selection(p, SelectionCertificate(p.sha256(), Optimal((1,), 4), proof)).verdict
     <Verdict.PROVED: 'proved'>
     """
-    problem.check()
+    if identity is None:
+        identity = problem.check().sha256()
     claim = certificate.claim
     kind = type(claim).__name__
 
@@ -65,7 +70,7 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
         return CheckResult(kind, verdict, cost, bound if isinstance(bound, int) else None, problem.space, problem.assumptions, reason)
 
     try:
-        if certificate.problem_sha256 != problem.sha256():
+        if certificate.problem_sha256 != identity:
             raise Refuted("problem", "the certificate is about another problem (hash differs)")
         facts = Facts(size=len(problem.vertices))
         cost: int | None = None
@@ -76,13 +81,13 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
                 needed = claim.cost if isinstance(claim, Optimal) else _exact(claim.lower_bound, "lower bound")
                 if needed > cost:
                     raise Refuted("claim", f"lower bound {needed} is above the cost {cost} of its own solution")
-                bound = min(tree_bound(Ground(problem), certificate.proof, cost, facts), cost)
+                bound = min(tree_bound(Ground(problem, fine_bits=problem.fine_bits), certificate.proof, cost, facts), cost)
             case LowerBound():
                 needed = _exact(claim.lower_bound, "lower bound")
-                bound = tree_bound(Ground(problem), certificate.proof, INFINITE, facts)
+                bound = tree_bound(Ground(problem, fine_bits=problem.fine_bits), certificate.proof, INFINITE, facts)
             case Infeasible():
                 _witness(problem, claim)
-                bound = tree_bound(Ground(problem), certificate.proof, INFINITE, facts)
+                bound = tree_bound(Ground(problem, fine_bits=problem.fine_bits), certificate.proof, INFINITE, facts)
             case _:
                 assert_never(claim)
         if facts.cheapest is not None and facts.cheapest[0] < needed:
@@ -191,18 +196,21 @@ def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Fa
 
     match record:
         case Dual():
-            value, fixed = dual_bound(ground, record, domains, ub, place)
+            coarse, fixed = dual_bound(ground, record, domains, ground.coarse(ub), place)
             if fixed is None or record.then is None:
-                return leaf(value)
-            if any(domain.size == 0 for domain in fixed):  # a vertex lost all its choices: nothing in D costs less than UB
-                return leaf(INFINITE)
-            smaller = {v: new for v, (new, old) in enumerate(zip(fixed, domains, strict=True)) if new.size < old.size}
-            return _Frame(value, max, iter(((smaller, record.then),)), saved)
+                return leaf(ground.exact(coarse))
+            return _narrowed(ground.exact(coarse), fixed, domains, record.then, saved)
         case Split():
             parts = _covering_parts(ground, record, domains, place)
             return _Frame(INFINITE, min, (({record.vertex: p}, c) for p, c in zip(parts, record.children, strict=True)), saved)
         case Elimination():
-            return leaf(elimination_bound(ground, record, domains, place))
+            if record.fine:
+                return leaf(fine_bound(ground, record, domains, place))
+            coarse, steps = elimination_bound(ground, record, domains, place)
+            if record.then is None or ground.exact(coarse) >= ub:
+                return leaf(ground.exact(coarse))
+            left = domains if ub == INFINITE else left_within(steps, domains, int(ground.coarse(ub)) - 1 - int(coarse))
+            return _narrowed(ground.exact(coarse), left, domains, record.then, saved)
         case RowConflict():
             _check_conflict(ground, record, domains, facts, place)
             return leaf(INFINITE)
@@ -217,6 +225,14 @@ def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Fa
             return _Frame(-INFINITE, max, iter((({}, record.then),)), saved, inner)
         case _:
             assert_never(record)
+
+
+def _narrowed(value: Bound, left: Domains, domains: Domains, then: Record, saved: dict[int, Ints]) -> _Frame:
+    """The record `then` on what is `left` of the domains."""
+    if any(domain.size == 0 for domain in left):  # a vertex lost all its choices: nothing in D costs less than UB
+        return _Frame(INFINITE, max, iter(()), saved)
+    smaller = {v: new for v, (new, old) in enumerate(zip(left, domains, strict=True)) if new.size < old.size}
+    return _Frame(value, max, iter(((smaller, then),)), saved)
 
 
 def _covering_parts(ground: Ground, record: Split, domains: Domains, place: str) -> list[Ints]:
@@ -270,6 +286,8 @@ def _point_cost(ground: Ground, domains: Domains, facts: Facts, place: str) -> B
     cost, wrong = evaluate(problem, x, problem.limit)
     if wrong:
         return INFINITE
+    if problem.fine is None:
+        cost <<= ground.fine_bits  # of a reduced problem
     if ground.steps is None and (facts.cheapest is None or cost < facts.cheapest[0]):
         facts.cheapest = (cost, x)
     return cost

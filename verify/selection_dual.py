@@ -2,6 +2,7 @@
 
     bracket_e(r, s) = Q T_e(r, s) - m_e,u(r) - m_e,v(s)          minima over the rows and columns that D reaches
     LB(D) = Q constant + sum_v min theta_v + sum_e min bracket_e - sum_t n_t L          (see proofs/certificates.py)
+    (rounded rows: selection_rounded)
 
 Any integers are valid messages: they cancel between theta and the brackets, row multipliers only subtract slack.  So nothing about the
 messages has to be tested except shapes; the bound is computed here from the problem's own tables.
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from ..models.problems import FORBIDDEN, Edge, Ints
 from ..proofs.certificates import Dual
 from .selection_ground import INFINITE, Bound, Domains, Ground, Refuted, check_multipliers, live_multipliers, weighted_usage
+from .selection_rounded import Terms, rounded_terms
 
 Mask = NDArray[np.bool_]
 
@@ -59,9 +61,11 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
             sizes[id(message)] = max(abs(int(message.min())), abs(int(message.max()))) if message.size else 0
 
     total = q * problem.constant - sum(n for _, n in record.multipliers) * (problem.limit or 0)
+    terms, rounded = rounded_terms(ground, record.rounded, domains, place) if record.rounded else ({}, 0)
+    total -= rounded
     thetas: list[tuple[Mask, Ints, int]] = []
     for v, domain in enumerate(domains):
-        allowed, theta = _theta(ground, record, v, domain, live, sizes)
+        allowed, theta = _theta(ground, record, v, domain, live, sizes, terms)
         if not allowed.any():
             return INFINITE, None
         low = int(theta[allowed].min())
@@ -106,7 +110,7 @@ def _check_shapes(ground: Ground, record: Dual, place: str) -> None:
                 raise Refuted(f"{place}, edge {e}", f"message has shape {message.shape}, the table needs ({expected},) int64")
 
 
-def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], sizes: dict[int, int]) -> tuple[Mask, Ints]:
+def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], sizes: dict[int, int], terms: Terms) -> tuple[Mask, Ints]:
     """(mask of allowed choices, theta_v) on the domain; theta is meaningless where not allowed."""
     problem, q = ground.problem, record.denominator
     ends = []
@@ -114,7 +118,8 @@ def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], 
         edge = problem.edges[e]
         ends.append((record.to_u[e], edge.rows) if edge.u == v else (record.to_v[e], edge.cols))
     size, holes = ground.costs[v]
-    rest = q * (size + 1) + sum(sizes[id(message)] for message, _ in ends)
+    extra, extra_bound = terms.get(v, (None, 0))
+    rest = q * (size + 1) + sum(sizes[id(message)] for message, _ in ends) + extra_bound
     usage, usage_bound = weighted_usage(ground, v, domain, live, rest)
     exact = rest + usage_bound < SAFE
     cost = problem.vertices[v].cost[domain]
@@ -124,6 +129,8 @@ def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], 
     theta: Ints = (cost if exact else cost.astype(object)) * q
     for message, index in ends:
         theta = theta + message[domain if index is None else index[domain]]
+    if extra is not None:
+        theta = theta + extra
     return allowed, theta if usage is None else theta + usage
 
 

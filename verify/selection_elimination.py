@@ -62,22 +62,29 @@ class Factor:
         return np.asarray(values.transpose(order)[shown])
 
 
-def elimination_bound(ground: Ground, record: Elimination, domains: Domains, place: str) -> Bound:
-    """B of the record; `Refuted` at the first step that is not as stated."""
-    n = len(domains)
-    if len(record.order) != n or set(record.order) != set(range(n)):
-        raise Refuted(place, f"order must name each of the {n} vertices once")
-    if len(record.scopes) != n or len(record.messages) not in (0, n):
-        raise Refuted(place, f"has {len(record.scopes)} scopes and {len(record.messages)} messages for {n} vertices")
+@dataclass(frozen=True, eq=False)
+class Step:
+    """Vertex `v` went, `consumed` became `message`, a table over `scope`."""
+
+    v: int
+    scope: tuple[int, ...]
+    consumed: list[Factor]
+    message: Factor
+
+
+def elimination_bound(ground: Ground, record: Elimination, domains: Domains, place: str) -> tuple[Bound, list[Step]]:
+    """(bound of the record on the coarse costs, its steps if `then` needs them); `Refuted` at the first step that is not as stated."""
+    check_order(record, domains, place)
     if not record.messages:
-        _check_effort(record, domains, place)
+        check_effort(record, domains, place, MOST_KEPT, MOST_WORK)
     pool = dict(enumerate(_tables(ground, domains)))
-    touching: list[set[int]] = [set() for _ in range(n)]
+    touching: list[set[int]] = [set() for _ in domains]
     for number, factor in pool.items():
         for v in factor.scope:
             touching[v].add(number)
     added = len(pool)
     gone: set[int] = set()
+    steps: list[Step] = []
     bound: Bound = ground.problem.constant
     for k, (v, scope) in enumerate(zip(record.order, record.scopes, strict=True)):
         here = f"{place}, step {k} ({ground.name(v)})"
@@ -87,13 +94,15 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
             for w in factor.scope:
                 touching[w].discard(number)
         gone.add(v)
-        _check_scope(scope, consumed, v, gone, domains, here)
+        check_scope(scope, {w for factor in consumed for w in factor.scope}, v, gone, domains, here)
         if record.messages:
             message = record.messages[k]
             _check_message(message, (*scope, v), consumed, domains, here)
             factor = Factor(scope, message, tuple(ground.full[w][: domains[w].size] for w in scope), *size_of(message))
         else:
             factor = _exact_message((*scope, v), consumed, domains, here)
+        if record.then is not None:
+            steps.append(Step(v, scope, consumed, factor))
         if scope:
             pool[added] = factor
             for w in scope:
@@ -102,7 +111,16 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
         else:
             last = int(factor.table)
             bound = INFINITE if last >= FORBIDDEN else bound + last
-    return bound
+    return bound, steps
+
+
+def check_order(record: Elimination, domains: Domains, place: str) -> None:
+    """Every vertex once; a scope for each, and a message for each or none at all."""
+    n = len(domains)
+    if len(record.order) != n or set(record.order) != set(range(n)):
+        raise Refuted(place, f"order must name each of the {n} vertices once")
+    if len(record.scopes) != n or len(record.messages) not in (0, n):
+        raise Refuted(place, f"has {len(record.scopes)} scopes and {len(record.messages)} messages for {n} vertices")
 
 
 def _tables(ground: Ground, domains: Domains) -> Iterator[Factor]:
@@ -115,7 +133,8 @@ def _tables(ground: Ground, domains: Domains) -> Iterator[Factor]:
         yield Factor((edge.u, edge.v), problem.tables[edge.table], (rows, cols), *ground.tables[edge.table])
 
 
-def _check_effort(record: Elimination, domains: Domains, place: str) -> None:
+def check_effort(record: Elimination, domains: Domains, place: str, most_kept: int, most_work: int) -> None:
+    """Bounds what computing the messages of the record takes, before anything is computed."""
     kept = work = 0
     for v, scope in zip(record.order, record.scopes, strict=True):
         if any(type(w) is not int or not 0 <= w < len(domains) for w in scope):
@@ -123,16 +142,17 @@ def _check_effort(record: Elimination, domains: Domains, place: str) -> None:
         cells = prod(domains[w].size for w in scope)
         kept += cells
         work += cells * domains[v].size
-    if kept > MOST_KEPT or work > MOST_WORK:
+    if kept > most_kept or work > most_work:
         raise Refuted(place, f"leaves out its messages, and computing them would take {work} steps and {kept} numbers, more than is checked")
 
 
-def _check_scope(scope: tuple[int, ...], consumed: list[Factor], v: int, gone: set[int], domains: Domains, place: str) -> None:
+def check_scope(scope: tuple[int, ...], reached: set[int], v: int, gone: set[int], domains: Domains, place: str) -> None:
+    """`scope` ascends, holds everything that the consumed tables reach but v, and nothing that is gone."""
     if any(type(w) is not int or not 0 <= w < len(domains) or w in gone for w in scope):
         raise Refuted(place, f"scope {scope} names a vertex that is not there or already eliminated")
     if any(a >= b for a, b in pairwise(scope)):
         raise Refuted(place, f"scope {scope} does not ascend")
-    missing = {w for factor in consumed for w in factor.scope} - {v} - set(scope)
+    missing = reached - {v} - set(scope)
     if missing:
         raise Refuted(place, f"scope {scope} leaves out {sorted(missing)} of the consumed tables")
 
@@ -142,7 +162,7 @@ def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor],
     shape = tuple(domains[w].size for w in axes[:-1])
     if message.dtype != np.int64 or message.shape != shape:
         raise Refuted(place, f"message has shape {message.shape}, its scope needs {shape} int64")
-    top = _top(sum(factor.size for factor in consumed) + size_of(message)[0])
+    top = top_of(sum(factor.size for factor in consumed) + size_of(message)[0])
     for part, low in _minima(axes, tuple(domains[w].size for w in axes), consumed, top):
         stated = message[part]
         wrong = np.asarray(((stated > low) | (stated >= FORBIDDEN)) & (low < top // 2), dtype=bool)
@@ -157,7 +177,7 @@ def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domai
     Choices of an axis that every consumed table treats alike form a class and are computed once; costs of the last axis' own
     choices are added up first and minimised over each class.
     """
-    if _top(sum(factor.size for factor in consumed)) != 1 << 60:
+    if top_of(sum(factor.size for factor in consumed)) != 1 << 60:
         raise Refuted(place, "leaves out a message whose entries do not fit 58 bits")
     v = axes[-1]
     wide = [factor for factor in consumed if factor.scope != (v,)]
@@ -185,7 +205,8 @@ def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domai
     return Factor(axes[:-1], table, tuple(members[w].reshape(-1) for w in axes[:-1]), *size_of(table))
 
 
-def _top(reach: int) -> int:
+def top_of(reach: int) -> int:
+    """TOP for sums of magnitude at most `reach` (module docstring)."""
     return 1 << 60 if reach <= 1 << 58 else 1 << (reach.bit_length() + 2)
 
 

@@ -44,11 +44,13 @@ class Ground:
     """A problem with the sizes of its numbers and its incidences.
 
     `steps`: None for the claim's problem; for a reduced one the steps of the claim's problem that its steps stand for.
+    `fine_bits`: what is shown about int64 costs counts 2**fine_bits times, since costs have a fine part that is never negative.
     """
 
-    def __init__(self, problem: SelectionProblem, steps: Ints | None = None) -> None:
+    def __init__(self, problem: SelectionProblem, steps: Ints | None = None, fine_bits: int = 0) -> None:
         self.problem = problem
         self.steps = steps
+        self.fine_bits = fine_bits
         self.full: Domains = [np.arange(v.cost.size, dtype=np.int64) for v in problem.vertices]
         self.edges_at: list[list[int]] = [[] for _ in problem.vertices]
         for e, edge in enumerate(problem.edges):
@@ -63,6 +65,14 @@ class Ground:
     def original_step(self, t: int) -> int:
         """The step of the claim's problem that step `t` stands for (steps outside a reduced problem, where nothing is used: -1)."""
         return t if self.steps is None else int(self.steps[t]) if 0 <= t < self.steps.size else -1
+
+    def coarse(self, ub: Bound) -> Bound:
+        """ceil(ub / 2**fine_bits): an x whose coarse cost is at least this costs at least `ub`."""
+        return -(-ub >> self.fine_bits) if isinstance(ub, int) else ub
+
+    def exact(self, bound: Bound) -> Bound:
+        """What a bound on coarse costs says about costs."""
+        return bound << self.fine_bits if isinstance(bound, int) else bound
 
     def name(self, v: int) -> str:
         return f"vertex {v} {self.problem.vertices[v].name!r}"
@@ -98,11 +108,24 @@ def evaluate(problem: SelectionProblem, x: tuple[int, ...], limit: int | None) -
         total += entry
         if entry >= FORBIDDEN:
             wrong = wrong or f"edge {i} ({edge.u}, {edge.v}) is at a forbidden pair"
+    total = (total << problem.fine_bits) + _fine_cost(problem, x)
     if limit is not None:
         peak, step = peak_usage(problem, x)
         if peak > limit:
             wrong = wrong or f"usage {peak} at step {step} is above the limit {limit}"
     return total, wrong
+
+
+def _fine_cost(problem: SelectionProblem, x: tuple[int, ...]) -> int:
+    if problem.fine is None:
+        return 0
+    parts = problem.fine_parts()
+    total = sum(int(part[choice]) for part, choice in zip(parts, x, strict=False))
+    for edge in problem.edges:
+        row = x[edge.u] if edge.rows is None else int(edge.rows[x[edge.u]])
+        col = x[edge.v] if edge.cols is None else int(edge.cols[x[edge.v]])
+        total += int(parts[len(x) + edge.table][row, col])
+    return total
 
 
 def peak_usage(problem: SelectionProblem, x: tuple[int, ...]) -> tuple[int, int]:

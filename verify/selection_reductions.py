@@ -184,9 +184,10 @@ class _State:
     def merge(self, i: int, j: int) -> None:
         table = self._edge(j, i)
         allowed = table < FORBIDDEN
-        if (allowed.sum(axis=1) != 1).any():
+        g = allowed.argmax(axis=1)
+        if np.count_nonzero(allowed) != g.size or not allowed[np.arange(g.size), g].all():
             raise Wrong(f"a choice of {j} has not exactly one partner")
-        self._absorb(i, j, allowed.argmax(axis=1))
+        self._absorb(i, j, g)
 
     def _absorb(self, i: int, j: int, g: Ints) -> None:
         """x_i = g(x_j)."""
@@ -323,4 +324,4 @@ class _State:
             reduced.check()
         except ProblemError as error:
             raise Wrong(f"the reduced problem is not well formed: {error}") from None
-        return Ground(reduced, steps=np.array([ground.original_step(t) for t in self.usage.rows.tolist()], dtype=np.int64))
+        return Ground(reduced, steps=np.array([ground.original_step(t) for t in self.usage.rows.tolist()], dtype=np.int64), fine_bits=ground.fine_bits)

@@ -110,11 +110,26 @@ class UsageState:
         base = self.base()[at]
         self.rows = self.rows[at]
         self._change = np.diff(base, prepend=0, append=0)
+        every = [p for parts in self._parts for p in parts]
+        if not every:
+            return
+        first, last = np.searchsorted(at, np.concatenate([p.first for p in every])), np.searchsorted(at, np.concatenate([p.last for p in every]))
+        kept = first < last
+        cuts = np.concatenate([[0], np.cumsum([p.first.size for p in every])]).tolist()
+        left = np.add.reduceat(kept, cuts[:-1], dtype=np.int64).tolist()
+        number = 0
         for v, parts in enumerate(self._parts):
-            moved = [Spans(np.searchsorted(at, p.first), np.searchsorted(at, p.last), p.amount) for p in parts]
-            kept = [p.first < p.last for p in moved]
-            self._parts[v] = [Spans(p.first[k], p.last[k], p.amount[k]) for p, k in zip(moved, kept, strict=True) if k.any()]
-            self._tidy[v] = not self._parts[v]
+            moved = []
+            for p in parts:
+                here = slice(cuts[number], cuts[number + 1])
+                if left[number] == p.first.size:
+                    moved.append(Spans(first[here], last[here], p.amount))
+                elif left[number]:
+                    k = kept[here]
+                    moved.append(Spans(first[here][k], last[here][k], p.amount[k]))
+                number += 1
+            self._parts[v] = moved
+            self._tidy[v] = not moved
 
     def usages(self, number: dict[int, int]) -> list[Usage]:
         """Usages of the vertices `number` (old to new), over rows as steps."""
@@ -135,8 +150,13 @@ class UsageState:
 
 def saturated(a: Ints) -> Ints:
     """A sum with entries >= 2**59 (those with a forbidden term) set to FORBIDDEN; in place.  Others must be below 2**57 in size."""
-    allowed = a < FORBIDDEN >> 1
-    if a.size and (int(a.min()) <= -(FORBIDDEN >> 3) or int(a.max(where=allowed, initial=0)) >= FORBIDDEN >> 3):
+    if not a.size:
+        return a
+    low, high = int(np.minimum.reduce(a, axis=None)), int(np.maximum.reduce(a, axis=None))
+    if high >= FORBIDDEN >> 3:
+        allowed = a < FORBIDDEN >> 1
+        high = int(np.maximum.reduce(a, axis=None, where=allowed, initial=0))
+        a[~allowed] = FORBIDDEN
+    if low <= -(FORBIDDEN >> 3) or high >= FORBIDDEN >> 3:
         raise Wrong("costs grow beyond 2**57")
-    a[~allowed] = FORBIDDEN
     return a

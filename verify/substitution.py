@@ -2,11 +2,13 @@
 
 Proved     * the rule is well formed; every case of typing (choices of `OneOrMultiple`, completely enumerated) has an outcome
            * void: typing the left side fails visibly, or what is known of the unknowns is contradictory (a fact)
+           * unequal: the left side breaks its own copy requirement on every instance (`substitution_copies`)
            * shown: everything the right side owes by facts; copy requirements of both sides and mapped outputs by equality proofs
            * the witness satisfies all preconditions, both sides type with equal types and have equal values
            * every precondition has a counterexample that satisfies all the others and not it
 Refuted    the counterexample satisfies the preconditions, the left side types and keeps its copies, the right side fails as claimed
-Vacuous    every case is void; or, on the stored instance, the left side breaks its own copy requirement
+Vacuous    every case is void or unequal; or, without cases, the left side breaks its own copy requirement on the stored instance: then
+           nothing is known of other instances (`reason` says so)
 Undecided  nothing
 
 Trusted: the operator table with typing and guarded sums (`models.substitution_*`, `models.guarded_sums`), and this file with
@@ -25,7 +27,8 @@ from ..models.substitution import Condition, Substitution, SubstitutionError
 from ..models.substitution_shards import IllTyped
 from ..models.substitution_types import Contradiction, NeedsChoice, Side, Stuck, Typed, type_left, type_right
 from ..models.substitution_value import TooMuchWork, all_names, holds, input_sizes, right_fault, tensor, type_instance, value_fault
-from ..proofs.substitution import Counterexample, Equality, Instance, Judgement, Proved, Refuted, Shown, Undecided, Vacuous, Void
+from ..proofs.substitution import Counterexample, Equality, Instance, Judgement, Proved, Refuted, Shown, Undecided, Unequal, Vacuous, Void
+from .substitution_copies import check_unequal
 from .substitution_facts import Rejected, check_equality, check_fact, check_implied, scope_of
 
 MOST_ELEMENTS: Final = 50_000
@@ -83,7 +86,7 @@ def _proved(proved: Proved) -> None:
         _counterexample(rule, e, others, c, f"precondition {c}")
 
 
-def _cases(rule: Substitution, choices: tuple[int, ...], outcomes: dict[tuple[int, ...], Void | Shown]) -> int:
+def _cases(rule: Substitution, choices: tuple[int, ...], outcomes: dict[tuple[int, ...], Void | Shown | Unequal]) -> int:
     """Check and remove all outcomes below `choices`; the number shown."""
     if len(choices) > 12:
         raise Rejected("cases", "more than 12 choices")
@@ -105,6 +108,9 @@ def _cases(rule: Substitution, choices: tuple[int, ...], outcomes: dict[tuple[in
             if outcome.fact is None:
                 raise Rejected(place, "is not visibly without instances")
             check_fact(typed.facts.known(), outcome.fact, place)
+            return 0
+        case Unequal():
+            check_unequal(typed, outcome, place)
             return 0
         case Shown():
             _shown(typed, outcome, place)
@@ -245,7 +251,8 @@ def _vacuous(vacuous: Vacuous) -> None:
         if vacuous.violation.what != "left copy":
             raise Rejected("violation", "must be of the left side's copies")
         _counterexample(vacuous.rule, vacuous.violation, (), None, "violation")
-        return
+        if not vacuous.cases:
+            return
     outcomes = {c.choices: c.outcome for c in vacuous.cases}
     if _cases(vacuous.rule, (), outcomes) or outcomes:
-        raise Rejected("cases", "some case is not void")
+        raise Rejected("cases", "some case is neither void nor unequal")

@@ -1,8 +1,8 @@
 """Bound of a `Flat` problem: ascent over messages and multipliers in floats, and its exact integer value.
 
-    LB(m, n) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t         (proofs/certificates.py, `Dual`)
+    LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c         (proofs/certificates.py, `Dual`)
 
-A step is a forward and a backward sweep, then a projected subgradient step on n (direction averaged with the last one).  `quantise` writes
+(c: rounded rows, `flat_cuts`.)  A step is a forward and a backward sweep, then a projected subgradient step on n and k (direction averaged with the last one).  `quantise` writes
 messages and multipliers as integers over Q = 2^k and evaluates them in int64: rounding moves the bound by at most one unit of 1/Q per
 message, and by n's rounding times the slack of the rows, which is small because n is only positive where rows are nearly tight.
 Entries are clipped at 2^60 / Q: every label that needs a clipped entry has an excess beyond any gap, so the labels that `survivors` keeps
@@ -11,16 +11,17 @@ are exactly those that a checker keeps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 
 from ...models.problems import FORBIDDEN, Ints
-from ...proofs.certificates import Dual
+from ...proofs.certificates import Dual, Rounded
 from . import flat_kernels as kernels
 from .clock import Clock
 from .flat import Flat, Floats
+from .flat_cuts import NONE, Cuts, build, separate
 from .network import Domains
 
 LARGEST_SHIFT: Final = 30
@@ -28,7 +29,7 @@ LARGEST_SHIFT: Final = 30
 PATIENCE: Final = 15
 """Steps without gain after which they get shorter, from the best state."""
 
-MEMORY: Final = 0.95
+MEMORY: Final = 0.99
 """How much of the frequencies of decoded labels stays from step to step."""
 
 
@@ -40,9 +41,11 @@ class State:
     n: Floats
     bound: float = -np.inf
     step: float = 0.3
+    k: Floats = field(default_factory=lambda: np.zeros(0))
+    """Multipliers of the rounded rows."""
 
     def copy(self) -> State:
-        return State(self.messages.copy(), self.n.copy(), self.bound, self.step)
+        return State(self.messages.copy(), self.n.copy(), self.bound, self.step, self.k.copy())
 
 
 class Bounder:
@@ -60,16 +63,22 @@ class Bounder:
         self.x = np.zeros(flat.vertices, dtype=np.int64)
         self.often = np.zeros(flat.labels)
         self.use = np.zeros(flat.events.size, dtype=np.int64)
+        self.cuts = NONE
 
     def start(self) -> State:
         """No messages, no multipliers."""
         return State(np.zeros(int(self.flat.message[-1])), np.zeros(self.flat.events.size))
 
-    def apply(self, n: Floats) -> None:
+    def apply(self, state: State) -> None:
         """Put multipliers into the vertex costs."""
         f = self.flat
-        prefix = np.concatenate([[0.0], np.cumsum(n)])
+        prefix = np.concatenate([[0.0], np.cumsum(state.n)])
         kernels.weigh(f.label, self.cost, f.part, f.first, f.last, f.at, f.amount, prefix, self.weight)
+        self.cuts.weigh(state.k, self.weight)
+
+    def offset(self, state: State) -> float:
+        """What a sweep's value lacks to be the bound."""
+        return float(self.flat.problem.constant) - self.flat.limit * float(state.n.sum()) - self.cuts.offset(state.k)
 
     def sweep(self, messages: Floats, forward: bool) -> float:
         """One pass; the bound without constant and rows."""
@@ -89,22 +98,35 @@ class Bounder:
         kernels.usage(self.x, f.part, f.first, f.last, f.at, f.amount, self.use)
         return self.x
 
+    def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
+        """Drop rounded rows without a multiplier, add up to `most` that the relaxed solution breaks; how many were added.
+
+        The bound of `state` does not change.
+        """
+        active = np.flatnonzero(state.k > 0)
+        kept = tuple(self.cuts.kinds[c] for c in active.tolist())
+        fresh = separate(self.flat, state.n, self.often, kept, incumbent)[:most]
+        if fresh or len(kept) < self.cuts.count:
+            self.cuts = build(self.flat, (*kept, *fresh))
+            state.k = np.concatenate([state.k[active], np.zeros(len(fresh))])
+        return len(fresh)
+
     def ascend(self, state: State, target: float, steps: int, clock: Clock, stop: float = np.inf, beyond: float = 0.0) -> State:
         """Best state met from `state` in up to `steps` steps; ends early at a bound of at least `stop` or when steps have become tiny.
 
         Steps aim at `target` and the share `beyond` of it above: best at 0 when the incumbent is good, but then some runs stall.
         """
         f = self.flat
-        constant = float(f.problem.constant)
         now = state.copy()
-        self.apply(now.n)
+        self.apply(now)
         best, anchor, still = state.copy(), -np.inf, 0
         best.bound = -np.inf
-        direction = np.zeros(f.events.size)
+        rows = f.events.size
+        direction = np.zeros(rows + self.cuts.count)
         rho = now.step
         for _ in range(steps):
             self.sweep(now.messages, True)
-            now.bound = self.sweep(now.messages, False) + constant - f.limit * float(now.n.sum())
+            now.bound = self.sweep(now.messages, False) + self.offset(now)
             if now.bound > best.bound:
                 best = now.copy()
             if best.bound >= stop or clock.over():
@@ -122,19 +144,21 @@ class Bounder:
                 if rho < 1e-4:
                     break
                 now = best.copy()
-                self.apply(now.n)
-            self.relaxed(now.messages)
+                self.apply(now)
+            chosen = f.label[:-1] + self.relaxed(now.messages)
             self.often *= MEMORY
-            self.often[f.label[:-1] + self.x] += 1.0 - MEMORY
-            over = self.use.astype(np.float64) - f.limit
+            self.often[chosen] += 1.0 - MEMORY
+            over = np.concatenate([self.use.astype(np.float64) - f.limit, self.cuts.over(chosen)])
             direction = 0.5 * (direction + over)
-            g = np.where((now.n <= 0) & (direction < 0), 0.0, direction)
+            here = np.concatenate([now.n, now.k])
+            g = np.where((here <= 0) & (direction < 0), 0.0, direction)
             size = float(g @ g)
             if size == 0.0:
                 continue
             gap = max(target - max(now.bound, best.bound), 0.0) + (beyond + 1e-7) * abs(target)
-            now.n = np.maximum(now.n + rho * gap / size * g, 0.0)
-            self.apply(now.n)
+            here = np.maximum(here + rho * gap / size * g, 0.0)
+            now.n, now.k = here[:rows], here[rows:]
+            self.apply(now)
         best.step = max(rho, 0.01)
         return best
 
@@ -149,6 +173,7 @@ class Exact:
     n: Ints
     bound: int
     excess: Ints
+    rounded: tuple[Rounded, ...] = ()
 
     def lower(self) -> int:
         """ceil(bound / denominator)."""
@@ -162,7 +187,7 @@ class Exact:
 
     def record(self) -> Dual:
         """The record about `flat.problem`."""
-        return dual(self.flat, self.denominator, self.messages, self.n)
+        return replace(dual(self.flat, self.denominator, self.messages, self.n), rounded=self.rounded)
 
 
 def dual(flat: Flat, denominator: int, messages: Ints, n: Ints) -> Dual:
@@ -195,35 +220,45 @@ def shift_for(upper: float) -> int:
     return max(0, min(LARGEST_SHIFT, 54 - int(max(1.0, abs(upper))).bit_length()))
 
 
-def quantise(flat: Flat, state: State, upper: float) -> Exact | None:
+def quantise(flat: Flat, state: State, upper: float, cuts: Cuts = NONE) -> Exact | None:
     """The state in integers; None if its numbers are too large for int64 sums (then nothing is lost but this record)."""
     sums = np.zeros(flat.labels)  # of magnitudes of the messages of every label
     kernels.thetas(flat.label, sums.copy(), flat.near, flat.edge, flat.u, flat.message, np.abs(state.messages), sums)
-    most = float(sums.max(initial=0.0)) + _usage_bound(flat, state.n)
+    most = float(sums.max(initial=0.0)) + _usage_bound(flat, state, cuts)
     for shift in range(shift_for(upper), -1, -1):
         q = 1 << shift
         if most * q < 2.0**59 and float(state.n.sum()) * q < 2.0**62:
-            return _evaluate(flat, q, np.rint(state.messages * q).astype(np.int64), np.rint(state.n * q).astype(np.int64))
+            return _evaluate(flat, q, np.rint(state.messages * q).astype(np.int64), np.rint(state.n * q).astype(np.int64), state.k, cuts)
     return None
 
 
-def _usage_bound(flat: Flat, n: Floats) -> float:
-    """Largest sum of n times usage of one label."""
+def prices(flat: Flat, state: State, cuts: Cuts) -> Floats:
+    """What the multipliers add to the cost of every label."""
     weight = np.zeros(flat.labels)
-    kernels.weigh(flat.label, np.zeros(flat.labels), flat.part, flat.first, flat.last, flat.at, flat.amount, np.concatenate([[0.0], np.cumsum(n)]), weight)
+    prefix = np.concatenate([[0.0], np.cumsum(state.n)])
+    kernels.weigh(flat.label, np.zeros(flat.labels), flat.part, flat.first, flat.last, flat.at, flat.amount, prefix, weight)
+    cuts.weigh(state.k, weight)
+    return weight
+
+
+def _usage_bound(flat: Flat, state: State, cuts: Cuts) -> float:
+    """Largest sum of multipliers times use of one label."""
+    weight = prices(flat, state, cuts)
     return float(weight.max(initial=0.0))
 
 
-def _evaluate(flat: Flat, q: int, messages: Ints, n: Ints) -> Exact:
+def _evaluate(flat: Flat, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts) -> Exact:
     cap = kernels.FAR // q
     weight = np.empty(flat.labels, dtype=np.int64)
     prefix = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(n)])
     kernels.weigh(flat.label, np.minimum(flat.cost, cap) * q, flat.part, flat.first, flat.last, flat.at, flat.amount, prefix, weight)
+    numbers, added, taken = cuts.exact(k, q)
+    weight[: added.size] += added
     low, least = np.zeros(flat.vertices, dtype=np.int64), np.zeros(flat.u.size, dtype=np.int64)
     excess = np.empty(flat.labels, dtype=np.int64)
     kernels.score(
         flat.label, weight, flat.near, flat.edge, flat.u, flat.v, flat.table, np.minimum(flat.cells, cap) * q, flat.message, messages, low, least, excess
     )
     rows = 0 if flat.limit >= FORBIDDEN else flat.limit * sum(n.tolist())
-    bound = q * flat.problem.constant + sum(low.tolist()) + sum(least.tolist()) - rows
-    return Exact(flat, q, messages, n, bound, excess)
+    bound = q * flat.problem.constant + sum(low.tolist()) + sum(least.tolist()) - rows - taken
+    return Exact(flat, q, messages, n, bound, excess, cuts.records(flat, numbers))

@@ -30,6 +30,8 @@ class Improver:
         self.flat = flat
         self.cost, self.cells = flat.clipped(EXACT)
         self.price = np.zeros(flat.labels)
+        self.rounded = np.zeros(flat.labels)
+        """What rounded rows add to the memory prices."""
         self.state = np.array([0x9E3779B97F4A7C15 ^ (seed * 0x5851F42D4C957F2D + 1) & (1 << 64) - 1], dtype=np.uint64)
         self.pool = np.flatnonzero(np.diff(flat.label) > 1)
         self.x = np.zeros(flat.vertices, dtype=np.int64)
@@ -42,6 +44,7 @@ class Improver:
         """Memory prices per row."""
         f = self.flat
         kernels.weigh(f.label, np.zeros(f.labels), f.part, f.first, f.last, f.at, f.amount, np.concatenate([[0.0], np.cumsum(n)]), self.price)
+        self.price += self.rounded
 
     def usage(self, x: Ints) -> Ints:
         """Usage per row."""
@@ -109,12 +112,12 @@ class Improver:
             self.run(2 * self.pool.size // 3 + 100, 12, 1.0)
         return False
 
-    def search(self, n: Floats, clock: Clock) -> None:
-        """Saving and spending of memory in turn, from the present positions, until several turns have found nothing or the clock is over."""
+    def search(self, n: Floats, clock: Clock, turns: int) -> None:
+        """Up to `turns` turns of saving and spending memory, from the present positions; ends when several have found nothing or the clock is over."""
         self.prices(n)
         self.set(self.x)
         idle, turn, least = 0, 0, np.inf
-        while idle < IDLE and not clock.over():
+        while turn < turns and idle < IDLE and not clock.over():
             low = np.inf
             for s in (1.0, 0.5, 0.2, 0.0):
                 size = SIZES[turn % len(SIZES)]
@@ -126,11 +129,11 @@ class Improver:
             least = min(least, low)
             turn += 1
 
-    def deepen(self, n: Floats, clock: Clock) -> None:
+    def deepen(self, n: Floats, clock: Clock, turns: int) -> None:
         """The same from the best positions."""
         if self.best is not None:
             self.set(self.best)
-            self.search(n, clock)
+            self.search(n, clock, turns)
 
 
 def feasible(flat: Flat, x: Ints) -> bool:

@@ -28,7 +28,9 @@ from ...proofs.reduction_log import Rule
 from .clock import Clock
 from .flat import Flat, Floats, flatten
 from .flat_bound import Bounder, Exact, State, quantise
+from .flat_cuts import Cuts, Flags
 from .flat_primal import Improver
+from .flat_transfer import carry, rows_left, transfer
 from .network import Domains
 from .reduce import Reduction, reduce
 
@@ -41,6 +43,9 @@ BEYOND: Final = 0.01
 
 TRIALS: Final = 8
 TRIAL_STEPS: Final = 20
+
+ROUNDED: Final = 8
+"""Rounded rows added at a node."""
 
 FEW_LABELS: Final = 6_000
 """Up to so many labels, trial steps for several vertices cost less than they save."""
@@ -59,7 +64,7 @@ class Node:
     lift: Lift
     bound: int
     depth: int
-    warm: tuple[Flat, State] | None = None
+    warm: tuple[Flat, State, Cuts] | None = None
     reduction: Reduction | None = None
     exact: Exact | None = None
     closed: bool = False
@@ -138,8 +143,8 @@ class Tree:
         self.count = 0
         self.bytes = 0
 
-    def run(self, root: Node) -> bool:
-        """Work until everything is closed (True), or time is up or a better incumbent was found (False; then `better`)."""
+    def run(self, root: Node, most: int | None = None) -> bool:
+        """Work until everything is closed (True), or time is up, `most` nodes are done, or a solution below `upper` was found (False; then `better`)."""
         tick = count()
         heap: list[tuple[int, int, int, Node]] = [(root.bound, -root.depth, next(tick), root)]
         while heap:
@@ -147,7 +152,7 @@ class Tree:
             self.report(min(bound, self.upper))
             if bound >= self.enough:
                 return True
-            if self.clock.over() or self.bytes > MOST_BYTES:
+            if self.clock.over() or self.bytes > MOST_BYTES or (most is not None and self.count >= most):
                 return False
             if not node.done:
                 self.work(node)
@@ -173,11 +178,16 @@ class Tree:
             self._point(node, reduction.problem, flat)
             return
         self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
-        state = start(flat) if node.warm is None else transfer(*node.warm, reduction, flat)
-        node.warm = None
+        state = start(flat) if node.warm is None else transfer(*node.warm[:2], reduction, flat)
         bounder = Bounder(flat, big_for(self.upper, reduction.problem))
+        if node.warm is not None:
+            old, before, cuts = node.warm
+            bounder.cuts, state.k = carry(old, before, cuts, reduction, flat)
+        node.warm = None
         target = float(self.upper) if self.upper < FORBIDDEN else 0.0
         state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
+        if state.bound < self.upper - 0.5 and bounder.tighten(state, ROUNDED):
+            state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
         self.finish(node, bounder, state)
 
     def _point(self, node: Node, problem: SelectionProblem, flat: Flat) -> None:
@@ -186,13 +196,13 @@ class Tree:
         node.done = node.point = True
         node.bound = problem.cost_of(x) if fits else FORBIDDEN
         node.closed = node.bound >= self.upper
-        if fits and self.offer(node.lift(x)):
+        if fits and self.offer(node.lift(x)) and not node.closed:
             self.better = True
 
     def finish(self, node: Node, bounder: Bounder, state: State) -> None:
         """Everything after the ascent, from its best state."""
         flat = bounder.flat
-        exact = quantise(flat, state, self.upper if self.upper < FORBIDDEN else abs(state.bound) + 1)
+        exact = quantise(flat, state, self.upper if self.upper < FORBIDDEN else abs(state.bound) + 1, bounder.cuts)
         if exact is None:
             return
         node.done = True
@@ -213,28 +223,28 @@ class Tree:
             return
         smaller = sum(d.size for d in kept)
         if smaller <= SHRINK * flat.labels or all(d.size == 1 for d in kept):
-            node.children = [Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state))]
+            node.children = [Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))]
             return
         node.vertex, node.parts = self._split(bounder, state, exact, kept)
         for part in node.parts:
             domains = (*kept[: node.vertex], np.array(part, dtype=np.int64), *kept[node.vertex + 1 :])
-            node.children.append(Node(flat.problem, domains, node.lift, node.bound, node.depth + 1, (flat, state)))
+            node.children.append(Node(flat.problem, domains, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts)))
 
     def _primal(self, node: Node, bounder: Bounder, state: State) -> None:
         flat = bounder.flat
-        bounder.apply(state.n)
+        bounder.apply(state)
         messages = state.messages.copy()
         bounder.sweep(messages, True)
         bounder.sweep(messages, False)
         improver = Improver(flat, seed=self.count)
+        bounder.cuts.weigh(state.k, improver.rounded)
         if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=15):
             return
         improver.prices(state.n)
         for s in (1.0, 0.3, 0.0):
             improver.run(max(self.effort.moves, improver.pool.size // 2), 40, s)
-        cheaper = improver.best is not None and improver.best_value + flat.problem.constant < self.upper
-        if cheaper and improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
-            self.better = True
+        if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
+            self.better = improver.best_value + flat.problem.constant < self.upper
 
     def _split(self, bounder: Bounder, state: State, exact: Exact, kept: Domains) -> tuple[int, tuple[tuple[int, ...], ...]]:
         flat = bounder.flat
@@ -244,7 +254,7 @@ class Tree:
             parts = ((a,), tuple(int(b) for b in kept[vertex] if b != a))
             gains = []
             for part in parts if len(candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]) > 1 else ():
-                gains.append(max(self._trial(flat, state, kept, vertex, part) - state.bound, 1e-9 * abs(state.bound)))
+                gains.append(max(self._trial(flat, state, bounder.cuts, kept, vertex, part) - state.bound, 1e-9 * abs(state.bound)))
             gap = max(1.0, self.upper - state.bound) if self.upper < FORBIDDEN else FORBIDDEN
             score = min(gains[0], gap) * min(gains[1], gap) if gains else 0.0
             if best is None or score > best[0]:
@@ -253,11 +263,13 @@ class Tree:
             raise ValueError("no vertex to branch on")
         return best[1], best[2]
 
-    def _trial(self, flat: Flat, state: State, kept: Domains, vertex: int, part: tuple[int, ...]) -> float:
+    def _trial(self, flat: Flat, state: State, cuts: Cuts, kept: Domains, vertex: int, part: tuple[int, ...]) -> float:
         domains = (*kept[:vertex], np.array(part, dtype=np.int64), *kept[vertex + 1 :])
         small = flatten(flat.problem, domains)
         trial = Bounder(small, big_for(self.upper, flat.problem))
-        begin = State(_restricted(flat, small, state.messages), state.n, state.bound, state.step)
+        keep = _kept(flat, small)
+        trial.cuts = cuts.restricted(keep)
+        begin = State(_restricted(flat, keep, state.messages), state.n, state.bound, state.step, state.k)
         return trial.ascend(begin, float(self.upper), TRIAL_STEPS, self.clock, stop=self.upper - 0.5).bound
 
 
@@ -278,11 +290,6 @@ def _undecided(flat: Flat, often: Floats, exact: Exact, kept: Domains) -> list[t
     return [(v, a) for _, _, _, v, a in out]
 
 
-def rows_left(reduction: Reduction) -> Ints:
-    """Steps of the enclosing problem that the rows of the reduced problem stand for."""
-    return reduction.steps[-1] if reduction.steps else np.array(reduction.original.events(), dtype=np.int64)
-
-
 def start(flat: Flat) -> State:
     """No messages, no multipliers."""
     return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size))
@@ -293,51 +300,13 @@ def big_for(upper: int, problem: SelectionProblem) -> int:
     return 4 * max(upper - problem.constant, abs(upper) >> 10, 1) if upper < FORBIDDEN else 1 << 50
 
 
-def transfer(old: Flat, state: State, reduction: Reduction, new: Flat) -> State:
-    """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any numbers are valid."""
-    left = reduction._left
-    edges: dict[tuple[int, int], int] = {}
-    for e, (u, v) in enumerate(zip(old.u.tolist(), old.v.tolist(), strict=True)):
-        edges.setdefault((u, v), e)
-    spots = [np.searchsorted(old.choice[old.label[v] : old.label[v + 1]], labels) for v, labels in left]
-    messages = np.zeros(int(new.message[-1]))
-    for e, (u, v) in enumerate(zip(new.u.tolist(), new.v.tolist(), strict=True)):
-        if u >= len(left) or v >= len(left):
-            continue
-        known = edges.get((left[u][0], left[v][0]))
-        turned = edges.get((left[v][0], left[u][0]))
-        for side, w in ((0, u), (1, v)):
-            source = 2 * known + side if known is not None else 2 * turned + 1 - side if turned is not None else None
-            if source is not None:
-                at = new.message[2 * e + side]
-                messages[at : at + spots[w].size] = state.messages[old.message[source] + spots[w]]
-    n = np.zeros(new.events.size)
-    positive = np.flatnonzero(state.n)
-    if positive.size and new.events.size:
-        steps = rows_left(reduction)[new.events]  # the enclosing problem's steps behind the new rows
-        at = np.clip(np.searchsorted(steps, old.events[positive]), 0, steps.size - 1)
-        before = np.maximum(at - 1, 0)
-        # a row is dropped for a neighbour that uses at least as much whatever is chosen; a row that stays is its own neighbour
-        mean = mean_usage(new)
-        there = steps[at] == old.events[positive]
-        np.add.at(n, np.where(there | (mean[at] >= mean[before]), at, before), state.n[positive])
-    return State(messages, n, step=max(state.step, 0.05))
+def _kept(old: Flat, new: Flat) -> Flags:
+    """Which labels of `old` are left in `new`, the same problem."""
+    return np.concatenate([np.isin(a, b, assume_unique=True) for a, b in zip(old.domains, new.domains, strict=True)])
 
 
-def mean_usage(flat: Flat) -> Floats:
-    """Usage per row if every vertex used the mean of its labels."""
-    spans = np.diff(np.append(flat.at, flat.amount.size))
-    mean = np.add.reduceat(flat.amount, flat.at).astype(np.float64) / spans if flat.at.size else np.zeros(0)
-    change = np.zeros(flat.events.size + 1)
-    np.add.at(change, flat.first, mean)
-    np.subtract.at(change, flat.last, mean)
-    out: Floats = np.cumsum(change)[:-1]
-    return out
-
-
-def _restricted(old: Flat, new: Flat, messages: Floats) -> Floats:
-    """Messages of `old` on `new`: the same problem with fewer labels."""
-    keep = np.concatenate([np.isin(a, b, assume_unique=True) for a, b in zip(old.domains, new.domains, strict=True)])
+def _restricted(old: Flat, keep: Flags, messages: Floats) -> Floats:
+    """Messages of `old` where only the labels `keep` are left."""
     sides = np.stack([old.u, old.v], axis=1).reshape(-1)
     return np.concatenate([
         np.zeros(0), *(messages[a:b][keep[old.label[w] : old.label[w + 1]]] for a, b, w in zip(old.message[:-1].tolist(), old.message[1:].tolist(), sides.tolist(), strict=True))
@@ -346,6 +315,3 @@ def _restricted(old: Flat, new: Flat, messages: Floats) -> Floats:
 
 def _chain(outer: Lift, inner: Lift) -> Lift:
     return lambda x: outer(inner(x))
-
-
-__all__ = ["Effort", "Ints", "Node", "Tree", "transfer"]

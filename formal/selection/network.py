@@ -172,8 +172,8 @@ class _End:
 
 
 def exact_cost(problem: SelectionProblem, x: tuple[int, ...]) -> int | None:
-    """Cost of `x`, None when it uses a forbidden entry (also next to negative costs) or breaks a resource row."""
-    cost = problem.cost_of(x)
+    """Cost of `x` in units of the coarse tables, rounded up; None when it uses a forbidden entry (also next to negative costs) or breaks a resource row."""
+    cost = -(-problem.cost_of(x) >> problem.fine_bits)
     if cost >= INFINITE or (problem.limit is not None and problem.peak_of(x)[0] > problem.limit):
         return None
     return cost

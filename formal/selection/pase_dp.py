@@ -35,7 +35,7 @@ class PaseResult:
 
 
 def pase_dp(problem: SelectionProblem) -> PaseResult:
-    """Optimum of `problem` by dynamic programming.  Raises `ProblemError` for resource rows or a table of more than 2**27 entries.
+    """Optimum of `problem` (of its int64 costs, where they have a fine part) by dynamic programming.  Raises `ProblemError` for resource rows or a table of more than 2**27 entries.
 
     >>> from ...models.problems import Edge, Vertex
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
@@ -98,7 +98,7 @@ def pase_dp(problem: SelectionProblem) -> PaseResult:
     x = [0] * n
     for v, around, best in reversed(back):
         x[v] = int(best[tuple(x[w] for w in around)])
-    return PaseResult(tuple(x), constant, width, cells)
+    return PaseResult(tuple(x), constant if problem.fine is None else problem.cost_of(tuple(x)), width, cells)
 
 
 def _distinct(entries: list[tuple[tuple[int, ...], Ints]]) -> list[tuple[tuple[int, ...], Ints]]:

@@ -44,6 +44,8 @@ class Reduction:
     """`problem`: the reduced problem (None: the log empties a domain, nothing in the domains is feasible).
 
     `log`, `steps`: see `proofs.certificates.Reduced`; `fired`: how often each rule applied (DOMINATED, OVERFULL: labels; "parallel": edges).
+    `left`: the original vertices that the reduced problem's first ones are, with the original choices that theirs are; `follows`: how the
+    choices of the others follow, in the order in which they vanished.
     """
 
     original: SelectionProblem
@@ -52,8 +54,8 @@ class Reduction:
     log: Ints
     steps: tuple[Ints, ...]
     fired: dict[str, int]
-    _left: tuple[tuple[int, Ints], ...]
-    _follows: tuple[Follows, ...]
+    left: tuple[tuple[int, Ints], ...]
+    follows: tuple[Follows, ...]
 
     def record(self, then: Record) -> Reduced:
         """The record about the original problem (on `domains`) from one about the reduced problem (any record if that is None)."""
@@ -62,16 +64,16 @@ class Reduction:
     def lift(self, solution: tuple[int, ...]) -> tuple[int, ...]:
         """The solution of the original problem with the same cost: choices of the reduced problem's vertices in, original choices out."""
         x = [0] * len(self.original.vertices)
-        for (v, labels), a in zip(self._left, solution, strict=False):  # the baseline vertex, if there is one, comes last and has no say
+        for (v, labels), a in zip(self.left, solution, strict=False):  # the baseline vertex, if there is one, comes last and has no say
             x[v] = int(labels[a])
-        for follows in reversed(self._follows):
+        for follows in reversed(self.follows):
             follows.set(x)
         return tuple(x)
 
     def project(self, solution: tuple[int, ...]) -> tuple[int, ...] | None:
         """Choices of the reduced problem where `solution` agrees with it; None if one of its choices has left.  May cost less."""
         out = []
-        for v, labels in self._left:
+        for v, labels in self.left:
             at = int(np.searchsorted(labels, solution[v]))
             if at == labels.size or int(labels[at]) != solution[v]:
                 return None
@@ -134,7 +136,8 @@ class _Run:
         if usage.limit is None or not usage.rows.size:
             return False
         alive = [v for v, there in enumerate(state.alive) if there]
-        # neighbouring OVERFULL entries are judged against one state: a second batch waits until something else has been logged
+        # the log judges neighbouring OVERFULL entries against one state, but this batch would rest on what the last one took away: it waits
+        # until something else has been logged, and what never gets its turn is left in, which loses nothing but size
         over = [] if state.log and state.log[-1][0] == Rule.OVERFULL else usage.overfull(alive)
         changed = state.overfull(over)
         if state.empty:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...models.problems import Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from ...models.problems import Edge, Fine, Ints, ProblemError, SelectionProblem, Usage, Vertex
 
 Back = Callable[[tuple[int, ...]], tuple[int, ...]]
 
@@ -53,7 +53,13 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
         Usage(u.vertex, u.start, u.end, u.amount[kept[u.vertex]], u.name) if u.vertex in kept else u for u in problem.usages
     )
 
+    fine = problem.fine
+    if fine is not None:
+        parts = problem.fine_parts()
+        digits = [part[kept[v]] if v in kept else part.reshape(-1) for v, part in enumerate(parts)]
+        fine = Fine(fine.bits, np.concatenate(digits))
+
     def back(x: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(int(kept[v][a]) if v in kept else a for v, a in enumerate(x))
 
-    return replace(problem, vertices=vertices, edges=edges, usages=usages), back
+    return replace(problem, vertices=vertices, edges=edges, usages=usages, fine=fine), back

@@ -9,19 +9,21 @@ The answer is a record tree with the bound that it establishes, whenever the run
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, SelectionProblem
+from ...models.problems import FORBIDDEN, Ints, SelectionProblem
 from ...proofs.certificates import Open, Record
 from .clock import Clock, Progress, Quiet
-from .flat import Flat, flatten
+from .flat import Flat, Floats, flatten
 from .flat_bound import Bounder, State
 from .flat_primal import Improver
-from .flat_tree import MOST_BYTES, Effort, Node, Tree, big_for, start
+from .flat_smooth import AGAIN, COOL, PHASES, smooth
+from .flat_tree import FEW_LABELS, MOST_BYTES, Effort, Node, Tree, big_for, start
 from .network import exact_cost, whole
 from .reduce import reduce
 from .rows import Rows
@@ -39,6 +41,32 @@ TREE_LABELS: Final = 20_000
 """A core with more labels after fixing is branched on only when the bound has converged within `CLOSE` of the incumbent."""
 
 CLOSE: Final = 0.001
+
+REST: Final = 4
+"""Slices without rounded rows after an attempt that gained nothing."""
+
+ASPIRE: Final = (0.1, 0.25, 0.5)
+"""Trees may pretend that the incumbent is so far above the bound, as shares of the gap."""
+
+NODES: Final = 60
+"""Nodes of such a tree."""
+
+TURNS: Final = 3
+"""Turns of local search beside a slice of ascent, from the decoded and again from the best positions."""
+
+ROUNDED: Final = 8
+"""Rounded rows added at a time once a slice of ascent has hardly moved the bound."""
+
+ROUNDED_STEPS: Final = 150
+
+
+@dataclass(frozen=True, eq=False)
+class Begin:
+    """Positions, row multipliers and what rounded rows add to the prices of the labels."""
+
+    x: Ints
+    n: Floats
+    rounded: Floats
 
 
 @dataclass(eq=False)
@@ -69,16 +97,17 @@ class Outcome:
 
 
 class Scale:
-    """One run on `problem`."""
+    """One run on `problem`.  With two threads the local search of a slice runs beside its ascent; the answer does not depend on that, unless the clock ends it."""
 
-    def __init__(self, problem: SelectionProblem, clock: Clock, *, gap: Fraction = Fraction(0), progress: Progress | None = None, seed: int = 0) -> None:
-        self.problem, self.clock, self.gap, self.seed = problem, clock, gap, seed
+    def __init__(self, problem: SelectionProblem, clock: Clock, *, gap: Fraction = Fraction(0), progress: Progress | None = None, seed: int = 0, threads: int = 1) -> None:
+        self.problem, self.clock, self.gap, self.seed, self.threads = problem, clock, gap, seed, threads
         self.progress: Progress = progress if progress is not None else Quiet()
         self.best = Best(problem)
         self.root = Node(problem, whole(problem), lambda x: x, -FORBIDDEN, 0)
         self.root_upper = FORBIDDEN
         self.converged = False
         self.slices = 0
+        self.rest = 0
 
     def run(self) -> Outcome | None:
         """None when the problem is too large for reductions; then nothing was done."""
@@ -132,7 +161,8 @@ class Scale:
                 return
             if self._finish(tree, bounder, state):
                 return
-            if tree.better:
+            if self.best.cost < tree.upper:
+                self._adopt(flat, state)
                 continue
             if self.clock.over():
                 return
@@ -165,7 +195,38 @@ class Scale:
         labels = sum(d.size for d in root.children[0].domains) if root.children else 0
         if labels > TREE_LABELS and not (self.converged and self.best.cost - root.bound <= CLOSE * abs(self.best.cost)):
             return False
+        if labels > FEW_LABELS and self._aspire(root, bounder, state):
+            return False
         return tree.run(root) or tree.bytes > MOST_BYTES
+
+    def _aspire(self, root: Node, bounder: Bounder, state: State) -> bool:
+        """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix leaves little to search.
+
+        True when one was found.  Such a tree proves nothing about the incumbent and is thrown away.
+        """
+        known = self.best.cost
+        for share in ASPIRE:
+            guess = root.bound + int(share * (known - root.bound)) + 1
+            if guess >= known or self.clock.over():
+                return False
+            tree = Tree(self.problem, guess, self.clock, self.best.offer, lambda bound: self.progress.update("aspiration", None, self._upper()), Effort())
+            node = Node(self.problem, root.domains, self.root.lift, -FORBIDDEN, 0, reduction=root.reduction)
+            tree.finish(node, bounder, state)
+            exhausted = node.done and tree.run(node, NODES)
+            if self.best.cost < known:
+                return True
+            if not exhausted:
+                return False
+        return False
+
+    def _adopt(self, flat: Flat, state: State) -> None:
+        """Let the local search go on from a solution that a tree has found."""
+        reduction, solution = self.root.reduction, self.best.solution
+        assert reduction is not None and solution is not None
+        x = reduction.project(solution)
+        if x is not None and self.improver.offer(np.array(x, dtype=np.int64)):
+            self.improver.deepen(state.n, self.clock, TURNS)
+            self._merge(flat)
 
     # ------------------------------------------------------------------ root
 
@@ -180,7 +241,8 @@ class Scale:
         for _ in range(4):
             state = bounder.ascend(state, guess + 0.3 * abs(guess), ROOT_STEPS, self.clock)
             guess = state.bound
-            self._solutions(bounder, state, 0.0)
+            self._hunt(self._decoded(bounder, state), 0)
+            self._merge(flat)
             if self.best.cost < FORBIDDEN or self.clock.over():
                 break
         if self.best.cost < FORBIDDEN and not once:
@@ -193,34 +255,87 @@ class Scale:
         """A slice of ascent and of local search; sets `converged` when the bound has hardly moved."""
         before, upper = state.bound, self.best.cost
         target = float(upper) if upper < FORBIDDEN else state.bound + 0.3 * abs(state.bound)
-        begun = self.clock.seconds()
-        state = bounder.ascend(state, target, SLICE, self.clock, upper - 0.5, BEYOND[self.slices % len(BEYOND)])
-        self.slices += 1
-        spent = self.clock.seconds() - begun
+        if self.slices == 0:  # nothing yet that a search could begin from
+            state = self._ascent(bounder, state, target)
+            self._hunt(self._decoded(bounder, state), TURNS)
+        elif self.threads > 1:
+            begin = self._decoded(bounder, state)
+            with ThreadPoolExecutor(1) as pool:
+                hunt = pool.submit(self._hunt, begin, TURNS)
+                state = self._ascent(bounder, state, target)
+                hunt.result()
+        else:
+            self._hunt(self._decoded(bounder, state), TURNS)
+            state = self._ascent(bounder, state, target)
+        self._merge(flat)
         self.progress.update("bound", None if state.bound == -np.inf else int(state.bound), self._upper())
         if upper < FORBIDDEN and state.bound > upper - 0.5:
             self.converged = True
             return bounder, state
-        self._solutions(bounder, state, max(0.3, spent / 2))
-        self.converged = self.slices >= len(BEYOND) and state.bound - before <= 0.02 * max(1.0, self.best.cost - state.bound)
+        self.converged = self.slices > len(BEYOND) and state.bound - before <= 0.02 * max(1.0, self.best.cost - state.bound)
+        self.rest -= 1
+        if self.converged and self.rest < 0:
+            state = self._rounded(bounder, state)
         state.step = max(state.step, 0.1)
         if self.best.cost < 0.9 * upper:
-            bounder = Bounder(flat, big_for(self.best.cost, flat.problem))
+            fresh = Bounder(flat, big_for(self.best.cost, flat.problem))
+            fresh.cuts, bounder = bounder.cuts, fresh
         return bounder, state
 
-    def _solutions(self, bounder: Bounder, state: State, seconds: float) -> None:
-        """Decode, make fit, improve; then improve the best for as long."""
-        flat, improver = bounder.flat, self.improver
-        assert self.root.reduction is not None
-        bounder.apply(state.n)
+    def _ascent(self, bounder: Bounder, state: State, target: float) -> State:
+        """The next slice: plain or smoothed."""
+        turn = self.slices % (len(BEYOND) + 1)
+        self.slices += 1
+        if turn == len(BEYOND) and self.best.cost < FORBIDDEN:
+            return smooth(bounder, state, target, self.clock, AGAIN if self.slices > len(BEYOND) + 1 else PHASES)
+        return bounder.ascend(state, target, SLICE, self.clock, self.best.cost - 0.5, BEYOND[turn % len(BEYOND)])
+
+    def _rounded(self, bounder: Bounder, state: State) -> State:
+        """Rounds of separation and short ascents, as long as they move the bound.
+
+        Rows are separated from smoothed shares: a plain ascent that has converged shows one of the labels between which the relaxed solution
+        hesitates, and a row that it just fills.
+        """
+        upper, idle, first = self.best.cost, 0, state.bound
+        while idle < 2 and upper < FORBIDDEN and not self.clock.over():
+            before = state.bound
+            state = smooth(bounder, state, float(upper), self.clock, COOL, ROUNDED_STEPS // 5)
+            added = bounder.tighten(state, ROUNDED, self.improver.best)
+            if added:
+                state.step = 0.2
+                state = bounder.ascend(state, float(upper), ROUNDED_STEPS, self.clock, upper - 0.5)
+            self.progress.update("rounded rows", int(state.bound), self._upper())
+            idle = idle + 1 if state.bound - before <= 0.005 * (upper - before) else 0
+            if not added:
+                break
+        if state.bound - first <= 0.01 * (upper - first):
+            self.rest = REST
+        return state
+
+    def _decoded(self, bounder: Bounder, state: State) -> Begin:
+        """Where the messages of `state` say that a local search should begin."""
+        flat = bounder.flat
+        rounded = np.zeros(flat.labels)
+        bounder.cuts.weigh(state.k, rounded)
+        bounder.apply(state)
         messages = state.messages.copy()
         bounder.sweep(messages, True)
         bounder.sweep(messages, False)
-        begun = self.clock.seconds()
-        if improver.fit(bounder.relaxed(messages), state.n, Clock(min(self.clock.left(), max(seconds, 2.0)))) and seconds:
-            improver.search(state.n, Clock(min(self.clock.left(), seconds / 2)))
-        if seconds:
-            improver.deepen(state.n, Clock(min(self.clock.left(), seconds - (self.clock.seconds() - begun))))
+        return Begin(bounder.relaxed(messages).copy(), state.n.copy(), rounded)
+
+    def _hunt(self, begin: Begin, turns: int) -> None:
+        """Make the decoded positions fit, improve them, then the best ones.  May run beside an ascent: it shares nothing with it."""
+        improver = self.improver
+        improver.rounded = begin.rounded
+        if improver.fit(begin.x, begin.n, self.clock) and turns:
+            improver.search(begin.n, self.clock, turns)
+        if turns:
+            improver.deepen(begin.n, self.clock, turns)
+
+    def _merge(self, flat: Flat) -> None:
+        """Hand what the local search has found to the answer."""
+        improver = self.improver
+        assert self.root.reduction is not None
         if improver.best is not None and improver.best_value + flat.problem.constant < self.best.cost:
             self.best.offer(self.root.reduction.lift(flat.solution(improver.best)))
             self.progress.update("local search", None, self._upper())

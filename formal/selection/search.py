@@ -13,8 +13,7 @@ Time runs out: what is left is `Open`, and the enclosing dual still gives a boun
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -24,64 +23,20 @@ from ...models.problems import FORBIDDEN, SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, RowConflict
 from .ascent import ascend
 from .bounds import Score, gather, row_costs, score, spread
+from .budget import Limits
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
 from .eliminate import Plan, eliminate, plan
+from .incumbent import Helper, Incumbent
 from .messages import Style, Sweeper
 from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
 from .primal import Choice, decode, descend
 from .restrict import restrict
 from .rows import Rows, repair, smallest_peak
+from .units import binding_rows, denominator_for
 
 LEAST_LIMIT_S: Final = 10.0
 """Seconds for the smallest limit that works: a service beside the proof, so it may outlast the time limit by this much."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When elimination is allowed (entries of the largest joint, of all joints, of all kept messages), and when sweeps stop.
-
-    `last_*`: the same once bounds have been tried and a gap is left: seconds of exact work are cheaper than branching then.
-    """
-
-    joint: int = 20_000_000
-    work: int = 400_000_000
-    kept: int = 1_000_000
-    last_joint: int = 300_000_000
-    last_work: int = 10_000_000_000
-    last_kept: int = 40_000_000
-    root_sweeps: int = 400
-    node_sweeps: int = 60
-    root_steps: int = 300
-    node_steps: int = 40
-    fix_share: float = 0.5
-    row_work: int = 100_000
-
-
-class Incumbent:
-    """Best feasible solution so far; only exact evaluation of the original problem lets one in."""
-
-    def __init__(self, problem: SelectionProblem) -> None:
-        self.problem = problem
-        self.solution: tuple[int, ...] | None = None
-        self.cost = INFINITY
-
-    def offer(self, x: tuple[int, ...]) -> bool:
-        """Keep `x` if it is feasible and cheaper."""
-        cost = exact_cost(self.problem, x)
-        if cost is None or cost >= self.cost:
-            return False
-        self.solution, self.cost = x, cost
-        return True
-
-
-@dataclass(frozen=True)
-class Helper:
-    """Another engine: asked once, for the first subproblem on the way down whose `size` is at most `largest`."""
-
-    size: Callable[[SelectionProblem], int]
-    largest: int
-    ask: Callable[[SelectionProblem, float | None], tuple[int, ...] | None]
 
 
 class Search:
@@ -112,9 +67,9 @@ class Search:
             return INFINITY
         return cost - int(self.gap * abs(cost))
 
-    def run(self) -> Draft:
-        """Search everything."""
-        return self.explore(whole(self.problem), None, 0)
+    def run(self, warm: Dual | None = None) -> Draft:
+        """Search everything, from the messages of `warm` if given."""
+        return self.explore(whole(self.problem), warm, 0)
 
     def eliminator(self, domains: Domains) -> tuple[Elimination, int] | None:
         """Elimination for the assembly: no time limit, since it was possible on larger domains before."""
@@ -177,7 +132,7 @@ class Search:
         kept = result.survivors(domains, self.incumbent.cost)
         if self.clock.over():
             draft.child = LeafDraft(Open())
-        elif sum(d.size for d in kept) <= 0.5 * network.labels or self._opens(network, kept):
+        elif sum(d.size for d in kept) <= 0.5 * network.labels or all(d.size < 2 for d in kept) or self._opens(network, kept):
             draft.child = self.explore(kept, record, depth)
         elif (exact := self._last_elimination(kept)) is not None:
             draft.child = exact
@@ -383,7 +338,7 @@ class Search:
         start = list(outcome.choice) if outcome is not None and outcome.choice is not None else self._any(network)
         x, peak = smallest_peak(network, self.rows, start, Clock(LEAST_LIMIT_S))
         solution = tuple(int(d[i]) for d, i in zip(network.domains, x, strict=True))
-        if peak <= self.rows.limit or self.problem.cost_of(solution) >= INFINITE:
+        if peak <= self.rows.limit or exact_cost(replace(self.problem, limit=None), solution) is None:
             return None, None
         return peak, solution
 
@@ -417,32 +372,3 @@ def load(sweeper: Sweeper, warm: Dual) -> None:
     q = sweeper.network.base.denominator
     sweeper.to_u = [m if q == warm.denominator else m * q // warm.denominator for m in to_u]
     sweeper.to_v = [m if q == warm.denominator else m * q // warm.denominator for m in to_v]
-
-
-def denominator_for(problem: SelectionProblem) -> int:
-    """Q: finer units than the costs when they are small integers, 1 when they are large or the tables are."""
-    cells = sum(t.size for t in problem.tables)
-    total = abs(problem.constant) + sum(_largest(v.cost) for v in problem.vertices)
-    largest = [_largest(t) for t in problem.tables]
-    total += sum(largest[e.table] for e in problem.edges)
-    if cells > 1 << 24:
-        return 1
-    # multipliers are costs per unit of usage, often far below one: rows need the finer unit
-    return 1 << max(0, min(24, (40 if problem.limit is None else 54) - total.bit_length()))
-
-
-def binding_rows(problem: SelectionProblem) -> Rows | None:
-    """The rows of `problem`, None when no choice at all can exceed the limit."""
-    if problem.limit is None or not problem.usages:
-        return None
-    rows = Rows(problem)
-    most = np.zeros(len(rows.events), dtype=np.int64)
-    for kinds in rows.kinds:
-        if kinds is not None:
-            most[kinds.span] += kinds.usage.max(axis=0)
-    return rows if most.size and int(most.max()) > problem.limit else None
-
-
-def _largest(a: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> int:
-    finite = a[a < INFINITE] if a.size and int(a.max()) >= INFINITE else a
-    return 0 if finite.size == 0 else max(abs(int(finite.max())), abs(int(finite.min())))

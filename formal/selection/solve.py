@@ -21,11 +21,15 @@ from ...models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
 from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
 from ...proofs.reduction_log import Rule
+from .blocks import begin
+from .budget import Limits
 from .clock import Clock, Progress
 from .draft import INFINITY, NOTHING, Assembler
 from .encodings import ilp, smt
+from .incumbent import Helper, Incumbent
 from .network import whole
-from .search import Helper, Incumbent, Limits, Search
+from .plain import PlainOutcome, Size, plain, solve_plain
+from .search import Search
 
 if TYPE_CHECKING:
     from .scale import Outcome
@@ -37,11 +41,15 @@ ENGINE_SIZE: Final = 200_000
 
 DEEPEST: Final = 50_000
 
-SCALE_ROWS: Final = 60
-"""Vertices from which a problem with resource rows is reduced and solved on flat arrays."""
+SCALE_ROWS: Final = 12
+"""Vertices from which a problem with resource rows is reduced and solved on flat arrays (measured: 18 made-up vertices 0.03 s there, 0.9 s here)."""
 
 SCALE_PLAIN: Final = 5_000
 """The same without resource rows, where elimination is hard to beat."""
+
+
+ELIMINATED: Final = Size(joint=20_000_000, work=400_000_000, kept=40_000_000)
+"""What plain tables may cost to be eliminated at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +71,7 @@ def solve(
     """Best solution of `problem` with a certificate.
 
     `gap`: stop when (cost - bound) <= gap * |cost|.  `limits` tunes the native search (tests use it to force its branches).
+    Other engines know int64 costs only: tables with a fine part are eliminated natively whatever `engine` says.
 
     >>> import numpy as np
     >>> from shardproof.models.problems import Edge, SelectionProblem, Vertex
@@ -81,6 +90,11 @@ def solve(
             outcome = Scale(problem, clock, gap=gap, progress=progress, seed=seed).run()
         if outcome is not None:
             return _answer_at_scale(problem, outcome, clock)
+    if limits is None and (engine == "native" or problem.fine is not None) and plain(problem):
+        with interruptible(clock):
+            found = solve_plain(problem, ELIMINATED, clock)
+        if found is not None:
+            return _answer_plain(problem, found, clock)
     with interruptible(clock):
         return _solve_whole(problem, clock, gap, engine, progress, seed, threads, limits)
 
@@ -92,8 +106,11 @@ def _solve_whole(
     search = Search(problem, incumbent, clock, limits=limits, gap=gap, progress=progress, threads=threads)
     if engine != "native":
         search.helper = helper(engine, seed, threads)
+    def make(part: SelectionProblem, until: Clock) -> Search:
+        return Search(part, Incumbent(part), until, limits=limits, gap=gap / 4, threads=threads)
+
     with _deep():
-        draft = search.run()
+        draft = search.run(begin(search, make) if limits is None else None)
         maker = Assembler(problem, search.base, incumbent.cost, search.enough(), search.eliminator)
         record, bound = maker.assemble(draft, whole(problem))
     return _answer(problem, incumbent.solution, incumbent.cost, record, bound, clock, lambda: _infeasible(problem, search, record))
@@ -102,9 +119,13 @@ def _solve_whole(
 def _answer(
     problem: SelectionProblem, solution: tuple[int, ...] | None, upper: int, record: Record, bound: int, clock: Clock, infeasible: Callable[[], Infeasible]
 ) -> Answer:
-    """The claim that `record`, which establishes `bound`, supports."""
+    """The claim that `record`, which establishes `bound`, supports; both numbers are coarse where the problem has a fine part."""
     digest = problem.sha256()
+    if problem.fine is not None and NOTHING < bound < INFINITY:
+        bound <<= problem.fine.bits
     if solution is not None:
+        if problem.fine is not None:
+            upper = problem.cost_of(solution)
         lower = min(bound, upper)
         if lower >= upper:
             claim: Optimal | WithinGap = Optimal(solution, upper)
@@ -119,10 +140,18 @@ def _answer(
     return Answer(Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, clock.seconds())
 
 
+def _answer_plain(problem: SelectionProblem, found: PlainOutcome, clock: Clock) -> Answer:
+    proved = found.bound >= found.cost
+    claim = Optimal(found.solution, found.cost) if proved else WithinGap(found.solution, found.cost, found.bound)
+    certificate = SelectionCertificate(problem.sha256(), claim, found.record)
+    return Answer(Status.OPTIMAL if proved else Status.FEASIBLE, certificate, found.bound, found.cost, found.solution, clock.seconds())
+
+
 def at_scale(problem: SelectionProblem) -> bool:
     """True when reductions and flat loops are likely to pay: many vertices, with resource rows or very many."""
     n = len(problem.vertices)
-    return n >= SCALE_PLAIN or (n >= SCALE_ROWS and problem.limit is not None and bool(problem.usages))
+    rows = problem.limit is not None and bool(problem.usages)
+    return problem.fine is None and n >= (SCALE_ROWS if rows else SCALE_PLAIN)
 
 
 def _answer_at_scale(problem: SelectionProblem, outcome: Outcome, clock: Clock) -> Answer:
@@ -199,8 +228,6 @@ def _conflicts(problem: SelectionProblem, record: Record, steps: set[int], verti
             return True
         case Elimination() | Point() | Open():
             return True
-        case Reduced():
-            return _conflicts(problem, record.then, steps, vertices)
         case Reduced():
             inner: set[int] = set()
             _conflicts(problem, record.then, inner, set())

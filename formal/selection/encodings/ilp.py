@@ -34,7 +34,9 @@ LARGEST_COEFFICIENT: Final = 1 << 40
 
 
 @dataclass(eq=False)
-class _Program:
+class Program:
+    """The program and its variables: `x[v][a]`, `y[e][row, column]`."""
+
     problem: SelectionProblem
     lp: LpProblem
     x: list[dict[int, LpVariable]] = field(default_factory=list)
@@ -51,13 +53,9 @@ def solve_ilp(problem: SelectionProblem, time_limit_s: float | None = None, seed
     """Run HiGHS on `problem`.  Raises `ModuleNotFoundError` when PuLP or highspy is not installed."""
     import pulp
 
-    program = _Program(problem, pulp.LpProblem("selection", pulp.LpMinimize))
-    _variables(program)
-    if any(not xs for xs in program.x) or any(not ys for ys in program.y):
+    program = start(problem)
+    if program is None:
         return Reply(None, "infeasible: a vertex or an edge has only forbidden entries")
-    program.lp += objective(program)
-    one_choice(program)
-    edge_marginals(program)
     resource_rows(program)
     solver = pulp.HiGHS(msg=False, timeLimit=time_limit_s, gapRel=0.0, gapAbs=0.0, threads=threads, random_seed=seed, mip_feasibility_tolerance=1e-9)
     reset_scheduler()
@@ -70,6 +68,20 @@ def solve_ilp(problem: SelectionProblem, time_limit_s: float | None = None, seed
             return Reply(None, says)
         choice.append(max(values, key=lambda a: (float(values[a]), -a)))
     return Reply(tuple(choice), says)
+
+
+def start(problem: SelectionProblem) -> Program | None:
+    """The program without (F3); None when a vertex or an edge has only forbidden entries."""
+    import pulp
+
+    program = Program(problem, pulp.LpProblem("selection", pulp.LpMinimize))
+    _variables(program)
+    if any(not xs for xs in program.x) or any(not ys for ys in program.y):
+        return None
+    program.lp += objective(program)
+    one_choice(program)
+    edge_marginals(program)
+    return program
 
 
 def reset_scheduler() -> None:
@@ -88,7 +100,7 @@ def _used(problem: SelectionProblem, e: int) -> tuple[Ints, Ints]:
     return rows, cols
 
 
-def _variables(program: _Program) -> None:
+def _variables(program: Program) -> None:
     problem = program.problem
     new = program.lp.add_variable
     for v, vertex in enumerate(problem.vertices):
@@ -101,7 +113,7 @@ def _variables(program: _Program) -> None:
         )
 
 
-def objective(program: _Program) -> LpAffineExpression:
+def objective(program: Program) -> LpAffineExpression:
     """Costs, each group shifted to start at zero; divided by one power of two when the largest is too large for a float solver."""
     from pulp import LpAffineExpression
 
@@ -121,7 +133,7 @@ def objective(program: _Program) -> LpAffineExpression:
     return LpAffineExpression(terms)
 
 
-def one_choice(program: _Program) -> None:
+def one_choice(program: Program) -> None:
     """(F1)."""
     from pulp import lpSum
 
@@ -129,7 +141,7 @@ def one_choice(program: _Program) -> None:
         program.lp += lpSum(xs.values()) == 1, f"one_{v}"
 
 
-def edge_marginals(program: _Program) -> None:
+def edge_marginals(program: Program) -> None:
     """(F2)."""
     from pulp import lpSum
 
@@ -148,7 +160,7 @@ def edge_marginals(program: _Program) -> None:
                 program.lp += lpSum(group) == lpSum(users[k]), f"{name}_{e}_{k}"
 
 
-def resource_rows(program: _Program) -> None:
+def resource_rows(program: Program) -> None:
     """(F3)."""
     from pulp import lpSum
 

@@ -1,0 +1,214 @@
+"""Repeated blocks first: a solution and messages for a problem whose structure repeats, from one block and the two ends.
+
+    block   the quotient (`repeat`) is solved as a problem of its own: a ring, often closed to optimality in seconds
+    ends    choices of the block in the interior, everything near the ends searched again around them: a good solution of the whole
+    whole   messages of the block at every repetition: the search over the whole begins a few sweeps from its end
+
+Neither is believed: the solution is evaluated on the whole problem, and whatever the messages are, the bound is computed from them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from ...models.problems import Ints, SelectionProblem
+from ...proofs.certificates import Dual
+from .clock import Clock
+from .draft import Draft, DualDraft
+from .mixtures import Column, Floats, Mixed, Profile, cost_of, layers, master, priced
+from .repeat import Quotient, quotient
+from .restrict import restrict
+from .search import Search
+
+BLOCK_SHARE: Final = 0.4
+"""Of the time limit, for the block."""
+
+ENDS_SHARE: Final = 0.15
+"""Of the time limit, for the ends."""
+
+PRICES_SHARE: Final = 0.3
+"""Of the time limit, for prices of resource rows."""
+
+COLUMN_SHARE: Final = 0.05
+"""Of the time limit, for one plan of the block at given prices."""
+
+COLUMNS: Final = 12
+"""Plans of the block at most."""
+
+CLOSE: Final = 0.002
+"""Prices are good enough when the master program is so near its bound."""
+
+REACH: Final = 1
+"""Edges between what the block does not describe and the first vertex that keeps the block's choice."""
+
+HUB: Final = 60
+"""Vertices with more edges join all layers: the ends do not spread across them."""
+
+LEAST: Final = 200
+"""Vertices from which looking for repetitions pays."""
+
+Make = Callable[[SelectionProblem, Clock], Search]
+"""A search on another problem with the settings of the present one."""
+
+
+def begin(search: Search, make: Make) -> Dual | None:
+    """Offer solutions to the incumbent of `search`, return messages to start from; None when nothing is repeated.
+
+    Rows that the cheapest solution found keeps are dropped from `search`: its bound needs no prices then.
+    """
+    problem, clock = search.problem, search.clock
+    if len(problem.vertices) < LEAST or problem.fine is not None:
+        return None
+    found = quotient(problem)
+    if found is None:
+        return None
+    inner = make(found.problem, share(clock, BLOCK_SHARE))
+    search.progress.update("block", None, None)
+    draft = inner.run()
+    solution = inner.incumbent.solution
+    if solution is None:
+        return messages(problem, found, draft)
+    free = ends(problem, found, REACH)
+    x = mend(search, make, replace(problem, limit=None, usages=()), expand(found, solution), free)
+    if search.rows is None or search.incumbent.offer(x):
+        search.incumbent.offer(x)
+        search.rows = None
+        return messages(problem, found, draft)
+    return _under_rows(search, make, found, (solution, draft), free)
+
+
+def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[int, ...], Draft], free: set[int]) -> Dual | None:
+    """Prices and plans of the block by column generation, then mixtures of them; messages with multipliers."""
+    problem, clock, rows = search.problem, search.clock, search.rows
+    assert rows is not None and problem.limit is not None
+    profile = Profile(problem, found)
+    columns = [Column(first[0], cost_of(found, first[0]), profile.use(first[0]))]
+    until = clock.seconds() + share(clock, PRICES_SHARE).left()
+    best, n, warm = -np.inf, np.zeros(len(profile.events)), _root(first[1])
+    for _ in range(COLUMNS):
+        mixed = master(columns, problem.limit)
+        if clock.seconds() > until or mixed.over <= 0.0 and mixed.value - best <= CLOSE * abs(mixed.value):
+            break
+        at = mixed.n if mixed.over > 0.0 or best == -np.inf else 0.5 * (n + mixed.n)
+        column, record, slack = _column(make, found, profile, at, columns, warm, until - clock.seconds(), clock)
+        warm = record if record is not None else warm
+        value = column.cost + float(at @ column.use) - problem.limit * float(at.sum())
+        if value - slack > best:
+            best, n = value - slack, at
+        columns.append(column)
+        search.progress.update("prices", None, search.incumbent.cost if search.incumbent.solution is not None else None)
+    mixed = master(columns, problem.limit)
+    if mixed.over > 0.0:
+        return None
+    mix(search, make, found, columns, mixed, free)
+    column, record, _ = _column(make, found, profile, mixed.n, columns, warm, share(clock, BLOCK_SHARE).left(), clock)
+    if record is None:
+        return None
+    pairs = tuple((profile.events[int(k)], round(float(mixed.n[k]) * record.denominator)) for k in np.flatnonzero(mixed.n))
+    return replace(spread(problem, found, record), multipliers=pairs)
+
+
+def _column(
+    make: Make, found: Quotient, profile: Profile, n: Floats, columns: list[Column], warm: Dual | None, seconds: float, clock: Clock
+) -> tuple[Column, Dual | None, float]:
+    """The block's plan at prices `n`, messages, and how far the plan may be from the best one over all repetitions."""
+    small = profile.priced(found.problem, n)
+    inner = make(small, Clock(None if clock.limit_s is None else max(0.0, min(seconds, clock.left(), clock.limit_s * COLUMN_SHARE))))
+    for column in columns:
+        inner.incumbent.offer(column.plan)
+    draft = inner.run(warm)
+    x = inner.incumbent.solution
+    assert x is not None
+    lower = draft.score.lower() if isinstance(draft, DualDraft) else inner.incumbent.cost
+    slack = 0.0 if lower is None else float(max(0, inner.incumbent.cost - lower)) * max(profile.size.tolist())
+    return Column(x, cost_of(found, x), profile.use(x)), _root(draft), slack
+
+
+def mix(search: Search, make: Make, found: Quotient, columns: list[Column], mixed: Mixed, free: set[int]) -> None:
+    """Offer mixtures of the two heaviest columns: as many layers with the cheaper plan as fit, from either side, ends and seam searched again."""
+    problem, rows = search.problem, search.rows
+    assert rows is not None
+    at_prices = priced(problem, rows.events, mixed.n)
+    heavy = [columns[k] for k in np.argsort(-mixed.weights, kind="stable")[:2] if mixed.weights[k] > 1e-9]
+    heavy.append(min(columns, key=lambda c: float(c.use.max())))
+    heavy = sorted(heavy, key=lambda c: c.cost)
+    wholes = [mend(search, make, at_prices, expand(found, c.plan), free) for c in (heavy[0], heavy[-1] if len(heavy) < 3 else heavy[1])]
+    for x in wholes:
+        search.incumbent.offer(x)
+    layer = layers(problem, found)
+    most = int(layer.max()) + 1
+    for early in (True, False):
+        for k in range(most, -1, -1):
+            cheap = layer < k if early else layer >= most - k
+            x = tuple(np.where(cheap, wholes[0], wholes[1]).tolist())
+            if int(rows.use(x).max(initial=0)) <= rows.limit:
+                break
+        else:
+            continue
+        seam = k if early else most - k
+        window = set(np.flatnonzero((layer >= seam - 1) & (layer <= seam)).tolist())
+        search.incumbent.offer(x)
+        search.incumbent.offer(mend(search, make, at_prices, x, window))
+        search.progress.update("mixture", None, search.incumbent.cost if search.incumbent.solution is not None else None)
+
+
+def expand(found: Quotient, plan: tuple[int, ...]) -> tuple[int, ...]:
+    """The plan of the block at every repetition."""
+    return tuple(plan[c] for c in found.of_vertex)
+
+
+def share(clock: Clock, part: float) -> Clock:
+    """A clock over `part` of the limit of `clock`, at most what it has left."""
+    return Clock(None if clock.limit_s is None else max(0.0, min(clock.left(), part * clock.limit_s)))
+
+
+def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int]) -> tuple[int, ...]:
+    """`solution` of `problem` (without rows) with the choices of `free` searched again; no dearer."""
+    smaller, back = restrict(problem, {v: (a,) for v, a in enumerate(solution) if v not in free})
+    search.progress.update("ends", None, None)
+    inner = make(smaller, share(search.clock, ENDS_SHARE))
+    inner.incumbent.offer(tuple(a if v in free else 0 for v, a in enumerate(solution)))
+    inner.run()
+    return solution if inner.incumbent.solution is None else back(inner.incumbent.solution)
+
+
+def ends(problem: SelectionProblem, found: Quotient, reach: int) -> set[int]:
+    """Vertices of rare classes, and those within `reach` edges of an edge that the quotient lacks."""
+    size = Counter(found.of_vertex)
+    most = max(size.values())
+    around: list[list[int]] = [[] for _ in problem.vertices]
+    for e in problem.edges:
+        around[e.u].append(e.v)
+        around[e.v].append(e.u)
+    near = {w for e, k in zip(problem.edges, found.of_edge, strict=True) if k is None for w in (e.u, e.v)}
+    for _ in range(reach):
+        near |= {w for v in near if len(around[v]) < HUB for w in around[v]}
+    return near | {v for v, c in enumerate(found.of_vertex) if size[c] * 2 < most}
+
+
+def _root(draft: Draft) -> Dual | None:
+    return draft.record if isinstance(draft, DualDraft) else None
+
+
+def messages(problem: SelectionProblem, found: Quotient, draft: Draft) -> Dual | None:
+    """The messages at the root of `draft` on every repetition; None when it has none (the block was eliminated)."""
+    record = _root(draft)
+    return None if record is None else spread(problem, found, record)
+
+
+def spread(problem: SelectionProblem, found: Quotient, record: Dual) -> Dual:
+    """The messages of `record` on every repetition, zero on edges that the quotient lacks."""
+    zeros: dict[int, Ints] = {}
+
+    def one(side: tuple[Ints, ...], k: int | None, size: int) -> Ints:
+        return zeros.setdefault(size, np.zeros(size, dtype=np.int64)) if k is None else side[k]
+
+    pairs = list(zip(problem.edges, found.of_edge, strict=True))
+    to_u = tuple(one(record.to_u, k, problem.tables[e.table].shape[0]) for e, k in pairs)
+    to_v = tuple(one(record.to_v, k, problem.tables[e.table].shape[1]) for e, k in pairs)
+    return Dual(to_u, to_v, record.denominator)

@@ -1,0 +1,216 @@
+"""Repeated blocks under resource rows: prices of the rows, and a plan mixed from plans of one block, by column generation.
+
+A column k is one plan of the quotient (`repeat`) at every repetition: cost c_k, usage u_k(t) over the events.  The master program
+
+    minimise  sum_k c_k y_k    subject to    sum_k y_k = 1,   sum_k u_k(t) y_k <= L  for every event t,   y >= 0
+
+has duals n_t >= 0: what a byte at event t is worth.  The block is then solved with the costs  c_v(a) + sum_t n_t u_t,v(a)  averaged
+over its repetitions, which gives the next column, until no column is cheaper than its prices.  Few of the y are positive, most often
+two: so many blocks take the one plan and so many the other.
+
+Nothing here is believed: n and the messages are a start for the bound of the whole problem, mixtures are evaluated on it.
+
+Source: Dantzig and Wolfe, "Decomposition principle for linear programs", Operations Research 1960;
+`shared/research/search-space.md` section 6 (24 blocks, mixtures of two plans: 1.8 to 4.6 % from the bound).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.problems import Ints, SelectionProblem, Vertex
+from .repeat import Quotient
+
+Floats = NDArray[np.float64]
+
+OVER: Final = 5.0
+"""Price of exceeding the limit by itself, in costs of the first column: more than any plan that fits should cost."""
+
+
+class Profile:
+    """Usage of plans of a quotient, as (class, amounts) groups with their live members over the events."""
+
+    def __init__(self, problem: SelectionProblem, found: Quotient) -> None:
+        self.events = problem.events()
+        self.classes = len(found.problem.vertices)
+        self.size = np.bincount(found.of_vertex, minlength=self.classes)
+        self.vertex: list[int] = []
+        self.amounts: list[Ints] = []
+        self.of: list[int] = []
+        groups: dict[tuple[int, bytes], int] = {}
+        member, first, last = [], [], []
+        for u in problem.usages:
+            a, b = bisect_left(self.events, u.start), bisect_left(self.events, u.end)
+            if a >= b:
+                continue
+            key = (found.of_vertex[u.vertex], u.amount.tobytes())
+            if key not in groups:
+                groups[key] = len(self.amounts)
+                self.amounts.append(u.amount)
+                self.of.append(key[0])
+            member.append(groups[key])
+            first.append(a)
+            last.append(b)
+        self.member, self.first, self.last = (np.array(x, dtype=np.int64) for x in (member, first, last))
+        live = np.zeros((len(self.amounts), len(self.events) + 1))
+        np.add.at(live, (self.member, self.first), 1.0)
+        np.add.at(live, (self.member, self.last), -1.0)
+        self.live = live.cumsum(axis=1)[:, :-1]
+
+    def use(self, x: tuple[int, ...]) -> Floats:
+        """Usage per event when every member takes the choice of its class."""
+        return np.array([a[x[c]] for a, c in zip(self.amounts, self.of, strict=True)], dtype=np.float64) @ self.live
+
+    def priced(self, problem: SelectionProblem, n: Floats) -> SelectionProblem:
+        """The quotient's `problem` with the average price of usage added to its costs, rounded."""
+        prefix = np.concatenate([[0.0], np.cumsum(n)])
+        weight = np.bincount(self.member, prefix[self.last] - prefix[self.first], minlength=len(self.amounts))
+        added: dict[int, Floats] = {}
+        for w, amount, c in zip(weight.tolist(), self.amounts, self.of, strict=True):
+            if w > 0.0:
+                added[c] = added.get(c, 0.0) + w / self.size[c] * amount
+        return _plus(problem, added)
+
+
+def priced(problem: SelectionProblem, events: list[int], n: Floats) -> SelectionProblem:
+    """The whole problem without rows, prices in its costs."""
+    prefix = np.concatenate([[0.0], np.cumsum(n)])
+    added: dict[int, Floats] = {}
+    for u in problem.usages:
+        w = float(prefix[bisect_left(events, u.end)] - prefix[bisect_left(events, u.start)])
+        if w > 0.0:
+            added[u.vertex] = added.get(u.vertex, 0.0) + w * u.amount
+    return replace(_plus(problem, added), limit=None, usages=())
+
+
+def _plus(problem: SelectionProblem, added: dict[int, Floats]) -> SelectionProblem:
+    vertices = list(problem.vertices)
+    for v, w in added.items():
+        vertices[v] = Vertex(vertices[v].name, vertices[v].cost + np.rint(w).astype(np.int64))
+    return replace(problem, vertices=tuple(vertices))
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One plan of the quotient at every repetition."""
+
+    plan: tuple[int, ...]
+    cost: int
+    use: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class Mixed:
+    """Weights of the columns, prices n over the events, how far the limit is exceeded (in limits), value without that."""
+
+    weights: Floats
+    n: Floats
+    over: float
+    value: float
+
+
+def master(columns: list[Column], limit: int) -> Mixed:
+    """The master program on `columns`, with HiGHS."""
+    import highspy  # half a second: only problems with binding rows load it
+
+    usage = np.stack([c.use for c in columns])
+    rows = np.flatnonzero(usage.max(axis=0) > limit)
+    scale = float(max(1, columns[0].cost))
+    k = len(columns)
+    matrix = np.zeros((rows.size + 1, k + 1))
+    matrix[:-1, :k] = usage[:, rows].T / limit
+    matrix[:-1, k] = -1.0
+    matrix[-1, :k] = 1.0
+    lp = highspy.HighsLp()
+    lp.num_col_, lp.num_row_ = k + 1, rows.size + 1
+    lp.col_cost_ = np.array([*(c.cost / scale for c in columns), OVER])
+    lp.col_lower_, lp.col_upper_ = np.zeros(k + 1), np.full(k + 1, highspy.kHighsInf)
+    lp.row_lower_ = np.concatenate([np.full(rows.size, -highspy.kHighsInf), [1.0]])
+    lp.row_upper_ = np.ones(rows.size + 1)
+    filled = matrix != 0.0
+    lp.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
+    lp.a_matrix_.index_ = np.nonzero(filled)[1]
+    lp.a_matrix_.value_ = matrix[filled]
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1)
+    solver.passModel(lp)
+    solver.run()
+    found = solver.getSolution()
+    weights, duals = np.array(found.col_value), np.array(found.row_dual)
+    n = np.zeros(usage.shape[1])
+    n[rows] = np.maximum(0.0, -duals[:-1]) * scale / limit
+    value = sum(float(w) * c.cost for w, c in zip(weights[:k], columns, strict=True))
+    return Mixed(weights[:k], n, float(weights[k]), value)
+
+
+def cost_of(found: Quotient, x: tuple[int, ...]) -> int:
+    """Cost of plan `x` at every repetition, edges that the quotient lacks left out."""
+    small = found.problem
+    size = np.bincount(found.of_vertex, minlength=len(small.vertices))
+    count = np.bincount([k for k in found.of_edge if k is not None], minlength=len(small.edges))
+    total = sum(int(k) * int(v.cost[a]) for k, v, a in zip(size, small.vertices, x, strict=True))
+    for k, e in zip(count, small.edges, strict=True):
+        r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+        c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
+        total += int(k) * int(small.tables[e.table][r, c])
+    return total
+
+
+def layers(problem: SelectionProblem, found: Quotient) -> Ints:
+    """Number of the repetition of every vertex, shape (vertices,): members of a class in order, backwards in classes that run against the first.
+
+    Whether a class runs with or against its neighbour is read off the edges between them; vertices of rare classes join a neighbour.
+    """
+    n = len(problem.vertices)
+    members: dict[int, list[int]] = {}
+    for v, c in enumerate(found.of_vertex):
+        members.setdefault(c, []).append(v)
+    most = max(len(g) for g in members.values())
+    full = {c for c, g in members.items() if len(g) * 2 >= most}
+    rank = np.zeros(n, dtype=np.int64)
+    for g in members.values():
+        rank[g] = np.arange(len(g))
+    pairs: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    around: list[list[int]] = [[] for _ in range(n)]
+    for e in problem.edges:
+        around[e.u].append(e.v)
+        around[e.v].append(e.u)
+        c, d = found.of_vertex[e.u], found.of_vertex[e.v]
+        if c != d and c in full and d in full:
+            pairs.setdefault((c, d), []).append((int(rank[e.u]), int(rank[e.v])))
+    links: dict[int, list[tuple[int, int, int]]] = {}  # class -> (other, sign, offset): rank there = sign * rank here + offset
+    for (c, d), found_pairs in pairs.items():
+        differences = {b - a for a, b in found_pairs}
+        sums = {a + b for a, b in found_pairs}
+        if len(found_pairs) < 2 or min(len(differences), len(sums)) > 2:
+            continue
+        sign, offset = (1, min(differences)) if len(differences) <= len(sums) else (-1, max(sums))
+        links.setdefault(c, []).append((d, sign, offset))
+        links.setdefault(d, []).append((c, sign, -offset if sign == 1 else offset))
+    place: dict[int, tuple[int, int]] = {}
+    start = next(c for c in members if c in full)
+    place[start] = (1, 0)
+    queue = [start]
+    for c in queue:
+        a, b = place[c]
+        for d, sign, offset in links.get(c, []):
+            if d not in place:  # layer = a rank_c + b and rank_c = sign (rank_d - offset)
+                place[d] = (a * sign, b - a * sign * offset)
+                queue.append(d)
+    layer = np.full(n, -1, dtype=np.int64)
+    for c, (a, b) in place.items():
+        layer[members[c]] = np.clip(a * rank[members[c]] + b, 0, most - 1)
+    todo = [v for v in range(n) if layer[v] >= 0]
+    for v in todo:
+        for w in around[v]:
+            if layer[w] < 0:
+                layer[w] = layer[v]
+                todo.append(w)
+    return np.maximum(layer, 0)
