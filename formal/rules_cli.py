@@ -35,7 +35,7 @@ from .substitution.picture import counterexample_text, judgement_text, rule_svg,
 
 file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-limit_option = click.option("--time-limit", type=click.FloatRange(min=0.01), default=20.0, show_default=True, help="Seconds per rule.")
+limit_option = click.option("--time-limit", type=click.FloatRange(min=0.01), default=20.0, show_default=True, help="CPU seconds per rule.")
 jobs_option = click.option("--jobs", type=click.IntRange(min=1), default=min(2, os.cpu_count() or 1), show_default=True, help="Processes.")
 degree_option = click.option("--degree", default=None, help="Instead of the degrees in the file: a number, or 'any' for every degree.")
 CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "undecided": Exit.UNDECIDED}
@@ -128,7 +128,7 @@ def _document(item: RuleItem, word: str, said: Sequence[str], judgements: Sequen
         case "vacuous":
             broken = next((j for j in judgements if isinstance(j, Vacuous) and j.violation is not None), None)
             if broken is not None and broken.violation is not None:
-                out["reason"] = "the left side reads unequal copies"
+                out["reason"] = "the left side reads unequal copies" + (", on every instance" if broken.cases else "")
                 out["violation"] = counterexample_document(broken.rule, broken.violation)
             else:
                 out["reason"] = "the left side types for no sizes"
@@ -309,7 +309,8 @@ def _derived(d: Derivation, known: dict[str, Substitution]) -> list[str]:
 
 def _write_flexflow(path: Path, rules: Sequence[Substitution]) -> None:
     written, left_out = [], []
-    for k, r in enumerate(rules):
+    once = {r.name: r for r in reversed(rules)}  # a rule may stand in several libraries
+    for k, r in enumerate(reversed(once.values())):
         try:
             written.append(public_rule(r, k))
         except ValueError as error:

@@ -95,6 +95,9 @@ def op(kind: str, *inputs: int, **parameters: int) -> dict[str, object]:
         ({"dstOp": [{"type": "OP_RELU"}]}, "field 'input' is missing"),
         ({"dstOp": "RELU"}, "must be a list"),
         ({"mappedOutput": []}, "nothing is claimed"),
+        ({"srcOp": [op("CONCAT", AXIS=0)]}, "at least two inputs"),
+        ({"srcOp": [op("SPLIT", -1, AXIS=0, NUM_OUTPUTS=0)]}, "has no output 0"),
+        ({}, "two rules of the file have this name"),
         ({"mappedOutput": [{"srcOpId": 0, "srcTsId": 1, "dstOpId": 0, "dstTsId": 0}]}, "no output 1"),
         ({"mappedOutput": [{"srcOpId": True, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}]}, "32-bit integer"),
         ({"mappedOutput": [{"srcOpId": 0, "srcTsId": 0, "dstOpId": 0}]}, "'dstTsId' is missing"),
@@ -188,7 +191,9 @@ def test_ranks_follow_from_the_operators() -> None:
     [
         ("DROPOUT", {}, "no meaning"), ("LINEAR", {"ACTI": 7}, "PM_ACTI 7"), ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1}, "PM_PAD"),
         ("PARTITION", {"PARALLEL_DIM": 0}, "PM_PARALLEL_DEGREE is missing"), ("SPLIT", {"AXIS": 0, "NUM_OUTPUTS": 3}, "3 outputs"),
-        ("TRANSPOSE", {"NUMDIM": 2, "PERM": 0}, "permutation"),
+        ("TRANSPOSE", {"NUMDIM": 2, "PERM": 0}, "permutation"), ("SOFTMAX", {}, "PM_AXIS is missing"),
+        ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1, "PAD": 0, "GROUP": 4}, "PM_GROUP is not read"),
+        ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1, "PAD": 0, "KERNEL_H": 0, "KERNEL_W": 1}, "kernel of size 0"),
     ],
 )
 def test_what_has_no_meaning_is_named(kind: str, parameters: dict[str, int], says: str) -> None:
@@ -197,6 +202,19 @@ def test_what_has_no_meaning_is_named(kind: str, parameters: dict[str, int], say
     with pytest.raises(RuleError, match="my_rule") as caught:
         substitutions(bad, Reading.FLEXFLOW if kind == "PARTITION" else Reading.TASO)
     assert says in str(caught.value)
+
+
+def test_pipelines_softmax_and_batch_come_back() -> None:
+    """Read, mean, write: operators that the published files know by name but do not use."""
+    source = [op("PIPELINE", -1, PARALLEL_DIM=1, PARALLEL_DEGREE=4), op("SOFTMAX", 0, AXIS=2), op("BATCH", 1, PARALLEL_DIM=1, PARALLEL_DEGREE=4)]
+    (read,) = parse_public_rules(json.dumps({"rule": [rule(srcOp=source, dstOp=[op("SOFTMAX", -1, AXIS=2)], mappedOutput=[
+        {"srcOpId": 2, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}])]}))
+    (found,) = substitutions(read, Reading.FLEXFLOW)
+    assert [(n.operator, dict(n.parameters)) for n in found.left] == [
+        ("pipeline", {"axis": 1, "steps": 4}), ("softmax", {"axis": 2}), ("batch", {"axis": 1, "steps": 4}),
+    ]
+    again = public_rule(found)
+    assert [o.kind for o in again.source] == ["PIPELINE", "SOFTMAX", "BATCH"] and substitutions(again, Reading.FLEXFLOW)[0].left == found.left
 
 
 def test_axioms_become_substitutions() -> None:

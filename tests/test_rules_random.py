@@ -15,6 +15,7 @@ import pytest
 from shardproof.formal.rule_files import load_rules
 from shardproof.formal.substitution.facts import Reasoner
 from shardproof.formal.substitution.prove import judge
+from shardproof.formal.substitution.refute import fault, instances, satisfies
 from shardproof.models.index_arrays import EvaluationError, Exact
 from shardproof.models.substitution import Node, Substitution, SubstitutionError
 from shardproof.models.substitution_eval import Difference, Evaluator
@@ -134,3 +135,27 @@ def test_shipped_rules_on_random_shapes() -> None:
         for k, j in enumerate(library.judgements[::15]):
             equal, bad = evaluated(j.rule, k, 10)
             assert not bad and equal, j.rule.name
+
+
+def test_shipped_preconditions_are_needed_everywhere() -> None:
+    """Each precondition has its stored counterexample (`rules check` replays it); here: every sampled instance that breaks it alone fails, so none is
+    stronger than needed."""
+    broken = 0
+    for path in sorted(SHIPPED.glob("*.spz")):
+        library, _ = read_library(path)
+        for j in library.judgements:
+            if not isinstance(j, Proved):
+                continue
+            assert len(j.needed) == len(j.rule.preconditions)
+            for k, c in enumerate(j.rule.preconditions):
+                others = tuple(d for d in j.rule.preconditions if d != c)
+                found = 0
+                for at in instances(replace(j.rule, preconditions=others), 400, k):
+                    if not satisfies(j.rule, (c,), at):
+                        assert fault(j.rule, at, k, "any") is not None, (j.rule.name, c, at)
+                        found += 1
+                        if found == 3:
+                            break
+                assert found, (j.rule.name, c)
+                broken += found
+    assert broken > 150

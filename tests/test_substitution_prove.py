@@ -6,16 +6,23 @@ unified sizes into a contradiction proved anything; published rules hold only fo
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardproof.formal.substitution.facts import Reasoner
 from shardproof.formal.substitution.prove import judge
+from shardproof.formal.substitution.refute import instances
 from shardproof.models.claims import Verdict
+from shardproof.models.index_arrays import Exact
 from shardproof.models.polynomial import Poly
 from shardproof.models.substitution import Node, Pattern, Substitution, SubstitutionError
-from shardproof.models.substitution_eval import Difference
+from shardproof.models.substitution_eval import Difference, Evaluator, input_types
+from shardproof.models.substitution_shards import IllTyped
+from shardproof.models.substitution_types import Contradiction
+from shardproof.models.substitution_value import type_instance
 from shardproof.proofs.substitution import Judgement, Proved, Refuted, Vacuous
 from shardproof.verify.substitution import check_substitution
 from shardproof.verify.substitution_facts import check_implied
@@ -174,6 +181,48 @@ def test_kernels_odd_and_even_strides_one_to_three() -> None:
                 if isinstance(found, Refuted):
                     assert not right, (kernel, target, stride)
     assert proved >= 8
+
+
+def merged(pads: tuple[str, str, str]) -> Substitution:
+    """Two convolutions of one input, joined, as one; one axis of the image, one kernel per group channel, any stride."""
+    one = {"activation": "none", "stride_h": "s", "stride_w": 1}
+    left = (node("conv", -1, -2, padding=pads[0], **one), node("conv", -1, -3, padding=pads[1], **one), node("concat", 0, 1, axis=1))
+    right = (node("concat", -2, -3, axis=0), node("conv", -1, 0, padding=pads[2], **one))
+    return Substitution("merged", tuple(Pattern(n, 4, ((0, 1), (3, 1))) for n in "xyz"), left, right, ((2, 1),))
+
+
+@pytest.mark.parametrize("pads", list(product(("same", "valid"), repeat=3)))
+def test_what_the_sampler_yields_types(pads: tuple[str, str, str]) -> None:
+    """Story: a mutant with VALID beside SAME padding was proved (rightly: its left side types only where both give one size), and yet "failed" on
+    instances that the sampler had drawn without looking whether the two sizes, two unrelated floors, are equal.
+
+    Odd and even kernels, strides 1 to 3, groups 1 and 2, both paddings: symbolic typing of an instance, numeric typing and the sampler must agree.
+    """
+    r = merged(pads)
+    evaluator, typed = Evaluator(Exact()), 0
+    for v in ({"s": s, "x.1": c, "x.2": h, "y.1": 1, "y.2": k, "z.1": 1, "z.2": n}
+              for s, c, h, k, n in product((1, 2, 3), (1, 2), (2, 3, 6), (1, 2, 3), (1, 2, 3))):
+        try:
+            type_instance(r, v)
+            symbolic = True
+        except (Contradiction, IllTyped):
+            symbolic = False
+        try:
+            evaluator.types(r.left, input_types(r, v), v, "left")
+            numeric = True
+        except IllTyped:
+            numeric = False
+        assert symbolic is numeric, v
+        typed += numeric
+    assert typed > 20
+    drawn = list(instances(r, 300, 5, (tuple(range(1, 10)),)))
+    for v in drawn:
+        evaluator.types(r.left, input_types(r, v), v, "left")
+    assert len(drawn) > 5
+    found = judged(r)
+    if isinstance(found, Proved):
+        assert {d for _, d in differences(found.rule, 3, 20, 120)} <= {Difference.NOWHERE}
+    assert isinstance(found, Refuted) is (pads[0] == pads[1] != pads[2])
 
 
 @pytest.mark.parametrize(("left", "wanted"), [

@@ -14,7 +14,7 @@ from shardproof.formal.substitution.prove import judge
 from shardproof.models.claims import Verdict
 from shardproof.models.guarded_sums import Apply, Entry, GuardedSum, Monomial
 from shardproof.models.polynomial import Poly
-from shardproof.models.substitution import Substitution
+from shardproof.models.substitution import Pattern, Substitution
 from shardproof.proofs.canonical import ContainerError
 from shardproof.proofs.container import write_container
 from shardproof.proofs.substitution import (
@@ -26,15 +26,20 @@ from shardproof.proofs.substitution import (
     Empty,
     Entries,
     Equality,
+    Idle,
     Keep,
     Leaf,
+    Least,
     Member,
     Pin,
+    Present,
     Proved,
     Refuted,
     Shown,
     Split,
     Undecided,
+    Unequal,
+    Vacuous,
     Void,
     Zero,
 )
@@ -137,10 +142,10 @@ def test_facts_left_out_are_noticed() -> None:
 
 def test_a_proof_does_not_fit_a_false_rule() -> None:
     """The proof of a rule, attached to a mutant of the rule that has a counterexample."""
-    tried = 0
+    tried, reasoner = 0, Reasoner()
     for k, j in enumerate(proofs()):
-        for m in mutants([replace(j.rule, preconditions=())], 6, k):
-            if isinstance(judge(m, tries=60, seconds=3), Refuted):
+        for m in mutants([replace(j.rule, preconditions=())], 4, k):
+            if isinstance(judge(m, tries=60, seconds=3, reasoner=reasoner), Refuted):
                 assert check_substitution(replace(j, rule=replace(m, preconditions=j.rule.preconditions))).verdict is Verdict.UNDECIDED
                 tried += 1
     assert tried > 20
@@ -170,6 +175,38 @@ def test_refutations_are_evaluated() -> None:
     true = replace(j, rule=rule("x y", [node("matmul", -1, -2)], [node("matmul", -1, -2)], (0, 0)))
     assert check_substitution(true).verdict is Verdict.UNDECIDED
     assert check_substitution(Undecided(j.rule, "limit")).verdict is Verdict.UNDECIDED
+
+
+def test_unequal_copies_are_shown_for_every_instance() -> None:
+    """A left side that feeds unequal copies to Linear is vacuous on all shapes, not only on one that was looked at."""
+    patterns = tuple(Pattern(n, 3, ((0, 1),), True) for n in "xyw")
+    joined, linear = node("concat", -1, -2, axis=0), node("linear3", 1, -3, activation="none")
+    left = (joined, node("relu", 0), linear)
+    found = judge(Substitution("copies", patterns, left, (node("relu", -1),), ((2, 0),)))
+    assert isinstance(found, Vacuous) and found.violation is not None and found.cases
+    (case,) = found.cases
+    u = case.outcome
+    assert isinstance(u, Unequal)
+    assert check_substitution(found).vacuous
+    assert read_judgements(write_judgements(None, (found,))) == (found,)
+
+    def refused(changed: Unequal, rule: Substitution = found.rule) -> None:
+        report = check_substitution(replace(found, rule=rule, cases=(replace(case, outcome=changed),), violation=None))
+        assert not report.vacuous and report.reason.startswith("rejected"), report
+
+    for changed in (
+        replace(u, number=u.number + 1), replace(u, swapped=not u.swapped), replace(u, ones=()), replace(u, ones=(0, 1)), replace(u, ones=(2,)),
+        replace(u, at=Poly({})), replace(u, at=u.at + 1), replace(u, zero=()), replace(u, some=()), replace(u, zero=u.some, some=u.zero),
+        replace(u, some=(Least(),) * len(u.some)), replace(u, zero=(Least(),) * len(u.zero)),
+        replace(u, zero=tuple(replace(s, atom=7) if isinstance(s, Idle) else s for s in u.zero)),
+        replace(u, some=tuple(replace(s, inner=()) if isinstance(s, Present) else s for s in u.some)),
+        replace(u, some=tuple(replace(s, point=(("v", Poly({})),)) if isinstance(s, Present) else s for s in u.some)),
+    ):
+        refused(changed)
+    tiled = (node("tile", -1, axis=0, degree=2), node("relu", 0), linear)  # equal copies: the proof of the other left side must not fit
+    refused(u, replace(found.rule, left=tiled))
+    refused(u, replace(found.rule, left=(joined, node("sigmoid", 0), linear)))
+    assert isinstance(judge(Substitution("copies", patterns, tiled, tiled, ((2, 2),))), Proved)
 
 
 def test_huge_instances_are_refused_quickly() -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from time import monotonic
+from time import process_time
 from typing import assert_never
 
 from ...models.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_atom, put_monomial
@@ -74,7 +74,7 @@ class Matcher:
 
     def equal(self, left: GuardedSum, right: GuardedSum, context: list[Poly], depth: int = 0) -> Equality | None:
         """A proof that left = right under the context, or None."""
-        if self.deadline is not None and monotonic() > self.deadline:
+        if self.deadline is not None and process_time() > self.deadline:
             raise OutOfTime
         if depth > _MOST_DEPTH:
             return None
@@ -204,7 +204,7 @@ class Matcher:
     def _member(self, first: Monomial, m: Monomial, number: int, context: list[Poly], depth: int) -> Member | None:
         if len(first.variables) != len(m.variables) or len(first.atoms) != len(m.atoms):
             return None
-        if self.deadline is not None and monotonic() > self.deadline:
+        if self.deadline is not None and process_time() > self.deadline:
             raise OutOfTime
         for count, (assignment, pairing) in enumerate(candidate_maps(first, m)):
             if count >= _MOST_MAPS:

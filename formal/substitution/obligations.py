@@ -11,7 +11,7 @@ from .prove import judge
 
 
 class Recorder(Reasoner):
-    """A reasoner that keeps what it could show, each obligation once."""
+    """A reasoner that keeps what it could show (also what is visible, other than of constants), each obligation once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class Recorder(Reasoner):
 
     def implied(self, known: list[Poly], goal: Poly) -> Fact | None:
         found = super().implied(known, goal)
-        if found:
+        if found is not None and goal.constant is None:
             self.shown.setdefault(Obligation(tuple(known), goal, found))
         return found
 

@@ -26,6 +26,7 @@ from ...proofs.substitution import (
     Split,
     Step,
     Undecided,
+    Unequal,
     Vacuous,
     Void,
     Zero,
@@ -92,7 +93,8 @@ def judgement_text(judgement: Judgement) -> list[str]:
             return ["refuted", *counterexample_text(judgement.rule, judgement.counterexample)]
         case Vacuous():
             if judgement.violation is not None:
-                return ["vacuous: the left side reads unequal copies", *counterexample_text(judgement.rule, judgement.violation)]
+                where = "on every instance" if judgement.cases else "where it was looked at"
+                return [f"vacuous: the left side reads unequal copies {where}", *counterexample_text(judgement.rule, judgement.violation)]
             return ["vacuous: the left side types for no sizes"]
         case Undecided():
             return [f"undecided: {judgement.reason}"]
@@ -125,6 +127,9 @@ def _case(case: Case, rule: Substitution) -> list[str]:
     match case.outcome:
         case Void():
             return [f"{head}no instance falls under it"]
+        case Unequal() as u:
+            names = ", ".join(rule.inputs[k].name for k in u.ones)
+            return [f"{head}copies differ: with {names} all 1 and the other inputs all 0, replicas 0 and {u.at} are 0 and positive"]
         case Shown() as shown:
             facts = sum(map(len, shown.owed))
             lines = [f"{head}types of the right side follow from those of the left" + (f" by {facts} linear facts" if facts else " directly")]

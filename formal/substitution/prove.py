@@ -1,7 +1,7 @@
 """Judging a substitution: proved with the preconditions it needs, refuted, vacuous, or undecided.
 
     judge(rule) = Proved    every case of typing is void or shown; a witness; per precondition a counterexample without it
-                | Vacuous   the left side has no instance, or breaks its own copy requirement
+                | Vacuous   the left side has no instance, or breaks its own copy requirement: on every instance if that can be shown
                 | Refuted   an exact counterexample under the stated preconditions
                 | Undecided with the reason
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from time import monotonic
+from time import process_time
 
 from ...models.guarded_sums import Builder, TooLarge
 from ...models.polynomial import Poly
@@ -26,6 +26,7 @@ from .conditions import fixes_a_size, spare_conditions, stated_condition
 from .facts import Reasoner
 from .matching import Matcher, OutOfTime
 from .refute import counterexample, fault, instances, satisfies, witness
+from .unequal import unequal_everywhere
 
 _MOST_PRECONDITIONS = 8
 _MOST_ATTEMPTS = 60
@@ -50,13 +51,13 @@ class _Attempt:
 
 
 def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner: Reasoner | None = None) -> Judgement:
-    """Verdict on a rule with everything needed to check it without this module.
+    """Verdict on a rule with everything needed to check it without this module; `seconds` of CPU time, so that a busy machine changes no verdict.
 
     Raises `SubstitutionError` for a rule that is not well formed.
     """
     rule.check()
     reasoner = reasoner or Reasoner()
-    deadline = monotonic() + seconds
+    deadline = process_time() + seconds
     stated = rule.preconditions
     try:
         attempt, found = _search(rule, reasoner, deadline)
@@ -71,7 +72,7 @@ def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner:
     if attempt.left_copies or found is None:
         broken = _broken_left(rule, tries)
         if broken is not None:
-            return Vacuous(rule, (), broken)
+            return Vacuous(rule, unequal_everywhere(rule, reasoner) or (), broken)
     bad = counterexample(rule, stated, tries=tries)
     if bad is not None:
         return Refuted(rule, bad)
@@ -174,7 +175,7 @@ def _attempt(rule: Substitution, reasoner: Reasoner, deadline: float, samples: i
 def _explore(rule: Substitution, choices: tuple[int, ...], out: _Attempt, reasoner: Reasoner, deadline: float) -> None:
     if out.reason:
         return
-    if monotonic() > deadline:
+    if process_time() > deadline:
         raise OutOfTime
     try:
         typed = type_left(rule, choices)

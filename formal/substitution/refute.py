@@ -28,21 +28,32 @@ from ...models.substitution_value import (
 from ...proofs.substitution import Counterexample, Instance
 
 POOLS = ((1,), (1, 2), (2,), (1, 2, 3), (2, 3), (1, 2, 3, 4), (2, 4), (3, 5), (1, 2, 3, 4, 5, 6))
-_MOST_ELEMENTS = 400
+_MOST_ELEMENTS = (400, 20_000)
+"""Entries of all inputs together; the second bound holds for rules (large kernels, large degrees) that have no instance within the first."""
 
 
 def instances(rule: Substitution, tries: int, seed: int, pools: tuple[tuple[int, ...], ...] = POOLS) -> Iterator[dict[str, int]]:
     """Instances on which the left side types and the preconditions hold, distinct, roughly from small to large."""
-    rng = random.Random(seed)
     solutions = list(_solutions(rule, ()))
-    if not solutions:
-        return
+    for most in _MOST_ELEMENTS if solutions else ():
+        found = False
+        for instance in _within(rule, solutions, tries if most == _MOST_ELEMENTS[0] else tries // 8, random.Random(seed), pools, most):
+            found = True
+            yield instance
+        if found:
+            return
+
+
+def _within(
+    rule: Substitution, solutions: list[tuple[Facts, dict[str, Poly]]], tries: int, rng: random.Random, pools: tuple[tuple[int, ...], ...], most: int,
+) -> Iterator[dict[str, int]]:
+    known = [facts.known() for facts, _ in solutions]
     seen: set[tuple[tuple[str, int], ...]] = set()
     for k in range(tries):
         facts, names = solutions[k % len(solutions)]
         growing = min((k // len(solutions)) * len(pools) // max(1, tries // len(solutions)), len(pools) - 1)
         pool = pools[growing if k % 2 else rng.randrange(len(pools))]
-        found = _sample(rule, facts, names, pool, rng)
+        found = _sample(rule, facts, names, known[k % len(solutions)], pool, rng, most)
         if found is None:
             continue
         key = tuple(sorted(found.items()))
@@ -64,7 +75,9 @@ def _solutions(rule: Substitution, choices: tuple[int, ...]) -> Iterator[tuple[F
     yield typed.facts, names
 
 
-def _sample(rule: Substitution, facts: Facts, names: Mapping[str, Poly], pool: tuple[int, ...], rng: random.Random) -> dict[str, int] | None:
+def _sample(
+    rule: Substitution, facts: Facts, names: Mapping[str, Poly], known: list[Poly], pool: tuple[int, ...], rng: random.Random, most: int,
+) -> dict[str, int] | None:
     defined = {n for n, _, _ in (*facts.floors, *facts.largest)}
     values: dict[str, int] = {}
     same = rng.random() < 0.5
@@ -77,7 +90,10 @@ def _sample(rule: Substitution, facts: Facts, names: Mapping[str, Poly], pool: t
     for _ in range(3):
         for n, a, b in facts.floors:
             try:
-                values[n] = facts.now(a).value(values) // facts.now(b).value(values)
+                if n in facts.sigma:
+                    _fit(facts.now(a), facts.now(b).value(values), facts.now(Poly.of(n)).value(values), values, rng)
+                else:
+                    values[n] = facts.now(a).value(values) // facts.now(b).value(values)
             except (KeyError, ZeroDivisionError):
                 continue
         for n, a, b in facts.largest:
@@ -91,9 +107,25 @@ def _sample(rule: Substitution, facts: Facts, names: Mapping[str, Poly], pool: t
         return None
     if any(v < 1 for v in found.values()):
         return None
-    if sum(_product(s) for s in input_sizes(rule, found)) > _MOST_ELEMENTS:
+    try:
+        if any(p.value(values) < 0 for p in known):  # two floors that must be equal, an equation that could not be solved: sampling ignores those
+            return None
+    except KeyError:
+        return None
+    if sum(_product(s) for s in input_sizes(rule, found)) > most:
         return None
     return found
+
+
+def _fit(numerator: Poly, modulus: int, wanted: int, values: dict[str, int], rng: random.Random) -> None:
+    """Change one unknown of the numerator so that floor(numerator / modulus) is the value that an equation asks for."""
+    if modulus < 1 or numerator.value(values) // modulus == wanted:
+        return
+    free = sorted(s for s in numerator.names if numerator.terms.get((s,)) in (1, -1) and s in values)
+    if free:
+        s = rng.choice(free)
+        missing = wanted * modulus + rng.randrange(modulus) - numerator.value(values)
+        values[s] += missing * numerator.terms[(s,)]
 
 
 def _product(sizes: tuple[int, ...]) -> int:
@@ -138,7 +170,7 @@ def _entries(rng: random.Random, sizes: list[tuple[int, ...]], distinct: bool) -
     if not distinct:
         return tuple(tuple(rng.randint(-6, 6) for _ in range(_product(s))) for s in sizes)
     total = sum(map(_product, sizes))
-    pool = [v for v in range(-total, total + 1) if v]
+    pool = [v for v in range(-total - 40, total + 41) if v]
     rng.shuffle(pool)
     out, at = [], 0
     for s in sizes:
