@@ -29,6 +29,7 @@ from .movements import table as movement_table
 from .program import lower
 from .reference import random_inputs, run_graph
 from .run import Traffic, run_virtual
+from .step_report import losses, predicted_peak, renewed, step_lines
 from .trace import chrome, summary, table, write_json
 from .traffic import statistics_traffic
 
@@ -83,12 +84,13 @@ def run_command(
     program = prepared(plan.graph, plan.machine.hierarchy, plan.choices, options)
     start = time.monotonic()
     traffic: tuple[Traffic, ...] = ()
+    held: int | None = None
     try:
         with Watch(f"running on {ranks} {'virtual' if virtual else 'MPI'} ranks"):
             if virtual:
-                result = run_virtual(program, arrays, xp, timeout, trace=True)
+                result = run_virtual(program, arrays, xp, timeout, trace=True, measure=plan.memory_limit is not None)
                 outputs: Mapping[str, Array] = {k: _to_host(v) for k, v in result.outputs.items()}
-                traffic, spans = result.traffic, result.spans
+                traffic, spans, held = result.traffic, result.spans, max(result.peaks, default=None)
             else:
                 ended = run_job(plan.graph, plan.machine.hierarchy, plan.choices, arrays, options, timeout)
                 outputs, spans = ended.outputs, ended.spans
@@ -117,6 +119,8 @@ def run_command(
             "compute_seconds": round(times.compute_s, 6), "wait_seconds": round(times.wait_s, 6), "flight_seconds": round(times.flight_s, 6),
             "overlap": None if times.overlap is None else round(times.overlap, 4),
             "bytes_counted_equal_priced": None if not virtual else not mismatched,
+            "loss": {name: list(pair) for name, pair in losses(plan.graph, outputs, expected).items()}, "renewed": renewed(plan.graph, outputs, expected, _difference),
+            "peak_bytes": None if held is None else {"measured": held, "predicted": predicted_peak(plan)},
         })
     else:
         click.echo(f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, {xp.__name__}, {seconds:.2f} s")
@@ -129,6 +133,11 @@ def run_command(
             less = sum(t.fits and t.counted != t.priced for t in traffic)
             unequal = f"; {less} with unequal parts moved less than their price" if less else ""
             click.echo(f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} movements{unequal}")
+        for line in step_lines(plan.graph, outputs, expected, _difference):
+            click.echo("  " + line)
+        if held is not None:
+            ahead = ", fetched ahead of time where that overlaps (--no-overlap: not)" if overlap else ""
+            click.echo(f"  memory: {bytes_text(held)} in live blocks of the fullest rank{ahead}; the plan counts {bytes_text(predicted_peak(plan) or 0)}")
         click.echo(f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): {'equal' if equal else 'DIFFERENT'}")
     if mismatched:
         click.echo(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)

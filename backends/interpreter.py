@@ -16,6 +16,7 @@ from ..models.index import Combine
 from .cuda import device
 from .fused import MemberError, Run, execute_fused
 from .kernels import Array, Block, execute
+from .live import Meter, alone
 from .program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 from .progress import Table
 from .steps import Flight, redistribute, redistribution, reduce, sides
@@ -62,13 +63,14 @@ def statistics_label(operator: str) -> str:
 
 @dataclass
 class Watching:
-    """Who looks on: `recorder` gets times, `progress` this rank's instruction numbers.
+    """Who looks on: `recorder` gets times, `progress` this rank's instruction numbers, `meter` the blocks held after each.
 
     On a GPU a recorder makes every instruction wait for the device, so that times belong to the right one; nothing overlaps then.
     """
 
     recorder: Recorder | None = None
     progress: Table | None = None
+    meter: Meter | None = None
 
 
 @dataclass
@@ -96,6 +98,8 @@ def run_rank(
             _step(state, instruction)
             for flight, _ in state.flights.values():
                 flight.poll()
+            if watching.meter is not None:
+                watching.meter.look(state.slots, number)
         except MemberError as e:
             place = program.place(instruction.members[e.member] if isinstance(instruction, Fused) else instruction)
             raise RankError(rank, place, f"{type(e.reason).__name__}: {e.reason}") from e
@@ -117,7 +121,8 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             plan = program.movements[n].plan
             kind = "communication" if plan.steps else "data"
             transport.account(move_label(n))
-            slots[slot] = redistribute(xp, transport, plan, slots[begin])
+            moved = redistribute(xp, transport, plan, slots[begin])
+            slots[slot] = moved if program.movements[n].reader is not None else alone(moved)  # what rests outlives what it was cut from
         case Start(source=begin, movement=n):
             transport.account(move_label(n))
             state.flights[n] = (Flight(transport, redistribution(xp, transport.rank, program.movements[n].plan, slots[begin])), start)
@@ -125,12 +130,12 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             kind = "communication"
             flight, begun = state.flights.pop(n)
             transport.account(move_label(n))
-            slots[slot] = flight.finish()
+            slots[slot] = flight.finish() if program.movements[n].reader is not None else alone(flight.finish())
             if recorder is not None:
                 recorder.add(program.place(instruction), "flight", begun)
         case Compute():
             kind = "compute"
-            slots[instruction.slot] = _compute(program.graph, program.hierarchy, instruction, slots, transport, xp)
+            slots[instruction.slot] = alone(_compute(program.graph, program.hierarchy, instruction, slots, transport, xp))
         case Fused():
             kind = "compute"
             slots.update(execute_fused(xp, program.graph, instruction, slots, execute, state.launch))

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
-
 
 from ..models.choices import Choices, Movement, movements
 from ..models.communication import CommunicationPlan, Exchange, Reduction, is_inside
@@ -108,7 +108,7 @@ def index_sets(layout: Layout) -> str:
     for k in range(len(layout.shape)):
         parts = sorted({(int(lo), int(hi)) for lo, hi in layout.boxes[:, k, :] if lo < hi})
         if parts and parts != [(0, layout.shape[k])]:
-            steps = [b[0] - a[1] for a, b in zip(parts, parts[1:], strict=False)]
+            steps = [b[0] - a[1] for a, b in pairwise(parts)]
             sizes = len({hi - lo for lo, hi in parts})
             how = " with halo" if any(s < 0 for s in steps) else " with gaps" if any(s > 0 for s in steps) else " of unequal size" if sizes > 1 else ""
             ends = f"{parts[0][0]}:{max(hi for _, hi in parts)}"
@@ -150,11 +150,15 @@ def _over_approximated(graph: Graph, m: Movement) -> Iterator[str]:
 
 
 def render(rows: tuple[Row, ...], say: Callable[[int], str] = str) -> Iterator[str]:
-    """The redistributions that move something, as text; the others in one line."""
+    """The redistributions that move something, as text, those of repeated layers together; the others in one line."""
     moving = [r for r in rows if r.moved or r.least or len(r.attempts) > 1]
+    alike: dict[tuple[object, ...], list[Row]] = {}
     for r in moving:
+        alike.setdefault((r.held, r.wanted, tuple((u.kind, u.groups, u.members) for u in r.uses), r.attempts, r.moved, r.least, r.reasons), []).append(r)
+    for r, *others in alike.values():
         names = ", ".join(f"{u.kind} in {u.groups} group{'s' if u.groups > 1 else ''} of {'up to ' if u.kind == 'neighbours' else ''}{u.members}" for u in r.uses)
-        yield f"{r.tensor}: {r.writer} -> {r.reader}"
+        more = f"   and {len(others)} more like it, each with these bytes: {', '.join(o.tensor for o in others[:3])}{', ..' if len(others) > 3 else ''}" if others else ""
+        yield f"{r.tensor}: {r.writer} -> {r.reader}{more}"
         yield f"    index sets   {r.held}  ->  {r.wanted}"
         yield f"    collective   {names}"
         yield f"    bytes        {say(r.moved)} received by all ranks; least {say(r.least)}" + ("" if r.moved > r.least else ": equal")

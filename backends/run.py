@@ -22,6 +22,7 @@ from ..models.graph import GraphError
 from ..models.received import is_even, receives, reduction_receives
 from .interpreter import RankError, Source, Watching, move_label, run_rank, statistics_label
 from .kernels import Array
+from .live import Meter
 from .program import Compute, Program
 from .reference import check_inputs
 from .trace import Recorder, Span
@@ -63,12 +64,13 @@ class Traffic:
 class RunResult:
     """`outputs`: whole tensors in digit shape.  `traffic`: one entry per movement, then per operator with split statistics.
 
-    `spans`: times of all ranks, if they were asked for.
+    `spans`: times of all ranks, `peaks`: most bytes of live blocks per rank (`backends.live`), if they were asked for.
     """
 
     outputs: dict[str, Array]
     traffic: tuple[Traffic, ...]
     spans: tuple[Span, ...] = ()
+    peaks: tuple[int, ...] = ()
 
 
 def slices(arrays: Mapping[str, Array]) -> Source:
@@ -80,10 +82,20 @@ def slices(arrays: Mapping[str, Array]) -> Source:
     return read
 
 
+def copies(arrays: Mapping[str, Array]) -> Source:
+    """A source of blocks in buffers of their own, as on a machine of their own."""
+
+    def read(tensor: str, box: Box) -> Array:
+        return arrays[tensor][tuple(slice(lo, hi) for lo, hi in box)].copy()
+
+    return read
+
+
 def run_virtual(
-    program: Program, inputs: Mapping[str, Array], xp: ModuleType = np, timeout_s: float = 120.0, trace: bool = False
+    program: Program, inputs: Mapping[str, Array], xp: ModuleType = np, timeout_s: float = 120.0, trace: bool = False,
+    measure: bool = False,
 ) -> RunResult:
-    """Run all ranks in this process; `trace`: record times (threads share the cores, so they are those of a crowded machine).
+    """Run all ranks in this process; `measure`: count live blocks; `trace`: record times (threads share the cores, so they are those of a crowded machine).
 
     Raises `GraphError` for inputs that do not fit, `RankError` naming rank and operator when one fails.
     """
@@ -94,11 +106,12 @@ def run_virtual(
     blocks: list[dict[str, Array]] = [{} for _ in range(devices)]
     errors: list[RankError] = []
     origin_s = time.perf_counter()
+    meters = [Meter(program.graph) if measure else None for _ in range(devices)]
     recorders = [Recorder(r, origin_s) if trace else None for r in range(devices)]
 
     def work(rank: int) -> None:
         try:
-            blocks[rank] = run_rank(program, rank, transports[rank], slices(arrays), xp, Watching(recorders[rank]))
+            blocks[rank] = run_rank(program, rank, transports[rank], copies(arrays) if measure else slices(arrays), xp, Watching(recorders[rank], meter=meters[rank]))
         except RankError as e:
             if not hub.failed:
                 errors.append(e)
@@ -115,7 +128,7 @@ def run_virtual(
     for name in program.graph.results:
         if name not in outputs:
             outputs[name] = arrays[name]
-    return RunResult({n: outputs[n] for n in program.graph.results}, _traffic(program, transports), tuple(s for r in recorders if r is not None for s in r.spans))
+    return RunResult({n: outputs[n] for n in program.graph.results}, _traffic(program, transports), tuple(s for r in recorders if r is not None for s in r.spans), tuple(m.peak for m in meters if m is not None))
 
 
 def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box, ...], blocks: list[Array]) -> Array:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast
@@ -10,14 +11,22 @@ from typing import Literal, cast
 import click
 
 from ..models.claims import Infeasible, Verdict
-from ..models.console import Exit, InputError, Watch, emit, parse_bytes, parse_fraction, seconds_text
+from ..models.cli import training_of
+from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, parse_fraction, seconds_text
 from ..models.frontends.load import load_model
+from ..models.graph import Graph
 from ..models.machine import load_machine
 from ..models.placement import space
 from ..models.problems import SelectionProblem, Usage
+from ..models.training import OPTIMIZERS, TrainingStep, build_step
+from ..models.training.recompute import blocks
 from ..proofs.load import load_selection_problem
 from ..proofs.publisher import Published, Publisher
-from .plan import default_space, plan_graph
+from .cost_table import cost_table, render_cost_table
+from .given import given_schedules, plan_strategy, render_given
+from .plan import Planned, default_space, plan_graph
+from .recompute import Attempt, plan_recomputed, render_attempts
+from .schedules import Propagated
 from .selection.solve import Answer, solve
 
 EngineName = Literal["native", "ilp", "smt"]
@@ -25,14 +34,16 @@ EngineName = Literal["native", "ilp", "smt"]
 engine_option = click.option("--engine", type=click.Choice(["native", "ilp", "smt"]), default="native", show_default=True, help="Who searches; the proof is the same.")
 time_option = click.option("--time-limit", type=float, default=300.0, show_default=True, help="Seconds for the search.")
 gap_option = click.option("--gap", default="0", show_default=True, help="Stop when (cost - bound) / cost is at most this (0.01 or 1%).")
-threads_option = click.option("--threads", type=int, default=2, show_default=True, help="Threads of the search.")
+threads_option = click.option("--threads", type=int, default=2, show_default=True, help="Threads of the search; plain elimination and the search for large problems with memory rows use one.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
 @click.command("plan")
 @click.argument("model")
 @click.option("--machine", required=True, help="Built-in name, name:4x8, 4x8, or a TOML file.")
-@click.option("--train", type=click.Choice(["sgd", "adam"]), help="Plan the training step.")
+@click.option("--train", type=click.Choice(OPTIMIZERS), help="Plan one training step: forward, backward, optimizer.")
+@click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
+@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again in the backward pass: none, all, globs such as 'layer*', or auto (with --memory: as many as pay).")
 @click.option("--batch", type=int, help="Batch size.")
 @click.option("--memory", help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
@@ -40,43 +51,92 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @time_option
 @gap_option
 @threads_option
+@click.option("--explain-cost", is_flag=True, help="Print flops, bytes and the deciding formula of every operator.")
+@click.option("--strategy", "strategy_file", type=click.Path(path_type=Path), help="Take these schedules, carried to what they are joined to; search for nothing.")
 @click.option("--joint", is_flag=True, help="Optimise algebra and parallelism together.")
 @click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The plan file.")
 @json_option
 @click.pass_obj
 def plan_command(
-    publisher: Publisher, model: str, machine: str, train: str | None, batch: int | None, memory: str | None, space_name: str | None,
-    engine: str, time_limit: float, gap: str, threads: int, joint: bool, output: Path, as_json: bool,
+    publisher: Publisher, model: str, machine: str, train: str | None, loss: str | None, recompute: str, batch: int | None, memory: str | None,
+    space_name: str | None, engine: str, time_limit: float, gap: str, threads: int, explain_cost: bool, strategy_file: Path | None, joint: bool, output: Path,
+    as_json: bool,
 ) -> int:
-    """Plan MODEL (zoo name, ONNX file or JSON graph) on a machine and prove what is said about the plan."""
+    """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the plan."""
     start = time.monotonic()
-    for name, wanted in (("--train", train is not None), ("--joint", joint)):
-        if wanted:
-            raise InputError(f"{name} is not supported by this version; plan the forward program, or a hand-written training graph such as mlp-unity-training")
-    graph = load_model(model, batch)
+    if joint:
+        raise InputError("--joint is not supported by this version; plan the graph as it is")
+    if recompute == "auto" and (memory is None or strategy_file is not None):
+        raise click.UsageError("--recompute auto weighs time against memory and searches: give --memory, and no --strategy")
+    forward = graph = load_model(model, batch)
+    step = training_of(graph, train, loss, "none" if recompute == "auto" and train is not None else recompute)
+    if step is not None:
+        graph = step.graph
     target = load_machine(machine)
     where = space(space_name) if space_name else default_space(target)
     limit = parse_bytes(memory) if memory is not None else None
     allowed = parse_fraction(gap, "--gap")
+    given: Propagated | None = None
+    attempts: tuple[Attempt, ...] = ()
     with Watch("planning") as watch:
-        planned = plan_graph(
-            graph, target, where, limit, engine=cast("EngineName", engine), time_limit_s=time_limit, gap=allowed, threads=threads,
-            progress=watch, notify=watch.count,
-        )
+        if recompute == "auto" and train is not None:
+
+            def candidate(which: str) -> TrainingStep:
+                return build_step(forward, train or "", loss, recompute=which)
+
+            def planner(made: Graph, seconds: float | None) -> Planned:
+                return plan_graph(
+                    made, target, where, limit, engine=cast("EngineName", engine), time_limit_s=seconds, gap=allowed, threads=threads,
+                    progress=watch, notify=watch.count,
+                )
+
+            chosen = plan_recomputed(tuple(blocks(forward)), candidate, planner, time_limit)
+            planned, step, attempts = chosen.planned, chosen.step, chosen.attempts
+            graph = step.graph
+        elif strategy_file is not None:
+            planned, given = plan_strategy(
+                graph, target, given_schedules(strategy_file), where if space_name else None, limit, time_limit_s=time_limit, threads=threads, progress=watch, notify=watch.count
+            )
+        else:
+            planned = plan_graph(
+                graph, target, where, limit, engine=cast("EngineName", engine), time_limit_s=time_limit, gap=allowed, threads=threads,
+                progress=watch, notify=watch.count,
+            )
     problem, answer = planned.planning.problem, planned.answer
+    tried = render_attempts(attempts, problem)
     if planned.plan is None:
-        return _no_solution(publisher, problem, answer, None, as_json, time.monotonic() - start, planned.planning.graph.operators[-1].name)
+        if not as_json:
+            click.echo("\n".join(tried), nl=bool(tried))
+        return _no_solution(publisher, problem, answer, None, as_json, time.monotonic() - start, [op.name for op in graph.operators])
     with Watch("checking"):
         published = publisher.plan(output, planned.plan)
     seconds = time.monotonic() - start
     code, status = _outcome(published, allowed)
+    rows = cost_table(planned.planning, answer.solution) if explain_cost and answer.solution is not None else ()
     if as_json:
         document = _document(status, published, problem, allowed, seconds)
+        if explain_cost:
+            document["operators"] = [r.to_json() for r in rows]
         emit({**document, "plan": str(output), "identity": published.identity, "space": problem.space, "assumptions": list(problem.assumptions),
-              "rounding_bound": rounding_bound(problem)})
+              "rounding_bound": rounding_bound(problem), **({} if step is None else {"loss": step.loss, "trained": len(step.trained), "recomputed": list(step.recomputed)}),
+              **({} if limit is None or answer.solution is None else {"peak_bytes": problem.peak_of(answer.solution)[0], "limit_bytes": limit}),
+              **({"attempts": [a.to_json() for a in attempts]} if attempts else {})})
         return code
     click.echo(f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, {len(problem.vertices)} decisions")
+    if step is not None:
+        click.echo(f"{train}: {step.loss}; {len(step.trained)} weights are updated")
+        if step.recomputed:
+            click.echo(f"recomputed for the backward pass: {', '.join(step.recomputed)}")
+    if tried:
+        click.echo("\n".join(["numbers of blocks that were tried; every claim is about one graph, none about all of them:", *tried]))
+    if explain_cost:
+        click.echo(render_cost_table(planned.planning, rows))
+    if given is not None:
+        click.echo(render_given(given, len(graph.operators)))
     click.echo(_sentence(published, problem))
+    if limit is not None and answer.solution is not None:
+        peak, at = problem.peak_of(answer.solution)
+        click.echo(f"memory: {bytes_text(peak)} of {bytes_text(limit)} on the fullest device, at operator {graph.operators[min(at, len(graph.operators) - 1)].name}")
     click.echo(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     click.echo(f"every time is rounded up once to 1 ps: exact times add up to at most {rounding_bound(problem)} ps less")
     click.echo(f"identity {published.identity}")
@@ -103,7 +163,7 @@ def solve_command(
     with Watch("solving", problem.scale) as watch:
         answer = solve(problem, time_limit_s=time_limit, gap=allowed, engine=cast("EngineName", engine), progress=watch, threads=threads)
     if answer.solution is None or answer.certificate is None:
-        return _no_solution(publisher, problem, answer, output, as_json, time.monotonic() - start, None)
+        return _no_solution(publisher, problem, answer, output, as_json, time.monotonic() - start)
     published = publisher.certificate(output, answer.certificate, problem)
     code, status = _outcome(published, allowed)
     seconds = time.monotonic() - start
@@ -160,7 +220,7 @@ def _sentence(published: Published, problem: SelectionProblem) -> str:
 
 
 def _no_solution(
-    publisher: Publisher, problem: SelectionProblem, answer: Answer, output: Path | None, as_json: bool, seconds: float, last: str | None
+    publisher: Publisher, problem: SelectionProblem, answer: Answer, output: Path | None, as_json: bool, seconds: float, steps: Sequence[str] = ()
 ) -> int:
     published = None if answer.certificate is None else publisher.certificate(output, answer.certificate, problem)
     claim = None if answer.certificate is None else answer.certificate.claim
@@ -177,7 +237,7 @@ def _no_solution(
         emit(document)
     elif isinstance(claim, Infeasible) and infeasible:
         click.echo(f"{problem.name}: proved infeasible")
-        for line in conflict_lines(problem, claim):
+        for line in conflict_lines(problem, claim, steps):
             click.echo("  " + line)
     else:
         click.echo(f"{problem.name}: no solution found within the time limit; nothing is proved. Give it more time with --time-limit.")
@@ -197,13 +257,15 @@ def conflict(problem: SelectionProblem, claim: Infeasible) -> dict[str, object]:
     return {"limit": problem.limit, "least_known_limit": claim.least_limit, "rows": rows, "vertices": [problem.vertices[v].name for v in claim.vertices[:20]]}
 
 
-def conflict_lines(problem: SelectionProblem, claim: Infeasible) -> list[str]:
-    """The conflict in words: which steps, which tensors, which limit, what would work."""
+def conflict_lines(problem: SelectionProblem, claim: Infeasible, steps: Sequence[str] = ()) -> list[str]:
+    """The conflict in words: which steps (operators `steps`, if they have names), which tensors, which limit, what would work."""
     lines = []
-    for t in claim.steps[:5]:
-        use = sum(int(u.amount.min()) for u in problem.usages if u.start <= t < u.end)
+    use = {t: sum(int(u.amount.min()) for u in problem.usages if u.start <= t < u.end) for t in claim.steps}
+    for t in sorted(use, key=lambda t: (-use[t], t))[:5]:
         names = ", ".join(f"{u.name or problem.vertices[u.vertex].name} ({int(u.amount.min())})" for u in _largest(problem, t))
-        lines.append(f"step {t}: even the smallest choices use {use}, the limit is {problem.limit}; largest: {names}")
+        at = f"step {t}" + (f" ({steps[t]})" if t < len(steps) else "")
+        over = "" if problem.limit is not None and use[t] > problem.limit else " (less, but not with what the other steps need)"
+        lines.append(f"{at}: even the smallest choices use {use[t]}, the limit is {problem.limit}{over}; largest: {names}")
     if not claim.steps:
         lines.append("forbidden combinations leave no choice; vertices involved: " + ", ".join(problem.vertices[v].name for v in claim.vertices[:10]))
     if claim.least_limit is not None:

@@ -21,6 +21,7 @@ from .deviation import Deviation, deviation, deviation_bounds, forced, local_alt
 from .report import amount, bytes_text, label, pattern, percent, table_text
 from .selection.clock import Progress
 from .selection.solve import Engine
+from .stored_state import StoredState, render_stored_state, stored_state
 from .terms import PlanTerms
 
 DEFAULT_ERRORS: Final = (Fraction(1, 20), Fraction(1, 10))
@@ -60,7 +61,10 @@ class Worth:
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """`operators[v]`: every vertex of the plan in order.  `only`, `deviation`: when asked for one vertex."""
+    """`operators[v]`: every vertex of the plan in order.  `only`, `deviation`: when asked for one vertex.
+
+    `state`: how a training step keeps its weights, gradients and moments.
+    """
 
     planning: Planning
     choices: tuple[int, ...]
@@ -70,6 +74,7 @@ class Explanation:
     worth: tuple[Worth, ...]
     only: int | None
     deviation: Deviation | None
+    state: tuple[StoredState, ...] = ()
 
     def to_json(self) -> dict[str, object]:
         """Plain data; times in units of 1/scale."""
@@ -84,6 +89,7 @@ class Explanation:
                 }
                 for v, o in enumerate(self.operators) if self.only in (None, v)
             ],
+            "stored_state": [s.to_json() for s in self.state],
             "worth": [{"error": str(w.error), "within": str(w.ratio)} for w in self.worth],
             "deviation": None if self.deviation is None else self.deviation.to_json(),
         }
@@ -112,7 +118,7 @@ def explain(
     changed = None
     if only is not None:
         changed = deviation(planning, choices, only, time_limit, engine, progress, terms)
-    return Explanation(planning, choices, cost, lower, tuple(rows), worth, only, changed)
+    return Explanation(planning, choices, cost, lower, tuple(rows), worth, only, changed, stored_state(planning, choices) if only is None else ())
 
 
 def _parts(planning: Planning, terms: PlanTerms, x: tuple[int, ...]) -> list[tuple[int, int, int, int, tuple[int, ...]]]:
@@ -175,6 +181,8 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
     lines.append("if every true cost is within a factor 1 +- e of the table, the plan is within (1+e)/(1-e) of optimal"
                  + ("" if e.lower_bound in (None, e.cost) else " times cost / bound")
                  + "".join(f"; e = {100 * float(w.error):g} %: within {percent_above(w.ratio)}" for w in e.worth))
+    if e.state:
+        lines += ["", render_stored_state(e.state, width, color)]
     if e.deviation is not None:
         lines += ["", render_deviation(e.deviation, problem, width=width, color=color)]
     return "\n".join(lines)

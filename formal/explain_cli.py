@@ -6,15 +6,18 @@ from pathlib import Path
 
 import click
 
-from ..models.console import Exit, Watch, emit, parse_fraction
+from ..models.console import Exit, InputError, Watch, emit, parse_fraction
 from ..models.placement import space
 from ..models.selection import Planning, build
 from ..proofs.plan import Plan
 from ..proofs.publisher import Publisher
 from .cli import json_option, time_option
+from .constraints import plan_constraints, render, to_json
+from .cost_table import cost_table, render_cost_table
 from .deviation import forced, render_deviation
 from .explain import DEFAULT_ERRORS, explain, render_explanation
 from .sensitivity import render_sensitivity, sensitivity
+from .stored_state import render_stored_state, stored_state
 from .strategy import parse_config
 
 plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
@@ -25,18 +28,51 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 @click.option("--op", help="One operator: the exact price of choosing anything else there.")
 @click.option("--instead", metavar="CONFIG", help="With --op: what this placement would cost, re-solved, e.g. 'b over node, h over gpu'.")
 @click.option("--error", "errors", multiple=True, help="Relative error of the cost model to translate into a bound, e.g. 3%; may be repeated.")
+@click.option("--symbolic", is_flag=True, help="With --op: what each rank reads and writes, as formulas in the process coordinates.")
+@click.option("--cost", is_flag=True, help="Only flops, bytes and the deciding formula of every operator.")
+@click.option("--state", is_flag=True, help="Only how a training step keeps weights, gradients and optimizer state, and what synchronises them.")
 @time_option
 @json_option
 @click.pass_obj
 def explain_command(
-    publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, errors: tuple[str, ...], time_limit: float, as_json: bool
+    publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, errors: tuple[str, ...], symbolic: bool, cost: bool, state: bool,
+    time_limit: float, as_json: bool,
 ) -> int:
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
     if instead is not None and op is None:
         raise click.UsageError("--instead needs --op NAME: the operator whose placement is to be changed")
+    if symbolic and (op is None or instead is not None):
+        raise click.UsageError("--symbolic needs --op NAME, and no --instead")
+    if cost and (op is not None or instead is not None):
+        raise click.UsageError("--cost prints every operator; leave out --op and --instead")
+    if state and (op is not None or cost):
+        raise click.UsageError("--state prints every trained parameter; leave out --op, --instead and --cost")
     plan, identity = publisher.checked_plan(plan_file)
+    if symbolic and op is not None:
+        formulas = plan_constraints(plan, op)
+        if as_json:
+            emit({"identity": identity, **to_json(formulas)})
+        else:
+            click.echo("\n".join(render(formulas)))
+        return Exit.DONE
     with Watch("explaining") as watch:
         planning, x = _rebuilt(plan)
+        if state:
+            kept = stored_state(planning, x)
+            if not kept:
+                raise InputError(f"{plan_file}: the plan trains nothing; make one with 'shardproof plan MODEL --train adam'")
+            if as_json:
+                emit({"identity": identity, "stored_state": [s.to_json() for s in kept]})
+            else:
+                click.echo(render_stored_state(kept))
+            return Exit.DONE
+        if cost:
+            rows = cost_table(planning, x)
+            if as_json:
+                emit({"identity": identity, "scale": planning.problem.scale, "operators": [r.to_json() for r in rows]})
+            else:
+                click.echo(render_cost_table(planning, rows))
+            return Exit.DONE
         if op is not None and instead is not None:
             config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
             change = forced(planning, x, op, config, time_limit, progress=watch)

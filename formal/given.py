@@ -1,11 +1,12 @@
 """Plans of schedules that a user brings: a few are given, `schedules` carries them to the rest, nothing else is decided.
 
 The plan holds the user's choices.  Its certificate says how far they are from the optimum: the solver's record where that holds whatever solution
-is claimed, else the bound of every vertex and edge on its own.
+is claimed, else its messages alone, else the bound of every vertex and edge on its own.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -20,7 +21,10 @@ from ..models.selection import Notify, build
 from ..proofs.certificates import Dual, Elimination, SelectionCertificate
 from .plan import Planned, bundle, default_space
 from .schedules import Propagated, propagate
+from .selection.bounds import gather, row_costs, score
 from .selection.clock import Progress
+from .selection.network import Base, whole
+from .selection.network import build as network_of
 from .selection.solve import Answer, solve
 from .strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
 
@@ -64,12 +68,20 @@ def _certificate(problem: SelectionProblem, x: tuple[int, ...], cost: int, best:
         return SelectionCertificate(found.problem_sha256, Optimal(x, cost), found.proof), cost
     if found is not None and isinstance(found.proof, Elimination) and found.proof.then is None and not found.proof.fine and isinstance(found.claim, Optimal):
         return SelectionCertificate(found.problem_sha256, WithinGap(x, cost, found.claim.cost), found.proof), found.claim.cost
+    if found is not None and isinstance(found.proof, Dual):
+        record = replace(found.proof, then=None, rounded=())  # its messages bound every solution; what follows only those that beat the solver's
+        network = network_of(Base(problem, record.denominator), whole(problem))
+        added, term = row_costs(network, record.multipliers)
+        scored = score(network, *gather(network, record), added, term)
+        if scored.bound is not None:
+            bound = -(-scored.bound // scored.denominator)
+            return SelectionCertificate(problem.sha256(), WithinGap(x, cost, bound), record), bound
     tables = [table.min() for table in problem.tables]
     bound = problem.constant + sum(int(v.cost.min()) for v in problem.vertices) + sum(int(tables[e.table]) for e in problem.edges)
     rows = [np.zeros(table.shape[0], dtype=np.int64) for table in problem.tables]
     columns = [np.zeros(table.shape[1], dtype=np.int64) for table in problem.tables]
-    record = Dual(tuple(rows[e.table] for e in problem.edges), tuple(columns[e.table] for e in problem.edges))
-    return SelectionCertificate(problem.sha256(), WithinGap(x, cost, bound << problem.fine_bits), record), bound << problem.fine_bits
+    plain = Dual(tuple(rows[e.table] for e in problem.edges), tuple(columns[e.table] for e in problem.edges))
+    return SelectionCertificate(problem.sha256(), WithinGap(x, cost, bound << problem.fine_bits), plain), bound << problem.fine_bits
 
 
 def given_schedules(path: Path) -> Strategy:

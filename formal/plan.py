@@ -19,7 +19,8 @@ from ..models.placement import Space, space
 from ..models.selection import Notify, Planning, build
 from ..proofs.plan import Moved, Plan
 from .selection.clock import Progress
-from .selection.solve import Answer, Engine, solve
+from .selection.slack import solve_slack
+from .selection.solve import Answer, Engine
 
 COMPLETE_UP_TO: Final = 64
 """Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per model."""
@@ -49,9 +50,12 @@ def plan_graph(
     time_limit_s: float | None = None, gap: Fraction = Fraction(0), threads: int = 1, progress: Progress | None = None,
     notify: Notify | None = None,
 ) -> Planned:
-    """Best plan found, with its certificate.  `memory_limit`: bytes per device.  Errors are those of `models.selection.build`."""
+    """Best plan found, with its certificate.  `memory_limit`: bytes per device; one that does not bind costs nothing (`selection.slack`).
+
+    Errors are those of `models.selection.build`.
+    """
     planning = build(graph, machine, where or default_space(machine), memory_limit, notify)
-    answer = solve(planning.problem, time_limit_s=time_limit_s, gap=gap, engine=engine, progress=progress, threads=threads)
+    answer = solve_slack(planning.problem, time_limit_s=time_limit_s, gap=gap, engine=engine, progress=progress, threads=threads)
     if answer.solution is None or answer.certificate is None:
         return Planned(planning, answer, None)
     return Planned(planning, answer, bundle(planning, answer, engine))

@@ -143,6 +143,8 @@ class Graph:
         for t in self.tensors:
             if any(n < 1 for n in t.shape):
                 raise GraphError(f"tensor {t.name!r}", f"has a dimension of size {min(t.shape)}; every extent must be at least 1")
+            if any(n > MOST_AXIS for n in t.shape):
+                raise GraphError(f"tensor {t.name!r}", _too_long(max(t.shape)))
             if t.dtype not in ELEMENT_BYTES:
                 raise GraphError(f"tensor {t.name!r}", f"unknown element type {t.dtype!r}")
             if t.source_shape is not None and prod(t.source_shape) != t.elements:
@@ -188,6 +190,8 @@ class Graph:
             raise GraphError(place, "two axes have the same name")
         if any(a.extent < 1 for a in op.axes):
             raise GraphError(place, "every axis needs an extent of at least 1")
+        if any(a.extent > MOST_AXIS for a in op.axes):
+            raise GraphError(place, _too_long(max(a.extent for a in op.axes)))
         for a in (*op.inputs, op.output):
             if a.tensor not in self._by_name:
                 raise GraphError(place, f"tensor {a.tensor!r} does not exist")
@@ -272,6 +276,14 @@ class Graph:
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as e:
             raise GraphError("graph file", f"{type(e).__name__}: {str(e)[:200]}") from None
         return graph.check()
+
+
+MOST_AXIS = (1 << 31) - 1
+"""Largest extent of one axis: positions along it are int32 in kernels, MPI counts and index tensors."""
+
+
+def _too_long(extent: int) -> str:
+    return f"has an axis of {extent}, more than int32 can count ({MOST_AXIS}); reshape it into two axes, or plan a smaller instance"
 
 
 MOST_EXTENT = 1 << 40

@@ -13,6 +13,7 @@ unions over its devices; every level-i subtree hangs on one link, which must car
      t = max_d |B_d| if inside else max_d |A_d|;  q = ceil(t / prod_j r_j);  n := q prod_j g_j
      reduce-scatter, level j = last .. 0, if g_j > 1:   n := n / g_j,  load_i += w_i (g_j - 1) n  for i >= j
      all-gather,     level j = 0 .. last, if r_j > 1:   load_i += w_i (r_j - 1) n for i >= j,  n := n r_j
+     q is the largest part: where parts are unequal less is sent (`models.received`), and this is an upper bound
 (L3) a partial tensor that is not inside is reduced to A without its open digits, then fetched: the loads of (L2), then (L1)
 (L4) phases_i counts the collective phases whose outermost level is i: one per reduce-scatter or all-gather at level i,
      one for the fetch if its load_i is positive

@@ -6,6 +6,8 @@ and after the pass and compares every output.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -84,6 +86,51 @@ def test_fused_projection_gets_three_digits() -> None:
     assert new.operator("p1").inputs[0].index[1] == Affine((), 1)
 
 
+def repeated(g: Builder, name: str, x: str, dim: int, times: int) -> str:
+    """x[.., ..] -> [.., r, ..]: elements repeated along a new dimension."""
+    shape = list(g.tensors[x].shape)
+    names = [f"a{k}" for k in range(len(shape))]
+    out = [*names[:dim], "r", *names[dim:]]
+    extents = {**dict(zip(names, shape, strict=True)), "r": times}
+    return g.operator(name, "copy", [Axis(a, extents[a]) for a in out], [access(x, *names)], out)
+
+
+def test_keys_that_heads_share_are_not_copied() -> None:
+    """Grouped queries: [b, kv, s, d] repeated to [b, kv, group, s, d] and flattened to heads is read as it is."""
+    g = Builder("g")
+    keys = g.map("k", "identity", g.input("k_in", (2, 3, 5, 4)))
+    heads = g.view("flat", repeated(g, "repeat", keys, 2, 2), (2, 6, 5, 4))
+    scores = g.contract("scores", "b h s d, b h t d -> b h s t", g.input("q", (2, 6, 7, 4)), heads)
+    new = compare(g.build(scores))
+    assert [op.name for op in new.operators] == ["k", "scores"]
+    assert new.operator("scores").inputs[1] == access("k", "b", "h.0", "t", "d")
+
+
+def test_repetition_is_written_out_where_it_must_exist() -> None:
+    g = Builder("g")
+    x = repeated(g, "repeat", g.input("x", (3, 4)), 1, 5)
+    window = [Axis("a", 3), Axis("r", 5), Axis("b", 4), Axis("k", 3, Combine.SUM, False)]
+    y = g.operator("pool", "average_pool", window, [access(x, "a", Affine.axis("r").plus("k").shift(-1), "b")], ["a", "r", "b"])
+    assert [op.name for op in compare(g.build(y)).operators] == ["repeat", "pool"], "read beyond its end"
+    g = Builder("h")
+    assert [op.name for op in compare(g.build(repeated(g, "repeat", g.input("x", (3, 4)), 0, 2))).operators] == ["repeat"], "wanted by the user"
+
+
+def test_patches_cut_an_image_and_their_taps_become_axes() -> None:
+    g = Builder("g")
+    y = g.convolution("patches", g.input("x", (2, 3, 8, 12)), g.parameter("w", (5, 3, 4, 4)), (4, 4))
+    new = compare(g.build(y))
+    assert new.tensor("x").shape == (2, 3, 2, 4, 3, 4) and all(a.splittable for a in new.operators[0].axes)
+
+
+def test_positions_and_running_sums_keep_their_axis_whole() -> None:
+    g = Builder("g")
+    x = g.normalise("sum", "cumulative_sum", "b s -> b s", g.input("x", (2, 12)), over=("s",))
+    y = g.map("y", "add", x, g.iota("i", (12,), 0, dtype="float64"), text="b s, s -> b s")
+    new = compare(g.build(g.map("z", "relu", g.view("v", y, (2, 3, 4)))))
+    assert new.tensor("sum").shape == (2, 12) and new.tensor("i").shape == (12,)
+
+
 def test_channel_shuffle_is_a_renaming() -> None:
     g = Builder("g")
     x = g.view("split", g.input("x", (2, 12, 5)), (2, 3, 4, 5))
@@ -154,7 +201,7 @@ def test_random_programs_keep_their_values(data: st.DataObject) -> None:
         x = data.draw(st.sampled_from(values))
         shape = g.tensors[x].shape
         dim = data.draw(st.integers(0, len(shape) - 1))
-        match data.draw(st.sampled_from(["view", "view", "transpose", "map", "slice", "concat", "contract", "softmax", "window", "add"])):
+        match data.draw(st.sampled_from(["view", "view", "transpose", "repeat", "map", "slice", "concat", "contract", "softmax", "window", "add"])):
             case "view":
                 n = g.tensors[x].elements
                 new: list[int] = []
@@ -164,6 +211,8 @@ def test_random_programs_keep_their_values(data: st.DataObject) -> None:
                 values.append(g.view(f"v{i}", x, [*new, n]))
             case "transpose":
                 values.append(copy(g, f"v{i}", x, tuple(data.draw(st.permutations(range(len(shape)))))))
+            case "repeat" if g.tensors[x].elements <= 48:
+                values.append(repeated(g, f"v{i}", x, dim, data.draw(st.sampled_from([2, 3]))))
             case "slice":
                 n = data.draw(st.integers(1, shape[dim]))
                 values.append(shifted(g, f"v{i}", [x], dim, n, [data.draw(st.integers(0, shape[dim] - n))]))
@@ -213,3 +262,20 @@ def test_split_index_is_exact_wherever_it_answers(data: st.DataObject) -> None:
 def test_groups_cover_both_sides() -> None:
     assert groups((2, 3, 4), (6, 1, 4)) == [([0, 1], [0]), ([2], [2])]
     assert groups((1, 1), (1,)) == []
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_next_values_keep_their_parameters(flat: bool) -> None:
+    """A weight of 3 x 4 heads and its next value, which a transpose or a view makes: same digits, stored where the weight is."""
+    g = Builder("g")
+    x, w = g.input("x", (5, 12)), g.parameter("w", (12, 12))
+    heads = g.view("heads", g.contract("y", "b k, k n -> b n", x, w), (5, 3, 4))
+    total = g.reduce("total", "b h e -> b h", heads)
+    half = g.map("half", "tanh", w)
+    value = g.view("back", g.view("line", half, (144,)), (12, 12)) if flat else copy(g, "turned", half, (1, 0))
+    graph = replace(g.build(total), state=((w, value),)).check()
+    new = compare(graph)
+    assert new.state == ((w, value),)
+    assert new.tensor(w).shape == new.tensor(value).shape and new.operators[-1].output.tensor == value
+    stored = {n: v.reshape(new.tensor(n).shape) for n, v in random_inputs(graph, 0).items()}
+    np.testing.assert_allclose(run_graph(new, stored)[value].reshape(12, 12), run_graph(graph, random_inputs(graph, 0))[value])

@@ -9,11 +9,11 @@ import pytest
 import selection_cases as cases
 
 from shardproof.formal.explain import deviation_bounds, explain, forced, local_alternative, render_deviation, render_explanation
+from shardproof.formal.selection.budget import Limits
 from shardproof.formal.selection.restrict import restrict
-from shardproof.formal.selection.search import Limits
 from shardproof.formal.selection.solve import solve
 from shardproof.formal.strategy import StrategyError, parse_config
-from shardproof.formal.terms import PlanTerms, edge_cost
+from shardproof.formal.terms import PlanTerms
 from shardproof.models import zoo
 from shardproof.models.claims import Verdict
 from shardproof.models.machine import load_machine
@@ -44,7 +44,7 @@ def test_parts_add_up(name: str, machine: str, where: str) -> None:
         for e in range(len(planning.routes)):
             parts = terms.edge_parts(e, x)
             source, target = planning.layouts_of(e, x)
-            assert parts.summing >= 0 and parts.moving >= 0 and parts.summing + parts.moving == edge_cost(planning.problem, e, x)
+            assert parts.summing >= 0 and parts.moving >= 0 and parts.summing + parts.moving == planning.problem.edge_cost(e, x)
             assert (parts.summing > 0) == bool(source.open) and not target.open
             assert (terms.moved(e, x) == "none") == (parts.summing + parts.moving == 0)
 

@@ -18,11 +18,15 @@ from shardproof.formal.schedules import ScheduleConflict, propagate
 from shardproof.formal.strategy import StrategyError, parse_strategy
 from shardproof.models import opaque
 from shardproof.models.choices import check_choices
+from shardproof.models.claims import Verdict
 from shardproof.models.frontends.numpy_trace import trace
 from shardproof.models.frontends.numpy_trace_program import ArraySpec
 from shardproof.models.graph import Graph
 from shardproof.models.machine import load_machine
+from shardproof.models.training.step import training_step
 from shardproof.models.zoo import build as zoo
+from shardproof.proofs.certificates import Dual
+from shardproof.verify.selection import check_selection
 
 PROGRAM = str(Path(__file__).parent / "programs" / "prog.py")
 
@@ -119,6 +123,17 @@ def shardproof(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: 
     return call
 
 
+def test_the_gap_of_a_given_schedule_is_the_whole_gap() -> None:
+    """Where messages prove the optimum and the given schedule is far from it: the bound is the optimum's cost, not what labels fixed to beat it leave."""
+    graph, machine = training_step(zoo("attention", batch=8), "adam"), load_machine("2x2")
+    planned, _ = plan_strategy(graph, machine, parse_strategy('{"*": {"b": {"1": 2}}}'))
+    best = plan_graph(graph, machine).answer
+    answer = planned.answer
+    assert answer.certificate is not None and isinstance(answer.certificate.proof, Dual) and best.cost is not None
+    assert answer.lower_bound == best.cost < (answer.cost or 0)
+    assert check_selection(planned.planning.problem, answer.certificate).verdict is Verdict.PROVED
+
+
 def test_from_a_numpy_function_to_a_run(shardproof) -> None:
     code, document, _ = shardproof("plan", f"{PROGRAM}:matmul", "--machine", "localhost:8", "-o", "p.spz")
     assert (code, document["status"]) == (0, "optimal")
@@ -141,6 +156,16 @@ def test_schedules_by_hand(shardproof, tmp_path: Path) -> None:
     rows.write_text('{"matmul": {"m": {"ranks": 4}}}')
     code, planned, _ = shardproof("plan", f"{PROGRAM}:matmul", "--machine", "localhost:4", "--strategy", "r.json", "-o", "q.spz")
     assert (code, planned["status"]) == (0, "optimal")
+
+
+def test_a_file_of_a_package_and_a_schedule_that_does_not_divide(shardproof, tmp_path: Path) -> None:
+    """The programs of the zoo by their file, although it imports its neighbours; 16,385 pointers on 8 ranks need the space with uneven splits."""
+    source = str(Path(__file__).resolve().parent.parent / "models" / "zoo" / "array_programs.py")
+    (tmp_path / "s.json").write_text('{"length": {"i0": {"ranks": 8}}}')
+    code, planned, err = shardproof("plan", f"{source}:spmv", "--machine", "localhost:8", "--strategy", "s.json", "-o", "p.spz")
+    assert code in (0, 5) and planned["space"] == "complete,uneven", err
+    code, _, err = shardproof("plan", f"{source}:spmv", "--machine", "localhost:8", "--strategy", "s.json", "--space", "complete", "-o", "p.spz")
+    assert code == 3 and "outside the space" in err
 
 
 def test_the_users_kernel_runs_as_it_is(shardproof) -> None:

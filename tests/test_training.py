@@ -404,7 +404,7 @@ def test_a_tight_limit_shards_the_stored_weights_and_a_loose_one_is_data_paralle
     graph = training_step(zoo("mlp-8192", batch=8192, width=512, layers=4), "adam")
     layers = ("fc1", "fc2", "fc3", "fc4")
     _, loose = planned(graph, "1x8")
-    _, tight = planned(graph, "1x8", 25_000_000)  # the least that works is 24.6 MB
+    _, tight = planned(graph, "1x8", 29_000_000)  # the least that works is 28.8 MB
 
     def degree(plan: Plan, tensor: str) -> int:
         return int(np.prod([x for row in dict(plan.choices.copies)[tensor].matrix[:-1] for x in row]))

@@ -31,7 +31,7 @@ from shardproof.verify.boxes import Digit, Held, axis_blocks, copy_of, differenc
 from shardproof.verify.entries import movement_entry, movement_loads, operator_entry, reduction
 from shardproof.verify.plan_entries import Draw, Entries, wrong_sampled, wrong_structure, wrong_used
 from shardproof.verify.space import Counter, TooLarge, check_list, check_sizes
-from shardproof.verify.structure import copied, memory_rows, moves
+from shardproof.verify.structure import Received, copied, memory_rows, moves
 
 
 def mixed() -> Graph:
@@ -190,7 +190,10 @@ def test_structure_of_the_zoo(name: str) -> None:
     ]
     assert set(copied(graph)) == needs_copy(graph)
     for row, usage in zip(memory_rows(graph), planning.problem.usages, strict=True):
-        vertex = planning.copies[row.tensor] if row.writer is row.reader is None else planning.operators[row.writer or row.reader or ""]
+        if isinstance(row, Received):
+            vertex = planning.operators[row.reader]
+        else:
+            vertex = planning.copies[row.tensor] if row.writer is row.reader is None else planning.operators[row.writer or row.reader or ""]
         assert (vertex, row.start, row.end) == (usage.vertex, usage.start, usage.end)
 
 

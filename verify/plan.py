@@ -234,9 +234,15 @@ def _communication(plan: Plan, planning: Planning) -> tuple[CheckResult, CheckRe
 
 def _owners(plan: Plan) -> str:
     """The first operator of which something is computed or written by no rank, or by two."""
-    placements = dict(plan.choices.operators)
-    found = (wrong_owner(op, plan.graph, placements[op.name], plan.machine.hierarchy) for op in plan.graph.operators if op.name in placements)
-    return next(filter(None, found), "")
+    placements, known = dict(plan.choices.operators), set[object]()
+    for op in plan.graph.operators:
+        if op.name in placements:
+            key = (op.axes, op.output.index, plan.graph.tensor(op.output.tensor).shape, placements[op.name])  # repeated layers are alike
+            wrong = "" if key in known else wrong_owner(op, plan.graph, placements[op.name], plan.machine.hierarchy)
+            if wrong:
+                return wrong
+            known.add(key)
+    return ""
 
 
 def _said(m: Moved) -> str:

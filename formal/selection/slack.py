@@ -24,25 +24,45 @@ from .clock import Clock, Progress
 from .network import exact_cost
 from .solve import Answer, Engine, solve
 
-SHARE: Final = 0.5
-"""Most of the time limit that the attempt without rows may take."""
+SHARE: Final = 0.25
+"""Part of the time limit after which the attempt without rows must have a solution that fits, or ends."""
 
 
 def solve_slack(
     problem: SelectionProblem, *, time_limit_s: float | None = None, gap: Fraction = Fraction(0), engine: Engine = "native",
     progress: Progress | None = None, seed: int = 0, threads: int = 1,
 ) -> Answer:
-    """`solve`, at the price of the problem without rows where those do not bind."""
+    """`solve`, at the price of the problem without rows where those do not bind.
+
+    Closed in time: the solution fits, and is the answer, or it does not, and the rows matter.  Still open when its share of the time
+    is over: with a solution that fits the rest of the time goes to the same problem, else to the one with rows.
+    """
     clock = Clock(time_limit_s)
+
+    def attempt(part: SelectionProblem, seconds: float | None) -> Answer:
+        return solve(part, time_limit_s=seconds, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
+
+    kept: Answer | None = None
     if _may_fit(problem):
         free = replace(problem, usages=(), limit=None)
-        share = None if time_limit_s is None else SHARE * time_limit_s
-        found = solve(free, time_limit_s=share, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
-        if found.solution is not None and exact_cost(problem, found.solution) is not None and (kept := _with_rows(problem, found, gap)) is not None:
-            return replace(kept, seconds=clock.seconds())
-    left = None if time_limit_s is None else max(0.0, clock.left())
-    answer = solve(problem, time_limit_s=left, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
-    return replace(answer, seconds=clock.seconds())
+        kept = _with_rows(problem, attempt(free, None if time_limit_s is None else SHARE * time_limit_s))
+        if kept is not None and not _closed(kept, gap) and time_limit_s is not None and clock.left() > 0:
+            longer = _with_rows(problem, attempt(free, clock.left()))
+            if longer is not None and (_closed(longer, gap) or _gap(longer) < _gap(kept)):
+                kept = longer
+    if kept is None:
+        kept = attempt(problem, None if time_limit_s is None else max(0.0, clock.left()))
+    return replace(kept, seconds=clock.seconds())
+
+
+def _gap(answer: Answer) -> Fraction:
+    if answer.cost is None or answer.lower_bound is None:
+        return Fraction(1 << 30)
+    return Fraction(answer.cost - answer.lower_bound, max(1, abs(answer.cost)))
+
+
+def _closed(answer: Answer, gap: Fraction) -> bool:
+    return answer.status is Status.OPTIMAL or _gap(answer) <= gap
 
 
 def _may_fit(problem: SelectionProblem) -> bool:
@@ -63,13 +83,12 @@ def _may_fit(problem: SelectionProblem) -> bool:
     return True
 
 
-def _with_rows(problem: SelectionProblem, found: Answer, gap: Fraction) -> Answer | None:
-    """The answer to the problem without rows as one with them; None unless its proof is good enough."""
-    if found.certificate is None or found.cost is None or found.lower_bound is None:
+def _with_rows(problem: SelectionProblem, found: Answer) -> Answer | None:
+    """The answer to the problem without rows as one with them; None if its solution does not fit, or nothing is proved."""
+    if found.certificate is None or found.solution is None or exact_cost(problem, found.solution) is None:
         return None
     claim = found.certificate.claim
-    closed = found.status is Status.OPTIMAL or found.cost - found.lower_bound <= gap * abs(found.cost)
-    if not closed or not isinstance(claim, Optimal | WithinGap):
+    if not isinstance(claim, Optimal | WithinGap):
         return None
     return replace(found, certificate=SelectionCertificate(problem.sha256(), claim, without_rows(found.certificate.proof)))
 

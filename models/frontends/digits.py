@@ -127,8 +127,10 @@ class _Writer:
         for op in self.graph.operators:
             self._operator(op)
         outputs = [self._output(o) for o in self.graph.outputs]
+        for _, value in self.graph.state:
+            self._materialise(value)
         order = [*(t.name for t in self.graph.tensors if t.name in self.tensors)]
-        graph = Graph(self.graph.name, tuple(self.tensors[n] for n in order), tuple(self.operators), tuple(outputs)).check()
+        graph = Graph(self.graph.name, tuple(self.tensors[n] for n in order), tuple(self.operators), tuple(outputs), self.graph.state).check()
         stored = {t.name: self.alias[t.name].stored for t in self.graph.tensors}
         kept = {op.name for op in self.operators}
         return Digits(graph, stored, tuple(n for n in self.removed if n not in kept), tuple(self.affine), tuple(self.opaque))

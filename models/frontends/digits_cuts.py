@@ -140,6 +140,9 @@ class CutSystem:
         self._undo: dict[Place, tuple[int, ...]] = {}
         self._dirty: list[Place] = []
         reads = list(chain.from_iterable(self._collect(op) for op in graph.operators))
+        for name, value in graph.state:  # a next value is stored where its parameter was
+            for k in range(len(graph.tensor(name).shape)):
+                self._join(("dim", name, str(k)), ("dim", value, str(k)))
         self._fixed = {self._root(p) for p in self._fixed}
         for read in reads:
             for place in {self._root(p) for p in (read.dim, *(t[0] for t in read.terms))}:

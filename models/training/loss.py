@@ -26,13 +26,14 @@ def with_loss(graph: Graph, loss: str | None = None) -> tuple[Graph, str, str]:
     computed = graph.writer()
     if loss is not None:
         if loss not in computed or graph.tensor(loss).shape != ():
-            raise GraphError(f"loss {loss!r}", "is not a computed scalar of the graph")
+            scalars = [t for t in computed if graph.tensor(t).shape == ()]
+            raise GraphError(f"loss {loss!r}", f"is not a computed scalar of the graph; it has: {', '.join(scalars[:10]) or 'none: leave --loss out and one is added'}")
         return replace(graph, outputs=(loss,)), loss, f"the loss is {loss!r}"
     if len(graph.outputs) != 1:
         raise GraphError(f"graph {graph.name!r}", f"has {len(graph.outputs)} outputs; name the one scalar to be minimised")
     name, = graph.outputs
     if name not in computed or not graph.tensor(name).dtype.startswith(("float", "bfloat")):
-        raise GraphError(f"output {name!r}", "is not computed, or not a floating-point tensor: no loss can be added")
+        raise GraphError(f"output {name!r}", "is not computed, or not a floating-point tensor: no loss can be added; make a floating-point scalar part of the model and name it with --loss")
     if graph.tensor(name).shape == ():
         return graph, name, f"the loss is the output {name!r}"
     found = _logits(graph, graph.operators[computed[name]])

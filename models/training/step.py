@@ -57,7 +57,7 @@ def build_step(graph: Graph, optimizer: str, loss: str | None = None, settings: 
     `UnsupportedOperators` listing every operator on the way from a parameter to the loss that has no derivative.
     """
     if graph.state:
-        raise GraphError(f"graph {graph.name!r}", "is a training step already")
+        raise GraphError(f"graph {graph.name!r}", "is a training step already: leave out --train, or give the forward model")
     whole, scalar, words = with_loss(graph, loss)
     forward = replace(whole, operators=tuple(needed(whole.operators, [scalar])))
     live = {op.output.tensor for op in forward.operators}
@@ -70,7 +70,7 @@ def build_step(graph: Graph, optimizer: str, loss: str | None = None, settings: 
     _reverse(backward, forward, chosen_blocks)
     trained = tuple((t.name, backward.gradient[t.name]) for t in forward.tensors if t.role is Role.PARAMETER and t.name in backward.gradient)
     if not trained:
-        raise GraphError(f"graph {graph.name!r}", "has no floating-point parameter that the loss depends on: nothing to train")
+        raise GraphError(f"graph {graph.name!r}", "has no floating-point parameter that the loss depends on: nothing to train; leave out --train to plan it as it is")
     updates = [update(forward.tensor(w), backward.names[w], g, optimizer, settings or Settings()) for w, g in trained]
     operators = needed([*forward.operators, *backward.operators], [scalar, *(g for _, g in trained)])
     scheduled = _scheduled(operators, list(zip(trained, updates, strict=True)))

@@ -229,6 +229,9 @@ def main(context: click.Context, steps: int, size: int, rounds: int, only: tuple
     from shardproof.backends.collectives import count
     from shardproof.backends.launch import launch, mpi_available
 
+    pinned = os.environ.pop("OPENBLAS_CORETYPE", None)  # peers bring libraries of their own: every one chooses the kernels for this processor
+    if pinned:
+        print(f"OPENBLAS_CORETYPE={pinned} is left out")
     if find_spec("torch") is None or not mpi_available():
         print("needs torch and MPI: pip install 'shardproof[torch,mpi]'")
         return

@@ -1,0 +1,83 @@
+"""Rows that do not bind: the proof without rows is one with them, and says the same."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from shardproof.formal.plan import plan_graph
+from shardproof.formal.selection import solve as solve_module
+from shardproof.formal.selection.slack import solve_slack, without_rows
+from shardproof.formal.selection.solve import solve
+from shardproof.models.claims import Status, Verdict
+from shardproof.models.machine import load_machine
+from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.training import training_step
+from shardproof.models.zoo import build as zoo
+from shardproof.proofs.certificates import Reduced, SelectionCertificate
+from shardproof.verify.selection import check_selection
+
+
+def made_up(seed: int) -> SelectionProblem:
+    """14 vertices, some with rows that bind and some without."""
+    r = np.random.default_rng(seed)
+    vertices = tuple(Vertex(str(i), r.integers(0, 50, 4)) for i in range(14))
+    tables = tuple(r.integers(0, 50, (4, 4)) for _ in range(5))
+    edges = tuple(Edge(i, j, int(r.integers(0, 5))) for i in range(14) for j in range(i + 1, 14) if r.random() < 0.35)
+    usages = []
+    for i in range(14):
+        start = int(r.integers(0, 10))
+        usages.append(Usage(i, start, start + int(r.integers(1, 5)), r.integers(0, 10, 4)))
+    return SelectionProblem("made up", vertices, tables, edges, tuple(usages), int(r.integers(15, 40))).check()
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_the_answer_is_that_of_the_problem_with_rows(reduced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if reduced:  # the problem without rows goes through reductions too
+        monkeypatch.setattr(solve_module, "SCALE_PLAIN", 3)
+    kept = 0
+    for seed in range(20):
+        problem = made_up(seed)
+        found, direct = solve_slack(problem), solve(problem)
+        assert (found.status, found.cost) == (direct.status, direct.cost)
+        assert found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED
+        free = solve(replace(problem, usages=(), limit=None))
+        kept += free.solution is not None and problem.is_feasible(free.solution)
+    assert 0 < kept < 20  # both paths were taken
+
+
+def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entry is needed: dominance without rows is not dominance with them."""
+    monkeypatch.setattr(solve_module, "SCALE_PLAIN", 3)
+    refused = 0
+    for seed in range(20):
+        problem = made_up(seed)
+        found = solve(replace(problem, usages=(), limit=None))
+        assert found.certificate is not None and found.solution is not None and isinstance(found.certificate.proof, Reduced)
+        if not problem.is_feasible(found.solution):
+            continue
+        bare = SelectionCertificate(problem.sha256(), found.certificate.claim, found.certificate.proof)
+        refused += check_selection(problem, bare).verdict is Verdict.REFUTED
+        whole = replace(bare, proof=without_rows(bare.proof))
+        assert check_selection(problem, whole).verdict is Verdict.PROVED
+    assert refused > 0
+
+
+def test_a_loose_memory_limit_costs_nothing() -> None:
+    """One byte above what the unconstrained plan uses: the same cost, proved optimal; one below it is another problem."""
+    graph = training_step(zoo("mlp-unity", batch=64, inputs=64, hidden=128, classes=8), "adam")
+    machine = load_machine("dgx-a100:1x4")
+    free = plan_graph(graph, machine)
+    loose = plan_graph(graph, machine, memory_limit=1 << 40)
+    assert free.answer.solution is not None
+    peak, _ = loose.planning.problem.peak_of(free.answer.solution)
+    exact = plan_graph(graph, machine, memory_limit=peak)
+    below = plan_graph(graph, machine, memory_limit=peak - 1)
+    assert free.answer.cost == loose.answer.cost == exact.answer.cost
+    assert exact.answer.status is loose.answer.status is below.answer.status is Status.OPTIMAL
+    assert below.answer.cost is not None and exact.answer.cost is not None and below.answer.cost >= exact.answer.cost
+    for planned in (loose, exact, below):
+        assert planned.answer.certificate is not None
+        assert check_selection(planned.planning.problem, planned.answer.certificate).verdict is Verdict.PROVED
