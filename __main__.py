@@ -18,6 +18,8 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from shardproof.models.choices import Choices
+    from shardproof.models.graph import Graph
     from shardproof.models.problems import SelectionProblem
     from shardproof.models.reduction_programs import Program, ReductionSystem
     from shardproof.proofs.certificates import SelectionCertificate
@@ -147,6 +149,17 @@ class FrontDoor:
         if not all(o.correct for o in outcomes):
             raise LaunchError("MPI returned a wrong sum; nothing can be calibrated with it")
         return [o.seconds for o in outcomes]
+
+    def measure_parts(
+        self, graph: Graph, hierarchy: tuple[int, ...], candidates: Sequence[Choices], rounds: int, timeout_s: float, backend: str
+    ) -> tuple[list[tuple[int, int, tuple[float, ...]]], list[tuple[int, int, tuple[float, ...]]]]:
+        """Times of the distinct operators and redistributions of plans on MPI ranks; see `formal.calibrate_cli.PartsMeasurer`."""
+        from shardproof.backends.job import Options
+        from shardproof.backends.timing import measure
+
+        options = Options(fuse=False, overlap=False, backend=backend)
+        times = measure(graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s)
+        return [(p.candidate, p.number, p.seconds) for p in times.operators], [(p.candidate, p.number, p.seconds) for p in times.movements]
 
 
 def _publish(path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult) -> Published:

@@ -1,12 +1,9 @@
-r"""Fitting the constants of a machine to measured times.
+"""Fitting the constants of a machine's links to measured times of reduction programs.
 
-    x_c >= 0       unknowns: inverse rates of links, switches, tree flow, copy; latencies
-    time of a row  f(x) = sum over steps  max over resources (load_r x_r)  +  copied x_copy  +  phases x_latency        (convex in x)
-    objective      sum over rows  | f(x) / t - 1 |                                                                     -> LP by cvxpy
+    unknowns       inverse rates of links, switches, tree flow, copy; latencies
+    time of a row  sum over steps  max over resources (load_r x_r)  +  copied x_copy  +  phases x_latency         -> calibrate_fit.fit()
 
-The maximum makes the objective non-convex where a row is predicted too short, so the active resource of every step is fixed at the
-present x, the linear problem is solved, and this is repeated until the active resources stay; the best x met (by the true
-objective, the start included) is kept.  A constant that no row depends on is not identified: it keeps the machine's value, and the report says so.
+A constant that no row depends on is not identified: it keeps the machine's value, and the report says so.
 Constants are returned as decimal text of four digits, so that they are exact and can stand in a machine file.
 
 Loads: `models.collective_loads`.  Source: the note's section 7; the linear step is least absolute relative deviation.
@@ -20,7 +17,6 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..models.collective_cost import LinkCost, custom
 from ..models.collective_loads import Algorithm, step_loads
@@ -29,14 +25,11 @@ from ..models.console import InputError
 from ..models.machine import Machine
 from ..models.machine_parts import MachineError, ReductionConstants
 from ..models.topology import of_machine, part_of
+from .calibrate_fit import Residuals, Row, fit, touched
 from .timings import Timing, program_of
 
 if TYPE_CHECKING:
     from ..models.topology import Topology
-
-Floats = NDArray[np.float64]
-
-_ROUNDS = 40
 
 
 @dataclass(frozen=True)
@@ -47,22 +40,6 @@ class Constant:
     before: Fraction | None
     after: Fraction | None
     identified: bool
-
-
-@dataclass(frozen=True)
-class Residuals:
-    """Of predicted over measured: mean and largest |ratio - 1|, smallest and largest ratio, Spearman's rank correlation (None: fewer than 3 rows)."""
-
-    rows: int
-    mean: float
-    worst: float
-    low: float
-    high: float
-    rank: float | None
-
-    def as_json(self) -> dict[str, object]:
-        """Plain numbers."""
-        return {"rows": self.rows, "mean_error": self.mean, "worst_error": self.worst, "lowest_ratio": self.low, "highest_ratio": self.high, "rank_correlation": self.rank}
 
 
 @dataclass(frozen=True)
@@ -78,15 +55,6 @@ class Calibration:
     latencies: bool
 
 
-@dataclass(frozen=True)
-class _Row:
-    """Linear pieces of one timing: per step (resource -> seconds at inverse rate 1), and what is added whatever is active."""
-
-    steps: tuple[tuple[tuple[int, float], ...], ...]
-    added: tuple[tuple[int, float], ...]
-    seconds: float
-
-
 def calibrate(machine: Machine, timings: Sequence[Timing], held_out: Sequence[Timing] = (), latencies: bool = False) -> Calibration:
     """Fit to `timings`; `held_out` rows are only judged.  Raises `InputError` if there is nothing to fit, or a row does not fit the machine."""
     if not timings:
@@ -94,13 +62,16 @@ def calibrate(machine: Machine, timings: Sequence[Timing], held_out: Sequence[Ti
     paths = _paths(machine, timings, latencies)
     rows = [_row(machine, t, paths) for t in timings]
     start = np.array([_start(machine, path) for path in paths])
-    best = _fit(rows, start)
-    touched = _touched(rows, best)
-    after = [_decimal(best[c], path) if touched[c] else _value(machine, path) for c, path in enumerate(paths)]
-    fitted = _replaced(machine, dict(zip(paths, after, strict=True)), {p for c, p in enumerate(paths) if touched[c]})
-    constants = tuple(Constant(p, _value(machine, p), after[c], bool(touched[c])) for c, p in enumerate(paths))
+    best = fit(rows, start)
+    found = touched(rows, best)
+    after = [_decimal(best[c], path) if found[c] else _value(machine, path) for c, path in enumerate(paths)]
+    fitted = _replaced(machine, dict(zip(paths, after, strict=True)))
+    constants = tuple(Constant(p, _value(machine, p), after[c], bool(found[c])) for c, p in enumerate(paths))
+    judged = residuals(fitted, timings, latencies)
+    said = f"calibrated: fitted to {len(timings)} collectives measured, by `shardproof machine calibrate`: {judged.words()}"
+    fitted = replace(fitted, sources=tuple((p, said if p in {c.path for c in constants if c.identified} else s) for p, s in fitted.sources))
     return Calibration(
-        fitted, constants, residuals(machine, timings, latencies), residuals(fitted, timings, latencies),
+        fitted, constants, residuals(machine, timings, latencies), judged,
         residuals(machine, held_out, latencies) if held_out else None, residuals(fitted, held_out, latencies) if held_out else None, latencies,
     )
 
@@ -113,30 +84,7 @@ def predict(machine: Machine, timing: Timing, latencies: bool = False) -> float:
 
 def residuals(machine: Machine, timings: Sequence[Timing], latencies: bool = False) -> Residuals:
     """Predicted against measured."""
-    predicted = np.array([predict(machine, t, latencies) for t in timings])
-    measured = np.array([t.seconds for t in timings])
-    ratio = predicted / measured
-    error = abs(ratio - 1)
-    return Residuals(
-        len(timings), float(error.mean()), float(error.max()), float(ratio.min()), float(ratio.max()),
-        spearman(predicted, measured) if len(timings) > 2 else None,
-    )
-
-
-def spearman(a: Floats, b: Floats) -> float:
-    """Rank correlation; ties share their mean rank; 0 if one side is constant.
-
-    >>> spearman(np.array([1.0, 2, 3]), np.array([10.0, 30, 20]))
-    0.5
-    """
-    def ranks(x: Floats) -> Floats:
-        low = (x[None, :] < x[:, None]).sum(axis=1)
-        equal = (x[None, :] == x[:, None]).sum(axis=1)
-        return np.asarray(low + (equal - 1) / 2, dtype=np.float64)
-
-    ra, rb = ranks(a) - (len(a) - 1) / 2, ranks(b) - (len(b) - 1) / 2
-    size = float(np.sqrt((ra @ ra) * (rb @ rb)))
-    return round(float(ra @ rb) / size, 12) if size else 0.0
+    return Residuals.of(np.array([predict(machine, t, latencies) for t in timings]), np.array([t.seconds for t in timings]))
 
 
 def _cost(machine: Machine, timing: Timing, latencies: bool) -> LinkCost:
@@ -187,7 +135,7 @@ def _start(machine: Machine, path: str) -> float:
     return float(value) if path.endswith("latency") else float(1 / value)
 
 
-def _row(machine: Machine, timing: Timing, paths: list[str]) -> _Row:
+def _row(machine: Machine, timing: Timing, paths: list[str]) -> Row:
     """Loads of one timing.  Links of one level are alike while fitting."""
     machine = machine.resized(timing.hierarchy)
     topology = of_machine(machine)
@@ -214,53 +162,11 @@ def _row(machine: Machine, timing: Timing, paths: list[str]) -> _Row:
         path = f"level.{topology.levels[_outermost(topology, step)].name}.latency"
         if path in index:
             added[index[path]] = added.get(index[path], 0.0) + (2 if step.collective is Collective.ALL_REDUCE else 1)
-    return _Row(tuple(steps), tuple(added.items()), timing.seconds)
+    return Row(tuple(steps), tuple(added.items()), timing.seconds)
 
 
 def _outermost(topology: Topology, step: LoweredStep) -> int:
     return next(l for l, level in enumerate(topology.levels) if any(len({level.of[d] for d in g}) > 1 for g in step.groups))
-
-
-def _active(row: _Row, x: Floats) -> Floats:
-    """The row's linear form at x."""
-    out = np.zeros(len(x))
-    for pieces in row.steps:
-        c, v = max(pieces, key=lambda p: p[1] * x[p[0]])
-        out[c] += v
-    for c, v in row.added:
-        out[c] += v
-    return out
-
-
-def _objective(rows: Sequence[_Row], x: Floats) -> float:
-    return float(np.mean([abs(float(_active(r, x) @ x) / r.seconds - 1) for r in rows]))
-
-
-def _fit(rows: Sequence[_Row], start: Floats) -> Floats:
-    import cvxpy
-
-    best, x, seen = start, start, set()
-    for _ in range(_ROUNDS):
-        linear = np.array([_active(r, x) / r.seconds for r in rows]) * start  # columns in units of the start: well scaled
-        key = linear.tobytes()
-        if key in seen:
-            break
-        seen.add(key)
-        used = linear.any(axis=0)
-        factor = cvxpy.Variable(len(start), bounds=[0.001, 1000])
-        # the small term holds constants that no row moves where they are, and keeps the answer unique
-        problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.abs(linear @ factor - 1)) + 1e-6 * cvxpy.sum(cvxpy.abs(factor - 1))))
-        problem.solve(solver=cvxpy.HIGHS)
-        if problem.status not in ("optimal", "optimal_inaccurate"):
-            raise InputError(f"the fit failed: the solver says {problem.status}")
-        x = np.where(used, np.asarray(factor.value) * start, x)
-        if _objective(rows, x) < _objective(rows, best):
-            best = x
-    return best
-
-
-def _touched(rows: Sequence[_Row], x: Floats) -> list[bool]:
-    return [any(_active(r, x)[c] > 0 for r in rows) for c in range(len(x))]
 
 
 def _decimal(x: float, path: str) -> Fraction:
@@ -268,7 +174,7 @@ def _decimal(x: float, path: str) -> Fraction:
     return Fraction(f"{value:.3e}")
 
 
-def _replaced(machine: Machine, values: dict[str, Fraction], fitted: set[str]) -> Machine:
+def _replaced(machine: Machine, values: dict[str, Fraction]) -> Machine:
     levels = tuple(
         replace(x, bandwidth=values[f"level.{x.name}.bandwidth"], latency=values.get(f"level.{x.name}.latency", x.latency)) for x in machine.levels
     )
@@ -276,5 +182,4 @@ def _replaced(machine: Machine, values: dict[str, Fraction], fitted: set[str]) -
     reduction = machine.reduction
     if reduction is not None:
         reduction = replace(reduction, tree_flow=values.get("reduction.tree_flow", reduction.tree_flow), copy=values.get("reduction.copy", reduction.copy))
-    sources = tuple((p, "calibrated: fitted to measured times by `shardproof machine calibrate`" if p in fitted else s) for p, s in machine.sources)
-    return replace(machine, levels=levels, resources=resources, reduction=reduction, sources=sources)
+    return replace(machine, levels=levels, resources=resources, reduction=reduction)

@@ -1,7 +1,9 @@
 """The verb `machine calibrate`: constants of a machine from measured times.
 
-Times come from a CSV (`formal.timings`), or are measured here on MPI ranks.  Measuring needs `backends`, which this room does not
-see: the front door hands over something with a method `measure` (`Measurer`).
+Times of collectives come from a CSV (`formal.timings`), or are measured here on MPI ranks.  Measured here as well: operators, to which the device's peaks,
+memory bandwidth and launch time are fitted, and, with `--model`, the redistributions and every local operator shape of the model's placements, which become
+`[[profile]]` rows.  Measuring needs `backends`, which this room does not see: the front door hands over something with the methods
+of `Measurer` and `PartsMeasurer`.
 """
 
 from __future__ import annotations
@@ -10,18 +12,29 @@ import time
 from collections.abc import Sequence
 from math import prod
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import click
 
+from ..models.choices import Choices
+from ..models.cli import training_of
 from ..models.collective_cost import Algorithm
-from ..models.console import Exit, InputError, emit
+from ..models.console import Exit, InputError, Watch, emit
+from ..models.frontends.load import load_model
+from ..models.graph import Graph
 from ..models.machine import Machine, load_machine
 from ..models.machine_text import to_toml
 from ..models.parallelism import PlacementProblem, ReductionRequest
 from ..models.quantities import Dimension, show
 from ..models.reduction_programs import Program, ReductionSystem
+from ..models.selection import build
+from ..models.training import OPTIMIZERS
+from .plan import default_space
 from .timings import Timing, program_of, read_timings, selected, write_timings
+
+if TYPE_CHECKING:
+    from .calibrate_fit import Residuals
+    from .calibrate_parts import PartsCalibration, PartTimes
 
 _PROGRAMS = ("AllReduce", "RS.A AG.A", "R.A B.A")
 
@@ -35,61 +48,131 @@ class Measurer(Protocol):
         ...
 
 
+@runtime_checkable
+class PartsMeasurer(Protocol):
+    """Times the distinct operators and redistributions of candidate plans on one MPI rank per device (`formal.calibrate_parts.PartTimes`)."""
+
+    def measure_parts(
+        self, graph: Graph, hierarchy: tuple[int, ...], candidates: Sequence[Choices], rounds: int, timeout_s: float, backend: str
+    ) -> tuple[PartTimes, PartTimes]:
+        """(operators, redistributions); `backend`: numpy or cupy.  Raises when a rank fails."""
+        ...
+
+
 @click.command("calibrate")
 @click.argument("machine_name", metavar="MACHINE")
 @click.option("--timings", type=click.Path(path_type=Path), help="CSV of measured times; without it, the machine's devices are MPI ranks here.")
 @click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Use only these lines (repeatable).")
 @click.option("--hold-out", "held", multiple=True, metavar="COLUMN=VALUE", help="Judge on these lines, fit on the others (repeatable).")
 @click.option("--latencies", is_flag=True, help="Fit latencies as well (always on when measuring here).")
+@click.option("--model", help="Measure this model's operators and redistributions, and write its operators' times as profile rows.")
+@click.option("--train", type=click.Choice(OPTIMIZERS), help="With --model: its training step.")
+@click.option("--batch", type=int, help="With --model: the batch size.")
+@click.option("--backend", type=click.Choice(["numpy", "cupy"]), default="numpy", show_default=True, help="What computes the operators that are measured.")
+@click.option("--rounds", type=click.IntRange(1, 1000), default=9, show_default=True, help="Times that every operator is measured; the fastest counts.")
 @click.option("--time-limit", type=float, default=120.0, show_default=True, help="Seconds for each start of MPI.")
 @click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the times measured here as CSV.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the calibrated machine (TOML).")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def calibrate_command(
-    ctx: click.Context, machine_name: str, timings: Path | None, conditions: tuple[str, ...], held: tuple[str, ...], latencies: bool, time_limit: float,
-    save: Path | None, output: Path | None, as_json: bool,
+    ctx: click.Context, machine_name: str, timings: Path | None, conditions: tuple[str, ...], held: tuple[str, ...], latencies: bool, model: str | None,
+    train: str | None, batch: int | None, backend: str, rounds: int, time_limit: float, save: Path | None, output: Path | None, as_json: bool,
 ) -> int:
-    """Fit a machine's constants to measured times of reduction programs, and say how well they fit."""
-    from .calibrate import Residuals, calibrate
+    """Fit a machine's constants to measured times of collectives and operators, and say how well they fit."""
+    from .calibrate import calibrate, residuals
 
+    if model is None and (train is not None or batch is not None):
+        raise click.UsageError("--train and --batch belong to --model")
+    if model is not None and timings is not None:
+        raise click.UsageError("--model measures here; leave out --timings")
     start = time.monotonic()
     machine = load_machine(machine_name)
     if timings is not None:
         rows = read_timings(timings)
     else:
-        rows = _measured(ctx.obj, machine, time_limit)
+        rows = measured_collectives(ctx.obj, machine, time_limit)
         latencies = True
         if save is not None:
             write_timings(save, rows)
     rows = selected(rows, _pairs(conditions, "--where"))
     kept = selected(rows, _pairs(held, "--hold-out")) if held else []
-    result = calibrate(machine, [r for r in rows if r not in kept], kept, latencies)
+    fitted = [r for r in rows if r not in kept]
+    result = calibrate(machine, fitted, kept, latencies)
+    parts = None if timings is not None else _parts(ctx.obj, result.machine, model, train, batch, backend, rounds, time_limit)
+    final = result.machine if parts is None else parts.machine
+    constants = [c for c in result.constants if parts is None or c.path not in {d.path for d in parts.constants}] + ([] if parts is None else list(parts.constants))
+    judgements: list[tuple[str, str, Residuals | None]] = [
+        ("before", "before, fitted rows", result.before), ("fitted", "after, fitted rows", result.fitted),
+        ("held_out_before", "before, held out", result.held_out_before), ("held_out", "after, held out", result.held_out),
+    ]
+    if parts is not None:
+        if parts.movements_fitted is not None:  # they decide the links: what the collectives say of that
+            judgements.append(("collectives", "collectives, at the end", residuals(final, fitted, latencies)))
+        judgements += [
+            ("operators_before", "operators, before", parts.operators_before), ("operators", "operators, roofline", parts.operators_fitted),
+            ("profile", "operators, profile", parts.profile), ("movements_before", "redistributions, before", parts.movements_before),
+            ("movements", "redistributions, after", parts.movements_fitted),
+        ]
     if output is not None:
-        output.write_text(to_toml(result.machine), encoding="utf-8")
-
-    def judged(r: Residuals | None) -> dict[str, object] | None:
-        return None if r is None else r.as_json()
+        output.write_text(to_toml(final), encoding="utf-8")
 
     if as_json:
         emit({
-            "machine": machine.name, "constants": {c.path: {"before": str(c.before), "after": str(c.after), "identified": c.identified} for c in result.constants},
-            "before": judged(result.before), "fitted": judged(result.fitted), "held_out_before": judged(result.held_out_before), "held_out": judged(result.held_out),
-            "sha256": result.machine.sha256(), "output": None if output is None else str(output), "seconds": round(time.monotonic() - start, 3),
+            "machine": machine.name, "constants": {c.path: {"before": str(c.before), "after": str(c.after), "identified": c.identified} for c in constants},
+            **{key: None if r is None else r.as_json() for key, _, r in judgements}, "profiles": len(final.profiles),
+            "sha256": final.sha256(), "output": None if output is None else str(output), "seconds": round(time.monotonic() - start, 3),
         })
         return Exit.DONE
     click.echo(f"{machine.name}: {result.fitted.rows} timings fitted" + (f", {len(kept)} held out" if kept else ""))
-    for c in result.constants:
-        dimension: Dimension = "time" if c.path.endswith("latency") else "rate"
-        values = [show(v, dimension) if v is not None else "none" for v in (c.before, c.after)]
+    for c in constants:
+        values = [show(v, _dimension(c.path)) if v is not None else "none" for v in (c.before, c.after)]
         click.echo(f"  {c.path:34} {values[0]:>14} -> {values[1]:<14}" + ("" if c.identified else "  not identified by these timings, kept"))
-    for name, r in (("before, fitted rows", result.before), ("after, fitted rows", result.fitted), ("before, held out", result.held_out_before), ("after, held out", result.held_out)):
+    for _, name, r in judgements:
         if r is not None:
             rank = "" if r.rank is None else f", rank correlation {r.rank:.3f}"
-            click.echo(f"  {name:20} mean error {100 * r.mean:.1f} %, worst {100 * r.worst:.1f} %, predicted / measured {r.low:.2f} .. {r.high:.2f}{rank}")
+            click.echo(
+                f"  {name:24} {r.rows:4} rows: mean error {100 * r.mean:.1f} %, worst {100 * r.worst:.1f} %, predicted / measured {r.low:.2f} .. {r.high:.2f}{rank}"
+            )
+    if final.profiles:
+        click.echo(f"  {len(final.profiles)} operator shapes measured as profile rows")
     if output is not None:
         click.echo(f"wrote {output}")
     return Exit.DONE
+
+
+def _dimension(path: str) -> Dimension:
+    if path.endswith(("latency", "launch")):
+        return "time"
+    return "flops" if ".peaks." in path else "rate"
+
+
+def _parts(
+    measurer: object, machine: Machine, model: str | None, train: str | None, batch: int | None, backend: str, rounds: int, time_limit: float
+) -> PartsCalibration | None:
+    """Operators (and redistributions) measured here; None if nothing here can measure them and no model is asked for."""
+    from .calibrate_parts import calibrate_parts, calibration_graph, coverage, movement_times, operator_times
+
+    if not isinstance(measurer, PartsMeasurer):
+        if model is not None:
+            raise InputError("nothing here can start MPI ranks; --model needs them")
+        return None
+    if model is None:
+        graph = calibration_graph()
+    else:
+        graph = load_model(model, batch)
+        step = training_of(graph, train, None)
+        graph = graph if step is None else step.graph
+    with Watch("measuring operators"):
+        planning = build(graph, machine, default_space(machine))
+        candidates = coverage(planning)
+        try:
+            operators, moved = measurer.measure_parts(graph, machine.hierarchy, candidates, rounds, time_limit, backend)
+        except RuntimeError as error:  # a rank that failed, MPI that is missing, no GPU
+            raise InputError(f"the operators could not be measured: {error}") from error
+    return calibrate_parts(
+        machine, operator_times(planning, candidates, operators), movement_times(planning, candidates, moved) if model is not None else (), model is not None
+    )
 
 
 def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
@@ -102,7 +185,7 @@ def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
     return out
 
 
-def _measured(measurer: object, machine: Machine, time_limit: float) -> list[Timing]:
+def measured_collectives(measurer: object, machine: Machine, time_limit: float) -> list[Timing]:
     """Times of the one-level programs of every placement of two axes, at three payloads, on MPI ranks of this computer."""
     if not isinstance(measurer, Measurer):
         raise InputError("nothing here can start MPI ranks; give --timings FILE.csv")

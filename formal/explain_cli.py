@@ -11,6 +11,7 @@ from ..models.placement import space
 from ..models.selection import Planning, build
 from ..proofs.plan import Plan
 from ..proofs.publisher import Publisher
+from .calibrate_parts import calibration_errors
 from .cli import json_option, time_option
 from .constraints import plan_constraints, render, to_json
 from .cost_table import cost_table, render_cost_table
@@ -81,7 +82,7 @@ def explain_command(
             else:
                 click.echo(render_deviation(change, planning.problem))
             return Exit.DONE
-        wanted = [parse_fraction(e, "--error") for e in errors] or DEFAULT_ERRORS
+        wanted = [parse_fraction(e, "--error") for e in errors] or calibration_errors(plan.machine) or DEFAULT_ERRORS
         found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
     if as_json:
         emit({"identity": identity, **found.to_json()})

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from shardproof.formal.calibrate import spearman
+from shardproof.formal.calibrate_fit import spearman
 from shardproof.models.collective_cost import Algorithm
 from shardproof.models.parallelism import Matrix, Order, ReductionRequest
 

@@ -15,8 +15,9 @@ from p2_appendix import FILE
 
 import shardproof.__main__ as front
 from shardproof.backends.launch import mpi_available
-from shardproof.formal.calibrate import calibrate, predict, residuals, spearman
+from shardproof.formal.calibrate import calibrate, predict, residuals
 from shardproof.formal.calibrate_cli import calibrate_command
+from shardproof.formal.calibrate_fit import spearman
 from shardproof.formal.timings import Timing, program_of, read_timings, selected, write_timings
 from shardproof.models.collective_cost import Algorithm
 from shardproof.models.console import InputError
