@@ -10,23 +10,23 @@ __version__ = "0.1.0"
 
 # The public API.  A name is written three times: here for type checkers, in _HOME for the program, in __all__.
 if TYPE_CHECKING:
-    from .models.frontends.numpy_trace_opaque import opaque
-    from .models.frontends.numpy_trace_program import boolean, float32, float64, int32, int64, parameter, program
+    from .models.frontends.numpy.opaque import opaque
+    from .models.frontends.numpy.program import boolean, float32, float64, int32, int64, parameter, program
     from .models.graph import Graph
     from .models.machine import Machine, load_machine
 else:
     _HOME = {
         "Graph": "models.graph",
         "Machine": "models.machine",
-        "boolean": "models.frontends.numpy_trace_program",
-        "float32": "models.frontends.numpy_trace_program",
-        "float64": "models.frontends.numpy_trace_program",
-        "int32": "models.frontends.numpy_trace_program",
-        "int64": "models.frontends.numpy_trace_program",
+        "boolean": "models.frontends.numpy.program",
+        "float32": "models.frontends.numpy.program",
+        "float64": "models.frontends.numpy.program",
+        "int32": "models.frontends.numpy.program",
+        "int64": "models.frontends.numpy.program",
         "load_machine": "models.machine",
-        "opaque": "models.frontends.numpy_trace_opaque",
-        "parameter": "models.frontends.numpy_trace_program",
-        "program": "models.frontends.numpy_trace_program",
+        "opaque": "models.frontends.numpy.opaque",
+        "parameter": "models.frontends.numpy.program",
+        "program": "models.frontends.numpy.program",
     }
 
     def __getattr__(name):

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..models.frontends.public_axioms import read_public_axioms
-from ..models.frontends.public_meaning import axiom_substitutions, reading_of, substitutions
-from ..models.frontends.public_rules import read_public_rules
-from ..models.parallel_rules import figure_10, parallel_rules
-from ..models.substitution import Substitution
+from ..models.frontends.rules.axioms import read_public_axioms
+from ..models.frontends.rules.formats import read_public_rules
+from ..models.frontends.rules.meaning import axiom_substitutions, reading_of, substitutions
+from ..models.substitution.parallel_rules import figure_10, parallel_rules
+from ..models.substitution.rule import Substitution
 from ..proofs.library import read_library
 from ..proofs.substitution import Judgement, Proved, Refuted, Undecided, Vacuous
 from .substitution.facts import Reasoner

@@ -16,11 +16,11 @@ from pathlib import Path
 import click
 
 from ..models.console import Exit, InputError, Watch, emit
-from ..models.frontends.public_rules import write_public_rules
-from ..models.frontends.public_writer import public_rule
-from ..models.parallel_rules import way_points
-from ..models.substitution import Substitution
-from ..models.substitution_terms import sides_text
+from ..models.frontends.rules.formats import write_public_rules
+from ..models.frontends.rules.writer import public_rule
+from ..models.substitution.parallel_rules import way_points
+from ..models.substitution.rule import Substitution
+from ..models.substitution.terms import sides_text
 from ..proofs.canonical import ContainerError
 from ..proofs.derivation import Derivation, derivation_text
 from ..proofs.export.smtlib import smtlib_script

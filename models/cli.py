@@ -26,7 +26,9 @@ from .training import OPTIMIZERS, TrainingStep, build_step
 def import_command(file: str | None, batch: int | None, train: str | None, loss: str | None, recompute: str, output: Path | None, list_ops: bool, as_json: bool) -> int:
     """Read a model and write it as our own JSON graph."""
     if list_ops:
-        from .frontends import numpy_trace, onnx, torch
+        from .frontends.numpy import trace as numpy_trace
+        from .frontends.onnx import importer as onnx
+        from .frontends.torch import importer as torch
 
         click.echo("\n".join([*onnx.supported_operators(), *torch.supported_operators(), *numpy_trace.supported()]))
         return Exit.DONE

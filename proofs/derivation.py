@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..models.substitution import Parameter, Substitution
-from ..models.substitution_terms import Term, instantiated, ordered, replaced, term_of, term_text
+from ..models.substitution.rule import Parameter, Substitution
+from ..models.substitution.terms import Term, instantiated, ordered, replaced, term_of, term_text
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..models.substitution_semantics import semantics_hash
+from ..models.substitution.semantics import semantics_hash
 from .canonical import ContainerError, Json, canonical
 from .container import LIMITS, Limits, Member, identity, read_container, read_json, write_container
 from .derivation import Derivation

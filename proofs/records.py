@@ -2,7 +2,7 @@
 
 A value of a dataclass is the list [name, field, ..]; a polynomial is the list of its terms [coefficient, symbol, ..]; tuples are lists.  Which
 classes may occur where is said by the annotations of the class that is read, so that a file can only build values that type.  Source:
-`proofs.substitution`, `models.substitution`, `proofs.derivation` hold the classes.
+`proofs.substitution`, `models.substitution.rule`, `proofs.derivation` hold the classes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from ..models.polynomial import Poly
+from ..models.substitution.polynomial import Poly
 from .canonical import ContainerError, Json, Reader
 
 DEEPEST = 200

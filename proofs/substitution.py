@@ -28,8 +28,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..models.polynomial import Poly
-from ..models.substitution import Substitution
+from ..models.substitution.polynomial import Poly
+from ..models.substitution.rule import Substitution
 
 Fact = tuple[tuple[int, int, int], ...]
 """Triples (i, j or -1, multiplier >= 1)."""

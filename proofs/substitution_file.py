@@ -2,7 +2,7 @@
 
 A value is written by its type: integers, truth values and texts as they are, a tuple as a list, a record as `[class name, field, ..]`, a polynomial as a list
 of `[coefficient, symbol, ..]` in canonical order.  Reading is driven by the declared types of the records of `proofs.substitution` and
-`models.substitution`, so nothing but those records can come out; every failure is a `ContainerError` that names the place.
+`models.substitution.rule`, so nothing but those records can come out; every failure is a `ContainerError` that names the place.
 
     P.json   {"format", "semantics", "judgements": [..]}        semantics: hash of the operator table that the proofs were made for
 """
@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from ..models.polynomial import Poly
-from ..models.substitution_ops import OPERATORS
-from ..models.substitution_semantics import semantics_hash
+from ..models.substitution.ops import OPERATORS
+from ..models.substitution.polynomial import Poly
+from ..models.substitution.semantics import semantics_hash
 from . import substitution as records
 from .canonical import ContainerError, Reader, canonical
 from .container import LIMITS, Limits, Member, read_container, read_json, write_container

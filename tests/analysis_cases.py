@@ -10,8 +10,8 @@ from shardproof.models import choices as placed
 from shardproof.models import layout as tables
 from shardproof.models.choices import Choices, copy_layout, input_layout, output_layout
 from shardproof.models.communication import analyse
-from shardproof.models.frontends.numpy_trace import trace
-from shardproof.models.frontends.numpy_trace_program import ArraySpec
+from shardproof.models.frontends.numpy.program import ArraySpec
+from shardproof.models.frontends.numpy.trace import trace
 from shardproof.models.graph import Graph
 from shardproof.models.machine import load_machine
 from shardproof.models.zoo import array_programs as programs

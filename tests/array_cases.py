@@ -16,8 +16,8 @@ from shardproof.backends.reference import random_inputs
 from shardproof.backends.run import RunResult, run_virtual
 from shardproof.formal.schedules import Propagated, propagate
 from shardproof.formal.strategy import Rule, Strategy
-from shardproof.models.frontends.numpy_trace import Traced, trace
-from shardproof.models.frontends.numpy_trace_program import ArraySpec
+from shardproof.models.frontends.numpy.program import ArraySpec
+from shardproof.models.frontends.numpy.trace import Traced, trace
 from shardproof.models.machine import load_machine
 from shardproof.models.zoo import array_programs as programs
 from shardproof.verify.communication import check_bytes, check_delivers

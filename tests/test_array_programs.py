@@ -25,8 +25,8 @@ from shardproof.backends.traffic import table, traffic
 from shardproof.formal.schedules import propagate
 from shardproof.formal.strategy import Rule, Strategy
 from shardproof.models.choices import copy_layout, input_layout, output_layout
-from shardproof.models.frontends.numpy_trace import trace
-from shardproof.models.frontends.numpy_trace_program import ArraySpec
+from shardproof.models.frontends.numpy.program import ArraySpec
+from shardproof.models.frontends.numpy.trace import trace
 from shardproof.models.machine import load_machine
 from shardproof.models.zoo import array_programs as programs
 

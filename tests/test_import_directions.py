@@ -40,8 +40,8 @@ ROOMS = {
     "backends": Room(frozenset({"models", "proofs"}), frozenset({"numpy", "mpi4py", "cupy"}), ENGINES),
 }
 EXCEPTIONS = {  # files that read a foreign format with the library of that format, inside functions
-    "models/frontends/onnx.py": frozenset({"onnx", "google"}),
-    **{f"models/frontends/{f}.py": frozenset({"torch"}) for f in ("torch", "torch_fold", "torch_program", "torch_shadow")},
+    "models/frontends/onnx/importer.py": frozenset({"onnx", "google"}),
+    **{f"models/frontends/torch/{f}.py": frozenset({"torch"}) for f in ("importer", "fold", "program", "shadow")},
 }
 COMMAND_LINE = frozenset({"click", "rich"})
 """The verbs of a room (`cli.py`, `*_cli.py`) and what they share (`models/console.py`) talk to people; nothing else does."""
@@ -99,7 +99,7 @@ def test_static(path: str) -> None:
     [
         ("verify/x.py", "from ..formal import solve"), ("verify/x.py", "from .. import backends"), ("verify/x.py", "import z3"),
         ("verify/x.py", "def f():\n    import scipy.sparse"), ("verify/x.py", "import importlib"), ("models/x.py", "from ..proofs.container import read"),
-        ("models/frontends/x.py", "from ...verify import check"), ("models/frontends/onnx.py", "import onnx"), ("proofs/x.py", "from ..verify import check"),
+        ("models/frontends/x.py", "from ...verify import check"), ("models/frontends/onnx/importer.py", "import onnx"), ("proofs/x.py", "from ..verify import check"),
         ("formal/selection/x.py", "from ...backends.kernels import execute"), ("formal/x.py", "import onnx"), ("backends/x.py", "from ..formal import solve"),
         ("backends/x.py", "import torch"), ("backends/x.py", "import numba"), ("models/x.py", "import shardproof.models.graph"),
         ("models/x.py", "from models.graph import Graph"), ("models/x.py", "from ...elsewhere import x"), ("models/x.py", "if True:\n    import numba"),
@@ -114,7 +114,7 @@ def test_static_check_can_say_no(path: str, source: str) -> None:
     [
         ("verify/x.py", "from ..models.problems import SelectionProblem\nfrom . import verdict\nimport numpy as np\nimport json"),
         ("verify/x.py", "from .. import models, proofs"), ("formal/selection/x.py", "from ...models.graph import Graph\nfrom ..selection import y\nimport numba"),
-        ("models/frontends/onnx.py", "def read():\n    import onnx\n    from google.protobuf.message import DecodeError"), ("backends/x.py", "def f():\n    import torch"),
+        ("models/frontends/onnx/importer.py", "def read():\n    import onnx\n    from google.protobuf.message import DecodeError"), ("backends/x.py", "def f():\n    import torch"),
     ],
 )
 def test_static_check_can_say_yes(path: str, source: str) -> None:

@@ -11,9 +11,9 @@ from shardproof.backends.program import lower
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.backends.run import run_virtual
 from shardproof.formal.plan import plan_graph
-from shardproof.models.frontends.numpy_trace import Traced, TraceError, trace
-from shardproof.models.frontends.numpy_trace_opaque import opaque
-from shardproof.models.frontends.numpy_trace_program import ArraySpec, parameter
+from shardproof.models.frontends.numpy.opaque import opaque
+from shardproof.models.frontends.numpy.program import ArraySpec, parameter
+from shardproof.models.frontends.numpy.trace import Traced, TraceError, trace
 from shardproof.models.graph import UnsupportedOperators
 from shardproof.models.machine import load_machine
 from shardproof.verify.communication import check_delivers

@@ -19,9 +19,9 @@ from shardproof.backends.kernels import KernelError
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.models.console import InputError
 from shardproof.models.frontends.load import load_model
-from shardproof.models.frontends.numpy_trace import Traced, TraceError, trace
-from shardproof.models.frontends.numpy_trace_opaque import opaque
-from shardproof.models.frontends.numpy_trace_program import ArraySpec, arguments_of, is_numpy_program, parameter, program
+from shardproof.models.frontends.numpy.opaque import opaque
+from shardproof.models.frontends.numpy.program import ArraySpec, arguments_of, is_numpy_program, parameter, program
+from shardproof.models.frontends.numpy.trace import Traced, TraceError, trace
 from shardproof.models.graph import GraphError, Role, UnsupportedOperators
 from shardproof.models.index import Affine
 from shardproof.models.opaque import OpaqueError, register, resolve

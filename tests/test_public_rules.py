@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.models.frontends.public_axioms import check_term, parse_term, read_public_axioms
-from shardproof.models.frontends.public_meaning import Reading, axiom_substitutions, reading_of, substitutions
-from shardproof.models.frontends.public_rules import (
+from shardproof.models.frontends.rules.axioms import check_term, parse_term, read_public_axioms
+from shardproof.models.frontends.rules.formats import (
     PublicOperator,
     PublicRule,
     PublicTensor,
@@ -22,9 +21,10 @@ from shardproof.models.frontends.public_rules import (
     read_public_rules,
     write_public_rules,
 )
-from shardproof.models.frontends.public_rules_wire import decode_rules, encode_rules
-from shardproof.models.frontends.public_writer import public_rule
-from shardproof.models.substitution import Substitution
+from shardproof.models.frontends.rules.meaning import Reading, axiom_substitutions, reading_of, substitutions
+from shardproof.models.frontends.rules.wire import decode_rules, encode_rules
+from shardproof.models.frontends.rules.writer import public_rule
+from shardproof.models.substitution.rule.rule import Substitution
 
 DATA = Path(__file__).parent / "data" / "rules"
 FILES = {"taso-even.json": (67, 0), "flexflow-even.json": (320, 55)}

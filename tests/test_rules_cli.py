@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.models.frontends.public_rules import parse_public_rules
+from shardproof.models.frontends.rules.formats import parse_public_rules
 from shardproof.proofs.container import read_container, write_container
 
 DATA = Path(__file__).parent / "data" / "rules"

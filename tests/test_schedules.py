@@ -19,8 +19,8 @@ from shardproof.formal.strategy import StrategyError, parse_strategy
 from shardproof.models import opaque
 from shardproof.models.choices import check_choices
 from shardproof.models.claims import Verdict
-from shardproof.models.frontends.numpy_trace import trace
-from shardproof.models.frontends.numpy_trace_program import ArraySpec
+from shardproof.models.frontends.numpy.program import ArraySpec
+from shardproof.models.frontends.numpy.trace import trace
 from shardproof.models.graph import Graph
 from shardproof.models.machine import load_machine
 from shardproof.models.training.step import training_step

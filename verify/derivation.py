@@ -24,12 +24,12 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Final, assert_never
 
-from ..models.polynomial import ONE, Poly
-from ..models.substitution import AtLeast, Condition, Divides, Equal, OneOrMultiple, Parameter, Substitution, SubstitutionError
-from ..models.substitution_ops import OPERATORS
-from ..models.substitution_shards import IllTyped, TensorType
-from ..models.substitution_terms import Term, inputs_of, ordered, replaced, side_of, subterms, term_of
-from ..models.substitution_types import Contradiction, Facts, NeedsChoice, Stuck, Typed, translate, type_left, type_right
+from ..models.substitution.ops import OPERATORS
+from ..models.substitution.polynomial import ONE, Poly
+from ..models.substitution.rule import AtLeast, Condition, Divides, Equal, OneOrMultiple, Parameter, Substitution, SubstitutionError
+from ..models.substitution.shards import IllTyped, TensorType
+from ..models.substitution.terms import Term, inputs_of, ordered, replaced, side_of, subterms, term_of
+from ..models.substitution.types import Contradiction, Facts, NeedsChoice, Stuck, Typed, translate, type_left, type_right
 from ..proofs.derivation import Applied, Derivation, ends
 
 LITERAL: Final = frozenset({"tile", "block_sum", "linear3", "pipeline", "batch", "accumulate"})

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ..models.claims import Verdict
-from ..models.substitution import Substitution
+from ..models.substitution.rule import Substitution
 from ..proofs.container import Member
 from ..proofs.library import HEAD, Library, decode_library
 from ..proofs.substitution import Judgement, Proved, Refuted, Vacuous

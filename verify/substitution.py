@@ -11,7 +11,7 @@ Vacuous    every case is void or unequal; or, without cases, the left side break
            nothing is known of other instances (`reason` says so)
 Undecided  nothing
 
-Trusted: the operator table with typing and guarded sums (`models.substitution_*`, `models.guarded_sums`), and this file with
+Trusted: the operator table with typing and guarded sums (`models.substitution_*`, `models.substitution.guarded_sums`), and this file with
 `substitution_facts`.  No solver, no search.
 """
 
@@ -21,12 +21,12 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from ..models.claims import Verdict
-from ..models.guarded_sums import Builder, TooLarge
-from ..models.polynomial import Poly
-from ..models.substitution import Condition, Substitution, SubstitutionError
-from ..models.substitution_shards import IllTyped
-from ..models.substitution_types import Contradiction, NeedsChoice, Side, Stuck, Typed, type_left, type_right
-from ..models.substitution_value import TooMuchWork, all_names, holds, input_sizes, right_fault, tensor, type_instance, value_fault
+from ..models.substitution.guarded_sums import Builder, TooLarge
+from ..models.substitution.polynomial import Poly
+from ..models.substitution.rule import Condition, Substitution, SubstitutionError
+from ..models.substitution.shards import IllTyped
+from ..models.substitution.types import Contradiction, NeedsChoice, Side, Stuck, Typed, type_left, type_right
+from ..models.substitution.value import TooMuchWork, all_names, holds, input_sizes, right_fault, tensor, type_instance, value_fault
 from ..proofs.substitution import Counterexample, Equality, Instance, Judgement, Proved, Refuted, Shown, Undecided, Unequal, Vacuous, Void
 from .substitution_copies import check_unequal
 from .substitution_facts import Rejected, check_equality, check_fact, check_implied, scope_of

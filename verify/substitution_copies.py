@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeGuard, assert_never
 
-from ..models.guarded_sums import Apply, Builder, Entry, GuardedSum, Monomial, put_atom
-from ..models.polynomial import Poly
-from ..models.substitution_types import Typed
+from ..models.substitution.guarded_sums import Apply, Builder, Entry, GuardedSum, Monomial, put_atom
+from ..models.substitution.polynomial import Poly
+from ..models.substitution.types import Typed
 from ..proofs.substitution import Absent, Idle, Least, Present, Sign, Unequal
 from .substitution_facts import Rejected, check_fact, check_implied
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
-from ..models.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_atom, put_monomial
-from ..models.index_expressions import Index
-from ..models.polynomial import ONE, Poly, determinant
+from ..models.substitution.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_atom, put_monomial
+from ..models.substitution.index_expressions import Index
+from ..models.substitution.polynomial import ONE, Poly, determinant
 from ..proofs.substitution import (
     Applied,
     Assignment,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from ...models.polynomial import ONE, Poly
-from ...models.substitution import AtLeast, Condition, Divides, Equal, OneOrMultiple
-from ...models.substitution_types import Contradiction, Facts, Typed
+from ...models.substitution.polynomial import ONE, Poly
+from ...models.substitution.rule import AtLeast, Condition, Divides, Equal, OneOrMultiple
+from ...models.substitution.types import Contradiction, Facts, Typed
 
 
 def fixes_a_size(c: Condition) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from ...models.substitution import Substitution
-from ...models.substitution_terms import Term, term_of
+from ...models.substitution.rule import Substitution
+from ...models.substitution.terms import Term, term_of
 from ...proofs.derivation import Applied, Derivation
 from .generate import Pruner, general_instances
 from .rewrite import applied

@@ -15,7 +15,7 @@ import highspy
 import numpy as np
 import z3
 
-from ...models.polynomial import Monomial, Poly
+from ...models.substitution.polynomial import Monomial, Poly
 from ...proofs.substitution import Fact
 
 _MOST_PRODUCTS = 700

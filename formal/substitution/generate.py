@@ -27,12 +27,12 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
-from ...models.substitution import Pattern, Substitution
-from ...models.substitution_eval import Evaluator, holds, input_types
-from ...models.substitution_instances import cases
-from ...models.substitution_shards import IllTyped, TensorType
-from ...models.substitution_terms import Apply, Term, rule_of, term_of
-from ...models.substitution_types import named
+from ...models.substitution.eval import Evaluator, holds, input_types
+from ...models.substitution.instances import cases
+from ...models.substitution.rule import Pattern, Substitution
+from ...models.substitution.shards import IllTyped, TensorType
+from ...models.substitution.terms import Apply, Term, rule_of, term_of
+from ...models.substitution.types import named
 from ...proofs.substitution import Proved
 from .facts import Reasoner
 from .generate_terms import PARALLEL, Candidate, Enumeration, Pool, label

@@ -18,12 +18,12 @@ from typing import Final
 
 import numpy as np
 
-from ...models.index_arrays import PRIME, Array, EvaluationError, Modular
-from ...models.substitution import Node, Parameter
-from ...models.substitution_eval import Evaluator, Step, Tensor, denotation, plain_type, signature
-from ...models.substitution_ops import OPERATORS
-from ...models.substitution_shards import IllTyped, TensorType
-from ...models.substitution_terms import Label, Term
+from ...models.substitution.eval import Evaluator, Step, Tensor, denotation, plain_type, signature
+from ...models.substitution.index_arrays import PRIME, Array, EvaluationError, Modular
+from ...models.substitution.ops import OPERATORS
+from ...models.substitution.rule import Node, Parameter
+from ...models.substitution.shards import IllTyped, TensorType
+from ...models.substitution.terms import Label, Term
 from .terms import Terms
 
 PARALLEL: Final = frozenset({"partition", "combine", "replicate", "reduce", "stack", "pipeline", "batch", "accumulate"})

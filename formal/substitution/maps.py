@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import permutations
 
-from ...models.guarded_sums import Atom, Entry, Monomial
-from ...models.polynomial import ONE, Poly, determinant
+from ...models.substitution.guarded_sums import Atom, Entry, Monomial
+from ...models.substitution.polynomial import ONE, Poly, determinant
 from .terms_inside import all_entries, head_of
 
 

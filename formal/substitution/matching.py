@@ -15,8 +15,8 @@ from functools import partial
 from time import process_time
 from typing import assert_never
 
-from ...models.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_atom, put_monomial
-from ...models.polynomial import Poly
+from ...models.substitution.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_atom, put_monomial
+from ...models.substitution.polynomial import Poly
 from ...proofs.substitution import (
     Applied,
     AtomProof,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...models.polynomial import Poly
-from ...models.substitution import Substitution
+from ...models.substitution.polynomial import Poly
+from ...models.substitution.rule import Substitution
 from ...proofs.export.smtlib import Obligation
 from ...proofs.substitution import Fact
 from .facts import Reasoner

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import assert_never
 
-from ...models.substitution import Node, Pattern, Substitution
-from ...models.substitution_terms import sides_text
+from ...models.substitution.rule import Node, Pattern, Substitution
+from ...models.substitution.terms import sides_text
 from ...proofs.substitution import (
     Case,
     Cluster,

@@ -16,11 +16,11 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from time import process_time
 
-from ...models.guarded_sums import Builder, TooLarge
-from ...models.polynomial import Poly
-from ...models.substitution import AtLeast, Condition, Equal, Substitution
-from ...models.substitution_shards import IllTyped
-from ...models.substitution_types import Contradiction, NeedsChoice, Side, Stuck, Typed, named, type_left, type_right
+from ...models.substitution.guarded_sums import Builder, TooLarge
+from ...models.substitution.polynomial import Poly
+from ...models.substitution.rule import AtLeast, Condition, Equal, Substitution
+from ...models.substitution.shards import IllTyped
+from ...models.substitution.types import Contradiction, NeedsChoice, Side, Stuck, Typed, named, type_left, type_right
 from ...proofs.substitution import Case, Counterexample, Equality, Fact, Judgement, Proved, Refuted, Shown, Undecided, Vacuous, Void
 from .conditions import fixes_a_size, spare_conditions, stated_condition
 from .facts import Reasoner

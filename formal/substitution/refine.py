@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...models.guarded_sums import Monomial
-from ...models.polynomial import Poly
+from ...models.substitution.guarded_sums import Monomial
+from ...models.substitution.polynomial import Poly
 from ...proofs.substitution import Cut, Digits, Keep, Pin, Step, Zero
 from .facts import Reasoner, visible
 from .terms_inside import extents_of, guarded, in_digits, inner_guards, leading_part, refutation_of, strides_of, with_pinned

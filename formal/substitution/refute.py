@@ -10,11 +10,11 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ...models.polynomial import Poly
-from ...models.substitution import Condition, Substitution
-from ...models.substitution_shards import IllTyped
-from ...models.substitution_types import Contradiction, Facts, NeedsChoice, Side, Typed, named, type_left
-from ...models.substitution_value import (
+from ...models.substitution.polynomial import Poly
+from ...models.substitution.rule import Condition, Substitution
+from ...models.substitution.shards import IllTyped
+from ...models.substitution.types import Contradiction, Facts, NeedsChoice, Side, Typed, named, type_left
+from ...models.substitution.value import (
     TooMuchWork,
     all_names,
     holds,

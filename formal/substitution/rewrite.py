@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ...models.substitution import Parameter
-from ...models.substitution_terms import Term
+from ...models.substitution.rule import Parameter
+from ...models.substitution.terms import Term
 from ...proofs.derivation import Applied
 from .terms import Binding, Direction, Rules, Terms, Typing, same_type
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...models.substitution import Condition, Node, Parameter, Pattern, Substitution
-from ...models.substitution_eval import Evaluator, holds, signature, whole
-from ...models.substitution_shards import IllTyped, TensorType
-from ...models.substitution_terms import COMMUTATIVE, Apply, Label, Term, term_of
+from ...models.substitution.eval import Evaluator, holds, signature, whole
+from ...models.substitution.rule import Condition, Node, Parameter, Pattern, Substitution
+from ...models.substitution.shards import IllTyped, TensorType
+from ...models.substitution.terms import COMMUTATIVE, Apply, Label, Term, term_of
 
 Numbers = tuple[tuple[str, Parameter], ...]
 Binding = tuple[tuple[int, ...], Numbers]

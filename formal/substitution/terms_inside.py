@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from ...models.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_monomial
-from ...models.polynomial import Poly
+from ...models.substitution.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_monomial
+from ...models.substitution.polynomial import Poly
 from ...proofs.substitution import Cut, Digits, Fact, Keep, Pin, Step, Zero
 
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from itertools import combinations
 from typing import TypeGuard
 
-from ...models.guarded_sums import Apply, Builder, Entry, GuardedSum, Monomial, TooLarge, put_atom
-from ...models.polynomial import Poly
-from ...models.substitution import Substitution
-from ...models.substitution_shards import IllTyped
-from ...models.substitution_types import Contradiction, NeedsChoice, Typed, type_left
+from ...models.substitution.guarded_sums import Apply, Builder, Entry, GuardedSum, Monomial, TooLarge, put_atom
+from ...models.substitution.polynomial import Poly
+from ...models.substitution.rule import Substitution
+from ...models.substitution.shards import IllTyped
+from ...models.substitution.types import Contradiction, NeedsChoice, Typed, type_left
 from ...proofs.substitution import Absent, Case, Fact, Idle, Least, Present, Sign, Unequal, Void
 from .facts import Reasoner
 

@@ -32,11 +32,11 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
     if not path.exists():
         raise InputError(f"model {spec!r} is neither a zoo name nor a file; zoo: {', '.join(sorted(ZOO))}")
     if path.suffix == ".onnx":
-        from .onnx import load_onnx
+        from .onnx.importer import load_onnx
 
         return load_onnx(path, batch=batch)
     if path.suffix == ".pt2":
-        from .torch import load_torch
+        from .torch.importer import load_torch
 
         return load_torch(spec, batch)
     if path.suffix == ".json":
@@ -52,8 +52,8 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
 
 def _from_python(path: Path, name: str, batch: int | None) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
-    from .numpy_trace import load_program
-    from .numpy_trace_program import is_numpy_program
+    from .numpy.program import is_numpy_program
+    from .numpy.trace import load_program
     from .python_file import load_object
 
     sys.path.insert(0, str(path.resolve().parent))  # the file may import its neighbours
@@ -70,6 +70,6 @@ def _from_python(path: Path, name: str, batch: int | None) -> Graph:
             f"{path}:{name} is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..); "
             "a PyTorch model is a function that returns (module, example inputs)"
         )
-    from .torch import load_torch
+    from .torch.importer import load_torch
 
     return load_torch(f"{path}:{name}", batch)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.stride_tricks import sliding_window_view
 
-from ..frontends.numpy_trace_program import ArraySpec, parameter, program
+from ..frontends.numpy.program import ArraySpec, parameter, program
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int32]

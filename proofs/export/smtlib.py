@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...models.polynomial import Monomial, Poly
+from ...models.substitution.polynomial import Monomial, Poly
 from ..substitution import Fact
 
 

@@ -25,7 +25,7 @@ from shardproof.backends.traffic import received, traffic
 from shardproof.formal.schedules import propagate
 from shardproof.formal.strategy import Rule, Strategy
 from shardproof.models.choices import movements
-from shardproof.models.frontends.numpy_trace import trace
+from shardproof.models.frontends.numpy.trace import trace
 from shardproof.models.machine import load_machine
 from shardproof.models.zoo import array_programs as programs
 

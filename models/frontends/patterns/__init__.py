@@ -1,0 +1,1 @@
+"""Named compositions of operators, recognised after import."""

@@ -1,0 +1,1 @@
+"""Public rule formats: TASO and FlexFlow."""

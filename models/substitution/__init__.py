@@ -1,0 +1,1 @@
+"""Graph substitutions: semantics of both sides in index notation."""

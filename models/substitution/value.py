@@ -1,0 +1,269 @@
+"""Exact values of both sides of a substitution on one instance, by the operator table alone (Python integers and fractions, small sizes).
+
+    value of a node at (times, sums, data) = its index expression, sums and maxima written out
+
+Functions: `hit(r; v)` is 1 if v = r else 0; `reciprocal` is 1/v (0 at 0); `relu` is max(v, 0) under "true"; everything else, and relu under
+"any", is a fixed cubic polynomial that differs by function and is not 0 at 0: what a proof may say about an arbitrary function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from itertools import product
+from typing import Final, assert_never
+
+from .index_expressions import Call, Digit, Expression, Most, Number, Plus, Read, Times, Total, Where
+from .polynomial import Poly
+from .rule import AtLeast, Condition, Divides, Equal, OneOrMultiple, Substitution
+from .shards import IllTyped
+from .types import Contradiction, Side, Stuck, Typed, type_left, type_right
+
+Number_ = int | Fraction
+Tensor = dict[tuple[int, ...], Number_]
+MOST_WORK: Final = 2_000_000
+
+
+class TooMuchWork(ValueError):
+    """The instance is too large for element-by-element evaluation."""
+
+
+def holds(c: Condition, values: Mapping[str, int]) -> bool:
+    """Whether a condition holds for integer values of its names."""
+    match c:
+        case Equal():
+            return c.left.value(values) == c.right.value(values)
+        case AtLeast():
+            return c.value.value(values) >= 0
+        case Divides():
+            d = c.divisor.value(values)
+            return d != 0 and c.value.value(values) % d == 0
+        case OneOrMultiple():
+            v, d = c.value.value(values), c.divisor.value(values)
+            return v == 1 or (d != 0 and v % d == 0)
+        case _:
+            assert_never(c)
+
+
+def apply(function: str, index: Sequence[int], arguments: Sequence[Number_], functions: str) -> Number_:
+    """Value of a function of the table."""
+    if function == "hit":
+        return 1 if arguments[0] == index[0] else 0
+    if function == "reciprocal":
+        return Fraction(1) / arguments[0] if arguments[0] else 0
+    if function == "relu" and functions == "true":
+        return max(arguments[0], 0)
+    v = arguments[0]
+    k = sum(ord(c) * (i + 1) for i, c in enumerate(function)) % 11
+    return v * v * v + (k + 2) * v * v - (2 * k + 3) * v + k + 1
+
+
+def instance_names(rule: Substitution) -> tuple[str, ...]:
+    """What an instance gives values to: parameters, degrees, sizes (fixed axes left out)."""
+    out = list(rule.symbols)
+    for p in rule.inputs:
+        fixed = dict(p.fixed)
+        free = [a for a in range(p.rank) if a not in fixed]
+        if p.sharded:
+            out += [f"{p.name}.{a}.degree" for a in free]
+        out += [f"{p.name}.{a}" for a in free]
+    return tuple(out)
+
+
+def all_names(rule: Substitution, instance: Mapping[str, int]) -> dict[str, int]:
+    """Values of every name that a condition may use."""
+    out = dict(instance)
+    for p in rule.inputs:
+        fixed = dict(p.fixed)
+        for a in range(p.rank):
+            if a in fixed:
+                out[f"{p.name}.{a}"] = fixed[a]
+            out.setdefault(f"{p.name}.{a}.degree", 1)
+    return out
+
+
+def input_sizes(rule: Substitution, instance: Mapping[str, int]) -> list[tuple[int, ...]]:
+    """Shape of every pattern input."""
+    names = all_names(rule, instance)
+    return [tuple(names[f"{p.name}.{a}"] for a in range(p.rank)) for p in rule.inputs]
+
+
+def type_instance(rule: Substitution, instance: Mapping[str, int]) -> Typed:
+    """The left side typed on an instance; `Contradiction` or `IllTyped` if it does not type."""
+    if set(instance) != set(instance_names(rule)) or any(v < 1 for v in instance.values()):
+        raise Contradiction(f"an instance gives integers >= 1 to {', '.join(instance_names(rule))}")
+    names = all_names(rule, instance)
+    for p in rule.inputs:
+        for a in range(p.rank):
+            if names[f"{p.name}.{a}"] % names[f"{p.name}.{a}.degree"]:
+                raise Contradiction(f"{p.name}.{a}: the degree does not divide the size")
+    return type_left(rule, instance={k: instance[k] for k in instance_names(rule)})
+
+
+def right_fault(typed: Typed) -> str | None:
+    """Why the right side of an instance does not type or agree: "typing", "shape", or None."""
+    try:
+        type_right(typed)
+    except IllTyped as e:
+        return "shape" if e.place == "mapped output" else "typing"
+    except Stuck:
+        return "typing"
+    for o in typed.owed:
+        if o.value.constant is None or (o.value.terms and o.equation) or o.value.constant < 0:
+            return "shape" if o.place == "mapped output" else "typing"
+    return None
+
+
+def tensors_of(typed: Typed, side: Side, values: Sequence[Tensor], functions: str) -> list[Tensor]:
+    """Values of all nodes of a side on an instance."""
+    nodes = typed.rule.left if side is typed.left else typed.rule.right
+    out: list[Tensor] = []
+    work = [0]
+    for k, lifted in enumerate(side.bodies):
+        t = side.types[k]
+        extents = [_whole(typed, e) for e in (*(e for _, e in t.times), *t.sums, *t.sizes)]
+        operands = [out[w] if w >= 0 else values[-1 - w] for w in nodes[k].inputs]
+        _spend(work, _volume(extents))
+        run = _compiled(lifted.body, typed, operands, functions, work)
+        here: Tensor = {}
+        for at in product(*(range(n) for n in extents)):
+            here[at] = run(dict(zip(lifted.coordinates, at, strict=True)))
+        out.append(here)
+    return out
+
+
+def denotation(typed: Typed, side: Side, wire: int, tensors: Sequence[Tensor], values: Sequence[Tensor]) -> Tensor:
+    """Value of a wire with its partial sums added up."""
+    t = typed.type_of(side, wire)
+    found = tensors[wire] if wire >= 0 else values[-1 - wire]
+    out: Tensor = {}
+    a, b = len(t.times), len(t.times) + len(t.sums)
+    for at, v in found.items():
+        key = (*at[:a], *at[b:])
+        out[key] = out.get(key, 0) + v
+    return out
+
+
+def copies_differ(typed: Typed, side: Side, tensors: Sequence[Tensor], values: Sequence[Tensor]) -> bool:
+    """Whether some operand that must not depend on an axis does."""
+    for _, wire, _, position in side.copies:
+        found = tensors[wire] if wire >= 0 else values[-1 - wire]
+        if any(v != found[(*at[:position], 0, *at[position + 1 :])] for at, v in found.items()):
+            return True
+    return False
+
+
+def value_fault(typed: Typed, values: Sequence[Tensor], functions: str) -> str | None:
+    """On an instance typed on both sides: "left copy", "copy", "value" or None."""
+    left = tensors_of(typed, typed.left, values, functions)
+    if copies_differ(typed, typed.left, left, values):
+        return "left copy"
+    right = tensors_of(typed, typed.right, values, functions)
+    if copies_differ(typed, typed.right, right, values):
+        return "copy"
+    for a, b in typed.rule.outputs:
+        if denotation(typed, typed.left, a, left, values) != denotation(typed, typed.right, b, right, values):
+            return "value"
+    return None
+
+
+def tensor(sizes: Sequence[int], entries: Sequence[int]) -> Tensor:
+    """A tensor from row-major entries."""
+    return dict(zip(product(*(range(n) for n in sizes)), entries, strict=True))
+
+
+def _whole(typed: Typed, p: Poly) -> int:
+    value = typed.facts.now(p).constant
+    if value is None:
+        raise Contradiction(f"{p} is not determined by the instance")
+    return value
+
+
+def _spend(work: list[int], steps: int) -> None:
+    work[0] += steps
+    if work[0] > MOST_WORK:
+        raise TooMuchWork(f"more than {MOST_WORK} steps of evaluation")
+
+
+def _volume(extents: Sequence[int]) -> int:
+    out = 1
+    for n in extents:
+        out *= max(n, 0)
+    return out
+
+
+Environment = dict[str, int]
+Run = Callable[[Environment], Number_]
+
+
+def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], functions: str, work: list[int]) -> Run:
+    def poly(p: Poly) -> Callable[[Environment], int]:
+        q = typed.facts.now(p)
+        terms = list(q.terms.items())
+        if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
+            name = terms[0][0][0]
+            return lambda env: env[name]
+        return q.value
+
+    def sub(x: Expression) -> Run:
+        return _compiled(x, typed, operands, functions, work)
+
+    match e:
+        case Read():
+            index, table = [poly(p) for p in e.index], operands[e.operand]
+
+            def read(env: Environment) -> Number_:
+                _spend(work, 1)
+                return table[tuple(p(env) for p in index)]
+
+            return read
+        case Number():
+            return poly(e.value)
+        case Call():
+            arguments, index, f = [sub(a) for a in e.arguments], [poly(p) for p in e.index], e.function
+            return lambda env: apply(f, [p(env) for p in index], [a(env) for a in arguments], functions)
+        case Plus():
+            terms = [sub(t) for t in e.terms]
+            return lambda env: sum(t(env) for t in terms)
+        case Times():
+            factors = [sub(t) for t in e.factors]
+
+            def times(env: Environment) -> Number_:
+                out: Number_ = 1
+                for f in factors:
+                    out *= f(env)
+                return out
+
+            return times
+        case Where():
+            guards, body = [poly(g) for g in e.guards], sub(e.body)
+            return lambda env: body(env) if all(g(env) >= 0 for g in guards) else 0
+        case Total():
+            extent, body, v = poly(e.extent), sub(e.body), e.variable
+
+            def total(env: Environment) -> Number_:
+                n = extent(env)
+                _spend(work, n)
+                return sum(body({**env, v: k}) for k in range(n))
+
+            return total
+        case Digit():
+            top, modulus, body, v = poly(e.numerator), poly(e.modulus), sub(e.body), e.variable
+            return lambda env: body({**env, v: top(env) // modulus(env)})
+        case Most():
+            names, ends = [v for v, _ in e.ranges], [poly(n) for _, n in e.ranges]
+            guards, body = [poly(g) for g in e.guards], sub(e.body)
+
+            def most(env: Environment) -> Number_:
+                found: list[Number_] = []
+                sizes = [n(env) for n in ends]
+                _spend(work, _volume(sizes))
+                for at in product(*map(range, sizes)):
+                    inner = {**env, **dict(zip(names, at, strict=True))}
+                    if all(g(inner) >= 0 for g in guards):
+                        found.append(body(inner))
+                return max(found) if found else 0
+
+            return most
+        case _:
+            assert_never(e)
