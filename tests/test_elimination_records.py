@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pytest
 from selection_cases import brute, certified, eliminate, random_problem
 
+from shardproof.formal.selection import plain
 from shardproof.formal.selection.solve import solve
 from shardproof.models.claims import LowerBound, Optimal, Status, Verdict
 from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Vertex
@@ -71,3 +73,16 @@ def test_the_solver_leaves_out_what_is_large(monkeypatch: pytest.MonkeyPatch) ->
     assert without.certificate is not None and check_selection(problem, without.certificate).verdict is Verdict.PROVED
     worse = replace(without.certificate, claim=Optimal(without.certificate.claim.solution, without.cost - 1))  # type: ignore[union-attr, operator]
     assert check_selection(problem, worse).verdict is Verdict.REFUTED
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3])
+def test_joints_larger_than_a_block(parts: int) -> None:
+    """Story: blocked minima added the first and the last table of a joint; where there was only one, every entry counted twice and a
+    false optimum was claimed."""
+    rng = np.random.default_rng(parts)
+    dims = [5, 40, 41, 42]
+    factors = tuple(((0, 1, 2, 3), rng.integers(0, 1000, dims)) for _ in range(parts))
+    unary = rng.integers(0, 1000, dims[0])
+    assert prod(dims) > plain.CHUNK
+    got = plain._minimum(0, (1, 2, 3), unary, factors, dims)
+    assert np.array_equal(got, (sum(table for _, table in factors) + unary[:, None, None, None]).min(axis=0))

@@ -23,7 +23,8 @@ from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.flat import flatten
 from shardproof.formal.selection.flat_bound import Bounder, quantise
 from shardproof.formal.selection.flat_primal import EXACT, Improver
-from shardproof.formal.selection.flat_tree import start, transfer
+from shardproof.formal.selection.flat_transfer import transfer
+from shardproof.formal.selection.flat_tree import start
 from shardproof.formal.selection.reduce import reduce
 from shardproof.formal.selection.scale import Scale
 from shardproof.formal.selection.solve import solve
@@ -158,6 +159,13 @@ def test_no_time_at_all_is_honest() -> None:
     assert outcome is not None and outcome.bound <= FORBIDDEN
     answer = solve(contest_problem(1, 30, 3), time_limit_s=0.0)
     assert answer.status in (Status.UNKNOWN, Status.FEASIBLE)
+
+
+def test_two_threads_find_what_one_finds() -> None:
+    problem = contest_problem(21, 12, 3, tight=0.45)
+    one, two = (Scale(problem, Clock(), threads=threads).run() for threads in (1, 2))
+    assert one is not None and two is not None
+    assert (one.best.solution, one.best.cost, one.bound) == (two.best.solution, two.best.cost, two.bound) and one.bound >= one.best.cost
 
 
 def test_two_batches_of_overfull_labels_replay() -> None:

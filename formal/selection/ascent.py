@@ -36,10 +36,15 @@ def apply(sweeper: Sweeper, rows: Rows, n: Ints) -> None:
     sweeper.extra = rows.weighted(sweeper.network.domains, n)
 
 
-def ceiling(sweeper: Sweeper, rows: Rows) -> float:
-    """Largest multiplier that cannot make an int64 sum of `bounds.score` wrap."""
-    most = sum(int(kinds.usage.max()) for kinds in rows.kinds if kinds is not None)
-    return float((1 << 56) // max(1, most * max(1, len(rows.events))))
+def ceiling(rows: Rows) -> float:
+    """Largest sum of multipliers with which no label's price wraps in int64 (sums over vertices are Python integers)."""
+    most = max((int(kinds.usage.max()) for kinds in rows.kinds if kinds is not None), default=0)
+    return float((1 << 56) // max(1, most))
+
+
+def _capped(n: NDArray[np.float64], top: float) -> Ints:
+    total = float(n.sum())
+    return np.floor(n if total <= top else n * (top / total)).astype(np.int64)
 
 
 def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps: int, clock: Clock, rho: float = 0.3) -> Ascended:
@@ -47,8 +52,8 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps:
 
     `target` is the incumbent in units of 1/Q without the constant, None without one.
     """
-    top = ceiling(sweeper, rows)
-    n = np.minimum(start, int(top))
+    top = ceiling(rows)
+    n = _capped(start.astype(np.float64), top)
     apply(sweeper, rows, n)
     best = Ascended(n, None, rho)
     kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
@@ -87,8 +92,7 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps:
         # from the best bound, not the present one: just after a step the messages lag behind and the bound is far too low
         reached = bound if best.bound is None else best.bound
         gap = float(target - reached) if target is not None else 0.1 * abs(reached) + 1.0
-        fresh = np.clip(n + rho * max(gap, 1e-3 * abs(reached)) / size * g, 0.0, top)
-        n = np.rint(fresh).astype(np.int64)
+        n = _capped(np.rint(np.maximum(n + rho * max(gap, 1e-3 * abs(reached)) / size * g, 0.0)), top)
         apply(sweeper, rows, n)
     sweeper.to_u, sweeper.to_v = kept
     apply(sweeper, rows, best.n)

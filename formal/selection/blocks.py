@@ -20,7 +20,9 @@ from ...models.problems import Ints, SelectionProblem
 from ...proofs.certificates import Dual
 from .clock import Clock
 from .draft import Draft, DualDraft
+from .eliminate import plan
 from .mixtures import Column, Floats, Mixed, Profile, cost_of, layers, master, priced
+from .network import build, whole
 from .repeat import Quotient, quotient
 from .restrict import restrict
 from .search import Search
@@ -28,10 +30,10 @@ from .search import Search
 BLOCK_SHARE: Final = 0.4
 """Of the time limit, for the block."""
 
-ENDS_SHARE: Final = 0.15
+ENDS_SHARE: Final = 0.1
 """Of the time limit, for the ends."""
 
-PRICES_SHARE: Final = 0.3
+PRICES_SHARE: Final = 0.25
 """Of the time limit, for prices of resource rows."""
 
 COLUMN_SHARE: Final = 0.05
@@ -40,11 +42,26 @@ COLUMN_SHARE: Final = 0.05
 COLUMNS: Final = 12
 """Plans of the block at most."""
 
+SEAMS: Final = 2
+"""Layers that change their plan when the seam has been searched again and does not fit."""
+
+IDLE: Final = 2
+"""Columns without gain after which prices stay."""
+
+NEAR: Final = 0.95
+"""Prices are averaged with the best ones once their bound is this share of the master program's value."""
+
 CLOSE: Final = 0.002
 """Prices are good enough when the master program is so near its bound."""
 
 REACH: Final = 1
 """Edges between what the block does not describe and the first vertex that keeps the block's choice."""
+
+NODES: Final = 12
+"""Nodes of the search on the block and on the ends: without a proof at the end they are only a start."""
+
+COLUMN_NODES: Final = 2
+"""The same for one plan of the block at given prices."""
 
 HUB: Final = 60
 """Vertices with more edges join all layers: the ends do not spread across them."""
@@ -62,18 +79,21 @@ def begin(search: Search, make: Make) -> Dual | None:
     Rows that the cheapest solution found keeps are dropped from `search`: its bound needs no prices then.
     """
     problem, clock = search.problem, search.clock
-    if len(problem.vertices) < LEAST or problem.fine is not None:
+    if len(problem.vertices) < LEAST or problem.fine is not None or search.fits(plan(build(search.unit, whole(problem)), search.limits.joint)):
         return None
     found = quotient(problem)
     if found is None:
         return None
     inner = make(found.problem, share(clock, BLOCK_SHARE))
+    inner.nodes = NODES
     search.progress.update("block", None, None)
     draft = inner.run()
     solution = inner.incumbent.solution
     if solution is None:
         return messages(problem, found, draft)
     free = ends(problem, found, REACH)
+    if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
+        free = set()
     x = mend(search, make, replace(problem, limit=None, usages=()), expand(found, solution), free)
     if search.rows is None or search.incumbent.offer(x):
         search.incumbent.offer(x)
@@ -90,11 +110,15 @@ def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[
     columns = [Column(first[0], cost_of(found, first[0]), profile.use(first[0]))]
     until = clock.seconds() + share(clock, PRICES_SHARE).left()
     best, n, warm = -np.inf, np.zeros(len(profile.events)), _root(first[1])
+    values: list[float] = []
     for _ in range(COLUMNS):
         mixed = master(columns, problem.limit)
+        values.append(mixed.value if mixed.over <= 0.0 else np.inf)
+        if len(values) > IDLE and values[-1 - IDLE] - values[-1] <= 0.001 * values[-1]:
+            break
         if clock.seconds() > until or mixed.over <= 0.0 and mixed.value - best <= CLOSE * abs(mixed.value):
             break
-        at = mixed.n if mixed.over > 0.0 or best == -np.inf else 0.5 * (n + mixed.n)
+        at = mixed.n if mixed.over > 0.0 or best < NEAR * mixed.value else 0.5 * (n + mixed.n)  # far away half a step only costs time
         column, record, slack = _column(make, found, profile, at, columns, warm, until - clock.seconds(), clock)
         warm = record if record is not None else warm
         value = column.cost + float(at @ column.use) - problem.limit * float(at.sum())
@@ -121,6 +145,7 @@ def _column(
     inner = make(small, Clock(None if clock.limit_s is None else max(0.0, min(seconds, clock.left(), clock.limit_s * COLUMN_SHARE))))
     for column in columns:
         inner.incumbent.offer(column.plan)
+    inner.nodes = COLUMN_NODES
     draft = inner.run(warm)
     x = inner.incumbent.solution
     assert x is not None
@@ -136,25 +161,26 @@ def mix(search: Search, make: Make, found: Quotient, columns: list[Column], mixe
     at_prices = priced(problem, rows.events, mixed.n)
     heavy = [columns[k] for k in np.argsort(-mixed.weights, kind="stable")[:2] if mixed.weights[k] > 1e-9]
     heavy.append(min(columns, key=lambda c: float(c.use.max())))
-    heavy = sorted(heavy, key=lambda c: c.cost)
-    wholes = [mend(search, make, at_prices, expand(found, c.plan), free) for c in (heavy[0], heavy[-1] if len(heavy) < 3 else heavy[1])]
-    for x in wholes:
-        search.incumbent.offer(x)
+    cheap, lean = sorted(heavy[:2], key=lambda c: c.cost)
+    pair = expand(found, cheap.plan), expand(found, lean.plan)
     layer = layers(problem, found)
     most = int(layer.max()) + 1
     for early in (True, False):
         for k in range(most, -1, -1):
-            cheap = layer < k if early else layer >= most - k
-            x = tuple(np.where(cheap, wholes[0], wholes[1]).tolist())
+            x = tuple(np.where(layer < k if early else layer >= most - k, *pair).tolist())
             if int(rows.use(x).max(initial=0)) <= rows.limit:
                 break
         else:
             continue
-        seam = k if early else most - k
-        window = set(np.flatnonzero((layer >= seam - 1) & (layer <= seam)).tolist())
-        search.incumbent.offer(x)
-        search.incumbent.offer(mend(search, make, at_prices, x, window))
-        search.progress.update("mixture", None, search.incumbent.cost if search.incumbent.solution is not None else None)
+        for less in range(min(k, SEAMS) + 1):
+            seam = k - less if early else most - k + less
+            x = tuple(np.where(layer < seam if early else layer >= seam, *pair).tolist())
+            window = free | set(np.flatnonzero((layer >= seam - 1) & (layer <= seam)).tolist())
+            x = mend(search, make, at_prices, x, window)
+            offered = search.incumbent.offer(x)
+            search.progress.update("mixture", None, search.incumbent.cost if search.incumbent.solution is not None else None)
+            if offered or int(rows.use(x).max(initial=0)) <= rows.limit:
+                break
 
 
 def expand(found: Quotient, plan: tuple[int, ...]) -> tuple[int, ...]:
@@ -172,6 +198,7 @@ def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[
     smaller, back = restrict(problem, {v: (a,) for v, a in enumerate(solution) if v not in free})
     search.progress.update("ends", None, None)
     inner = make(smaller, share(search.clock, ENDS_SHARE))
+    inner.nodes = NODES
     inner.incumbent.offer(tuple(a if v in free else 0 for v, a in enumerate(solution)))
     inner.run()
     return solution if inner.incumbent.solution is None else back(inner.incumbent.solution)

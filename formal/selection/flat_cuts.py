@@ -33,6 +33,9 @@ ROWS: Final = 24
 PER_ROW: Final = 2
 """Rounded rows taken of one row and reference at a time."""
 
+PARTS: Final = (1, 2, 4, 8)
+"""Moduli are differences of usage divided by these."""
+
 SMALL: Final = 1e-3
 """Labels with a smaller share of the relaxed solution do not count."""
 
@@ -175,9 +178,9 @@ def separate(flat: Flat, n: Floats, often: Floats, known: tuple[Cut, ...], incum
             live = np.flatnonzero((d != 0) & (share > SMALL))
             d, weights = d[live], share[live]
             here = []
-            for g in np.unique(np.abs(d)).tolist():
-                r = cap % g
-                if g - r < NARROW * g or any(cut.modulus == g and np.array_equal(cut.reference, reference) for cut in old):
+            sizes = np.unique(np.abs(d))
+            for g in np.unique(np.concatenate([sizes // part for part in PARTS])).tolist():
+                if g == 0 or (r := cap % g) + NARROW * g > g or any(cut.modulus == g and np.array_equal(cut.reference, reference) for cut in old):
                     continue
                 broken = (float(_rounded(d, g, r) @ weights) - (g - r) * (cap // g)) * (g / (g - r))
                 gain = broken - (float(d @ weights) - cap)

@@ -27,9 +27,10 @@ from ...proofs.certificates import Open, Point, Record, RowConflict, Split
 from ...proofs.reduction_log import Rule
 from .clock import Clock
 from .flat import Flat, Floats, flatten
-from .flat_bound import Bounder, Exact, State, quantise
+from .flat_bound import Bounder, Exact, State, prices, quantise
 from .flat_cuts import Cuts, Flags
 from .flat_primal import Improver
+from .flat_smooth import COOL, smooth
 from .flat_transfer import carry, rows_left, transfer
 from .network import Domains
 from .reduce import Reduction, reduce
@@ -46,6 +47,11 @@ TRIAL_STEPS: Final = 20
 
 ROUNDED: Final = 8
 """Rounded rows added at a node."""
+
+PROGRESS: Final = 0.03
+"""A node is helped along until it has gained this share of the gap of the node above."""
+
+SMOOTH_STEPS: Final = 40
 
 FEW_LABELS: Final = 6_000
 """Up to so many labels, trial steps for several vertices cost less than they save."""
@@ -123,10 +129,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Effort:
-    """Ascent steps at a node, and moves of the local search there."""
+    """Ascent steps at a node, moves of the local search there, and how often the ascent is helped along (rounded rows, smoothing)."""
 
     steps: int = 150
     moves: int = 300
+    rounds: int = 4
 
 
 class Tree:
@@ -186,7 +193,14 @@ class Tree:
         node.warm = None
         target = float(self.upper) if self.upper < FORBIDDEN else 0.0
         state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
-        if state.bound < self.upper - 0.5 and bounder.tighten(state, ROUNDED):
+        for _ in range(self.effort.rounds):
+            hoped = node.bound + PROGRESS * (self.upper - node.bound) if self.upper < FORBIDDEN and node.bound > -FORBIDDEN else -np.inf
+            added = bounder.tighten(state, ROUNDED) if state.bound < self.upper - 0.5 else 0
+            if not added and state.bound >= min(hoped, self.upper - 0.5):
+                break
+            if state.bound < hoped:  # not even what the node above had
+                state = smooth(bounder, state, target, self.clock, COOL, SMOOTH_STEPS)
+                bounder.tighten(state, ROUNDED)
             state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
         self.finish(node, bounder, state)
 
@@ -248,7 +262,7 @@ class Tree:
 
     def _split(self, bounder: Bounder, state: State, exact: Exact, kept: Domains) -> tuple[int, tuple[tuple[int, ...], ...]]:
         flat = bounder.flat
-        candidates = _undecided(flat, bounder.often, exact, kept)
+        candidates = _undecided(flat, bounder.often, exact, kept, prices(flat, state, bounder.cuts))
         best: tuple[float, int, tuple[tuple[int, ...], ...]] | None = None
         for vertex, a in candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]:
             parts = ((a,), tuple(int(b) for b in kept[vertex] if b != a))
@@ -273,9 +287,14 @@ class Tree:
         return trial.ascend(begin, float(self.upper), TRIAL_STEPS, self.clock, stop=self.upper - 0.5).bound
 
 
-def _undecided(flat: Flat, often: Floats, exact: Exact, kept: Domains) -> list[tuple[int, int]]:
-    """(vertex, label to try) of vertices with more than one label left, least decided first; larger degree, then smaller number first."""
+def _undecided(flat: Flat, often: Floats, exact: Exact, kept: Domains, price: Floats) -> list[tuple[int, int]]:
+    """(vertex, label to try) of vertices with more than one label left, from two lists in turn.
+
+    One goes by the spread of the memory price over the relaxed solution (what is open about the rows is open there), the other by how little
+    the vertex is decided; larger degree, then smaller number first.
+    """
     out = []
+    spread: list[tuple[float, int, int]] = []
     for v, d in enumerate(kept):
         if d.size < 2:
             continue
@@ -286,8 +305,12 @@ def _undecided(flat: Flat, often: Floats, exact: Exact, kept: Domains) -> list[t
         degree = int(flat.near[v + 1] - flat.near[v])
         sure = float(share[first]) if share.any() else 1.0
         out.append((round(sure, 2), int(np.partition(excess, 1)[1]) >> 8, -degree, v, int(d[first])))
+        mean = float(share @ price[at]) / max(float(share.sum()), 1e-9)
+        spread.append((-float(share @ (price[at] - mean) ** 2), v, int(d[first])))
     out.sort()
-    return [(v, a) for _, _, _, v, a in out]
+    spread.sort()
+    both = [x for pair in zip(spread, out, strict=True) for x in pair]
+    return list(dict.fromkeys((int(x[-2]), int(x[-1])) for x in both))
 
 
 def start(flat: Flat) -> State:

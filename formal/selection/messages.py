@@ -28,6 +28,8 @@ from typing import Literal
 import numpy as np
 
 from ...models.problems import FORBIDDEN, Ints
+from ...proofs.certificates import Dual
+from .bounds import gather
 from .clock import Clock
 from .kernels import columns_min, rows_min
 from .network import INFINITE, Network, saturate
@@ -162,3 +164,11 @@ class Sweeper:
 
 def _zero(size: int, known: dict[int, Ints]) -> Ints:
     return known.setdefault(size, np.zeros(size, dtype=np.int64))
+
+
+def load(sweeper: Sweeper, warm: Dual) -> None:
+    """Start `sweeper` from the messages of a record (of any denominator)."""
+    to_u, to_v = gather(sweeper.network, warm)
+    q = sweeper.network.base.denominator
+    sweeper.to_u = [m if q == warm.denominator else m * q // warm.denominator for m in to_u]
+    sweeper.to_v = [m if q == warm.denominator else m * q // warm.denominator for m in to_v]

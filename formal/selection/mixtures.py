@@ -64,7 +64,8 @@ class Profile:
 
     def use(self, x: tuple[int, ...]) -> Floats:
         """Usage per event when every member takes the choice of its class."""
-        return np.array([a[x[c]] for a, c in zip(self.amounts, self.of, strict=True)], dtype=np.float64) @ self.live
+        amounts = np.array([a[x[c]] for a, c in zip(self.amounts, self.of, strict=True)], dtype=np.float64)
+        return np.asarray(amounts @ self.live, dtype=np.float64)
 
     def priced(self, problem: SelectionProblem, n: Floats) -> SelectionProblem:
         """The quotient's `problem` with the average price of usage added to its costs, rounded."""
@@ -73,7 +74,7 @@ class Profile:
         added: dict[int, Floats] = {}
         for w, amount, c in zip(weight.tolist(), self.amounts, self.of, strict=True):
             if w > 0.0:
-                added[c] = added.get(c, 0.0) + w / self.size[c] * amount
+                added[c] = added.get(c, np.zeros(amount.size)) + w / float(self.size[c]) * amount
         return _plus(problem, added)
 
 
@@ -84,7 +85,7 @@ def priced(problem: SelectionProblem, events: list[int], n: Floats) -> Selection
     for u in problem.usages:
         w = float(prefix[bisect_left(events, u.end)] - prefix[bisect_left(events, u.start)])
         if w > 0.0:
-            added[u.vertex] = added.get(u.vertex, 0.0) + w * u.amount
+            added[u.vertex] = added.get(u.vertex, np.zeros(u.amount.size)) + w * u.amount
     return replace(_plus(problem, added), limit=None, usages=())
 
 

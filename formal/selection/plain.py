@@ -194,7 +194,7 @@ def _minimum(v: int, scope: tuple[int, ...], unary: Ints, factors: tuple[Factor,
     parts.sort(key=_reach)
     parts[0] = parts[0] + unary.reshape((-1,) + (1,) * len(scope))
     shape = (dims[v], *[dims[w] for w in axes])
-    if prod(shape) <= CHUNK or unary.dtype == object:
+    if len(parts) == 1 or prod(shape) <= CHUNK or unary.dtype == object:  # one table is summed already: blocks only serve sums
         total = parts[0]
         for part in parts[1:]:
             total = total + part
@@ -213,7 +213,7 @@ def _reach(part: Ints) -> tuple[int, int]:
 
 
 def _blocked(parts: list[Ints], shape: tuple[int, ...]) -> Ints:
-    """Minimum over axis 0 of the sum of `parts`, by blocks of axis 1 and groups of axis 0."""
+    """Minimum over axis 0 of the sum of at least two `parts`, by blocks of axis 1 and groups of axis 0."""
     rest = prod(shape[2:])
     rows = max(1, min(shape[1], CHUNK // rest))
     group = max(1, CHUNK // (rows * rest))

@@ -131,7 +131,7 @@ def _met_once(problem: SelectionProblem, kinds: list[Kind], middle: list[int]) -
     """Kinds that the middle members of both ends meet exactly once; loops are left out."""
     count: dict[tuple[Kind, int], int] = {}
     for e, kind in zip(problem.edges, kinds, strict=True):
-        for end, vertex in ((0, e.u), (1, e.v)):
-            if middle[kind[end]] == vertex:
+        for end, vertex, colour in ((0, e.u, kind[0]), (1, e.v, kind[1])):
+            if middle[colour] == vertex:
                 count[kind, end] = count.get((kind, end), 0) + 1
     return {k for k in kinds if k[0] != k[1] and count.get((k, 0)) == 1 and count.get((k, 1)) == 1}

@@ -19,21 +19,36 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, SelectionProblem
+from ...models.problems import FORBIDDEN, Ints, SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, RowConflict
-from .ascent import ascend
+from .ascent import apply, ascend
+from .aspire import aspire, narrow
 from .bounds import Score, gather, row_costs, score, spread
 from .budget import Limits
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
 from .eliminate import Plan, eliminate, plan
 from .incumbent import Helper, Incumbent
-from .messages import Style, Sweeper
+from .messages import Style, Sweeper, load
 from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
 from .primal import Choice, decode, descend
 from .restrict import restrict
 from .rows import Rows, repair, smallest_peak
 from .units import binding_rows, denominator_for
+
+FLAT: Final = 1_000
+"""Sweeps that pass everything on end when three of them gain less than one part in so many."""
+
+LATE: Final = 0.4
+"""Share of the time limit that sweeps leave for looking for solutions and for fixing."""
+PRICED: Final = 400
+"""The same at prices of resource rows, which move afterwards anyway."""
+
+REPAIRED: Final = 1_000
+"""Vertices up to which decoded choices are repaired one by one while multipliers move."""
+
+SETTLE: Final = 4
+"""Sweeps after them that share: bounds hardly move, but solutions can be read off."""
 
 LEAST_LIMIT_S: Final = 10.0
 """Seconds for the smallest limit that works: a service beside the proof, so it may outlast the time limit by this much."""
@@ -58,6 +73,9 @@ class Search:
         self.denominator = denominator_for(problem)
         self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
         self.rows = binding_rows(problem)
+        self.nodes: int | None = None  # how many more nodes may be explored; None: any number
+        self.aspiring = False
+        self.taken = 0  # sum_t n_t L of the multipliers in the vertex costs while `_sweeps` runs
         self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
 
     def enough(self) -> int:
@@ -84,8 +102,10 @@ class Search:
 
     def explore(self, domains: Domains, warm: Dual | None, depth: int) -> Draft:
         """Draft for `domains`; `warm` is a dual of an enclosing node to start from."""
-        if any(d.size == 0 for d in domains):
+        if any(d.size == 0 for d in domains) or self.nodes == 0:
             return LeafDraft(Open())
+        if self.nodes is not None:
+            self.nodes -= 1
         if all(d.size == 1 for d in domains):
             self.incumbent.offer(tuple(int(d[0]) for d in domains))
             return LeafDraft(Point())
@@ -98,7 +118,7 @@ class Search:
         network = build(self.unit, domains)
         schedule = plan(network, self.limits.joint)
         if self.fits(schedule) and (self.rows is None or depth == 0 or schedule.work <= self.limits.row_work):
-            self.progress.update("elimination", None, self._upper())
+            self.progress.update("elimination", None, self.upper())
             outcome = eliminate(network, schedule, self.clock)
             if outcome is not None:
                 exact = outcome.choice is None or self._offer(network, list(outcome.choice), polish=self.rows is not None)
@@ -120,15 +140,26 @@ class Search:
             load(sweeper, warm)
         if warm is None or not warm.multipliers:  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
             self._sweeps(sweeper, depth)
+        elif depth == 0 and self.rows is not None:
+            start = self._multipliers(self.rows, warm)
+            apply(sweeper, self.rows, start)
+            self.taken = self.rows.limit * int(start.sum())
+            self._sweeps(sweeper, depth)
+            self.taken = 0
+            narrow(self, domains, self._record(network, sweeper, self.rows.pairs(start))[1])
         multipliers: tuple[tuple[int, int], ...] = ()
         if self.rows is not None and (warm is not None or not self._closed(self._bound_now(sweeper))):
             multipliers = self._multiply(sweeper, self.rows, warm, depth)
         record, result = self._record(network, sweeper, multipliers)
         draft = DualDraft(record, domains, result)
         lower = result.lower()
-        self.progress.update("bound", lower if depth == 0 else None, self._upper())
+        self.progress.update("bound", lower if depth == 0 else None, self.upper())
         if lower is None or lower >= self.enough():
             return draft
+        if depth == 0 and self.rows is None:
+            aspire(self, domains, record, result, lower)
+            if lower >= self.enough():
+                return draft
         kept = result.survivors(domains, self.incumbent.cost)
         if self.clock.over():
             draft.child = LeafDraft(Open())
@@ -144,9 +175,7 @@ class Search:
 
     def _opens(self, network: Network, kept: Domains) -> bool:
         """True when fixing made elimination possible."""
-        if self.rows is not None or sum(d.size for d in kept) == network.labels:
-            return False
-        return self.fits(plan(build(self.unit, kept), self.limits.joint))
+        return self.rows is None and sum(d.size for d in kept) < network.labels and self.fits(plan(build(self.unit, kept), self.limits.joint))
 
     def _last_elimination(self, kept: Domains) -> EliminationDraft | None:
         """Exact elimination within the larger limits; None if it does not fit, memory rows take part, or the time runs out."""
@@ -156,7 +185,7 @@ class Search:
         schedule, at = plan(network, self.limits.last_joint), self.limits
         if not schedule.complete or schedule.largest > at.last_joint or schedule.work > at.last_work or schedule.kept > at.last_kept:
             return None
-        self.progress.update("elimination", None, self._upper())
+        self.progress.update("elimination", None, self.upper())
         outcome = eliminate(network, schedule, self.clock)
         if outcome is None:
             return None
@@ -180,11 +209,7 @@ class Search:
     def _multiply(self, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: int) -> tuple[tuple[int, int], ...]:
         """Ascent over the multipliers, in rounds with a repaired solution after each."""
         network = sweeper.network
-        start = np.zeros(len(rows.events), dtype=np.int64)
-        if warm is not None:
-            where = {t: k for k, t in enumerate(rows.events)}
-            for t, n in warm.multipliers:
-                start[where[t]] = n * self.denominator // warm.denominator
+        start = self._multipliers(rows, warm)
         rounds = 6 if depth == 0 else 1
         steps = self.limits.root_steps // rounds if depth == 0 else self.limits.node_steps
         last: int | None = None
@@ -194,15 +219,20 @@ class Search:
             target = None if cost >= INFINITY else cost * self.denominator - network.base.constant
             state = ascend(sweeper, rows, start, target, steps, self.clock, rho)
             start, rho = state.n, max(state.rho, 0.02)
-            self._offer(network, decode(sweeper, False), polish=True)
+            self._offer(network, decode(sweeper, False), polish=len(network.domains) < REPAIRED)
             if state.bound is None:
                 break
             bound = state.bound + network.base.constant
-            self.progress.update("multipliers", bound // self.denominator if depth == 0 else None, self._upper())
+            self.progress.update("multipliers", bound // self.denominator if depth == 0 else None, self.upper())
             if self.clock.over() or self._closed(bound) or (last is not None and (bound - last) * 1_000_000 <= abs(last)):
                 break
             last = bound
         return rows.pairs(start)
+
+    def _multipliers(self, rows: Rows, warm: Dual | None) -> Ints:
+        """Those of `warm` over the events, in units of 1/Q."""
+        known = {} if warm is None else {t: n * self.denominator // warm.denominator for t, n in warm.multipliers}
+        return np.array([known.get(t, 0) for t in rows.events], dtype=np.int64)
 
     def _record(self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]) -> tuple[Dual, Score]:
         result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
@@ -217,34 +247,36 @@ class Search:
         network = sweeper.network
         history: list[int] = []
         rounds = self.limits.root_sweeps if depth == 0 else self.limits.node_sweeps
+        settling = 0
         finish = False
         for turn in range(rounds):
             started = self.clock.seconds()
-            style: Style = "keep" if finish else "all" if turn < 8 else "share"
+            style: Style = "keep" if finish else "share" if settling else "all"
             bound = 0
             for forward in (True, False):
                 swept = sweeper.sweep(forward, self.clock, style)
                 if swept is None or swept >= INFINITE:
                     return
-                bound = swept + network.base.constant
-                if turn < 3 or turn % 4 == 0:
+                bound = swept + network.base.constant - self.taken
+                if not self.taken and (turn < 3 or turn % 4 == 0 or finish or settling):
                     self._offer(network, decode(sweeper, forward), polish=True)
                 if self._closed(bound):
                     return
-            self.progress.update("messages", bound // self.denominator if depth == 0 else None, self._upper())
+            self.progress.update("messages", bound // self.denominator if depth == 0 else None, self.upper())
             if finish or self.clock.left() < 3 * (self.clock.seconds() - started):
                 break
             history.append(bound)
-            finish = self._slow(history) or self._fixable(sweeper, history[-1]) >= self.limits.fix_share
+            flat = turn >= 8 and (history[-1] - history[-4]) * (FLAT if not self.taken else PRICED) <= abs(history[-1])
+            settling += settling > 0 or flat
+            late = depth == 0 and self.clock.left() < LATE * (self.clock.limit_s or 0.0)
+            finish = late or settling > SETTLE or self._slow(history) or self._fixable(sweeper, history[-1]) >= self.limits.fix_share
 
     def _slow(self, history: list[int]) -> bool:
-        """True when fixing is worth more than another sweep: the gap is small and closes slowly, or the bound stalls."""
-        if self.incumbent.cost >= INFINITY:
-            return len(history) > 12 and (history[-1] - history[-6]) * 10_000 <= abs(history[-1])
+        """True when the gap is small and closes slowly: fixing is worth more than another sweep."""
+        if self.incumbent.cost >= INFINITY or len(history) < 2:
+            return False
         gap = self.incumbent.cost * self.denominator - history[-1]
-        if len(history) > 1 and gap * 50 <= abs(history[-1]) and (history[-1] - history[-2]) * 10 < gap * 3:
-            return True
-        return len(history) > 6 and (history[-1] - history[-6]) * 20 <= gap
+        return gap * 50 <= abs(history[-1]) and (history[-1] - history[-2]) * 10 < gap * 3
 
     def _closed(self, bound: int) -> bool:
         """True when the bound (in units of 1/Q) needs no improvement."""
@@ -320,7 +352,7 @@ class Search:
         if engine.size(smaller) > engine.largest:
             return
         self.helper = None
-        self.progress.update("engine", None, self._upper())
+        self.progress.update("engine", None, self.upper())
         left = self.clock.left()
         answer = engine.ask(smaller, None if left == float("inf") else left * 0.6)
         if answer is not None:
@@ -347,7 +379,8 @@ class Search:
         sweeper.sweep(True, self.clock)
         return descend(network, decode(sweeper, True), self.clock)
 
-    def _upper(self) -> int | None:
+    def upper(self) -> int | None:
+        """Cost of the incumbent, None without one."""
         return None if self.incumbent.cost >= INFINITY else self.incumbent.cost
 
 
@@ -364,11 +397,3 @@ def branching_vertex(network: Network, result: Score) -> int:
     if best is None:
         raise ValueError("no vertex to branch on")
     return best[2]
-
-
-def load(sweeper: Sweeper, warm: Dual) -> None:
-    """Start `sweeper` from the messages of a record (of any denominator)."""
-    to_u, to_v = gather(sweeper.network, warm)
-    q = sweeper.network.base.denominator
-    sweeper.to_u = [m if q == warm.denominator else m * q // warm.denominator for m in to_u]
-    sweeper.to_v = [m if q == warm.denominator else m * q // warm.denominator for m in to_v]

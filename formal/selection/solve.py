@@ -87,7 +87,7 @@ def solve(
         from .scale import Scale  # compiled loops: other problems start without them
 
         with interruptible(clock):
-            outcome = Scale(problem, clock, gap=gap, progress=progress, seed=seed).run()
+            outcome = Scale(problem, clock, gap=gap, progress=progress, seed=seed, threads=threads).run()
         if outcome is not None:
             return _answer_at_scale(problem, outcome, clock)
     if limits is None and (engine == "native" or problem.fine is not None) and plain(problem):

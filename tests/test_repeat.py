@@ -1,0 +1,175 @@
+"""Repeated structure: quotients, their messages and plans on the whole, mixtures under resource rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shardproof.formal.selection.blocks import begin, ends, expand, spread
+from shardproof.formal.selection.bounds import gather, score
+from shardproof.formal.selection.budget import Limits
+from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.draft import DualDraft
+from shardproof.formal.selection.incumbent import Incumbent
+from shardproof.formal.selection.mixtures import Column, Profile, cost_of, layers, master, priced
+from shardproof.formal.selection.network import Base, build, exact_cost, whole
+from shardproof.formal.selection.repeat import quotient
+from shardproof.formal.selection.search import Search
+from shardproof.formal.selection.solve import solve
+from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
+
+TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1)
+
+
+def blocks(count: int, seed: int, limit: int | None = None, width: int = 2, labels: int = 3) -> SelectionProblem:
+    """`count` blocks of `width` vertices forward, and the same number backward, as a training step: the last of block i - 1 meets the first of block i, and both parts meet in every block."""
+    rng = np.random.default_rng(seed)
+    costs = [rng.integers(0, 50, labels) for _ in range(2 * width)]
+    inner, between, across = (rng.integers(0, 40, (labels, labels)) for _ in range(3))
+    amounts = [rng.permutation(np.arange(1, labels + 1)) * 10 for _ in range(width)]
+    vertices, edges, usages = [], [], []
+    for side in (0, 1):
+        for i in range(count):
+            first = (side * count + i) * width
+            for k in range(width):
+                vertices.append(Vertex(f"{side}.{i}.{k}", costs[side * width + k]))
+                if k:
+                    edges.append(Edge(first + k - 1, first + k, 0))
+                elif i:
+                    edges.append(Edge(first - 1, first, 1))
+                if side:
+                    edges.append(Edge((count - 1 - i) * width + k, first + k, 2))
+    steps = 2 * count
+    if limit is not None:
+        usages = [Usage(i * width + k, i, steps - i, amounts[k]) for i in range(count) for k in range(width)]
+    return SelectionProblem("blocks", tuple(vertices), (inner, between, across), tuple(edges), limit=limit, usages=tuple(usages))
+
+
+def searching(problem: SelectionProblem) -> Search:
+    return Search(problem, Incumbent(problem), Clock(None), limits=TIGHT)
+
+
+def make(problem: SelectionProblem, clock: Clock) -> Search:
+    return Search(problem, Incumbent(problem), clock)
+
+
+def test_quotient_has_one_vertex_per_place_and_real_edges() -> None:
+    problem = blocks(60, 0)
+    found = quotient(problem)
+    assert found is not None and len(found.problem.vertices) * 3 <= len(problem.vertices)
+    for v, c in enumerate(found.of_vertex):
+        assert np.array_equal(problem.vertices[v].cost, found.problem.vertices[c].cost)
+    for e, k in zip(problem.edges, found.of_edge, strict=True):
+        if k is not None:
+            small = found.problem.edges[k]
+            assert (found.of_vertex[e.u], found.of_vertex[e.v], e.table) == (small.u, small.v, small.table)
+
+
+def test_nothing_repeated_gives_no_quotient() -> None:
+    rng = np.random.default_rng(1)
+    vertices = tuple(Vertex(f"v{i}", rng.integers(0, 1000, 3)) for i in range(60))
+    assert quotient(SelectionProblem("once", vertices, (), ())) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_of_the_block_bound_the_whole(seed: int) -> None:
+    problem = blocks(60, seed)
+    best = solve(problem)
+    found = quotient(problem)
+    assert found is not None and best.cost is not None
+    inner = searching(found.problem)
+    inner.nodes = 1
+    draft = inner.run()
+    assert isinstance(draft, DualDraft)
+    record = spread(problem, found, draft.record)
+    network = build(Base(problem, record.denominator), whole(problem))
+    lower = score(network, *gather(network, record)).lower()
+    assert lower is not None and lower <= best.cost
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_start_from_blocks_is_near_the_optimum(seed: int) -> None:
+    problem = blocks(60, seed)
+    best = solve(problem)
+    search = searching(problem)
+    warm = begin(search, make)
+    assert search.incumbent.solution is not None and best.cost is not None
+    assert best.cost <= search.incumbent.cost <= best.cost + abs(best.cost) // 5  # where every other block differs, a ring of one cannot say it
+    assert warm is None, "the block was eliminated: it has no messages"
+
+
+def test_ends_are_few() -> None:
+    problem = blocks(60, 2)
+    found = quotient(problem)
+    assert found is not None
+    assert 0 < len(ends(problem, found, 1)) < len(problem.vertices) // 2
+
+
+def test_layers_follow_both_directions() -> None:
+    """The mirror image of block i of the forward part carries the same number, from whichever side numbers start."""
+    problem, width, count = blocks(60, 3), 2, 60
+    found = quotient(problem)
+    assert found is not None
+    layer = layers(problem, found).reshape(2, count, width)
+    middle = range(20, 40)
+    shift = int(layer[0, 30, 0]) - 30
+    assert all((layer[0, i] == i + shift).all() and (layer[1, count - 1 - i] == i + shift).all() for i in middle)
+
+
+def test_profile_agrees_with_the_rows_of_the_whole() -> None:
+    problem = blocks(60, 4, limit=10**6)
+    found = quotient(problem)
+    assert found is not None
+    profile = Profile(problem, found)
+    rng = np.random.default_rng(0)
+    plan = tuple(int(rng.integers(0, v.cost.size)) for v in found.problem.vertices)
+    whole_plan = expand(found, plan)
+    for k, t in enumerate(profile.events):
+        live = sum(int(u.amount[whole_plan[u.vertex]]) for u in problem.usages if u.start <= t < u.end)
+        assert profile.use(plan)[k] == live
+    n = np.zeros(len(profile.events))
+    n[len(n) // 2] = 2.0
+    extra = exact_cost(priced(problem, profile.events, n), whole_plan)
+    plain = exact_cost(replace(problem, limit=None, usages=()), whole_plan)
+    assert extra is not None and plain is not None and extra - plain == 2 * profile.use(plan)[len(n) // 2]
+    assert cost_of(found, plan) <= plain + sum(int(t.max()) for t in problem.tables) * len(problem.edges)
+
+
+def test_master_mixes_and_prices() -> None:
+    """Cost 10 with usage 4, cost 30 with usage 0, limit 1: a quarter of the one, three of the other; a byte is worth 5."""
+    columns = [Column((0,), 10, np.array([4.0, 0.0])), Column((1,), 30, np.array([0.0, 0.5]))]
+    mixed = master(columns, 1)
+    assert mixed.over == pytest.approx(0.0) and mixed.value == pytest.approx(25.0)
+    assert mixed.weights.tolist() == pytest.approx([0.25, 0.75]) and mixed.n.tolist() == pytest.approx([5.0, 0.0])
+    assert master(columns[:1], 1).over > 0
+
+
+@pytest.mark.parametrize("share", [Fraction(9, 10), Fraction(3, 4)])
+def test_mixtures_keep_binding_rows(share: Fraction) -> None:
+    free = blocks(60, 5, limit=10**9)
+    unlimited = solve(replace(free, limit=None, usages=()))
+    assert unlimited.solution is not None
+    limit = int(share * free.peak_of(unlimited.solution)[0])
+    problem = replace(free, limit=limit)
+    search = searching(problem)
+    assert search.rows is not None
+    warm = begin(search, make)
+    assert search.incumbent.solution is not None, "some mixture fits"
+    assert problem.peak_of(search.incumbent.solution)[0] <= limit
+    assert unlimited.cost is not None and search.incumbent.cost >= unlimited.cost
+    assert warm is None or all(n > 0 for _, n in warm.multipliers)
+
+
+def test_rows_that_do_not_bind_cost_nothing() -> None:
+    free = blocks(60, 6, limit=10**9)
+    unlimited = solve(replace(free, limit=None, usages=()))
+    assert unlimited.solution is not None
+    most = sum(int(u.amount.max()) for u in free.usages)
+    problem = replace(free, limit=most - 1)
+    search = searching(problem)
+    assert search.rows is not None
+    begin(search, make)
+    assert search.rows is None and search.incumbent.solution is not None
