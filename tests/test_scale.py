@@ -101,6 +101,7 @@ def test_infeasible_names_rows_and_a_limit_that_works() -> None:
 
 
 def test_ctrl_c_leaves_the_best_answer() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite started in the background of a shell inherits "ignore"
     problem = contest_problem(5, 150, 4)
     timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
