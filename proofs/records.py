@@ -23,7 +23,7 @@ DEEPEST = 200
 def encode_record(value: object) -> Json:
     """JSON of a value made of frozen dataclasses, tuples, integers, texts, None and polynomials.
 
-    >>> from ..models.substitution import Equal
+    >>> from ..models.substitution.rule import Equal
     >>> encode_record(Equal(Poly.of("x.0") * 2, Poly.of(3)))
     ['Equal', [[2, 'x.0']], [[3]]]
     """
@@ -43,7 +43,7 @@ def encode_record(value: object) -> Json:
 def decode_record(reader: Reader, kind: Any, deep: int = 0) -> Any:
     """The value of type `kind` that the JSON describes; `ContainerError` naming the place otherwise.
 
-    >>> from ..models.substitution import Condition, Equal
+    >>> from ..models.substitution.rule import Condition, Equal
     >>> found = decode_record(Reader(["Equal", [[2, "x.0"]], [[3]]], "here"), Condition)
     >>> str(found)
     '2*x.0 = 3'

@@ -14,11 +14,11 @@ from shardproof.formal.substitution.refute import instances
 from shardproof.models.frontends.rules.axioms import read_public_axioms
 from shardproof.models.frontends.rules.formats import read_public_rules
 from shardproof.models.frontends.rules.meaning import axiom_substitutions, reading_of, substitutions
-from shardproof.models.substitution.rule.eval import Difference, Evaluator
-from shardproof.models.substitution.rule.index_arrays import EvaluationError, Exact
-from shardproof.models.substitution.rule.instances import draw_instances, integer_arrays
-from shardproof.models.substitution.rule.ops import OPERATORS
-from shardproof.models.substitution.rule.rule import Node, Parameter, Pattern, Substitution, SubstitutionError, node
+from shardproof.models.substitution.eval import Difference, Evaluator
+from shardproof.models.substitution.index_arrays import EvaluationError, Exact
+from shardproof.models.substitution.instances import draw_instances, integer_arrays
+from shardproof.models.substitution.ops import OPERATORS
+from shardproof.models.substitution.rule import Node, Parameter, Pattern, Substitution, SubstitutionError, node
 
 DATA = Path(__file__).parent / "data" / "rules"
 

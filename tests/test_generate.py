@@ -10,7 +10,7 @@ import pytest
 
 from shardproof.formal.substitution.generate import Pruner, generate, in_order, is_parallel, rank2_pool, tree_size
 from shardproof.formal.substitution.generate_terms import Candidate, Enumeration, Pool, label
-from shardproof.models.substitution.rule.terms import Apply, Term, sides_text
+from shardproof.models.substitution.terms import Apply, Term, sides_text
 from shardproof.verify.library import check_judgement
 
 SMALL = Pool("small", (((1, 1), 3), ((2, 1), 1)), (label("relu"), label("add"), label("mul"), label("partition", axis=0, degree="d"), label("combine", axis=0, degree="d")), 2, 4, (("d", 2),))

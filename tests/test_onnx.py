@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_oracle import evaluate
 
 from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.frontends.onnx.importer.importer import Imported, OnnxError, import_onnx, load_onnx, supported_operators
+from shardproof.models.frontends.onnx.importer import Imported, OnnxError, import_onnx, load_onnx, supported_operators
 from shardproof.models.graph import Graph, Role, UnsupportedOperators
 from shardproof.models.index import Affine
 from shardproof.models.operators import NodeKind

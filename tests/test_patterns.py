@@ -10,7 +10,7 @@ import pytest
 
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.models.build import Builder
-from shardproof.models.frontends.patterns.recognise.recognise import PATTERNS, recognise
+from shardproof.models.frontends.patterns.recognise import PATTERNS, recognise
 from shardproof.models.graph import Graph
 from shardproof.models.index import Combine
 

@@ -24,7 +24,7 @@ from shardproof.models.frontends.rules.formats import (
 from shardproof.models.frontends.rules.meaning import Reading, axiom_substitutions, reading_of, substitutions
 from shardproof.models.frontends.rules.wire import decode_rules, encode_rules
 from shardproof.models.frontends.rules.writer import public_rule
-from shardproof.models.substitution.rule.rule import Substitution
+from shardproof.models.substitution.rule import Substitution
 
 DATA = Path(__file__).parent / "data" / "rules"
 FILES = {"taso-even.json": (67, 0), "flexflow-even.json": (320, 55)}

@@ -16,10 +16,10 @@ from shardproof.formal.rule_files import load_rules
 from shardproof.formal.substitution.facts import Reasoner
 from shardproof.formal.substitution.prove import judge
 from shardproof.formal.substitution.refute import fault, instances, satisfies
-from shardproof.models.substitution.rule.eval import Difference, Evaluator
-from shardproof.models.substitution.rule.index_arrays import EvaluationError, Exact
-from shardproof.models.substitution.rule.instances import cases, draw_instances, integer_arrays
-from shardproof.models.substitution.rule.rule import Node, Substitution, SubstitutionError
+from shardproof.models.substitution.eval import Difference, Evaluator
+from shardproof.models.substitution.index_arrays import EvaluationError, Exact
+from shardproof.models.substitution.instances import cases, draw_instances, integer_arrays
+from shardproof.models.substitution.rule import Node, Substitution, SubstitutionError
 from shardproof.proofs.library import SHIPPED, read_library
 from shardproof.proofs.substitution import Proved
 

@@ -20,9 +20,9 @@ from shardproof.formal.substitution.facts import Reasoner
 from shardproof.formal.substitution.prove import judge
 from shardproof.models.frontends.rules.formats import RuleError, parse_public_rules, read_public_rules, write_public_rules
 from shardproof.models.frontends.rules.meaning import reading_of, substitutions
-from shardproof.models.substitution.rule.eval import Difference, Evaluator, extents, input_types
-from shardproof.models.substitution.rule.index_arrays import Exact
-from shardproof.models.substitution.rule.rule import Pattern, Substitution, node
+from shardproof.models.substitution.eval import Difference, Evaluator, extents, input_types
+from shardproof.models.substitution.index_arrays import Exact
+from shardproof.models.substitution.rule import Pattern, Substitution, node
 from shardproof.proofs.substitution import Proved, Refuted, Undecided
 from shardproof.verify.substitution import check_substitution
 

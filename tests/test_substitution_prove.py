@@ -16,13 +16,13 @@ from shardproof.formal.substitution.facts import Reasoner
 from shardproof.formal.substitution.prove import judge
 from shardproof.formal.substitution.refute import instances
 from shardproof.models.claims import Verdict
-from shardproof.models.substitution.rule.eval import Difference, Evaluator, input_types
-from shardproof.models.substitution.rule.index_arrays import Exact
-from shardproof.models.substitution.rule.polynomial import Poly
-from shardproof.models.substitution.rule.rule import Node, Pattern, Substitution, SubstitutionError
-from shardproof.models.substitution.rule.shards import IllTyped
-from shardproof.models.substitution.rule.types import Contradiction
-from shardproof.models.substitution.rule.value import type_instance
+from shardproof.models.substitution.eval import Difference, Evaluator, input_types
+from shardproof.models.substitution.index_arrays import Exact
+from shardproof.models.substitution.polynomial import Poly
+from shardproof.models.substitution.rule import Node, Pattern, Substitution, SubstitutionError
+from shardproof.models.substitution.shards import IllTyped
+from shardproof.models.substitution.types import Contradiction
+from shardproof.models.substitution.value import type_instance
 from shardproof.proofs.substitution import Judgement, Proved, Refuted, Vacuous
 from shardproof.verify.substitution import check_substitution
 from shardproof.verify.substitution_facts import check_implied

@@ -20,8 +20,8 @@ from torch_case import compare, imported
 from shardproof.__main__ import run
 from shardproof.models.canonical import canonical
 from shardproof.models.frontends.load import load_model
-from shardproof.models.frontends.torch.importer.context import TorchError
-from shardproof.models.frontends.torch.importer.importer import import_torch, supported_operators
+from shardproof.models.frontends.torch.context import TorchError
+from shardproof.models.frontends.torch.importer import import_torch, supported_operators
 from shardproof.models.graph import Graph, GraphError, UnsupportedOperators
 from shardproof.models.graph_equality import same_up_to_names
 from shardproof.models.index import access

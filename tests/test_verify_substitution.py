@@ -12,9 +12,9 @@ import pytest
 from shardproof.formal.substitution.facts import Reasoner
 from shardproof.formal.substitution.prove import judge
 from shardproof.models.claims import Verdict
-from shardproof.models.substitution.rule.guarded_sums import Apply, Entry, GuardedSum, Monomial
-from shardproof.models.substitution.rule.polynomial import Poly
-from shardproof.models.substitution.rule.rule import Pattern, Substitution
+from shardproof.models.substitution.guarded_sums import Apply, Entry, GuardedSum, Monomial
+from shardproof.models.substitution.polynomial import Poly
+from shardproof.models.substitution.rule import Pattern, Substitution
 from shardproof.proofs.canonical import ContainerError
 from shardproof.proofs.container import write_container
 from shardproof.proofs.substitution import (

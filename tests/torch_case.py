@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
 from shardproof.backends.reference import run_graph
-from shardproof.models.frontends.torch.importer.importer import Imported, convert
-from shardproof.models.frontends.torch.importer.program import build
+from shardproof.models.frontends.torch.importer import Imported, convert
+from shardproof.models.frontends.torch.program import build
 from shardproof.models.graph import Role
 
 Made = tuple[nn.Module, object] | tuple[nn.Module, object, object]

@@ -54,7 +54,7 @@ def quotient(problem: SelectionProblem, rounds: int = ROUNDS) -> Quotient | None
     >>> cost, table = np.array([1, 2]), np.array([[0, 3], [3, 0]])
     >>> chain = SelectionProblem("chain", tuple(Vertex(f"v{i}", cost) for i in range(40)), (table,),
     ...                          tuple(Edge(i, i + 1, 0) for i in range(39)))
-    >>> found = quotient(chain)
+    >>> found = quotient(chain, rounds=4)
     >>> len(found.problem.vertices), found.of_vertex[20] == found.of_vertex[25]
     (9, True)
     """

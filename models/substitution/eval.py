@@ -134,7 +134,7 @@ class Evaluator:
     def compare(self, rule: Substitution, values: Mapping[str, int], arrays: Mapping[str, Array]) -> Comparison:
         """Both sides of a rule on an instance.
 
-        >>> from .substitution import Pattern, node
+        >>> from .rule import Pattern, node
         >>> r = Substitution("r", (Pattern("x", 1),), (node("relu", -1),), (node("add", -1, -1),), ((0, 0),))
         >>> Evaluator().compare(r, {"x.0": 1}, {"x": np.array([1], dtype=object)}).detail
         'output 0 at (0,): 1 on the left, 2 on the right'

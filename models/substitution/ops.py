@@ -90,7 +90,7 @@ OPERATORS: Final = MappingProxyType({row.name: row for row in _ROWS})
 def meaning(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """The row of an operator for operands of these ranks; `RankError` if they do not fit.
 
-    >>> from .substitution import node as n
+    >>> from .rule import node as n
     >>> m = meaning(n("matmul", -1, -2), (2, 2))
     >>> [str(s) for s in m.sizes], [str(c) for c in m.require]
     (['0.0', '1.1'], ['0.1 = 1.0'])

@@ -37,7 +37,7 @@ Term = int | Apply
 def term_of(nodes: Sequence[Node], wire: int) -> Term:
     """The term of a wire of a side.
 
-    >>> from .substitution import node
+    >>> from .rule import node
     >>> term_text(term_of((node("relu", -1), node("add", 0, -2)), 1), ("x", "y"))
     'relu(x) + y'
     """

@@ -4,7 +4,7 @@ The programs of the thesis on automatic partitioning of array programs (chapter 
 softmax, both output projections of attention, fused projections, halos.  Each function runs on NumPy arrays unchanged; the shapes
 in the decorators are the sizes that `shardproof plan models/zoo/array_programs.py:NAME` plans.
 
->>> from ..frontends.numpy_trace import trace
+>>> from ..frontends.numpy.trace import trace
 >>> [op.name for op in trace(jacobi, arguments={"u": (8, 8)}).graph.operators][:4]
 ['vertical', 'horizontal', 'add', 'u_2']
 """

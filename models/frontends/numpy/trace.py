@@ -56,7 +56,7 @@ def trace(program: Callable[..., object], name: str = "", arguments: Mapping[str
     Raises `GraphError` for arguments without shapes, `TraceError` with file and line for what cannot be traced, and `UnsupportedOperators`
     listing every NumPy function without a translation.
 
-    >>> from .numpy_trace_program import program
+    >>> from .program import program
     >>> @program(a=(4, 6), b=(6, 5))
     ... def matmul(a, b):
     ...     return a @ b

@@ -47,7 +47,7 @@ class Recognised:
 def recognise(graph: Graph, stated: Mapping[str, npt.NDArray[np.generic]] | None = None) -> Recognised:
     """Apply all patterns; `stated` gives the contents of inputs that are constants of the program.
 
-    >>> from ..build import Builder
+    >>> from ...build import Builder
     >>> g = Builder("g")
     >>> x = g.input("x", (4,))
     >>> y = g.map("y", "multiply", x, g.map("s", "sigmoid", x))

@@ -26,7 +26,7 @@ _ACTIVATION: Final = {"none": 0, "sigmoid": 1, "relu": 2, "tanh": 3}
 def public_rule(rule: Substitution, index: int = 0) -> PublicRule:
     """The rule in FlexFlow's shape; `RuleError` if an operator has no word there.
 
-    >>> from ..substitution import Pattern, node
+    >>> from ...substitution.rule import Pattern, node
     >>> r = Substitution("r", (Pattern("x", 2),), (node("relu", -1), node("partition", 0, axis=0, degree="d")), (node("relu", -1),), ((1, 0),))
     >>> public_rule(r).source[1].parameters
     (('PARALLEL_DIM', 1), ('PARALLEL_DEGREE', 2))
