@@ -35,13 +35,8 @@ plan: $(READY)
 	$(PY) -m shardproof plan bert-tiny --batch 1 --machine localhost:8 -o out/bert-tiny.spz
 	$(PY) -m shardproof run out/bert-tiny.spz -n 8
 
-# The tests of substitutions run in processes of their own: after the rest of the suite in one worker five of them fail (cause not found
-# yet, see the note on issue 5); alone they pass.
-RULES := test_substitution_eval test_substitution_prove test_verify_substitution test_rules_cli test_rules_random test_rules_recombined test_public_rules test_generate
-
 test: lint typecheck
-	$(PY) -m pytest -n $(JOBS) -m "$(FAST)" $(PYTEST) $(RULES:%=tests/%.py)
-	$(PY) -m pytest -n $(JOBS) -m "$(FAST)" $(PYTEST) $(RULES:%=--ignore=tests/%.py)
+	$(PY) -m pytest -n $(JOBS) -m "$(FAST)" $(PYTEST)
 
 lint: $(READY)
 	$(PY) -m ruff check .

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from itertools import product
 
+import highspy
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardproof.formal.highs import run_alone
 from shardproof.formal.substitution.facts import Reasoner
 from shardproof.formal.substitution.prove import judge
 from shardproof.formal.substitution.refute import instances
@@ -25,7 +27,7 @@ from shardproof.models.substitution.types import Contradiction
 from shardproof.models.substitution.value import type_instance
 from shardproof.proofs.substitution import Judgement, Proved, Refuted, Vacuous
 from shardproof.verify.substitution import check_substitution
-from shardproof.verify.substitution_facts import check_implied
+from shardproof.verify.substitution_facts import check_fact, check_implied
 
 from .substitution_cases import differences, mutants, node, public, rule
 
@@ -293,3 +295,16 @@ def test_facts_are_replayed_and_true(hypotheses: list[list[int]], goal: list[int
     if fact is not None:
         check_implied(known, wanted, fact, "test")
         assert all(wanted.value(p) >= 0 for p in points if all(h.value(p) >= 0 for h in known))
+
+
+def test_another_user_of_highs_changes_no_verdict() -> None:
+    """Story: HiGHS refuses to run when somebody else in the process used another number of threads; every linear proof was then lost."""
+    other = highspy.Highs()
+    other.setOptionValue("output_flag", False)
+    other.setOptionValue("threads", 2)
+    other.addVar(0.0, 1.0)
+    run_alone(other)
+    x = Poly.of("x")
+    fact = Reasoner().contradiction([x - 3, 1 - x])
+    assert fact is not None
+    check_fact([x - 3, 1 - x], fact, "story")

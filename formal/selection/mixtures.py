@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.problems import Ints, SelectionProblem, Vertex
+from ..highs import run_alone
 from .repeat import Quotient
 
 Floats = NDArray[np.float64]
@@ -142,7 +143,7 @@ def master(columns: list[Column], limit: int) -> Mixed:
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.passModel(lp)
-    solver.run()
+    run_alone(solver)
     found = solver.getSolution()
     weights, duals = np.array(found.col_value), np.array(found.row_dual)
     n = np.zeros(usage.shape[1])

@@ -17,10 +17,11 @@ import z3
 
 from ...models.substitution.polynomial import Monomial, Poly
 from ...proofs.substitution import Fact
+from ..highs import run_alone
 
 _MOST_PRODUCTS = 700
 _Z3_EFFORT = 1_000_000
-"""Z3's own count of work, not milliseconds: a busy machine must not change a verdict (it did: five tests failed in one run of the suite)."""
+"""Z3's own count of work, not milliseconds: a busy machine must not change a verdict."""
 
 
 class Reasoner:
@@ -134,8 +135,7 @@ def _combination(columns: list[tuple[int, int, Poly]]) -> Fact | None:
     lp.a_matrix_.start_, lp.a_matrix_.index_, lp.a_matrix_.value_ = np.array(starts), np.array(index), np.array(value)
     solver = _solver()
     solver.passModel(lp)
-    solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    if run_alone(solver) != highspy.HighsModelStatus.kOptimal:
         return None
     x = np.array(solver.getSolution().col_value)
     support = [k for k in range(n) if x[k] > 1e-7]

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from ....models.problems import FORBIDDEN, Ints, SelectionProblem
+from ...highs import fresh_pool
 from . import Reply
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def solve_ilp(problem: SelectionProblem, time_limit_s: float | None = None, seed
         return Reply(None, "infeasible: a vertex or an edge has only forbidden entries")
     resource_rows(program)
     solver = pulp.HiGHS(msg=False, timeLimit=time_limit_s, gapRel=0.0, gapAbs=0.0, threads=threads, random_seed=seed, mip_feasibility_tolerance=1e-9)
-    reset_scheduler()
+    fresh_pool()  # PuLP would report the refusal as `Not Solved`
     program.lp.solve(solver)
     says = str(pulp.LpStatus[program.lp.status])
     choice: list[int] = []
@@ -82,14 +83,6 @@ def start(problem: SelectionProblem) -> Program | None:
     one_choice(program)
     edge_marginals(program)
     return program
-
-
-def reset_scheduler() -> None:
-    """HiGHS keeps one thread pool per process and refuses to solve with another number of threads than the first caller's
-    (whoever that was: cvxpy uses HiGHS too), which PuLP reports as `Not Solved`."""
-    from highspy import Highs
-
-    Highs.resetGlobalScheduler(True)
 
 
 def _used(problem: SelectionProblem, e: int) -> tuple[Ints, Ints]:

@@ -1,0 +1,40 @@
+"""HiGHS in one process with other users of HiGHS.
+
+All instances of a process share one pool of threads.  An instance that asks for another number of threads than the pool was made with
+gets an error and `Not Set` from its run, not an answer (the story: proofs of rules were lost after a selection problem had been solved
+with two threads).  `run_alone` makes the pool anew when that happens.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from highspy import Highs, HighsModelStatus
+
+
+def fresh_pool() -> None:
+    """Make the pool anew at the next run, whoever used it before (cvxpy and PuLP use HiGHS too)."""
+    from highspy import Highs
+
+    Highs.resetGlobalScheduler(True)
+
+
+def run_alone(solver: Highs) -> HighsModelStatus:
+    """Run `solver`; the status of its model, `kNotset` only if HiGHS refuses with a pool of its own too.
+
+    >>> import highspy
+    >>> statuses = []
+    >>> for threads in (2, 1):
+    ...     h = highspy.Highs()
+    ...     _ = h.setOptionValue("output_flag", False), h.setOptionValue("threads", threads), h.addVar(0, 1)
+    ...     statuses.append(run_alone(h).name)
+    >>> statuses
+    ['kOptimal', 'kOptimal']
+    """
+    from highspy import HighsStatus
+
+    if solver.run() == HighsStatus.kError:
+        fresh_pool()
+        solver.run()
+    return solver.getModelStatus()
