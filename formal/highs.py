@@ -37,4 +37,5 @@ def run_alone(solver: Highs) -> HighsModelStatus:
     if solver.run() == HighsStatus.kError:
         fresh_pool()
         solver.run()
-    return solver.getModelStatus()
+    status: HighsModelStatus = solver.getModelStatus()
+    return status

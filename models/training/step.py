@@ -2,7 +2,7 @@
 
     1. a loss is found or added                                                         -> loss.with_loss()
     2. operators that the loss does not need are dropped                                -> needed()
-    3. active tensors: floating-point parameters that reach the loss, and what depends on them    -> _active()
+    3. active tensors: floating-point parameters that reach the loss, and what depends on them    -> active()
     4. in reverse order every operator hands the gradient of its output to its inputs   -> rules.differentiate()
     5. each parameter's update stands right behind the last operator that reads its old value     -> _scheduled()
 
@@ -12,7 +12,7 @@ written down: inputs are not active.  Repeated layers stay equal up to the prefi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from ..graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
@@ -63,8 +63,8 @@ def build_step(graph: Graph, optimizer: str, loss: str | None = None, settings: 
     live = {op.output.tensor for op in forward.operators}
     forward = replace(forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live)).check()
     chosen_blocks = selected(forward, recompute)
-    active = _active(forward, scalar)
-    backward = Backward(forward, active)
+    reached = active(forward, scalar)
+    backward = Backward(forward, reached)
     backward.seed = backward.emit(f"grad:{scalar}", "fill", (), [access(scalar)], (), (("value", 1.0),), forward.tensor(scalar).dtype)
     backward.gradient[scalar] = backward.seed
     _reverse(backward, forward, chosen_blocks)
@@ -95,15 +95,18 @@ def needed(operators: Iterable[Operator], results: Iterable[str]) -> list[Operat
     return kept[::-1]
 
 
-def _active(graph: Graph, loss: str) -> set[str]:
-    """Tensors on a differentiable way from a parameter to the loss.  Raises `UnsupportedOperators`."""
+def active(graph: Graph, loss: str, place: Callable[[Operator], str] = lambda op: op.name) -> set[str]:
+    """Tensors on a differentiable way from a parameter to the loss.
+
+    Raises `UnsupportedOperators` with the `place` of every operator on such a way that has no derivative.
+    """
     depends = {t.name for t in graph.tensors if t.role is Role.PARAMETER and t.dtype.startswith(("float", "bfloat"))}
     missing: dict[str, list[str]] = {}
     for op in graph.operators:
         carrying = positions(op)
         if carrying is None:
             if any(a.tensor in depends for a in op.inputs):
-                missing.setdefault(op.function, []).append(op.name)
+                missing.setdefault(op.function, []).append(place(op))
                 depends.add(op.output.tensor)
         elif any(op.inputs[j].tensor in depends for j in carrying) and graph.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
             depends.add(op.output.tensor)

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...graph import Graph, Role, UnsupportedOperators
+from ...graph import Graph, Role
 from ...index import access
 from ...operators import Operator
 from ...training.backward import Backward
-from ...training.rules import differentiate, positions
+from ...training.rules import differentiate
+from ...training.step import active
 from .array import METHODS, Buffer, TracedArray
 from .contract import product
 from .recorder import Recorder, TraceError, place
@@ -52,11 +53,12 @@ def backward(array: TracedArray, gradient: object = None) -> None:
         leaves.append(leaf)
     loss = _scalar(recorder, array, gradient)
     forward = _forward(recorder, loss.tensor, {leaf.view.tensor for leaf in leaves})
-    active = _active(forward, loss.tensor)
-    found = [leaf for leaf in leaves if leaf.view.tensor in active]
+    at = place()  # the line that called backward: found from the stack, so before other modules are on it
+    reached = active(forward, loss.tensor, lambda _: at)
+    found = [leaf for leaf in leaves if leaf.view.tensor in reached]
     if not found:
         raise TraceError(place(), "backward: the array depends on no array that requires_grad_ marked")
-    b = Backward(forward, active)
+    b = Backward(forward, reached)
     b.seed = b.emit(f"grad:{loss.tensor}", "fill", (), [access(loss.tensor)], (), (("value", 1.0),), forward.tensor(loss.tensor).dtype)
     b.gradient[loss.tensor] = b.seed
     _reverse(b, forward)
@@ -91,25 +93,6 @@ def _forward(recorder: Recorder, loss: str, leaves: set[str]) -> Graph:
         replace(t, role=Role.VALUE if n in written else Role.PARAMETER if n in leaves else Role.INPUT) for n, t in recorder.tensors.items() if n in wanted
     ]
     return Graph("forward", tuple(tensors), tuple(kept[::-1]), (loss,)).check()
-
-
-def _active(graph: Graph, loss: str) -> set[str]:
-    """Tensors on a differentiable way from a leaf to the loss."""
-    depends = {t.name for t in graph.tensors if t.role is Role.PARAMETER}
-    missing: dict[str, list[str]] = {}
-    for op in graph.operators:
-        carrying = positions(op)
-        if carrying is None and any(a.tensor in depends for a in op.inputs):
-            missing.setdefault(op.function, []).append(place())
-        elif any(op.inputs[j].tensor in depends for j in carrying or ()) and graph.tensor(op.output.tensor).dtype.startswith("float"):
-            depends.add(op.output.tensor)
-    if missing:
-        raise UnsupportedOperators(missing, "these functions have no derivative here: see models/training/rules.py")
-    reaches = {loss}
-    for op in reversed(graph.operators):
-        if op.output.tensor in reaches and op.output.tensor in depends:
-            reaches.update(op.inputs[j].tensor for j in positions(op) or ())
-    return depends & reaches
 
 
 def _reverse(b: Backward, graph: Graph) -> None:
