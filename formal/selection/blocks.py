@@ -2,14 +2,14 @@
 
     block   the quotient (`repeat`) is solved as a problem of its own: a ring, often closed to optimality in seconds
     ends    choices of the block in the interior, everything near the ends searched again around them: a good solution of the whole
-    whole   messages of the block at every repetition: the search over the whole begins a few sweeps from its end
+    seams   messages of the block at every repetition, those near the ends swept again in windows (`seams`)
+    whole   the search over the whole begins a few sweeps from its end
 
 Neither is believed: the solution is evaluated on the whole problem, and whatever the messages are, the bound is computed from them.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -18,13 +18,18 @@ import numpy as np
 
 from ...models.problems import Ints, SelectionProblem
 from ...proofs.certificates import Dual
+from . import bounds
+from .ascent import apply
+from .aspire import apart
 from .clock import Clock
 from .draft import Draft, DualDraft
 from .eliminate import plan
+from .messages import Sweeper, load
 from .mixtures import Column, Floats, Mixed, Profile, cost_of, layers, master, priced
 from .network import build, whole
 from .repeat import Quotient, quotient
 from .restrict import restrict
+from .seams import converge, distances, ends, settle
 from .search import Search
 
 BLOCK_SHARE: Final = 0.4
@@ -63,8 +68,11 @@ NODES: Final = 12
 COLUMN_NODES: Final = 2
 """The same for one plan of the block at given prices."""
 
-HUB: Final = 60
-"""Vertices with more edges join all layers: the ends do not spread across them."""
+RING_SHARE: Final = 0.5
+"""Of the time limit of the block, for messages that converge."""
+
+SEAMS_SHARE: Final = 0.25
+"""Of the time limit, for messages near the seams."""
 
 LEAST: Final = 200
 """Vertices from which looking for repetitions pays."""
@@ -87,10 +95,11 @@ def begin(search: Search, make: Make) -> Dual | None:
     inner = make(found.problem, share(clock, BLOCK_SHARE))
     inner.nodes = NODES
     search.progress.update("block", None, None)
-    draft = inner.run()
+    ring = converged(inner, make)
+    inner.run(ring)
     solution = inner.incumbent.solution
     if solution is None:
-        return messages(problem, found, draft)
+        return spread(problem, found, ring)
     free = ends(problem, found, REACH)
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()
@@ -98,18 +107,46 @@ def begin(search: Search, make: Make) -> Dual | None:
     if search.rows is None or search.incumbent.offer(x):
         search.incumbent.offer(x)
         search.rows = None
-        return messages(problem, found, draft)
-    return _under_rows(search, make, found, (solution, draft), free)
+        return settled(search, found, spread(problem, found, ring))
+    warm = _under_rows(search, make, found, (solution, ring), free)
+    return None if warm is None else settled(search, found, warm)
 
 
-def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[int, ...], Draft], free: set[int]) -> Dual | None:
+def converged(inner: Search, make: Make) -> Dual:
+    """Messages on the whole of `inner`, swept until the bound hardly moves; solutions near that bound are offered."""
+    network = build(inner.base, whole(inner.problem))
+    sweeper = Sweeper(network, list(range(len(network.domains))), inner.threads)
+    converge(sweeper, share(inner.clock, RING_SHARE))
+    apart(inner, make, whole(inner.problem), bounds.score(network, sweeper.to_u, sweeper.to_v, threads=inner.threads))
+    return Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator)
+
+
+def settled(search: Search, found: Quotient, warm: Dual) -> Dual:
+    """`warm` with the messages near the seams improved, at its multipliers."""
+    search.progress.update("seams", None, search.upper())
+    network = build(search.base, whole(search.problem))
+    sweeper = Sweeper(network, list(range(len(network.domains))), search.threads)
+    load(sweeper, warm)
+    enough = None if search.upper() is None else search.enough() * search.denominator - network.base.constant
+    multipliers: tuple[tuple[int, int], ...] = ()
+    if search.rows is not None:
+        prices = search.multipliers(search.rows, warm)
+        multipliers = search.rows.pairs(prices)
+        apply(sweeper, search.rows, prices)
+        enough = None if enough is None else enough + search.rows.limit * int(prices.sum())
+    distance = distances(search.problem, ends(search.problem, found, 0))
+    settle(sweeper, distance, enough, share(search.clock, SEAMS_SHARE))
+    return Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), search.denominator, multipliers)
+
+
+def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[int, ...], Dual], free: set[int]) -> Dual | None:
     """Prices and plans of the block by column generation, then mixtures of them; messages with multipliers."""
     problem, clock, rows = search.problem, search.clock, search.rows
     assert rows is not None and problem.limit is not None
     profile = Profile(problem, found)
     columns = [Column(first[0], cost_of(found, first[0]), profile.use(first[0]))]
     until = clock.seconds() + share(clock, PRICES_SHARE).left()
-    best, n, warm = -np.inf, np.zeros(len(profile.events)), _root(first[1])
+    best, n, warm = -np.inf, np.zeros(len(profile.events)), first[1]
     values: list[float] = []
     for _ in range(COLUMNS):
         mixed = master(columns, problem.limit)
@@ -138,7 +175,7 @@ def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[
 
 
 def _column(
-    make: Make, found: Quotient, profile: Profile, n: Floats, columns: list[Column], warm: Dual | None, seconds: float, clock: Clock
+    make: Make, found: Quotient, profile: Profile, n: Floats, columns: list[Column], warm: Dual, seconds: float, clock: Clock
 ) -> tuple[Column, Dual | None, float]:
     """The block's plan at prices `n`, messages, and how far the plan may be from the best one over all repetitions."""
     small = profile.priced(found.problem, n)
@@ -200,32 +237,12 @@ def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[
     inner = make(smaller, share(search.clock, ENDS_SHARE))
     inner.nodes = NODES
     inner.incumbent.offer(tuple(a if v in free else 0 for v, a in enumerate(solution)))
-    inner.run()
+    inner.run(converged(inner, make))
     return solution if inner.incumbent.solution is None else back(inner.incumbent.solution)
-
-
-def ends(problem: SelectionProblem, found: Quotient, reach: int) -> set[int]:
-    """Vertices of rare classes, and those within `reach` edges of an edge that the quotient lacks."""
-    size = Counter(found.of_vertex)
-    most = max(size.values())
-    around: list[list[int]] = [[] for _ in problem.vertices]
-    for e in problem.edges:
-        around[e.u].append(e.v)
-        around[e.v].append(e.u)
-    near = {w for e, k in zip(problem.edges, found.of_edge, strict=True) if k is None for w in (e.u, e.v)}
-    for _ in range(reach):
-        near |= {w for v in near if len(around[v]) < HUB for w in around[v]}
-    return near | {v for v, c in enumerate(found.of_vertex) if size[c] * 2 < most}
 
 
 def _root(draft: Draft) -> Dual | None:
     return draft.record if isinstance(draft, DualDraft) else None
-
-
-def messages(problem: SelectionProblem, found: Quotient, draft: Draft) -> Dual | None:
-    """The messages at the root of `draft` on every repetition; None when it has none (the block was eliminated)."""
-    record = _root(draft)
-    return None if record is None else spread(problem, found, record)
 
 
 def spread(problem: SelectionProblem, found: Quotient, record: Dual) -> Dual:

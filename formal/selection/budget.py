@@ -10,6 +10,7 @@ class Limits:
     """When elimination is allowed (entries of the largest joint, of all joints, of all kept messages), and when sweeps stop.
 
     `last_*`: the same once bounds have been tried and a gap is left: seconds of exact work are cheaper than branching then.
+    `held`: bytes of messages that the nodes of a tree may keep; nodes beyond stay open.
     """
 
     joint: int = 20_000_000
@@ -24,3 +25,4 @@ class Limits:
     node_steps: int = 40
     fix_share: float = 0.5
     row_work: int = 100_000
+    held: int = 3 << 30

@@ -23,6 +23,8 @@ passing", TPAMI 2015.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+from copy import copy
 from typing import Literal
 
 import numpy as np
@@ -88,6 +90,15 @@ class Sweeper:
             self.ahead[first].append(e)
             self.behind[second].append(e)
         self._groups: dict[tuple[int, int], Grouping] = {}
+
+    def within(self, chosen: AbstractSet[int]) -> Sweeper:
+        """The same messages, swept at `chosen` and along the edges between them alone: a sweep returns their part of the bound, the rest stays."""
+        part = copy(self)  # message lists are shared: what a part sends, the whole has
+        inside = [a.u in chosen and a.v in chosen for a in self.network.arcs]
+        part.order = [v for v in self.order if v in chosen]
+        part.ahead = [[e for e in edges if inside[e]] for edges in self.ahead]
+        part.behind = [[e for e in edges if inside[e]] for edges in self.behind]
+        return part
 
     def costs(self, v: int) -> Ints:
         """A fresh array with the costs of the labels of `v`, multipliers included."""

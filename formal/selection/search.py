@@ -75,6 +75,7 @@ class Search:
         self.rows = binding_rows(problem)
         self.nodes: int | None = None  # how many more nodes may be explored; None: any number
         self.aspiring = False
+        self.held = 0  # bytes of messages in the drafts of the tree
         self.taken = 0  # sum_t n_t L of the multipliers in the vertex costs while `_sweeps` runs
         self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
 
@@ -102,7 +103,7 @@ class Search:
 
     def explore(self, domains: Domains, warm: Dual | None, depth: int) -> Draft:
         """Draft for `domains`; `warm` is a dual of an enclosing node to start from."""
-        if any(d.size == 0 for d in domains) or self.nodes == 0:
+        if any(d.size == 0 for d in domains) or self.nodes == 0 or self.held > self.limits.held:
             return LeafDraft(Open())
         if self.nodes is not None:
             self.nodes -= 1
@@ -141,7 +142,7 @@ class Search:
         if warm is None or not warm.multipliers:  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
             self._sweeps(sweeper, depth)
         elif depth == 0 and self.rows is not None:
-            start = self._multipliers(self.rows, warm)
+            start = self.multipliers(self.rows, warm)
             apply(sweeper, self.rows, start)
             self.taken = self.rows.limit * int(start.sum())
             self._sweeps(sweeper, depth)
@@ -152,6 +153,7 @@ class Search:
             multipliers = self._multiply(sweeper, self.rows, warm, depth)
         record, result = self._record(network, sweeper, multipliers)
         draft = DualDraft(record, domains, result)
+        self.held += sum(m.nbytes for m in (*record.to_u, *record.to_v))
         lower = result.lower()
         self.progress.update("bound", lower if depth == 0 else None, self.upper())
         if lower is None or lower >= self.enough():
@@ -209,7 +211,7 @@ class Search:
     def _multiply(self, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: int) -> tuple[tuple[int, int], ...]:
         """Ascent over the multipliers, in rounds with a repaired solution after each."""
         network = sweeper.network
-        start = self._multipliers(rows, warm)
+        start = self.multipliers(rows, warm)
         rounds = 6 if depth == 0 else 1
         steps = self.limits.root_steps // rounds if depth == 0 else self.limits.node_steps
         last: int | None = None
@@ -229,7 +231,7 @@ class Search:
             last = bound
         return rows.pairs(start)
 
-    def _multipliers(self, rows: Rows, warm: Dual | None) -> Ints:
+    def multipliers(self, rows: Rows, warm: Dual | None) -> Ints:
         """Those of `warm` over the events, in units of 1/Q."""
         known = {} if warm is None else {t: n * self.denominator // warm.denominator for t, n in warm.multipliers}
         return np.array([known.get(t, 0) for t in rows.events], dtype=np.int64)
