@@ -255,6 +255,7 @@ WHOLE = {
     "dlrm": small("dlrm", batch=6, tables=3, rows=11, width=4, bag=2, dense=5, bottom="6-4", top="7-1"),
     "xdl": small("xdl", batch=6, tables=3, rows=11, width=4, bag=2, top="7-2"),
     "candle": small("candle-uno", batch=5, width=7, tower=2, layers=2, features_percent=1),
+    "alexnet": small("alexnet", batch=2, size=99, width=3, hidden=12, classes=5),
     "inception": small("inception-v3", batch=2, size=75, width=2, classes=5),
     "resnext": small("resnext50", batch=2, size=33, blocks="1-1-1-1", stem=4, groups=2, group_width=2, classes=5),
     "resnet": small("resnet101", batch=2, size=33, blocks="1-1-1-1", stem=4, classes=5),

@@ -79,7 +79,7 @@ def aspire(search: Search, domains: Domains, record: Dual, result: Score, lower:
 def apart(search: Search, make: Make, domains: Domains, result: Score) -> None:
     """The same for a problem so small that what is left can be searched as one of its own, from no messages.
 
-    Ends when the incumbent is within the guess: no label left out is part of a cheaper solution.
+    Ends when the incumbent is within the guess that was searched: no label left out is part of a cheaper solution.
     (Measured: the block above, 8 seconds: optimal, 0.8 % better than `aspire` in 15.)
     """
     lower = result.lower()
@@ -87,19 +87,20 @@ def apart(search: Search, make: Make, domains: Domains, result: Score) -> None:
         return
     labels = sum(d.size for d in domains)
     for share in APART:
-        guess = lower + int(share * abs(lower)) + 1
+        guess = min(lower + int(share * abs(lower)) + 1, search.incumbent.cost)
         kept = result.survivors(domains, guess)
-        if sum(d.size for d in kept) > ASPIRE_LABELS * labels or search.incumbent.cost <= guess or search.clock.over():
+        if sum(d.size for d in kept) > ASPIRE_LABELS * labels or search.clock.over():
             return
-        if any(d.size == 0 for d in kept):
-            continue
-        smaller, back = restrict(search.problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
-        search.progress.update("near the bound", None, search.upper())
-        inner = make(smaller, Clock(None if search.clock.limit_s is None else search.clock.left() / 2))
-        inner.nodes = ASPIRE_NODES
-        inner.run()
-        if inner.incumbent.solution is not None:
-            search.incumbent.offer(back(inner.incumbent.solution))
+        if all(d.size for d in kept):
+            smaller, back = restrict(search.problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
+            search.progress.update("near the bound", None, search.upper())
+            inner = make(smaller, Clock(None if search.clock.limit_s is None else search.clock.left() / 2))
+            inner.nodes = ASPIRE_NODES
+            inner.run()
+            if inner.incumbent.solution is not None:
+                search.incumbent.offer(back(inner.incumbent.solution))
+        if search.incumbent.cost <= guess:
+            return
 
 
 def narrow(search: Search, domains: Domains, result: Score) -> None:

@@ -26,7 +26,7 @@ from .draft import Draft, DualDraft
 from .eliminate import plan
 from .messages import Sweeper, load
 from .mixtures import Column, Floats, Mixed, Profile, cost_of, layers, master, priced
-from .network import build, whole
+from .network import allowed, build, whole
 from .repeat import Quotient, quotient
 from .restrict import restrict
 from .seams import converge, distances, ends, settle
@@ -90,7 +90,7 @@ def begin(search: Search, make: Make) -> Dual | None:
     if len(problem.vertices) < LEAST or problem.fine is not None or search.fits(plan(build(search.unit, whole(problem)), search.limits.joint)):
         return None
     found = quotient(problem)
-    if found is None:
+    if found is None or not all(d.size for d in allowed(problem)):
         return None
     inner = make(found.problem, share(clock, BLOCK_SHARE))
     inner.nodes = NODES
@@ -114,17 +114,18 @@ def begin(search: Search, make: Make) -> Dual | None:
 
 def converged(inner: Search, make: Make) -> Dual:
     """Messages on the whole of `inner`, swept until the bound hardly moves; solutions near that bound are offered."""
-    network = build(inner.base, whole(inner.problem))
+    domains = allowed(inner.problem)
+    network = build(inner.base, domains)
     sweeper = Sweeper(network, list(range(len(network.domains))), inner.threads)
     converge(sweeper, share(inner.clock, RING_SHARE))
-    apart(inner, make, whole(inner.problem), bounds.score(network, sweeper.to_u, sweeper.to_v, threads=inner.threads))
+    apart(inner, make, domains, bounds.score(network, sweeper.to_u, sweeper.to_v, threads=inner.threads))
     return Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator)
 
 
 def settled(search: Search, found: Quotient, warm: Dual) -> Dual:
     """`warm` with the messages near the seams improved, at its multipliers."""
     search.progress.update("seams", None, search.upper())
-    network = build(search.base, whole(search.problem))
+    network = build(search.base, allowed(search.problem))
     sweeper = Sweeper(network, list(range(len(network.domains))), search.threads)
     load(sweeper, warm)
     enough = None if search.upper() is None else search.enough() * search.denominator - network.base.constant
@@ -237,7 +238,7 @@ def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[
     inner = make(smaller, share(search.clock, ENDS_SHARE))
     inner.nodes = NODES
     inner.incumbent.offer(tuple(a if v in free else 0 for v, a in enumerate(solution)))
-    inner.run(converged(inner, make))
+    inner.run(None if inner.fits(plan(build(inner.unit, whole(smaller)), inner.limits.joint)) else converged(inner, make))
     return solution if inner.incumbent.solution is None else back(inner.incumbent.solution)
 
 

@@ -112,6 +112,11 @@ def whole(problem: SelectionProblem) -> Domains:
     return tuple(out)
 
 
+def allowed(problem: SelectionProblem) -> Domains:
+    """Every choice that its own cost does not forbid: rows of dead choices never get a message, which would spoil the minima of their edges."""
+    return tuple(d if int(v.cost.max(initial=0)) < FORBIDDEN else np.flatnonzero(v.cost < FORBIDDEN) for d, v in zip(whole(problem), problem.vertices, strict=True))
+
+
 def build(base: Base, domains: Domains) -> Network:
     """The network of `base` on `domains`; domains must not be empty."""
     problem = base.problem

@@ -10,23 +10,29 @@ from ..graph import Graph
 from . import layers
 
 
-def alexnet(batch: int = 128, classes: int = 1024, dtype: str = "float32") -> Graph:
+def alexnet(
+    batch: int = 128, size: int = 227, width: int = 96, hidden: int = 4096, classes: int = 1024, dtype: str = "float32"
+) -> Graph:
     """AlexNet in one tower: images 3 x 227 x 227, convolutions 96-256-384-384-256, dense 4096-4096-1024, softmax.
+
+    `width`: channels of the first convolution, in whose proportion the others grow or shrink; `hidden`: features of the dense layers;
+    `size`: pixels in a row, at least 67 (the last pool is left one element then).
 
     Source of the sizes: PaSE (IPDPS 2021), published implementation, graph `alexnet`.
     """
     g = Builder("alexnet", dtype)
-    x = g.input("image", (batch, 3, 227, 227))
-    x = layers.convolution(g, "conv1", x, 96, 11, stride=4)
+    second, third, last = (max(1, channels * width // 96) for channels in (256, 384, 256))
+    x = g.input("image", (batch, 3, size, size))
+    x = layers.convolution(g, "conv1", x, width, 11, stride=4)
     x = g.pool("pool1", "max_pool", x, (3, 3), (2, 2))
-    x = layers.convolution(g, "conv2", x, 256, 5, pad=2)
+    x = layers.convolution(g, "conv2", x, second, 5, pad=2)
     x = g.pool("pool2", "max_pool", x, (3, 3), (2, 2))
-    x = layers.convolution(g, "conv3", x, 384, 3, pad=1)
-    x = layers.convolution(g, "conv4", x, 384, 3, pad=1)
-    x = layers.convolution(g, "conv5", x, 256, 3, pad=1)
+    x = layers.convolution(g, "conv3", x, third, 3, pad=1)
+    x = layers.convolution(g, "conv4", x, third, 3, pad=1)
+    x = layers.convolution(g, "conv5", x, last, 3, pad=1)
     x = g.pool("pool5", "max_pool", x, (3, 3), (2, 2))
-    x = layers.relu(g, "relu6", _dense_image(g, "fc6", x, 4096))
-    x = layers.relu(g, "relu7", layers.dense(g, "fc7", x, 4096))
+    x = layers.relu(g, "relu6", _dense_image(g, "fc6", x, hidden))
+    x = layers.relu(g, "relu7", layers.dense(g, "fc7", x, hidden))
     x = layers.dense(g, "fc8", x, classes)
     return g.build(g.normalise("softmax", "softmax", "b n -> b n", x, over=("n",)))
 

@@ -13,27 +13,32 @@ from torch import Tensor, nn
 
 
 class AlexNet(nn.Module):
-    """One tower."""
+    """One tower; `width` channels in the first convolution instead of 96."""
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, size: int, width: int, hidden: int, classes: int) -> None:
         super().__init__()
-        sizes = [(3, 96, 11, 4, 0), (96, 256, 5, 1, 2), (256, 384, 3, 1, 1), (384, 384, 3, 1, 1), (384, 256, 3, 1, 1)]
+        second, third, last = (max(1, channels * width // 96) for channels in (256, 384, 256))
+        sizes = [(3, width, 11, 4, 0), (width, second, 5, 1, 2), (second, third, 3, 1, 1), (third, third, 3, 1, 1), (third, last, 3, 1, 1)]
         convs = [nn.Conv2d(i, o, k, s, p) for i, o, k, s, p in sizes]
         pool = nn.MaxPool2d(3, 2)
         self.features = nn.Sequential(
             convs[0], nn.ReLU(), pool, convs[1], nn.ReLU(), pool, convs[2], nn.ReLU(), convs[3], nn.ReLU(), convs[4], nn.ReLU(), pool
         )
+        rows = (size - 11) // 4 + 1
+        for _ in range(3):  # pools
+            rows = (rows - 3) // 2 + 1
         self.classifier = nn.Sequential(
-            nn.Dropout(), nn.Linear(256 * 6 * 6, 4096), nn.ReLU(), nn.Dropout(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, classes)
+            nn.Dropout(), nn.Linear(last * rows**2, hidden), nn.ReLU(), nn.Dropout(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, classes)
         )
 
     def forward(self, image: Tensor) -> Tensor:
         return torch.softmax(self.classifier(torch.flatten(self.features(image), 1)), dim=1)
 
 
-def alexnet(batch: int = 128, classes: int = 1024, dtype: str = "float32"):
+def alexnet(batch: int = 128, size: int = 227, width: int = 96, hidden: int = 4096, classes: int = 1024, dtype: str = "float32"):
     """AlexNet with PaSE's sizes."""
-    return AlexNet(classes).to(getattr(torch, dtype)).eval(), (torch.zeros(batch, 3, 227, 227, dtype=getattr(torch, dtype)),)
+    module = AlexNet(size, width, hidden, classes).to(getattr(torch, dtype)).eval()
+    return module, (torch.zeros(batch, 3, size, size, dtype=getattr(torch, dtype)),)
 
 
 class ConvNorm(nn.Module):
