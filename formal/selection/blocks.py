@@ -50,6 +50,9 @@ COLUMNS: Final = 12
 SEAMS: Final = 2
 """Layers that change their plan when the seam has been searched again and does not fit."""
 
+DEARER: Final = (1.0, 1.25)
+"""Prices at which ends and seam are searched, in turn until the result fits."""
+
 IDLE: Final = 2
 """Columns without gain after which prices stay."""
 
@@ -163,6 +166,7 @@ def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[
         if value - slack > best:
             best, n = value - slack, at
         columns.append(column)
+        search.incumbent.offer(expand(found, column.plan))  # whatever comes of mixtures, a plan that fits is kept
         search.progress.update("prices", None, search.incumbent.cost if search.incumbent.solution is not None else None)
     mixed = master(columns, problem.limit)
     if mixed.over > 0.0:
@@ -196,7 +200,7 @@ def mix(search: Search, make: Make, found: Quotient, columns: list[Column], mixe
     """Offer mixtures of the two heaviest columns: as many layers with the cheaper plan as fit, from either side, ends and seam searched again."""
     problem, rows = search.problem, search.rows
     assert rows is not None
-    at_prices = priced(problem, rows.events, mixed.n)
+    at_prices = [priced(problem, rows.events, share * mixed.n) for share in DEARER]
     heavy = [columns[k] for k in np.argsort(-mixed.weights, kind="stable")[:2] if mixed.weights[k] > 1e-9]
     heavy.append(min(columns, key=lambda c: float(c.use.max())))
     cheap, lean = sorted(heavy[:2], key=lambda c: c.cost)
@@ -214,10 +218,15 @@ def mix(search: Search, make: Make, found: Quotient, columns: list[Column], mixe
             seam = k - less if early else most - k + less
             x = tuple(np.where(layer < seam if early else layer >= seam, *pair).tolist())
             window = free | set(np.flatnonzero((layer >= seam - 1) & (layer <= seam)).tolist())
-            x = mend(search, make, at_prices, x, window)
-            offered = search.incumbent.offer(x)
-            search.progress.update("mixture", None, search.incumbent.cost if search.incumbent.solution is not None else None)
-            if offered or int(rows.use(x).max(initial=0)) <= rows.limit:
+            search.incumbent.offer(x)
+            for prices in at_prices:
+                y = mend(search, make, prices, x, window)
+                offered = search.incumbent.offer(y)
+                search.progress.update("mixture", None, search.upper())
+                fits = offered or int(rows.use(y).max(initial=0)) <= rows.limit
+                if fits:
+                    break
+            if fits:
                 break
 
 

@@ -273,6 +273,7 @@ def main() -> None:
     parser.add_argument("--others", type=float, default=60.0, help="seconds for each of the others; 0 leaves them out")
     parser.add_argument("--out", type=Path, default=Path())
     chosen = parser.parse_args()
+    chosen.out.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     ours: list[list[str]] = []
     others: list[list[str]] = []
     curves: dict[str, list[tuple[float, float]]] = {}
