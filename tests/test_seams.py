@@ -15,7 +15,7 @@ from shardproof.formal.selection.blocks import begin, converged, settled
 from shardproof.formal.selection.bounds import Score, gather, row_costs, score
 from shardproof.formal.selection.budget import Limits
 from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.eliminate import eliminate, plan
+from shardproof.formal.selection.eliminate import eliminate, plan, replan
 from shardproof.formal.selection.incumbent import Incumbent
 from shardproof.formal.selection.messages import Sweeper, load
 from shardproof.formal.selection.network import Base, allowed, build, whole
@@ -541,3 +541,27 @@ def test_forbidden_choices_change_nothing(seed: int) -> None:
              for network in (build(search.base, allowed(search.problem)),)]
     assert lower[0] == lower[1], "the same sweeps on the same allowed choices"
     assert found.incumbent.cost == expected.incumbent.cost >= optimum(without)
+
+
+def test_an_order_stays_cheap_on_smaller_domains_where_a_fresh_one_may_not() -> None:
+    dearer = 0
+    for seed in range(200):
+        rng = np.random.default_rng(seed)
+        sizes = rng.integers(2, 9, 9).tolist()
+        pairs = [(u, v) for u in range(9) for v in range(u + 1, 9) if rng.random() < 0.45]
+        problem = SelectionProblem(
+            "dense", tuple(Vertex(f"v{i}", rng.integers(0, 50, k)) for i, k in enumerate(sizes)),
+            tuple(rng.integers(0, 50, (sizes[u], sizes[v])) for u, v in pairs), tuple(Edge(u, v, i) for i, (u, v) in enumerate(pairs)),
+        )
+        network = build(Base(problem), whole(problem))
+        first = plan(network)
+        before = eliminate(network, first, Clock(None))
+        assert before is not None
+        part = tuple(np.sort(rng.permutation(k)[: rng.integers(1, k + 1)]) for k in sizes)
+        smaller = build(Base(problem), part)
+        again, fresh = replan(smaller, before.record), plan(smaller)
+        assert all(a <= b for a, b in zip((again.kept, again.work, again.largest), (first.kept, first.work, first.largest), strict=True))
+        one, other = eliminate(smaller, again, Clock(None)), eliminate(smaller, fresh, Clock(None))
+        assert one is not None and other is not None and one.value == other.value
+        dearer += fresh.kept > again.kept
+    assert dearer, "a fresh order is never dearer: the reason for `replan` is not shown"

@@ -62,7 +62,7 @@ class LeafDraft:
 
 Draft = DualDraft | SplitDraft | EliminationDraft | LeafDraft
 
-Eliminator = Callable[[Domains], tuple[Elimination, int] | None]
+Eliminator = Callable[[Domains, Elimination], tuple[Elimination, int] | None]
 """Eliminates on smaller domains; None when that is not possible any more (time)."""
 
 
@@ -88,7 +88,7 @@ class Assembler:
             case EliminationDraft():
                 if _same(domains, draft.domains):
                     return draft.record, draft.value
-                again = self.eliminator(domains)
+                again = self.eliminator(domains, draft.record)
                 return (Open(), NOTHING) if again is None else again
             case LeafDraft():
                 return draft.record, self._leaf(draft.record, domains)

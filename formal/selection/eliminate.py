@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -102,6 +103,18 @@ def plan(network: Network, limit: int = 1 << 62) -> Plan:
                 current[a] = fresh
                 heapq.heappush(heap, fresh)
     return Plan(tuple(order), tuple(scopes), work, largest, kept, width, True)
+
+
+def replan(network: Network, record: Elimination) -> Plan:
+    """The order of `record` on `network`, whose domains are parts of those it was made for: no table is larger than it was then.
+
+    A fresh order may be worse: fill-in is broken by sizes, and smaller domains can lead it astray.
+    """
+    size = [d.size for d in network.domains]
+    joints = [size[v] * prod(size[w] for w in scope) for v, scope in zip(record.order, record.scopes, strict=True)]
+    kept = sum(joint // size[v] for v, joint in zip(record.order, joints, strict=True))
+    width = max((len(scope) for scope in record.scopes), default=0)
+    return Plan(record.order, record.scopes, sum(joints), max(joints, default=0), kept, width, True)
 
 
 @dataclass(frozen=True, eq=False)

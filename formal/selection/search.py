@@ -27,7 +27,7 @@ from .bounds import Score, gather, row_costs, score, spread
 from .budget import Limits
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
-from .eliminate import Plan, eliminate, plan
+from .eliminate import Plan, eliminate, plan, replan
 from .incumbent import Helper, Incumbent
 from .messages import Style, Sweeper, load
 from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
@@ -90,10 +90,10 @@ class Search:
         """Search everything, from the messages of `warm` if given."""
         return self.explore(whole(self.problem), warm, 0)
 
-    def eliminator(self, domains: Domains) -> tuple[Elimination, int] | None:
-        """Elimination for the assembly: no time limit, since it was possible on larger domains before."""
+    def eliminator(self, domains: Domains, before: Elimination) -> tuple[Elimination, int] | None:
+        """Elimination for the assembly, in the order of `before`: no time limit, since it was possible on larger domains then."""
         network = build(self.unit, domains)
-        outcome = eliminate(network, plan(network), Clock())
+        outcome = eliminate(network, replan(network, before), Clock())
         return None if outcome is None else (outcome.record, outcome.value)
 
     def fits(self, schedule: Plan) -> bool:
