@@ -27,12 +27,13 @@ INFINITY: Final = FORBIDDEN
 
 @dataclass(eq=False)
 class DualDraft:
-    """`record.then` is None here; `score` was computed on `domains`."""
+    """`record.then` is None here; `score` was computed on `domains`.  `consistency`: no messages, only forbidden choices removed."""
 
     record: Dual
     domains: Domains
     score: Score
     child: Draft | None = None
+    consistency: bool = False
 
 
 @dataclass(eq=False)

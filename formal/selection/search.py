@@ -127,13 +127,18 @@ class Search:
                     return EliminationDraft(domains, outcome.record, outcome.value)
         if self.base is not self.unit:
             network = build(self.base, domains)
-        return self._bounded(network, domains, warm, depth)
+        draft, below = self._bounded(network, domains, warm, depth)
+        del network  # its tables would wait on the stack, one set per level, while the parts are searched
+        if below is not None:
+            draft.child = self._below(below, draft, warm, depth)
+        return draft
 
     # ------------------------------------------------------------------ bound and fix
 
-    def _bounded(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> Draft:
+    def _bounded(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> tuple[DualDraft, Domains | None]:
+        """A dual on `domains`, and what it leaves of them; None when nothing is left to search."""
         if self.holes:
-            swept = self._consistent(network, domains, warm, depth)
+            swept = self._consistent(network, domains)
             if swept is not None:
                 return swept
         sweeper = Sweeper(network, self._order(network), self.threads)
@@ -157,27 +162,32 @@ class Search:
         lower = result.lower()
         self.progress.update("bound", lower if depth == 0 else None, self.upper())
         if lower is None or lower >= self.enough():
-            return draft
+            return draft, None
         if depth == 0 and self.rows is None:
             aspire(self, domains, record, result, lower)
             if lower >= self.enough():
-                return draft
-        kept = result.survivors(domains, self.incumbent.cost)
-        if self.clock.over():
-            draft.child = LeafDraft(Open())
-        elif sum(d.size for d in kept) <= 0.5 * network.labels or all(d.size < 2 for d in kept) or self._opens(network, kept):
-            draft.child = self.explore(kept, record, depth)
-        elif (exact := self._last_elimination(kept)) is not None:
-            draft.child = exact
-        elif sum(d.size for d in kept) <= 0.9 * network.labels:
-            draft.child = self.explore(kept, record, depth)
-        else:
-            draft.child = self._branch(kept, record, result, depth)
-        return draft
+                return draft, None
+        return draft, result.survivors(domains, self.incumbent.cost)
 
-    def _opens(self, network: Network, kept: Domains) -> bool:
-        """True when fixing made elimination possible."""
-        return self.rows is None and sum(d.size for d in kept) < network.labels and self.fits(plan(build(self.unit, kept), self.limits.joint))
+    def _below(self, kept: Domains, draft: DualDraft, warm: Dual | None, depth: int) -> Draft:
+        """What is left after the dual of `draft`: solved again when little is, otherwise split."""
+        if draft.consistency:
+            return self.explore(kept, warm, depth)
+        if self.clock.over():
+            return LeafDraft(Open())
+        left, before = sum(d.size for d in kept), sum(d.size for d in draft.domains)
+        if left <= 0.5 * before or all(d.size < 2 for d in kept) or self._opens(before, kept):
+            return self.explore(kept, draft.record, depth)
+        exact = self._last_elimination(kept)
+        if exact is not None:
+            return exact
+        if left <= 0.9 * before:
+            return self.explore(kept, draft.record, depth)
+        return self._branch(kept, draft.record, depth)
+
+    def _opens(self, before: int, kept: Domains) -> bool:
+        """True when fixing, from `before` labels, made elimination possible."""
+        return self.rows is None and sum(d.size for d in kept) < before and self.fits(plan(build(self.unit, kept), self.limits.joint))
 
     def _last_elimination(self, kept: Domains) -> EliminationDraft | None:
         """Exact elimination within the larger limits; None if it does not fit, memory rows take part, or the time runs out."""
@@ -195,7 +205,7 @@ class Search:
             self._offer(network, list(outcome.choice), polish=False)
         return EliminationDraft(kept, outcome.record, outcome.value)
 
-    def _consistent(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> Draft | None:
+    def _consistent(self, network: Network, domains: Domains) -> tuple[DualDraft, Domains] | None:
         """One round of arc consistency as a dual without messages, if it removes anything."""
         zero_u = [np.zeros(network.tables[a.table].shape[0], dtype=np.int64) for a in network.arcs]
         zero_v = [np.zeros(network.tables[a.table].shape[1], dtype=np.int64) for a in network.arcs]
@@ -204,9 +214,7 @@ class Search:
         if all(k.size == d.size for k, d in zip(kept, domains, strict=True)):
             return None
         to_u, to_v = spread(network, zero_u, zero_v)
-        draft = DualDraft(Dual(to_u, to_v, self.denominator), domains, result)
-        draft.child = self.explore(kept, warm, depth)
-        return draft
+        return DualDraft(Dual(to_u, to_v, self.denominator), domains, result, consistency=True), kept
 
     def _multiply(self, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: int) -> tuple[tuple[int, int], ...]:
         """Ascent over the multipliers, in rounds with a repaired solution after each."""
@@ -316,15 +324,8 @@ class Search:
 
     # ------------------------------------------------------------------ branch
 
-    def _branch(self, domains: Domains, warm: Dual, result: Score, depth: int) -> Draft:
-        network = build(self.base, domains)
-        to_u, to_v = gather(network, warm)
-        inner = score(network, to_u, to_v, *row_costs(network, warm.multipliers), threads=self.threads)
-        vertex = branching_vertex(network, inner)
-        order = np.argsort(inner.excess[vertex], kind="stable")
-        labels = domains[vertex][order]
-        size = labels.size
-        cuts = [labels[i : i + 1] for i in range(size)] if size <= 4 else [labels[: size // 2], labels[size // 2 :]]
+    def _branch(self, domains: Domains, warm: Dual, depth: int) -> Draft:
+        vertex, cuts = self._cuts(domains, warm)
         draft = SplitDraft(vertex, tuple(tuple(sorted(int(a) for a in part)) for part in cuts), [])
         for part in draft.parts:
             if self.clock.over():
@@ -333,6 +334,16 @@ class Search:
             chosen = np.array(part, dtype=np.int64)
             draft.children.append(self.explore((*domains[:vertex], chosen, *domains[vertex + 1 :]), warm, depth + 1))
         return draft
+
+    def _cuts(self, domains: Domains, warm: Dual) -> tuple[int, list[Ints]]:
+        """The vertex to branch on and the parts of its domain, cheapest first."""
+        network = build(self.base, domains)
+        to_u, to_v = gather(network, warm)
+        inner = score(network, to_u, to_v, *row_costs(network, warm.multipliers), threads=self.threads)
+        vertex = branching_vertex(network, inner)
+        labels = domains[vertex][np.argsort(inner.excess[vertex], kind="stable")]
+        size = labels.size
+        return vertex, [labels[i : i + 1] for i in range(size)] if size <= 4 else [labels[: size // 2], labels[size // 2 :]]
 
     # ------------------------------------------------------------------ primal
 

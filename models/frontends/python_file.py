@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -63,7 +64,8 @@ def load_file(path: Path) -> ModuleType:
 
 def _in_package(full: Path) -> str | None:
     """The dotted name of a file whose folder, or a folder around it, is a package of this process."""
-    folders = {str(Path(folder).resolve()): name for name, module in list(sys.modules.items()) for folder in getattr(module, "__path__", ())}
+    paths = [(name, getattr(module, "__path__", ())) for name, module in list(sys.modules.items())]
+    folders = {str(Path(folder).resolve()): name for name, path in paths if isinstance(path, Iterable) for folder in path}  # torch.classes has another
     rest, folder = [full.stem], full.parent
     while (folder / "__init__.py").is_file():
         if str(folder) in folders:
