@@ -132,6 +132,21 @@ def row_costs(network: Network, multipliers: tuple[tuple[int, int], ...]) -> tup
     return added, limit * sum(n for _, n in multipliers)
 
 
+def branching_vertex(network: Network, result: Score) -> int:
+    """The vertex whose second cheapest label is nearest to its cheapest, larger degree and then smaller number first."""
+    best: tuple[int, int, int] | None = None
+    for v, d in enumerate(network.domains):
+        if d.size < 2:
+            continue
+        second = int(np.partition(result.excess[v], 1)[1])
+        key = (second, -len(network.around[v]), v)
+        if best is None or key < best:
+            best = key
+    if best is None:
+        raise ValueError("no vertex to branch on")
+    return best[2]
+
+
 def fix_labels(base: Base, domains: Domains, dual: Dual, upper: int) -> tuple[int | None, Domains]:
     """(LB in units of 1/Q or None for infinity, the domains a checker derives from `dual` against incumbent `upper`).
 

@@ -23,7 +23,7 @@ from ...models.problems import FORBIDDEN, Ints, SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, RowConflict
 from .ascent import apply, ascend
 from .aspire import aspire, narrow
-from .bounds import Score, gather, row_costs, score, spread
+from .bounds import Score, branching_vertex, gather, row_costs, score, spread
 from .budget import Limits
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
@@ -395,18 +395,3 @@ class Search:
     def upper(self) -> int | None:
         """Cost of the incumbent, None without one."""
         return None if self.incumbent.cost >= INFINITY else self.incumbent.cost
-
-
-def branching_vertex(network: Network, result: Score) -> int:
-    """The vertex whose second cheapest label is nearest to its cheapest, larger degree and then smaller number first."""
-    best: tuple[int, int, int] | None = None
-    for v, d in enumerate(network.domains):
-        if d.size < 2:
-            continue
-        second = int(np.partition(result.excess[v], 1)[1])
-        key = (second, -len(network.around[v]), v)
-        if best is None or key < best:
-            best = key
-    if best is None:
-        raise ValueError("no vertex to branch on")
-    return best[2]
