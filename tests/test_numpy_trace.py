@@ -6,8 +6,10 @@ seen through the other, also when the slice was taken before the write.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -22,6 +24,7 @@ from shardproof.models.frontends.load import load_model
 from shardproof.models.frontends.numpy.opaque import opaque
 from shardproof.models.frontends.numpy.program import ArraySpec, arguments_of, is_numpy_program, parameter, program
 from shardproof.models.frontends.numpy.trace import Traced, TraceError, trace
+from shardproof.models.frontends.python_file import load_file
 from shardproof.models.graph import GraphError, Role, UnsupportedOperators
 from shardproof.models.index import Affine
 from shardproof.models.opaque import OpaqueError, register, resolve
@@ -459,3 +462,11 @@ def test_digits_leave_opaque_operands_alone() -> None:
     check(lambda x: kernel(x).reshape(2, 3, 7).sum(axis=1), x=X)
     check(lambda x: kernel(x.reshape(3, 14)), x=X)
     assert set(seen) == {(6, 7), (3, 14)}
+
+
+def test_modules_with_an_odd_path_do_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = ModuleType("odd")
+    odd.__path__ = object()  # type: ignore[assignment]  # as that of torch.classes
+    monkeypatch.setitem(sys.modules, "odd", odd)
+    (tmp_path / "odd_neighbour.py").write_text("def twice(x):\n    return x + x\n")
+    assert load_file(tmp_path / "odd_neighbour.py").twice(2) == 4

@@ -564,4 +564,18 @@ def test_an_order_stays_cheap_on_smaller_domains_where_a_fresh_one_may_not() -> 
         one, other = eliminate(smaller, again, Clock(None)), eliminate(smaller, fresh, Clock(None))
         assert one is not None and other is not None and one.value == other.value
         dearer += fresh.kept > again.kept
+        assembled = searching(problem).eliminator(part, before.record)
+        assert assembled is not None and assembled[0].order == before.record.order
     assert dearer, "a fresh order is never dearer: the reason for `replan` is not shown"
+
+
+def test_nodes_beyond_the_memory_stay_open() -> None:
+    less = 0
+    for seed in range(12):
+        problem = random_problem(seed, vertices=14)
+        best = optimum(problem)
+        free, full = (solve(problem, limits=replace(TIGHT, held=held)) for held in (1 << 30, 0))
+        assert free.lower_bound == best == free.cost, "the tree closes this one when it may grow"
+        assert full.lower_bound is not None and full.cost is not None and full.lower_bound <= best <= full.cost
+        less += full.lower_bound < best
+    assert less, "the limit never ended a tree"

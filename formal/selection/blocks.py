@@ -200,7 +200,7 @@ def mix(search: Search, make: Make, found: Quotient, columns: list[Column], mixe
     """Offer mixtures of the two heaviest columns: as many layers with the cheaper plan as fit, from either side, ends and seam searched again."""
     problem, rows = search.problem, search.rows
     assert rows is not None
-    at_prices = [priced(problem, rows.events, share * mixed.n) for share in DEARER]
+    at_prices = [priced(problem, rows.events, dearer * mixed.n) for dearer in DEARER]
     heavy = [columns[k] for k in np.argsort(-mixed.weights, kind="stable")[:2] if mixed.weights[k] > 1e-9]
     heavy.append(min(columns, key=lambda c: float(c.use.max())))
     cheap, lean = sorted(heavy[:2], key=lambda c: c.cost)
