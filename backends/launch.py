@@ -1,7 +1,9 @@
 """Running a program on MPI ranks: start `mpiexec`, wait under a time limit, read the outputs.
 
-The parent stays free of MPI.  The child environment has one thread per rank, and MPICH yields the processor while it
-polls: with more ranks than cores this is 5 to 20 times faster (`shared/research/runtime-and-frontends.md`, section 1).
+The parent stays free of MPI.  The child environment has one thread per rank.  With more ranks than cores MPICH sleeps while it polls, which
+is 5 to 20 times faster when others want the cores as well (8 ranks and 2 busy processes on 2 cores, all-gather of 1 MiB: 52 ms, 720 ms without).
+With a core for every rank it must not: every piece of a message then costs a sleep (2 ranks, the same: 5.6 to 7.6 ms, 0.2 to 0.5 ms without).
+Measured by `tests/benchmarks/message_waits.py`.
 """
 
 from __future__ import annotations
@@ -32,10 +34,12 @@ from .trace import Span, read_spans
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1",
     "MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TOP_PAD_": str(1 << 26),
 }
 """Added to the environment of every rank.  The allocator keeps what is freed: asking the system for every block anew costs a third of a small step."""
+
+CROWDED = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+"""Added with more ranks than cores, unless the caller's environment has its own values."""
 
 _ROOT = __name__.partition(".")[0]
 
@@ -54,6 +58,18 @@ def _mpiexec() -> str | None:
     return str(own) if own.is_file() else shutil.which("mpiexec")
 
 
+def environment(ranks: int) -> dict[str, str]:
+    """What `ranks` processes on this computer are started with: the caller's environment and what the module docstring says.
+
+    >>> environment(1 << 20)["MPIR_CVAR_ENABLE_HEAVY_YIELD"]
+    '1'
+    """
+    crowded = CROWDED if ranks > len(os.sched_getaffinity(0)) else {}
+    home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # children must find the package that we are
+    path = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
+    return {**crowded, **os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+
+
 def launch(arguments: Sequence[str], ranks: int, timeout_s: float) -> None:
     """Start `python -m mpi4py ARGUMENTS` on `ranks` ranks and wait.
 
@@ -62,12 +78,9 @@ def launch(arguments: Sequence[str], ranks: int, timeout_s: float) -> None:
     mpiexec = _mpiexec()
     if mpiexec is None or find_spec("mpi4py") is None:
         raise LaunchError("MPI is not installed: pip install 'shardproof[mpi]', or run with --virtual")
-    environment = {**os.environ, **ENVIRONMENT}
-    home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # children must find the package that we are
-    environment["PYTHONPATH"] = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
     command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
     with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        child = subprocess.Popen(command, env=environment(ranks), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             code = child.wait(timeout_s)
         except subprocess.TimeoutExpired:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardproof.backends.interpreter import RankError
-from shardproof.backends.launch import LaunchError, launch, mpi_available, run_mpi
+from shardproof.backends.launch import CROWDED, LaunchError, environment, launch, mpi_available, run_mpi
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.backends.transport import TransportError
 from shardproof.backends.transport.mpi import check_counts
@@ -144,6 +144,17 @@ def _alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
+
+
+def test_ranks_sleep_while_they_wait_only_where_cores_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a core each, a sleep per piece of a message is what a redistribution would cost (`tests/benchmarks/message_waits.py`)."""
+    for name in CROWDED:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    assert not CROWDED.keys() & environment(2).keys()
+    assert CROWDED.items() <= environment(3).items()
+    monkeypatch.setenv("MPIR_CVAR_ENABLE_HEAVY_YIELD", "0")
+    assert environment(3)["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "0", "the caller's own setting stays"
 
 
 def test_a_wrong_number_of_ranks_is_refused(tmp_path: Path) -> None:
