@@ -324,9 +324,9 @@ def watched_settled(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """What `begin` hands to `settled`."""
     calls: list[Call] = []
 
-    def watch(search: Search, found: Quotient, warm: Dual) -> Dual:
+    def watch(search: Search, found: Quotient, warm: Dual, across: bool = False) -> Dual:
         calls.append((search, found, warm))
-        return settled(search, found, warm)
+        return settled(search, found, warm, across)
 
     monkeypatch.setattr(blocks, "settled", watch)
     return calls

@@ -28,9 +28,10 @@ from .messages import Sweeper, load
 from .mixtures import Column, Floats, Mixed, Profile, cost_of, layers, master, priced
 from .network import allowed, build, whole
 from .repeat import Quotient, quotient
-from .restrict import restrict
+from .restrict import condition
 from .seams import converge, distances, ends, settle
 from .search import Search
+from .shorten import Short, shorten
 
 BLOCK_SHARE: Final = 0.4
 """Of the time limit, for the block."""
@@ -62,6 +63,9 @@ NEAR: Final = 0.95
 CLOSE: Final = 0.002
 """Prices are good enough when the master program is so near its bound."""
 
+BEYOND: Final = 1.03
+"""What exceeds a limit by more is not made to keep it at the ends alone."""
+
 REACH: Final = 1
 """Edges between what the block does not describe and the first vertex that keeps the block's choice."""
 
@@ -75,7 +79,13 @@ RING_SHARE: Final = 0.5
 """Of the time limit of the block, for messages that converge."""
 
 SEAMS_SHARE: Final = 0.25
-"""Of the time limit, for messages near the seams."""
+"""Of the time limit, for messages near the seams, or of the whole from those of a shorter row."""
+
+SHORT_SHARE: Final = 0.2
+"""Of the time limit, for the shorter row."""
+
+STEEPER: Final = (1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
+"""Multiples of the prices for which the block was solved, tried in turn while the bound of the short row rises."""
 
 LEAST: Final = 200
 """Vertices from which looking for repetitions pays."""
@@ -106,13 +116,15 @@ def begin(search: Search, make: Make) -> Dual | None:
     free = ends(problem, found, REACH)
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()
-    x = mend(search, make, replace(problem, limit=None, usages=()), expand(found, solution), free)
+    x = expand(found, solution)
+    if search.rows is None or int(search.rows.use(x).max(initial=0)) <= BEYOND * search.rows.limit:
+        x = mend(search, make, replace(problem, limit=None, usages=()), x, free)
     if search.rows is None or search.incumbent.offer(x):
         search.incumbent.offer(x)
         search.rows = None
-        return settled(search, found, spread(problem, found, ring))
-    warm = _under_rows(search, make, found, (solution, ring), free)
-    return None if warm is None else settled(search, found, warm)
+        return _everywhere(search, make, found, ring, None)
+    at = _under_rows(search, make, found, (solution, ring), free)
+    return None if at is None else _everywhere(search, make, found, *at)
 
 
 def converged(inner: Search, make: Make) -> Dual:
@@ -125,8 +137,8 @@ def converged(inner: Search, make: Make) -> Dual:
     return Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator)
 
 
-def settled(search: Search, found: Quotient, warm: Dual) -> Dual:
-    """`warm` with the messages near the seams improved, at its multipliers."""
+def settled(search: Search, found: Quotient, warm: Dual, across: bool = False) -> Dual:
+    """`warm` improved at its multipliers: in windows near the seams, or with `across` everywhere."""
     search.progress.update("seams", None, search.upper())
     network = build(search.base, allowed(search.problem))
     sweeper = Sweeper(network, list(range(len(network.domains))), search.threads)
@@ -138,13 +150,68 @@ def settled(search: Search, found: Quotient, warm: Dual) -> Dual:
         multipliers = search.rows.pairs(prices)
         apply(sweeper, search.rows, prices)
         enough = None if enough is None else enough + search.rows.limit * int(prices.sum())
-    distance = distances(search.problem, ends(search.problem, found, 0))
-    settle(sweeper, distance, enough, share(search.clock, SEAMS_SHARE))
+    until = share(search.clock, SEAMS_SHARE)
+    if across:
+        converge(sweeper, until, enough)
+    else:
+        settle(sweeper, distances(search.problem, ends(search.problem, found, 0)), enough, until)
     return Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), search.denominator, multipliers)
 
 
-def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[int, ...], Dual], free: set[int]) -> Dual | None:
-    """Prices and plans of the block by column generation, then mixtures of them; messages with multipliers."""
+def _everywhere(search: Search, make: Make, found: Quotient, ring: Dual, n: Floats | None) -> Dual:
+    """Messages for the whole from those of one block at prices `n` of its resource rows: what the ends ask of every block reaches it.
+
+    Through a shorter row where there are many blocks (`shorten`), in windows near the seams otherwise (`seams`).
+    """
+    problem = search.problem
+    search.progress.update("seams", None, search.upper())
+    short = shorten(problem, found, layers(problem, found))
+    warm = None if short is None else _lengthened(search, make, found, short, ring, n)
+    if warm is not None:
+        return settled(search, found, warm, across=True)
+    return settled(search, found, replace(spread(problem, found, ring), multipliers=_pairs(search, n, ring.denominator)))
+
+
+def _lengthened(search: Search, make: Make, found: Quotient, short: Short, ring: Dual, n: Floats | None) -> Dual | None:
+    """Messages of a short row at every block, with the best multipliers among some multiples of `n`; None when the time was over at once."""
+    start = spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring)
+    until = share(search.clock, SHORT_SHARE)
+    best: tuple[float, Dual] | None = None
+    for factor in STEEPER if n is not None else (1.0,):
+        if n is None:
+            row = short.problem
+            taken = 0.0
+        else:
+            events = short.long.events()
+            steep = short.prices(n, factor * n)
+            row = short.costs(priced(short.long, events, steep), priced(short.long, events, factor * n), found)
+            taken = factor * float(n.sum()) * (short.long.limit or 0)
+        inner = make(row, until)
+        network = build(inner.base, allowed(row))
+        sweeper = Sweeper(network, list(range(len(network.domains))), search.threads)
+        load(sweeper, start)
+        bound = converge(sweeper, until)
+        if bound is None:
+            break
+        start = Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator)
+        value = (bound + network.base.constant) / inner.denominator - taken
+        if best is not None and value <= best[0]:
+            break
+        long = short.lengthen(start)
+        best = value, replace(long, multipliers=_pairs(search, None if n is None else factor * n, long.denominator))
+    return None if best is None else best[1]
+
+
+def _pairs(search: Search, n: Floats | None, denominator: int) -> tuple[tuple[int, int], ...]:
+    """Prices over the events as multipliers of a record."""
+    if n is None:
+        return ()
+    events = search.problem.events()
+    return tuple((events[k], round(float(n[k]) * denominator)) for k in np.flatnonzero(n).tolist())
+
+
+def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[int, ...], Dual], free: set[int]) -> tuple[Dual, Floats] | None:
+    """Prices and plans of the block by column generation, then mixtures of them; messages of the block at the last prices, and these."""
     problem, clock, rows = search.problem, search.clock, search.rows
     assert rows is not None and problem.limit is not None
     profile = Profile(problem, found)
@@ -173,10 +240,7 @@ def _under_rows(search: Search, make: Make, found: Quotient, first: tuple[tuple[
         return None
     mix(search, make, found, columns, mixed, free)
     column, record, _ = _column(make, found, profile, mixed.n, columns, warm, share(clock, BLOCK_SHARE).left(), clock)
-    if record is None:
-        return None
-    pairs = tuple((profile.events[int(k)], round(float(mixed.n[k]) * record.denominator)) for k in np.flatnonzero(mixed.n))
-    return replace(spread(problem, found, record), multipliers=pairs)
+    return None if record is None else (record, mixed.n)
 
 
 def _column(
@@ -242,11 +306,13 @@ def share(clock: Clock, part: float) -> Clock:
 
 def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int]) -> tuple[int, ...]:
     """`solution` of `problem` (without rows) with the choices of `free` searched again; no dearer."""
-    smaller, back = restrict(problem, {v: (a,) for v, a in enumerate(solution) if v not in free})
+    if not free:
+        return solution
+    smaller, back = condition(problem, solution, free)
     search.progress.update("ends", None, None)
     inner = make(smaller, share(search.clock, ENDS_SHARE))
     inner.nodes = NODES
-    inner.incumbent.offer(tuple(a if v in free else 0 for v, a in enumerate(solution)))
+    inner.incumbent.offer(tuple(solution[v] for v in sorted(free)))
     inner.run(None if inner.fits(plan(build(inner.unit, whole(smaller)), inner.limits.joint)) else converged(inner, make))
     return solution if inner.incumbent.solution is None else back(inner.incumbent.solution)
 

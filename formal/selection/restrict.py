@@ -6,12 +6,12 @@ A solution of it, mapped back, costs the same and uses the same; conversely ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
 
-from ...models.problems import Edge, Fine, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from ...models.problems import FORBIDDEN, Edge, Fine, Ints, ProblemError, SelectionProblem, Usage, Vertex
 
 Back = Callable[[tuple[int, ...]], tuple[int, ...]]
 
@@ -63,3 +63,49 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
         return tuple(int(kept[v][a]) if v in kept else a for v, a in enumerate(x))
 
     return replace(problem, vertices=vertices, edges=edges, usages=usages, fine=fine), back
+
+
+def condition(problem: SelectionProblem, solution: tuple[int, ...], free: Set[int]) -> tuple[SelectionProblem, Back]:
+    """(`problem` without rows on the vertices `free` alone, all others as in `solution`; map of its solutions to whole ones).
+
+    What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it costs in the whole.
+    Raises `ProblemError` for problems with rows or with costs in two parts, and if the others cost FORBIDDEN.
+
+    >>> import numpy as np
+    >>> from shardproof.models.problems import Edge, SelectionProblem, Vertex
+    >>> pair = SelectionProblem("pair", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([5, 3]))), (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
+    >>> small, back = condition(pair, (1, 0), {0})
+    >>> small.vertices[0].cost.tolist(), small.constant, back((0,))
+    ([1, 11], 5, (0, 0))
+    """
+    if problem.limit is not None or problem.fine is not None:
+        raise ProblemError("condition", "is for problems without resource rows and with costs in one part")
+    order = sorted(free)
+    place = {v: i for i, v in enumerate(order)}
+    costs = {v: problem.vertices[v].cost.astype(np.int64) for v in order}
+    constant = problem.constant + sum(int(x.cost[a]) for v, (x, a) in enumerate(zip(problem.vertices, solution, strict=True)) if v not in place)
+    edges: list[Edge] = []
+    for e in problem.edges:
+        if e.u in place and e.v in place:
+            edges.append(replace(e, u=place[e.u], v=place[e.v]))
+            continue
+        table = problem.tables[e.table]
+        row = solution[e.u] if e.rows is None else int(e.rows[solution[e.u]])
+        column = solution[e.v] if e.cols is None else int(e.cols[solution[e.v]])
+        if e.u in place:
+            costs[e.u] = np.minimum(costs[e.u] + (table[:, column] if e.rows is None else table[e.rows, column]), FORBIDDEN)
+        elif e.v in place:
+            costs[e.v] = np.minimum(costs[e.v] + (table[row] if e.cols is None else table[row, e.cols]), FORBIDDEN)
+        else:
+            constant += int(table[row, column])
+    if constant >= FORBIDDEN:
+        raise ProblemError("condition", "the vertices that are not free cost FORBIDDEN")
+    vertices = tuple(Vertex(problem.vertices[v].name, costs[v]) for v in order)
+
+    def back(x: tuple[int, ...]) -> tuple[int, ...]:
+        out = list(solution)
+        for v, a in zip(order, x, strict=True):
+            out[v] = a
+        return tuple(out)
+
+    return replace(problem, vertices=vertices, edges=tuple(edges), usages=(), constant=constant), back

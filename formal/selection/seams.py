@@ -21,11 +21,15 @@ from typing import Final
 from ...models.problems import SelectionProblem
 from .clock import Clock
 from .messages import Style, Sweeper
+from .momentum import Moving
 from .network import INFINITE
 from .repeat import Quotient
 
-SPAN: Final = 8
+SPAN: Final = 16
 """Double sweeps whose joint gain decides whether more follow."""
+
+SHARES: Final = 8
+"""Double sweeps after them that share."""
 
 FLAT: Final = 50_000
 """A block has converged when that gain is less than one part in so many of its bound."""
@@ -43,18 +47,24 @@ HUB: Final = 60
 """Vertices with more edges join all blocks: distances do not cross them."""
 
 
-def converge(sweeper: Sweeper, clock: Clock) -> None:
-    """Sweep until the bound hardly moves; the last sweeps leave every vertex its share of what is left, so that labels can be told apart."""
-    history: list[int] = []
-    for _ in range(TURNS):
-        bound = _turn(sweeper, clock)
+def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int | None:
+    """Sweep until the bound hardly moves or reaches `enough`; the last sweeps leave every vertex its share of what is left, so that labels can be told apart.
+
+    The bound without the network's constant; None when the time was over at once or some vertex has no allowed label.
+    """
+    moving = Moving(sweeper)
+    before: int | None = None
+    for _ in range(0, TURNS, SPAN):
+        bound = moving.run(SPAN, clock, enough)
         if bound is None:
-            return
-        history.append(bound)
-        if len(history) > SPAN and (bound - history[-1 - SPAN]) * FLAT <= abs(bound):
+            return None
+        if clock.over() or enough is not None and bound >= enough or before is not None and (bound - before) * FLAT <= abs(bound):
             break
-    for _ in range(SPAN):
+        before = bound
+    moving.store()
+    for _ in range(SHARES):
         _turn(sweeper, clock, "share")
+    return moving.bound
 
 
 def settle(sweeper: Sweeper, distance: list[int], enough: int | None, clock: Clock) -> None:

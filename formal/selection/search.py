@@ -30,6 +30,7 @@ from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, Spli
 from .eliminate import Plan, eliminate, plan, replan
 from .incumbent import Helper, Incumbent
 from .messages import Style, Sweeper, load
+from .momentum import Moving
 from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
 from .primal import Choice, decode, descend
 from .restrict import restrict
@@ -43,6 +44,18 @@ LATE: Final = 0.4
 """Share of the time limit that sweeps leave for looking for solutions and for fixing."""
 PRICED: Final = 400
 """The same at prices of resource rows, which move afterwards anyway."""
+
+MOVING: Final = 300
+"""Vertices from which sweeps at the root have momentum: compiled loops pay then."""
+
+STRIDE: Final = 8
+"""Of these sweeps, between looks for a solution."""
+
+MOVES: Final = 800
+"""Of these sweeps at most."""
+
+MOVED: Final = 10_000
+"""They end when two strides gain less than one part in so many."""
 
 REPAIRED: Final = 1_000
 """Vertices up to which decoded choices are repaired one by one while multipliers move."""
@@ -258,6 +271,10 @@ class Search:
         history: list[int] = []
         rounds = self.limits.root_sweeps if depth == 0 else self.limits.node_sweeps
         settling = 0
+        if depth == 0 and len(network.domains) >= MOVING:
+            if self._moved(sweeper):
+                return
+            settling = 1
         finish = False
         for turn in range(rounds):
             started = self.clock.seconds()
@@ -280,6 +297,29 @@ class Search:
             settling += settling > 0 or flat
             late = depth == 0 and self.clock.left() < LATE * (self.clock.limit_s or 0.0)
             finish = late or settling > SETTLE or self._slow(history) or self._fixable(sweeper, history[-1]) >= self.limits.fix_share
+
+    def _moved(self, sweeper: Sweeper) -> bool:
+        """Sweep with momentum while that gains; True when nothing is left to do: the gap is closed, the time over, or a vertex has no allowed label."""
+        constant = sweeper.network.base.constant - self.taken
+        moving = Moving(sweeper)
+        history: list[int] = []
+        while len(history) * STRIDE < MOVES:
+            found = moving.run(STRIDE, self.clock)
+            if found is None:
+                return True
+            moving.store()
+            bound = found + constant
+            if not self.taken:
+                self._offer(sweeper.network, decode(sweeper, False), polish=True)
+            self.progress.update("messages", bound // self.denominator, self.upper())
+            if self._closed(bound) or self.clock.over():
+                return True
+            history.append(bound)
+            if len(history) > 2 and (history[-1] - history[-3]) * MOVED <= abs(bound):
+                return False
+            if self.clock.left() < LATE * (self.clock.limit_s or 0.0) or self._fixable(sweeper, bound) >= self.limits.fix_share:
+                return False
+        return False
 
     def _slow(self, history: list[int]) -> bool:
         """True when the gap is small and closes slowly: fixing is worth more than another sweep."""
