@@ -11,6 +11,7 @@ Source: `shared/research/memory-constrained-selection.md`, section 6.2.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +19,20 @@ from numpy.typing import NDArray
 from ...models.problems import Ints
 from .clock import Clock
 from .messages import Sweeper
+from .momentum import Moving
 from .network import INFINITE
+from .primal import decode
 from .rows import Rows
+
+CLIMB: Final = 0.03
+LEAST_CLIMB: Final = 0.003
+"""First and last share of the gap that a step of `climb` aims at."""
+
+STRIDE: Final = 12
+"""Double sweeps between its steps."""
+
+LAGGING: Final = 3
+"""Steps without a better bound after which they become smaller."""
 
 
 @dataclass(eq=False)
@@ -94,6 +107,52 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps:
         gap = float(target - reached) if target is not None else 0.1 * abs(reached) + 1.0
         n = _capped(np.rint(np.maximum(n + rho * max(gap, 1e-3 * abs(reached)) / size * g, 0.0)), top)
         apply(sweeper, rows, n)
+    sweeper.to_u, sweeper.to_v = kept
+    apply(sweeper, rows, best.n)
+    best.rho = rho
+    return best
+
+
+def climb(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: Clock) -> Ascended:
+    """The same for large networks: strides of sweeps with momentum, between them steps along the usage of a decoded solution.
+
+    Ends with the time, at `target`, or when steps have become small.
+    """
+    top = ceiling(rows)
+    n, rho, worse = _capped(start.astype(np.float64), top), CLIMB, 0
+    apply(sweeper, rows, n)
+    moving = Moving(sweeper)
+    best = Ascended(n, None, rho)
+    kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
+    direction = np.zeros(len(rows.events))
+    while rho >= LEAST_CLIMB and not clock.over():
+        swept = moving.run(STRIDE, clock)
+        if swept is None:
+            break
+        moving.store()
+        bound = swept - rows.limit * int(n.sum())
+        if best.bound is None or bound > best.bound:
+            best, kept, worse = Ascended(n, bound, rho), (list(sweeper.to_u), list(sweeper.to_v)), 0
+        else:
+            worse += 1
+        if target is not None and bound >= target:
+            break
+        if worse >= LAGGING:
+            n, rho, worse, direction = best.n, 0.5 * rho, 0, np.zeros(len(rows.events))
+            sweeper.to_u, sweeper.to_v = list(kept[0]), list(kept[1])
+            apply(sweeper, rows, n)
+            moving = Moving(sweeper)
+            continue
+        x = [int(d[i]) for d, i in zip(sweeper.network.domains, decode(sweeper, False), strict=True)]
+        direction = 0.5 * (direction + rows.use(x).astype(np.float64) - rows.limit)
+        g = np.where((n <= 0) & (direction < 0), 0.0, direction)
+        size = float(g @ g)
+        if size == 0.0:
+            break
+        gap = float(target - bound) if target is not None else 0.1 * abs(bound)
+        n = _capped(np.rint(np.maximum(n + rho * max(gap, 0.0) / size * g, 0.0)), top)
+        apply(sweeper, rows, n)
+        moving.reprice()
     sweeper.to_u, sweeper.to_v = kept
     apply(sweeper, rows, best.n)
     best.rho = rho

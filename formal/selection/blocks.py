@@ -197,7 +197,7 @@ def _lengthened(search: Search, make: Make, found: Quotient, short: Short, ring:
         value = (bound + network.base.constant) / inner.denominator - taken
         if best is not None and value <= best[0]:
             break
-        long = short.lengthen(start)
+        long = short.lengthen(start, search.denominator)
         best = value, replace(long, multipliers=_pairs(search, None if n is None else factor * n, long.denominator))
     return None if best is None else best[1]
 
@@ -261,37 +261,62 @@ def _column(
 
 
 def mix(search: Search, make: Make, found: Quotient, columns: list[Column], mixed: Mixed, free: set[int]) -> None:
-    """Offer mixtures of the two heaviest columns: as many layers with the cheaper plan as fit, from either side, ends and seam searched again."""
+    """Offer mixtures of the two heaviest columns; with the leanest of all instead of the leaner one if none of these fits."""
+    heavy = [columns[k] for k in np.argsort(-mixed.weights, kind="stable")[:2] if mixed.weights[k] > 1e-9]
+    leanest = min(columns, key=lambda c: float(c.use.max()))
+    cheap, lean = sorted((*heavy, leanest)[:2], key=lambda c: c.cost)
+    for other in (lean, leanest):
+        if _mixtures(search, make, found, (cheap, other), mixed.n, free):
+            break
+
+
+def _mixtures(search: Search, make: Make, found: Quotient, pair: tuple[Column, Column], n: Floats, free: set[int]) -> bool:
+    """As many layers with the cheaper plan as fit, from either side, ends and seam searched again; False if not even the leaner plan alone fits.
+
+    What the ends need is known when they have been searched: the seam moves on by as many layers as fit then, or back.
+    """
     problem, rows = search.problem, search.rows
     assert rows is not None
-    at_prices = [priced(problem, rows.events, dearer * mixed.n) for dearer in DEARER]
-    heavy = [columns[k] for k in np.argsort(-mixed.weights, kind="stable")[:2] if mixed.weights[k] > 1e-9]
-    heavy.append(min(columns, key=lambda c: float(c.use.max())))
-    cheap, lean = sorted(heavy[:2], key=lambda c: c.cost)
-    pair = expand(found, cheap.plan), expand(found, lean.plan)
+    at_prices = [priced(problem, rows.events, dearer * n) for dearer in DEARER]
+    plans = tuple(np.array(expand(found, column.plan)) for column in pair)
     layer = layers(problem, found)
     most = int(layer.max()) + 1
+    step = max(1.0, float((pair[0].use - pair[1].use).max()) / most)
+    any_fits = False
+
+    def peak(x: tuple[int, ...]) -> int:
+        return int(rows.use(x).max(initial=0))
+
+    def mixture(k: int, early: bool) -> Ints:
+        return np.where(layer < k if early else layer >= most - k, *plans)
+
     for early in (True, False):
-        for k in range(most, -1, -1):
-            x = tuple(np.where(layer < k if early else layer >= most - k, *pair).tolist())
-            if int(rows.use(x).max(initial=0)) <= rows.limit:
-                break
-        else:
+        k = next((k for k in range(most, -1, -1) if peak(tuple(mixture(k, early).tolist())) <= rows.limit), None)
+        if k is None:
             continue
-        for less in range(min(k, SEAMS) + 1):
-            seam = k - less if early else most - k + less
-            x = tuple(np.where(layer < seam if early else layer >= seam, *pair).tolist())
+        any_fits = True
+        ends = mixture(k, early)
+        tried: set[int] = set()
+        while k not in tried and 0 <= k <= most and len(tried) <= SEAMS:
+            tried.add(k)
+            seam = k if early else most - k
             window = free | set(np.flatnonzero((layer >= seam - 1) & (layer <= seam)).tolist())
-            search.incumbent.offer(x)
+            x = mixture(k, early)
+            x[sorted(free)] = ends[sorted(free)]
+            start = tuple(x.tolist())
+            search.incumbent.offer(start)
             for prices in at_prices:
-                y = mend(search, make, prices, x, window)
+                y = mend(search, make, prices, start, window)
                 offered = search.incumbent.offer(y)
                 search.progress.update("mixture", None, search.upper())
-                fits = offered or int(rows.use(y).max(initial=0)) <= rows.limit
+                fits = offered or peak(y) <= rows.limit
                 if fits:
                     break
-            if fits:
-                break
+            if fits and search.incumbent.solution != y:
+                break  # the other side is better
+            ends = np.array(y)
+            k += int((rows.limit - peak(y)) // step) if fits else -1
+    return any_fits
 
 
 def expand(found: Quotient, plan: tuple[int, ...]) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ E. Candes, "Adaptive restart for accelerated gradient schemes", 2015.  Sweeps ar
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -83,10 +84,16 @@ class Moving:
                 break
         return self.bound
 
+    def reprice(self) -> None:
+        """Take the prices of the sweeper anew; the best bound so far was one at other prices."""
+        weight = [self.sweeper.costs(v) for v in range(len(self.sweeper.network.unary))]
+        self.arrays = (self.arrays[0], np.concatenate(weight), *self.arrays[2:])
+        self.bound, self.best, self.idle = None, self.now, 0
+
     def store(self) -> None:
         """The best messages back into the sweeper."""
         ends = self.message.tolist()
-        sides = [self.best[a:b].copy() for a, b in zip(ends[:-1], ends[1:], strict=True)]
+        sides = [self.best[a:b].copy() for a, b in pairwise(ends)]
         self.sweeper.to_u, self.sweeper.to_v = sides[0::2], sides[1::2]
 
 

@@ -6,7 +6,8 @@ A solution of it, mapped back, costs the same and uses the same; conversely ever
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import numpy as np
@@ -65,7 +66,7 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
     return replace(problem, vertices=vertices, edges=edges, usages=usages, fine=fine), back
 
 
-def condition(problem: SelectionProblem, solution: tuple[int, ...], free: Set[int]) -> tuple[SelectionProblem, Back]:
+def condition(problem: SelectionProblem, solution: tuple[int, ...], free: AbstractSet[int]) -> tuple[SelectionProblem, Back]:
     """(`problem` without rows on the vertices `free` alone, all others as in `solution`; map of its solutions to whole ones).
 
     What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it costs in the whole.

@@ -21,7 +21,7 @@ import numpy as np
 
 from ...models.problems import FORBIDDEN, Ints, SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, RowConflict
-from .ascent import apply, ascend
+from .ascent import apply, ascend, climb
 from .aspire import aspire, narrow
 from .bounds import Score, branching_vertex, gather, row_costs, score, spread
 from .budget import Limits
@@ -45,14 +45,17 @@ LATE: Final = 0.4
 PRICED: Final = 400
 """The same at prices of resource rows, which move afterwards anyway."""
 
-MOVING: Final = 300
-"""Vertices from which sweeps at the root have momentum: compiled loops pay then."""
+MOVING: Final = 1_000
+"""Vertices from which sweeps at the root have momentum: decoding between them, once per stride, pays then."""
 
 STRIDE: Final = 8
 """Of these sweeps, between looks for a solution."""
 
 MOVES: Final = 800
 """Of these sweeps at most."""
+
+CLIMB_SHARE: Final = 0.7
+"""Of the time left, for multipliers at the root of a large network."""
 
 MOVED: Final = 10_000
 """They end when two strides gain less than one part in so many."""
@@ -162,9 +165,10 @@ class Search:
         elif depth == 0 and self.rows is not None:
             start = self.multipliers(self.rows, warm)
             apply(sweeper, self.rows, start)
-            self.taken = self.rows.limit * int(start.sum())
-            self._sweeps(sweeper, depth)
-            self.taken = 0
+            if len(domains) < MOVING:  # larger ones were swept before (`blocks`)
+                self.taken = self.rows.limit * int(start.sum())
+                self._sweeps(sweeper, depth)
+                self.taken = 0
             narrow(self, domains, self._record(network, sweeper, self.rows.pairs(start))[1])
         multipliers: tuple[tuple[int, int], ...] = ()
         if self.rows is not None and (warm is not None or not self._closed(self._bound_now(sweeper))):
@@ -240,7 +244,10 @@ class Search:
         for _ in range(rounds):
             cost = self.incumbent.cost
             target = None if cost >= INFINITY else cost * self.denominator - network.base.constant
-            state = ascend(sweeper, rows, start, target, steps, self.clock, rho)
+            if depth == 0 and len(network.domains) >= MOVING:
+                state = climb(sweeper, rows, start, target, Clock(None if self.clock.limit_s is None else CLIMB_SHARE * self.clock.left()))
+            else:
+                state = ascend(sweeper, rows, start, target, steps, self.clock, rho)
             start, rho = state.n, max(state.rho, 0.02)
             self._offer(network, decode(sweeper, False), polish=len(network.domains) < REPAIRED)
             if state.bound is None:

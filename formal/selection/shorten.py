@@ -69,8 +69,9 @@ class Short:
         """Prices of the repeated classes in the short row for prices `n` in the long one."""
         return np.maximum(0.0, ring + self.blocks / KEPT * (n - ring))
 
-    def lengthen(self, short: Dual) -> Dual:
-        """Messages of the short row at every block of the long one; zero on edges of kinds that the short row lacks."""
+    def lengthen(self, short: Dual, denominator: int) -> Dual:
+        """Messages of the short row at every block of the long one, in units of 1/`denominator`; zero on edges of kinds that the short row lacks."""
+        scale = denominator / short.denominator
         known: dict[Kind, list[tuple[int, int]]] = defaultdict(list)
         for k, e in enumerate(self.edges):
             place = self.places[e]
@@ -91,8 +92,8 @@ class Short:
             part = 0.0 if before[0] >= after[0] else (at - before[0]) / (after[0] - before[0])
             for side, out in ((short.to_u, to_u), (short.to_v, to_v)):
                 low, high = side[before[1]], side[after[1]]
-                out.append(low if part == 0.0 else low + np.rint(part * (high - low)).astype(np.int64))
-        return Dual(tuple(to_u), tuple(to_v), short.denominator)
+                out.append(low if part == 0.0 and scale == 1 else np.rint(scale * ((1.0 - part) * low + part * high)).astype(np.int64))
+        return Dual(tuple(to_u), tuple(to_v), denominator)
 
 
 def shorten(problem: SelectionProblem, found: Quotient, block: Ints) -> Short | None:

@@ -1,0 +1,109 @@
+"""Sweeps with momentum: the bound they report is the bound of the messages they leave, and they get where plain sweeps do not."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shardproof.formal.selection import momentum
+from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.momentum import Moving
+from shardproof.formal.selection.network import Base, allowed, build
+from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Vertex
+
+from .test_seams import bound_of, ladder, optimum, random_problem, sweeper_of
+
+
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("seed", range(12))
+def test_reports_the_bound_of_the_messages_it_stores(seed: int, holes: bool) -> None:
+    """Evaluated label by label in Python integers; maps, forbidden entries and prices of rows included."""
+    problem = random_problem(seed, holes=holes)
+    sweeper, rng = sweeper_of(problem, 8), np.random.default_rng(seed)
+    sweeper.to_u = [rng.integers(-40, 40, m.size) for m in sweeper.to_u]
+    sweeper.to_v = [rng.integers(-40, 40, m.size) for m in sweeper.to_v]
+    if seed % 2:
+        sweeper.extra = [rng.integers(0, 30, c.size) if v % 3 else None for v, c in enumerate(sweeper.network.unary)]
+    before = bound_of(sweeper)
+    moving = Moving(sweeper)
+    reached = before
+    for turns in (1, 1, 5, 30):
+        bound = moving.run(turns, Clock())
+        assert bound is not None and bound >= reached
+        moving.store()
+        assert bound_of(sweeper) == bound
+        reached = bound
+    if not seed % 2:
+        assert Fraction(reached, 8) + problem.constant <= optimum(problem)
+
+
+def test_one_turn_is_a_plain_turn_up_to_remainders() -> None:
+    problem = ladder(6, 1, unit=10**12)
+    moved, plain = sweeper_of(problem), sweeper_of(problem)
+    moving = Moving(moved)
+    moving.run(1, Clock())
+    moving.store()
+    for forward in (True, False):
+        plain.sweep(forward, Clock(), "share")
+    for one, other in zip((*moved.to_u, *moved.to_v), (*plain.to_u, *plain.to_v), strict=True):
+        assert np.abs(one - other).max() <= 60, "units of some 10^13: one per edge and vertex on the way"
+        assert np.abs(one).max() > 10**11
+
+
+@pytest.mark.parametrize("seed", [0, 9])
+def test_momentum_carries_further(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """60 turns over 80 blocks: with the push off they stay behind."""
+    problem = ladder(80, seed)
+    bounds = []
+    for most in (momentum.MOST, 0.0):
+        monkeypatch.setattr(momentum, "MOST", most)
+        bounds.append(Moving(sweeper_of(problem, 1 << 12)).run(60, Clock()))
+    pushed, plain = bounds
+    assert pushed is not None and plain is not None
+    best = optimum(problem) << 12
+    assert plain < pushed <= best
+    assert best - pushed < (best - plain) * 0.95
+
+
+def test_starts_again_from_the_best_when_nothing_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(momentum, "PATIENCE", 3)
+    moving = Moving(sweeper_of(ladder(6, 0), 1 << 8))
+    moving.run(200, Clock())
+    best = moving.best.copy()
+    moving.idle, moving.since = 2, 40
+    moving.now = moving.best + 1000 * np.arange(moving.best.size)  # far off: the next turn gains nothing
+    moving.run(1, Clock())
+    assert moving.since == 1 and moving.idle == 0
+    assert moving.now.tolist() == best.tolist() == moving.last.tolist()
+
+
+def test_ends_at_once_when_told_to() -> None:
+    sweeper = sweeper_of(ladder(20, 0), 64)
+    moving = Moving(sweeper)
+    assert moving.run(10, Clock(0.0)) is None and moving.bound is None
+    first = moving.run(1, Clock())
+    assert first is not None
+    before = moving.since
+    assert moving.run(50, Clock(), enough=first) is not None
+    assert moving.since == before + 1, "one turn, then it was enough"
+
+
+def test_no_allowed_label_is_no_bound() -> None:
+    pair = SelectionProblem("pair", (Vertex("a", np.full(2, FORBIDDEN)), Vertex("b", np.array([0, 2]))), (np.zeros((2, 2), dtype=np.int64),), (Edge(0, 1, 0),))
+    assert Moving(sweeper_of(pair)).run(3, Clock()) is None
+
+
+def test_labels_left_out_take_no_part() -> None:
+    """On restricted domains, tables cut or not, the bound is that of the restricted problem."""
+    problem = random_problem(5)
+    domains = tuple(d[: max(1, d.size - v % 2)] for v, d in enumerate(allowed(problem)))
+    network = build(Base(problem, 8), domains)
+    from shardproof.formal.selection.messages import Sweeper
+
+    sweeper = Sweeper(network, list(range(len(domains))))
+    bound = Moving(sweeper)
+    found = bound.run(20, Clock())
+    bound.store()
+    assert found == bound_of(sweeper)

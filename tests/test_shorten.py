@@ -1,0 +1,169 @@
+"""A short row of blocks for a long one: its structure, its prices, and its messages at every block."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shardproof.formal.selection import blocks
+from shardproof.formal.selection.blocks import begin, spread
+from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.messages import load
+from shardproof.formal.selection.mixtures import layers
+from shardproof.formal.selection.momentum import Moving
+from shardproof.formal.selection.repeat import Quotient, quotient
+from shardproof.formal.selection.restrict import condition
+from shardproof.formal.selection.shorten import KEPT, Short, shorten
+from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Vertex
+from shardproof.proofs.certificates import Dual
+
+from .test_seams import bound_rows, ladder, lower_of, optimum, random_problem, searching, sweeper_of, tight
+
+
+def short_of(problem: SelectionProblem) -> tuple[Quotient, Short]:
+    found = quotient(problem)
+    assert found is not None
+    short = shorten(problem, found, layers(problem, found))
+    assert short is not None
+    return found, short
+
+
+def messages(problem: SelectionProblem, turns: int, start: Dual | None = None) -> Dual:
+    sweeper = sweeper_of(problem, 1 << 12)
+    if start is not None:
+        load(sweeper, start)
+    moving = Moving(sweeper)
+    moving.run(turns, Clock())
+    moving.store()
+    return Dual(tuple(sweeper.to_u), tuple(sweeper.to_v), 1 << 12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_short_row_of_a_ladder_is_a_short_ladder(seed: int) -> None:
+    long = ladder(40, seed)
+    _, short = short_of(long)
+    few = ladder(40 - short.blocks + KEPT, seed)  # what differs near the ends belongs to the first and the last block
+    assert 2 * len(few.vertices) < len(long.vertices)
+    assert [v.cost.tolist() for v in short.problem.vertices] == [v.cost.tolist() for v in few.vertices]
+    assert sorted((e.u, e.v, e.table) for e in short.problem.edges) == sorted((e.u, e.v, e.table) for e in few.edges)
+    assert optimum(short.problem) == optimum(few)
+    for k, e in zip(short.edges, short.problem.edges, strict=True):
+        assert long.edges[k].table == e.table
+        assert short.vertices[e.u] == long.edges[k].u or short.vertices[e.v] == long.edges[k].v
+
+
+def test_few_blocks_are_not_shortened() -> None:
+    problem = ladder(2 * KEPT, 0)
+    found = quotient(ladder(2 * KEPT, 0), rounds=2)
+    assert found is not None
+    assert shorten(problem, found, layers(problem, found)) is None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_messages_of_the_ends_stay_and_those_between_are_interpolated(seed: int) -> None:
+    _, short = short_of(problem := ladder(40, seed))
+    if short.blocks % 2 == 0:
+        _, short = short_of(problem := ladder(41, seed))
+    assert short.blocks % 2, "there is a block in the middle"
+    last = short.blocks - 1
+    record = messages(short.problem, 50)
+    long = short.lengthen(record, record.denominator)
+    assert long.denominator == record.denominator
+    finer = short.lengthen(record, 4 * record.denominator)
+    assert finer.denominator == 4 * record.denominator
+    assert all(np.abs(a - 4 * b).max() <= 2 for a, b in zip(finer.to_u, long.to_u, strict=True))
+    known = {k: i for i, k in enumerate(short.edges)}
+    for e, i in known.items():
+        if short.places[e] in (0, last):
+            assert long.to_u[e].tolist() == record.to_u[i].tolist()
+            assert long.to_v[e].tolist() == record.to_v[i].tolist()
+    for table in (0, 2):  # within a chain, and between the two
+        first = {short.places[e]: e for e in reversed(range(len(problem.edges))) if problem.edges[e].table == table}
+        kind = {place: e for place, e in first.items() if short.kinds[e] == short.kinds[first[last // 2]]}
+        two, three = (record.to_u[known[kind[place]]] for place in (2, last - 2))
+        assert np.abs(2 * long.to_u[kind[last // 2]] - two - three).max() <= 1, "half way between the third and the fourth block of six"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_long_row_begins_where_the_short_one_ended(seed: int) -> None:
+    """A few turns from the messages of the short row reach more than from those of the ring, and any messages bound."""
+    problem = ladder(60, seed)
+    found, short = short_of(problem)
+    ring = messages(found.problem, 100)
+    best = optimum(problem)
+    start = spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring)
+    lengthened = short.lengthen(messages(short.problem, 200, start), 1 << 12)
+    assert lower_of(problem, lengthened) <= best
+    far = lower_of(problem, messages(problem, 6, lengthened))
+    near = lower_of(problem, messages(problem, 6, spread(problem, found, ring)))
+    assert near <= far <= best
+    if seed in (0, 3):  # in the others the ring's messages are as good
+        assert near < far
+
+
+def test_the_short_row_gains_as_much_from_prices_as_the_long_one() -> None:
+    _, short = short_of(ladder(40, 0))
+    ring, n = np.array([1.0, 0.0, 4.0]), np.array([1.5, 0.0, 3.9])
+    steep = short.prices(ring, n)
+    assert np.allclose(KEPT * (steep - ring), short.blocks * (n - ring))
+    assert short.prices(ring, np.zeros(3)).tolist() == [0.0, 0.0, 0.0], "no price is negative"
+
+
+def test_prices_of_what_is_not_repeated_are_those_of_the_long_row() -> None:
+    problem = ladder(40, 0)
+    found, short = short_of(problem)
+    once = replace(problem, vertices=tuple(Vertex(v.name, v.cost + 1000) for v in problem.vertices))
+    row = short.costs(problem, once, found)
+    rare = [i for i, v in enumerate(short.vertices) if found.of_vertex[v] not in short.repeated]
+    assert 0 < len(rare) < len(short.vertices)
+    for i, v in enumerate(short.vertices):
+        assert (row.vertices[i].cost - problem.vertices[v].cost).tolist() == [1000 * (i in rare)] * 4
+
+
+def test_begin_under_rows_tries_multiples_of_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And keeps the multiple whose short row bounds best; the record holds its multipliers."""
+    problem, _ = bound_rows(0, Fraction(9, 10), 10**6)
+    tried: list[tuple[float, Dual]] = []
+    lengthen = Short.lengthen
+
+    def watched(short: Short, record: Dual, denominator: int) -> Dual:
+        long = lengthen(short, record, denominator)
+        assert denominator == search.denominator
+        tried.append((0.0, long))
+        return long
+
+    monkeypatch.setattr(Short, "lengthen", watched)
+    search = searching(problem)
+    record = begin(search, tight)
+    assert record is not None and record.multipliers and tried
+    assert lower_of(problem, record) <= search.incumbent.cost
+    assert len(tried) <= len(blocks.STEEPER)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_conditioning_keeps_costs(seed: int) -> None:
+    """Every choice of the free vertices costs in the small problem what it costs in the whole."""
+    problem, rng = random_problem(seed), np.random.default_rng(seed)
+    x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
+    free = {int(v) for v in rng.choice(12, seed, replace=False)}
+    small, back = condition(problem, x, free)
+    assert len(small.vertices) == len(free)
+    for _ in range(20):
+        y = tuple(int(rng.integers(v.cost.size)) for v in small.vertices)
+        whole = back(y)
+        assert small.cost_of(y) == problem.cost_of(whole)
+        assert all(whole[v] == a for v, a in enumerate(x) if v not in free)
+
+
+def test_conditioning_forbids_what_the_others_forbid() -> None:
+    table = np.array([[0, FORBIDDEN], [1, 2]])
+    pair = SelectionProblem("pair", (Vertex("a", np.array([0, 0])), Vertex("b", np.array([0, 0]))), (table,), (Edge(0, 1, 0),))
+    assert condition(pair, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2]
+    assert condition(pair, (0, 1), {1})[0].vertices[0].cost.tolist() == [0, FORBIDDEN]
+    with pytest.raises(ProblemError, match="cost FORBIDDEN"):
+        condition(pair, (0, 1), set())
+    with pytest.raises(ProblemError, match="without resource rows"):
+        condition(replace(pair, limit=3), (0, 0), {0})
