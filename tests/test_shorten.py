@@ -167,3 +167,18 @@ def test_conditioning_forbids_what_the_others_forbid() -> None:
         condition(pair, (0, 1), set())
     with pytest.raises(ProblemError, match="without resource rows"):
         condition(replace(pair, limit=3), (0, 0), {0})
+
+
+def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
+    """Two windows of a ladder far from each other: together they reach what the best choices of both reach."""
+    problem = ladder(30, 2)
+    windows = {0, 1, 2, 3}, {30, 31, 32}
+    free = windows[0] | windows[1]
+    assert sorted(map(sorted, blocks._connected(problem, free))) == sorted(map(sorted, windows))
+    search = searching(replace(problem, limit=None, usages=()))
+    x = (0,) * len(problem.vertices)
+    y = blocks.mend(search, tight, search.problem, x, free)
+    small, back = condition(problem, x, free)
+    assert problem.cost_of(y) == optimum(small) < problem.cost_of(x)
+    assert all(y[v] == 0 for v in range(len(x)) if v not in free)
+    assert blocks.mend(search, tight, search.problem, x, set()) == x

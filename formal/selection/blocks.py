@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+import networkx as nx
 import numpy as np
 
 from ...models.problems import Ints, SelectionProblem
@@ -330,16 +331,29 @@ def share(clock: Clock, part: float) -> Clock:
 
 
 def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int]) -> tuple[int, ...]:
-    """`solution` of `problem` (without rows) with the choices of `free` searched again; no dearer."""
-    if not free:
-        return solution
-    smaller, back = condition(problem, solution, free)
-    search.progress.update("ends", None, None)
-    inner = make(smaller, share(search.clock, ENDS_SHARE))
-    inner.nodes = NODES
-    inner.incumbent.offer(tuple(solution[v] for v in sorted(free)))
-    inner.run(None if inner.fits(plan(build(inner.unit, whole(smaller)), inner.limits.joint)) else converged(inner, make))
-    return solution if inner.incumbent.solution is None else back(inner.incumbent.solution)
+    """`solution` of `problem` (without rows) with the choices of `free` searched again, one connected part after another; no dearer."""
+    until = share(search.clock, ENDS_SHARE)
+    parts = _connected(problem, free)
+    left = len(free)
+    for part in parts:
+        smaller, back = condition(problem, solution, part)
+        search.progress.update("ends", None, None)
+        inner = make(smaller, share(until, len(part) / left))
+        left -= len(part)
+        inner.nodes = NODES
+        inner.incumbent.offer(tuple(solution[v] for v in sorted(part)))
+        inner.run(None if inner.fits(plan(build(inner.unit, whole(smaller)), inner.limits.joint)) else converged(inner, make))
+        if inner.incumbent.solution is not None:
+            solution = back(inner.incumbent.solution)
+    return solution
+
+
+def _connected(problem: SelectionProblem, free: set[int]) -> list[set[int]]:
+    """The parts of `free` that no edge joins, smallest first."""
+    graph: nx.Graph[int] = nx.Graph()
+    graph.add_nodes_from(sorted(free))
+    graph.add_edges_from((e.u, e.v) for e in problem.edges if e.u in free and e.v in free)
+    return sorted(nx.connected_components(graph), key=lambda part: (len(part), min(part)))
 
 
 def _root(draft: Draft) -> Dual | None:
