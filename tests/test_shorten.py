@@ -178,7 +178,7 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
     search = searching(replace(problem, limit=None, usages=()))
     x = (0,) * len(problem.vertices)
     y = blocks.mend(search, tight, search.problem, x, free)
-    small, back = condition(problem, x, free)
+    small, _ = condition(problem, x, free)
     assert problem.cost_of(y) == optimum(small) < problem.cost_of(x)
     assert all(y[v] == 0 for v in range(len(x)) if v not in free)
     assert blocks.mend(search, tight, search.problem, x, set()) == x
