@@ -58,13 +58,22 @@ def _mpiexec() -> str | None:
     return str(own) if own.is_file() else shutil.which("mpiexec")
 
 
+def cores() -> int:
+    """Cores that this process may use; all of them where the system does not say (macOS).
+
+    >>> cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def environment(ranks: int) -> dict[str, str]:
     """What `ranks` processes on this computer are started with: the caller's environment and what the module docstring says.
 
     >>> environment(1 << 20)["MPIR_CVAR_ENABLE_HEAVY_YIELD"]
     '1'
     """
-    crowded = CROWDED if ranks > len(os.sched_getaffinity(0)) else {}
+    crowded = CROWDED if ranks > cores() else {}
     home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # children must find the package that we are
     path = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
     return {**crowded, **os.environ, **ENVIRONMENT, "PYTHONPATH": path}

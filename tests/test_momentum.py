@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 
 from shardproof.formal.selection import momentum
+from shardproof.formal.selection import search as search_module
+from shardproof.formal.selection.ascent import STRIDE, climb
 from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.draft import DualDraft
 from shardproof.formal.selection.momentum import Moving
 from shardproof.formal.selection.network import Base, allowed, build
+from shardproof.formal.selection.solve import solve
 from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Vertex
 
-from .test_seams import bound_of, ladder, optimum, random_problem, sweeper_of
+from .test_seams import bound_of, bound_rows, ladder, optimum, random_problem, searching, sweeper_of
 
 
 @pytest.mark.parametrize("holes", [False, True])
@@ -107,3 +111,42 @@ def test_labels_left_out_take_no_part() -> None:
     found = bound.run(20, Clock())
     bound.store()
     assert found == bound_of(sweeper)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
+    """Never below where it began; the bound, label by label, is that of the messages and prices it leaves."""
+    problem, _ = bound_rows(seed, Fraction(9, 10), 1)
+    search = searching(problem)
+    assert search.rows is not None
+    sweeper = sweeper_of(problem, search.denominator)
+    start = np.zeros(len(search.rows.events), dtype=np.int64)
+    first = Moving(sweeper).run(STRIDE, Clock())
+    state = climb(sweeper, search.rows, start, None, Clock())
+    assert first is not None and state.bound is not None and state.bound > first and (state.n >= 0).all() and state.n.any()
+    assert bound_of(sweeper) - search.rows.limit * int(state.n.sum()) == state.bound
+    best = solve(problem, time_limit_s=2).cost
+    assert best is not None and state.bound <= best * search.denominator
+
+
+@pytest.mark.parametrize("rows", [False, True])
+@pytest.mark.parametrize("seed", [0, 5])
+def test_search_with_momentum_at_the_root_stays_below_what_is_known(seed: int, rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, _ = bound_rows(seed, Fraction(9, 10), 1) if rows else (ladder(50, seed), 0)
+    plain = solve(problem, time_limit_s=2)
+    turns: list[int] = []
+    run = Moving.run
+
+    def watched(moving: Moving, count: int, clock: Clock, enough: int | None = None) -> int | None:
+        turns.append(count)
+        return run(moving, count, clock, enough)
+
+    monkeypatch.setattr(search_module, "MOVING", 10)
+    monkeypatch.setattr(Moving, "run", watched)
+    inner = searching(problem)
+    inner.clock = Clock(2.0)
+    draft = inner.run()
+    assert turns
+    assert isinstance(draft, DualDraft)
+    lower = draft.score.lower()
+    assert lower is not None and plain.cost is not None and lower <= plain.cost

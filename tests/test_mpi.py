@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from shardproof.backends.interpreter import RankError
-from shardproof.backends.launch import CROWDED, LaunchError, environment, launch, mpi_available, run_mpi
+from shardproof.backends.launch import CROWDED, LaunchError, cores, environment, launch, mpi_available, run_mpi
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.backends.transport import TransportError
 from shardproof.backends.transport.mpi import check_counts
@@ -155,6 +155,9 @@ def test_ranks_sleep_while_they_wait_only_where_cores_are_short(monkeypatch: pyt
     assert CROWDED.items() <= environment(3).items()
     monkeypatch.setenv("MPIR_CVAR_ENABLE_HEAVY_YIELD", "0")
     assert environment(3)["MPIR_CVAR_ENABLE_HEAVY_YIELD"] == "0", "the caller's own setting stays"
+    monkeypatch.delattr("os.sched_getaffinity")
+    monkeypatch.setattr("os.cpu_count", lambda: None)
+    assert cores() == 1, "no system without affinity is refused"
 
 
 def test_a_wrong_number_of_ranks_is_refused(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from shardproof.formal.selection import blocks
-from shardproof.formal.selection.blocks import begin, spread
+from shardproof.formal.selection.blocks import Make, begin, spread
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.messages import load
-from shardproof.formal.selection.mixtures import layers
+from shardproof.formal.selection.mixtures import Floats, layers
 from shardproof.formal.selection.momentum import Moving
 from shardproof.formal.selection.repeat import Quotient, quotient
 from shardproof.formal.selection.restrict import condition
+from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.shorten import KEPT, Short, shorten
 from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Vertex
 from shardproof.proofs.certificates import Dual
@@ -123,24 +124,27 @@ def test_prices_of_what_is_not_repeated_are_those_of_the_long_row() -> None:
         assert (row.vertices[i].cost - problem.vertices[v].cost).tolist() == [1000 * (i in rare)] * 4
 
 
-def test_begin_under_rows_tries_multiples_of_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And keeps the multiple whose short row bounds best; the record holds its multipliers."""
+def test_begin_under_rows_keeps_one_multiple_of_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of those tried, the same for every row; the record holds its multipliers."""
     problem, _ = bound_rows(0, Fraction(9, 10), 10**6)
-    tried: list[tuple[float, Dual]] = []
-    lengthen = Short.lengthen
+    lengthened = blocks._lengthened
+    kept: list[tuple[Floats, Dual]] = []
 
-    def watched(short: Short, record: Dual, denominator: int) -> Dual:
-        long = lengthen(short, record, denominator)
-        assert denominator == search.denominator
-        tried.append((0.0, long))
-        return long
+    def watched(search: Search, make: Make, found: Quotient, short: Short, ring: Dual, n: Floats | None) -> Dual | None:
+        record = lengthened(search, make, found, short, ring, n)
+        assert n is not None and record is not None and record.denominator == search.denominator
+        kept.append((n, record))
+        return record
 
-    monkeypatch.setattr(Short, "lengthen", watched)
+    monkeypatch.setattr(blocks, "_lengthened", watched)
     search = searching(problem)
     record = begin(search, tight)
-    assert record is not None and record.multipliers and tried
+    ((n, warm),) = kept
+    assert record is not None and record.multipliers == warm.multipliers
+    events = problem.events()
+    ratios = {round(count / warm.denominator / float(n[events.index(t)]), 2) for t, count in record.multipliers}
+    assert len(ratios) == 1 and ratios <= set(blocks.STEEPER)
     assert lower_of(problem, record) <= search.incumbent.cost
-    assert len(tried) <= len(blocks.STEEPER)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -163,8 +167,9 @@ def test_conditioning_forbids_what_the_others_forbid() -> None:
     pair = SelectionProblem("pair", (Vertex("a", np.array([0, 0])), Vertex("b", np.array([0, 0]))), (table,), (Edge(0, 1, 0),))
     assert condition(pair, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2]
     assert condition(pair, (0, 1), {1})[0].vertices[0].cost.tolist() == [0, FORBIDDEN]
-    with pytest.raises(ProblemError, match="cost FORBIDDEN"):
-        condition(pair, (0, 1), set())
+    assert condition(pair, (0, 1), set())[0].constant == 0, "left out: what the others do is not decided here"
+    less = replace(pair, vertices=(Vertex("a", np.array([-5, 0])), pair.vertices[1]))
+    assert condition(less, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2], "a negative cost does not make it allowed"
     with pytest.raises(ProblemError, match="without resource rows"):
         condition(replace(pair, limit=3), (0, 0), {0})
 
@@ -182,3 +187,18 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
     assert problem.cost_of(y) == optimum(small) < problem.cost_of(x)
     assert all(y[v] == 0 for v in range(len(x)) if v not in free)
     assert blocks.mend(search, tight, search.problem, x, set()) == x
+
+
+def test_mend_takes_windows_out_of_forbidden_starts() -> None:
+    """The ends of an expanded plan often are forbidden, several at a time: each is searched while the others still are."""
+    problem = ladder(30, 2)
+    table = problem.tables[0].copy()
+    table[0, 0] = FORBIDDEN
+    free = {0, 1, 2, 3, 30, 31, 32, 33}
+    start = tuple(0 if v in free else int(np.argmin(problem.vertices[v].cost)) for v in range(len(problem.vertices)))
+    barred = replace(problem, tables=(table, *problem.tables[1:]))
+    assert barred.cost_of(start) >= FORBIDDEN
+    search = searching(barred)
+    y = blocks.mend(search, tight, barred, start, free)
+    for e in barred.edges:
+        assert e.u not in free or e.v not in free or int(barred.tables[e.table][y[e.u], y[e.v]]) < FORBIDDEN

@@ -31,6 +31,9 @@ LEAST_CLIMB: Final = 0.003
 STRIDE: Final = 12
 """Double sweeps between its steps."""
 
+STRIDES: Final = 400
+"""Steps at most: without a time limit this has to end as well."""
+
 LAGGING: Final = 3
 """Steps without a better bound after which they become smaller."""
 
@@ -116,7 +119,7 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps:
 def climb(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: Clock) -> Ascended:
     """The same for large networks: strides of sweeps with momentum, between them steps along the usage of a decoded solution.
 
-    Ends with the time, at `target`, or when steps have become small.
+    Ends with the time, at `target`, when steps have become small, or after `STRIDES`.
     """
     top = ceiling(rows)
     n, rho, worse = _capped(start.astype(np.float64), top), CLIMB, 0
@@ -125,7 +128,9 @@ def climb(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: 
     best = Ascended(n, None, rho)
     kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
     direction = np.zeros(len(rows.events))
-    while rho >= LEAST_CLIMB and not clock.over():
+    for _ in range(STRIDES):
+        if rho < LEAST_CLIMB or clock.over():
+            break
         swept = moving.run(STRIDE, clock)
         if swept is None:
             break

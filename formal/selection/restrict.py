@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...models.problems import FORBIDDEN, Edge, Fine, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from .network import saturate
 
 Back = Callable[[tuple[int, ...]], tuple[int, ...]]
 
@@ -69,8 +70,8 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
 def condition(problem: SelectionProblem, solution: tuple[int, ...], free: AbstractSet[int]) -> tuple[SelectionProblem, Back]:
     """(`problem` without rows on the vertices `free` alone, all others as in `solution`; map of its solutions to whole ones).
 
-    What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it costs in the whole.
-    Raises `ProblemError` for problems with rows or with costs in two parts, and if the others cost FORBIDDEN.
+    What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it costs in the whole.  What is
+    forbidden among the others is left out: it is no reason to choose worse here.  Raises `ProblemError` for problems with rows or costs in two parts.
 
     >>> import numpy as np
     >>> from shardproof.models.problems import Edge, SelectionProblem, Vertex
@@ -84,7 +85,7 @@ def condition(problem: SelectionProblem, solution: tuple[int, ...], free: Abstra
     order = sorted(free)
     place = {v: i for i, v in enumerate(order)}
     costs = {v: problem.vertices[v].cost.astype(np.int64) for v in order}
-    constant = problem.constant + sum(int(x.cost[a]) for v, (x, a) in enumerate(zip(problem.vertices, solution, strict=True)) if v not in place)
+    fixed = [int(x.cost[a]) for v, (x, a) in enumerate(zip(problem.vertices, solution, strict=True)) if v not in place]
     edges: list[Edge] = []
     for e in problem.edges:
         if e.u in place and e.v in place:
@@ -94,13 +95,12 @@ def condition(problem: SelectionProblem, solution: tuple[int, ...], free: Abstra
         row = solution[e.u] if e.rows is None else int(e.rows[solution[e.u]])
         column = solution[e.v] if e.cols is None else int(e.cols[solution[e.v]])
         if e.u in place:
-            costs[e.u] = np.minimum(costs[e.u] + (table[:, column] if e.rows is None else table[e.rows, column]), FORBIDDEN)
+            costs[e.u] = saturate(costs[e.u] + (table[:, column] if e.rows is None else table[e.rows, column]))
         elif e.v in place:
-            costs[e.v] = np.minimum(costs[e.v] + (table[row] if e.cols is None else table[row, e.cols]), FORBIDDEN)
+            costs[e.v] = saturate(costs[e.v] + (table[row] if e.cols is None else table[row, e.cols]))
         else:
-            constant += int(table[row, column])
-    if constant >= FORBIDDEN:
-        raise ProblemError("condition", "the vertices that are not free cost FORBIDDEN")
+            fixed.append(int(table[row, column]))
+    constant = problem.constant + sum(c for c in fixed if c < FORBIDDEN)
     vertices = tuple(Vertex(problem.vertices[v].name, costs[v]) for v in order)
 
     def back(x: tuple[int, ...]) -> tuple[int, ...]:

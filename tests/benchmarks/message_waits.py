@@ -9,12 +9,11 @@ and without; beside nothing, and beside N other busy processes (default: 2).
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-from shardproof.backends.launch import CROWDED, environment
+from shardproof.backends.launch import CROWDED, cores, environment
 
 SIZES = (1 << 16, 1 << 20)
 REPEATS = 20
@@ -62,7 +61,7 @@ def main() -> None:
     if given.rank:
         rank()
         return
-    print(f"{len(os.sched_getaffinity(0))} cores\n{'ranks':>5} {'others':>6} {'waiting':>8}  " + " ".join(f"{f'{c} {s >> 10} KiB':>16}" for s in SIZES for c in ("all-gather", "all-reduce")))
+    print(f"{cores()} cores\n{'ranks':>5} {'others':>6} {'waiting':>8}  " + " ".join(f"{f'{c} {s >> 10} KiB':>16}" for s in SIZES for c in ("all-gather", "all-reduce")))
     for others in sorted({0, given.others}):
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
         try:
