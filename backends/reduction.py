@@ -37,7 +37,7 @@ from ..models.index import Combine
 from ..models.reduction_programs import Form, Instruction, Program, ReductionSystem, Tree
 from .interpreter import RankError
 from .job import read_error, write_error
-from .launch import LaunchError, launch
+from .launch import LaunchError, launch, word_left
 from .transport import Transport, TransportError
 from .transport.patterns import Pattern, PatternKind
 from .transport.virtual import Hub, VirtualTransport
@@ -200,7 +200,7 @@ def run_mpi(
         folder = Path(name)
         (folder / "reduction.json").write_text(json.dumps({**_encode(system, programs), "width": width, "seed": seed, "repeats": repeats}))
         try:
-            launch(["-m", f"{_ROOT}.backends.reduction", str(folder)], len(devices), timeout_s)
+            launch(["-m", f"{_ROOT}.backends.reduction", str(folder)], len(devices), timeout_s, word_left(folder))
         except LaunchError as e:
             error = read_error(folder)
             if error is not None:

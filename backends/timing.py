@@ -37,7 +37,7 @@ from .cuda import device
 from .interpreter import RankError, Source, Watching, run_rank
 from .job import Options, prepared, read_error, read_job, write_error, write_job
 from .kernels import Array, Block, execute, execution_dtype
-from .launch import LaunchError, launch
+from .launch import LaunchError, launch, word_left
 from .program import Compute, Program, lower
 from .reference import _POSITIVE as POSITIVE
 from .reference import check_inputs, random_inputs
@@ -97,7 +97,7 @@ def measure(
         what = {"candidates": len(candidates), "rounds": rounds, "wholes": wholes, "parts": parts, "seed": seed}
         (folder / "timing.json").write_text(json.dumps(what))
         try:
-            launch(["-m", f"{_ROOT}.backends.timing", str(folder)], prod(hierarchy), timeout_s)
+            launch(["-m", f"{_ROOT}.backends.timing", str(folder)], prod(hierarchy), timeout_s, word_left(folder))
         except LaunchError as e:
             error = read_error(folder)
             if error is not None:

@@ -43,6 +43,10 @@ WAYS = {
     "is killed": ("os.kill(os.getpid(), signal.SIGKILL)", "the process died: Killed"),
     "segmentation fault": ("ctypes.string_at(0)", "the process died: Segmentation fault"),
     "leaves quietly": ("os._exit(0)", "the process ended before its work was done"),
+    "dies and the launcher sees nothing": (
+        """(Path(sys.argv[1]) / "death.json").write_text('{"process": %d, "status": -9}' % os.getpid()); time.sleep(600)""",
+        "the process died: Killed",
+    ),
     "hangs": ("time.sleep(600)", "did not come back"),
 }
 
