@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection.blocks import begin, expand, spread
+from shardproof.formal.selection.blocks import begin, spread
 from shardproof.formal.selection.bounds import gather, score
 from shardproof.formal.selection.budget import Limits
 from shardproof.formal.selection.clock import Clock
@@ -129,7 +129,7 @@ def test_profile_agrees_with_the_rows_of_the_whole() -> None:
     profile = Profile(problem, found)
     rng = np.random.default_rng(0)
     plan = tuple(int(rng.integers(0, v.cost.size)) for v in found.problem.vertices)
-    whole_plan = expand(found, plan)
+    whole_plan = found.expand(plan)
     for k, t in enumerate(profile.events):
         live = sum(int(u.amount[whole_plan[u.vertex]]) for u in problem.usages if u.start <= t < u.end)
         assert profile.use(plan)[k] == live

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from shardproof.formal.selection import blocks
-from shardproof.formal.selection.blocks import Make, begin, spread
+from shardproof.formal.selection.blocks import begin, spread
 from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.mend import Make
 from shardproof.formal.selection.messages import load
 from shardproof.formal.selection.mixtures import Floats, layers
 from shardproof.formal.selection.momentum import Moving
 from shardproof.formal.selection.repeat import Quotient, quotient
-from shardproof.formal.selection.restrict import condition
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.shorten import KEPT, Short, shorten
-from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Vertex
+from shardproof.models.problems import SelectionProblem, Vertex
 from shardproof.proofs.certificates import Dual
 
-from .test_seams import bound_rows, ladder, lower_of, optimum, random_problem, searching, sweeper_of, tight
+from .test_seams import bound_rows, ladder, lower_of, optimum, searching, sweeper_of, tight
 
 
 def short_of(problem: SelectionProblem) -> tuple[Quotient, Short]:
@@ -145,60 +145,3 @@ def test_begin_under_rows_keeps_one_multiple_of_the_prices(monkeypatch: pytest.M
     ratios = {round(count / warm.denominator / float(n[events.index(t)]), 2) for t, count in record.multipliers}
     assert len(ratios) == 1 and ratios <= set(blocks.STEEPER)
     assert lower_of(problem, record) <= search.incumbent.cost
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_conditioning_keeps_costs(seed: int) -> None:
-    """Every choice of the free vertices costs in the small problem what it costs in the whole."""
-    problem, rng = random_problem(seed), np.random.default_rng(seed)
-    x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
-    free = {int(v) for v in rng.choice(12, seed, replace=False)}
-    small, back = condition(problem, x, free)
-    assert len(small.vertices) == len(free)
-    for _ in range(20):
-        y = tuple(int(rng.integers(v.cost.size)) for v in small.vertices)
-        whole = back(y)
-        assert small.cost_of(y) == problem.cost_of(whole)
-        assert all(whole[v] == a for v, a in enumerate(x) if v not in free)
-
-
-def test_conditioning_forbids_what_the_others_forbid() -> None:
-    table = np.array([[0, FORBIDDEN], [1, 2]])
-    pair = SelectionProblem("pair", (Vertex("a", np.array([0, 0])), Vertex("b", np.array([0, 0]))), (table,), (Edge(0, 1, 0),))
-    assert condition(pair, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2]
-    assert condition(pair, (0, 1), {1})[0].vertices[0].cost.tolist() == [0, FORBIDDEN]
-    assert condition(pair, (0, 1), set())[0].constant == 0, "left out: what the others do is not decided here"
-    less = replace(pair, vertices=(Vertex("a", np.array([-5, 0])), pair.vertices[1]))
-    assert condition(less, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2], "a negative cost does not make it allowed"
-    with pytest.raises(ProblemError, match="without resource rows"):
-        condition(replace(pair, limit=3), (0, 0), {0})
-
-
-def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
-    """Two windows of a ladder far from each other: together they reach what the best choices of both reach."""
-    problem = ladder(30, 2)
-    windows = {0, 1, 2, 3}, {30, 31, 32}
-    free = windows[0] | windows[1]
-    assert blocks._connected(problem, free) == [windows[1], windows[0]], "smallest first"
-    search = searching(replace(problem, limit=None, usages=()))
-    x = (0,) * len(problem.vertices)
-    y = blocks.mend(search, tight, search.problem, x, free)
-    small, _ = condition(problem, x, free)
-    assert problem.cost_of(y) == optimum(small) < problem.cost_of(x)
-    assert all(y[v] == 0 for v in range(len(x)) if v not in free)
-    assert blocks.mend(search, tight, search.problem, x, set()) == x
-
-
-def test_mend_takes_windows_out_of_forbidden_starts() -> None:
-    """The ends of an expanded plan often are forbidden, several at a time: each is searched while the others still are."""
-    problem = ladder(30, 2)
-    table = problem.tables[0].copy()
-    table[0, 0] = FORBIDDEN
-    free = {0, 1, 2, 3, 30, 31, 32, 33}
-    start = tuple(0 if v in free else int(np.argmin(problem.vertices[v].cost)) for v in range(len(problem.vertices)))
-    barred = replace(problem, tables=(table, *problem.tables[1:]))
-    assert barred.cost_of(start) >= FORBIDDEN
-    search = searching(barred)
-    y = blocks.mend(search, tight, barred, start, free)
-    for e in barred.edges:
-        assert e.u not in free or e.v not in free or int(barred.tables[e.table][y[e.u], y[e.v]]) < FORBIDDEN

@@ -34,6 +34,14 @@ class Clock:
         """Seconds until the limit; infinity without one."""
         return float("inf") if self.limit_s is None else self.limit_s - self.seconds()
 
+    def share(self, part: float) -> Clock:
+        """A clock over `part` of the limit of this one, at most what is left.
+
+        >>> Clock(8.0).share(0.25).limit_s, Clock().share(0.25).limit_s
+        (2.0, None)
+        """
+        return Clock(None if self.limit_s is None else max(0.0, min(self.left(), part * self.limit_s)))
+
     def stop(self) -> None:
         """Let the limit pass now."""
         self.limit_s = 0.0

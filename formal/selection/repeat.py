@@ -45,6 +45,10 @@ class Quotient:
     of_vertex: tuple[int, ...]
     of_edge: tuple[int | None, ...]
 
+    def expand(self, plan: tuple[int, ...]) -> tuple[int, ...]:
+        """The plan of the block at every repetition."""
+        return tuple(plan[c] for c in self.of_vertex)
+
 
 def quotient(problem: SelectionProblem, rounds: int = ROUNDS) -> Quotient | None:
     """The quotient of `problem` without its resource rows; None when too little is repeated.

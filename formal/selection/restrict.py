@@ -6,6 +6,7 @@ A solution of it, mapped back, costs the same and uses the same; conversely ever
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
@@ -68,10 +69,12 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
 
 
 def condition(problem: SelectionProblem, solution: tuple[int, ...], free: AbstractSet[int]) -> tuple[SelectionProblem, Back]:
-    """(`problem` without rows on the vertices `free` alone, all others as in `solution`; map of its solutions to whole ones).
+    """(`problem` on the vertices `free` alone, all others as in `solution`; map of its solutions to whole ones).
 
     What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it costs in the whole.  What is
-    forbidden among the others is left out: it is no reason to choose worse here.  Raises `ProblemError` for problems with rows or costs in two parts.
+    forbidden among the others is left out: it is no reason to choose worse here.  With resource rows one more vertex, the last, has what the
+    others use where the free ones could exceed the limit, so that a solution fits exactly if it fits in the whole (where the others alone do).
+    Raises `ProblemError` for problems with costs in two parts.
 
     >>> import numpy as np
     >>> from shardproof.models.problems import Edge, SelectionProblem, Vertex
@@ -80,8 +83,8 @@ def condition(problem: SelectionProblem, solution: tuple[int, ...], free: Abstra
     >>> small.vertices[0].cost.tolist(), small.constant, back((0,))
     ([1, 11], 5, (0, 0))
     """
-    if problem.limit is not None or problem.fine is not None:
-        raise ProblemError("condition", "is for problems without resource rows and with costs in one part")
+    if problem.fine is not None:
+        raise ProblemError("condition", "is for problems with costs in one part")
     order = sorted(free)
     place = {v: i for i, v in enumerate(order)}
     costs = {v: problem.vertices[v].cost.astype(np.int64) for v in order}
@@ -105,8 +108,35 @@ def condition(problem: SelectionProblem, solution: tuple[int, ...], free: Abstra
 
     def back(x: tuple[int, ...]) -> tuple[int, ...]:
         out = list(solution)
-        for v, a in zip(order, x, strict=True):
+        for v, a in zip(order, x[: len(order)], strict=True):
             out[v] = a
         return tuple(out)
 
-    return replace(problem, vertices=vertices, edges=tuple(edges), usages=(), constant=constant), back
+    small = replace(problem, vertices=vertices, edges=tuple(edges), usages=(), constant=constant)
+    if problem.limit is None:
+        return small, back
+    usages = _around(problem, problem.limit, solution, place)
+    return replace(small, vertices=(*vertices, Vertex("the others", np.zeros(1, dtype=np.int64))), usages=usages), back
+
+
+def _around(problem: SelectionProblem, limit: int, solution: tuple[int, ...], place: Mapping[int, int]) -> tuple[Usage, ...]:
+    """Usages of the free vertices where the limit can be exceeded, and of one more vertex what the others use there."""
+    events = problem.events()
+    fixed, most = np.zeros(len(events) + 1, dtype=np.int64), np.zeros(len(events) + 1, dtype=np.int64)
+    spans = [(bisect_left(events, u.start), bisect_left(events, u.end)) for u in problem.usages]
+    for u, (first, last) in zip(problem.usages, spans, strict=True):
+        into, amount = (most, int(u.amount.max())) if u.vertex in place else (fixed, int(u.amount[solution[u.vertex]]))
+        into[first] += amount
+        into[last] -= amount
+    fixed, most = fixed.cumsum()[:-1], most.cumsum()[:-1]
+    tight = (fixed + most > limit) & (most > 0)
+    before = np.concatenate([[0], np.cumsum(tight)])
+    found = [
+        replace(u, vertex=place[u.vertex]) for u, (first, last) in zip(problem.usages, spans, strict=True) if u.vertex in place and before[last] > before[first]
+    ]
+    runs = np.flatnonzero(np.diff(np.where(tight, fixed, -1), prepend=-1, append=-1))
+    for first, last in zip(runs[:-1].tolist(), runs[1:].tolist(), strict=True):
+        if tight[first]:
+            end = events[last] if last < len(events) else events[-1] + 1
+            found.append(Usage(len(place), events[first], end, fixed[first : first + 1], "the others"))
+    return tuple(found)

@@ -1,0 +1,277 @@
+"""Parts of a solution searched again around the rest, at prices and under a limit; mixtures of two plans over layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from shardproof.formal.selection import columns as generating
+from shardproof.formal.selection import layered, mixtures
+from shardproof.formal.selection import mend as mending
+from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.columns import generate
+from shardproof.formal.selection.layered import _Mixture, _Side, mix, pair
+from shardproof.formal.selection.mend import Make, mend, tighten
+from shardproof.formal.selection.mixtures import Column, Floats, Profile, master
+from shardproof.formal.selection.repeat import Quotient, quotient
+from shardproof.formal.selection.restrict import condition
+from shardproof.formal.selection.search import Search
+from shardproof.models.problems import FORBIDDEN, Edge, Fine, ProblemError, SelectionProblem, Usage, Vertex
+from shardproof.proofs.certificates import Dual
+
+from .test_seams import bound_rows, ladder, optimum, random_problem, searching, tight
+
+
+def with_rows(seed: int, limit: int) -> SelectionProblem:
+    """Random problem, three usages for every second vertex and none for the others."""
+    problem, rng = random_problem(seed), np.random.default_rng(seed + 100)
+    usages = []
+    for v in range(0, len(problem.vertices), 2):
+        for _ in range(3):
+            start = int(rng.integers(0, 12))
+            usages.append(Usage(v, start, start + int(rng.integers(0, 6)), rng.integers(0, 9, problem.vertices[v].cost.size)))
+    return replace(problem, limit=limit, usages=tuple(usages))
+
+
+def choices(problem: SelectionProblem) -> Iterator[tuple[int, ...]]:
+    for x in np.ndindex(*(v.cost.size for v in problem.vertices)):
+        yield tuple(int(a) for a in x)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_conditioning_keeps_costs(seed: int) -> None:
+    """Every choice of the free vertices costs in the small problem what it costs in the whole."""
+    problem, rng = random_problem(seed), np.random.default_rng(seed)
+    x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
+    free = {int(v) for v in rng.choice(12, seed, replace=False)}
+    small, back = condition(problem, x, free)
+    assert len(small.vertices) == len(free)
+    for _ in range(20):
+        y = tuple(int(rng.integers(v.cost.size)) for v in small.vertices)
+        whole = back(y)
+        assert small.cost_of(y) == problem.cost_of(whole)
+        assert all(whole[v] == a for v, a in enumerate(x) if v not in free)
+
+
+def test_conditioning_forbids_what_the_others_forbid() -> None:
+    table = np.array([[0, FORBIDDEN], [1, 2]])
+    pair = SelectionProblem("pair", (Vertex("a", np.array([0, 0])), Vertex("b", np.array([0, 0]))), (table,), (Edge(0, 1, 0),))
+    assert condition(pair, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2]
+    assert condition(pair, (0, 1), {1})[0].vertices[0].cost.tolist() == [0, FORBIDDEN]
+    assert condition(pair, (0, 1), set())[0].constant == 0, "left out: what the others do is not decided here"
+    less = replace(pair, vertices=(Vertex("a", np.array([-5, 0])), pair.vertices[1]))
+    assert condition(less, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2], "a negative cost does not make it allowed"
+    with pytest.raises(ProblemError, match="in one part"):
+        condition(replace(pair, fine=Fine(1, np.zeros(8, dtype=np.uint8))), (0, 0), {0})
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_conditioning_keeps_rows(seed: int) -> None:
+    """A choice of the free vertices fits in the small problem exactly if it fits in the whole, where the others alone do."""
+    rng = np.random.default_rng(seed)
+    seen = set()
+    for limit in (10, 16, 22, 200):
+        problem = with_rows(seed, limit)
+        x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
+        free = {int(v) for v in rng.choice(12, 4, replace=False)}
+        alone = replace(problem, usages=tuple(u for u in problem.usages if u.vertex not in free)).peak_of(x)[0]
+        small, back = condition(problem, x, free)
+        assert small.limit == limit and len(small.vertices) == len(free) + 1
+        for y in choices(small):
+            fits = small.peak_of(y)[0] <= limit
+            peak = problem.peak_of(back(y))[0]
+            assert small.cost_of(y) == problem.cost_of(back(y))
+            assert fits == (peak <= limit) or alone > limit and fits
+            seen.add((fits, alone > limit))
+        if limit == 200:
+            assert not small.usages, "what cannot exceed the limit is left out"
+    assert {fits for fits, _ in seen} == {True, False}
+
+
+def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
+    """Two windows of a ladder far from each other: together they reach what the best choices of both reach."""
+    problem = ladder(30, 2)
+    windows = {0, 1, 2, 3}, {30, 31, 32}
+    free = windows[0] | windows[1]
+    assert mending._connected(problem, free) == [windows[1], windows[0]], "smallest first"
+    search = searching(replace(problem, limit=None, usages=()))
+    x = (0,) * len(problem.vertices)
+    y = mend(search, tight, search.problem, x, free, Clock())
+    small, _ = condition(problem, x, free)
+    assert problem.cost_of(y) == optimum(small) < problem.cost_of(x)
+    assert all(y[v] == 0 for v in range(len(x)) if v not in free)
+    assert mend(search, tight, search.problem, x, set(), Clock()) == x
+
+
+def test_mend_takes_windows_out_of_forbidden_starts() -> None:
+    """The ends of an expanded plan often are forbidden, several at a time: each is searched while the others still are."""
+    problem = ladder(30, 2)
+    table = problem.tables[0].copy()
+    table[0, 0] = FORBIDDEN
+    free = {0, 1, 2, 3, 30, 31, 32, 33}
+    start = tuple(0 if v in free else int(np.argmin(problem.vertices[v].cost)) for v in range(len(problem.vertices)))
+    barred = replace(problem, tables=(table, *problem.tables[1:]))
+    assert barred.cost_of(start) >= FORBIDDEN
+    search = searching(barred)
+    y = mend(search, tight, barred, start, free, Clock())
+    for e in barred.edges:
+        assert e.u not in free or e.v not in free or int(barred.tables[e.table][y[e.u], y[e.v]]) < FORBIDDEN
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_tighten_finds_the_best_that_fits_in_its_window(seed: int) -> None:
+    """From a start that fits and from one that does not; against enumeration."""
+    rng = np.random.default_rng(seed)
+    loose = with_rows(seed, 10**6)
+    starts = [tuple(int(rng.integers(v.cost.size)) for v in loose.vertices) for _ in range(40)]
+    peaks = [loose.peak_of(x)[0] for x in starts]
+    lean, full = starts[int(np.argmin(peaks))], starts[int(np.argmax(peaks))]
+    problem = replace(loose, limit=min(peaks) + 1)
+    for start, size in ((lean, 3), (lean, 5), (full, 3), (full, 5), (full, 6)):
+        free = {int(v) for v in rng.choice(12, size, replace=False)}
+        search = searching(problem)
+        assert search.rows is not None
+        n = np.zeros(len(search.rows.events))
+        n[int(search.rows.use(full).argmax())] = 3.0
+        inside = replace(problem, vertices=tuple(problem.vertices[v] for v in sorted(free)))
+        fitting = [problem.cost_of(x) for y in choices(inside) if problem.is_feasible(x := put(start, free, y))]
+        found = tighten(search, make, start, n, free, Clock())
+        if found is None:
+            assert start is full, "what fits is never lost"
+            continue
+        assert problem.is_feasible(found) and all(found[v] == start[v] for v in range(12) if v not in free)
+        assert problem.cost_of(found) == min(fitting)
+
+
+def put(x: tuple[int, ...], free: set[int], y: tuple[int, ...]) -> tuple[int, ...]:
+    """`x` with `y` at the free vertices, in order."""
+    there = dict(zip(sorted(free), y, strict=True))
+    return tuple(there.get(v, a) for v, a in enumerate(x))
+
+
+def make(problem: SelectionProblem, until: Clock) -> Search:
+    return tight(problem, until)
+
+
+def test_tighten_reaches_what_no_price_reaches() -> None:
+    """(usage, cost) = (0, 30), (4, 21), (9, 0), limit 5: the middle is no corner of the hull, but what fits best."""
+    one = SelectionProblem("one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=(Usage(0, 0, 1, np.array([0, 4, 9])),))
+    search = searching(one)
+    for start in (0, 2):
+        assert tighten(search, make, (start,), np.array([3.3]), {0}, Clock()) == (1,)
+    tighter = replace(one, limit=3)
+    assert tighten(searching(tighter), make, (2,), np.array([3.3]), {0}, Clock()) == (0,)
+    hopeless = replace(one, usages=(Usage(0, 0, 1, np.array([6, 7, 9])),))
+    assert tighten(searching(hopeless), make, (2,), np.array([3.3]), {0}, Clock()) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_cheapest_pair_against_the_master_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The master program on two columns is the mixture in the best proportion."""
+    rng = np.random.default_rng(seed)
+    columns = [Column((k,), int(rng.integers(10, 100)), rng.integers(0, 20, 3).astype(np.float64)) for k in range(5)]
+    limit = 8
+    monkeypatch.setattr(mixtures, "OVER", 1e6)
+    values = [m.value for a in columns for b in columns if (m := master([a, b], limit)).over <= 1e-9 and min(a.use.max(), b.use.max()) <= limit]
+    cheap, lean = pair(columns, limit)
+    if not values:
+        assert cheap is lean and lean.use.max() == min(c.use.max() for c in columns)
+        return
+    assert master([cheap, lean], limit).value == pytest.approx(min(values)) and cheap.cost <= lean.cost
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_side_has_the_cheaper_plan_on_k_layers(early: bool) -> None:
+    layer = np.repeat(np.arange(5), 2)
+    side = _Side(np.full(10, 7), np.full(10, 3), layer, 5, 1, early)
+    for k in range(6):
+        mixture = side.mixture(k)
+        cheaper = {int(b) for b in layer[mixture == 7]}
+        assert cheaper == (set(range(k)) if early else set(range(5 - k, 5)))
+        around, leaner = {int(layer[v]) for v in side.seam(k)}, {int(layer[v]) for v in side.leaner(k)}
+        assert len(leaner) == 1
+        if 0 < k < 5:
+            assert around == ({k - 1, k} if early else {4 - k, 5 - k}) and leaner <= around and not leaner & cheaper
+
+
+def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So many at most, none that is worth no less than the best costs; what comes back is offered."""
+    problem, _ = bound_rows(0, Fraction(9, 10), 10**6)
+    found, search = quotient(problem), searching(problem)
+    assert found is not None and search.rows is not None
+    lightest = {u.vertex: int(np.argmin(u.amount)) for u in problem.usages}
+    light = tuple(lightest.get(v, 0) for v in range(len(problem.vertices)))
+    cost = problem.cost_of(light)
+    assert problem.is_feasible(light)
+    worths = {True: [cost - 5.0, cost - 50.0, cost + 9.0], False: [cost - 20.0, cost - 1.0, cost - 30.0]}
+    monkeypatch.setattr(
+        layered, "_from_one_side", lambda search, make, side, n, free: [_Mixture(w, light, {k}) for k, w in enumerate(worths[side.early])]
+    )
+    asked: list[int] = []
+
+    def stub(search: Search, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock) -> tuple[int, ...]:
+        asked.append(min(free))
+        return light
+
+    monkeypatch.setattr(layered, "tighten", stub)
+    column = Column((0,) * len(found.problem.vertices), 1, np.zeros(len(search.rows.events)))
+    n = np.zeros(len(search.rows.events))
+    assert search.incumbent.solution is None
+    mix(search, tight, found, [column], n, set())
+    assert asked == [1, 2, 0] and search.incumbent.cost == cost
+    worths[True], worths[False] = [cost - 2.0, float(cost), cost + 1.0], []
+    asked.clear()
+    mix(search, tight, found, [column], n, set())
+    assert asked == [0], "not worth less than the best costs"
+
+
+def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up until it fits, down until it does not; the steps after that would leave more unused, or exceed it by more."""
+    one = SelectionProblem("one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=(Usage(0, 0, 1, np.array([0, 4, 9])),))
+    tried: list[float] = []
+    real = mending.priced
+
+    def watched(problem: SelectionProblem, events: list[int], n: Floats) -> SelectionProblem:
+        tried.append(float(n[0]))
+        return real(problem, events, n)
+
+    monkeypatch.setattr(mending, "priced", watched)
+    for start, n in ((2, 1.0), (0, 10.0)):
+        tried.clear()
+        tighten(searching(one), make, (start,), np.array([n]), {0}, Clock())
+        factors = mending.UP if start == 2 else mending.DOWN
+        assert [t / n for t in tried[: len(factors)]] == list(factors), "prices at which nothing changes"
+    for n, last in ((2.0, 2.0), (2.6, 1.5)):
+        tried.clear()
+        tighten(searching(one), make, (2,), np.array([n]), {0}, Clock())
+        assert tried[-1] / n == last
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, _ = bound_rows(seed, Fraction(9, 10), 10**6)
+    found, search = quotient(problem), searching(problem)
+    assert found is not None and problem.limit is not None
+    bounds: list[tuple[float, Floats, Dual | None]] = []
+    real = generating._column
+
+    def watched(
+        make: Make, found: Quotient, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
+    ) -> tuple[Column, Dual | None, float]:
+        column, record, slack = real(make, found, profile, n, columns, warm, until)
+        bounds.append((column.cost + float(n @ column.use) - float(problem.limit or 0) * float(n.sum()) - slack, n, record))
+        return column, record, slack
+
+    monkeypatch.setattr(generating, "_column", watched)
+    monkeypatch.setattr(generating, "mix", lambda *arguments: None)
+    inner = tight(found.problem, Clock())
+    ring = mending.converged(inner, tight)
+    inner.run(ring)
+    assert inner.incumbent.solution is not None
+    answer = generate(search, tight, found, (inner.incumbent.solution, ring), set())
+    best = max(bounds, key=lambda b: b[0])
+    assert len(bounds) > 1 and answer is not None and answer[0] is best[2] and answer[1] is best[1]
