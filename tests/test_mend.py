@@ -97,7 +97,7 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
     problem = ladder(30, 2)
     windows = {0, 1, 2, 3}, {30, 31, 32}
     free = windows[0] | windows[1]
-    assert mending._connected(problem, free) == [windows[1], windows[0]], "smallest first"
+    assert mending.connected(problem, free) == [windows[1], windows[0]], "smallest first"
     search = searching(replace(problem, limit=None, usages=()))
     x = (0,) * len(problem.vertices)
     y = mend(search, tight, search.problem, x, free, Clock())
@@ -169,6 +169,12 @@ def test_tighten_reaches_what_no_price_reaches() -> None:
     assert tighten(searching(hopeless), make, (2,), np.array([3.3]), {0}, Clock()) is None
 
 
+def test_a_row_without_a_price_gets_one_when_it_is_exceeded() -> None:
+    usages = (Usage(0, 0, 1, np.array([4, 4, 4])), Usage(0, 2, 3, np.array([0, 4, 9])))
+    one = SelectionProblem("one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=usages)
+    assert tighten(searching(one), make, (2,), np.array([10.0, 0.0]), {0}, Clock()) == (1,)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_the_cheapest_pair_against_the_master_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The master program on two columns is the mixture in the best proportion."""
@@ -177,11 +183,12 @@ def test_the_cheapest_pair_against_the_master_program(seed: int, monkeypatch: py
     limit = 8
     monkeypatch.setattr(mixtures, "OVER", 1e6)
     values = [m.value for a in columns for b in columns if (m := master([a, b], limit)).over <= 1e-9 and min(a.use.max(), b.use.max()) <= limit]
-    cheap, lean = pair(columns, limit)
+    share, cheap, lean = pair(columns, limit)
     if not values:
-        assert cheap is lean and lean.use.max() == min(c.use.max() for c in columns)
+        assert share == 0.0 and cheap is lean and lean.use.max() == min(c.use.max() for c in columns)
         return
     assert master([cheap, lean], limit).value == pytest.approx(min(values)) and cheap.cost <= lean.cost
+    assert share * cheap.cost + (1.0 - share) * lean.cost == pytest.approx(min(values))
 
 
 @pytest.mark.parametrize("early", [True, False])
@@ -207,9 +214,15 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
     light = tuple(lightest.get(v, 0) for v in range(len(problem.vertices)))
     cost = problem.cost_of(light)
     assert problem.is_feasible(light)
+    unused = [v for v in range(len(light)) if v not in lightest]
+
+    def other(k: int) -> tuple[int, ...]:
+        return tuple(1 if v == unused[k] else a for v, a in enumerate(light))
+
     worths = {True: [cost - 5.0, cost - 50.0, cost + 9.0], False: [cost - 20.0, cost - 1.0, cost - 30.0]}
     monkeypatch.setattr(
-        layered, "_from_one_side", lambda search, make, side, n, free: [_Mixture(w, light, {k}) for k, w in enumerate(worths[side.early])]
+        layered, "_from_one_side",
+        lambda search, make, side, k, n, free, until: [_Mixture(w, other(i + 3 * side.early), {i}) for i, w in enumerate(worths[side.early])],
     )
     asked: list[int] = []
 
@@ -226,7 +239,7 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
     worths[True], worths[False] = [cost - 2.0, float(cost), cost + 1.0], []
     asked.clear()
     mix(search, tight, found, [column], n, set())
-    assert asked == [0], "not worth less than the best costs"
+    assert asked == [0] * 3, "not worth less than the best costs; nothing better was found, so three attempts"
 
 
 def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,3 +288,26 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     answer = generate(search, tight, found, (inner.incumbent.solution, ring), set())
     best = max(bounds, key=lambda b: b[0])
     assert len(bounds) > 1 and answer is not None and answer[0] is best[2] and answer[1] is best[1]
+
+
+def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:
+    """A row without a price is exceeded: by nothing that layers do, so the end with the most to give is the window, and the row gets a price."""
+    problem, _ = bound_rows(0, Fraction(9, 10), 10**6)
+    n_vertices = len(problem.vertices)
+    late = max(u.end for u in problem.usages) + 5
+    own = (Usage(0, late, late + 1, np.array([5, 9, 9, 9])), Usage(1, late, late + 1, np.array([0, 90, 90, 90])), Usage(50, late, late + 1, np.array([100, 101, 101, 101])))
+    problem = replace(problem, limit=160, usages=own)
+    search = searching(problem)
+    assert search.rows is not None
+    x = (1,) * n_vertices
+    n = np.zeros(len(search.rows.events))
+    free = {0, 1, 50, 51}
+    parts = mending.connected(problem, free)
+    mixture = _Mixture(0.0, x, {30})
+    window = layered._window(search, mixture, n, free)
+    assert len(parts) > 1 and 1 in window and window in parts
+    found = tighten(search, make, x, n, window, Clock())
+    assert found is not None and problem.is_feasible(found) and not problem.is_feasible(x)
+    assert layered._window(search, mixture, n + 1.0, free) == {30}, "priced: layers are what gives way"
+    assert layered._window(search, _Mixture(0.0, found, {30}), n, free) == {30}, "nothing is exceeded"
+    assert layered._window(search, mixture, n, set()) == {30}, "no end"

@@ -1,8 +1,9 @@
 """Two plans of one block over many layers: the cheaper one on the first k layers or on the last k, the leaner one on the others.
 
-    k        as many layers as fit; what the ends need is known when they have been searched, so the seam moves on, or back
+    k        from the proportion in which the plans fit; what ends and seam use is known when they have been searched, so the seam moves on, or back
     ends     vertices that the block does not describe, and the two layers at the seam where the plans change: searched again at the prices (`mend`)
-    limit    the first leaner layer is searched under the limit (`tighten`), from what exceeds it a little and from what leaves some of it
+    limit    the first leaner layer is searched under the limit (`tighten`), from what exceeds it a little and from what leaves some of it; an end,
+             where it is the end that exceeds it, at a moment when no layer comes near it
 
 At prices n a mixture x is worth  c(x) + sum_t n_t max(u_t(x) - L, -d),  where d is the usage of one layer more of the cheaper plan: what it leaves
 unused counts as far as one layer can use it.  The most promising are searched under the limit; one that is worth no less than the best solution costs
@@ -17,7 +18,8 @@ from typing import Final
 import numpy as np
 
 from ...models.problems import Ints
-from .mend import Make, mend, tighten
+from .clock import Clock
+from .mend import Make, connected, mend, tighten
 from .mixtures import Column, Floats, layers, priced
 from .repeat import Quotient
 from .search import Search
@@ -34,40 +36,68 @@ TIGHTENED: Final = 3
 SEAMS: Final = 2
 """How often the seam moves."""
 
+DEARER: Final = 1.25
+"""Multiple of the prices for ends and seams when nothing fits at them."""
+
+MIXTURES_SHARE: Final = 0.4
+"""Of the time limit, after which no other mixture is begun."""
+
 
 def mix(search: Search, make: Make, found: Quotient, columns: list[Column], n: Floats, free: set[int]) -> None:
-    """Offer mixtures of the two columns that are cheapest together, of the first and the leanest of all if no such mixture fits.
+    """Offer mixtures of the two columns that are cheapest together, at dearer prices if none fits; of the first and the leanest of all if still none.
 
     `n`: prices over the events; `free`: vertices that the block does not describe.
     """
     rows = search.rows
     assert rows is not None
-    cheap, lean = pair(columns, rows.limit)
+    until = search.clock.share(MIXTURES_SHARE)
+    weight, cheap, lean = pair(columns, rows.limit)
+    leanest = min(columns, key=lambda c: float(c.use.max()))
     layer = layers(search.problem, found)
     most = int(layer.max()) + 1
-    for other in (lean, min(columns, key=lambda c: float(c.use.max()))):
+    before = search.incumbent.cost
+    for other, dearer in ((lean, 1.0), (lean, DEARER), (leanest, 1.0)):
         plans = np.array(found.expand(cheap.plan)), np.array(found.expand(other.plan))
         step = max(1, int((cheap.use - other.use).max() / most))
-        sides = [_from_one_side(search, make, _Side(*plans, layer, most, step, early), n, free) for early in (True, False)]
-        candidates = sorted((m for side in sides for m in side), key=lambda m: m.worth)
-        for m in candidates[:TIGHTENED]:
+        sides = [_Side(*plans, layer, most, step, early) for early in (True, False)]
+        candidates = {m.choices: m for side in sides for m in _from_one_side(search, make, side, int(weight * most), dearer * n, free, until)}
+        for m in sorted(candidates.values(), key=lambda m: m.worth)[:TIGHTENED]:
             if m.worth < search.incumbent.cost:
-                below = tighten(search, make, m.choices, n, m.leaner, search.clock.share(TIGHT_SHARE))
+                below = tighten(search, make, m.choices, n, _window(search, m, n, free), search.clock.share(TIGHT_SHARE))
                 if below is not None:
                     search.incumbent.offer(below)
-        if candidates:
+        if search.incumbent.cost < before or until.over():
             break
 
 
-def pair(columns: list[Column], limit: int) -> tuple[Column, Column]:
-    """The two columns whose mixture in any proportion that fits is cheapest, the cheaper one first; the leanest column twice if none fits.
+def _window(search: Search, mixture: _Mixture, n: Floats, free: set[int]) -> set[int]:
+    """Where the limit can be kept: the leaner layer at the seam, or, where a row without a price is exceeded, the end that uses most of it."""
+    rows = search.rows
+    assert rows is not None
+    use = rows.use(mixture.choices)
+    worst = int(use.argmax())
+    ends = connected(search.problem, free)
+    if int(use[worst]) <= rows.limit or n[worst] > 0.0 or not ends:
+        return mixture.leaner
+    at, spare = rows.events[worst], dict.fromkeys(free, 0)
+    for u in search.problem.usages:
+        if u.vertex in spare and u.start <= at < u.end:
+            spare[u.vertex] += int(u.amount[mixture.choices[u.vertex]]) - int(u.amount.min())
+    return max(ends, key=lambda part: sum(spare[v] for v in part))
+
+
+def pair(columns: list[Column], limit: int) -> tuple[float, Column, Column]:
+    """Share of the first and the two columns whose mixture in any proportion that fits is cheapest, the cheaper one first.
+
+    The leanest column twice if none fits.
 
     >>> one, two, three = (Column((), cost, np.array([use])) for cost, use in ((10, 8.0), (12, 4.0), (20, 2.0)))
-    >>> [column.cost for column in pair([one, two, three], 5)]
-    [10, 12]
+    >>> share, *both = pair([one, two, three], 5)
+    >>> share, [column.cost for column in both]
+    (0.25, [10, 12])
     """
     leanest = min(columns, key=lambda c: float(c.use.max()))
-    best, found = np.inf, (leanest, leanest)
+    best, found = np.inf, (0.0, leanest, leanest)
     for lean in columns:
         if float(lean.use.max()) > limit:
             continue
@@ -77,7 +107,7 @@ def pair(columns: list[Column], limit: int) -> tuple[Column, Column]:
             weight = min(1.0, float(((limit - lean.use[dearer]) / more[dearer]).min(initial=1.0)))
             cost = weight * cheap.cost + (1.0 - weight) * lean.cost
             if cheap.cost <= lean.cost and cost < best:
-                best, found = cost, (cheap, lean)
+                best, found = cost, (weight, cheap, lean)
     return found
 
 
@@ -116,22 +146,15 @@ class _Mixture:
     leaner: set[int]
 
 
-def _from_one_side(search: Search, make: Make, side: _Side, n: Floats, free: set[int]) -> list[_Mixture]:
-    """Mixtures near the limit, ends and seam searched again; none if not even the leaner plan alone fits."""
+def _from_one_side(search: Search, make: Make, side: _Side, k: int, n: Floats, free: set[int], until: Clock) -> list[_Mixture]:
+    """Mixtures near the limit, the first with the cheaper plan on `k` layers; ends and seam searched again at the prices `n`."""
     rows = search.rows
     assert rows is not None
     at_prices = priced(search.problem, rows.events, n)
-
-    def left(x: tuple[int, ...]) -> int:
-        return rows.limit - int(rows.use(x).max(initial=0))
-
-    k = next((k for k in range(side.most, -1, -1) if left(tuple(side.mixture(k).tolist())) >= 0), None)
-    if k is None:
-        return []
     ends: Ints | None = None
     tried: set[int] = set()
     out: list[_Mixture] = []
-    while k not in tried and 0 <= k <= side.most and len(tried) <= SEAMS:
+    while k not in tried and len(tried) <= SEAMS and not until.over():
         tried.add(k)
         mixture = side.mixture(k)
         window = side.seam(k)
@@ -144,10 +167,11 @@ def _from_one_side(search: Search, make: Make, side: _Side, n: Floats, free: set
         x = mend(search, make, at_prices, start, window, search.clock.share(MIXTURE_SHARE))
         search.incumbent.offer(x)
         search.progress.update("mixture", None, search.upper())
-        worth = search.problem.cost_of(x) + float(n @ np.maximum(rows.use(x) - rows.limit, -side.step))
-        out.append(_Mixture(worth, x, side.leaner(k)))
+        if any(m.choices == x for m in out):
+            break
+        use, ends = rows.use(x), np.array(x)
+        out.append(_Mixture(search.problem.cost_of(x) + float(n @ np.maximum(use - rows.limit, -side.step)), x, side.leaner(k)))
         if search.incumbent.solution != x and out[-1].worth >= search.incumbent.cost:
             break
-        ends, unused = np.array(x), left(x)
-        k += unused // side.step if unused >= 0 else -1
+        k = min(side.most, max(0, k + (rows.limit - int(use.max(initial=0))) // side.step))
     return out

@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 import networkx as nx
+import numpy as np
 
 from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual
@@ -62,7 +63,7 @@ def converged(inner: Search, make: Make) -> Dual:
 def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int], until: Clock) -> tuple[int, ...]:
     """`solution` of `problem` (without rows) with the choices of `free` searched again, one connected part after another; no dearer."""
     left = len(free)
-    for part in _connected(problem, free):
+    for part in connected(problem, free):
         smaller, back = condition(problem, solution, part)
         search.progress.update("ends", None, None)
         inner = make(smaller, until.share(len(part) / left))
@@ -78,7 +79,7 @@ def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[
 def tighten(search: Search, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock) -> tuple[int, ...] | None:
     """The cheapest solution found that fits and differs from `solution` only in `free`; `n`: prices of the rows of `search` over their events.
 
-    None if none was found.
+    Where `solution` exceeds the limit most at a row without a price, that one gets a price, otherwise all prices rise.  None if none was found.
     """
     rows = search.rows
     assert rows is not None
@@ -87,17 +88,23 @@ def tighten(search: Search, make: Make, solution: tuple[int, ...], n: Floats, fr
         return int(rows.use(x).max(initial=0)) <= rows.limit
 
     def at(factor: float, x: tuple[int, ...]) -> tuple[tuple[int, ...], Dual]:
-        small, back = condition(priced(search.problem, rows.events, factor * n), solution, free)
+        prices = n + (factor - 1.0) * direction
+        small, back = condition(priced(search.problem, rows.events, prices), solution, free)
         inner = make(small, until.share(PRICES_SHARE / len(UP)))
         inner.nodes = NODES
         inner.incumbent.offer(tuple(x[v] for v in sorted(free)))
         warm = converged(inner, make)
         inner.run(warm)
         found = inner.incumbent.solution
-        pairs = tuple((t, round(factor * float(k) * warm.denominator)) for t, k in zip(rows.events, n.tolist(), strict=True) if k > 0.0)
+        pairs = tuple((t, round(float(k) * warm.denominator)) for t, k in zip(rows.events, prices.tolist(), strict=True) if k > 0.0)
         return x if found is None else back(found), replace(warm, multipliers=pairs)
 
     search.progress.update("under the limit", None, search.upper())
+    direction, use = n, rows.use(solution)
+    worst = int(use.argmax())
+    if use[worst] > rows.limit and n[worst] == 0.0:
+        direction = np.zeros(n.size)
+        direction[worst] = max(1.0, float(n.sum()))
     best: tuple[int, ...] | None = solution if fits(solution) else None
     warm: Dual | None = None
     x = solution
@@ -119,7 +126,7 @@ def tighten(search: Search, make: Make, solution: tuple[int, ...], n: Floats, fr
     return best if inner.incumbent.solution is None else back(inner.incumbent.solution)
 
 
-def _connected(problem: SelectionProblem, free: set[int]) -> list[set[int]]:
+def connected(problem: SelectionProblem, free: set[int]) -> list[set[int]]:
     """The parts of `free` that no edge joins, smallest first."""
     graph: nx.Graph[int] = nx.Graph()
     graph.add_nodes_from(sorted(free))
