@@ -16,14 +16,15 @@ from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.columns import generate
 from shardproof.formal.selection.layered import _Mixture, _Side, mix, pair
 from shardproof.formal.selection.mend import Make, mend, tighten
-from shardproof.formal.selection.mixtures import Column, Floats, Profile, master
-from shardproof.formal.selection.repeat import Quotient, quotient
+from shardproof.formal.selection.mixtures import Column, master
+from shardproof.formal.selection.repeat import quotient
 from shardproof.formal.selection.restrict import condition
 from shardproof.formal.selection.search import Search
+from shardproof.formal.selection.uniform import Floats, Profile, uniform
 from shardproof.models.problems import FORBIDDEN, Edge, Fine, ProblemError, SelectionProblem, Usage, Vertex
 from shardproof.proofs.certificates import Dual
 
-from .test_seams import bound_rows, ladder, optimum, random_problem, searching, tight
+from .test_seams import bound_rows, ladder, lower_of, optimum, random_problem, searching, tight
 
 
 def with_rows(seed: int, limit: int) -> SelectionProblem:
@@ -269,25 +270,37 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     problem, _ = bound_rows(seed, Fraction(9, 10), 10**6)
     found, search = quotient(problem), searching(problem)
     assert found is not None and problem.limit is not None
-    bounds: list[tuple[float, Floats, Dual | None]] = []
+    same = uniform(problem, found)
+    bounds: list[tuple[float, Floats]] = []
     real = generating._column
 
     def watched(
-        make: Make, found: Quotient, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
+        make: Make, same: SelectionProblem, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
     ) -> tuple[Column, Dual | None, float]:
-        column, record, slack = real(make, found, profile, n, columns, warm, until)
-        bounds.append((column.cost + float(n @ column.use) - float(problem.limit or 0) * float(n.sum()) - slack, n, record))
+        column, record, slack = real(make, same, profile, n, columns, warm, until)
+        bounds.append((column.cost + float(n @ column.use) - float(problem.limit or 0) * float(n.sum()) - slack, n))
         return column, record, slack
 
     monkeypatch.setattr(generating, "_column", watched)
     monkeypatch.setattr(generating, "mix", lambda *arguments: None)
-    inner = tight(found.problem, Clock())
-    ring = mending.converged(inner, tight)
-    inner.run(ring)
+    inner = tight(same, Clock())
+    first = mending.swept(inner)
+    inner.run(first)
     assert inner.incumbent.solution is not None
-    answer = generate(search, tight, found, (inner.incumbent.solution, ring), set())
+    answer = generate(search, tight, found, same, (inner.incumbent.solution, first), set())
     best = max(bounds, key=lambda b: b[0])
-    assert len(bounds) > 1 and answer is not None and answer[0] is best[2] and answer[1] is best[1]
+    assert len(bounds) > 1 and answer is not None and answer[1] is best[1]
+    ring = Profile(problem, found).priced(found.problem, answer[1], each=True)
+    assert answer[0].multipliers == () and lower_of(ring, answer[0]) <= optimum(ring)
+
+
+def test_steep_prices_grow_until_something_fits() -> None:
+    """At the event that the leanest plan exceeds most, four times as much with every plan."""
+    columns = [Column((0,), 80, np.array([9.0, 12.0])), Column((1,), 90, np.array([11.0, 8.0]))]
+    assert generating._steep(columns[:1], 10).tolist() == [0.0, 4.0]
+    assert generating._steep(columns, 10).tolist() == [16.0, 0.0], "of the first plan's cost"
+    leaner = Column((2,), 95, np.array([3.0, 10.5]))
+    assert generating._steep([*columns, leaner], 10).tolist() == [0.0, 64.0]
 
 
 def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:

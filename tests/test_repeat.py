@@ -14,13 +14,14 @@ from shardproof.formal.selection.budget import Limits
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.draft import DualDraft
 from shardproof.formal.selection.incumbent import Incumbent
-from shardproof.formal.selection.mixtures import Column, Profile, cost_of, layers, master, priced
+from shardproof.formal.selection.mixtures import Column, layers, master
 from shardproof.formal.selection.network import Base, build, exact_cost, whole
 from shardproof.formal.selection.repeat import quotient
 from shardproof.formal.selection.seams import ends
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.solve import solve
-from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
+from shardproof.formal.selection.uniform import Profile, priced, uniform
+from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 
 TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1)
 
@@ -138,7 +139,39 @@ def test_profile_agrees_with_the_rows_of_the_whole() -> None:
     extra = exact_cost(priced(problem, profile.events, n), whole_plan)
     plain = exact_cost(replace(problem, limit=None, usages=()), whole_plan)
     assert extra is not None and plain is not None and extra - plain == 2 * profile.use(plan)[len(n) // 2]
-    assert cost_of(found, plan) <= plain + sum(int(t.max()) for t in problem.tables) * len(problem.edges)
+    same = uniform(problem, found)
+    paid = exact_cost(profile.priced(same, n, each=False), plan)
+    assert same.limit is None and exact_cost(same, plan) == plain and paid == extra
+    each = profile.priced(found.problem, n, each=True)
+    size = np.bincount(found.of_vertex)
+    for c, v in enumerate(each.vertices):  # rounded once for a member, once for all of them
+        added = profile.priced(same, n, each=False).vertices[c].cost - same.vertices[c].cost
+        assert np.abs((v.cost - found.problem.vertices[c].cost) * size[c] - added).max() <= 0.5 * size[c] + 0.5
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_uniform_plans_cost_what_they_cost_in_the_whole(seed: int) -> None:
+    """Ends, loops of a class, forbidden entries and all; the uniform optimum is the cheapest of them."""
+    rng = np.random.default_rng(seed)
+    problem = blocks(60, seed)
+    extra = tuple(Edge(2 * i, 2 * i + 2, 0) for i in range(59)) + (Edge(0, len(problem.vertices) - 1, 1),)  # within one class; first and last
+    tables = (*problem.tables[:2], np.where(rng.random((3, 3)) < 0.2, FORBIDDEN, problem.tables[2]))
+    problem = replace(problem, edges=(*problem.edges, *extra), tables=tables, constant=17)
+    found = quotient(problem, rounds=4)
+    assert found is not None
+    assert any(found.of_vertex[e.u] == found.of_vertex[e.v] for e in problem.edges)
+    same = uniform(problem, found).check()
+    allowed = 0
+    for _ in range(200):
+        plan = tuple(int(rng.integers(0, v.cost.size)) for v in same.vertices)
+        small, large = exact_cost(same, plan), exact_cost(problem, found.expand(plan))
+        assert small == large
+        allowed += small is not None
+    best = solve(same)
+    if best.solution is not None:
+        assert exact_cost(problem, found.expand(best.solution)) == best.cost
+    if seed == 0:
+        assert allowed > 0 or best.solution is not None
 
 
 def test_master_mixes_and_prices() -> None:

@@ -8,17 +8,18 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection import blocks
+from shardproof.formal.selection import blocks, uniform
 from shardproof.formal.selection.blocks import begin, spread
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.mend import Make
 from shardproof.formal.selection.messages import load
-from shardproof.formal.selection.mixtures import Floats, layers
+from shardproof.formal.selection.mixtures import layers
 from shardproof.formal.selection.momentum import Moving
 from shardproof.formal.selection.repeat import Quotient, quotient
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.shorten import KEPT, Short, shorten
-from shardproof.models.problems import SelectionProblem, Vertex
+from shardproof.formal.selection.uniform import Floats
+from shardproof.models.problems import SelectionProblem
 from shardproof.proofs.certificates import Dual
 
 from .test_seams import bound_rows, ladder, lower_of, optimum, searching, sweeper_of, tight
@@ -105,43 +106,32 @@ def test_the_long_row_begins_where_the_short_one_ended(seed: int) -> None:
         assert near < far
 
 
-def test_the_short_row_gains_as_much_from_prices_as_the_long_one() -> None:
-    _, short = short_of(ladder(40, 0))
-    ring, n = np.array([1.0, 0.0, 4.0]), np.array([1.5, 0.0, 3.9])
-    steep = short.prices(ring, n)
-    assert np.allclose(KEPT * (steep - ring), short.blocks * (n - ring))
-    assert short.prices(ring, np.zeros(3)).tolist() == [0.0, 0.0, 0.0], "no price is negative"
-
-
-def test_prices_of_what_is_not_repeated_are_those_of_the_long_row() -> None:
-    problem = ladder(40, 0)
-    found, short = short_of(problem)
-    once = replace(problem, vertices=tuple(Vertex(v.name, v.cost + 1000) for v in problem.vertices))
-    row = short.costs(problem, once, found)
-    rare = [i for i, v in enumerate(short.vertices) if found.of_vertex[v] not in short.repeated]
-    assert 0 < len(rare) < len(short.vertices)
-    for i, v in enumerate(short.vertices):
-        assert (row.vertices[i].cost - problem.vertices[v].cost).tolist() == [1000 * (i in rare)] * 4
-
-
-def test_begin_under_rows_keeps_one_multiple_of_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of those tried, the same for every row; the record holds its multipliers."""
+def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short row has them in its costs, the record as multipliers."""
     problem, _ = bound_rows(0, Fraction(9, 10), 10**6)
-    lengthened = blocks._lengthened
-    kept: list[tuple[Floats, Dual]] = []
+    generate, lengthened = blocks.generate, blocks._lengthened
+    kept: list[Floats] = []
+    rows: list[Short] = []
 
-    def watched(search: Search, make: Make, found: Quotient, short: Short, ring: Dual, n: Floats | None) -> Dual | None:
-        record = lengthened(search, make, found, short, ring, n)
-        assert n is not None and record is not None and record.denominator == search.denominator
-        kept.append((n, record))
-        return record
+    def priced(search: Search, make: Make, found: Quotient, same: SelectionProblem, first: tuple[tuple[int, ...], Dual], free: set[int]) -> tuple[Dual, Floats] | None:
+        at = generate(search, make, found, same, first, free)
+        assert at is not None
+        kept.append(at[1])
+        return at
 
+    def watched(search: Search, make: Make, found: Quotient, short: Short, ring: Dual) -> Dual | None:
+        rows.append(short)
+        return lengthened(search, make, found, short, ring)
+
+    monkeypatch.setattr(blocks, "generate", priced)
     monkeypatch.setattr(blocks, "_lengthened", watched)
     search = searching(problem)
     record = begin(search, tight)
-    ((n, warm),) = kept
-    assert record is not None and record.multipliers == warm.multipliers
-    events = problem.events()
-    ratios = {round(count / warm.denominator / float(n[events.index(t)]), 2) for t, count in record.multipliers}
-    assert len(ratios) == 1 and ratios <= set(blocks.STEEPER)
+    ((n,), (short,)), events = (kept, rows), problem.events()
+    assert record is not None and record.multipliers
+    assert {events.index(t) for t, _ in record.multipliers} == set(np.flatnonzero(n).tolist())
+    for t, count in record.multipliers:
+        assert abs(float(n[events.index(t)]) - count / record.denominator) <= 1 / record.denominator
+    full = uniform.priced(problem, events, n)
+    assert all(np.array_equal(v.cost, full.vertices[w].cost) for v, w in zip(short.problem.vertices, short.vertices, strict=True))
     assert lower_of(problem, record) <= search.incumbent.cost

@@ -35,9 +35,6 @@ ASPIRE_NODES: Final = 12
 ASPIRE_TIME: Final = 0.06
 """Nodes, and share of the time limit, for one look."""
 
-APART: Final = (0.0002, 0.001, 0.004)
-"""How far above the bound, for a problem of its own."""
-
 NARROW: Final = (0.05, 0.02, 0.01, 0.005, 0.002, 0.0005)
 """The same with resource rows, largest first."""
 
@@ -74,33 +71,6 @@ def aspire(search: Search, domains: Domains, record: Dual, result: Score, lower:
         search.explore(kept, record, 1)
         search.nodes, search.clock, search.held = nodes, clock, held
     search.aspiring = False
-
-
-def apart(search: Search, make: Make, domains: Domains, result: Score) -> None:
-    """The same for a problem so small that what is left can be searched as one of its own, from no messages.
-
-    Ends when the incumbent is within the guess that was searched: no label left out is part of a cheaper solution.
-    (Measured: the block above, 8 seconds: optimal, 0.8 % better than `aspire` in 15.)
-    """
-    lower = result.lower()
-    if lower is None:
-        return
-    labels = sum(d.size for d in domains)
-    for share in APART:
-        guess = min(lower + int(share * abs(lower)) + 1, search.incumbent.cost)
-        kept = result.survivors(domains, guess)
-        if sum(d.size for d in kept) > ASPIRE_LABELS * labels or search.clock.over():
-            return
-        if all(d.size for d in kept):
-            smaller, back = restrict(search.problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
-            search.progress.update("near the bound", None, search.upper())
-            inner = make(smaller, Clock(None if search.clock.limit_s is None else search.clock.left() / 2))
-            inner.nodes = ASPIRE_NODES
-            inner.run()
-            if inner.incumbent.solution is not None:
-                search.incumbent.offer(back(inner.incumbent.solution))
-        if search.incumbent.cost <= guess:
-            return
 
 
 def narrow(search: Search, domains: Domains, result: Score) -> None:

@@ -1,8 +1,9 @@
-"""Repeated blocks first: a solution and messages for a problem whose structure repeats, from one block and the two ends.
+"""Repeated blocks first: a solution and messages for a problem whose structure repeats.
 
-    block   the quotient (`repeat`) is solved as a problem of its own: a ring, often closed to optimality in seconds
-    ends    choices of the block in the interior, everything near the ends searched again around them: a good solution of the whole
-    seams   messages of the block at every repetition, those near the ends swept again in windows (`seams`)
+    plan    the best plan that is the same in every repetition, ends included (`uniform`): often the optimum, found in seconds
+    limit   where it exceeds a limit, plans at prices of the resource rows (`columns`), and mixtures of two over the layers (`layered`)
+    ring    messages of one block, given to every repetition
+    seams   what they miss near the ends: through a shorter row where there are many blocks (`shorten`), in windows otherwise (`seams`)
     whole   the search over the whole begins a few sweeps from its end
 
 Neither is believed: the solution is evaluated on the whole problem, and whatever the messages are, the bound is computed from them.
@@ -21,35 +22,33 @@ from . import bounds
 from .ascent import apply
 from .columns import generate
 from .eliminate import plan
-from .mend import NODES, Make, converged, mend
+from .mend import NODES, Make, swept
 from .messages import Sweeper, load
-from .mixtures import Floats, layers, priced
+from .mixtures import layers
 from .network import allowed, build, whole
 from .repeat import Quotient, quotient
 from .seams import converge, distances, ends, settle
 from .search import Search
 from .shorten import Short, shorten
+from .uniform import Floats, priced, uniform
 
-BLOCK_SHARE: Final = 0.4
-"""Of the time limit, for the block."""
+PLAN_SHARE: Final = 0.4
+"""Of the time limit, for the uniform plan."""
 
-ENDS_SHARE: Final = 0.1
-"""Of the time limit, for the ends."""
-
-BEYOND: Final = 1.03
-"""What exceeds a limit by more is not made to keep it at the ends alone."""
+RING_SHARE: Final = 0.1
+"""Of the time limit, for messages of one block without prices."""
 
 REACH: Final = 1
 """Edges between what the block does not describe and the first vertex that keeps the block's choice."""
 
-SEAMS_SHARE: Final = 0.25
+SEAMS_SHARE: Final = 0.15
 """Of the time limit, for messages near the seams, or of the whole from those of a shorter row."""
 
-SHORT_SHARE: Final = 0.12
+SHORT_SHARE: Final = 0.22
 """Of the time limit, for the shorter row."""
 
-STEEPER: Final = (1.05, 1.1, 1.15, 1.2, 1.3, 1.5, 2.0)
-"""Multiples of the prices for which the block was solved, tried in turn while the bound of the short row rises."""
+NEARLY: Final = 100_000
+"""Messages are swept until one part in so many of the cost is left: fixing and elimination close that sooner than sweeps."""
 
 LEAST: Final = 200
 """Vertices from which looking for repetitions pays."""
@@ -66,26 +65,26 @@ def begin(search: Search, make: Make) -> Dual | None:
     found = quotient(problem)
     if found is None or not all(d.size for d in allowed(problem)):
         return None
-    inner = make(found.problem, clock.share(BLOCK_SHARE))
+    same = uniform(problem, found)
+    inner = make(same, clock.share(PLAN_SHARE))
     inner.nodes = NODES
-    search.progress.update("block", None, None)
-    ring = converged(inner, make)
-    inner.run(ring)
+    search.progress.update("uniform plan", None, None)
+    first = swept(inner)
+    inner.run(first)
     solution = inner.incumbent.solution
-    if solution is None:
-        return spread(problem, found, ring)
+    if solution is not None:
+        search.incumbent.offer(found.expand(solution))
     free = ends(problem, found, REACH)
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()
-    x = found.expand(solution)
-    if search.rows is None or int(search.rows.use(x).max(initial=0)) <= BEYOND * search.rows.limit:
-        x = mend(search, make, replace(problem, limit=None, usages=()), x, free, clock.share(ENDS_SHARE))
-    if search.rows is None or search.incumbent.offer(x):
-        search.incumbent.offer(x)
-        search.rows = None
-        return _everywhere(search, make, found, ring, None)
-    at = generate(search, make, found, (solution, ring), free)
-    return None if at is None else _everywhere(search, make, found, *at)
+    if solution is not None and search.rows is not None and search.incumbent.solution is None:
+        at = generate(search, make, found, same, (solution, first), free)
+        return None if at is None else _everywhere(search, make, found, *at)
+    ring = swept(make(found.problem, clock.share(RING_SHARE)))
+    if solution is None:
+        return spread(problem, found, ring)
+    search.rows = None
+    return _everywhere(search, make, found, ring, None)
 
 
 def settled(search: Search, found: Quotient, warm: Dual, across: bool = False) -> Dual:
@@ -94,7 +93,7 @@ def settled(search: Search, found: Quotient, warm: Dual, across: bool = False) -
     network = build(search.base, allowed(search.problem))
     sweeper = Sweeper(network, list(range(len(network.domains))), search.threads)
     load(sweeper, warm)
-    enough = None if search.upper() is None else search.enough() * search.denominator - network.base.constant
+    enough = None if search.upper() is None else (search.enough() - abs(search.enough()) // NEARLY) * search.denominator - network.base.constant
     multipliers: tuple[tuple[int, int], ...] = ()
     if search.rows is not None:
         prices = search.multipliers(search.rows, warm)
@@ -110,47 +109,28 @@ def settled(search: Search, found: Quotient, warm: Dual, across: bool = False) -
 
 
 def _everywhere(search: Search, make: Make, found: Quotient, ring: Dual, n: Floats | None) -> Dual:
-    """Messages for the whole from those of one block at prices `n` of its resource rows: what the ends ask of every block reaches it.
+    """Messages for the whole from those of one block at prices `n` of the resource rows: what the ends ask of every block reaches it.
 
     Through a shorter row where there are many blocks (`shorten`), in windows near the seams otherwise (`seams`).
     """
-    problem = search.problem
     search.progress.update("seams", None, search.upper())
-    short = shorten(problem, found, layers(problem, found))
-    warm = None if short is None else _lengthened(search, make, found, short, ring, n)
+    row = search.problem if n is None else priced(search.problem, search.problem.events(), n)
+    short = shorten(row, found, layers(row, found))
+    warm = None if short is None else _lengthened(search, make, found, short, ring)
     if warm is not None:
-        return settled(search, found, warm, across=True)
-    return settled(search, found, replace(spread(problem, found, ring), multipliers=_pairs(search, n, ring.denominator)))
+        return settled(search, found, replace(warm, multipliers=_pairs(search, n, warm.denominator)), across=True)
+    return settled(search, found, replace(spread(row, found, ring), multipliers=_pairs(search, n, ring.denominator)))
 
 
-def _lengthened(search: Search, make: Make, found: Quotient, short: Short, ring: Dual, n: Floats | None) -> Dual | None:
-    """Messages of a short row at every block, with the best multipliers among some multiples of `n`; None when the time was over at once."""
-    start = spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring)
-    until = search.clock.share(SHORT_SHARE)
-    best: tuple[float, Dual] | None = None
-    for factor in STEEPER if n is not None else (1.0,):
-        if n is None:
-            row = short.problem
-            taken = 0.0
-        else:
-            events = short.long.events()
-            steep = short.prices(n, factor * n)
-            row = short.costs(priced(short.long, events, steep), priced(short.long, events, factor * n), found)
-            taken = factor * float(n.sum()) * (short.long.limit or 0)
-        inner = make(row, until)
-        network = build(inner.base, allowed(row))
-        sweeper = Sweeper(network, list(range(len(network.domains))), search.threads)
-        load(sweeper, start)
-        bound = converge(sweeper, until)
-        if bound is None:
-            break
-        start = Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator)
-        value = (bound + network.base.constant) / inner.denominator - taken
-        if best is not None and value <= best[0]:
-            break
-        long = short.lengthen(start, search.denominator)
-        best = value, replace(long, multipliers=_pairs(search, None if n is None else factor * n, long.denominator))
-    return None if best is None else best[1]
+def _lengthened(search: Search, make: Make, found: Quotient, short: Short, ring: Dual) -> Dual | None:
+    """Messages of a short row, swept from those of the ring, at every block; None when the time was over at once."""
+    inner = make(short.problem, search.clock.share(SHORT_SHARE))
+    network = build(inner.base, allowed(short.problem))
+    sweeper = Sweeper(network, list(range(len(network.domains))), search.threads)
+    load(sweeper, spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring))
+    if converge(sweeper, inner.clock) is None:
+        return None
+    return short.lengthen(Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator), search.denominator)
 
 
 def _pairs(search: Search, n: Floats | None, denominator: int) -> tuple[tuple[int, int], ...]:

@@ -1,37 +1,52 @@
-"""Plans of one block at prices of the resource rows: prices from the master program (`mixtures`), the block's plan at them, again, until no plan
+"""Uniform plans at prices of the resource rows: prices from the master program (`mixtures`), the plan at them (`uniform`), again, until no plan
 is cheaper than its prices; then mixtures of the plans that the last master program weighs most (`layered`).
 
-The better the plans, the better everything after them: what a plan of the block misses at its prices, every layer of the mixture misses, and
+The better the plans, the better everything after them: what a plan misses at its prices, every layer of the mixture misses, and
 the prices are wrong by as much.  (Measured: BERT-Large with Adam, batch 64, 4x8, limit 3.45 GiB: plans 5 % from their bounds, mixture 113.2 ms, bound 107.4;
 plans 0.3 % from them, 111.1 with one layer too many, 108.9.)
 """
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Final
 
 import numpy as np
 
+from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual
 from .clock import Clock
 from .draft import DualDraft
 from .layered import mix
-from .mend import NODES, Make
-from .mixtures import Column, Floats, Profile, cost_of, master
+from .mend import NODES, Make, swept
+from .mixtures import Column, master
 from .repeat import Quotient
 from .search import Search
+from .uniform import Floats, Profile
 
 PRICES_SHARE: Final = 0.3
 """Of the time limit, for prices of resource rows."""
 
 COLUMN_SHARE: Final = 0.3
-"""Of that time, for one plan of the block at given prices."""
+"""Of that time, for one plan at given prices."""
 
 COLUMNS: Final = 12
-"""Plans of the block at most."""
+"""Plans at most."""
 
 IDLE: Final = 2
 """Columns without gain after which prices stay."""
+
+EXACT: Final = Fraction(1, 4_000)
+"""A plan is good enough when it is so near its bound."""
+
+RING_SHARE: Final = 0.08
+"""Of the time limit, for messages of one block at the best prices."""
+
+STEEP: Final = 0.5
+"""First price of the whole limit, in costs of the plan without prices."""
+
+STEEPER: Final = 4.0
+"""Factor of the next ones, until some plan fits."""
 
 NEAR: Final = 0.95
 """Prices are averaged with the best ones once their bound is this share of the master program's value."""
@@ -40,18 +55,19 @@ CLOSE: Final = 0.002
 """Prices are good enough when the master program is so near its bound."""
 
 
-def generate(search: Search, make: Make, found: Quotient, first: tuple[tuple[int, ...], Dual], free: set[int]) -> tuple[Dual, Floats] | None:
-    """Offers mixtures to the incumbent; messages of the block at the prices that bound best, and these.  None if no plans fit together.
+def generate(
+    search: Search, make: Make, found: Quotient, same: SelectionProblem, first: tuple[tuple[int, ...], Dual], free: set[int]
+) -> tuple[Dual, Floats] | None:
+    """Offers mixtures to the incumbent; messages of one block at the prices that bound best, and these.  None if no plans fit together.
 
-    `first`: the block's plan and messages without prices; `free`: vertices that the block does not describe.
+    `same`: the uniform problem; `first`: its plan and messages without prices; `free`: vertices that the block does not describe.
     """
     problem = search.problem
     assert problem.limit is not None
     profile = Profile(problem, found)
-    columns = [Column(first[0], cost_of(found, first[0]), profile.use(first[0]))]
+    columns = [Column(first[0], same.cost_of(first[0]), profile.use(first[0]))]
     until = search.clock.share(PRICES_SHARE)
     best, n, warm = -np.inf, np.zeros(len(profile.events)), first[1]
-    kept: tuple[Dual, Floats] | None = None
     values: list[float] = []
     for _ in range(COLUMNS):
         mixed = master(columns, problem.limit)
@@ -60,13 +76,15 @@ def generate(search: Search, make: Make, found: Quotient, first: tuple[tuple[int
             break
         if until.over() or mixed.over <= 0.0 and mixed.value - best <= CLOSE * abs(mixed.value):
             break
-        at = mixed.n if mixed.over > 0.0 or best < NEAR * mixed.value else 0.5 * (n + mixed.n)  # far away half a step only costs time
-        column, record, slack = _column(make, found, profile, at, columns, warm, until.share(COLUMN_SHARE))
+        if mixed.over > 0.0:
+            at = _steep(columns, problem.limit)
+        else:
+            at = mixed.n if best < NEAR * mixed.value else 0.5 * (n + mixed.n)  # far away half a step only costs time
+        column, record, slack = _column(make, same, profile, at, columns, warm, until.share(COLUMN_SHARE))
         warm = record if record is not None else warm
         value = column.cost + float(at @ column.use) - problem.limit * float(at.sum())
         if value - slack > best:
             best, n = value - slack, at
-            kept = kept if record is None else (record, at)
         columns.append(column)
         search.incumbent.offer(found.expand(column.plan))  # whatever comes of mixtures, a plan that fits is kept
         search.progress.update("prices", None, search.upper())
@@ -74,21 +92,28 @@ def generate(search: Search, make: Make, found: Quotient, first: tuple[tuple[int
     if mixed.over > 0.0:
         return None
     mix(search, make, found, columns, mixed.n, free)
-    return kept
+    return swept(make(profile.priced(found.problem, n, each=True), search.clock.share(RING_SHARE))), n
+
+
+def _steep(columns: list[Column], limit: int) -> Floats:
+    """Prices while nothing fits: at the event where the leanest plan exceeds the limit most, steeper with every plan tried."""
+    lean = min(columns, key=lambda c: float(c.use.max()))
+    n = np.zeros(lean.use.size)
+    n[int(lean.use.argmax())] = STEEP * STEEPER ** (len(columns) - 1) * columns[0].cost / limit
+    return n
 
 
 def _column(
-    make: Make, found: Quotient, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
+    make: Make, same: SelectionProblem, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
 ) -> tuple[Column, Dual | None, float]:
-    """The block's plan at prices `n`, messages, and how far the plan may be from the best one over all repetitions."""
-    small = profile.priced(found.problem, n)
-    inner = make(small, until)
+    """The uniform plan at prices `n`, messages, and how far the plan may be from the best one."""
+    inner = make(profile.priced(same, n, each=False), until)
     for column in columns:
         inner.incumbent.offer(column.plan)
-    inner.nodes = NODES
-    draft = inner.run(warm)
+    inner.nodes, inner.gap = NODES, EXACT
+    draft = inner.run(swept(inner, warm))
     x = inner.incumbent.solution
     assert x is not None
     lower = draft.score.lower() if isinstance(draft, DualDraft) else inner.incumbent.cost
-    slack = 0.0 if lower is None else float(max(0, inner.incumbent.cost - lower)) * max(profile.size.tolist())
-    return Column(x, cost_of(found, x), profile.use(x)), draft.record if isinstance(draft, DualDraft) else None, slack
+    slack = 0.0 if lower is None else float(max(0, inner.incumbent.cost - lower))
+    return Column(x, same.cost_of(x), profile.use(x)), draft.record if isinstance(draft, DualDraft) else None, slack

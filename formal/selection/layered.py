@@ -20,9 +20,10 @@ import numpy as np
 from ...models.problems import Ints
 from .clock import Clock
 from .mend import Make, connected, mend, tighten
-from .mixtures import Column, Floats, layers, priced
+from .mixtures import Column, layers
 from .repeat import Quotient
 from .search import Search
+from .uniform import Floats, priced
 
 MIXTURE_SHARE: Final = 0.06
 """Of the time limit, for ends and seam of one mixture."""

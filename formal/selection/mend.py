@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 import networkx as nx
@@ -23,20 +24,22 @@ import numpy as np
 from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual
 from . import bounds
-from .aspire import apart
 from .clock import Clock
 from .eliminate import plan
-from .messages import Sweeper
-from .mixtures import Floats, priced
+from .messages import Sweeper, load
 from .network import allowed, build, whole
 from .restrict import condition
 from .seams import converge
 from .search import Search
+from .uniform import Floats, priced
 
 NODES: Final = 12
 """Nodes of the search on a part: without a proof at the end they are only a start."""
 
-RING_SHARE: Final = 0.5
+EXACT: Final = Fraction(1, 10_000)
+"""A part is good enough when it is so near its bound, as a share of what the whole solution costs at the prices."""
+
+SWEPT_SHARE: Final = 0.5
 """Of the time limit of a part, for messages that converge."""
 
 UP: Final = (1.5, 2.0, 3.0, 5.0)
@@ -50,14 +53,14 @@ Make = Callable[[SelectionProblem, Clock], Search]
 """A search on another problem with the settings of the present one."""
 
 
-def converged(inner: Search, make: Make) -> Dual:
-    """Messages on the whole of `inner`, swept until the bound hardly moves; solutions near that bound are offered."""
-    domains = allowed(inner.problem)
-    network = build(inner.base, domains)
+def swept(inner: Search, warm: Dual | None = None) -> Dual:
+    """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves."""
+    network = build(inner.base, allowed(inner.problem))
     sweeper = Sweeper(network, list(range(len(network.domains))), inner.threads)
-    converge(sweeper, inner.clock.share(RING_SHARE))
-    apart(inner, make, domains, bounds.score(network, sweeper.to_u, sweeper.to_v, threads=inner.threads))
-    return Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator)
+    if warm is not None:
+        load(sweeper, warm)
+    converge(sweeper, inner.clock.share(SWEPT_SHARE))
+    return Dual(*bounds.spread(sweeper.network, sweeper.to_u, sweeper.to_v), inner.denominator)
 
 
 def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int], until: Clock) -> tuple[int, ...]:
@@ -68,9 +71,9 @@ def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[
         search.progress.update("ends", None, None)
         inner = make(smaller, until.share(len(part) / left))
         left -= len(part)
-        inner.nodes = NODES
+        inner.nodes, inner.gap = NODES, EXACT
         inner.incumbent.offer(tuple(solution[v] for v in sorted(part)))
-        inner.run(None if inner.fits(plan(build(inner.unit, whole(smaller)), inner.limits.joint)) else converged(inner, make))
+        inner.run(None if inner.fits(plan(build(inner.unit, whole(smaller)), inner.limits.joint)) else swept(inner))
         if inner.incumbent.solution is not None:
             solution = back(inner.incumbent.solution)
     return solution
@@ -93,7 +96,7 @@ def tighten(search: Search, make: Make, solution: tuple[int, ...], n: Floats, fr
         inner = make(small, until.share(PRICES_SHARE / len(UP)))
         inner.nodes = NODES
         inner.incumbent.offer(tuple(x[v] for v in sorted(free)))
-        warm = converged(inner, make)
+        warm = swept(inner)
         inner.run(warm)
         found = inner.incumbent.solution
         pairs = tuple((t, round(float(k) * warm.denominator)) for t, k in zip(rows.events, prices.tolist(), strict=True) if k > 0.0)

@@ -1,12 +1,12 @@
 """Repeated blocks under resource rows: prices of the rows, and a plan mixed from plans of one block, by column generation.
 
-A column k is one plan of the quotient (`repeat`) at every repetition: cost c_k, usage u_k(t) over the events.  The master program
+A column k is a plan that is the same in every repetition (`uniform`): cost c_k, usage u_k(t) over the events.  The master program
 
     minimise  sum_k c_k y_k    subject to    sum_k y_k = 1,   sum_k u_k(t) y_k <= L  for every event t,   y >= 0
 
-has duals n_t >= 0: what a byte at event t is worth.  The block is then solved with the costs  c_v(a) + sum_t n_t u_t,v(a)  averaged
-over its repetitions, which gives the next column, until no column is cheaper than its prices.  Few of the y are positive, most often
-two: so many blocks take the one plan and so many the other.
+has duals n_t >= 0: what a byte at event t is worth.  The uniform problem is then solved with the costs  c_v(a) + sum_t n_t u_t,v(a),  which
+gives the next column, until no column is cheaper than its prices.  Few of the y are positive, most often two: so many blocks take the
+one plan and so many the other.
 
 Nothing here is believed: n and the messages are a start for the bound of the whole problem, mixtures are evaluated on it.
 
@@ -16,90 +16,23 @@ Source: Dantzig and Wolfe, "Decomposition principle for linear programs", Operat
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ...models.problems import Ints, SelectionProblem, Vertex
+from ...models.problems import Ints, SelectionProblem
 from ..highs import run_alone
 from .repeat import Quotient
-
-Floats = NDArray[np.float64]
+from .uniform import Floats
 
 OVER: Final = 5.0
 """Price of exceeding the limit by itself, in costs of the first column: more than any plan that fits should cost."""
 
 
-class Profile:
-    """Usage of plans of a quotient, as (class, amounts) groups with their live members over the events."""
-
-    def __init__(self, problem: SelectionProblem, found: Quotient) -> None:
-        self.events = problem.events()
-        self.classes = len(found.problem.vertices)
-        self.size = np.bincount(found.of_vertex, minlength=self.classes)
-        self.vertex: list[int] = []
-        self.amounts: list[Ints] = []
-        self.of: list[int] = []
-        groups: dict[tuple[int, bytes], int] = {}
-        member, first, last = [], [], []
-        for u in problem.usages:
-            a, b = bisect_left(self.events, u.start), bisect_left(self.events, u.end)
-            if a >= b:
-                continue
-            key = (found.of_vertex[u.vertex], u.amount.tobytes())
-            if key not in groups:
-                groups[key] = len(self.amounts)
-                self.amounts.append(u.amount)
-                self.of.append(key[0])
-            member.append(groups[key])
-            first.append(a)
-            last.append(b)
-        self.member, self.first, self.last = (np.array(x, dtype=np.int64) for x in (member, first, last))
-        live = np.zeros((len(self.amounts), len(self.events) + 1))
-        np.add.at(live, (self.member, self.first), 1.0)
-        np.add.at(live, (self.member, self.last), -1.0)
-        self.live = live.cumsum(axis=1)[:, :-1]
-
-    def use(self, x: tuple[int, ...]) -> Floats:
-        """Usage per event when every member takes the choice of its class."""
-        amounts = np.array([a[x[c]] for a, c in zip(self.amounts, self.of, strict=True)], dtype=np.float64)
-        return np.asarray(amounts @ self.live, dtype=np.float64)
-
-    def priced(self, problem: SelectionProblem, n: Floats) -> SelectionProblem:
-        """The quotient's `problem` with the average price of usage added to its costs, rounded."""
-        prefix = np.concatenate([[0.0], np.cumsum(n)])
-        weight = np.bincount(self.member, prefix[self.last] - prefix[self.first], minlength=len(self.amounts))
-        added: dict[int, Floats] = {}
-        for w, amount, c in zip(weight.tolist(), self.amounts, self.of, strict=True):
-            if w > 0.0:
-                added[c] = added.get(c, np.zeros(amount.size)) + w / float(self.size[c]) * amount
-        return _plus(problem, added)
-
-
-def priced(problem: SelectionProblem, events: list[int], n: Floats) -> SelectionProblem:
-    """The whole problem without rows, prices in its costs."""
-    prefix = np.concatenate([[0.0], np.cumsum(n)])
-    added: dict[int, Floats] = {}
-    for u in problem.usages:
-        w = float(prefix[bisect_left(events, u.end)] - prefix[bisect_left(events, u.start)])
-        if w > 0.0:
-            added[u.vertex] = added.get(u.vertex, np.zeros(u.amount.size)) + w * u.amount
-    return replace(_plus(problem, added), limit=None, usages=())
-
-
-def _plus(problem: SelectionProblem, added: dict[int, Floats]) -> SelectionProblem:
-    vertices = list(problem.vertices)
-    for v, w in added.items():
-        vertices[v] = Vertex(vertices[v].name, vertices[v].cost + np.rint(w).astype(np.int64))
-    return replace(problem, vertices=tuple(vertices))
-
-
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One plan of the quotient at every repetition."""
+    """One plan of the classes at every repetition: what it costs and uses in the whole."""
 
     plan: tuple[int, ...]
     cost: int
@@ -150,19 +83,6 @@ def master(columns: list[Column], limit: int) -> Mixed:
     n[rows] = np.maximum(0.0, -duals[:-1]) * scale / limit
     value = sum(float(w) * c.cost for w, c in zip(weights[:k], columns, strict=True))
     return Mixed(weights[:k], n, float(weights[k]), value)
-
-
-def cost_of(found: Quotient, x: tuple[int, ...]) -> int:
-    """Cost of plan `x` at every repetition, edges that the quotient lacks left out."""
-    small = found.problem
-    size = np.bincount(found.of_vertex, minlength=len(small.vertices))
-    count = np.bincount([k for k in found.of_edge if k is not None], minlength=len(small.edges))
-    total = sum(int(k) * int(v.cost[a]) for k, v, a in zip(size, small.vertices, x, strict=True))
-    for k, e in zip(count, small.edges, strict=True):
-        r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
-        c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
-        total += int(k) * int(small.tables[e.table][r, c])
-    return total
 
 
 def layers(problem: SelectionProblem, found: Quotient) -> Ints:

@@ -62,7 +62,7 @@ def quotient(problem: SelectionProblem, rounds: int = ROUNDS) -> Quotient | None
     >>> len(found.problem.vertices), found.of_vertex[20] == found.of_vertex[25]
     (9, True)
     """
-    maps = _Numbers()
+    maps = Numbers()
     plain = [(e.table, maps.of(e.rows), maps.of(e.cols)) for e in problem.edges]
     labels = [(*label, *ends) for label, ends in zip(plain, _ordinals(problem, plain), strict=True)]
     colours = _refine(problem, labels, rounds)
@@ -88,8 +88,8 @@ def quotient(problem: SelectionProblem, rounds: int = ROUNDS) -> Quotient | None
     return Quotient(small, tuple(number[c] for c in colours), tuple(place.get(k) for k in kinds))
 
 
-class _Numbers:
-    """Numbers for arrays by content; None is 0."""
+class Numbers:
+    """Numbers for arrays by content; None is 0.  The arrays must stay alive."""
 
     def __init__(self) -> None:
         self._by_id: dict[int, int] = {}
@@ -119,7 +119,7 @@ def _ordinals(problem: SelectionProblem, plain: list[tuple[int, int, int]]) -> l
 
 
 def _refine(problem: SelectionProblem, labels: list[Label], rounds: int) -> list[int]:
-    costs = _Numbers()
+    costs = Numbers()
     colours = [costs.of(v.cost) for v in problem.vertices]
     for _ in range(rounds):
         around: list[list[tuple[int, Label, int]]] = [[] for _ in colours]

@@ -25,14 +25,14 @@ from .momentum import Moving
 from .network import INFINITE
 from .repeat import Quotient
 
-SPAN: Final = 16
+SPAN: Final = 8
 """Double sweeps whose joint gain decides whether more follow."""
-
-SHARES: Final = 8
-"""Double sweeps after them that share."""
 
 FLAT: Final = 50_000
 """A block has converged when that gain is less than one part in so many of its bound."""
+
+LOOK: Final = 16
+"""Double sweeps of a window whose joint gain decides."""
 
 WORTH: Final = 0.03
 """A window is left when that gain is less than this share of what the bound still misses."""
@@ -48,7 +48,7 @@ HUB: Final = 60
 
 
 def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int | None:
-    """Sweep until the bound hardly moves or reaches `enough`; the last sweeps leave every vertex its share of what is left, so that labels can be told apart.
+    """Sweep until the bound hardly moves or reaches `enough`.
 
     The bound without the network's constant; None when the time was over at once or some vertex has no allowed label.
     """
@@ -62,8 +62,6 @@ def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int |
             break
         before = bound
     moving.store()
-    for _ in range(SHARES):
-        _turn(sweeper, clock, "share")
     return moving.bound
 
 
@@ -90,7 +88,7 @@ def settle(sweeper: Sweeper, distance: list[int], enough: int | None, clock: Clo
                 return
             bound = swept + rest
             history.append(bound)
-            if len(history) > SPAN and bound - history[-1 - SPAN] <= WORTH * (enough - bound):
+            if len(history) > LOOK and bound - history[-1 - LOOK] <= WORTH * (enough - bound):
                 break
 
 

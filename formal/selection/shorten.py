@@ -4,10 +4,6 @@ The best messages differ from block to block, for what the ends cost reaches eve
 the same ends needs (h / H)^2 of the sweeps and h / H of the time for each.
 
     shorten    blocks 0 .. h/2 - 1 and H - h/2 .. H - 1 stay; edges that leave the first part lead to the same classes in the second
-    price      a row of H blocks at prices n gains  H (n - n0) u  over prices n0, for which the ring was solved; so does a row of h blocks at
-
-                   n0 + (H / h) (n - n0)
-
     lengthen   an edge of block l takes the messages of its kind at place  l (h - 1) / (H - 1)  of the short row, between blocks by interpolation
 
 What interpolation gets wrong is wrong inside blocks, where few sweeps put it right; nothing is believed, any messages bound.
@@ -27,7 +23,6 @@ import numpy as np
 
 from ...models.problems import Edge, Ints, SelectionProblem
 from ...proofs.certificates import Dual
-from .mixtures import Floats
 from .repeat import Quotient
 
 KEPT: Final = 6
@@ -45,29 +40,18 @@ Kind = tuple[int, int, int, int, int, int | None, int]
 
 @dataclass(frozen=True, eq=False)
 class Short:
-    """`problem`: the short row, without prices; `vertices[i]`, `edges[k]`: where its vertices and edges come from in the long one."""
+    """`problem`: the short row; `vertices[i]`, `edges[k]`: where its vertices and edges come from in the long one."""
 
     long: SelectionProblem
     problem: SelectionProblem
     vertices: tuple[int, ...]
     edges: tuple[int, ...]
-    repeated: frozenset[int]
-    """Classes of which every block has a member."""
     block: Ints
     """Block of every vertex of the long row."""
     kinds: tuple[Kind, ...]
     places: tuple[int, ...]
     """Kind and block of every edge of the long row."""
     blocks: int
-
-    def costs(self, repeated: SelectionProblem, once: SelectionProblem, found: Quotient) -> SelectionProblem:
-        """The short row with the costs of `repeated` where classes are repeated, of `once` elsewhere: two pricings of the long row."""
-        vertices = tuple((repeated if found.of_vertex[v] in self.repeated else once).vertices[v] for v in self.vertices)
-        return replace(self.problem, vertices=vertices)
-
-    def prices(self, ring: Floats, n: Floats) -> Floats:
-        """Prices of the repeated classes in the short row for prices `n` in the long one."""
-        return np.maximum(0.0, ring + self.blocks / KEPT * (n - ring))
 
     def lengthen(self, short: Dual, denominator: int) -> Dual:
         """Messages of the short row at every block of the long one, in units of 1/`denominator`; zero on edges of kinds that the short row lacks."""
@@ -97,7 +81,7 @@ class Short:
 
 
 def shorten(problem: SelectionProblem, found: Quotient, block: Ints) -> Short | None:
-    """The short row of `problem` without its resource rows; None when it has too few blocks.  `block`: see `mixtures.layers`."""
+    """The short row of `problem` without its resource rows (prices may be in its costs); None when it has too few blocks.  `block`: see `mixtures.layers`."""
     blocks = int(block.max()) + 1
     if blocks <= WORTH * KEPT:
         return None
@@ -135,7 +119,7 @@ def shorten(problem: SelectionProblem, found: Quotient, block: Ints) -> Short | 
             origin.append(k)
     kinds, places = _kinds(problem, found, block, repeated)
     short = SelectionProblem(f"{problem.name}, {KEPT} of {blocks} blocks", tuple(problem.vertices[v] for v in kept), problem.tables, tuple(edges), constant=problem.constant)
-    return Short(problem, short, tuple(kept), tuple(origin), repeated, block, kinds, places, blocks)
+    return Short(problem, short, tuple(kept), tuple(origin), block, kinds, places, blocks)
 
 
 def _kinds(problem: SelectionProblem, found: Quotient, block: Ints, repeated: frozenset[int]) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
