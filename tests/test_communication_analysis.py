@@ -7,8 +7,6 @@ placement has a table of its own (`operand_layout`), steps are listed only when 
 from __future__ import annotations
 
 import numpy as np
-import pytest
-from analysis_cases import PROGRAMS, milliseconds_per_operator, scheduled
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,10 +76,3 @@ def test_steps_are_listed_on_demand() -> None:
     assert analyse(split, whole).loads == (4095,) and analyse(split, whole).collective == "all-gather"
     again = CommunicationPlan(whole, split, ())
     assert derive(whole, split).steps == again.steps == ()
-
-
-@pytest.mark.parametrize(("ranks", "bar"), [(8, 1.0), (4096, 5.0)])
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_time_per_operator(name: str, ranks: int, bar: float) -> None:
-    graph, hierarchy, choices = scheduled(name, ranks)
-    assert min(milliseconds_per_operator(graph, hierarchy, choices) for _ in range(5)) < bar

@@ -19,7 +19,7 @@ from shardproof.formal.selection.network import Base, build, exact_cost, whole
 from shardproof.formal.selection.repeat import quotient
 from shardproof.formal.selection.seams import ends
 from shardproof.formal.selection.search import Search
-from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.solve import at_scale, solve
 from shardproof.formal.selection.uniform import Profile, priced, uniform
 from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 
@@ -209,3 +209,14 @@ def test_rows_that_do_not_bind_cost_nothing() -> None:
     assert search.rows is not None
     begin(search, make)
     assert search.rows is None and search.incumbent.solution is not None
+
+
+def test_repeated_blocks_with_large_tables_are_solved_as_such() -> None:
+    """Elsewhere flat loops and reductions: with small tables, without repetition, and with few vertices."""
+    wide = blocks(60, 0, limit=10**6, labels=300)
+    assert not at_scale(wide)
+    assert at_scale(blocks(60, 0, limit=10**6, labels=30)), "small tables"
+    assert at_scale(blocks(20, 0, limit=10**6, labels=700)), "few vertices"
+    rng = np.random.default_rng(0)
+    once = tuple(Vertex(v.name, rng.permutation(v.cost)) for v in wide.vertices)
+    assert at_scale(replace(wide, vertices=once)), "nothing repeated"
