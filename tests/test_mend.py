@@ -291,7 +291,9 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     best = max(bounds, key=lambda b: b[0])
     assert len(bounds) > 1 and answer is not None and answer[1] is best[1]
     ring = Profile(problem, found).priced(found.problem, answer[1], each=True)
-    assert answer[0].multipliers == () and lower_of(ring, answer[0]) <= optimum(ring)
+    assert answer[0].multipliers == () and 0.95 * optimum(ring) <= lower_of(ring, answer[0]) <= optimum(ring)
+    plain = Column(inner.incumbent.solution, inner.incumbent.cost, Profile(problem, found).use(inner.incumbent.solution))
+    assert np.array_equal(bounds[0][1], generating._steep([plain], problem.limit))
 
 
 def test_steep_prices_grow_until_something_fits() -> None:

@@ -155,12 +155,14 @@ def test_uniform_plans_cost_what_they_cost_in_the_whole(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = blocks(60, seed)
     extra = tuple(Edge(2 * i, 2 * i + 2, 0) for i in range(59)) + (Edge(0, len(problem.vertices) - 1, 1),)  # within one class; first and last
+    extra += tuple(Edge(2 * i + 1, 2 * i + 2, 1, rows=np.array([2, 0, 1])) for i in range(59))  # the table of other edges there, through a map
     tables = (*problem.tables[:2], np.where(rng.random((3, 3)) < 0.2, FORBIDDEN, problem.tables[2]))
     problem = replace(problem, edges=(*problem.edges, *extra), tables=tables, constant=17)
     found = quotient(problem, rounds=4)
     assert found is not None
     assert any(found.of_vertex[e.u] == found.of_vertex[e.v] for e in problem.edges)
     same = uniform(problem, found).check()
+    assert max(int(t.max()) for t in same.tables) == FORBIDDEN, "no multiple of it"
     allowed = 0
     for _ in range(200):
         plan = tuple(int(rng.integers(0, v.cost.size)) for v in same.vertices)
@@ -216,7 +218,8 @@ def test_repeated_blocks_with_large_tables_are_solved_as_such() -> None:
     wide = blocks(60, 0, limit=10**6, labels=300)
     assert not at_scale(wide)
     assert at_scale(blocks(60, 0, limit=10**6, labels=30)), "small tables"
-    assert at_scale(blocks(20, 0, limit=10**6, labels=700)), "few vertices"
+    few = blocks(99, 0, limit=10**6, width=1, labels=300)
+    assert at_scale(few) and quotient(few) is not None, "few vertices"
     rng = np.random.default_rng(0)
     once = tuple(Vertex(v.name, rng.permutation(v.cost)) for v in wide.vertices)
     assert at_scale(replace(wide, vertices=once)), "nothing repeated"

@@ -370,6 +370,7 @@ def test_swept_bounds_the_ring_and_a_search_from_there_closes_it(seed: int) -> N
     assert 0.9 * best <= reached <= best
     again = swept(inner, record)
     assert reached <= lower_of(found.problem, again) <= best
+    assert lower_of(found.problem, swept(tight(found.problem, Clock(0.0)), record)) == reached, "nothing swept, nothing lost"
     inner.run(record)
     assert inner.incumbent.cost == best
 
@@ -430,6 +431,7 @@ def test_begin_under_rows_bounds_with_prices_in_its_own_unit(seed: int, share: F
 def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps report a bound with the prices of what is used, without the constant and without the price of the limit."""
     asked: list[int | None] = []
+    monkeypatch.setattr(blocks, "NEARLY", 10)
     monkeypatch.setattr(blocks, "settle", lambda sweeper, distance, enough, clock: asked.append(enough))
     problem = replace(bound_rows(1, Fraction(9, 10), 1)[0], constant=23)
     search, found = searching(problem), quotient(problem)
@@ -441,7 +443,7 @@ def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> No
     assert search.incumbent.offer(tuple(lightest.get(v, 0) for v in range(len(problem.vertices))))
     settled(search, found, warm)
     cost = search.incumbent.cost
-    assert blocks.NEARLY > 1 and asked == [None, (cost - cost // blocks.NEARLY - 23 + 5 * problem.limit) * search.denominator]
+    assert asked == [None, (cost - cost // 10 - 23 + 5 * problem.limit) * search.denominator]
 
 
 @pytest.mark.parametrize("seed", range(6))
