@@ -48,9 +48,6 @@ STEEP: Final = 0.5
 STEEPER: Final = 4.0
 """Factor of the next ones, until some plan fits."""
 
-NEAR: Final = 0.95
-"""Prices are averaged with the best ones once their bound is this share of the master program's value."""
-
 CLOSE: Final = 0.002
 """Prices are good enough when the master program is so near its bound."""
 
@@ -76,10 +73,7 @@ def generate(
             break
         if until.over() or mixed.over <= 0.0 and mixed.value - best <= CLOSE * abs(mixed.value):
             break
-        if mixed.over > 0.0:
-            at = _steep(columns, problem.limit)
-        else:
-            at = mixed.n if best < NEAR * mixed.value else 0.5 * (n + mixed.n)  # far away half a step only costs time
+        at = _steep(columns, problem.limit) if mixed.over > 0.0 else mixed.n
         column, record, slack = _column(make, same, profile, at, columns, warm, until.share(COLUMN_SHARE))
         warm = record if record is not None else warm
         value = column.cost + float(at @ column.use) - problem.limit * float(at.sum())
