@@ -297,12 +297,12 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
 
 
 def test_steep_prices_grow_until_something_fits() -> None:
-    """At the event that the leanest plan exceeds most, four times as much with every plan."""
+    """At the event where the leanest plan exceeds the limit most, more with every plan."""
     columns = [Column((0,), 80, np.array([9.0, 12.0])), Column((1,), 90, np.array([11.0, 8.0]))]
     assert generating._steep(columns[:1], 10).tolist() == [0.0, 4.0]
-    assert generating._steep(columns, 10).tolist() == [16.0, 0.0], "of the first plan's cost"
+    assert generating._steep(columns, 10).tolist() == [4.0 * generating.STEEPER, 0.0], "of the first plan's cost"
     leaner = Column((2,), 95, np.array([3.0, 10.5]))
-    assert generating._steep([*columns, leaner], 10).tolist() == [0.0, 64.0]
+    assert generating._steep([*columns, leaner], 10).tolist() == [0.0, 4.0 * generating.STEEPER**2]
 
 
 def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:

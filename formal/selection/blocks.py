@@ -41,7 +41,7 @@ RING_SHARE: Final = 0.1
 REACH: Final = 1
 """Edges between what the block does not describe and the first vertex that keeps the block's choice."""
 
-SEAMS_SHARE: Final = 0.15
+SEAMS_SHARE: Final = 0.12
 """Of the time limit, for messages near the seams, or of the whole from those of a shorter row."""
 
 SHORT_SHARE: Final = 0.22

@@ -36,7 +36,7 @@ COLUMNS: Final = 12
 IDLE: Final = 2
 """Columns without gain after which prices stay."""
 
-EXACT: Final = Fraction(1, 4_000)
+EXACT: Final = Fraction(1, 1_000)
 """A plan is good enough when it is so near its bound."""
 
 RING_SHARE: Final = 0.08
@@ -45,7 +45,7 @@ RING_SHARE: Final = 0.08
 STEEP: Final = 0.5
 """First price of the whole limit, in costs of the plan without prices."""
 
-STEEPER: Final = 4.0
+STEEPER: Final = 1.6
 """Factor of the next ones, until some plan fits."""
 
 CLOSE: Final = 0.002
