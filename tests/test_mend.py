@@ -302,7 +302,7 @@ def test_steep_prices_grow_until_something_fits() -> None:
     assert generating._steep(columns[:1], 10).tolist() == [0.0, 4.0]
     assert generating._steep(columns, 10).tolist() == [4.0 * generating.STEEPER, 0.0], "of the first plan's cost"
     leaner = Column((2,), 95, np.array([3.0, 10.5]))
-    assert generating._steep([*columns, leaner], 10).tolist() == [0.0, 4.0 * generating.STEEPER**2]
+    assert generating._steep([*columns, leaner], 10).tolist() == [0.0, 4.0 * generating.STEEPER**3]
 
 
 def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:

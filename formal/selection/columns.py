@@ -46,7 +46,7 @@ STEEP: Final = 0.5
 """First price of the whole limit, in costs of the plan without prices."""
 
 STEEPER: Final = 1.6
-"""Factor of the next ones, until some plan fits."""
+"""Factor of the second one, cubed for the third, to the sixth for the fourth, until some plan fits: near first, then far in a few plans."""
 
 CLOSE: Final = 0.002
 """Prices are good enough when the master program is so near its bound."""
@@ -91,9 +91,10 @@ def generate(
 
 def _steep(columns: list[Column], limit: int) -> Floats:
     """Prices while nothing fits: at the event where the leanest plan exceeds the limit most, steeper with every plan tried."""
+    k = len(columns) - 1
     lean = min(columns, key=lambda c: float(c.use.max()))
     n = np.zeros(lean.use.size)
-    n[int(lean.use.argmax())] = STEEP * STEEPER ** (len(columns) - 1) * columns[0].cost / limit
+    n[int(lean.use.argmax())] = STEEP * STEEPER ** (k * (k + 1) // 2) * columns[0].cost / limit
     return n
 
 
