@@ -8,12 +8,10 @@ search among them are cheap.  Nothing is proved: what is found is offered to the
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual
 from .bounds import Score
 from .clock import Clock
@@ -22,8 +20,6 @@ from .restrict import restrict
 
 if TYPE_CHECKING:
     from .search import Search
-
-    Make = Callable[[SelectionProblem, Clock], Search]
 
 ASPIRE: Final = (0.0005, 0.002, 0.008)
 """How far above the bound solutions are looked for among what reduced costs leave."""
