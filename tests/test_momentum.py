@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from shardproof.formal.selection import dissect as dissect_module
 from shardproof.formal.selection import momentum
 from shardproof.formal.selection import search as search_module
 from shardproof.formal.selection.ascent import STRIDE, climb
@@ -14,7 +16,7 @@ from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.draft import DualDraft
 from shardproof.formal.selection.momentum import Moving
 from shardproof.formal.selection.network import Base, allowed, build
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Vertex
+from shardproof.models.problems import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 
 from .test_seams import bound_of, bound_rows, ladder, optimum, random_problem, searching, sweeper_of
 
@@ -53,6 +55,77 @@ def test_one_turn_is_a_plain_turn_up_to_remainders() -> None:
     for one, other in zip((*moved.to_u, *moved.to_v), (*plain.to_u, *plain.to_v), strict=True):
         assert np.abs(one - other).max() <= 60, "units of some 10^13: one per edge and vertex on the way"
         assert np.abs(one).max() > 10**11
+
+
+def lifted(problem: SelectionProblem) -> SelectionProblem:
+    """Every array of costs raised until none is negative."""
+    def up(a: Ints) -> Ints:
+        return np.where(a >= FORBIDDEN, FORBIDDEN, a - min(0, int(a.min())))
+
+    return replace(problem, vertices=tuple(Vertex(v.name, up(v.cost)) for v in problem.vertices), tables=tuple(up(t) for t in problem.tables))
+
+
+@pytest.mark.parametrize("holes", [False, True])
+@pytest.mark.parametrize("seed", range(8))
+def test_coarse_units_report_no_more_than_the_bound_of_the_messages(seed: int, holes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bound of the stored messages, edge minima included, label by label; near the optimum the units become those of the network."""
+    monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
+    monkeypatch.setattr(momentum, "COARSE", 1 << 12)  # some hundred times coarser than the costs
+    problem = lifted(random_problem(seed, holes=holes))
+    sweeper = sweeper_of(problem, 1 << 10)
+    moving = Moving(sweeper)
+    assert moving.coarse and moving.unit > 1
+    for turns in (1, 7, 40):
+        bound = moving.run(turns, Clock())
+        assert bound is not None
+        moving.store()
+        assert bound <= bound_of(sweeper)
+    best = optimum(problem) - problem.constant << 10
+    assert moving.unit > 1 and best * 0.9 < bound <= best
+    fine = Moving(sweeper)
+    exact = fine.run(60, Clock(), enough=best)
+    assert exact is not None and not fine.coarse and fine.unit == 1 and bound <= exact <= best
+    fine.store()
+    assert bound_of(sweeper) >= exact
+
+
+def test_units_follow_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From a solution a thousand times too dear, read off messages that mean nothing, to a few times the bound; one far too cheap is mended as well."""
+    monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
+    problem = ladder(20, 0, unit=10**12)
+    moving = Moving(sweeper_of(problem))
+    for wrong in (10**18 // momentum.COARSE, 10**12 // momentum.COARSE):
+        moving._measure(wrong, moving.now.astype(np.int64) * moving.unit)
+        bound = moving.run(2 * momentum.LOOK, Clock())
+        assert bound is not None and 2 * bound < momentum.COARSE * moving.unit < 8 * bound
+    assert moving.run(300, Clock()) <= optimum(problem) - problem.constant  # type: ignore[operator]
+
+
+def test_negative_costs_are_swept_in_units_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
+    pair = SelectionProblem("pair", (Vertex("a", np.array([3, -1])), Vertex("b", np.array([0, 2]))), (np.array([[0, 5], [5, 0]]),), (Edge(0, 1, 0),))
+    assert not Moving(sweeper_of(pair)).coarse
+    table = SelectionProblem("pair", (Vertex("a", np.array([3, 1])), Vertex("b", np.array([0, 2]))), (np.array([[0, 5], [-5, 0]]),), (Edge(0, 1, 0),))
+    moving = Moving(sweeper_of(table))
+    assert not moving.coarse and moving.run(3, Clock()) == -4
+
+
+@pytest.mark.parametrize("parts", [2, 3])
+def test_parts_at_the_same_time_or_one_after_the_other(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads leave what one leaves: no message of a part is read by another."""
+    monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
+    monkeypatch.setattr(dissect_module, "PARTS", parts)
+    found = []
+    for threads in (1, 2):
+        sweeper = sweeper_of(ladder(40, 3))
+        sweeper.threads = threads
+        moving = Moving(sweeper)
+        assert len(moving.parts.parts) == parts
+        moving.run(30, Clock())
+        moving.store()
+        found.append((moving.bound, [m.tolist() for m in (*sweeper.to_u, *sweeper.to_v)], sweeper.order))
+    assert found[0] == found[1]
+    assert found[0][2] == moving.parts.order != list(range(len(moving.parts.order)))
 
 
 @pytest.mark.parametrize("seed", [0, 9])

@@ -74,13 +74,14 @@ def _cuts(n: int, parts: int) -> list[tuple[int, int]]:
 
 
 def _pool(threads: int, jobs: list[tuple[Kernel, Ints, Ints, Ints]]) -> None:
-    pool = _executor(threads)
+    pool = executor(threads)
     for future in [pool.submit(job[0], job[1], job[2], job[3]) for job in jobs]:
         future.result()
 
 
 @lru_cache(maxsize=4)
-def _executor(threads: int) -> ThreadPoolExecutor:
+def executor(threads: int) -> ThreadPoolExecutor:
+    """The threads of this process, one pool per number."""
     return ThreadPoolExecutor(threads)
 
 

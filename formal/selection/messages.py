@@ -73,23 +73,27 @@ class Sweeper:
 
     def __init__(self, network: Network, order: list[int], threads: int = 1) -> None:
         self.network = network
-        self.order = order
         self.threads = threads
         self.limit = message_limit(network)
         self.extra: list[Ints | None] = [None] * len(network.unary)
-        rank = [0] * len(order)
-        for i, v in enumerate(order):
-            rank[v] = i
         zeros: dict[int, Ints] = {}
         self.to_u: list[Ints] = [_zero(network.tables[a.table].shape[0], zeros) for a in network.arcs]
         self.to_v: list[Ints] = [_zero(network.tables[a.table].shape[1], zeros) for a in network.arcs]
+        self._groups: dict[tuple[int, int], Grouping] = {}
+        self.follow(order)
+
+    def follow(self, order: list[int]) -> None:
+        """Sweep in this order from now on: any messages go with any order."""
+        self.order = order
+        rank = [0] * len(order)
+        for i, v in enumerate(order):
+            rank[v] = i
         self.ahead: list[list[int]] = [[] for _ in order]
         self.behind: list[list[int]] = [[] for _ in order]
-        for e, arc in enumerate(network.arcs):
+        for e, arc in enumerate(self.network.arcs):
             first, second = (arc.u, arc.v) if rank[arc.u] < rank[arc.v] else (arc.v, arc.u)
             self.ahead[first].append(e)
             self.behind[second].append(e)
-        self._groups: dict[tuple[int, int], Grouping] = {}
 
     def within(self, chosen: AbstractSet[int]) -> Sweeper:
         """The same messages, swept at `chosen` and along the edges between them alone: a sweep returns their part of the bound, the rest stays."""

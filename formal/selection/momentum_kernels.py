@@ -1,5 +1,7 @@
-"""Loops of `momentum`, compiled with numba: a sweep over a whole network, and the step between sweeps.  Integers throughout, as in `messages`.
+"""Loops of `momentum`, compiled with numba: a sweep over a part of a network, and the step between sweeps.  Integers throughout, as in `messages`:
+tables and messages in int32 or int64 (units are the caller's), sums over the edges of a vertex in int64.
 
+    order                      vertices of the part, by rank             rank[v]       place of v among all vertices
     label[v] : label[v + 1]    labels of vertex v in `weight`            near, edge    edges of every vertex, as one list
     at[e]                      first entry of the table of e in `cells`  side 2e: the rows of e (at u[e]), side 2e + 1: its columns (at v[e])
     message[s] : message[s+1]  messages of side s in `messages`          index[s]      first entry in `maps` of the rows of its labels, -1: one row per label
@@ -11,22 +13,26 @@ import numpy as np
 from numba import njit
 
 FAR = 1 << 60
-"""A sum at or above half of this contains a forbidden entry."""
+"""A sum at or above half of this contains a forbidden label."""
 
 
 @njit(cache=True, nogil=True)
-def sweep(label, weight, near, edge, u, v, at, cells, message, index, maps, limit, messages, forward):  # type: ignore[no-untyped-def]
-    """One pass of `messages.Sweeper.sweep` in the style "share", remainders kept; the sum of the vertex minima."""
-    n = label.shape[0] - 1
+def sweep(order, rank, label, weight, near, edge, u, v, at, cells, message, index, maps, limit, messages, forward):  # type: ignore[no-untyped-def]
+    """One pass of `messages.Sweeper.sweep` in the style "share" over `order`, remainders kept; the sum of its vertex minima.  A table entry plus two messages has to fit its type."""
+    n = order.shape[0]
+    kind = cells.dtype.type  # without it numba adds int32 as int64, half as many lanes
+    top, least = kind(limit), kind(-limit)
+    far = kind(FAR if limit > 1 << 29 else 1 << 30)
     widest, longest = 1, 1
-    for i in range(n):
+    for i in order:
         widest = max(widest, label[i + 1] - label[i])
     for s in range(message.shape[0] - 1):
         longest = max(longest, message[s + 1] - message[s])
-    theta, share, h = np.empty(widest, dtype=np.int64), np.empty(widest, dtype=np.int64), np.empty(longest, dtype=np.int64)
+    theta, share = np.empty(widest, dtype=np.int64), np.empty(widest, dtype=np.int64)
+    delta, h = np.empty(longest, dtype=np.int64), np.empty(longest, dtype=cells.dtype)
     total = 0
     for step in range(n):
-        i = step if forward else n - 1 - step
+        i = order[step if forward else n - 1 - step]
         here, k = label[i], label[i + 1] - label[i]
         for a in range(k):
             theta[a] = weight[here + a]
@@ -34,7 +40,7 @@ def sweep(label, weight, near, edge, u, v, at, cells, message, index, maps, limi
         for j in range(near[i], near[i + 1]):
             e = edge[j]
             other, side = (v[e], 2 * e) if u[e] == i else (u[e], 2 * e + 1)
-            if (other > i) == forward:
+            if (rank[other] > rank[i]) == forward:
                 ahead += 1
             else:
                 behind += 1
@@ -60,47 +66,47 @@ def sweep(label, weight, near, edge, u, v, at, cells, message, index, maps, limi
             e = edge[j]
             mine_is_u = u[e] == i
             other = v[e] if mine_is_u else u[e]
-            if (other > i) != forward:
+            if (rank[other] > rank[i]) != forward:
                 continue
             side = 2 * e if mine_is_u else 2 * e + 1
             start, size, to = message[side], message[side + 1] - message[side], index[side]
             for r in range(size):
-                h[r] = FAR
+                delta[r] = FAR
             if to < 0:
                 for a in range(k):
-                    h[a] = share[a]
+                    delta[a] = share[a]
             else:
                 for a in range(k):
                     r = maps[to + a]
-                    h[r] = min(h[r], share[a])
+                    delta[r] = min(delta[r], share[a])
             for r in range(size):
-                if h[r] < FAR >> 1:
-                    given = min(max(messages[start + r] - h[r], -limit), limit)
+                if delta[r] < FAR >> 1:
+                    given = min(max(messages[start + r] - delta[r], -limit), limit)
                     messages[start + r] = given
                     h[r] = -given
                 else:
-                    h[r] = FAR
+                    h[r] = far
             across = side ^ 1
             out = messages[message[across] : message[across + 1]]
             m = out.shape[0]
             if mine_is_u:
                 for b in range(m):
-                    out[b] = limit
+                    out[b] = top
                 for r in range(size):
                     x = h[r]
-                    if x < FAR >> 1:
+                    if x < far:
                         row = cells[at[e] + r * m : at[e] + (r + 1) * m]
                         for b in range(m):
-                            out[b] = min(out[b], row[b] + x)
+                            out[b] = min(out[b], kind(row[b] + x))
                 for b in range(m):
-                    out[b] = max(out[b], -limit)
+                    out[b] = max(out[b], least)
             else:
                 for b in range(m):
                     row = cells[at[e] + b * size : at[e] + (b + 1) * size]
-                    best = row[0] + h[0]
+                    best = kind(row[0] + h[0])
                     for r in range(1, size):
-                        best = min(best, row[r] + h[r])
-                    out[b] = min(max(best, -limit), limit)
+                        best = min(best, kind(row[r] + h[r]))
+                    out[b] = min(max(best, least), top)
     return total
 
 

@@ -20,6 +20,7 @@ from typing import Final
 
 from ...models.problems import SelectionProblem
 from .clock import Clock
+from .dissect import HUB
 from .messages import Style, Sweeper
 from .momentum import Moving
 from .network import INFINITE
@@ -42,9 +43,6 @@ TURNS: Final = 400
 
 FIRST: Final = 0.08
 """Share of the vertices in the first window."""
-
-HUB: Final = 60
-"""Vertices with more edges join all blocks: distances do not cross them."""
 
 
 def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int | None:
