@@ -45,6 +45,8 @@ class Ascended:
     n: Ints
     bound: int | None
     rho: float
+    turns: int = 0
+    """Double sweeps made (`climb`)."""
 
 
 def apply(sweeper: Sweeper, rows: Rows, n: Ints) -> None:
@@ -128,12 +130,14 @@ def climb(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: 
     best = Ascended(n, None, rho)
     kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
     direction = np.zeros(len(rows.events))
+    turns = 0
     for _ in range(STRIDES):
         if rho < LEAST_CLIMB or clock.over():
             break
         swept = moving.run(STRIDE, clock)
         if swept is None:
             break
+        turns += STRIDE
         moving.store()
         bound = swept - rows.limit * int(n.sum())
         if best.bound is None or bound > best.bound:
@@ -160,7 +164,7 @@ def climb(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: 
         moving.reprice()
     sweeper.to_u, sweeper.to_v = kept
     apply(sweeper, rows, best.n)
-    best.rho = rho
+    best.rho, best.turns = rho, turns
     return best
 
 

@@ -17,11 +17,12 @@ from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual
 from .clock import Clock
 from .draft import DualDraft
-from .layered import mix
+from .layered import mix, pair
 from .mend import NODES, Make, swept
-from .mixtures import Column, master
+from .mixtures import Column, layers, master
 from .repeat import Quotient
 from .search import Search
+from .ties import Tie
 from .uniform import Floats, Profile
 
 PRICES_SHARE: Final = 0.3
@@ -57,6 +58,8 @@ def generate(
 ) -> tuple[Dual, Floats] | None:
     """Offers mixtures to the incumbent; messages of one block at the prices that bound best, and these.  None if no plans fit together.
 
+    The two plans that are cheapest together are the tie of `search`.
+
     `same`: the uniform problem; `first`: its plan and messages without prices; `free`: vertices that the block does not describe.
     """
     problem = search.problem
@@ -86,6 +89,8 @@ def generate(
     if mixed.over > 0.0:
         return None
     mix(search, make, found, columns, mixed.n, free)
+    _, cheap, lean = pair(columns, problem.limit)
+    search.tie = Tie((found.expand(cheap.plan), found.expand(lean.plan)), layers(problem, found), make)
     return swept(make(profile.priced(found.problem, n, each=True), search.clock.share(RING_SHARE))), n
 
 

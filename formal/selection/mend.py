@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import networkx as nx
 import numpy as np
@@ -30,8 +30,10 @@ from .messages import Sweeper, load
 from .network import allowed, build, whole
 from .restrict import condition
 from .seams import converge
-from .search import Search
 from .uniform import Floats, priced
+
+if TYPE_CHECKING:
+    from .search import Search
 
 NODES: Final = 12
 """Nodes of the search on a part: without a proof at the end they are only a start."""
@@ -49,7 +51,7 @@ DOWN: Final = (0.75, 0.5)
 PRICES_SHARE: Final = 0.5
 """Of the time of `tighten`, for these."""
 
-Make = Callable[[SelectionProblem, Clock], Search]
+Make = Callable[[SelectionProblem, Clock], "Search"]
 """A search on another problem with the settings of the present one."""
 
 

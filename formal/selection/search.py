@@ -35,6 +35,7 @@ from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
 from .primal import Choice, decode, descend
 from .restrict import restrict
 from .rows import Rows, repair, smallest_peak
+from .ties import Tie, untie
 from .units import binding_rows, denominator_for
 
 FLAT: Final = 1_000
@@ -56,6 +57,12 @@ MOVES: Final = 800
 
 CLIMB_SHARE: Final = 0.7
 """Of the time left, for multipliers at the root of a large network."""
+
+TIED_SHARE: Final = 0.05
+"""The same where two plans tie: parts of the domains gain more."""
+
+TIED_TURNS: Final = 1_000
+"""If there is time for so many double sweeps: a part takes some hundred, and nothing is gained before both parts of a domain are swept."""
 
 MOVED: Final = 10_000
 """They end when two strides gain less than one part in so many."""
@@ -89,6 +96,7 @@ class Search:
         self.denominator = denominator_for(problem)
         self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
         self.rows = binding_rows(problem)
+        self.tie: Tie | None = None  # plans between which prices cannot choose (`ties`)
         self.nodes: int | None = None  # how many more nodes may be explored; None: any number
         self.aspiring = False
         self.held = 0  # bytes of messages in the drafts of the tree
@@ -169,11 +177,12 @@ class Search:
                 self.taken = self.rows.limit * int(start.sum())
                 self._sweeps(sweeper, depth)
                 self.taken = 0
-            narrow(self, domains, self._record(network, sweeper, self.rows.pairs(start))[1])
+            if self.tie is None:
+                narrow(self, domains, self.record(network, sweeper, self.rows.pairs(start))[1])
         multipliers: tuple[tuple[int, int], ...] = ()
         if self.rows is not None and (warm is not None or not self._closed(self._bound_now(sweeper))):
             multipliers = self._multiply(sweeper, self.rows, warm, depth)
-        record, result = self._record(network, sweeper, multipliers)
+        record, result = self.record(network, sweeper, multipliers)
         draft = DualDraft(record, domains, result)
         self.held += sum(m.nbytes for m in (*record.to_u, *record.to_v))
         lower = result.lower()
@@ -192,6 +201,9 @@ class Search:
             return self.explore(kept, warm, depth)
         if self.clock.over():
             return LeafDraft(Open())
+        lower = draft.score.lower()
+        if self.tie is not None and lower is not None and depth == 0:
+            return untie(self, self.tie, kept, draft.record, lower)
         left, before = sum(d.size for d in kept), sum(d.size for d in draft.domains)
         if left <= 0.5 * before or all(d.size < 2 for d in kept) or self._opens(before, kept):
             return self.explore(kept, draft.record, depth)
@@ -245,7 +257,10 @@ class Search:
             cost = self.incumbent.cost
             target = None if cost >= INFINITY else cost * self.denominator - network.base.constant
             if depth == 0 and len(network.domains) >= MOVING:
-                state = climb(sweeper, rows, start, target, Clock(None if self.clock.limit_s is None else CLIMB_SHARE * self.clock.left()))
+                began, share = self.clock.seconds(), CLIMB_SHARE if self.tie is None else TIED_SHARE
+                state = climb(sweeper, rows, start, target, Clock(None if self.clock.limit_s is None else share * self.clock.left()))
+                if self.tie is not None and self.clock.left() * state.turns < TIED_TURNS * (self.clock.seconds() - began):
+                    self.tie = None
             else:
                 state = ascend(sweeper, rows, start, target, steps, self.clock, rho)
             start, rho = state.n, max(state.rho, 0.02)
@@ -254,7 +269,7 @@ class Search:
                 break
             bound = state.bound + network.base.constant
             self.progress.update("multipliers", bound // self.denominator if depth == 0 else None, self.upper())
-            if self.clock.over() or self._closed(bound) or (last is not None and (bound - last) * 1_000_000 <= abs(last)):
+            if self.tie is not None and depth == 0 or self.clock.over() or self._closed(bound) or (last is not None and (bound - last) * 1_000_000 <= abs(last)):
                 break
             last = bound
         return rows.pairs(start)
@@ -264,7 +279,8 @@ class Search:
         known = {} if warm is None else {t: n * self.denominator // warm.denominator for t, n in warm.multipliers}
         return np.array([known.get(t, 0) for t in rows.events], dtype=np.int64)
 
-    def _record(self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]) -> tuple[Dual, Score]:
+    def record(self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]) -> tuple[Dual, Score]:
+        """The messages of `sweeper` with these multipliers as a record, and what it says."""
         result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
         return Dual(*spread(network, sweeper.to_u, sweeper.to_v), self.denominator, multipliers), result
 

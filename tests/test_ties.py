@@ -1,0 +1,208 @@
+"""Two plans that tie: parts of the domains pay for the seam between them, and what is claimed stays below the optimum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from shardproof.formal.selection import ties
+from shardproof.formal.selection.ascent import apply
+from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.draft import Assembler, DualDraft, LeafDraft, SplitDraft
+from shardproof.formal.selection.incumbent import Incumbent
+from shardproof.formal.selection.messages import Sweeper
+from shardproof.formal.selection.mixtures import Column, master
+from shardproof.formal.selection.momentum import Moving
+from shardproof.formal.selection.network import allowed, build, whole
+from shardproof.formal.selection.search import Search
+from shardproof.formal.selection.ties import Tie, untie
+from shardproof.models.claims import WithinGap
+from shardproof.models.problems import Edge, Ints, SelectionProblem, Usage, Vertex
+from shardproof.proofs.certificates import Open, SelectionCertificate
+from shardproof.verify.selection import check_selection
+from shardproof.verify.verdict import Verdict
+
+CHEAP, LEAN = 0, 1
+
+
+def row(n: int, seam: int, limit: int, seed: int) -> SelectionProblem:
+    """`n` layers, each cheap (cost 10, uses 6) or lean (cost 20, uses 2) or one of two others that lose to both; changing costs `seam`, all are live at once."""
+    rng = np.random.default_rng(seed)
+    cost = np.array([100, 200, 260, 300])
+    table = np.array([[0, seam, 50, 90], [seam, 0, 90, 50], [50, 90, 0, 90], [90, 50, 90, 0]])
+    use = np.array([60, 20, 40, 30])
+    vertices = tuple(Vertex(f"layer{i}", cost + rng.integers(0, 3, 4)) for i in range(n))
+    edges = tuple(Edge(i, i + 1, 0) for i in range(n - 1))
+    return SelectionProblem("row", vertices, (table,), edges, limit=limit, usages=tuple(Usage(i, 0, 1, use) for i in range(n)))
+
+
+def best_of(problem: SelectionProblem) -> tuple[int, ...]:
+    """By dynamic programming over layers and what is used."""
+    assert problem.limit is not None
+    states: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {(-1, 0): (0, ())}
+    for i, v in enumerate(problem.vertices):
+        following: dict[tuple[int, int], tuple[int, tuple[int, ...]]] = {}
+        for (last, used), (cost, x) in states.items():
+            for a in range(v.cost.size):
+                key = a, used + int(problem.usages[i].amount[a])
+                total = cost + int(v.cost[a]) + (0 if last < 0 else int(problem.tables[0][last, a]))
+                if key[1] <= problem.limit and (key not in following or total < following[key][0]):
+                    following[key] = total, (*x, a)
+        states = following
+    return min(states.values())[1]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    search: Search
+    tie: Tie
+    root: DualDraft
+    lower: int
+
+
+def start_of(problem: SelectionProblem, seconds: float | None = None, known: bool = True) -> Start:
+    """The search at the prices at which the two uniform plans tie, messages swept there."""
+    def make(part: SelectionProblem, until: Clock) -> Search:
+        return Search(part, Incumbent(part), until)
+
+    search = make(problem, Clock(seconds))
+    assert search.rows is not None
+    if known:
+        search.incumbent.offer(best_of(problem))
+    n = len(problem.vertices)
+    plans = tuple((a,) * n for a in (CHEAP, LEAN))
+    mixed = master([Column(x, problem.cost_of(x), search.rows.use(x).astype(np.float64)) for x in plans], search.rows.limit)
+    prices = np.rint(mixed.n * search.denominator).astype(np.int64)
+    network = build(search.base, allowed(problem))
+    sweeper = Sweeper(network, list(range(n)))
+    apply(sweeper, search.rows, prices)
+    moving = Moving(sweeper)
+    moving.run(60, Clock())
+    moving.store()
+    record, score = search.record(network, sweeper, search.rows.pairs(prices))
+    lower = score.lower()
+    assert lower is not None
+    return Start(search, Tie(plans, np.arange(n), make), DualDraft(record, allowed(problem), score), lower)
+
+
+def proved(problem: SelectionProblem, start: Start) -> int:
+    """The bound that the parts establish, the whole certificate checked."""
+    search, root = start.search, start.root
+    kept = root.score.survivors(root.domains, search.incumbent.cost)
+    root.child = untie(search, start.tie, kept, root.record, start.lower)
+    record, bound = Assembler(problem, search.base, search.incumbent.cost, search.enough(), search.eliminator).assemble(root, whole(problem))
+    assert search.incumbent.solution is not None
+    bound = min(bound, search.incumbent.cost)
+    claim = WithinGap(search.incumbent.solution, search.incumbent.cost, bound)
+    result = check_selection(problem, SelectionCertificate(problem.sha256(), claim, record))
+    assert result.verdict is Verdict.PROVED, result.reason
+    assert result.lower_bound == bound
+    return bound
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
+def test_parts_pay_for_the_seam(share: float, seed: int) -> None:
+    """The relaxation mixes both plans for nothing; in parts most of the seam comes back, and never more than the optimum costs."""
+    n, seam = 24, 160
+    problem = row(n, seam, int(n * (20 + 40 * share)) + 7, seed)
+    start = start_of(problem)
+    best = problem.cost_of(best_of(problem))
+    assert best - start.lower > 0.7 * seam, "the relaxation is free of the seam"
+    bound = proved(problem, start)
+    assert start.lower < bound <= best
+    assert best - bound < 0.35 * (best - start.lower)
+
+
+def test_a_tie_is_closed_when_one_plan_is_best() -> None:
+    """A seam dearer than the lean plan everywhere: the lean plan is optimal, which no prices on the whole show."""
+    n = 16
+    problem = row(n, 700, int(n * 55), 1)
+    assert set(best_of(problem)) == {LEAN}
+    start = start_of(problem)
+    best = problem.cost_of(best_of(problem))
+    assert start.lower < 0.9 * best
+    assert proved(problem, start) == best
+
+
+def test_without_time_nothing_is_said() -> None:
+    problem = row(12, 160, 12 * 40, 0)
+    start = start_of(problem)
+    start.search.clock.stop()
+    assert isinstance(untie(start.search, start.tie, start.root.domains, start.root.record, start.lower), LeafDraft)
+    assert proved(problem, start) == start.lower
+
+
+def test_plans_that_do_not_tie_are_left_alone() -> None:
+    """Both fit: the cheaper one is better at every price."""
+    problem = row(12, 160, 12 * 60 - 1, 0)
+    start = start_of(problem)
+    lean = start.tie.plans[1]
+    other = (2, *lean[1:])
+    draft = untie(start.search, Tie((lean, other), start.tie.layer, start.tie.make), start.root.domains, start.root.record, start.lower)
+    assert isinstance(draft, LeafDraft) and isinstance(draft.record, Open)
+
+
+def test_first_split_is_in_the_middle_and_covers_the_domain() -> None:
+    problem = row(20, 160, 20 * 40, 2)
+    start = start_of(problem)
+    start.root.child = untie(start.search, start.tie, start.root.domains, start.root.record, start.lower)
+    split = start.root.child
+    assert isinstance(split, SplitDraft) and split.vertex == 10
+    assert sorted(a for part in split.parts for a in part) == [0, 1, 2, 3]
+    assert CHEAP in split.parts[0] and LEAN in split.parts[1]
+    assert 2 in split.parts[0] and 3 in split.parts[1], "labels go where their neighbours are cheaper"
+
+
+def test_the_next_split_keeps_away_from_the_last() -> None:
+    problem = row(20, 160, 20 * 40, 2)
+    network = build(Search(problem, Incumbent(problem), Clock()).unit, whole(problem))
+    cheap, lean = ((a,) * 20 for a in (CHEAP, LEAN))
+    layer: Ints = np.arange(20)
+    found = ties._where(network, layer, cheap, lean, {8})
+    assert found is not None and found[0] == 15, "layers 10 to 19 are the longest run left"
+    assert ties._where(network, layer, cheap, cheap, set()) is None
+    assert ties._where(network, layer, cheap, lean, set(range(0, 20, 2))) is None
+    patched = (*cheap[:3], *lean[3:6], *cheap[6:])
+    found = ties._where(network, layer, cheap, patched, set())
+    assert found is not None and found[0] == 4
+
+
+@pytest.mark.parametrize("ahead", [1, 1_000])
+def test_a_part_that_was_far_enough_goes_on_when_it_is_the_lowest(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However early the second part is left, the parts end at the same place."""
+    monkeypatch.setattr(ties, "AHEAD", ahead)
+    monkeypatch.setattr(ties, "STRIDE", 1)  # so that sweeps can be left early
+    risen: list[int] = []
+    goes_on = ties._risen
+
+    def watched(search: Search, node: ties._Node) -> ties._Node:
+        after = goes_on(search, node)
+        risen.append(after.lower - node.lower)
+        return after
+
+    monkeypatch.setattr(ties, "_risen", watched)
+    problem = row(24, 160, 24 * 40, 0)
+    start = start_of(problem)
+    best = problem.cost_of(best_of(problem))
+    bound = proved(problem, start)
+    assert best - bound < 0.35 * (best - start.lower)
+    assert all(gain >= 0 for gain in risen) and (ahead == 1 or any(gain > 0 for gain in risen))
+
+
+def test_prices_stop_where_the_plans_reach_the_best_solution() -> None:
+    problem = row(12, 160, 12 * 40, 0)
+    start = start_of(problem)
+    search = start.search
+    columns = [ties._column(search, x) for x in start.tie.plans]
+    zero = np.zeros(1, dtype=np.int64)
+    high = np.array([1_000 * search.denominator], dtype=np.int64)
+    steps = ties._far_enough(search, columns[:1], zero, high)
+    over = float(columns[0].use[0]) - 12 * 40
+    reach = (search.incumbent.cost - columns[0].cost) / over / 1_000 * (1 << ties.STEPS)
+    assert reach <= steps <= reach + 1
+    assert ties._far_enough(search, columns[1:], zero, high) == 1 << ties.STEPS, "a plan that leaves some of the limit gets cheaper"
+    dear = [Column(columns[0].plan, 10 * search.incumbent.cost, columns[0].use)]
+    assert ties._far_enough(search, dear, zero, high) == 1 << ties.STEPS, "plans dearer than the best solution say nothing"
