@@ -7,7 +7,7 @@ best, and the bound rises.
 
     vertex   in the middle of the longest run of layers where the plans differ; there the one where the other plan's label costs most
     parts    label a goes with the plan whose neighbours make it cheaper, compared with that plan's own label
-    plans    in a part: those that it allows, the others searched again around the vertex (`mend`), and what messages decode to
+    plans    in a part: those that it allows, and the other one changed at the vertex alone, before it, or after it, searched again around it (`mend`)
     prices   of the master program (`mixtures`) over the plans of the part
     order    the part with the lowest bound first
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 WINDOW: Final = 1
 """Layers around a vertex in which a plan that its part forbids is searched again."""
 
-MEND_SHARE: Final = 0.02
+MEND_SHARE: Final = 0.01
 """Of the time limit, for that."""
 
 ROUNDS: Final = 5
@@ -147,8 +147,8 @@ def _split(search: Search, tie: Tie, node: _Node) -> tuple[SplitDraft | None, li
         if any(d.size == 0 for d in domains):  # nothing there is better than the best solution
             continue
         parts = {**node.parts, vertex: part}
-        start = (*moved.plan[:vertex], kept.plan[vertex], *moved.plan[vertex + 1 :])
-        plans = [*(c for c in node.plans if _inside(part, c.plan[vertex])), _column(search, _mended(search, tie, parts, start, vertex, mixed.n))]
+        starts = _starts(kept.plan, moved.plan, tie.layer, vertex)
+        plans = [*(c for c in node.plans if _inside(part, c.plan[vertex])), *(_column(search, _mended(search, tie, parts, x, vertex, mixed.n)) for x in starts)]
         enough = search.enough() if not children else children[0].lower + (search.enough() - children[0].lower) // AHEAD
         child = _part(search, replace(node, domains=domains, draft=None, plans=tuple(plans), parts=parts), mixed.n, enough)
         if child is not None and child.draft is not None:
@@ -200,8 +200,7 @@ def _part(search: Search, node: _Node, n: Floats, enough: int) -> _Node | None:
     aim = np.rint((mixed.n if mixed.over <= 0.0 else DEARER * n) * search.denominator).astype(np.int64)
     aim = old + ((aim - old) * _far_enough(search, plans, old, aim) >> STEPS)
     rising = False
-    first = 1 if int(aim.sum()) > int(old.sum()) else 0  # the lean plans of a part are the hard ones to find: prices from them are too steep
-    for k in range(first, ROUNDS):
+    for k in range(ROUNDS):
         prices = old + ((aim - old) >> k)
         found = _swept(search, sweeper, prices, enough, node.lower)
         if found is None:
@@ -279,6 +278,13 @@ def _noted(search: Search, node: _Node, sweeper: Sweeper, n: Ints) -> _Node:
         return replace(node, record=record, lower=lower)
     search.held += sum(m.nbytes for m in (*record.to_u, *record.to_v))
     return replace(node, draft=DualDraft(record, node.domains, score), record=record, lower=max(lower, node.lower))
+
+
+def _starts(kept: tuple[int, ...], moved: tuple[int, ...], layer: Ints, vertex: int) -> list[tuple[int, ...]]:
+    """`moved` with the label of `kept` at `vertex`: nowhere else, and with `kept` before, and after."""
+    one, other = np.array(kept), np.array(moved)
+    alone = np.arange(layer.size) == vertex
+    return [tuple(np.where(where | alone, one, other).tolist()) for where in (alone, layer < layer[vertex], layer > layer[vertex])]
 
 
 def _mended(search: Search, tie: Tie, parts: dict[int, Ints], start: tuple[int, ...], vertex: int, n: Floats) -> tuple[int, ...]:
