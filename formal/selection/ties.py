@@ -147,8 +147,11 @@ def _split(search: Search, tie: Tie, node: _Node) -> tuple[SplitDraft | None, li
         if any(d.size == 0 for d in domains):  # nothing there is better than the best solution
             continue
         parts = {**node.parts, vertex: part}
-        starts = _starts(kept.plan, moved.plan, tie.layer, vertex)
-        plans = [*(c for c in node.plans if _inside(part, c.plan[vertex])), *(_column(search, _mended(search, tie, parts, x, vertex, mixed.n)) for x in starts)]
+        others = [_mended(search, tie, parts, x, vertex, mixed.n) for x in _starts(kept.plan, moved.plan, tie.layer, vertex)]
+        for x in others:
+            search.incumbent.offer(x)
+        columns = [c for c in (_column(search, x) for x in others) if c.cost < FORBIDDEN]
+        plans = [*(c for c in node.plans if _inside(part, c.plan[vertex])), *columns]
         enough = search.enough() if not children else children[0].lower + (search.enough() - children[0].lower) // AHEAD
         child = _part(search, replace(node, domains=domains, draft=None, plans=tuple(plans), parts=parts), mixed.n, enough)
         if child is not None and child.draft is not None:
