@@ -39,8 +39,8 @@ class Dissection:
 def dissect(around: list[list[int]], work: list[int], order: list[int]) -> Dissection:
     """Parts of a graph with neighbours `around` and `work[v]` per vertex; one part when the separator would be too large.
 
-    >>> dissect([[1], [0, 2], [1, 3], [2]], [1, 1, 1, 1], [0, 1, 2, 3])
-    Dissection(parts=((0,), (2, 3)), separator=(1,))
+    >>> dissect([[1], [0, 2], [1, 3], [2]], [3, 1, 1, 3], [0, 1, 2, 3])
+    Dissection(parts=((3,), (0, 1)), separator=(2,))
     """
     whole = Dissection((tuple(order),), ())
     total = sum(work)
