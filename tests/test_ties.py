@@ -117,8 +117,33 @@ def test_parts_pay_for_the_seam(share: float, seed: int) -> None:
     assert best - bound < 0.5 * (best - start.lower)
 
 
-def test_a_tie_is_closed_when_one_plan_is_best() -> None:
-    """A seam dearer than the lean plan everywhere: the lean plan is optimal, which no prices on the whole show."""
+def test_plans_of_a_part_stay_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Searched again around a vertex, they keep what earlier splits leave: outside they would say nothing about the part's prices."""
+    depth: list[int] = []
+    priced = ties._part
+
+    def watched(search: Search, node: ties._Node, n: ties.Floats, enough: int) -> ties._Node | None:
+        assert all(c.plan[v] in part.tolist() for c in node.plans for v, part in node.parts.items())
+        depth.append(len(node.parts))
+        return priced(search, node, n, enough)
+
+    monkeypatch.setattr(ties, "_part", watched)
+    monkeypatch.setattr(ties, "WINDOW", 6)  # reaches what was split before
+    problem = row(24, 160, 727, 0)
+    proved(problem, start_of(problem))
+    assert max(depth) > 1
+
+
+def test_a_tie_is_closed_when_one_plan_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seam dearer than the lean plan everywhere: the lean plan is optimal, which no prices on the whole show; one split does, and is the last."""
+    splits: list[int] = []
+    split = ties._split
+
+    def counted(search: Search, tie: Tie, node: ties._Node) -> tuple[SplitDraft | None, list[ties._Node]]:
+        splits.append(node.lower)
+        return split(search, tie, node)
+
+    monkeypatch.setattr(ties, "_split", counted)
     n = 16
     problem = row(n, 2_000, n * 40, 1, others=9_000)
     assert set(best_of(problem)) == {LEAN}
@@ -126,6 +151,7 @@ def test_a_tie_is_closed_when_one_plan_is_best() -> None:
     best = problem.cost_of(best_of(problem))
     assert start.lower < 0.9 * best
     assert proved(problem, start) == best
+    assert len(splits) == 1
 
 
 def test_without_time_nothing_is_said() -> None:
@@ -191,6 +217,22 @@ def test_a_part_that_was_far_enough_goes_on_when_it_is_the_lowest(ahead: int, mo
     bound = proved(problem, start)
     assert best - bound < 0.35 * (best - start.lower)
     assert all(gain >= 0 for gain in risen) and bool(risen) == (ahead > 1)
+
+
+def test_sweeps_report_the_bound_at_their_prices() -> None:
+    problem = row(12, 160, 12 * 40, 0)
+    start = start_of(problem)
+    search, domains = start.search, start.root.domains
+    assert search.rows is not None
+    network = build(search.base, domains)
+    sweeper = Sweeper(network, list(range(12)))
+    n = np.array([2 * search.denominator], dtype=np.int64)
+    found = ties._swept(search, sweeper, n, search.enough(), start.lower)
+    lower = search.record(network, sweeper, search.rows.pairs(n))[1].lower()
+    assert found is not None and lower is not None and lower - 1 <= found[0] <= lower
+    assert not found[1] and lower < search.enough()
+    near = ties._swept(search, sweeper, n, lower - 10, start.lower)
+    assert near is not None and near[1], "it was enough for the time being"
 
 
 def test_prices_stop_where_the_plans_reach_the_best_solution() -> None:
