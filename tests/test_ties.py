@@ -106,15 +106,13 @@ def proved(problem: SelectionProblem, start: Start) -> int:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
 def test_parts_pay_for_the_seam(share: float, seed: int) -> None:
-    """The relaxation mixes both plans for nothing; in parts most of the seam comes back, and never more than the optimum costs."""
+    """The relaxation mixes both plans for nothing; in parts the seam comes back, and never more than the optimum costs."""
     n, seam = 24, 160
     problem = row(n, seam, int(n * (20 + 40 * share)) + 7, seed)
     start = start_of(problem)
     best = problem.cost_of(best_of(problem))
     assert best - start.lower > 0.7 * seam, "the relaxation is free of the seam"
-    bound = proved(problem, start)
-    assert start.lower < bound <= best
-    assert best - bound < 0.5 * (best - start.lower)
+    assert start.lower < proved(problem, start) == best, "without a time limit until nothing is left"
 
 
 def test_plans_of_a_part_stay_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

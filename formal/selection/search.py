@@ -203,7 +203,9 @@ class Search:
             return LeafDraft(Open())
         lower = draft.score.lower()
         if self.tie is not None and lower is not None and depth == 0:
-            return untie(self, self.tie, kept, draft.record, lower)
+            parts = untie(self, self.tie, kept, draft.record, lower)
+            if not isinstance(parts, LeafDraft):
+                return parts
         left, before = sum(d.size for d in kept), sum(d.size for d in draft.domains)
         if left <= 0.5 * before or all(d.size < 2 for d in kept) or self._opens(before, kept):
             return self.explore(kept, draft.record, depth)

@@ -90,7 +90,10 @@ class _Node:
 
 
 def untie(search: Search, tie: Tie, domains: Domains, record: Dual, lower: int) -> Draft:
-    """The parts of `domains`, which the messages and prices of `record` bound by `lower`, as far as the time goes; `Open` when the plans do not tie."""
+    """The parts of `domains`, which the messages and prices of `record` bound by `lower`, as far as the time goes; `Open` when the plans do not tie.
+
+    A part whose own plans do not tie is searched as any other node.
+    """
     root = _Node(domains, None, record, lower, tuple(_column(search, x) for x in tie.plans), {})
     top: Draft = LeafDraft(Open())
     heap = [(lower, 0, root)]
@@ -105,12 +108,10 @@ def untie(search: Search, tie: Tie, domains: Domains, record: Dual, lower: int) 
             heapq.heappush(heap, (node.lower, count, node))
             continue
         split, children = _split(search, tie, node)
-        if split is None:
-            break  # its bound is that of the whole, whatever becomes of the others
-        if node.draft is None:
+        if node.draft is not None:
+            node.draft.child = search.explore(_fixed(search, node), node.record, len(node.parts)) if split is None else split
+        elif split is not None:
             top = split
-        else:
-            node.draft.child = split
         for child in children:
             count += 1
             heapq.heappush(heap, (child.lower, count, child))
@@ -138,7 +139,7 @@ def _split(search: Search, tie: Tie, node: _Node) -> tuple[SplitDraft | None, li
     if found is None:
         return None, []
     vertex, cut = found
-    fixed = node.domains if node.draft is None else node.draft.score.survivors(node.domains, search.incumbent.cost)
+    fixed = _fixed(search, node)
     split = SplitDraft(vertex, tuple(tuple(p for p in part.tolist() if _inside(fixed[vertex], p)) for part in cut), [])
     children: list[_Node] = []
     for part, kept, moved in ((cut[0], one, other), (cut[1], other, one)):
@@ -158,6 +159,11 @@ def _split(search: Search, tie: Tie, node: _Node) -> tuple[SplitDraft | None, li
             split.children[-1] = child.draft
             children.append(child)
     return split, children
+
+
+def _fixed(search: Search, node: _Node) -> Domains:
+    """What the record of a node leaves of its domains."""
+    return node.domains if node.draft is None else node.draft.score.survivors(node.domains, search.incumbent.cost)
 
 
 def _inside(domain: Ints, a: int) -> bool:
