@@ -208,9 +208,10 @@ def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
     assert state.bound <= leanest(problem) * search.denominator
 
 
+@pytest.mark.parametrize("large", ["MOVING", "MOVING_CELLS"])
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("seed", [0, 5])
-def test_search_with_momentum_at_the_root_stays_below_what_is_known(seed: int, rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_with_momentum_at_the_root_stays_below_what_is_known(seed: int, rows: bool, large: str, monkeypatch: pytest.MonkeyPatch) -> None:
     problem, _ = bound_rows(seed, Fraction(9, 10), 1) if rows else (ladder(50, seed), 0)
     known = leanest(problem) if rows else optimum(problem)
     turns: list[int] = []
@@ -220,7 +221,7 @@ def test_search_with_momentum_at_the_root_stays_below_what_is_known(seed: int, r
         turns.append(count)
         return run(moving, count, clock, enough)
 
-    monkeypatch.setattr(search_module, "MOVING", 10)
+    monkeypatch.setattr(search_module, large, 10)
     monkeypatch.setattr(Moving, "run", watched)
     inner = searching(problem)
     inner.nodes = 1  # the root alone: by counts, not by the clock

@@ -47,7 +47,8 @@ PRICED: Final = 400
 """The same at prices of resource rows, which move afterwards anyway."""
 
 MOVING: Final = 1_000
-"""Vertices from which sweeps at the root have momentum: decoding between them, once per stride, pays then."""
+MOVING_CELLS: Final = 20_000_000
+"""Vertices, or entries of all edges, from which sweeps at the root have momentum: decoding between them, once per stride, pays then."""
 
 STRIDE: Final = 8
 """Of these sweeps, between looks for a solution."""
@@ -173,7 +174,7 @@ class Search:
         elif depth == 0 and self.rows is not None:
             start = self.multipliers(self.rows, warm)
             apply(sweeper, self.rows, start)
-            if len(domains) < MOVING:  # larger ones were swept before (`blocks`)
+            if not _large(network):  # larger ones were swept before (`blocks`)
                 self.taken = self.rows.limit * int(start.sum())
                 self._sweeps(sweeper, depth)
                 self.taken = 0
@@ -258,7 +259,7 @@ class Search:
         for _ in range(rounds):
             cost = self.incumbent.cost
             target = None if cost >= INFINITY else cost * self.denominator - network.base.constant
-            if depth == 0 and len(network.domains) >= MOVING:
+            if depth == 0 and _large(network):
                 began, share = self.clock.seconds(), CLIMB_SHARE if self.tie is None else TIED_SHARE
                 state = climb(sweeper, rows, start, target, Clock(None if self.clock.limit_s is None else share * self.clock.left()))
                 if self.tie is not None and self.clock.left() * state.turns < TIED_TURNS * (self.clock.seconds() - began):
@@ -296,7 +297,7 @@ class Search:
         history: list[int] = []
         rounds = self.limits.root_sweeps if depth == 0 else self.limits.node_sweeps
         settling = 0
-        if depth == 0 and len(network.domains) >= MOVING:
+        if depth == 0 and _large(network):
             if self._moved(sweeper):
                 return
             settling = 1
@@ -460,3 +461,7 @@ class Search:
     def upper(self) -> int | None:
         """Cost of the incumbent, None without one."""
         return None if self.incumbent.cost >= INFINITY else self.incumbent.cost
+
+
+def _large(network: Network) -> bool:
+    return len(network.domains) >= MOVING or network.pair_cells() >= MOVING_CELLS
