@@ -10,7 +10,7 @@ import pytest
 
 from shardproof.formal.selection import dissect as dissect_module
 from shardproof.formal.selection import momentum
-from shardproof.formal.selection import search as search_module
+from shardproof.formal.selection import sweeps
 from shardproof.formal.selection.ascent import STRIDE, climb
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.draft import DualDraft
@@ -221,7 +221,7 @@ def test_search_with_momentum_at_the_root_stays_below_what_is_known(seed: int, r
         turns.append(count)
         return run(moving, count, clock, enough)
 
-    monkeypatch.setattr(search_module, large, 10)
+    monkeypatch.setattr(sweeps, large, 10)
     monkeypatch.setattr(Moving, "run", watched)
     inner = searching(problem)
     inner.nodes = 1  # the root alone: by counts, not by the clock

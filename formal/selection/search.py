@@ -13,7 +13,6 @@ Time runs out: what is left is `Open`, and the enclosing dual still gives a boun
 
 from __future__ import annotations
 
-from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
@@ -29,32 +28,14 @@ from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
 from .eliminate import Plan, eliminate, plan, replan
 from .incumbent import Helper, Incumbent
-from .messages import Style, Sweeper, load
-from .momentum import Moving
-from .network import INFINITE, Base, Domains, Network, build, exact_cost, whole
+from .messages import Sweeper, load
+from .network import Base, Domains, Network, build, exact_cost, whole
 from .primal import Choice, decode, descend
 from .restrict import restrict
-from .rows import Rows, repair, smallest_peak
+from .rows import Rows, repair
+from .sweeps import bound_now, momentum_pays, order, sweep
 from .ties import Tie, untie
 from .units import binding_rows, denominator_for
-
-FLAT: Final = 1_000
-"""Sweeps that pass everything on end when three of them gain less than one part in so many."""
-
-LATE: Final = 0.4
-"""Share of the time limit that sweeps leave for looking for solutions and for fixing."""
-PRICED: Final = 400
-"""The same at prices of resource rows, which move afterwards anyway."""
-
-MOVING: Final = 1_000
-MOVING_CELLS: Final = 20_000_000
-"""Vertices, or entries of all edges, from which sweeps at the root have momentum: decoding between them, once per stride, pays then."""
-
-STRIDE: Final = 8
-"""Of these sweeps, between looks for a solution."""
-
-MOVES: Final = 800
-"""Of these sweeps at most."""
 
 CLIMB_SHARE: Final = 0.7
 """Of the time left, for multipliers at the root of a large network."""
@@ -65,17 +46,8 @@ TIED_SHARE: Final = 0.05
 TIED_TURNS: Final = 1_000
 """If there is time for so many double sweeps: a part takes some hundred, and nothing is gained before both parts of a domain are swept."""
 
-MOVED: Final = 10_000
-"""They end when two strides gain less than one part in so many."""
-
 REPAIRED: Final = 1_000
 """Vertices up to which decoded choices are repaired one by one while multipliers move."""
-
-SETTLE: Final = 4
-"""Sweeps after them that share: bounds hardly move, but solutions can be read off."""
-
-LEAST_LIMIT_S: Final = 10.0
-"""Seconds for the smallest limit that works: a service beside the proof, so it may outlast the time limit by this much."""
 
 
 class Search:
@@ -101,7 +73,6 @@ class Search:
         self.nodes: int | None = None  # how many more nodes may be explored; None: any number
         self.aspiring = False
         self.held = 0  # bytes of messages in the drafts of the tree
-        self.taken = 0  # sum_t n_t L of the multipliers in the vertex costs while `_sweeps` runs
         self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
 
     def enough(self) -> int:
@@ -147,7 +118,7 @@ class Search:
             self.progress.update("elimination", None, self.upper())
             outcome = eliminate(network, schedule, self.clock)
             if outcome is not None:
-                exact = outcome.choice is None or self._offer(network, list(outcome.choice), polish=self.rows is not None)
+                exact = outcome.choice is None or self.offer(network, list(outcome.choice), polish=self.rows is not None)
                 if self.rows is None or exact or outcome.value >= self.enough():
                     return EliminationDraft(domains, outcome.record, outcome.value)
         if self.base is not self.unit:
@@ -166,22 +137,20 @@ class Search:
             swept = self._consistent(network, domains)
             if swept is not None:
                 return swept
-        sweeper = Sweeper(network, self._order(network), self.threads)
+        sweeper = Sweeper(network, order(network), self.threads)
         if warm is not None:
             load(sweeper, warm)
         if warm is None or not warm.multipliers:  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
-            self._sweeps(sweeper, depth)
+            sweep(self, sweeper, depth)
         elif depth == 0 and self.rows is not None:
             start = self.multipliers(self.rows, warm)
             apply(sweeper, self.rows, start)
-            if not _large(network):  # larger ones were swept before (`blocks`)
-                self.taken = self.rows.limit * int(start.sum())
-                self._sweeps(sweeper, depth)
-                self.taken = 0
+            if not momentum_pays(network):  # larger ones were swept before (`blocks`)
+                sweep(self, sweeper, depth, taken=self.rows.limit * int(start.sum()))
             if self.tie is None:
                 narrow(self, domains, self.record(network, sweeper, self.rows.pairs(start))[1])
         multipliers: tuple[tuple[int, int], ...] = ()
-        if self.rows is not None and (warm is not None or not self._closed(self._bound_now(sweeper))):
+        if self.rows is not None and (warm is not None or not self.closed(bound_now(sweeper))):
             multipliers = self._multiply(sweeper, self.rows, warm, depth)
         record, result = self.record(network, sweeper, multipliers)
         draft = DualDraft(record, domains, result)
@@ -234,7 +203,7 @@ class Search:
         if outcome is None:
             return None
         if outcome.choice is not None:
-            self._offer(network, list(outcome.choice), polish=False)
+            self.offer(network, list(outcome.choice), polish=False)
         return EliminationDraft(kept, outcome.record, outcome.value)
 
     def _consistent(self, network: Network, domains: Domains) -> tuple[DualDraft, Domains] | None:
@@ -259,7 +228,7 @@ class Search:
         for _ in range(rounds):
             cost = self.incumbent.cost
             target = None if cost >= INFINITY else cost * self.denominator - network.base.constant
-            if depth == 0 and _large(network):
+            if depth == 0 and momentum_pays(network):
                 began, share = self.clock.seconds(), CLIMB_SHARE if self.tie is None else TIED_SHARE
                 state = climb(sweeper, rows, start, target, Clock(None if self.clock.limit_s is None else share * self.clock.left()))
                 if self.tie is not None and self.clock.left() * state.turns < TIED_TURNS * (self.clock.seconds() - began):
@@ -267,12 +236,12 @@ class Search:
             else:
                 state = ascend(sweeper, rows, start, target, steps, self.clock, rho)
             start, rho = state.n, max(state.rho, 0.02)
-            self._offer(network, decode(sweeper, False), polish=len(network.domains) < REPAIRED)
+            self.offer(network, decode(sweeper, False), polish=len(network.domains) < REPAIRED)
             if state.bound is None:
                 break
             bound = state.bound + network.base.constant
             self.progress.update("multipliers", bound // self.denominator if depth == 0 else None, self.upper())
-            if self.tie is not None and depth == 0 or self.clock.over() or self._closed(bound) or (last is not None and (bound - last) * 1_000_000 <= abs(last)):
+            if self.tie is not None and depth == 0 or self.clock.over() or self.closed(bound) or (last is not None and (bound - last) * 1_000_000 <= abs(last)):
                 break
             last = bound
         return rows.pairs(start)
@@ -287,106 +256,10 @@ class Search:
         result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
         return Dual(*spread(network, sweeper.to_u, sweeper.to_v), self.denominator, multipliers), result
 
-    def _bound_now(self, sweeper: Sweeper) -> int:
-        """Bound of the present messages when every edge minimum is zero (after a full sweep)."""
-        return sum(int(sweeper.theta(v).min()) for v in range(len(sweeper.network.domains))) + sweeper.network.base.constant
-
-    def _sweeps(self, sweeper: Sweeper, depth: int) -> None:
-        """Sweep and decode until a stop rule holds."""
-        network = sweeper.network
-        history: list[int] = []
-        rounds = self.limits.root_sweeps if depth == 0 else self.limits.node_sweeps
-        settling = 0
-        if depth == 0 and _large(network):
-            if self._moved(sweeper):
-                return
-            settling = 1
-        finish = False
-        for turn in range(rounds):
-            started = self.clock.seconds()
-            style: Style = "keep" if finish else "share" if settling else "all"
-            bound = 0
-            for forward in (True, False):
-                swept = sweeper.sweep(forward, self.clock, style)
-                if swept is None or swept >= INFINITE:
-                    return
-                bound = swept + network.base.constant - self.taken
-                if not self.taken and (turn < 3 or turn % 4 == 0 or finish or settling):
-                    self._offer(network, decode(sweeper, forward), polish=True)
-                if self._closed(bound):
-                    return
-            self.progress.update("messages", bound // self.denominator if depth == 0 else None, self.upper())
-            if finish or self.clock.left() < 3 * (self.clock.seconds() - started):
-                break
-            history.append(bound)
-            flat = turn >= 8 and (history[-1] - history[-4]) * (FLAT if not self.taken else PRICED) <= abs(history[-1])
-            settling += settling > 0 or flat
-            late = depth == 0 and self.clock.left() < LATE * (self.clock.limit_s or 0.0)
-            finish = late or settling > SETTLE or self._slow(history) or self._fixable(sweeper, history[-1]) >= self.limits.fix_share
-
-    def _moved(self, sweeper: Sweeper) -> bool:
-        """Sweep with momentum while that gains; True when nothing is left to do: the gap is closed, the time over, or a vertex has no allowed label."""
-        constant = sweeper.network.base.constant - self.taken
-        moving = Moving(sweeper)
-        history: list[int] = []
-        while len(history) * STRIDE < MOVES:
-            found = moving.run(STRIDE, self.clock)
-            if found is None:
-                return True
-            moving.store()
-            bound = found + constant
-            if not self.taken:
-                self._offer(sweeper.network, decode(sweeper, False), polish=True)
-            self.progress.update("messages", bound // self.denominator, self.upper())
-            if self._closed(bound) or self.clock.over():
-                return True
-            history.append(bound)
-            if len(history) > 2 and (history[-1] - history[-3]) * MOVED <= abs(bound):
-                return False
-            if self.clock.left() < LATE * (self.clock.limit_s or 0.0) or self._fixable(sweeper, bound) >= self.limits.fix_share:
-                return False
-        return False
-
-    def _slow(self, history: list[int]) -> bool:
-        """True when the gap is small and closes slowly: fixing is worth more than another sweep."""
-        if self.incumbent.cost >= INFINITY or len(history) < 2:
-            return False
-        gap = self.incumbent.cost * self.denominator - history[-1]
-        return gap * 50 <= abs(history[-1]) and (history[-1] - history[-2]) * 10 < gap * 3
-
-    def _closed(self, bound: int) -> bool:
+    def closed(self, bound: int) -> bool:
         """True when the bound (in units of 1/Q) needs no improvement."""
         need = self.enough()
         return need < INFINITY and bound > (need - 1) * self.denominator
-
-    def _fixable(self, sweeper: Sweeper, bound: int) -> float:
-        """Share of labels whose vertex term alone exceeds the gap: what fixing would remove at least."""
-        if self.incumbent.cost >= INFINITY:
-            return 0.0
-        gap = self.incumbent.cost * self.denominator - bound
-        gone = 0
-        for v in range(len(sweeper.network.domains)):
-            theta = sweeper.theta(v)
-            gone += int(np.count_nonzero(theta - theta.min() > gap))
-        return gone / max(1, sweeper.network.labels)
-
-    def _order(self, network: Network) -> list[int]:
-        """Leaves first on forests (one sweep is exact there), the given order otherwise."""
-        n = len(network.domains)
-        parent = list(range(n))
-
-        def root(v: int) -> int:
-            while parent[v] != v:
-                parent[v] = parent[parent[v]]
-                v = parent[v]
-            return v
-
-        for arc in network.arcs:
-            a, b = root(arc.u), root(arc.v)
-            if a == b:
-                return list(range(n))
-            parent[a] = b
-        return list(plan(network).order)
 
     # ------------------------------------------------------------------ branch
 
@@ -413,7 +286,7 @@ class Search:
 
     # ------------------------------------------------------------------ primal
 
-    def _offer(self, network: Network, choice: Choice, polish: bool) -> bool:
+    def offer(self, network: Network, choice: Choice, polish: bool) -> bool:
         """Offer `choice`, improved first if `polish`; True when `choice` itself was feasible."""
         x = tuple(int(d[i]) for d, i in zip(network.domains, choice, strict=True))
         fits = exact_cost(self.problem, x) is not None
@@ -437,31 +310,6 @@ class Search:
         if answer is not None:
             self.incumbent.offer(back(answer))
 
-    def least_limit(self) -> tuple[int | None, tuple[int, ...] | None]:
-        """(smallest limit for which a solution was found, that solution) once nothing fits the problem's own limit."""
-        if self.rows is None:
-            return None, None
-        network = build(self.unit, whole(self.problem))
-        schedule = plan(network, self.limits.joint)
-        outcome = eliminate(network, schedule, self.clock) if self.fits(schedule) else None
-        if outcome is not None and outcome.choice is None:
-            return None, None  # no limit helps
-        start = list(outcome.choice) if outcome is not None and outcome.choice is not None else self._any(network)
-        x, peak = smallest_peak(network, self.rows, start, Clock(LEAST_LIMIT_S))
-        solution = tuple(int(d[i]) for d, i in zip(network.domains, x, strict=True))
-        if peak <= self.rows.limit or exact_cost(replace(self.problem, limit=None), solution) is None:
-            return None, None
-        return peak, solution
-
-    def _any(self, network: Network) -> Choice:
-        sweeper = Sweeper(network, self._order(network), self.threads)
-        sweeper.sweep(True, self.clock)
-        return descend(network, decode(sweeper, True), self.clock)
-
     def upper(self) -> int | None:
         """Cost of the incumbent, None without one."""
         return None if self.incumbent.cost >= INFINITY else self.incumbent.cost
-
-
-def _large(network: Network) -> bool:
-    return len(network.domains) >= MOVING or network.pair_cells() >= MOVING_CELLS

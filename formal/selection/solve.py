@@ -15,18 +15,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
 from types import FrameType
-from typing import TYPE_CHECKING, Final, Literal, assert_never
+from typing import TYPE_CHECKING, Final, Literal
 
 from ...models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
 from ...models.problems import SelectionProblem
-from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
-from ...proofs.reduction_log import Rule
+from ...proofs.certificates import Record, SelectionCertificate
 from .blocks import LEAST, begin
 from .budget import Limits
 from .clock import Clock, Progress
 from .draft import INFINITY, NOTHING, Assembler
 from .encodings import ilp, smt
 from .incumbent import Helper, Incumbent
+from .infeasible import infeasible, infeasible_at_scale
 from .network import whole
 from .plain import PlainOutcome, Size, plain, solve_plain
 from .repeat import quotient
@@ -117,11 +117,11 @@ def _solve_whole(
         draft = search.run(begin(search, make) if limits is None else None)
         maker = Assembler(problem, search.base, incumbent.cost, search.enough(), search.eliminator)
         record, bound = maker.assemble(draft, whole(problem))
-    return _answer(problem, incumbent.solution, incumbent.cost, record, bound, clock, lambda: _infeasible(problem, search, record))
+    return _answer(problem, incumbent.solution, incumbent.cost, record, bound, clock, lambda: infeasible(search, record))
 
 
 def _answer(
-    problem: SelectionProblem, solution: tuple[int, ...] | None, upper: int, record: Record, bound: int, clock: Clock, infeasible: Callable[[], Infeasible]
+    problem: SelectionProblem, solution: tuple[int, ...] | None, upper: int, record: Record, bound: int, clock: Clock, claim_infeasible: Callable[[], Infeasible]
 ) -> Answer:
     """The claim that `record`, which establishes `bound`, supports; both numbers are coarse where the problem has a fine part."""
     digest = problem.sha256()
@@ -138,7 +138,7 @@ def _answer(
         certificate = None if known is None else SelectionCertificate(digest, WithinGap(solution, upper, known), record)
         return Answer(Status.FEASIBLE, certificate, known, upper, solution, clock.seconds())
     if bound >= INFINITY:
-        return Answer(Status.INFEASIBLE, SelectionCertificate(digest, infeasible(), record), None, None, None, clock.seconds())
+        return Answer(Status.INFEASIBLE, SelectionCertificate(digest, claim_infeasible(), record), None, None, None, clock.seconds())
     if bound <= NOTHING:
         return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
     return Answer(Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, clock.seconds())
@@ -163,8 +163,6 @@ def _wide(problem: SelectionProblem) -> bool:
 
 
 def _answer_at_scale(problem: SelectionProblem, outcome: Outcome, clock: Clock) -> Answer:
-    from .infeasible import infeasible_at_scale
-
     best = outcome.best
     return _answer(problem, best.solution, best.cost, outcome.record, outcome.bound, clock, lambda: infeasible_at_scale(problem, outcome.steps))
 
@@ -205,43 +203,3 @@ def helper(engine: Engine, seed: int, threads: int) -> Helper:
     if engine == "smt":
         return Helper(smt.size_of, ENGINE_SIZE, lambda problem, seconds: smt.solve_smt(problem, seconds, seed).solution)
     raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
-
-
-def _infeasible(problem: SelectionProblem, search: Search, record: Record) -> Infeasible:
-    """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was found."""
-    steps: set[int] = set()
-    vertices: set[int] = set()
-    whole_problem = _conflicts(problem, record, steps, vertices)
-    if whole_problem:
-        vertices = set(range(len(problem.vertices)))
-    least, witness = (None, None) if search.rows is None else search.least_limit()
-    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), least, witness)
-
-
-def _conflicts(problem: SelectionProblem, record: Record, steps: set[int], vertices: set[int]) -> bool:
-    """Collect rows and vertices of all `RowConflict` records; True when the proof also rests on costs (then every vertex counts)."""
-    match record:
-        case RowConflict():
-            for t, _ in record.multipliers:
-                steps.add(t)
-                vertices.update(u.vertex for u in problem.usages if u.start <= t < u.end)
-            return False
-        case Split():
-            vertices.add(record.vertex)
-            found = [_conflicts(problem, child, steps, vertices) for child in record.children]  # all of them: each adds to the sets
-            return any(found)
-        case Dual():
-            if record.then is not None:
-                _conflicts(problem, record.then, steps, vertices)
-            return True
-        case Elimination() | Point() | Open():
-            return True
-        case Reduced():
-            inner: set[int] = set()
-            _conflicts(problem, record.then, inner, set())
-            kept = record.steps[-1].tolist() if record.steps else problem.events()  # step t of the reduced problem is kept[t]
-            steps.update(kept[t] for t in inner if 0 <= t < len(kept))
-            steps.update(record.log[record.log[:, 0] == Rule.OVERFULL, 3].tolist())
-            return True
-        case _:
-            assert_never(record)
