@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from shardproof.formal.selection import dissect as dissect_module
-from shardproof.formal.selection import momentum
-from shardproof.formal.selection import sweeps
+from shardproof.formal.selection import momentum, sweeps
 from shardproof.formal.selection.ascent import STRIDE, climb
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.draft import DualDraft
