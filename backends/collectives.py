@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..models.communication import CommunicationPlan, Exchange, Reduction
+from ..models.communication import CommunicationPlan, Reduction
+from ..models.transfers import Exchange
 from .program import Compute, Program
 from .transport.patterns import patterns
 

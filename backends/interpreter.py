@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import assert_never
 
-from ..models.communication import Box, Reduction
+from ..models.communication import Reduction
 from ..models.graph import Graph
 from ..models.index import Combine
+from ..models.transfers import Box
 from .cuda import device
 from .fused import MemberError, Run, execute_fused
 from .kernels import Array, Block, execute

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from ..models.choices import Choices
-from ..models.communication import Box
 from ..models.graph import Graph
 from ..models.placement import Placement
+from ..models.transfers import Box
 from . import progress
 from .fusion import fuse
 from .interpreter import RankError

@@ -22,10 +22,11 @@ from itertools import pairwise
 from typing import Final
 
 from ..models.choices import Choices, Movement, movements
-from ..models.communication import CommunicationPlan, Exchange, Reduction, is_inside
+from ..models.communication import CommunicationPlan, Reduction, is_inside
 from ..models.graph import Graph
 from ..models.layout import Layout
 from ..models.operators import NodeKind
+from ..models.transfers import Exchange
 from .collectives import Use, of_plan
 from .traffic import least, received, traffic
 from .transport.patterns import Pattern, PatternKind, patterns

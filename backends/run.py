@@ -17,9 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from ..models.communication import Box, Reduction, reduction_load
+from ..models.communication import Reduction, reduction_load
 from ..models.graph import GraphError
 from ..models.received import is_even, receives, reduction_receives
+from ..models.transfers import Box
 from .interpreter import RankError, Source, Watching, move_label, run_rank, statistics_label
 from .kernels import Array
 from .live import Meter

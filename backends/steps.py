@@ -19,9 +19,10 @@ from itertools import accumulate, pairwise, product
 from math import prod
 from types import ModuleType
 
-from ..models.communication import Box, CommunicationPlan, Exchange, Reduction, digit_value
+from ..models.communication import CommunicationPlan, Reduction, digit_value
 from ..models.layout import OpenDigit
 from ..models.received import is_even, portion
+from ..models.transfers import Box, Exchange
 from .cuda import KernelTextError, device
 from .cuda.exchange import Run, pack, unpack
 from .kernels import Array

@@ -29,10 +29,10 @@ from types import ModuleType
 import numpy as np
 
 from ..models.choices import Choices, Movement, check_choices, input_layout
-from ..models.communication import Box
 from ..models.graph import Graph
 from ..models.index import Combine
 from ..models.operators import NodeKind, Operator
+from ..models.transfers import Box
 from .cuda import device
 from .interpreter import RankError, Source, Watching, run_rank
 from .job import Options, prepared, read_error, read_job, write_error, write_job

@@ -21,11 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ..models.choices import Choices, Movement, copy_layout, input_layout, iteration_box, movements, output_layout, resting_places
-from ..models.communication import Box, Reduction
+from ..models.communication import Reduction
 from ..models.graph import Graph
 from ..models.layout import OpenDigits, coordinates
 from ..models.operators import NodeKind, Operator
 from ..models.received import receives, reduction_receives
+from ..models.transfers import Box
 from .program import Compute, Program
 
 REPLICAS = "each replica of the sum is reduced on its own"

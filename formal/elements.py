@@ -36,7 +36,7 @@ def received(plan: CommunicationPlan) -> int:
         if isinstance(step, Reduction):
             total += prod(hierarchy) * reduction_load(step, hierarchy)[-1]
         else:
-            total += sum(prod(hi - lo for lo, hi in t.box) for t in step.transfers)
+            total += int(step.transfers.volumes().sum())
     return total
 
 

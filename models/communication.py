@@ -6,15 +6,10 @@ stores their totals, the backend executes them, the checker tests them with its 
     Reduction   open digits are summed (or maximised): hierarchical reduce-scatter, innermost level first, then
                 all-gather over the replicated digits, outermost level first; ends with each device holding its tile
     Exchange    one per level, outermost first: elements that a subtree needs and does not hold enter it once;
-                inside, the devices that need them get them from the device where they arrived
+                inside, the devices that need them get them from the device where they arrived (`models.exchange`)
 
 `analyse` gives class and totals without the steps.  `derive` gives [] (nothing to do), or [Reduction], or [Exchange ..], or [Reduction, Exchange ..].  The kind of collective that
 a step amounts to is `collective()`: all-reduce, reduce-scatter, all-gather, broadcast, scatter, all-to-all.
-
-Cells.  Along each dimension the end points of all intervals of A and B cut the extent into segments; a cell is a product of
-segments.  Every box is a union of cells, so who holds and who needs is decided once per cell.  The sender of a cell is the
-holder inside the parent subtree whose lower coordinates differ least from the receiver's (ties: lowest device), which
-balances replicas.
 
 Source: `shared/research/runtime-and-frontends.md`, section 6; thesis chapters 4 and 5.
 """
@@ -23,33 +18,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import product
 from math import prod
 
 import numpy as np
 
+from .exchange import exchanges
 from .index import Combine
-from .layout import Layout, LayoutSet, OpenDigit, OpenDigits, coordinates
+from .layout import Layout, LayoutSet, OpenDigit, OpenDigits
 from .pricing import pair_loads, subtrees
-
-Box = tuple[tuple[int, int], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """`box` of the tensor goes from device `source` to device `target`."""
-
-    source: int
-    target: int
-    box: Box
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """Point-to-point transfers of one phase, sorted by (target, source, box); `level` is the outermost link they cross."""
-
-    level: int
-    transfers: tuple[Transfer, ...]
+from .transfers import Box, Exchange, crossing
 
 
 @dataclass(frozen=True)
@@ -97,26 +75,23 @@ class CommunicationPlan:
         """
         hierarchy = self.source.hierarchy
         total = [0] * len(hierarchy)
-        exchanged = [[0] * subtrees(hierarchy, i) for i in range(len(hierarchy))]
-        at = coordinates(hierarchy).tolist()
+        exchanged = [np.zeros(subtrees(hierarchy, i), dtype=np.int64) for i in range(len(hierarchy))]
         for step in self.steps:
             if isinstance(step, Reduction):
                 for i, load in enumerate(reduction_load(step, hierarchy)):
                     total[i] += load
             else:
-                for t in step.transfers:
-                    volume = prod(hi - lo for lo, hi in t.box)
-                    first = crossing(at[t.source], at[t.target])
-                    for i in range(first, len(hierarchy)):
-                        exchanged[i][t.target // prod(hierarchy[i + 1 :])] += volume
-        return tuple(x + max(e) for x, e in zip(total, exchanged, strict=True))
+                t, volumes = step.transfers, step.transfers.volumes()
+                first = crossing(t.sources, t.targets, hierarchy)
+                for i, entered in enumerate(exchanged):
+                    np.add.at(entered, t.targets[first <= i] // prod(hierarchy[i + 1 :]), volumes[first <= i])
+        return tuple(x + int(e.max()) for x, e in zip(total, exchanged, strict=True))
 
     def phases(self) -> tuple[int, ...]:
         """Collective phases by outermost level crossed: (L4)."""
         hierarchy = self.source.hierarchy
         count = [0] * len(hierarchy)
         crossed: set[int] = set()
-        at = coordinates(hierarchy).tolist()
         for step in self.steps:
             if isinstance(step, Reduction):
                 for level in range(len(hierarchy)):
@@ -124,8 +99,8 @@ class CommunicationPlan:
                     count[level] += bool(here) and step.padded > 0
                     count[level] += any(not s for _, s in here) and step.padded > 0
             else:
-                for t in step.transfers:
-                    crossed.update(range(crossing(at[t.source], at[t.target]), len(hierarchy)))
+                first = int(crossing(step.transfers.sources, step.transfers.targets, hierarchy).min(initial=len(hierarchy)))
+                crossed.update(range(first, len(hierarchy)))
         for level in crossed:
             count[level] += 1
         return tuple(count)
@@ -142,14 +117,6 @@ def digit_value(device: int, d: OpenDigit, hierarchy: tuple[int, ...]) -> int:
     """Value of a digit of the device number."""
     coordinate = device // prod(hierarchy[d.level + 1 :]) % hierarchy[d.level]
     return coordinate // d.stride % d.prime
-
-
-def crossing(source: list[int], target: list[int]) -> int:
-    """Outermost level at which two devices' coordinates differ (number of levels if they are the same device)."""
-    for level, (s, t) in enumerate(zip(source, target, strict=True)):
-        if s != t:
-            return level
-    return len(source)
 
 
 def reduction_load(step: Reduction, hierarchy: tuple[int, ...]) -> tuple[int, ...]:
@@ -194,7 +161,7 @@ class _Derived(CommunicationPlan):
         if self.source.open:
             steps.append(_reduction(self.source, self.target, inside))
         if not inside:
-            steps.extend(_exchanges(self.source, self.target))
+            steps.extend(exchanges(self.source, self.target))
         return tuple(steps)
 
 
@@ -233,112 +200,6 @@ def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
     if source.combine is None:
         raise ValueError("a partial layout needs a combine function")
     return Reduction(source.combine, source.open, scattered, tiles, -(-largest // kept) * kept)
-
-
-def _segments(source: Layout, target: Layout) -> list[list[tuple[tuple[int, int], int, int]]]:
-    """Per dimension: (segment, devices whose interval of A covers it, the same for B); sets of devices are bit masks."""
-    cuts = []
-    for k in range(len(source.shape)):
-        have, need = source.boxes[:, k, :], target.boxes[:, k, :]
-        points = np.unique(np.concatenate([have.reshape(-1), need.reshape(-1)]))
-        low, high = points[:-1, None], points[1:, None]
-        masks = [_masks((side[:, 0] <= low) & (side[:, 1] >= high)) for side in (have, need)]
-        ends = points.tolist()
-        cuts.append(list(zip(pairwise(ends), *masks, strict=True)))
-    return cuts
-
-
-def _masks(rows: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> list[int]:
-    """Each row of truth values as an integer: bit d is column d."""
-    return [int.from_bytes(row.tobytes(), "little") for row in np.packbits(rows, axis=1, bitorder="little")]
-
-
-class _Router:
-    """Which device gets a cell from which, level by level; cells with equal holders and receivers share one answer."""
-
-    def __init__(self, hierarchy: tuple[int, ...]) -> None:
-        self.hierarchy = hierarchy
-        self.at = [tuple(c) for c in coordinates(hierarchy).tolist()]
-        self.below = [prod(hierarchy[i:]) for i in range(len(hierarchy) + 1)]  # devices in a subtree below level i - 1
-        self.known: dict[tuple[int, int], tuple[tuple[int, int, int], ...]] = {}
-
-    def subtree(self, device: int, level: int) -> int:
-        """Mask of the devices that share the coordinates 0 .. level - 1 of `device`."""
-        size = self.below[level]
-        return ((1 << size) - 1) << (device // size * size)
-
-    def routes(self, holders: int, wanting: int) -> tuple[tuple[int, int, int], ...]:
-        """(level, source, target) of every transfer of a cell; `wanting` is disjoint from `holders`."""
-        key = (holders, wanting)
-        if key not in self.known:
-            out: list[tuple[int, int, int]] = []
-            for level in range(len(self.hierarchy)):
-                arrived, rest = 0, wanting & ~holders
-                while rest:
-                    device = (rest & -rest).bit_length() - 1
-                    child = self.subtree(device, level + 1)
-                    rest &= ~child
-                    if holders & child:
-                        continue
-                    out.append((level, self.nearest(holders & self.subtree(device, level), device, level), device))
-                    arrived |= 1 << device
-                holders |= arrived
-            self.known[key] = tuple(out)
-        return self.known[key]
-
-    def nearest(self, holders: int, device: int, level: int) -> int:
-        """The holder whose coordinates below `level` differ least from the device's; then the next one around the level; then the lowest."""
-        if not holders:
-            raise ValueError(f"an element is needed by device {device} and held by no device")
-        here, best, found = self.at[device], (len(self.hierarchy), 0, 0), -1
-        while holders:
-            h = (holders & -holders).bit_length() - 1
-            holders &= holders - 1
-            there = self.at[h]
-            key = (sum(x != y for x, y in zip(there[level + 1 :], here[level + 1 :], strict=True)), (here[level] - there[level]) % self.hierarchy[level], h)
-            if found < 0 or key < best:
-                best, found = key, h
-        return found
-
-
-def _exchanges(source: Layout, target: Layout) -> list[Exchange]:
-    """(L1) as transfers: see the module docstring."""
-    hierarchy = source.hierarchy
-    everyone = (1 << prod(hierarchy)) - 1
-    cells: list[tuple[Box, int, int]] = [((), everyone, everyone)]
-    for segments in _segments(source, target):
-        cells = [
-            ((*box, segment), holders & have, needing & need)
-            for box, holders, needing in cells for segment, have, need in segments if needing & need
-        ]
-    router = _Router(hierarchy)
-    phases: list[list[Transfer]] = [[] for _ in hierarchy]
-    for box, holders, needing in cells:
-        if needing & ~holders:
-            for level, s, t in router.routes(holders, needing & ~holders):
-                phases[level].append(Transfer(s, t, box))
-    return [Exchange(level, _merged(ts)) for level, ts in enumerate(phases) if ts]
-
-
-def _merged(transfers: list[Transfer]) -> tuple[Transfer, ...]:
-    """Cells of the same (target, source) that abut along one dimension become one box."""
-    pairs: dict[tuple[int, int], list[Box]] = {}
-    for t in transfers:
-        pairs.setdefault((t.target, t.source), []).append(t.box)
-    out: list[Transfer] = []
-    for (target, source), boxes in sorted(pairs.items()):
-        for k in reversed(range(len(boxes[0]))):
-            boxes.sort(key=lambda b, k=k: (b[:k], b[k + 1 :], b[k]))  # type: ignore[misc]
-            joined: list[Box] = []
-            for b in boxes:
-                last = joined[-1] if joined else None
-                if last is not None and last[:k] == b[:k] and last[k + 1 :] == b[k + 1 :] and last[k][1] == b[k][0]:
-                    joined[-1] = (*last[:k], (last[k][0], b[k][1]), *last[k + 1 :])
-                else:
-                    joined.append(b)
-            boxes = joined
-        out.extend(Transfer(source, target, b) for b in boxes)
-    return tuple(out)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from math import prod
 
 import numpy as np
 
-from .layout import LayoutSet, OpenDigit, OpenDigits, coordinates
+from .layout import LayoutSet, OpenDigit, OpenDigits
 from .problems import Ints
 
 _CHUNK = 1 << 16
@@ -116,13 +116,11 @@ def reduction_loads(
 
 def changes_along(b: LayoutSet, digit: OpenDigit) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
     """Per layout: does any box differ from the box of the device whose `digit` is set to 0?  shape (layouts,)."""
-    at = coordinates(b.hierarchy)
-    value = (at[:, digit.level] // digit.stride) % digit.prime
-    weight = prod(b.hierarchy[digit.level + 1 :])
-    base = np.arange(at.shape[0]) - value * digit.stride * weight
+    weight = digit.stride * prod(b.hierarchy[digit.level + 1 :])
     out = np.zeros(len(b), dtype=bool)
     for k, table in enumerate(b.dims):
-        out |= (table != table[:, base]).any(axis=(1, 2))[b.codes[:, k]]
+        by_digit = table.reshape(table.shape[0], -1, digit.prime, 2 * weight)  # (tables, upper digits, the digit, lower digits and ends)
+        out |= (by_digit[:, :, 1:] != by_digit[:, :, :1]).reshape(table.shape[0], -1).any(axis=1)[b.codes[:, k]]
     return out
 
 

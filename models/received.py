@@ -18,8 +18,8 @@ from math import prod
 
 import numpy as np
 
-from .communication import CommunicationPlan, Reduction, crossing
-from .layout import coordinates
+from .communication import CommunicationPlan, Reduction
+from .transfers import crossing
 
 
 def portion(elements: int, k: int, parts: int) -> tuple[int, int]:
@@ -72,14 +72,11 @@ def is_even(step: Reduction, group: tuple[int, ...]) -> bool:
 def receives(plan: CommunicationPlan) -> list[list[int]]:
     """Elements that every device receives from outside its level-i subtree: [device][level i]."""
     hierarchy = plan.source.hierarchy
-    received = [[0] * len(hierarchy) for _ in range(prod(hierarchy))]
-    at = coordinates(hierarchy).tolist()
+    received = np.zeros((prod(hierarchy), len(hierarchy)), dtype=np.int64)
     for step in plan.steps:
         if isinstance(step, Reduction):
-            for device, levels in enumerate(reduction_receives(step, hierarchy)):
-                for j, n in enumerate(levels):
-                    received[device][j] += n
+            received += np.array(reduction_receives(step, hierarchy), dtype=np.int64)
         else:
-            for t in step.transfers:
-                received[t.target][crossing(at[t.source], at[t.target])] += prod(hi - lo for lo, hi in t.box)
-    return [list(accumulate(levels)) for levels in received]
+            t = step.transfers
+            np.add.at(received, (t.targets, crossing(t.sources, t.targets, hierarchy)), t.volumes())
+    return [list(accumulate(levels)) for levels in received.tolist()]

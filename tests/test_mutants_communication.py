@@ -28,10 +28,11 @@ from test_run import SMALL, choose, draw_choices
 
 from shardproof.models.choices import movements
 from shardproof.models.claims import Verdict
-from shardproof.models.communication import Box, CommunicationPlan, Exchange, Reduction, Transfer
+from shardproof.models.communication import CommunicationPlan, Reduction
 from shardproof.models.graph import Graph
 from shardproof.models.index import Combine
 from shardproof.models.layout import OpenDigit
+from shardproof.models.transfers import Box, Exchange, Transfer, Transfers
 from shardproof.models.zoo import build
 from shardproof.verify.boxes import inside, volume
 from shardproof.verify.communication import check_delivers, held
@@ -89,7 +90,7 @@ def of_exchange(plan: CommunicationPlan, i: int, rng: random.Random) -> Iterator
     later = {u.source for s in plan.steps[i + 1 :] if isinstance(s, Exchange) for u in s.transfers}
 
     def swap(*new: Transfer) -> CommunicationPlan:
-        changed = replace(step, transfers=(*step.transfers[:n], *new, *step.transfers[n + 1 :]))
+        changed = replace(step, transfers=Transfers.of([*step.transfers[:n], *new, *step.transfers[n + 1 :]]))
         return replace(plan, steps=(*plan.steps[:i], changed, *plan.steps[i + 1 :]))
 
     for k, (low, high) in enumerate(t.box):

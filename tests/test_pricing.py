@@ -15,14 +15,16 @@ from math import ceil, prod
 import numpy as np
 import pytest
 
+from shardproof.models import exchange
 from shardproof.models.choices import movements
-from shardproof.models.communication import Box, Exchange, Transfer, _merged, derive
+from shardproof.models.communication import derive
 from shardproof.models.index import Affine, Axis, Combine, access
 from shardproof.models.layout import Layout, LayoutSet, axis_tables, coordinates, layout_set
 from shardproof.models.machine import load_machine
 from shardproof.models.placement import matrices, space
 from shardproof.models.pricing import pair_loads
 from shardproof.models.selection import build
+from shardproof.models.transfers import Box, Exchange, Transfer, Transfers
 from shardproof.models.zoo import build as zoo
 
 MACHINES = [
@@ -91,11 +93,35 @@ def slow_exchanges(source: Layout, target: Layout) -> list[Exchange]:
                 arrived.append((min(ranked)[2], d))
             phases[level].extend(Transfer(s, t, cell) for s, t in arrived)
             holders.update(t for _, t in arrived)
-    return [Exchange(level, _merged(ts)) for level, ts in enumerate(phases) if ts]
+    return [Exchange(level, Transfers.of(slow_merged(ts))) for level, ts in enumerate(phases) if ts]
 
 
+def slow_merged(transfers: list[Transfer]) -> list[Transfer]:
+    """Cells of the same (target, source) that abut along one dimension become one box."""
+    pairs: dict[tuple[int, int], list[Box]] = {}
+    for t in transfers:
+        pairs.setdefault((t.target, t.source), []).append(t.box)
+    out: list[Transfer] = []
+    for (target, source), boxes in sorted(pairs.items()):
+        for k in reversed(range(len(boxes[0]))):
+            joined: list[Box] = []
+            for b in sorted(boxes, key=lambda b, k=k: (b[:k], b[k + 1 :], b[k])):  # type: ignore[misc]
+                last = joined[-1] if joined else None
+                if last is not None and last[:k] == b[:k] and last[k + 1 :] == b[k + 1 :] and last[k][1] == b[k][0]:
+                    joined[-1] = (*last[:k], (last[k][0], b[k][1]), *last[k + 1 :])
+                else:
+                    joined.append(b)
+            boxes = joined
+        out.extend(Transfer(source, target, b) for b in boxes)
+    return out
+
+
+@pytest.mark.parametrize("joined", [exchange.MOST_JOINED, 5])
 @pytest.mark.parametrize(("hierarchy", "name", "shape"), MACHINES)
-def test_exchanges_equal_the_rule_applied_device_by_device(hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int, int]) -> None:
+def test_exchanges_equal_the_rule_applied_device_by_device(
+    hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int, int], joined: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "MOST_JOINED", joined)
     rng = random.Random(2)
     written, *reads = layout_sets(hierarchy, name, shape)
     for read in reads:

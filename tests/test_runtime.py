@@ -29,8 +29,9 @@ from shardproof.backends.trace import KINDS, Recorder, Span, chrome, read_spans,
 from shardproof.backends.transport.patterns import patterns
 from shardproof.models.build import Builder
 from shardproof.models.choices import Choices
-from shardproof.models.communication import CommunicationPlan, Exchange, Reduction
+from shardproof.models.communication import CommunicationPlan, Reduction
 from shardproof.models.graph import Graph
+from shardproof.models.transfers import Exchange
 from shardproof.models.zoo import build
 
 

@@ -23,16 +23,17 @@ from shardproof.backends.transport.nccl import NcclTransport, nccl_module
 from shardproof.backends.transport.patterns import PatternKind, patterns
 from shardproof.backends.transport.requests import AllGather, AllReduce, Exchanged, ReduceScatter, array_of
 from shardproof.backends.transport.virtual import Hub, VirtualTransport
-from shardproof.models.communication import Exchange, Transfer, derive
+from shardproof.models.communication import derive
 from shardproof.models.index import Affine, Axis, Combine, access
 from shardproof.models.layout import Layout, axis_tables, layout_set
 from shardproof.models.placement import matrices, space
+from shardproof.models.transfers import Exchange, Transfer, Transfers
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
 
 
 def transfers(*pairs: tuple[int, int, tuple[int, int]]) -> Exchange:
-    return Exchange(0, tuple(Transfer(s, t, (box,)) for s, t, box in sorted(pairs, key=lambda p: (p[1], p[0], p[2]))))
+    return Exchange(0, Transfers.of(Transfer(s, t, (box,)) for s, t, box in sorted(pairs, key=lambda p: (p[1], p[0], p[2]))))
 
 
 CASES = {

@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 
 from shardproof.models.claims import Verdict
-from shardproof.models.communication import Box, CommunicationPlan, Exchange, Reduction, Transfer, derive
+from shardproof.models.communication import CommunicationPlan, Reduction, derive
 from shardproof.models.index import Affine, Axis, Combine, access
 from shardproof.models.layout import Layout, LayoutSet, OpenDigit, axis_tables, layout_set
 from shardproof.models.placement import matrices, space
+from shardproof.models.transfers import Box, Exchange, Transfer, Transfers
+from shardproof.verify import transfers
 from shardproof.verify.boxes import Digit, volume
 from shardproof.verify.communication import check_bytes, check_delivers, held, totals
 from shardproof.verify.entries import movement_loads
@@ -51,8 +53,10 @@ def test_derived_steps_deliver_what_they_cost(hierarchy: tuple[int, ...], name: 
         assert totals(plan) == movement_loads(held(plan.source), held(plan.target))
 
 
-def test_naive_simulation_agrees() -> None:
+@pytest.mark.parametrize("pairs", [transfers.MOST_PAIRS, 1])
+def test_naive_simulation_agrees(pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Element by element: which contributions every device ends with, as plain sets."""
+    monkeypatch.setattr(transfers, "MOST_PAIRS", pairs)
     rng = random.Random(8)
     a, b = layouts((2, 3), "complete,uneven", (4, 3, 4))
     for _ in range(40):
@@ -130,7 +134,7 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
             t = step.transfers[n]
 
             def swap(*new: Transfer, i: int = i, step: Exchange = step, n: int = n) -> CommunicationPlan:
-                return with_step(i, replace(step, transfers=(*step.transfers[:n], *new, *step.transfers[n + 1 :])))
+                return with_step(i, replace(step, transfers=Transfers.of([*step.transfers[:n], *new, *step.transfers[n + 1 :]])))
 
             yield "transfer missing", swap()
             yield "transfer doubled", swap(t, t)
@@ -139,7 +143,10 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
             yield "sent to itself", swap(replace(t, source=t.target))
             yield "direction reversed", swap(replace(t, source=t.target, target=t.source))
             yield "empty box", swap(replace(t, box=((0, 0), *t.box[1:])))
-            yield "box of other rank", swap(replace(t, box=t.box[1:]))
+            every = step.transfers
+            yield "boxes of other rank", with_step(i, replace(step, transfers=replace(every, boxes=every.boxes[:, 1:])))
+            yield "boxes without ends", with_step(i, replace(step, transfers=replace(every, boxes=every.boxes[:, :, :1])))
+            yield "senders missing", with_step(i, replace(step, transfers=replace(every, sources=every.sources[1:])))
             moved = shifted(t.box, plan.source.shape)
             if moved is not None:
                 yield "box shifted", swap(replace(t, box=moved))
@@ -156,7 +163,7 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
     if not plan.steps and volume(held(plan.target).boxes[0]) < np.prod(plan.target.shape):
         d = next((d for d, box in enumerate(held(plan.target).boxes) if volume(box)), None)
         if d is not None and devices > 1:
-            yield "needless transfer", replace(plan, steps=(Exchange(0, (Transfer((d + devices // 2) % devices, d, held(plan.target).boxes[d]),)),))
+            yield "needless transfer", replace(plan, steps=(Exchange(0, Transfers.of([Transfer((d + devices // 2) % devices, d, held(plan.target).boxes[d])])),))
 
 
 @pytest.mark.parametrize(("hierarchy", "name", "shape"), SETS)
@@ -220,8 +227,13 @@ def test_reasons_name_rank_and_box() -> None:
     assert isinstance(step, Exchange)
     lost = check_delivers(replace(plan, steps=(replace(step, transfers=step.transfers[1:]),)))
     assert lost.reason == "rank 0 lacks 3 elements of its target box ((0, 6),)"
-    stolen = check_delivers(replace(plan, steps=(replace(step, transfers=(Transfer(0, 1, ((2, 4),)), *step.transfers)),)))
+    stolen = check_delivers(replace(plan, steps=(replace(step, transfers=Transfers.of([Transfer(0, 1, ((2, 4),)), *step.transfers])),)))
     assert stolen.reason == "transfer of ((2, 4),) from rank 0 to rank 1: the sender does not hold it at the start of the exchange over level 0"
+
+
+def test_boxes_of_one_phase_have_one_rank() -> None:
+    with pytest.raises(ValueError, match="different numbers of dimensions"):
+        Transfers.of([Transfer(0, 1, ((0, 2),)), Transfer(0, 1, ((0, 2), (0, 2)))])
 
 
 def test_layouts_that_are_none_are_refuted() -> None:

@@ -21,12 +21,13 @@ from shardproof.models import cost, memory
 from shardproof.models import structures as models_structures
 from shardproof.models.choices import Choices
 from shardproof.models.claims import Infeasible, LowerBound, Optimal, Status, Verdict
-from shardproof.models.communication import CommunicationPlan, Exchange
+from shardproof.models.communication import CommunicationPlan
 from shardproof.models.layout import Layout
 from shardproof.models.machine import load_machine
 from shardproof.models.placement import space
 from shardproof.models.problems import Ints
 from shardproof.models.selection import build
+from shardproof.models.transfers import Exchange
 from shardproof.models.zoo import build as zoo
 from shardproof.proofs.canonical import ContainerError
 from shardproof.proofs.certificates import SelectionCertificate

@@ -78,7 +78,7 @@ def volume(box: Box) -> int:
 
 def inside(inner: Box, outer: Box) -> bool:
     """Every element of `inner` is in `outer`."""
-    return volume(inner) == 0 or all(a <= x and y <= b for (x, y), (a, b) in zip(inner, outer, strict=True))
+    return all(a <= x and y <= b for (x, y), (a, b) in zip(inner, outer, strict=True)) or volume(inner) == 0
 
 
 def difference(wanted: Sequence[Box], held: Sequence[Box]) -> int:

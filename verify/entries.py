@@ -46,9 +46,11 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     order = (*op.output.axes, *(a.name for a in op.reduced))
     dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
     classes = [machine.class_of(rank) for rank in range(machine.devices)]
+    shares = zip(classes, blocks, *(held.boxes for held, _ in operands), strict=True)
+    alike = {(id(device), *boxes): device for device, *boxes in shares}  # equal devices count once; `id`: fractions take long to hash
     measured = _measured(machine) if machine.profiles else {}
     busy = Fraction(0)
-    for device, mine, *boxes in set(zip(classes, blocks, *(held.boxes for held, _ in operands), strict=True)):  # equal devices count once
+    for (_, mine, *boxes), device in alike.items():
         length = {name: high - low for name, (low, high) in zip(placement.axes, mine, strict=True)}
         known = measured.get((op.function, dtype, tuple(length[name] for name in order)))
         if known is not None:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from math import prod
 from types import ModuleType
 
-from ...models.communication import crossing
 from ...models.index import Combine
 from ...models.layout import coordinates
 from ...models.received import portion
@@ -106,7 +105,7 @@ class VirtualTransport:
 
     def _count(self, source: int, elements: int) -> None:
         book = self.received[self._label]
-        first = crossing(list(self._at[source]), list(self._at[self._rank]))
+        first = next((i for i, (s, t) in enumerate(zip(self._at[source], self._at[self._rank], strict=True)) if s != t), self._levels)
         for level in range(first, self._levels):
             book[level] += elements
 
