@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -140,22 +141,51 @@ def fetch_loads(a: LayoutSet, b: LayoutSet) -> list[Ints]:
 
 def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:
     """Load of one level with `width` subtrees for the boxes `codes` over `dims` and every layout of `b`."""
-    overlaps = [_overlaps(table_a, table_b, width) for table_a, table_b in zip(dims, b.dims, strict=True)]
+    dimensions = [_shared(_Table(table_a), _Table(table_b), width) for table_a, table_b in zip(dims, b.dims, strict=True)]
     total = np.ones(len(b), dtype=np.int64)
     held = np.ones((codes.shape[0], len(b)), dtype=np.int64)
     irregular = np.zeros(held.shape, dtype=bool)
-    for k, (need, share) in enumerate(overlaps):
-        total *= need[:, 0][b.codes[:, k]]
-        low = share.min(axis=2)
-        uneven = (need != need[:, :1]).any(axis=1)[None, :] | ((low != share.max(axis=2)) & (low > 0))
+    for k, shared in enumerate(dimensions):
+        total *= shared.need[b.codes[:, k]]
         pick = np.ix_(codes[:, k], b.codes[:, k])
-        held *= low[pick]
-        if uneven.any():
-            irregular |= uneven[pick]
+        held *= shared.low[pick]
+        if shared.uneven.any():
+            irregular |= shared.uneven[pick]
     load = total[None, :] - held
     if irregular.any():
+        overlaps = [_overlaps(table_a, table_b, width) for table_a, table_b in zip(dims, b.dims, strict=True)]
         _enumerate(load, irregular, overlaps, codes, b, width)
     return load
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """The intervals of one dimension under all layouts, equal where they are: operators share them."""
+
+    intervals: Ints
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Table) and np.array_equal(self.intervals, other.intervals)
+
+    def __hash__(self) -> int:
+        return hash((self.intervals.shape, self.intervals.tobytes()))
+
+
+@dataclass(frozen=True, eq=False)
+class _Shared:
+    """One dimension of two layout sets: |B_u| of the first subtree (n_b), least |A_u & B_u| (n_a, n_b), and where it is not regular (n_a, n_b)."""
+
+    need: Ints
+    low: Ints
+    uneven: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+@lru_cache(maxsize=64)
+def _shared(a: _Table, b: _Table, width: int) -> _Shared:
+    need, share = _overlaps(a.intervals, b.intervals, width)
+    low = np.asarray(share.min(axis=2))
+    uneven = (need != need[:, :1]).any(axis=1)[None, :] | ((low != share.max(axis=2)) & (low > 0))
+    return _Shared(need[:, 0].copy(), low, uneven)
 
 
 def _coupled_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:
