@@ -131,6 +131,12 @@ def test_exchanges_equal_the_rule_applied_device_by_device(
             assert found == slow_exchanges(a, b)
 
 
+def test_elements_that_nobody_holds_are_named() -> None:
+    lacking = Layout((2,), (4,), np.array([[[0, 2]], [[2, 3]]]))
+    with pytest.raises(ValueError, match="needed by device 0 and held by no device"):
+        exchange.exchanges(lacking, Layout((2,), (4,), np.array([[[0, 4]], [[0, 3]]])))
+
+
 def test_all_to_all_on_256_devices_is_derived_in_seconds() -> None:
     """Rows over all devices to columns over all devices: 65,280 transfers, no two alike."""
     n = 256

@@ -231,6 +231,85 @@ def test_reasons_name_rank_and_box() -> None:
     assert stolen.reason == "transfer of ((2, 4),) from rank 0 to rank 1: the sender does not hold it at the start of the exchange over level 0"
 
 
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        (Transfer(-1, 1, ((0, 3),)), "there are 2 ranks"), (Transfer(2, 1, ((0, 3),)), "there are 2 ranks"), (Transfer(0, -1, ((0, 3),)), "there are 2 ranks"),
+        (Transfer(0, 2, ((0, 3),)), "there are 2 ranks"), (Transfer(0, 1, ((-1, 3),)), "it is not a box of the tensor of shape (6,)"),
+        (Transfer(0, 1, ((0, 7),)), "it is not a box of the tensor of shape (6,)"), (Transfer(0, 1, ((3, 0),)), "it is not a box of the tensor of shape (6,)"),
+        (Transfer(0, 1, ((2, 2),)), "nothing is sent"), (Transfer(1, 1, ((3, 6),)), "level 0 is not the first one it crosses"),
+        (Transfer(0, 1, ((2, 4),)), "the sender does not hold it at the start of the exchange over level 0"),
+    ],
+)
+def test_reasons_name_the_first_transfer_that_is_wrong(wrong: Transfer, why: str) -> None:
+    plan = derive(Layout((2,), (6,), np.array([[[0, 3]], [[3, 6]]])), whole((2,)))
+    (step,) = plan.steps
+    assert isinstance(step, Exchange)
+    spoilt = check_delivers(replace(plan, steps=(replace(step, transfers=Transfers.of([step.transfers[0], wrong, wrong])),)))
+    assert spoilt.verdict is Verdict.REFUTED
+    assert spoilt.reason == f"transfer of {wrong.box} from rank {wrong.source} to rank {wrong.target}: {why}"
+
+
+def test_elements_that_cannot_be_counted_are_refuted() -> None:
+    """Sums that would wrap are no sums."""
+    n = 1 << 61
+    halves = np.array([[[0, n], [0, 1]], [[n, 2 * n], [0, 1]]])
+    plan = derive(Layout((2,), (2 * n, 1), halves), Layout((2,), (2 * n, 1), np.array([[[0, 2 * n], [0, 1]]] * 2)))
+    assert "too many elements" in check_delivers(plan).reason
+    assert "too many elements" in check_bytes(plan, (n,), (1,)).reason
+
+
+def test_totals_of_ranks_that_do_not_exist_are_refuted() -> None:
+    plan = derive(Layout((2,), (6,), np.array([[[0, 3]], [[3, 6]]])), whole((2,)))
+    (step,) = plan.steps
+    assert isinstance(step, Exchange)
+    for source, target in ((-1, 0), (2, 0), (0, -1), (0, 2)):
+        spoilt = replace(plan, steps=(replace(step, transfers=Transfers.of([Transfer(source, target, ((0, 3),))])),))
+        assert "there are 2 ranks" in check_bytes(spoilt, (3,), (1,)).reason
+
+
+def test_a_box_from_many_senders_is_covered_by_all_of_them_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On 2x2 devices rank 1 forwards columns that it got from two ranks as one box; without one of them it may not."""
+    first = [Transfer(2, 0, ((4, 6),)), Transfer(3, 0, ((6, 8),))]
+    have, need = np.array([[[0, 2]], [[2, 4]], [[4, 6]], [[6, 8]]]), np.array([[[0, 8]], [[0, 8]], [[4, 6]], [[6, 8]]])
+    second = [Transfer(1, 0, ((2, 4),)), Transfer(0, 1, ((0, 2),)), Transfer(0, 1, ((4, 8),))]
+    plan = CommunicationPlan(Layout((2, 2), (8,), have), Layout((2, 2), (8,), need), (Exchange(0, Transfers.of(first)), Exchange(1, Transfers.of(second))))
+    assert check_delivers(plan).verdict is Verdict.PROVED
+    lacking = replace(plan, steps=(Exchange(0, Transfers.of(first[:1])), plan.steps[1]))
+    assert "does not hold it" in check_delivers(lacking).reason
+    gap = replace(plan, steps=(Exchange(0, Transfers.of([first[0], Transfer(3, 0, ((7, 8),))])), plan.steps[1]))
+    assert "does not hold it" in check_delivers(gap).reason
+    both = replace(plan, steps=(plan.steps[0], Exchange(1, Transfers.of([*second[:1], Transfer(0, 1, ((0, 2),)), Transfer(0, 1, ((4, 8),)), Transfer(0, 1, ((0, 2),))]))))
+    assert check_delivers(both).reason == "rank 1 receives elements of ((0, 2),) that it already has"
+    monkeypatch.setattr(transfers, "MOST_CELLS", 1)
+    assert check_delivers(plan).reason == "((4, 8),) is sent from 2 boxes, too finely cut to be checked"
+
+
+def test_boxes_with_ends_exchanged_count_nothing() -> None:
+    plan = derive(Layout((2,), (6,), np.array([[[0, 3]], [[3, 6]]])), whole((2,)))
+    (step,) = plan.steps
+    assert isinstance(step, Exchange)
+    more = [*step.transfers, Transfer(0, 1, ((6, 0),))]
+    assert totals(replace(plan, steps=(replace(step, transfers=Transfers.of(more)),))) == ((3,), (1,))
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_every_member_of_a_sum_holds_a_part_of_it(short: int) -> None:
+    boxes = np.array([[[0, 6]], [[0, 6]]])
+    plan = derive(Layout((2,), (6,), boxes, (OpenDigit(0, 1, 2),), Combine.SUM), whole((2,)))
+    assert check_delivers(plan).verdict is Verdict.PROVED
+    less = boxes.copy()
+    less[short, 0, 1] = 4
+    lacking = CommunicationPlan(replace(plan.source, boxes=less), plan.target, plan.steps)
+    assert check_delivers(lacking).reason == f"reduction: rank {short} holds no part of ((0, 6),), which its group sums"
+
+
+def test_what_is_too_finely_cut_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = derive(Layout((2,), (6,), np.array([[[0, 3]], [[3, 6]]])), whole((2,)))
+    monkeypatch.setattr(transfers, "MOST_CELLS", 1)
+    assert "too finely cut" in check_delivers(plan).reason
+
+
 def test_boxes_of_one_phase_have_one_rank() -> None:
     with pytest.raises(ValueError, match="different numbers of dimensions"):
         Transfers.of([Transfer(0, 1, ((0, 2),)), Transfer(0, 1, ((0, 2), (0, 2)))])

@@ -144,8 +144,7 @@ def _covered(want: NDArray[np.int64], pieces: Boxes) -> bool:
 def _common(box: NDArray[np.int64], others: Boxes) -> Boxes:
     """What each of `others` has in common with `box`, where that is anything."""
     both = np.stack([np.maximum(others[:, :, 0], box[:, 0]), np.minimum(others[:, :, 1], box[:, 1])], axis=2)
-    full = ((both[:, :, 0] < both[:, :, 1]) & (others[:, :, 0] < others[:, :, 1])).all(axis=1)
-    return np.asarray(both[full])
+    return np.asarray(both[(both[:, :, 0] < both[:, :, 1]).all(axis=1)])
 
 
 def _cover(boxes: Boxes, cuts: list[Counts]) -> Counts:
