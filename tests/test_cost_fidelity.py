@@ -172,6 +172,9 @@ def test_the_slowest_device_decides(tmp_path: Path) -> None:
     assert found == [-(-max(of_new, of_old) * 10**12 // 1)]
     assert found == [operator_entry(op, graph, placement, mixed)]
     assert found < operator_costs(op, graph, tables, slow).times.tolist()
+    for blocks in ((0,), (1,)):  # wherever the old devices are
+        placed = replace(mixed, others=(replace(mixed.others[0], blocks=blocks),))
+        assert wrong_entries(planned(placed), placed) == 0
 
 
 @pytest.mark.parametrize("name", ["mlp-unity", "mlp-uneven", "attention", "xdl", "conv-stack"])
