@@ -8,8 +8,9 @@ stores their totals, the backend executes them, the checker tests them with its 
     Exchange    one per level, outermost first: elements that a subtree needs and does not hold enter it once;
                 inside, the devices that need them get them from the device where they arrived (`models.exchange`)
 
-`analyse` gives class and totals without the steps.  `derive` gives [] (nothing to do), or [Reduction], or [Exchange ..], or [Reduction, Exchange ..].  The kind of collective that
-a step amounts to is `collective()`: all-reduce, reduce-scatter, all-gather, broadcast, scatter, all-to-all.
+`analyse` gives class and totals without the steps.  `derive` gives [] (nothing to do), or [Reduction], or [Exchange ..], or
+[Reduction, Exchange ..].  The kind of collective that a step amounts to is `collective()`: all-reduce, reduce-scatter, all-gather, broadcast,
+scatter, all-to-all.
 
 Source: `shared/research/runtime-and-frontends.md`, section 6; thesis chapters 4 and 5.
 """

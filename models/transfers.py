@@ -6,7 +6,8 @@ Between a thousand devices there are a million of them, so that they are kept as
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import overload
 
 import numpy as np
@@ -37,7 +38,6 @@ class Transfers(Sequence[Transfer]):
     sources: Ints
     targets: Ints
     boxes: Ints
-    _hash: list[int] = field(default_factory=list, init=False)
 
     @staticmethod
     def of(transfers: Iterable[Transfer]) -> Transfers:
@@ -76,10 +76,12 @@ class Transfers(Sequence[Transfer]):
             np.array_equal(a, b) for a, b in ((self.sources, other.sources), (self.targets, other.targets), (self.boxes, other.boxes))
         )
 
+    @cached_property
+    def _content(self) -> int:
+        return hash((self.sources.tobytes(), self.targets.tobytes(), self.boxes.tobytes()))
+
     def __hash__(self) -> int:
-        if not self._hash:  # executors look up the pattern of an exchange at every step
-            self._hash.append(hash((self.sources.tobytes(), self.targets.tobytes(), self.boxes.tobytes())))
-        return self._hash[0]
+        return self._content  # executors look up the pattern of an exchange at every step
 
     def __repr__(self) -> str:
         return f"Transfers.of({list(self)!r})"

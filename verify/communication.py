@@ -15,7 +15,7 @@ the contributions of exactly the devices that differ from d in the open digits o
                 * brings its target only elements of B_d that it did not have, each once
     end         |B_d and A_d| + what d received = |B_d|: nothing is missing
 
-`check_bytes` adds the elements and phases up again, transfer by transfer.
+Transfers are tested in `verify/transfers.py`, all of an exchange at a time.  `check_bytes` adds the elements and phases up again, transfer by transfer.
 
 No code of `models/communication`, `models/pricing` or `models/layout` is used: the plan is read as data (its groups are what a
 backend executes).
