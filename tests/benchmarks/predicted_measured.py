@@ -14,6 +14,9 @@ themselves, and as long as it happens to take (measured: BERT-tiny computes 28 m
 
     measured    the fastest whole step of R rounds, on the slowest rank
     quiet       the sum over instructions of the fastest round: what remains of a step when the computer does something else in every whole one
+    relative    per round, a step over the median step of that round (plans take turns within it); the median of that over the rounds, in units of the
+                fastest round's median: what remains where the clock of the computer changes between rounds, so that the fastest is a lucky one
+                (measured on a shared Xeon: the same plan takes 19 or 30 ms for seconds on end; conv-stack by the fastest of 15 rounds: 0.73 to 0.98, by this 0.96)
     rank        Spearman's correlation of predicted and measured over the plans
     first       measured time of the plan predicted to be fastest, over the best measured time
 
@@ -140,14 +143,17 @@ def one(name: str, base: Machine, count: int, rounds: int, calibration_rounds: i
     times = measure(graph, machine.hierarchy, candidates, rounds=rounds, timeout_s=580)
     load.append(os.getloadavg()[0])
     scale = planning.problem.scale
+    steps = np.array([w.seconds for w in times.wholes])  # (plans, rounds)
+    typical = np.median(steps, axis=0)
+    relative = np.median(steps / typical, axis=1) * typical.min()
     rows = [
-        {"plan": plan, "predicted": planning.problem.cost_of(x) / scale, "measured": min(w.seconds), "median": float(np.median(w.seconds)), "quiet": w.quiet_s}
-        for (plan, x), w in zip(chosen, times.wholes, strict=True)
+        {"plan": plan, "predicted": planning.problem.cost_of(x) / scale, "measured": min(w.seconds), "median": float(np.median(w.seconds)), "quiet": w.quiet_s, "relative": float(r)}
+        for (plan, x), w, r in zip(chosen, times.wholes, relative, strict=True)
     ]
     return {
         "model": name, "options": dict(MODELS[name]), "operators": len(graph.operators), "rounds": rounds, "calibration_rounds": calibration_rounds,
         "calibration": fit, "plans": rows, "load": load, "seconds": time.monotonic() - start, "when": time.strftime("%Y-%m-%d %H:%M"),
-        "judged": {by: judged(rows, by) for by in ("measured", "median", "quiet")},
+        "judged": {by: judged(rows, by) for by in ("measured", "median", "quiet", "relative")},
     }
 
 
