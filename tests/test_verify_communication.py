@@ -289,7 +289,7 @@ def test_boxes_with_ends_exchanged_count_nothing() -> None:
     plan = derive(Layout((2,), (6,), np.array([[[0, 3]], [[3, 6]]])), whole((2,)))
     (step,) = plan.steps
     assert isinstance(step, Exchange)
-    more = [*step.transfers, Transfer(0, 1, ((6, 0),))]
+    more = [*step.transfers, Transfer(0, 1, ((6, 0),)), Transfer(1, 0, ((6, 0),))]
     assert totals(replace(plan, steps=(replace(step, transfers=Transfers.of(more)),))) == ((3,), (1,))
 
 
