@@ -35,9 +35,14 @@ Pairs = tuple[Ints, Ints]
 
 
 def exchanges(source: Layout, target: Layout) -> list[Exchange]:
-    """(L1) of `models.pricing` as transfers: see the module docstring.  Raises ValueError if an element is needed and held by no device."""
+    """(L1) of `models.pricing` as transfers: see the module docstring.
+
+    Raises ValueError if an element is needed and held by no device, or the tensor is too finely cut for cells to be numbered.
+    """
     hierarchy = source.hierarchy
     cuts = [np.unique(np.concatenate([side.boxes[:, k].reshape(-1) for side in (source, target)])) for k in range(len(source.shape))]
+    if prod(cut.size - 1 for cut in cuts) * prod(hierarchy) >= 1 << 62:  # pairs of a cell and a device are numbered
+        raise ValueError(f"a tensor of shape {source.shape} is too finely cut between {prod(hierarchy)} devices")
     holders, needing = _cells(source, cuts), _cells(target, cuts)
     wanting = _without(needing, holders, prod(hierarchy))
     out = []

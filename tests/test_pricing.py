@@ -157,6 +157,15 @@ def test_elements_that_nobody_holds_are_named() -> None:
         exchange.exchanges(lacking, Layout((2,), (4,), np.array([[[0, 4]], [[0, 3]]])))
 
 
+def test_cells_that_cannot_be_numbered_are_refused() -> None:
+    """Six dimensions, each cut at 2^12 places: 2^72 cells."""
+    ends = np.arange((1 << 12) + 1)
+    point = np.stack([ends[:-1], ends[1:]], axis=1)
+    fine = Layout((1 << 12,), (1 << 12,) * 6, np.stack([point] * 6, axis=1))
+    with pytest.raises(ValueError, match="too finely cut between 4096 devices"):
+        exchange.exchanges(fine, fine)
+
+
 def test_all_to_all_on_256_devices_is_derived_in_seconds() -> None:
     """Rows over all devices to columns over all devices: 65,280 transfers, no two alike."""
     n = 256

@@ -33,6 +33,7 @@ from shardproof.proofs.canonical import ContainerError
 from shardproof.proofs.certificates import SelectionCertificate
 from shardproof.proofs.plan import Plan, write_plan
 from shardproof.verify import plan as verify_plan
+from shardproof.verify.boxes import Held
 from shardproof.verify.plan import PlanCheck, check_plan
 from shardproof.verify.verdict import CheckResult
 
@@ -230,3 +231,21 @@ def test_too_large_plans_are_refused_by_name() -> None:
         check_plan(write_plan(None, replace(plan, machine=load_machine("1024x8"))))
     with pytest.raises(ContainerError, match="unknown space 'all'"):
         check_plan(write_plan(None, replace(plan, space="all")))
+
+
+def test_movements_that_are_too_finely_cut_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = write_plan(None, planned("mlp-8192", "2x4", "complete", 1 << 30, layers=3, batch=8))
+    monkeypatch.setattr(verify_plan, "MOST_CELLS", 5)
+    with pytest.raises(ContainerError, match=r"movement \d+ of '.*' to .*: its boxes have \d+ cells, too many to be checked, at most 5"):
+        check_plan(data)
+
+
+def test_cells_of_both_ends_of_a_movement_are_bounded() -> None:
+    """Steps are derived from lists of both: three whole copies count, though one device wants one cell of them."""
+    quarters = tuple(((k, k + 1),) for k in range(4))
+    whole, swapped = (((0, 4),),) * 3, (((0, 0),),) * 3
+    many = Held((4,), (4,), (*whole, quarters[0]))
+    few = Held((4,), (4,), (*swapped, ((1, 3),)))
+    assert verify_plan.cells(many, few) == 3 * 3 + 1
+    assert verify_plan.cells(few, many) == 3 * 3 + 1
+    assert verify_plan.cells(many, Held((4,), (4,), (*swapped, quarters[0]))) == 0
