@@ -230,20 +230,24 @@ def cli(ctx: click.Context) -> None:
 
 
 def _report(message: str, code: int) -> int:
-    click.echo(f"error: {message}", err=True)
+    from shardproof.models.console import say
+
+    say(f"error: {message}", err=True)
     return code
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code (`models.console.Exit`)."""
-    from shardproof.models.console import Exit
+    from shardproof.models.console import Exit, say
     from shardproof.proofs.publisher import RefutedPlan, SelfCheckFailed
 
     try:
         result: Any = cli.main(args=arguments, prog_name="shardproof", standalone_mode=False)
     except click.UsageError as error:
-        context = f"\n{error.ctx.get_usage()}" if error.ctx is not None else ""
-        return _report(error.format_message() + context, Exit.USAGE)
+        code = _report(error.format_message(), Exit.USAGE)
+        if error.ctx is not None:
+            say(*error.ctx.get_usage().split("\n"), err=True)
+        return code
     except (click.Abort, KeyboardInterrupt):
         return _report("interrupted; the last checked result, if any, is untouched", Exit.UNDECIDED)
     except click.ClickException as error:

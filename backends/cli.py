@@ -13,7 +13,7 @@ import click
 import numpy as np
 
 from ..models.choices import Choices, movements
-from ..models.console import Exit, InputError, Watch, bytes_text, emit
+from ..models.console import Exit, InputError, Watch, bytes_text, emit, say
 from ..models.graph import Graph, Role
 from ..models.opaque import OpaqueError, check_kernels
 from ..models.operators import NodeKind
@@ -95,7 +95,8 @@ def run_command(
                 ended = run_job(plan.graph, plan.machine.hierarchy, plan.choices, arrays, options, timeout)
                 outputs, spans = ended.outputs, ended.spans
     except (RankError, LaunchError) as error:
-        click.echo(f"error: {error}", err=True)
+        first, *rest = str(error).split("\n")
+        say(f"error: {first}", *(f"  {line}" for line in rest), err=True)
         return Exit.INTERNAL
     seconds = time.monotonic() - start
     with Watch("running in one process"):
@@ -123,24 +124,24 @@ def run_command(
             "peak_bytes": None if held is None else {"measured": held, "predicted": predicted_peak(plan)},
         })
     else:
-        click.echo(f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, {xp.__name__}, {seconds:.2f} s")
+        say(f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, {xp.__name__}, {seconds:.2f} s")
         for name, values in moved.items():
-            click.echo(f"  {name:<36} " + ", ".join(f"{bytes_text(b)} into the busiest {level}" for b, level in zip(values, levels, strict=True)))
-        click.echo("  collectives per rank: " + (", ".join(f"{n} {name}" for name, n in calls.items()) or "none"))
+            say(f"  {name:<36} " + ", ".join(f"{bytes_text(b)} into the busiest {level}" for b, level in zip(values, levels, strict=True)))
+        say("  collectives per rank: " + (", ".join(f"{n} {name}" for name, n in calls.items()) or "none"))
         for line in table(times, ranks):
-            click.echo("  " + line)
+            say("  " + line)
         if virtual:
             less = sum(t.fits and t.counted != t.priced for t in traffic)
             unequal = f"; {less} with unequal parts moved less than their price" if less else ""
-            click.echo(f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} movements{unequal}")
+            say(f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} movements{unequal}")
         for line in step_lines(plan.graph, outputs, expected, _difference):
-            click.echo("  " + line)
+            say("  " + line)
         if held is not None:
             ahead = ", fetched ahead of time where that overlaps (--no-overlap: not)" if overlap else ""
-            click.echo(f"  memory: {bytes_text(held)} in live blocks of the fullest rank{ahead}; the plan counts {bytes_text(predicted_peak(plan) or 0)}")
-        click.echo(f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): {'equal' if equal else 'DIFFERENT'}")
+            say(f"  memory: {bytes_text(held)} in live blocks of the fullest rank{ahead}; the plan counts {bytes_text(predicted_peak(plan) or 0)}")
+        say(f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): {'equal' if equal else 'DIFFERENT'}")
     if mismatched:
-        click.echo(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)
+        say(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)
     return Exit.DONE if equal and not mismatched else Exit.REFUTED
 
 
@@ -150,12 +151,12 @@ def _communication(plan: Plan, identity: str, as_json: bool) -> int:
     if as_json:
         emit({"identity": identity, "redistributions": [asdict(r) for r in rows], "statistics": [asdict(t) for t in statistics]})
         return Exit.DONE
-    click.echo(f"{plan.graph.name}: plan {identity[:16]}, {len(rows)} redistributions on {plan.machine.devices} ranks")
+    say(f"{plan.graph.name}: plan {identity[:16]}, {len(rows)} redistributions on {plan.machine.devices} ranks")
     for line in render(rows):
-        click.echo("  " + line)
+        say("  " + line)
     for t in statistics:
         why = f"  {'; '.join(t.reasons)}" if t.reasons else ""
-        click.echo(f"  {t.tensor}: all-reduce, {t.moved * t.element_bytes} bytes received by all ranks; least {t.bound * t.element_bytes}{why}")
+        say(f"  {t.tensor}: all-reduce, {t.moved * t.element_bytes} bytes received by all ranks; least {t.bound * t.element_bytes}{why}")
     return Exit.DONE
 
 

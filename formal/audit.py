@@ -24,6 +24,7 @@ from fractions import Fraction
 from typing import assert_never
 
 from ..models.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Status, WithinGap
+from ..models.console import joined
 from ..models.problems import SelectionProblem
 from ..models.selection import Planning
 from ..proofs.certificates import SelectionCertificate
@@ -224,7 +225,7 @@ def render_audit(report: AuditReport, name: str = "strategy", most: int = 40, wi
         lines.append(f"assumptions: {', '.join(p.assumptions)}")
     if report.comparison is not None:
         lines += ["", render_comparison(report.comparison, name, "better", most, width, color)]
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def _open_gap(report: AuditReport) -> str:

@@ -9,7 +9,7 @@ from typing import cast
 import click
 
 from ..models.claims import Verdict
-from ..models.console import Exit, InputError, Watch, emit, parse_bytes, parse_fraction
+from ..models.console import Exit, InputError, Watch, emit, parse_bytes, parse_fraction, say
 from ..models.frontends.load import load_model
 from ..models.machine import load_machine
 from ..models.placement import space
@@ -67,11 +67,11 @@ def audit_command(
     if as_json:
         emit({**report.to_json(), "certificate": str(output) if output is not None and checked else None, "seconds": round(time.monotonic() - start, 3)})
         return code
-    click.echo(render_audit(report, strategy_file.name))
+    say(render_audit(report, strategy_file.name))
     if not checked and report.outcome is not Outcome.UNDECIDED:
-        click.echo("the checker did not confirm the certificate: undecided")
+        say("the checker did not confirm the certificate: undecided")
     elif output is not None:
-        click.echo(f"wrote {output}")
+        say(f"wrote {output}")
     return code
 
 

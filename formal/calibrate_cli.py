@@ -19,7 +19,7 @@ import click
 from ..models.choices import Choices
 from ..models.cli import training_of
 from ..models.collective_cost import Algorithm
-from ..models.console import Exit, InputError, Watch, emit
+from ..models.console import Exit, InputError, Watch, emit, say
 from ..models.frontends.load import load_model
 from ..models.graph import Graph
 from ..models.machine import Machine, load_machine
@@ -124,20 +124,20 @@ def calibrate_command(
             "sha256": final.sha256(), "output": None if output is None else str(output), "seconds": round(time.monotonic() - start, 3),
         })
         return Exit.DONE
-    click.echo(f"{machine.name}: {result.fitted.rows} timings fitted" + (f", {len(kept)} held out" if kept else ""))
+    say(f"{machine.name}: {result.fitted.rows} timings fitted" + (f", {len(kept)} held out" if kept else ""))
     for c in constants:
         values = [show(v, _dimension(c.path)) if v is not None else "none" for v in (c.before, c.after)]
-        click.echo(f"  {c.path:34} {values[0]:>14} -> {values[1]:<14}" + ("" if c.identified else "  not identified by these timings, kept"))
+        say(f"  {c.path:34} {values[0]:>14} -> {values[1]:<14}" + ("" if c.identified else "  not identified by these timings, kept"))
     for _, name, r in judgements:
         if r is not None:
             rank = "" if r.rank is None else f", rank correlation {r.rank:.3f}"
-            click.echo(
+            say(
                 f"  {name:24} {r.rows:4} rows: mean error {100 * r.mean:.1f} %, worst {100 * r.worst:.1f} %, predicted / measured {r.low:.2f} .. {r.high:.2f}{rank}"
             )
     if final.profiles:
-        click.echo(f"  {len(final.profiles)} operator shapes measured as profile rows")
+        say(f"  {len(final.profiles)} operator shapes measured as profile rows")
     if output is not None:
-        click.echo(f"wrote {output}")
+        say(f"wrote {output}")
     return Exit.DONE
 
 

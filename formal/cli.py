@@ -12,7 +12,7 @@ import click
 
 from ..models.claims import Infeasible, Verdict
 from ..models.cli import training_of
-from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, parse_fraction, seconds_text
+from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, parse_fraction, say, seconds_text
 from ..models.frontends.load import load_model
 from ..models.graph import Graph
 from ..models.machine import load_machine
@@ -106,7 +106,7 @@ def plan_command(
     tried = render_attempts(attempts, problem)
     if planned.plan is None:
         if not as_json:
-            click.echo("\n".join(tried), nl=bool(tried))
+            say(*tried)
         return _no_solution(publisher, problem, answer, None, as_json, time.monotonic() - start, [op.name for op in graph.operators])
     with Watch("checking"):
         published = publisher.plan(output, planned.plan)
@@ -122,25 +122,25 @@ def plan_command(
               **({} if limit is None or answer.solution is None else {"peak_bytes": problem.peak_of(answer.solution)[0], "limit_bytes": limit}),
               **({"attempts": [a.to_json() for a in attempts]} if attempts else {})})
         return code
-    click.echo(f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, {len(problem.vertices)} decisions")
+    say(f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, {len(problem.vertices)} decisions")
     if step is not None:
-        click.echo(f"{train}: {step.loss}; {len(step.trained)} weights are updated")
+        say(f"{train}: {step.loss}; {len(step.trained)} weights are updated")
         if step.recomputed:
-            click.echo(f"recomputed for the backward pass: {', '.join(step.recomputed)}")
+            say(f"recomputed for the backward pass: {', '.join(step.recomputed)}")
     if tried:
-        click.echo("\n".join(["numbers of blocks that were tried; every claim is about one graph, none about all of them:", *tried]))
+        say("numbers of blocks that were tried; every claim is about one graph, none about all of them:", *tried)
     if explain_cost:
-        click.echo(render_cost_table(planned.planning, rows))
+        say(render_cost_table(planned.planning, rows))
     if given is not None:
-        click.echo(render_given(given, len(graph.operators)))
-    click.echo(_sentence(published, problem))
+        say(render_given(given, len(graph.operators)))
+    say(_sentence(published, problem))
     if limit is not None and answer.solution is not None:
         peak, at = problem.peak_of(answer.solution)
-        click.echo(f"memory: {bytes_text(peak)} of {bytes_text(limit)} on the fullest device, at operator {graph.operators[min(at, len(graph.operators) - 1)].name}")
-    click.echo(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
-    click.echo(f"every time is rounded up once to 1 ps: exact times add up to at most {rounding_bound(problem)} ps less")
-    click.echo(f"identity {published.identity}")
-    click.echo(f"wrote {output} ({published.size} bytes) in {seconds:.1f} s")
+        say(f"memory: {bytes_text(peak)} of {bytes_text(limit)} on the fullest device, at operator {graph.operators[min(at, len(graph.operators) - 1)].name}")
+    say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
+    say(f"every time is rounded up once to 1 ps: exact times add up to at most {rounding_bound(problem)} ps less")
+    say(f"identity {published.identity}")
+    say(f"wrote {output} ({published.size} bytes) in {seconds:.1f} s")
     return code
 
 
@@ -170,10 +170,10 @@ def solve_command(
     if as_json:
         emit({**_document(status, published, problem, allowed, seconds), "solution": list(answer.solution)})
         return code
-    click.echo(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
-    click.echo(_sentence(published, problem))
+    say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
+    say(_sentence(published, problem))
     if published.path is not None:
-        click.echo(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s")
+        say(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s")
     return code
 
 
@@ -236,11 +236,11 @@ def _no_solution(
     if as_json:
         emit(document)
     elif isinstance(claim, Infeasible) and infeasible:
-        click.echo(f"{problem.name}: proved infeasible")
+        say(f"{problem.name}: proved infeasible")
         for line in conflict_lines(problem, claim, steps):
-            click.echo("  " + line)
+            say("  " + line)
     else:
-        click.echo(f"{problem.name}: no solution found within the time limit; nothing is proved. Give it more time with --time-limit.")
+        say(f"{problem.name}: no solution found within the time limit; nothing is proved. Give it more time with --time-limit.")
     return Exit.INFEASIBLE if infeasible else Exit.UNDECIDED
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..models.console import joined
 from ..models.problems import SelectionProblem
 from .report import amount, label, pattern, percent, table_text
 from .terms import Names
@@ -102,4 +103,4 @@ def render_comparison(c: Comparison, first: str, second: str, most: int = 40, wi
     notes = [f"the difference is {percent(c.difference, c.first_cost)} of {first}"] if c.first_cost else []
     if even:
         notes.append(f"{even} more choices differ at the same cost")
-    return text + "".join(f"\n{n}" for n in notes)
+    return joined([text, *notes])

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import assert_never
 
+from ..models.console import joined
 from ..models.cost import FORMULAS, Formula
 from ..models.problems import SelectionProblem
 from ..models.quantities import show
@@ -97,7 +98,7 @@ def render_cost_table(planning: Planning, rows: Sequence[CostRow], width: int = 
         ])
     lines.append(["all operators", "", "", "", "", "", amount(sum(r.time for r in rows), problem), ""])
     columns = ["operator", "", "placement", "flops", "bytes", "formula", "time of one", "of all"]
-    return "\n".join([table_text("", columns, lines, (3, 4, 6, 7), width, color), "", *_formulas(planning, problem)])
+    return joined([table_text("", columns, lines, (3, 4, 6, 7), width, color), "", *_formulas(planning, problem)])
 
 
 def _formulas(planning: Planning, problem: SelectionProblem) -> list[str]:

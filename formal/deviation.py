@@ -17,6 +17,7 @@ from typing import assert_never
 import numpy as np
 
 from ..models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
+from ..models.console import joined
 from ..models.problems import FORBIDDEN, Ints, SelectionProblem
 from ..models.selection import DecisionKind, Planning
 from ..proofs.certificates import Dual, SelectionCertificate
@@ -178,4 +179,4 @@ def render_deviation(d: Deviation, problem: SelectionProblem, most: int = 40, wi
         words += f" at most, {'unknown' if d.least is None else amount(d.least, problem, signed=True)} at least (not closed in the time given)"
     if d.comparison is None or not d.comparison.rows:
         return words
-    return words + "\n" + render_comparison(d.comparison, "plan", "instead", most, width, color)
+    return joined([words, render_comparison(d.comparison, "plan", "instead", most, width, color)])

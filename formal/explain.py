@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
+from ..models.console import joined
 from ..models.problems import SelectionProblem
 from ..models.selection import Planning
 from ..proofs.certificates import SelectionCertificate
@@ -185,7 +186,7 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
         lines += ["", render_stored_state(e.state, width, color)]
     if e.deviation is not None:
         lines += ["", render_deviation(e.deviation, problem, width=width, color=color)]
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def percent_above(ratio: Fraction) -> str:

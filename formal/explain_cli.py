@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..models.console import Exit, InputError, Watch, emit, parse_fraction
+from ..models.console import Exit, InputError, Watch, emit, parse_fraction, say
 from ..models.placement import space
 from ..models.selection import Planning, build
 from ..proofs.plan import Plan
@@ -54,7 +54,7 @@ def explain_command(
         if as_json:
             emit({"identity": identity, **to_json(formulas)})
         else:
-            click.echo("\n".join(render(formulas)))
+            say(*render(formulas))
         return Exit.DONE
     with Watch("explaining") as watch:
         planning, x = _rebuilt(plan)
@@ -65,14 +65,14 @@ def explain_command(
             if as_json:
                 emit({"identity": identity, "stored_state": [s.to_json() for s in kept]})
             else:
-                click.echo(render_stored_state(kept))
+                say(render_stored_state(kept))
             return Exit.DONE
         if cost:
             rows = cost_table(planning, x)
             if as_json:
                 emit({"identity": identity, "scale": planning.problem.scale, "operators": [r.to_json() for r in rows]})
             else:
-                click.echo(render_cost_table(planning, rows))
+                say(render_cost_table(planning, rows))
             return Exit.DONE
         if op is not None and instead is not None:
             config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
@@ -80,14 +80,14 @@ def explain_command(
             if as_json:
                 emit({"identity": identity, **change.to_json()})
             else:
-                click.echo(render_deviation(change, planning.problem))
+                say(render_deviation(change, planning.problem))
             return Exit.DONE
         wanted = [parse_fraction(e, "--error") for e in errors] or calibration_errors(plan.machine) or DEFAULT_ERRORS
         found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
     if as_json:
         emit({"identity": identity, **found.to_json()})
     else:
-        click.echo(render_explanation(found))
+        say(render_explanation(found))
     return Exit.DONE
 
 
@@ -111,7 +111,7 @@ def sensitivity_command(publisher: Publisher, plan_file: Path, solve_limit: floa
     if as_json:
         emit({"identity": identity, **found.to_json()})
     else:
-        click.echo(render_sensitivity(found))
+        say(render_sensitivity(found))
     return Exit.DONE if found.complete else Exit.UNDECIDED
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..models.claims import Optimal, Status, WithinGap
+from ..models.console import joined
 from ..models.graph import Graph
 from ..models.machine import Machine
 from ..models.placement import Space, space
@@ -100,4 +101,4 @@ def render_given(carried: Propagated, operators: int) -> str:
     if idle:
         lines.append("  replicated: " + ", ".join(idle[:8]) + (", .." if len(idle) > 8 else ""))
     lines += [f"  no room for axis {axis!r} of {name!r}, which {origin!r} splits" for name, axis, origin in carried.dropped[:8]]
-    return "\n".join(lines)
+    return joined(lines)

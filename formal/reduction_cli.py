@@ -17,7 +17,7 @@ import click
 from ..models.claims import Verdict
 from ..models.collective_cost import PRESETS, Algorithm
 from ..models.collectives import READINGS
-from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, seconds_text
+from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, say, seconds_text
 from ..models.machine import Machine, MachineError, load_machine
 from ..models.parallelism import (
     Hierarchy,
@@ -78,9 +78,9 @@ def place_command(
     if not reductions:
         published = publisher.reduction(output, placement)
         if not as_json:
-            click.echo(f"{len(placement.matrices)} placements of axes {axes} over {hierarchy}; that there are no others is {published.verdict.value}")
+            say(f"{len(placement.matrices)} placements of axes {axes} over {hierarchy}; that there are no others is {published.verdict.value}")
             for m in placement.matrices:
-                click.echo(f"  {matrix_text(m)}")
+                say(f"  {matrix_text(m)}")
         return _finish(published, document, as_json, start)
     target = _machine(machine, problem.hierarchy)
     wanted = [_reduction(text) for text in reductions]
@@ -94,12 +94,12 @@ def place_command(
     totals = [sum(t.weight * min(s.cost or 0 for s in tried) for t, tried in zip(terms, row, strict=True)) for row in found]
     document |= {"best": best.matrix, "cost": published.cost, "lower_bound": published.lower_bound, "scale": scale, "costs": totals}
     if not as_json:
-        click.echo(f"{len(placement.matrices)} placements of axes {axes} over {hierarchy} ({target.name}, {algorithm}), cost of the given reductions per step:")
+        say(f"{len(placement.matrices)} placements of axes {axes} over {hierarchy} ({target.name}, {algorithm}), cost of the given reductions per step:")
         _table([["", "placement", "per step", *(f"over {','.join(map(str, t.reduce))}" for t in terms)]] + [
             ["*" if k == best.matrix else "", matrix_text(m), seconds_text(totals[k], scale), *(_cheapest(tried, scale) for tried in found[k])]
             for k, m in enumerate(placement.matrices)
         ])
-        click.echo(f"best: {matrix_text(placement.matrices[best.matrix])}, {seconds_text(best.cost, scale)}; that none is better is {published.verdict.value}")
+        say(f"best: {matrix_text(placement.matrices[best.matrix])}, {seconds_text(best.cost, scale)}; that none is better is {published.verdict.value}")
     return _finish(published, document, as_json, start)
 
 
@@ -186,17 +186,17 @@ def _show(
     if svg is not None and winner.best.program is not None:
         _draw(svg, winner.best, hierarchy)
     if not as_json:
-        click.echo(f"{document['programs']} programs (reading {reading!r}) for {len(found)} placement(s) on {spec.machine.name}, {spec.algorithm.value}, {bytes_text(spec.payload)} per device")
+        say(f"{document['programs']} programs (reading {reading!r}) for {len(found)} placement(s) on {spec.machine.name}, {spec.algorithm.value}, {bytes_text(spec.payload)} per device")
         _table([["", "placement", "order", "programs", "one AllReduce", "cheapest", "program"]] + [_row(f, f is winner, scale) for f in found])
         if listed:
             for f in found:
-                click.echo(_name(f.request))
+                say(_name(f.request))
                 for program in f.best.graph.programs():
-                    click.echo(f"  {words(program, f.request.system().tree)}")
+                    say(f"  {words(program, f.request.system().tree)}")
         if winner.best.cost is None:
-            click.echo(f"no program of any length does this; that is {published.verdict.value}")
+            say(f"no program of any length does this; that is {published.verdict.value}")
         else:
-            click.echo(f"cheapest: {seconds_text(winner.best.cost, scale)}; that no program of any length is cheaper is {published.verdict.value}")
+            say(f"cheapest: {seconds_text(winner.best.cost, scale)}; that no program of any length is cheaper is {published.verdict.value}")
     code = _finish(published, document, as_json, start)
     return Exit.INFEASIBLE if code is Exit.DONE and winner.best.cost is None else code
 
@@ -249,7 +249,7 @@ def _finish(published: Published, document: dict[str, object], as_json: bool, st
     if as_json:
         emit({**document, "verdict": published.verdict.value, "seconds": round(seconds, 3), "certificate": None if published.path is None else str(published.path)})
     elif published.path is not None:
-        click.echo(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s")
+        say(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s")
     return Exit.DONE if published.verdict is Verdict.PROVED else Exit.UNDECIDED
 
 
@@ -263,7 +263,7 @@ def _cheapest(tried: Sequence[Synthesis], scale: int) -> str:
 def _table(rows: list[list[str]]) -> None:
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     for row in rows:
-        click.echo("  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+        say("  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
 
 
 def _sizes(text: str | None, option: str, separator: str, least: int = 1) -> tuple[int, ...]:

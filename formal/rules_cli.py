@@ -15,7 +15,7 @@ from pathlib import Path
 
 import click
 
-from ..models.console import Exit, InputError, Watch, emit
+from ..models.console import Exit, InputError, Watch, emit, say
 from ..models.frontends.rules.formats import write_public_rules
 from ..models.frontends.rules.writer import public_rule
 from ..models.substitution.parallel_rules import way_points
@@ -86,7 +86,7 @@ def _prove(
         word = overall(said)
         code = CODES[word]
         if item.message is not None:
-            click.echo(f"error: {item.message}", err=True)
+            say(f"error: {item.message}", err=True)
             code = Exit.REFUTED if word == "refuted" else Exit.BAD_INPUT if word != "vacuous" else code
         codes.append(code)
         if only_refuted and word != "refuted":
@@ -98,7 +98,7 @@ def _prove(
     if as_json:
         emit({"rules": documents, "counts": dict(sorted(counts.items())), "seconds": round(seconds, 3)})
     else:
-        click.echo(f"{', '.join(f'{n} {w}' for w, n in sorted(counts.items())) or 'no rules'}; {seconds:.1f} s" + (f"; wrote {output}" if output else ""))
+        say(f"{', '.join(f'{n} {w}' for w, n in sorted(counts.items())) or 'no rules'}; {seconds:.1f} s" + (f"; wrote {output}" if output else ""))
     return max(codes, key=(Exit.DONE, Exit.UNDECIDED, Exit.REFUTED, Exit.BAD_INPUT).index) if codes else Exit.BAD_INPUT
 
 
@@ -153,11 +153,11 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
         line += f" if {', '.join(stated)}" if stated else ""
     elif word == "undecided":
         line += f": {next((j.reason for j in judgements if isinstance(j, Undecided)), '')}"
-    click.echo(f"{line}    [{' => '.join(sides_text(shown))}]")
+    say(f"{line}    [{' => '.join(sides_text(shown))}]")
     if word == "refuted":
         bad = next(j for j in judgements if isinstance(j, Refuted))
         for text in counterexample_text(bad.rule, bad.counterexample):
-            click.echo(f"  {text}")
+            say(f"  {text}")
 
 
 @click.command("generate")
@@ -183,9 +183,9 @@ def generate_command(publisher: Publisher, output: Path, most: int, journal: Pat
         emit({**numbers, "proved": proved, "seconds": round(seconds, 1), "library": str(output)})
     else:
         for name, n in numbers.items():
-            click.echo(f"{n:>9}  {name}")
-        click.echo("Unity: 743 + 651 candidates, 43 + 33 properties, 30 minutes")
-        click.echo(f"{proved} rules proved and checked in {seconds:.0f} s; wrote {output}")
+            say(f"{n:>9}  {name}")
+        say("Unity: 743 + 651 candidates, 43 + 33 properties, 30 minutes")
+        say(f"{proved} rules proved and checked in {seconds:.0f} s; wrote {output}")
     return Exit.DONE if proved == len(words) else Exit.UNDECIDED
 
 
@@ -230,10 +230,10 @@ def derive_command(
         return Exit.DONE
     known = {j.rule.name: j.rule for j in base.judgements}
     for d in derived:
-        click.echo(f"{d.rule.name}: {d.length} steps")
+        say(f"{d.rule.name}: {d.length} steps")
         for line in derivation_text(d, known):
-            click.echo(line)
-    click.echo(f"{len(derived)} derived and replayed, {len(open_)} proved rules not derived in {steps} steps; {seconds:.1f} s")
+            say(line)
+    say(f"{len(derived)} derived and replayed, {len(open_)} proved rules not derived in {steps} steps; {seconds:.1f} s")
     return Exit.DONE
 
 
@@ -256,7 +256,7 @@ def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow
         if flexflow is not None:
             _write_flexflow(flexflow, [r for r, _ in found])
         for r, j in found:
-            click.echo(f"{r.name:<12} {' => '.join(sides_text(r))}" + (f"   if {', '.join(map(str, r.preconditions))}" if r.preconditions else ""))
+            say(f"{r.name:<12} {' => '.join(sides_text(r))}" + (f"   if {', '.join(map(str, r.preconditions))}" if r.preconditions else ""))
         return Exit.DONE
     chosen = [(r, j) for r, j in found if r.name == rule]
     if not chosen:
@@ -270,14 +270,14 @@ def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow
     if smtlib is not None:
         found_obligations = obligations(one)
         smtlib.write_text(smtlib_script(found_obligations, one.name), encoding="utf-8")
-        click.echo(f"wrote {len(found_obligations)} obligations to {smtlib}", err=True)
+        say(f"wrote {len(found_obligations)} obligations to {smtlib}", err=True)
     proof = judgement if isinstance(judgement, list) else judgement_text(judgement) if judgement is not None else ["not judged; 'shardproof rules prove' does it"]
     if as_json:
         left, right = sides_text(one)
         emit({"name": one.name, "left": left, "right": right, "preconditions": [str(c) for c in one.preconditions], "text": rule_text(one), "proof": proof})
         return Exit.DONE
     for line in (*rule_text(one), "", *proof):
-        click.echo(line)
+        say(line)
     return Exit.DONE
 
 
@@ -316,4 +316,4 @@ def _write_flexflow(path: Path, rules: Sequence[Substitution]) -> None:
         except ValueError as error:
             left_out.append(str(error))
     path.write_text(write_public_rules(written), encoding="utf-8")
-    click.echo(f"wrote {len(written)} rules to {path}" + (f"; {len(left_out)} left out, such as {left_out[0]}" if left_out else ""), err=True)
+    say(f"wrote {len(written)} rules to {path}" + (f"; {len(left_out)} left out, such as {left_out[0]}" if left_out else ""), err=True)

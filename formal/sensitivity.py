@@ -22,6 +22,7 @@ from fractions import Fraction
 from typing import Final, Protocol
 
 from ..models.claims import Optimal, Status
+from ..models.console import joined
 from ..models.machine import DeviceClass, Machine
 from ..models.problems import FORBIDDEN
 from ..models.quantities import Dimension, show
@@ -291,7 +292,7 @@ def render_sensitivity(s: Sensitivity, width: int = 160, color: bool = False) ->
     lines.extend(f"{name} cannot matter: {why}" for name, why in s.irrelevant)
     if not s.complete:
         lines.append("time ran out: the constants not listed were not tested")
-    return "\n".join(lines)
+    return joined(lines)
 
 
 def _beyond(factor: Fraction | None, better: tuple[int, int] | None) -> str:

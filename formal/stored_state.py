@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..models.choices import Movement, copy_layout, input_layout, movements, output_layout
+from ..models.console import joined
 from ..models.layout import Layout
 from ..models.selection import Planning
 from .report import bytes_text, label, pattern, table_text
@@ -182,4 +183,4 @@ def render_stored_state(rows: tuple[StoredState, ...], width: int = 190, color: 
         f"{scheme}: {n} parameters, per device {bytes_text(w)} of weights, {bytes_text(g)} of gradients, {bytes_text(s)} of optimizer state"
         for scheme, (n, w, g, s) in sorted(total.items(), key=lambda item: -item[1][0])
     ]
-    return "\n".join([table, "", *summary])
+    return joined([table, "", *summary])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .console import Exit, emit
+from .console import Exit, emit, say
 from .frontends.load import load_model
 from .graph import Graph
 from .machine import builtin_names, load_machine
@@ -30,7 +30,7 @@ def import_command(file: str | None, batch: int | None, train: str | None, loss:
         from .frontends.onnx import importer as onnx
         from .frontends.torch import importer as torch
 
-        click.echo("\n".join([*onnx.supported_operators(), *torch.supported_operators(), *numpy_trace.supported()]))
+        say(*onnx.supported_operators(), *torch.supported_operators(), *numpy_trace.supported())
         return Exit.DONE
     if file is None:
         raise click.UsageError("give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program")
@@ -47,12 +47,12 @@ def import_command(file: str | None, batch: int | None, train: str | None, loss:
     counts: dict[str, int] = {}
     for op in graph.operators:
         counts[op.function] = counts.get(op.function, 0) + 1
-    click.echo(f"{graph.name}: {len(graph.operators)} operators, {len(graph.tensors)} tensors, sha256 {graph.sha256()[:16]}")
-    click.echo("  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))))
+    say(f"{graph.name}: {len(graph.operators)} operators, {len(graph.tensors)} tensors, sha256 {graph.sha256()[:16]}")
+    say("  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))))
     if step is not None:
-        click.echo(f"  {train}: {step.loss}; {len(step.trained)} weights are updated" + (f", {len(step.constant)} are constant" if step.constant else ""))
+        say(f"  {train}: {step.loss}; {len(step.trained)} weights are updated" + (f", {len(step.constant)} are constant" if step.constant else ""))
     if output is not None:
-        click.echo(f"wrote {output}")
+        say(f"wrote {output}")
     return Exit.DONE
 
 
@@ -79,7 +79,7 @@ def machine_show(name: str | None, as_json: bool) -> int:
         if as_json:
             emit({"machines": list(builtin_names())})
         else:
-            click.echo("\n".join(builtin_names()))
+            say(*builtin_names())
         return Exit.DONE
     machine = load_machine(name)
     if as_json:
@@ -87,5 +87,5 @@ def machine_show(name: str | None, as_json: bool) -> int:
 
         emit({"sha256": machine.sha256(), **json.loads(machine.to_json())})
     else:
-        click.echo(render(machine))
+        say(render(machine))
     return Exit.DONE

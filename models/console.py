@@ -1,7 +1,10 @@
-"""What every verb of the command line shares: exit codes, one JSON object, and progress that only people see.
+"""What every verb of the command line shares: exit codes, the one way out for text, one JSON object, and progress that only people see.
 
 Results go to stdout, progress to stderr and only on a terminal, after two seconds.  Exit code 1 is never used, so that a
 Python traceback stays distinguishable.  Source: DESIGN.md section 4.
+
+Text for people holds names and titles out of files that anybody may have written.  All of it leaves through `say`, which writes whatever
+cannot be printed as an escape: a line end or a terminal's control sequence in a title cannot forge a verdict (`tests/test_terminal.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import json
 import re
 import sys
 import time
+from collections.abc import Iterable
 from enum import IntEnum
 from fractions import Fraction
 from types import TracebackType
@@ -51,7 +55,38 @@ def worst(codes: list[Exit]) -> Exit:
 
 def emit(document: dict[str, object]) -> None:
     """Write exactly one JSON object to stdout."""
-    sys.stdout.write(json.dumps(document, sort_keys=True) + "\n")
+    sys.stdout.write(json.dumps(document, sort_keys=True).replace("\x7f", "\\u007f") + "\n")  # ASCII; JSON leaves one control character as it is
+
+
+def escaped(text: str) -> str:
+    """`text` on one line, whatever a terminal would not print as a character (controls, line ends, directions of writing) as an escape.
+
+    >>> escaped("a\\x1b[1A\\nproved"), escaped("Größe 漢")
+    ('a\\\\x1b[1A\\\\nproved', 'Größe 漢')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+class Lines(str):
+    """Several lines as one text, each escaped already.  Made by `joined` only; whatever str does to it gives a plain str again."""
+
+    __slots__ = ()
+
+
+def joined(lines: Iterable[str]) -> Lines:
+    """Lines, or blocks of them, as one text; what stands in a line stays in it."""
+    return Lines("\n".join(line if isinstance(line, Lines) else escaped(line) for line in lines))
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Write lines (or blocks made by `joined`) to stdout or stderr, escaped: the only way out for text that may come from a file."""
+    stream = sys.stderr if err else sys.stdout
+    encoding = stream.encoding or "utf-8"
+    for line in lines:
+        stream.write(joined([line]).encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    stream.flush()
 
 
 def seconds_text(units: int, scale: int) -> str:
@@ -134,14 +169,15 @@ class Watch:
     def _show(self, text: str, done: int | None, total: int | None) -> None:
         if not self.visible or time.monotonic() - self.start < 2:
             return
+        text = escaped(text)
         if self.bar is None:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             self.bar = Progress(
-                TextColumn("{task.description}"), BarColumn(bar_width=30), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+                TextColumn("{task.description}", markup=False), BarColumn(bar_width=30), TimeElapsedColumn(), console=Console(stderr=True), transient=True
             )
-            self.task = self.bar.add_task(self.label, total=None)
+            self.task = self.bar.add_task(text, total=None)
             self.bar.start()
         if self.task is not None:
             self.bar.update(self.task, description=text, completed=done, total=total)

@@ -11,6 +11,7 @@ import json
 from collections.abc import Sequence
 from fractions import Fraction
 
+from .console import joined
 from .machine import Machine
 from .quantities import show
 
@@ -40,7 +41,7 @@ def render(machine: Machine) -> str:
         rates = (("tree_flow", constants.tree_flow), ("copy", constants.copy))
         rows += [(name, show(value, "rate"), "", "") for name, value in rates if value is not None]
         rows += [("switch_quad", show(constants.switch_quad, "number"), "", "")] if constants.switch_quad is not None else []
-    return "\n".join([*head, *_columns(rows), "", "sources", *(f"  {constant}: {text}" for constant, text in machine.sources)])
+    return joined([*head, *_columns(rows), "", "sources", *(f"  {constant}: {text}" for constant, text in machine.sources)])
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from ..models.claims import Verdict
-from ..models.console import Exit, Watch, emit, seconds_text, worst
+from ..models.console import Exit, Watch, emit, say, seconds_text, worst
 from ..models.problems import SelectionProblem
 from ..proofs.canonical import ContainerError
 from ..proofs.container import LIMITS, MANIFEST, Member, identity, read_container, read_file
@@ -106,7 +106,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
     code = worst(codes)
     seconds = time.monotonic() - start
     for text in errors:
-        click.echo(f"error: {text}", err=True)
+        say(f"error: {text}", err=True)
     if as_json:
         document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
         if errors:
@@ -115,9 +115,9 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
         emit(document)
         return code
     for line in lines:
-        click.echo(line)
+        say(line)
     if results:
-        click.echo(f"{worst_verdict(r.verdict for r in results).value} in {seconds:.1f} s")
+        say(f"{worst_verdict(r.verdict for r in results).value} in {seconds:.1f} s")
     return code
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from ..models.claims import Verdict
-from ..models.console import Exit, Watch, emit
+from ..models.console import Exit, Watch, emit, say
 from ..proofs.library import read_library
 from .library import check_library, library_result
 
@@ -34,9 +34,9 @@ def rules_check_command(library: Path, as_json: bool) -> int:
             "rules": [{"name": r.name, "verdict": r.word, **({"reason": r.reason} if r.reason else {})} for r in results],
         })
         return _CODES[claim.verdict]
-    click.echo(f"{library}: {found.title}, {name}")
+    say(f"{library}: {found.title}, {name}")
     for r in results:
         if r.word in ("rejected", "undecided"):
-            click.echo(f"  {r.name}: {r.word}; {r.reason}")
-    click.echo(f"{claim.verdict.value}: {', '.join(f'{n} {word}' for word, n in counts.items())}; {seconds:.1f} s")
+            say(f"  {r.name}: {r.word}; {r.reason}")
+    say(f"{claim.verdict.value}: {', '.join(f'{n} {word}' for word, n in counts.items())}; {seconds:.1f} s")
     return _CODES[claim.verdict]
