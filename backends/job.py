@@ -17,11 +17,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..models.choices import Choices
 from ..models.graph import Graph
+from ..models.json_text import JsonError, parse_json
 from ..models.placement import Placement
 from ..models.transfers import Box
 from . import progress
@@ -88,7 +90,7 @@ def write_job(
         return [[name, list(p.axes), [list(row) for row in p.matrix]] for name, p in items]
 
     data = {
-        "format": _FORMAT, "graph": json.loads(graph.to_json()), "hierarchy": list(hierarchy),
+        "format": _FORMAT, "graph": parse_json(graph.to_json()), "hierarchy": list(hierarchy),
         "operators": listed(choices.operators), "copies": listed(choices.copies), "files": files,
         "options": asdict(options or Options()),
     }
@@ -97,7 +99,7 @@ def write_job(
 
 def read_job(folder: Path) -> Job:
     """Read `write_job`'s folder back.  Raises ValueError for another format."""
-    data = json.loads((folder / "job.json").read_text())
+    data: Any = parse_json((folder / "job.json").read_text())
     if data.get("format") != _FORMAT:
         raise ValueError(f"{folder}: not a job of format {_FORMAT}")
 
@@ -121,7 +123,7 @@ def read_error(folder: Path) -> RankError | None:
     """The failure that a rank left word of."""
     path = folder / "error.json"
     try:
-        data = json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        data: Any = parse_json(path.read_text())
+    except (FileNotFoundError, JsonError):
         return None
     return RankError(int(data["rank"]), str(data["place"]), str(data["reason"]))

@@ -17,10 +17,12 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+from ..models.json_text import JsonError, parse_json
 
 DONE: Final = -2
 START: Final = -1
@@ -64,8 +66,8 @@ def open_table(folder: Path, write: bool = False) -> Table:
 def read_death(folder: Path) -> Death | None:
     """The first process that ended early, if one did."""
     try:
-        data = json.loads((folder / "death.json").read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        data: Any = parse_json((folder / "death.json").read_text())
+    except (FileNotFoundError, JsonError):
         return None
     return Death(int(data["process"]), int(data["status"]))
 

@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from ..models.collectives import Collective, rows_of
 from ..models.index import Combine
+from ..models.json_text import parse_json
 from ..models.reduction_programs import Form, Instruction, Program, ReductionSystem, Tree
 from .interpreter import RankError
 from .job import read_error, write_error
@@ -206,7 +207,7 @@ def run_mpi(
             if error is not None:
                 raise error from e
             raise
-        results = json.loads((folder / "results.json").read_text())
+        results: Any = parse_json((folder / "results.json").read_text())
     return [_outcome(dict(enumerate(good)), tuple(seconds)) for good, seconds in results]
 
 
@@ -227,7 +228,7 @@ def _main(folder: Path) -> None:
     world = MPI.COMM_WORLD
     place = "start"
     try:
-        job = json.loads((folder / "reduction.json").read_text())
+        job: Any = parse_json((folder / "reduction.json").read_text())
         tree = Tree(tuple(tuple((a, b) for a, b in level) for level in job["blocks"]))
         system = ReductionSystem(tree, tuple(tuple(row) for row in job["members"]), job["chunks"], job["reading"], tuple(map(tuple, job["wanted"])))
         programs = [tuple(Instruction(s, Form[f], e, Collective[c]) for s, f, e, c in p) for p in job["programs"]]

@@ -25,12 +25,14 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from ..models.choices import Choices, Movement, check_choices, input_layout
 from ..models.graph import Graph
 from ..models.index import Combine
+from ..models.json_text import parse_json
 from ..models.operators import NodeKind, Operator
 from ..models.transfers import Box
 from .cuda import device
@@ -103,7 +105,7 @@ def measure(
             if error is not None:
                 raise error from e
             raise
-        found = json.loads((folder / "results.json").read_text())
+        found: Any = parse_json((folder / "results.json").read_text())
     return Times(
         tuple(Whole(n, tuple(s), quiet) for n, (s, quiet) in enumerate(found["wholes"])),
         tuple(Part(c, n, tuple(s)) for c, n, s in found["operators"]), tuple(Part(c, n, tuple(s)) for c, n, s in found["movements"]),
@@ -227,7 +229,7 @@ def _main(folder: Path) -> None:
     world = MPI.COMM_WORLD
     rank, place = world.Get_rank(), "start"
     try:
-        what = json.loads((folder / "timing.json").read_text())
+        what: Any = parse_json((folder / "timing.json").read_text())
         jobs = [read_job(folder / str(n)) for n in range(what["candidates"])]
         graph, hierarchy, options = jobs[0].graph, jobs[0].hierarchy, jobs[0].options
         xp, transport = machine(world, options.backend)

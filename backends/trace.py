@@ -15,6 +15,9 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from ..models.json_text import parse_json
 
 KINDS = ("compute", "communication", "flight", "data")
 
@@ -141,4 +144,5 @@ def write_spans(path: Path, spans: Iterable[Span]) -> None:
 
 def read_spans(path: Path) -> list[Span]:
     """`write_spans` read back."""
-    return [Span(int(r), str(n), str(k), float(a), float(b)) for r, n, k, a, b in json.loads(path.read_text())]
+    data: Any = parse_json(path.read_text())
+    return [Span(int(r), str(n), str(k), float(a), float(b)) for r, n, k, a, b in data]

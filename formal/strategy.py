@@ -28,6 +28,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
+from ..models.json_text import JsonError, parse_json
 from ..models.machine import Machine
 from ..models.placement import Placement, SpaceError
 from ..models.problems import ProblemError, SelectionProblem
@@ -105,8 +106,8 @@ def load_strategy(path: Path | str) -> Strategy | ChoiceList:
 def read_strategy(text: str, place: str = "strategy") -> Strategy | ChoiceList:
     """Object or list from JSON text.  Raises `StrategyError`."""
     try:
-        data: object = json.loads(text, object_pairs_hook=_no_duplicates)
-    except (ValueError, RecursionError) as e:
+        data = parse_json(text)
+    except JsonError as e:
         raise StrategyError(place, f"is not a JSON strategy: {str(e).splitlines()[0][:200]}") from None
     if isinstance(data, list):
         choices: list[int | None] = []
@@ -139,10 +140,8 @@ def parse_config(text: str, levels: tuple[str, ...]) -> Split:
     place, stripped = f"configuration {text[:200]!r}", text.strip()
     if stripped.startswith("{"):
         try:
-            return _split(json.loads(stripped, object_pairs_hook=_no_duplicates), place)
-        except (ValueError, RecursionError) as e:
-            if isinstance(e, StrategyError):
-                raise
+            return _split(parse_json(stripped), place)
+        except JsonError as e:
             raise StrategyError(place, f"is not JSON: {str(e).splitlines()[0]}") from None
     rows: dict[str, list[tuple[str, int]]] = {}
     for part in [] if stripped in ("one device", "replicated") else stripped.split(","):
@@ -280,14 +279,6 @@ def _split(value: object, place: str) -> Split:
 def _closest(key: str, names: list[str]) -> list[str]:
     plain = key.translate(str.maketrans("", "", "*?[]"))
     return get_close_matches(plain, names, n=3, cutoff=0.0) or names[:3]
-
-
-def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        twice = next(k for k, _ in pairs if sum(k == other for other, _ in pairs) > 1)
-        raise ValueError(f"key {twice[:80]!r} occurs twice")
-    return out
 
 
 __all__ = [

@@ -9,6 +9,7 @@ import click
 from .console import Exit, emit, say
 from .frontends.load import load_model
 from .graph import Graph
+from .json_text import parse_json
 from .machine import builtin_names, load_machine
 from .machine_text import render
 from .training import OPTIMIZERS, TrainingStep, build_step
@@ -83,9 +84,9 @@ def machine_show(name: str | None, as_json: bool) -> int:
         return Exit.DONE
     machine = load_machine(name)
     if as_json:
-        import json
-
-        emit({"sha256": machine.sha256(), **json.loads(machine.to_json())})
+        document = parse_json(machine.to_json())
+        assert isinstance(document, dict)
+        emit({"sha256": machine.sha256(), **document})
     else:
         say(render(machine))
     return Exit.DONE

@@ -23,6 +23,7 @@ from enum import Enum
 from math import prod
 
 from .index import Access, Affine, Axis, Combine
+from .json_text import JsonError, parse_json
 from .operators import FUNCTIONS, NodeKind, Operator, Value
 
 
@@ -258,8 +259,8 @@ class Graph:
     def from_json(text: str) -> Graph:
         """Read `to_json` text.  Raises `GraphError` naming the place of the first problem."""
         try:
-            data = json.loads(text, object_pairs_hook=_no_repeats, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as e:  # JSONDecodeError, integers of absurd length, repeated keys, NaN
+            data = parse_json(text)
+        except JsonError as e:
             raise GraphError("graph file", f"is not our JSON: {str(e)[:200]}") from None
         if not isinstance(data, dict) or data.get("format") != "shardproof-graph/1":
             raise GraphError("graph file", "lacks \"format\": \"shardproof-graph/1\"")
@@ -288,16 +289,6 @@ def _too_long(extent: int) -> str:
 
 MOST_EXTENT = 1 << 40
 """Largest extent, coefficient or offset a file may hold: products of a few stay far below what Python needs memory for."""
-
-
-def _no_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    if len({k for k, _ in pairs}) < len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return dict(pairs)
-
-
-def _no_constant(text: str) -> object:
-    raise ValueError(f"{text} is not a number")
 
 
 def _text(value: object) -> str:

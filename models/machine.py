@@ -34,6 +34,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
+from .json_text import JsonError, parse_json
 from .machine_parts import DeviceClass, Level, MachineError, Profile, ReductionConstants, Resource, check_classes, check_sizes
 from .machine_reader import FloatText, Parts, Reader
 from .quantities import exact_from, exact_text, parse
@@ -144,8 +145,8 @@ class Machine:
         if len(text) > MAX_FILE:
             raise MachineError(place, f"is longer than {MAX_FILE} characters")
         try:
-            data: object = json.loads(text, object_pairs_hook=_no_duplicates)
-        except (ValueError, RecursionError) as e:
+            data = parse_json(text)
+        except JsonError as e:
             raise MachineError(place, f"is not JSON: {_short(e)}") from None
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise MachineError(place, f'lacks "format": "{FORMAT}"')
@@ -214,10 +215,3 @@ def _class_json(device: DeviceClass) -> dict[str, object]:
 
 def _short(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0][:200]
-
-
-def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    out = dict(pairs)
-    if len(out) != len(pairs):
-        raise ValueError("a key occurs twice")
-    return out

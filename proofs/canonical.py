@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from typing import Final, NoReturn, cast
+
+from ..models.json_text import JsonError, parse_json
 
 Json = None | bool | int | str | list["Json"] | dict[str, "Json"]
 
@@ -42,24 +44,12 @@ def canonical(value: object) -> bytes:
 
 
 def parse(data: bytes, place: str) -> Reader:
-    """Parse JSON text; floats, NaN, Infinity, repeated keys, deep nesting and bad UTF-8 are `ContainerError`s."""
-
-    def no_float(text: str) -> NoReturn:
-        raise ContainerError(place, f"holds {text[:40]!r} where only integers are allowed")
-
-    def no_repeats(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-        out = dict(pairs)
-        if len(out) != len(pairs):
-            raise ContainerError(place, "an object repeats a key")
-        return out
+    """Parse JSON text; floats and whatever `models.json_text` refuses are `ContainerError`s."""
 
     try:
-        value = json.loads(data.decode("utf-8"), parse_float=no_float, parse_constant=no_float, object_pairs_hook=no_repeats)
-    except ContainerError:
-        raise
-    except (ValueError, RecursionError, MemoryError) as error:  # includes UnicodeDecodeError, JSONDecodeError, over-long integers
+        return Reader(cast("Json", parse_json(data, floats=False)), place)
+    except JsonError as error:
         raise ContainerError(place, f"is not JSON: {str(error)[:120]}") from None
-    return Reader(value, place)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ IOPDDL files are read as a stream (a gigabyte of text becomes int64 arrays witho
 from __future__ import annotations
 
 import io
-import json
 import re
 import stat
 import zlib
@@ -15,6 +14,7 @@ from typing import BinaryIO, Final
 
 from ..models.frontends.iopddl import from_iopddl, read_iopddl
 from ..models.frontends.pase import from_pase
+from ..models.json_text import JsonError, parse_json
 from ..models.problems import ProblemError, SelectionProblem
 from .canonical import ContainerError
 from .container import LIMITS, read_file
@@ -114,8 +114,8 @@ def _all(text: _Text, start: bytes, place: str) -> bytes:
 
 def _parse(data: bytes, place: str) -> SelectionProblem:
     try:
-        head = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        head = parse_json(data)
+    except JsonError as error:
         raise ContainerError(place, f"is neither JSON nor an .spz file: {error}") from None
     if not isinstance(head, dict):
         raise ContainerError(place, "must hold one JSON object")

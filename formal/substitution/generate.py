@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
+from ...models.json_text import parse_json
 from ...models.substitution.eval import Evaluator, holds, input_types
 from ...models.substitution.instances import cases
 from ...models.substitution.rule import Pattern, Substitution
@@ -290,13 +291,14 @@ def _read_journal(journal: Path | None, mark: str) -> tuple[list[list[str]], boo
     """Words of the finished batches, and whether the journal is of this run."""
     if journal is None or not journal.exists():
         return [], False
-    lines = journal.read_text(encoding="utf-8").splitlines()
     try:
-        if not lines or json.loads(lines[0]) != {"settings": mark}:
-            return [], False
-        return [list(map(str, json.loads(line))) for line in lines[1:]], True
+        lines = [parse_json(line) for line in journal.read_bytes().splitlines()]
     except ValueError:
         return [], False
+    if not lines or lines[0] != {"settings": mark}:
+        return [], False
+    batches = [line for line in lines[1:] if isinstance(line, list)]
+    return [list(map(str, batch)) for batch in batches], len(batches) == len(lines) - 1
 
 
 def minimised(kept: list[Proved], workers: int, progress: Progress | None = None) -> list[Proved]:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
 
+from ..json_text import JsonError, parse_json
 from ..problems import ProblemError
 
 CHUNK: Final = 1 << 20
@@ -78,10 +79,10 @@ class JsonStream:
         if end < 0:
             return []
         try:
-            batch: list[list[object]] = json.loads(b"[%b]" % self._buffer[self._at : end + 1])
-        except (ValueError, RecursionError):
+            batch = parse_json(b"[%b]" % self._buffer[self._at : end + 1])
+        except JsonError:
             return []
-        if set(map(type, batch)) != {list}:
+        if not isinstance(batch, list) or set(map(type, batch)) != {list}:
             return []
         self._at = end + 1
         return batch
@@ -107,8 +108,8 @@ class JsonStream:
 
     def _parsed(self, piece: bytes, place: str) -> object:
         try:
-            return json.loads(piece)
-        except (ValueError, RecursionError) as error:
+            return parse_json(piece)
+        except JsonError as error:
             self.fail(place, f"is not JSON: {error}")
 
     def _raw(self, place: str) -> bytes:

@@ -7,7 +7,6 @@ Meaning of the words: `shared/data/rules/README.md`; as substitutions: `public_m
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
+from ...json_text import JsonError, parse_json
 from .formats import RuleError
 
 Term = str | int | tuple["Term", ...]
@@ -67,8 +67,8 @@ def read_public_axioms(path: Path | str) -> tuple[PublicAxiom, ...]:
     """Axioms, then lemmas.  Raises `RuleError` naming the file or the axiom."""
     path = Path(path)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        data = parse_json(path.read_bytes())
+    except JsonError as error:
         raise RuleError(path.name, f"is not JSON: {str(error)[:160]}") from None
     if not isinstance(data, dict) or data.get("format") != "taso-axioms/1" or not isinstance(data.get("axioms"), list):
         raise RuleError(path.name, 'lacks "format": "taso-axioms/1" and the list "axioms"')

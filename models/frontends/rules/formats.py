@@ -16,7 +16,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
+
+from ...json_text import JsonError, parse_json
 
 OPERATOR_CODES: Final = (
     "INPUT", "WEIGHT", "ANY", "CONV2D", "DROPOUT", "LINEAR", "POOL2D_MAX", "POOL2D_AVG", "RELU", "SIGMOID", "TANH", "BATCHNORM", "CONCAT", "SPLIT",
@@ -135,8 +137,8 @@ def parse_public_rules(text: str, place: str = "rule file") -> tuple[PublicRule,
     shardproof.models.frontends.rules.formats.RuleError: r: srcOp[0]: field 'input' is missing
     """
     try:
-        data = json.loads(text, parse_float=_no_number, parse_constant=_no_number, object_pairs_hook=_no_repeats)
-    except (ValueError, RecursionError) as error:
+        data = parse_json(text, floats=False)
+    except JsonError as error:
         raise RuleError(place, f"is not JSON of a rule file: {str(error)[:160]}") from None
     if not isinstance(data, dict) or not isinstance(data.get("rule"), list):
         raise RuleError(place, 'needs an object with the list "rule"')
@@ -283,16 +285,6 @@ def _integer(value: object, rule: str, place: str) -> int:
     if type(value) is not int or not -LARGEST <= value < LARGEST:
         raise RuleError(rule, f"{place} must be a 32-bit integer, not {str(value)[:40]}")
     return value
-
-
-def _no_number(text: str) -> NoReturn:
-    raise ValueError(f"{text[:40]} is not an integer")
-
-
-def _no_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    if len({k for k, _ in pairs}) < len(pairs):
-        raise ValueError("a key occurs twice in one object")
-    return dict(pairs)
 
 
 def _rule_json(r: PublicRule) -> dict[str, object]:
