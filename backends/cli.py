@@ -14,12 +14,13 @@ import numpy as np
 
 from ..models.choices import Choices, movements
 from ..models.console import Exit, InputError, Watch, bytes_text, emit, say
-from ..models.graph import Graph, Role
-from ..models.opaque import OpaqueError, check_kernels
-from ..models.operators import NodeKind
+from ..models.graph import Graph
+from ..models.opaque import OpaqueError
 from ..proofs.plan import Plan
 from ..proofs.publisher import Publisher
+from .array_files import read_inputs
 from .collectives import count, uses
+from .consent import allow, check_consent
 from .interpreter import RankError
 from .job import Options, prepared
 from .kernels import Array
@@ -48,6 +49,7 @@ MPI_RANKS = 64
 @click.option("--inputs", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file with every input and parameter.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs when none are given.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", show_default=True, help="Type of the inputs made from the seed.")
+@click.option("--allow-kernel", "kernels", multiple=True, metavar="MODULE:NAME", help="Let this function of yours run where the plan names it; may be repeated.")
 @click.option("--timeout", type=float, default=300.0, show_default=True, help="Seconds before the ranks are ended.")
 @click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write times here, for chrome://tracing or Perfetto (JSON).")
 @click.option("--overlap/--no-overlap", default=True, show_default=True, help="Communicate beside independent computation.")
@@ -57,7 +59,7 @@ MPI_RANKS = 64
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def run_command(
-    publisher: Publisher, plan_file: Path, ranks: int, backend: str, virtual: bool, inputs: Path | None, seed: int, dtype: str, timeout: float,
+    publisher: Publisher, plan_file: Path, ranks: int, backend: str, virtual: bool, inputs: Path | None, seed: int, dtype: str, kernels: tuple[str, ...], timeout: float,
     trace: Path | None, overlap: bool, fuse: bool, communication: bool, output: Path | None, as_json: bool,
 ) -> int:
     """Execute PLAN on N ranks and compare the result with one process."""
@@ -75,11 +77,13 @@ def run_command(
     if not virtual and not mpi_available():
         raise InputError("MPI is not installed here: pip install 'shardproof[mpi]', or use --virtual")
     try:
-        check_kernels(str(op.attribute("kernel", "")) for op in plan.graph.operators if op.kind is NodeKind.OPAQUE)
+        for name in kernels:
+            allow(name)
+        check_consent(plan.graph)
     except OpaqueError as error:
         raise InputError(str(error)) from None
     xp = _library(backend)
-    arrays = _read(inputs, plan.graph) if inputs is not None else random_inputs(plan.graph, seed, dtype)
+    arrays = read_inputs(inputs, plan.graph) if inputs is not None else random_inputs(plan.graph, seed, dtype)
     options = Options(fuse, overlap, True, xp.__name__)
     program = prepared(plan.graph, plan.machine.hierarchy, plan.choices, options)
     start = time.monotonic()
@@ -175,19 +179,6 @@ def _library(backend: str) -> ModuleType:
 
 def _to_host(value: Array) -> Array:
     return value if isinstance(value, np.ndarray) else value.get()
-
-
-def _read(path: Path, graph: Graph) -> dict[str, Array]:
-    wanted = {t.name for t in graph.tensors if t.role is not Role.VALUE}
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: np.asarray(file[name]) for name in file.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path}: cannot be read as an .npz file: {error}") from None
-    missing = sorted(wanted - set(arrays))
-    if missing:
-        raise InputError(f"{path}: lacks {len(missing)} of {len(wanted)} inputs: {', '.join(missing[:5])}")
-    return {name: arrays[name] for name in sorted(wanted)}
 
 
 def _difference(got: Array, expected: Array) -> float:

@@ -1,6 +1,6 @@
 """A job: everything that ranks started elsewhere need, in one folder.
 
-    job.json          graph, hierarchy, choices, element types; the files of the inputs
+    job.json          graph, hierarchy, choices, element types; the files of the inputs; kernels of the user's own that may run
     inputs/N.npy      one array per input or parameter, in digit shape; ranks map the file and read their blocks only
     outputs/N.npy     written by rank 0, N = position in the graph's results
     error.json        written by the first rank that failed
@@ -26,7 +26,7 @@ from ..models.graph import Graph
 from ..models.json_text import JsonError, parse_json
 from ..models.placement import Placement
 from ..models.transfers import Box
-from . import progress
+from . import consent, progress
 from .fusion import fuse
 from .interpreter import RankError
 from .kernels import Array
@@ -92,13 +92,13 @@ def write_job(
     data = {
         "format": _FORMAT, "graph": parse_json(graph.to_json()), "hierarchy": list(hierarchy),
         "operators": listed(choices.operators), "copies": listed(choices.copies), "files": files,
-        "options": asdict(options or Options()),
+        "options": asdict(options or Options()), "consent": consent.to_ranks(graph),
     }
     (folder / "job.json").write_text(json.dumps(data))
 
 
 def read_job(folder: Path) -> Job:
-    """Read `write_job`'s folder back.  Raises ValueError for another format."""
+    """Read `write_job`'s folder back; kernels that the parent allowed are allowed here.  Raises ValueError for another format."""
     data: Any = parse_json((folder / "job.json").read_text())
     if data.get("format") != _FORMAT:
         raise ValueError(f"{folder}: not a job of format {_FORMAT}")
@@ -106,6 +106,7 @@ def read_job(folder: Path) -> Job:
     def placements(items: list[tuple[str, list[str], list[list[int]]]]) -> tuple[tuple[str, Placement], ...]:
         return tuple((name, Placement(tuple(axes), tuple(tuple(row) for row in matrix))) for name, axes, matrix in items)
 
+    consent.from_parent(data["consent"]["kernels"], data["consent"]["paths"])
     choices = Choices(placements(data["operators"]), placements(data["copies"]))
     return Job(folder, Graph.from_json(json.dumps(data["graph"])), tuple(data["hierarchy"]), choices, dict(data["files"]), Options(**data["options"]))
 

@@ -103,7 +103,8 @@ def launch(arguments: Sequence[str], ranks: int, timeout_s: float, failed: Calla
     mpiexec = _mpiexec()
     if mpiexec is None or find_spec("mpi4py") is None:
         raise LaunchError("MPI is not installed: pip install 'shardproof[mpi]', or run with --virtual")
-    command = [mpiexec, "-n", str(ranks), sys.executable, "-m", "mpi4py", *arguments]
+    safe = ["-P"] if arguments[0] == "-m" else []  # what lies in the current folder is not to be imported; a script may import its neighbours
+    command = [mpiexec, "-n", str(ranks), sys.executable, *safe, "-m", "mpi4py", *arguments]
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(command, env=environment(ranks), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:

@@ -2,21 +2,27 @@
 
 An operator of function `opaque` has the attribute `kernel`, the function's `module:name`.  Its axes and accesses come from a pure reference
 function, traced in its place: whatever computes the same values reads and writes the same elements, so communication derived
-from the reference is right for any implementation.  `resolve` finds the function when a program runs.
+from the reference is right for any implementation.
+
+The name stands in a file, and a file must not decide what is executed.  `resolve` therefore imports nothing: a kernel is one that this process
+has registered, by the decorator `opaque` in code that the user loaded, or by the user's word (`backends.consent`).
 
 Source: thesis on automatic partitioning of array programs, section 4.6.1 (library nodes).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from importlib import import_module
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .graph import Graph
 
 _REGISTRY: dict[str, Callable[..., object]] = {}
 
 
 class OpaqueError(ValueError):
-    """A user's kernel that cannot be found; the message says what was tried and what to do."""
+    """A user's kernel that may not run, or cannot be found; the message says what to do."""
 
 
 def qualified(function: Callable[..., object]) -> str:
@@ -33,25 +39,21 @@ def register(name: str, function: Callable[..., object]) -> None:
     _REGISTRY[name] = function
 
 
-def check_kernels(names: Iterable[str]) -> None:
-    """Raise `OpaqueError` for the first kernel that cannot be found: to be asked before ranks start."""
-    for name in dict.fromkeys(names):
-        resolve(name)
+def registered() -> frozenset[str]:
+    """Names of the kernels that this process knows."""
+    return frozenset(_REGISTRY)
+
+
+def kernels_of(graph: Graph) -> tuple[str, ...]:
+    """The kernels that a graph names, each once, in the order of its operators."""
+    return tuple(dict.fromkeys(str(op.attribute("kernel", "")) for op in graph.operators if op.function == "opaque"))
 
 
 def resolve(name: str) -> Callable[..., object]:
-    """The kernel called `module:name`: one registered in this process, else the module is imported.  Raises `OpaqueError`."""
-    if name in _REGISTRY:
-        return _REGISTRY[name]
-    module, _, inner = name.partition(":")
-    try:
-        found: object = import_module(module)
-        for part in inner.split("."):
-            found = getattr(found, part)
-    except (ImportError, AttributeError, ValueError) as error:
+    """The kernel called `module:name`, if this process has registered it.  Raises `OpaqueError`."""
+    found = _REGISTRY.get(name)
+    if found is None:
         raise OpaqueError(
-            f"the user's kernel {name!r} cannot be loaded ({type(error).__name__}: {error}); put the folder of {module!r} on PYTHONPATH of every rank"
-        ) from None
-    if not callable(found):
-        raise OpaqueError(f"the user's kernel {name!r} is not a function")
+            f"the user's kernel {name!r} is named by the model and was not allowed to run; if you trust it: run --allow-kernel {name}"
+        )
     return found

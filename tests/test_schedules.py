@@ -219,4 +219,9 @@ def test_a_kernel_that_is_not_here_is_refused_before_ranks_start(shardproof, tmp
     monkeypatch.delitem(opaque._REGISTRY, "elsewhere:kernel")
     monkeypatch.delitem(sys.modules, "elsewhere")
     code, _, err = shardproof("run", "e.spz", "-n", "2", "--virtual")
+    assert code == 3 and "'elsewhere:kernel'" in err and "--allow-kernel elsewhere:kernel" in err
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if Path(p).resolve() != tmp_path.resolve()])
+    code, _, err = shardproof("run", "e.spz", "-n", "2", "--virtual", "--allow-kernel", "elsewhere:kernel")
     assert code == 3 and "'elsewhere:kernel' cannot be loaded" in err and "PYTHONPATH" in err
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert shardproof("run", "e.spz", "-n", "2", "--virtual", "--allow-kernel", "elsewhere:kernel")[0] == 0

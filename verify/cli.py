@@ -11,6 +11,7 @@ import click
 
 from ..models.claims import Verdict
 from ..models.console import Exit, Watch, emit, say, seconds_text, worst
+from ..models.opaque import kernels_of
 from ..models.problems import SelectionProblem
 from ..proofs.canonical import ContainerError
 from ..proofs.container import LIMITS, MANIFEST, Member, identity, read_container, read_file
@@ -50,6 +51,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
     lines: list[str] = []
     codes: list[Exit] = []
     errors: list[str] = []
+    kernels: tuple[str, ...] = ()
     problems: dict[str, SelectionProblem] = {}
     certificates: list[tuple[Path, Mapping[str, Member]]] = []
     for path in files:
@@ -63,6 +65,9 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
                 codes.extend(_CODES[r.verdict] for r in checked.results)
                 lines.append(f"{path}: plan {checked.identity}")
                 lines.extend(_line(r) for r in checked.results)
+                kernels += (here := kernels_of(checked.plan.graph))
+                if here:
+                    lines.append(f"  kernels of the user's own, which no claim covers: {', '.join(map(ascii, here))}")
             elif PLACEMENT in members or REDUCTION in members:
                 found = check_members(members)
                 results.extend(found)
@@ -109,6 +114,8 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
         say(f"error: {text}", err=True)
     if as_json:
         document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
+        if kernels:
+            document["kernels"] = list(kernels)
         if errors:
             document["errors"] = errors
             document["verdict"] = "refuted" if code is Exit.REFUTED else "undecided"
