@@ -20,6 +20,7 @@ from ..models.placement import space
 from ..models.problems import SelectionProblem, Usage
 from ..models.training import OPTIMIZERS, TrainingStep, build_step
 from ..models.training.recompute import blocks
+from ..models.unit import rounding_bound, rounding_text
 from ..proofs.load import load_selection_problem
 from ..proofs.publisher import Published, Publisher
 from .cost_table import cost_table, render_cost_table
@@ -138,7 +139,7 @@ def plan_command(
         peak, at = problem.peak_of(answer.solution)
         say(f"memory: {bytes_text(peak)} of {bytes_text(limit)} on the fullest device, at operator {graph.operators[min(at, len(graph.operators) - 1)].name}")
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
-    say(f"every time is rounded up once to 1 ps: exact times add up to at most {rounding_bound(problem)} ps less")
+    say(rounding_text(problem))
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {seconds:.1f} s")
     return code
@@ -175,11 +176,6 @@ def solve_command(
     if published.path is not None:
         say(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s")
     return code
-
-
-def rounding_bound(problem: SelectionProblem) -> int:
-    """Units by which rounding up can have raised the cost of any solution: less than one per vertex and edge."""
-    return len(problem.vertices) + len(problem.edges)
 
 
 def cost_text(units: int, problem: SelectionProblem) -> str:

@@ -17,6 +17,7 @@ from typing import Final
 from ..models.console import joined
 from ..models.problems import SelectionProblem
 from ..models.selection import Planning
+from ..models.unit import rounding_bound, rounding_text
 from ..proofs.certificates import SelectionCertificate
 from .deviation import Deviation, deviation, deviation_bounds, forced, local_alternative, render_deviation, vertex_of
 from .report import amount, bytes_text, label, pattern, percent, table_text
@@ -81,7 +82,7 @@ class Explanation:
         """Plain data; times in units of 1/scale."""
         p = self.planning.problem
         return {
-            "cost": self.cost, "lower_bound": self.lower_bound, "scale": p.scale, "unit": p.unit_name, "space": p.space,
+            "cost": self.cost, "lower_bound": self.lower_bound, "scale": p.scale, "rounding_bound": rounding_bound(p), "unit": p.unit_name, "space": p.space,
             "levels": [level.name for level in self.planning.machine.levels],
             "operators": [
                 {
@@ -171,6 +172,7 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
     if e.cost:
         shares = zip(("compute", "reduction", "redistribution"), (totals[0], totals[1] + totals[2], totals[3]), strict=True)
         lines[-1] += ": " + ", ".join(f"{name} {percent(t, e.cost)}" for name, t in shares)
+    lines.append(rounding_text(problem))
     if any(len(members) > 1 for members in groups.values()):
         lines.append("xN: N repetitions in one row, times and bytes of all N together, prices for one of them")
     lines.append(

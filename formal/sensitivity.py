@@ -262,7 +262,7 @@ class _Tester:
                 refuted[at], high = (test.best_cost, test.plan_cost), at
 
     def _solve(self, factor: Fraction, machine: Machine) -> Test:
-        moved = build(self.planning.graph, machine, self.planning.space, self.planning.problem.limit)
+        moved = build(self.planning.graph, machine, self.planning.space, self.planning.problem.limit, unit=Fraction(1, self.planning.problem.scale))
         plan_cost = moved.problem.cost_of(self.choices)
         limits = [t for t in (self.solve_limit, None if self.clock.limit_s is None else max(0.1, self.clock.left())) if t is not None]
         limit = min(limits, default=None)

@@ -12,6 +12,7 @@ build for that machine would have.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
@@ -85,6 +86,11 @@ class PlanTerms:
     _moved: dict[tuple[int, int, int, int], str] = field(default_factory=dict)
     _operators: dict[tuple[int, int, Machine], int] = field(default_factory=dict)
 
+    @property
+    def unit(self) -> Fraction:
+        """Of the problem's times, in seconds."""
+        return Fraction(1, self.planning.problem.scale)
+
     def vertex(self, v: int) -> str:
         """Name of the operator, `copy of` tensor for a copy."""
         decision = self.planning.decisions[v]
@@ -142,13 +148,13 @@ class PlanTerms:
         if key not in self._edges:
             one_a, one_b = only(a, ia), only(b, ib)
             pair = pair_loads(one_a, one_b)
-            total = int(cost.edge_times(pair, size, planning.machine)[0, 0])
+            total = int(cost.edge_times(pair, size, planning.machine, self.unit)[0, 0])
             summing = 0
             digits = one_a.signatures[0]
             if digits:
                 inside = np.array([[fetch_is_empty(one_a, one_b)]])
                 loads, phases = reduction_loads(digits, one_b, inside, one_a.volumes(), one_b.volumes())
-                summing = int(cost.edge_times(PairLoads(tuple(loads), tuple(phases)), size, planning.machine)[0, 0])
+                summing = int(cost.edge_times(PairLoads(tuple(loads), tuple(phases)), size, planning.machine, self.unit)[0, 0])
             numbers = tuple(int(n[0, 0]) for n in pair.loads), tuple(int(n[0, 0]) for n in pair.phases)
             self._edges[key] = EdgeParts(*numbers, summing, total - summing, size), pair
         return self._edges[key]
@@ -162,7 +168,7 @@ class PlanTerms:
             op = planning.graph.operator(decision.name)
             axes: tuple[Axis, ...] = tuple(op.axis(n) for n in decision.axes)
             tables = single(axes, decision.placement(choice), machine.hierarchy)
-            self._operators[key] = int(cost.operator_costs(op, planning.graph, tables, machine).times[0])
+            self._operators[key] = int(cost.operator_costs(op, planning.graph, tables, machine, self.unit).times[0])
         return self._operators[key]
 
     def cost_at(self, x: tuple[int, ...], machine: Machine) -> int:
@@ -174,7 +180,7 @@ class PlanTerms:
         for e in range(len(self.planning.routes)):
             parts, pair = self._edge(e, x)
             if id(pair) not in times:
-                times[id(pair)] = int(cost.edge_times(pair, parts.element_bytes, machine)[0, 0])
+                times[id(pair)] = int(cost.edge_times(pair, parts.element_bytes, machine, self.unit)[0, 0])
             total += times[id(pair)]
         return total + self.planning.problem.constant
 

@@ -10,8 +10,8 @@
 
 Operators run one after another on the whole machine; nothing overlaps (flag `no-overlap`); inputs and parameters start in
 the layout that their readers want (flag `inputs-anywhere`).  Machine constants are exact rationals.  A time is an exact
-rational of seconds, rounded up once to the unit (1 ps) in integers: `ceil_sum` works over one common denominator in int64
-when a bound in Python integers allows it, else over Python integers.
+rational of seconds, rounded up once to a unit (1 ps, or what `models.unit` chooses) in integers: `ceil_sum` works over one common
+denominator in int64 when a bound in Python integers allows it, else over Python integers.
 
 Source: DESIGN.md sections 1 and 2; P2 (MLSys 2022) for the shared-link loads.
 """
@@ -32,10 +32,10 @@ from .layout import AxisTables, LayoutSet, OpenDigits, intervals, prime_digits, 
 from .machine import DeviceClass, Machine
 from .operators import NodeKind, Operator
 from .pricing import PairLoads
-from .problems import Ints
+from .problems import Ints, TooFine
 
 UNIT = Fraction(1, 10**12)
-"""One unit of cost: a picosecond, in seconds."""
+"""The finest unit of cost: a picosecond, in seconds."""
 
 STATISTIC_BYTES = 4
 """Statistics of softmax and layer norm are exchanged in float32."""
@@ -47,7 +47,7 @@ _INT64_SAFE = 1 << 62
 
 
 def ceil_sum(terms: Sequence[tuple[Fraction, Ints]]) -> Ints:
-    """ceil( sum coef * array ) elementwise, exactly.  coefs >= 0, arrays >= 0 of one shape.
+    """ceil( sum coef * array ) elementwise, exactly.  coefs >= 0, arrays >= 0 of one shape.  Raises `TooFine` for what is not below 2**62.
 
     >>> import numpy as np
     >>> ceil_sum([(Fraction(1, 3), np.array([1, 3])), (Fraction(1, 6), np.array([1, 0]))]).tolist()
@@ -65,15 +65,18 @@ def ceil_sum(terms: Sequence[tuple[Fraction, Ints]]) -> Ints:
     wide = np.zeros(shape, dtype=object)
     for c, a in scaled:
         wide = wide + a.astype(object) * c
-    return np.asarray(-(-wide // denominator)).astype(np.int64)
+    rounded = np.asarray(-(-wide // denominator))
+    if rounded.size and (most := int(rounded.max())) >= _INT64_SAFE:
+        raise TooFine(most)
+    return rounded.astype(np.int64)
 
 
-def edge_times(loads: PairLoads, element_bytes: int, machine: Machine) -> Ints:
+def edge_times(loads: PairLoads, element_bytes: int, machine: Machine, unit: Fraction = UNIT) -> Ints:
     """Time of every redistribution in units: shape of the loads."""
     terms: list[tuple[Fraction, Ints]] = []
     for level, load, phase in zip(machine.levels, loads.loads, loads.phases, strict=True):
-        terms.append((element_bytes / level.bandwidth / UNIT, load))
-        terms.append((level.latency / UNIT, phase))
+        terms.append((element_bytes / level.bandwidth / unit, load))
+        terms.append((level.latency / unit, phase))
     return ceil_sum(terms)
 
 
@@ -104,7 +107,7 @@ class OperatorCosts:
     decided: Ints
 
 
-def operator_costs(op: Operator, graph: Graph, tables: AxisTables, machine: Machine) -> OperatorCosts:
+def operator_costs(op: Operator, graph: Graph, tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> OperatorCosts:
     """Times of an operator under every placement.  Raises `MachineError` if the machine lacks the element type's peak."""
     rows = str(op.attribute("rows", "")) if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
     points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(tables.axes) if a.name != rows])
@@ -118,19 +121,19 @@ def operator_costs(op: Operator, graph: Graph, tables: AxisTables, machine: Mach
             moved += device_volumes(dims, codes, range(len(dims))) * tensor.element_bytes
     work = points * graph.flops_per_point(op)
     measured = measured_times(op, graph, tables, machine)
-    extra = statistics_terms(op, tables, machine)
+    extra = statistics_terms(op, tables, machine, unit)
     dtype = graph.tensor(op.output.tensor).dtype
-    by_formula = _slowest(machine, dtype, work, moved, measured, [])
+    by_formula = _slowest(machine, dtype, work, moved, measured, [], unit)
     busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
     flops, read = work.max(axis=1), moved.max(axis=1)
     if not extra:
         return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read, decided)
-    times = np.maximum.reduce(_slowest(machine, dtype, work, moved, measured, extra))
+    times = np.maximum.reduce(_slowest(machine, dtype, work, moved, measured, extra, unit))
     return OperatorCosts(times, busy, times - busy, flops, read, decided)
 
 
 def _slowest(
-    machine: Machine, dtype: str, work: Ints, moved: Ints, measured: Ints | None, extra: list[tuple[Fraction, Ints]]
+    machine: Machine, dtype: str, work: Ints, moved: Ints, measured: Ints | None, extra: list[tuple[Fraction, Ints]], unit: Fraction
 ) -> list[Ints]:
     """Per formula (the order of `FORMULAS`) the time of the slowest device it holds for, plus the terms `extra`; 0 where it holds for none."""
     zero = np.zeros(work.shape[0], dtype=np.int64)
@@ -142,11 +145,11 @@ def _slowest(
         peak = device.peak(dtype) if work.any() else Fraction(1)
         for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.bandwidth, moved[:, ranks]))):
             most = (amount if here is None else amount * here).max(axis=1)
-            time = ceil_sum([(1 / rate / UNIT, most), (device.launch / UNIT, one), *extra])
+            time = ceil_sum([(1 / rate / unit, most), (device.launch / unit, one), *extra])
             found[k] = np.maximum(found[k], time if here is None else np.where(here.any(axis=1), time, 0))
     if measured is not None:
         most = measured.max(axis=1)
-        found[2] = np.where(most >= 0, ceil_sum([(Fraction(1), np.maximum(most, 0)), *extra]), 0)
+        found[2] = np.where(most >= 0, ceil_sum([(UNIT / unit, np.maximum(most, 0)), *extra]), 0)
     return found
 
 
@@ -161,7 +164,7 @@ def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints | slice]]:
 
 
 def measured_times(op: Operator, graph: Graph, tables: AxisTables, machine: Machine) -> Ints | None:
-    """Per placement and device the measured time of its box in units, -1 where the profile has none; None if it has none anywhere."""
+    """Per placement and device the measured time of its box in picoseconds, -1 where the profile has none; None if it has none anywhere."""
     order = (*op.output.axes, *(a.name for a in op.reduced))
     dtype = graph.tensor(op.output.tensor).dtype
     rows = [p for p in machine.profiles if p.function == op.function and p.dtype == dtype and len(p.extents) == len(order)]
@@ -188,7 +191,7 @@ def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int]) ->
     return volume
 
 
-def statistics_terms(op: Operator, tables: AxisTables, machine: Machine) -> list[tuple[Fraction, Ints]]:
+def statistics_terms(op: Operator, tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> list[tuple[Fraction, Ints]]:
     """Terms of `ceil_sum` for the all-reduces of a normalise operator's statistics; empty if it has none."""
     if op.kind is not NodeKind.NORMALISE:
         return []
@@ -217,8 +220,8 @@ def statistics_terms(op: Operator, tables: AxisTables, machine: Machine) -> list
         n = n * g[:, j]
     terms: list[tuple[Fraction, Ints]] = []
     for level, load, phase in zip(machine.levels, loads, phases, strict=True):
-        terms.append((count * STATISTIC_BYTES / level.bandwidth / UNIT, load))
-        terms.append((count * level.latency / UNIT, phase))
+        terms.append((count * STATISTIC_BYTES / level.bandwidth / unit, load))
+        terms.append((count * level.latency / unit, phase))
     return terms
 
 

@@ -56,6 +56,14 @@ class ProblemError(ValueError):
         self.place, self.message, self.hint = place, message, hint
 
 
+class TooFine(ProblemError):
+    """Costs that do not fit int64 in their unit: their largest entries sum to at least `total`."""
+
+    def __init__(self, total: int) -> None:
+        super().__init__("costs", f"sum of largest entries {total} is not below 2**57", "divide every cost by the same number")
+        self.total = total
+
+
 @dataclass(frozen=True, eq=False)
 class Vertex:
     """One decision.  `cost` has shape (K,), int64, K >= 1 choices."""
@@ -164,7 +172,7 @@ class SelectionProblem:
                     raise ProblemError(place, f"map of vertex {end} must send {k} choices into 0..{size - 1}")
             total += largest[edge.table]
         if total >= FINITE_LIMIT:
-            raise ProblemError("costs", f"sum of largest entries {total} is not below 2**57", "use a coarser unit")
+            raise TooFine(total)
         for i, usage in enumerate(self.usages):
             place = f"usage {i} {usage.name!r}"
             if not 0 <= usage.vertex < len(self.vertices):

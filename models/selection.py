@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 import numpy as np
 
@@ -30,8 +31,9 @@ from .layout import Layout, LayoutSet
 from .machine import Machine
 from .operators import Operator
 from .placement import Placement, Space, SpaceError
-from .problems import Edge, Ints, SelectionProblem, Usage, Vertex
+from .problems import Edge, Ints, SelectionProblem, TooFine, Usage, Vertex
 from .structures import Keyed, Structures
+from .unit import coarser
 
 
 class DecisionKind(Enum):
@@ -124,10 +126,13 @@ Notify = Callable[[int, int], None]
 """Progress: called with (edges priced, edges to price)."""
 
 
-def build(graph: Graph, machine: Machine, where: Space, memory_limit: int | None = None, notify: Notify | None = None) -> Planning:
+def build(
+    graph: Graph, machine: Machine, where: Space, memory_limit: int | None = None, notify: Notify | None = None, *, unit: Fraction = cost.UNIT
+) -> Planning:
     """The selection problem of a graph on a machine over a space.  `memory_limit`: bytes per device, or None.
 
-    Raises `MachineError` if the machine has no peak for an element type, `ProblemError` if costs leave the exact range.
+    Times are in the finest unit that fits, from `unit` on (`models.unit`).  Raises `MachineError` if the machine has no peak for an
+    element type, `ProblemError` if no unit fits.
 
     >>> from .machine import load_machine
     >>> from .placement import space
@@ -136,7 +141,15 @@ def build(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
     >>> [d.name for d in planning.decisions]
     ['fc1', 'relu1', 'fc2', 'fc2']
     """
-    structures = Structures(graph, machine, where, axis_orders(graph))
+    while True:
+        try:
+            return _build(graph, machine, where, memory_limit, notify, unit)
+        except TooFine as error:
+            unit = coarser(unit, error.total)
+
+
+def _build(graph: Graph, machine: Machine, where: Space, memory_limit: int | None, notify: Notify | None, unit: Fraction) -> Planning:
+    structures = Structures(graph, machine, where, axis_orders(graph), unit)
     copied = needs_copy(graph)
     decisions = tuple(_decisions(graph, structures, copied))
     operators = {d.name: v for v, d in enumerate(decisions) if d.kind is DecisionKind.OPERATOR}
@@ -159,7 +172,7 @@ def build(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
     flags = {*where.flags, *cost.FLAGS, *(() if memory_limit is None else memory.flags(graph))}
     problem = SelectionProblem(
         f"{graph.name} on {machine.name}", vertices, tuple(structures.tables), tuple(edges), usages, memory_limit,
-        scale=int(1 / cost.UNIT), unit_name="s", space=where.name, assumptions=tuple(sorted(flags)),
+        scale=int(1 / unit), unit_name="s", space=where.name, assumptions=tuple(sorted(flags)),
     ).check()
     return Planning(graph, machine, where, problem, decisions, tuple(routes), operators, copies, costs)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -33,10 +34,10 @@ class Keyed:
 
 
 class Structures:
-    """Caches for one graph on one machine over one space.  `orders`: see `classes.axis_orders`."""
+    """Caches for one graph on one machine over one space, times in one unit.  `orders`: see `classes.axis_orders`."""
 
-    def __init__(self, graph: Graph, machine: Machine, where: Space, orders: Mapping[str, tuple[str, ...]]) -> None:
-        self.graph, self.machine, self.where, self.orders = graph, machine, where, orders
+    def __init__(self, graph: Graph, machine: Machine, where: Space, orders: Mapping[str, tuple[str, ...]], unit: Fraction = cost.UNIT) -> None:
+        self.graph, self.machine, self.where, self.orders, self.unit = graph, machine, where, orders, unit
         self._axes: dict[Key, AxisTables] = {}
         self._layouts: dict[Key, LayoutSet] = {}
         self._costs: dict[Key, cost.OperatorCosts] = {}
@@ -90,7 +91,7 @@ class Structures:
         accesses = (*(self.read(op, j).key for j in range(len(op.inputs))), self.written(op).key)
         key = ("costs", op.function, named, tensors, *accesses)
         if key not in self._costs:
-            self._costs[key] = cost.operator_costs(op, self.graph, self.of_operator(op), self.machine)
+            self._costs[key] = cost.operator_costs(op, self.graph, self.of_operator(op), self.machine, self.unit)
         return self._costs[key]
 
     def zeros(self, count: int) -> Ints:
@@ -110,7 +111,7 @@ class Structures:
         key = (source.key, target.key, element_bytes)
         if key not in self._number:
             self._number[key] = len(self.tables)
-            self.tables.append(cost.edge_times(pair_loads(source.layouts, target.layouts), element_bytes, self.machine))
+            self.tables.append(cost.edge_times(pair_loads(source.layouts, target.layouts), element_bytes, self.machine, self.unit))
         return self._number[key]
 
     def _numbers(self, op: Operator) -> dict[str, int]:

@@ -13,6 +13,7 @@ from ..models.claims import Verdict
 from ..models.console import Exit, Watch, emit, say, seconds_text, worst
 from ..models.opaque import kernels_of
 from ..models.problems import SelectionProblem
+from ..models.unit import rounding_bound, rounding_text
 from ..proofs.canonical import ContainerError
 from ..proofs.container import LIMITS, MANIFEST, Member, identity, read_container, read_file
 from ..proofs.load import selection_problem
@@ -52,6 +53,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
     codes: list[Exit] = []
     errors: list[str] = []
     kernels: tuple[str, ...] = ()
+    rounding: list[dict[str, object]] = []
     problems: dict[str, SelectionProblem] = {}
     certificates: list[tuple[Path, Mapping[str, Member]]] = []
     for path in files:
@@ -64,7 +66,9 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
                 results.extend(checked.results)
                 codes.extend(_CODES[r.verdict] for r in checked.results)
                 lines.append(f"{path}: plan {checked.identity}")
-                lines.extend(_line(r) for r in checked.results)
+                lines.extend(_line(r, checked.planning.problem) for r in checked.results)
+                lines.append("  " + rounding_text(checked.planning.problem))
+                rounding.append({"file": str(path), "scale": checked.planning.problem.scale, "rounding_bound": rounding_bound(checked.planning.problem)})
                 kernels += (here := kernels_of(checked.plan.graph))
                 if here:
                     lines.append(f"  kernels of the user's own, which no claim covers: {', '.join(map(ascii, here))}")
@@ -114,6 +118,8 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
         say(f"error: {text}", err=True)
     if as_json:
         document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
+        if rounding:
+            document["rounding"] = rounding
         if kernels:
             document["kernels"] = list(kernels)
         if errors:

@@ -11,7 +11,7 @@
                reduction over the open digits first, if there are any, see `reduction`
     usage      elements of the largest box x element size
 
-Time is exact in seconds and is rounded up once, to picoseconds.  The formulas are those that every claim about a plan refers to
+Time is exact in seconds and is rounded up once, to the unit of the problem (1 ps, where that fits).  The formulas are those that every claim about a plan refers to
 (`models/cost.py`, `models/pricing.py`: read there, not imported from there).
 """
 
@@ -27,15 +27,16 @@ from ..models.operators import NodeKind, Operator
 from ..models.placement import Placement
 from .boxes import Digit, Held, axis_blocks, difference, inside, open_digits, read_by, volume, written_by
 
-PICOSECOND = Fraction(1, 10**12)
+PER_SECOND = 10**12
+"""Units of a problem in picoseconds."""
 STATISTIC_BYTES = 4
 
 Loads = tuple[tuple[int, ...], tuple[int, ...]]
 """Elements and phases per level."""
 
 
-def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Machine) -> int:
-    """Time of an operator under a placement, in picoseconds.  Raises `MachineError` if the machine lacks the element type's peak."""
+def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Machine, scale: int = PER_SECOND) -> int:
+    """Time of an operator under a placement, in units of 1/`scale` s.  Raises `MachineError` if the machine lacks the element type's peak."""
     hierarchy = machine.hierarchy
     rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
     extent = {a.name: a.extent for a in op.axes}
@@ -64,7 +65,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
         if flops:
             time = max(time, points * flops / device.peak(dtype))
         busy = max(busy, time + device.launch)
-    return picoseconds(busy + _statistics(op, placement, machine, blocks))
+    return ceil((busy + _statistics(op, placement, machine, blocks)) * scale)
 
 
 @lru_cache(maxsize=8)
@@ -83,9 +84,9 @@ def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: tu
     return len(op.spec.statistics) * once
 
 
-def movement_entry(element_bytes: int, source: Held, target: Held, machine: Machine) -> int:
-    """Time of the redistribution from `source` (perhaps partial) to `target` (closed), in picoseconds."""
-    return picoseconds(seconds(movement_loads(source, target), element_bytes, machine))
+def movement_entry(element_bytes: int, source: Held, target: Held, machine: Machine, scale: int = PER_SECOND) -> int:
+    """Time of the redistribution from `source` (perhaps partial) to `target` (closed), in units of 1/`scale` s."""
+    return ceil(seconds(movement_loads(source, target), element_bytes, machine) * scale)
 
 
 @lru_cache(maxsize=512)
@@ -147,12 +148,3 @@ def seconds(loads: Loads, element_bytes: int, machine: Machine) -> Fraction:
     return sum(
         (element_bytes * load / level.bandwidth + level.latency * phase for load, phase, level in zip(*loads, machine.levels, strict=True)), Fraction(0)
     )
-
-
-def picoseconds(time: Fraction) -> int:
-    """Seconds as picoseconds, rounded up.
-
-    >>> picoseconds(Fraction(1, 3 * 10**12))
-    1
-    """
-    return ceil(time / PICOSECOND)

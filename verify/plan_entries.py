@@ -78,7 +78,7 @@ class Entries:
         op, placement = self.operators[decision.name], self.placement(vertex, choice)
         key = (placement, *self._structure(op))
         if key not in self.times:
-            self.times[key] = operator_entry(op, self.graph, placement, self.machine)
+            self.times[key] = operator_entry(op, self.graph, placement, self.machine, self.problem.scale)
         expected = self.times[key]
         return "" if found == expected else f"operator {op.name!r}, choice {choice}: costs {found}, not {expected}"
 
@@ -91,7 +91,7 @@ class Entries:
         move, edge = self.moves[number], self.problem.edges[number]
         row, column = u if edge.rows is None else int(edge.rows[u]), v if edge.cols is None else int(edge.cols[v])
         found = int(self.problem.tables[edge.table][row, column])
-        expected = movement_entry(self.graph.tensor(move.tensor).element_bytes, *self.ends(move, u, v), self.machine)
+        expected = movement_entry(self.graph.tensor(move.tensor).element_bytes, *self.ends(move, u, v), self.machine, self.problem.scale)
         to = "its copy" if move.reader is None else f"input {move.position} of {move.reader!r}"
         return "" if found == expected else f"{move.tensor!r} to {to}, choices {u}, {v}: costs {found}, not {expected}"
 
