@@ -8,12 +8,46 @@ checked, and only then renamed into place.  The status people see is the checker
 from __future__ import annotations
 
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """While modules are loaded a Ctrl-C ends the process at once: inside an import it would come out as a traceback, or as a broken library."""
+    try:
+        before = signal.signal(signal.SIGINT, _leave) if signal.getsignal(signal.SIGINT) is signal.default_int_handler else None
+    except ValueError:  # not the main thread: Ctrl-C does not come here
+        before = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
+
+
+def _leave(number: int, frame: object) -> None:
+    os.write(2, b"error: interrupted before anything was done\n")
+    if asks_json(sys.argv[1:]):
+        os.write(1, b'{"error": "interrupted before anything was done", "exit": 5}\n')
+    os._exit(5)
+
+
+def asks_json(arguments: list[str]) -> bool:
+    """Whether errors are to be said as one JSON object too.  The command line may be one that cannot be understood, so the word decides."""
+    return "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
+
+
+if __name__ == "__main__" or Path(sys.argv[0]).stem == "shardproof":  # this process is the command line, not somebody who imports this file
+    with starting():
+        import click
+else:
+    import click
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -107,7 +141,8 @@ class FrontDoor:
         """
         from dataclasses import replace
 
-        from shardproof.proofs.container import read_container, write_atomically
+        from shardproof.models.output import write_file
+        from shardproof.proofs.container import read_container
         from shardproof.proofs.library import write_library
         from shardproof.proofs.publisher import SelfCheckFailed
         from shardproof.verify.library import check_members
@@ -122,19 +157,23 @@ class FrontDoor:
             if r.word == "rejected":
                 raise SelfCheckFailed(f"our own checker rejected our own proof ({r.name}: {r.reason}); nothing was written. Please report this.")
         if path is not None:
-            write_atomically(path, data)
+            write_file(path, data)
         return words
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:
         """Read a plan and check it: nothing is done with a plan that is refuted."""
         from shardproof.models.claims import Verdict
+        from shardproof.proofs.canonical import ContainerError
         from shardproof.proofs.container import LIMITS, read_file
         from shardproof.proofs.plan import read_plan
         from shardproof.proofs.publisher import RefutedPlan
         from shardproof.verify.plan import check_plan
 
         data = read_file(path, LIMITS.file)
-        plan, name = read_plan(data)
+        try:
+            plan, name = read_plan(data)
+        except ContainerError as error:
+            raise ContainerError(f"{path}, {error.place}", error.message) from None
         for r in check_plan(data).results:
             if r.verdict is Verdict.REFUTED:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
@@ -164,19 +203,38 @@ class FrontDoor:
 
 def _publish(path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult) -> Published:
     from shardproof.models.claims import Verdict
-    from shardproof.proofs.container import write_atomically
+    from shardproof.models.output import write_file
     from shardproof.proofs.publisher import Published, SelfCheckFailed
 
     bad = [r for r in results if r.verdict is Verdict.REFUTED]
     if bad:
         raise SelfCheckFailed(f"our own checker refuted our own result ({bad[0].kind}: {bad[0].reason}); nothing was written. Please report this.")
     if path is not None:
-        write_atomically(path, data)
+        write_file(path, data)
     weakest = main if main.verdict is not Verdict.PROVED else next((r for r in results if r.verdict is not Verdict.PROVED), main)
     return Published(weakest.verdict, main.kind, main.cost, main.lower_bound, weakest.reason, name, path, len(data))
 
 
-class _Words(click.Group):
+def _loaded(module: str, name: str) -> click.Command:
+    with starting():
+        command: click.Command = getattr(import_module(f"shardproof.{module}"), name)
+    return command
+
+
+class _Group(click.Group):
+    """A group that names the nearest word when there is none of the name asked for."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            from shardproof.models.console import did_you_mean
+
+            words = self.list_commands(ctx)
+            kind = "verb" if ctx.parent is None else f"word of {ctx.info_name!r}"
+            raise click.UsageError(f"there is no {kind} {args[0][:100]!r}{did_you_mean(args[0], words)}; there are {', '.join(words)}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+class _Words(_Group):
     """A verb whose words are loaded when they are called."""
 
     def __init__(self, verb: str) -> None:
@@ -190,15 +248,14 @@ class _Words(click.Group):
         if cmd_name not in self.words:
             return None
         module, name, _ = self.words[cmd_name]
-        command: click.Command = getattr(import_module(f"shardproof.{module}"), name)
-        return command
+        return _loaded(module, name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(word, row[2]) for word, row in sorted(self.words.items())])
 
 
-class _Verbs(click.Group):
+class _Verbs(_Group):
     """Loads the module of a verb when the verb is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -210,10 +267,10 @@ class _Verbs(click.Group):
         if cmd_name in WORDS:
             return _Words(cmd_name)
         module, name, _ = VERBS[cmd_name]
-        command: click.Command = getattr(import_module(f"shardproof.{module}"), name)
+        command = _loaded(module, name)
         if isinstance(command, click.Group):
             for word, (home, part) in SUBVERBS.get(cmd_name, {}).items():
-                command.add_command(getattr(import_module(f"shardproof.{home}"), part), word)
+                command.add_command(_loaded(home, part), word)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -221,7 +278,7 @@ class _Verbs(click.Group):
             formatter.write_dl([(verb, row[2]) for verb, row in sorted(VERBS.items())])
 
 
-@click.group(cls=_Verbs)
+@click.group(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="shardproof")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
@@ -229,44 +286,51 @@ def cli(ctx: click.Context) -> None:
     ctx.obj = FrontDoor()
 
 
-def _report(message: str, code: int) -> int:
-    from shardproof.models.console import say
+def _report(message: str, code: int, as_json: bool) -> int:
+    from shardproof.models.console import emit, say
 
     say(f"error: {message}", err=True)
+    if as_json:
+        emit({"error": message, "exit": int(code)})
     return code
 
 
 def run(arguments: list[str] | None = None) -> int:
     """Run one command line and return its exit code (`models.console.Exit`)."""
-    from shardproof.models.console import Exit, say
-    from shardproof.proofs.publisher import RefutedPlan, SelfCheckFailed
+    with starting():
+        from shardproof.models.console import Exit, say
+        from shardproof.proofs.publisher import RefutedPlan, SelfCheckFailed
 
+    as_json = asks_json(sys.argv[1:] if arguments is None else arguments)
     try:
         result: Any = cli.main(args=arguments, prog_name="shardproof", standalone_mode=False)
     except click.UsageError as error:
-        code = _report(error.format_message(), Exit.USAGE)
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # nothing was asked: the help page is the answer
+            say(*error.format_message().split("\n"), err=True)
+            return Exit.USAGE
+        code = _report(error.format_message(), Exit.USAGE, as_json)
         if error.ctx is not None:
             say(*error.ctx.get_usage().split("\n"), err=True)
         return code
     except (click.Abort, KeyboardInterrupt):
-        return _report("interrupted; the last checked result, if any, is untouched", Exit.UNDECIDED)
+        return _report("interrupted; the last checked result, if any, is untouched", Exit.UNDECIDED, as_json)
     except click.ClickException as error:
-        return _report(error.format_message(), Exit.BAD_INPUT)
+        return _report(error.format_message(), Exit.BAD_INPUT, as_json)
     except SelfCheckFailed as error:
-        return _report(str(error), Exit.INTERNAL)
+        return _report(str(error), Exit.INTERNAL, as_json)
     except RefutedPlan as error:
-        return _report(str(error), Exit.REFUTED)
+        return _report(str(error), Exit.REFUTED, as_json)
     except ValueError as error:
         if not type(error).__module__.startswith("shardproof."):
             raise
-        return _report(str(error), Exit.BAD_INPUT)
+        return _report(str(error), Exit.BAD_INPUT, as_json)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
     except OSError as error:
-        return _report(f"{error.filename or 'file'}: {error.strerror or error}", Exit.BAD_INPUT)
+        return _report(f"{error.filename or 'file'}: {error.strerror or error}", Exit.BAD_INPUT, as_json)
     except MemoryError:
-        return _report("out of memory; a smaller space (--space two-per-level) needs less", Exit.INTERNAL)
+        return _report("out of memory; a smaller space (--space two-per-level) needs less", Exit.INTERNAL, as_json)
     return int(result) if isinstance(result, int) else 0
 
 
@@ -277,7 +341,9 @@ def main() -> None:
     except Exception as error:  # the last line of defence: anything that reaches here is a defect of ours
         if os.environ.get("SHARDPROOF_DEBUG"):
             raise
-        code = _report(f"internal error, please report it: {type(error).__name__}: {error} (SHARDPROOF_DEBUG=1 shows where)", 6)
+        code = _report(f"internal error, please report it: {type(error).__name__}: {error} (SHARDPROOF_DEBUG=1 shows where)", 6, asks_json(sys.argv[1:]))
+    except KeyboardInterrupt:  # between a verb's end and this one's
+        code = 5
     sys.exit(code)
 
 

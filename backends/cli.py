@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from math import isnan
@@ -16,6 +17,8 @@ from ..models.choices import Choices, movements
 from ..models.console import Exit, InputError, Watch, bytes_text, emit, say
 from ..models.graph import Graph
 from ..models.opaque import OpaqueError
+from ..models.options import RANKS, SECONDS, SEED, force_option, output_option
+from ..models.output import open_output
 from ..proofs.plan import Plan
 from ..proofs.publisher import Publisher
 from .array_files import read_inputs
@@ -43,19 +46,20 @@ MPI_RANKS = 64
 
 @click.command("run")
 @click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
-@click.option("-n", "ranks", type=int, required=True, help="Number of ranks; must be the number of devices of the plan.")
+@click.option("-n", "ranks", type=RANKS, required=True, help="Number of ranks; must be the number of devices of the plan.")
 @click.option("--backend", type=click.Choice(["numpy", "cupy", "auto"]), default="auto", show_default=True, help="Array library (auto: CuPy if a GPU answers).")
 @click.option("--virtual", is_flag=True, help="All ranks in this process, no MPI; counts the bytes moved.")
 @click.option("--inputs", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file with every input and parameter.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the inputs when none are given.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the inputs when none are given.")
 @click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", show_default=True, help="Type of the inputs made from the seed.")
 @click.option("--allow-kernel", "kernels", multiple=True, metavar="MODULE:NAME", help="Let this function of yours run where the plan names it; may be repeated.")
-@click.option("--timeout", type=float, default=300.0, show_default=True, help="Seconds before the ranks are ended.")
-@click.option("--trace", type=click.Path(dir_okay=False, path_type=Path), help="Write times here, for chrome://tracing or Perfetto (JSON).")
+@click.option("--timeout", type=SECONDS, default=300.0, show_default=True, help="Seconds before the ranks are ended.")
+@output_option("--trace", help="Write times here, for chrome://tracing or Perfetto (JSON).")
 @click.option("--overlap/--no-overlap", default=True, show_default=True, help="Communicate beside independent computation.")
 @click.option("--fuse/--no-fuse", default=True, show_default=True, help="Run chains of elementwise operators as one.")
 @click.option("--communication", is_flag=True, help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside the least possible.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the outputs here (.npz).")
+@output_option("-o", "--output", help="Write the outputs here (.npz).")
+@force_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def run_command(
@@ -114,7 +118,7 @@ def run_command(
     if trace is not None:
         write_json(trace, chrome(spans, plan.graph.name))
     if output is not None:
-        np.savez(output, **{k: np.asarray(v) for k, v in outputs.items()})  # type: ignore[arg-type]
+        write_arrays(output, outputs)
     levels = [level.name for level in plan.machine.levels]
     if as_json:
         emit({
@@ -179,6 +183,14 @@ def _library(backend: str) -> ModuleType:
 
 def _to_host(value: Array) -> Array:
     return value if isinstance(value, np.ndarray) else value.get()
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
+    """An .npz file of the arrays, all of it or nothing.  (`np.savez` takes names as keywords, so that a tensor called `file` stops it.)"""
+    with open_output(path) as file, zipfile.ZipFile(file, "w") as archive:
+        for name in sorted(arrays):
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(arrays[name]), allow_pickle=False)
 
 
 def _difference(got: Array, expected: Array) -> float:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ..models.json_text import parse_json
+from ..models.output import write_file
 
 KINDS = ("compute", "communication", "flight", "data")
 
@@ -132,9 +133,7 @@ def chrome(spans: Iterable[Span], name: str) -> dict[str, object]:
 
 def write_json(path: Path, trace: Mapping[str, object]) -> None:
     """Write a trace; a file that is there is replaced at once or not at all."""
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(json.dumps(trace, separators=(",", ":")))
-    partial.replace(path)
+    write_file(path, json.dumps(trace, separators=(",", ":")).encode())
 
 
 def write_spans(path: Path, spans: Iterable[Span]) -> None:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from fractions import Fraction
 from pathlib import Path
 from typing import cast
 
 import click
 
 from ..models.claims import Verdict
-from ..models.console import Exit, InputError, Watch, emit, parse_bytes, parse_fraction, say
+from ..models.console import Exit, InputError, Watch, emit, say
 from ..models.frontends.load import load_model
 from ..models.machine import load_machine
+from ..models.options import AMOUNT, BATCH, force_option, output_option
 from ..models.placement import space
 from ..models.selection import build
 from ..models.zoo import ZOO
@@ -28,30 +30,30 @@ from .strategy import ChoiceList, load_strategy
 @click.argument("subject", metavar="MODEL|PROBLEM")
 @click.option("--strategy", "strategy_file", required=True, type=click.Path(path_type=Path), help="Strategy file: per operator name or glob, or a list of choices.")
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
-@click.option("--batch", type=int, help="Batch size of the model.")
-@click.option("--memory", help="Memory limit per device, such as 80GiB.")
+@click.option("--batch", type=BATCH, help="Batch size of the model.")
+@click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option("--propagate", "carry", is_flag=True, help="Carry the schedules to the operators they are joined to, instead of leaving those to the solver.")
 @engine_option
 @time_option
 @gap_option
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the certificate here.")
+@output_option("-o", "--output", help="Write the certificate here.", replaces_results=True)
+@force_option
 @json_option
 @click.pass_obj
 def audit_command(
-    publisher: Publisher, subject: str, strategy_file: Path, machine: str | None, batch: int | None, memory: str | None, space_name: str | None,
-    carry: bool, engine: str, time_limit: float, gap: str, output: Path | None, as_json: bool,
+    publisher: Publisher, subject: str, strategy_file: Path, machine: str | None, batch: int | None, memory: int | None, space_name: str | None,
+    carry: bool, engine: str, time_limit: float, gap: Fraction, output: Path | None, as_json: bool,
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     start = time.monotonic()
-    allowed = parse_fraction(gap, "--gap")
     strategy = load_strategy(strategy_file)
     name = cast("EngineName", engine)
     with Watch("auditing") as watch:
         if isinstance(strategy, ChoiceList):
             if subject in ZOO or machine is not None:
                 raise InputError(f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model write {{operator: {{axis: {{level: degree}}}}}}")
-            report = audit_problem(load_selection_problem(Path(subject)), strategy, time_limit, allowed, name, watch)
+            report = audit_problem(load_selection_problem(Path(subject)), strategy, time_limit, gap, name, watch)
         else:
             if machine is None:
                 raise InputError("a strategy for a model needs --machine; for a selection problem the strategy is a list of choice indices")
@@ -60,8 +62,8 @@ def audit_command(
             graph = load_model(subject, batch)
             if carry:
                 strategy = propagate(graph, target, strategy).strategy(target)
-            planning = build(graph, target, where, None if memory is None else parse_bytes(memory), watch.count)
-            report = audit(planning, strategy, time_limit, allowed, name, watch)
+            planning = build(graph, target, where, memory, watch.count)
+            report = audit(planning, strategy, time_limit, gap, name, watch)
         checked = _confirm(publisher, report, output)
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:

@@ -24,6 +24,8 @@ from ..models.frontends.load import load_model
 from ..models.graph import Graph
 from ..models.machine import Machine, load_machine
 from ..models.machine_text import to_toml
+from ..models.options import BATCH, SECONDS, force_option, output_option
+from ..models.output import write_file
 from ..models.parallelism import PlacementProblem, ReductionRequest
 from ..models.quantities import Dimension, show
 from ..models.reduction_programs import Program, ReductionSystem
@@ -67,12 +69,13 @@ class PartsMeasurer(Protocol):
 @click.option("--latencies", is_flag=True, help="Fit latencies as well (always on when measuring here).")
 @click.option("--model", help="Measure this model's operators and redistributions, and write its operators' times as profile rows.")
 @click.option("--train", type=click.Choice(OPTIMIZERS), help="With --model: its training step.")
-@click.option("--batch", type=int, help="With --model: the batch size.")
+@click.option("--batch", type=BATCH, help="With --model: the batch size.")
 @click.option("--backend", type=click.Choice(["numpy", "cupy"]), default="numpy", show_default=True, help="What computes the operators that are measured.")
 @click.option("--rounds", type=click.IntRange(1, 1000), default=9, show_default=True, help="Times that every operator is measured; the fastest counts.")
-@click.option("--time-limit", type=float, default=120.0, show_default=True, help="Seconds for each start of MPI.")
-@click.option("--save", type=click.Path(dir_okay=False, path_type=Path), help="Write the times measured here as CSV.")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the calibrated machine (TOML).")
+@click.option("--time-limit", type=SECONDS, default=120.0, show_default=True, help="Seconds for each start of MPI.")
+@output_option("--save", help="Write the times measured here as CSV.")
+@output_option("-o", "--output", help="Write the calibrated machine (TOML).")
+@force_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def calibrate_command(
@@ -115,7 +118,7 @@ def calibrate_command(
             ("movements", "redistributions, after", parts.movements_fitted),
         ]
     if output is not None:
-        output.write_text(to_toml(final), encoding="utf-8")
+        write_file(output, to_toml(final).encode())
 
     if as_json:
         emit({

@@ -12,10 +12,11 @@ import click
 
 from ..models.claims import Infeasible, Verdict
 from ..models.cli import training_of
-from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, parse_fraction, say, seconds_text
+from ..models.console import Exit, InputError, Watch, bytes_text, emit, say, seconds_text
 from ..models.frontends.load import load_model
 from ..models.graph import Graph
 from ..models.machine import load_machine
+from ..models.options import AMOUNT, BATCH, SECONDS, SHARE, THREADS, force_option, output_option
 from ..models.placement import space
 from ..models.problems import SelectionProblem, Usage
 from ..models.training import OPTIMIZERS, TrainingStep, build_step
@@ -33,9 +34,9 @@ from .selection.solve import Answer, solve
 EngineName = Literal["native", "ilp", "smt"]
 
 engine_option = click.option("--engine", type=click.Choice(["native", "ilp", "smt"]), default="native", show_default=True, help="Who searches; the proof is the same.")
-time_option = click.option("--time-limit", type=float, default=300.0, show_default=True, help="Seconds for the search.")
-gap_option = click.option("--gap", default="0", show_default=True, help="Stop when (cost - bound) / cost is at most this (0.01 or 1%).")
-threads_option = click.option("--threads", type=int, default=2, show_default=True, help="Threads of the search; plain elimination and the search for large problems with memory rows use one.")
+time_option = click.option("--time-limit", type=SECONDS, default=300.0, show_default=True, help="Seconds for the search.")
+gap_option = click.option("--gap", type=SHARE, default="0", show_default=True, help="Stop when (cost - bound) / cost is at most this (0.01 or 1%).")
+threads_option = click.option("--threads", type=THREADS, default=2, show_default=True, help="Threads of the search; plain elimination and the search for large problems with memory rows use one.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -45,8 +46,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @click.option("--train", type=click.Choice(OPTIMIZERS), help="Plan one training step: forward, backward, optimizer.")
 @click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
 @click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again in the backward pass: none, all, globs such as 'layer*', or auto (with --memory: as many as pay).")
-@click.option("--batch", type=int, help="Batch size.")
-@click.option("--memory", help="Memory limit per device, such as 80GiB.")
+@click.option("--batch", type=BATCH, help="Batch size.")
+@click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @engine_option
 @time_option
@@ -55,12 +56,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @click.option("--explain-cost", is_flag=True, help="Print flops, bytes and the deciding formula of every operator.")
 @click.option("--strategy", "strategy_file", type=click.Path(path_type=Path), help="Take these schedules, carried to what they are joined to; search for nothing.")
 @click.option("--joint", is_flag=True, help="Optimise algebra and parallelism together.")
-@click.option("-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The plan file.")
+@output_option("-o", "--output", required=True, help="The plan file.", replaces_results=True)
+@force_option
 @json_option
 @click.pass_obj
 def plan_command(
-    publisher: Publisher, model: str, machine: str, train: str | None, loss: str | None, recompute: str, batch: int | None, memory: str | None,
-    space_name: str | None, engine: str, time_limit: float, gap: str, threads: int, explain_cost: bool, strategy_file: Path | None, joint: bool, output: Path,
+    publisher: Publisher, model: str, machine: str, train: str | None, loss: str | None, recompute: str, batch: int | None, memory: int | None,
+    space_name: str | None, engine: str, time_limit: float, gap: Fraction, threads: int, explain_cost: bool, strategy_file: Path | None, joint: bool, output: Path,
     as_json: bool,
 ) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the plan."""
@@ -75,8 +77,7 @@ def plan_command(
         graph = step.graph
     target = load_machine(machine)
     where = space(space_name) if space_name else default_space(target)
-    limit = parse_bytes(memory) if memory is not None else None
-    allowed = parse_fraction(gap, "--gap")
+    limit, allowed = memory, gap
     given: Propagated | None = None
     attempts: tuple[Attempt, ...] = ()
     with Watch("planning") as watch:
@@ -151,16 +152,17 @@ def plan_command(
 @time_option
 @gap_option
 @threads_option
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="The certificate file.")
+@output_option("-o", "--output", help="The certificate file.", replaces_results=True)
+@force_option
 @json_option
 @click.pass_obj
 def solve_command(
-    publisher: Publisher, problem_file: Path, engine: str, time_limit: float, gap: str, threads: int, output: Path | None, as_json: bool
+    publisher: Publisher, problem_file: Path, engine: str, time_limit: float, gap: Fraction, threads: int, output: Path | None, as_json: bool
 ) -> int:
     """Solve a selection problem and write a certificate."""
     start = time.monotonic()
     problem = load_selection_problem(problem_file)
-    allowed = parse_fraction(gap, "--gap")
+    allowed = gap
     with Watch("solving", problem.scale) as watch:
         answer = solve(problem, time_limit_s=time_limit, gap=allowed, engine=cast("EngineName", engine), progress=watch, threads=threads)
     if answer.solution is None or answer.certificate is None:

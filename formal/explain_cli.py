@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import click
 
-from ..models.console import Exit, InputError, Watch, emit, parse_fraction, say
+from ..models.console import Exit, InputError, Watch, emit, say
+from ..models.options import SECONDS, SHARE
 from ..models.placement import space
 from ..models.selection import Planning, build
 from ..proofs.plan import Plan
@@ -28,7 +30,7 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 @plan_argument
 @click.option("--op", help="One operator: the exact price of choosing anything else there.")
 @click.option("--instead", metavar="CONFIG", help="With --op: what this placement would cost, re-solved, e.g. 'b over node, h over gpu'.")
-@click.option("--error", "errors", multiple=True, help="Relative error of the cost model to translate into a bound, e.g. 3%; may be repeated.")
+@click.option("--error", "errors", type=SHARE, multiple=True, help="Relative error of the cost model to translate into a bound, e.g. 3%; may be repeated.")
 @click.option("--symbolic", is_flag=True, help="With --op: what each rank reads and writes, as formulas in the process coordinates.")
 @click.option("--cost", is_flag=True, help="Only flops, bytes and the deciding formula of every operator.")
 @click.option("--state", is_flag=True, help="Only how a training step keeps weights, gradients and optimizer state, and what synchronises them.")
@@ -36,7 +38,7 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 @json_option
 @click.pass_obj
 def explain_command(
-    publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, errors: tuple[str, ...], symbolic: bool, cost: bool, state: bool,
+    publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, errors: tuple[Fraction, ...], symbolic: bool, cost: bool, state: bool,
     time_limit: float, as_json: bool,
 ) -> int:
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
@@ -82,7 +84,7 @@ def explain_command(
             else:
                 say(render_deviation(change, planning.problem))
             return Exit.DONE
-        wanted = [parse_fraction(e, "--error") for e in errors] or calibration_errors(plan.machine) or DEFAULT_ERRORS
+        wanted = list(errors) or calibration_errors(plan.machine) or DEFAULT_ERRORS
         found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
     if as_json:
         emit({"identity": identity, **found.to_json()})
@@ -93,7 +95,7 @@ def explain_command(
 
 @click.command("sensitivity")
 @plan_argument
-@click.option("--solve-limit", type=float, default=15.0, show_default=True, help="Seconds for one solve; beyond it a factor counts as not closed.")
+@click.option("--solve-limit", type=SECONDS, default=15.0, show_default=True, help="Seconds for one solve; beyond it a factor counts as not closed.")
 @time_option
 @json_option
 @click.pass_obj

@@ -19,6 +19,8 @@ from ..models.collective_cost import PRESETS, Algorithm
 from ..models.collectives import READINGS
 from ..models.console import Exit, InputError, Watch, bytes_text, emit, parse_bytes, say, seconds_text
 from ..models.machine import Machine, MachineError, load_machine
+from ..models.options import AMOUNT, force_option, output_option
+from ..models.output import write_file
 from ..models.parallelism import (
     Hierarchy,
     Matrix,
@@ -50,7 +52,7 @@ order_option = click.option("--order", type=click.Choice(["both", *(o.value for 
 engine_option = click.option("--engine", type=click.Choice(["native", "ilp", "smt"]), default="native", show_default=True, help="Who searches; the proof is the same.")
 reading_option = click.option("--reading", type=click.Choice(list(READINGS)), default="paper", show_default=True, help="What the paper's rules leave open.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-output_option = click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the certificate here (.spz).")
+certificate_option = output_option("-o", "--output", help="Write the certificate here (.spz).", replaces_results=True)
 
 
 @click.command("place")
@@ -63,7 +65,8 @@ output_option = click.option("-o", "--output", type=click.Path(dir_okay=False, p
 @order_option
 @reading_option
 @engine_option
-@output_option
+@certificate_option
+@force_option
 @json_option
 @click.pass_obj
 def place_command(
@@ -119,25 +122,26 @@ class _Found:
 @click.option("--matrix", help="Only this placement, such as '[[2 4] [1 4]]'; default: all.")
 @click.option("--nodes", help="Instead of a hierarchy: nodes with different numbers of devices, such as 4,4,2; all of them reduce.")
 @machine_option
-@click.option("--bytes", "payload", default="2GiB", show_default=True, help="Bytes per device.")
+@click.option("--bytes", "payload", type=AMOUNT, default="2GiB", show_default=True, help="Bytes per device.")
 @algorithm_option
 @model_option
 @order_option
 @reading_option
 @click.option("--synthesis", type=click.Choice([h.value for h in Hierarchy]), default=Hierarchy.COLLAPSED.value, show_default=True, help="Synthesis hierarchy of the paper.")
 @engine_option
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw who talks to whom in the best program.")
+@output_option("--svg", help="Draw who talks to whom in the best program.")
 @click.option("--list", "listed", is_flag=True, help="List every program of every placement.")
-@output_option
+@certificate_option
+@force_option
 @json_option
 @click.pass_obj
 def reduce_command(
-    publisher: Publisher, hierarchy: str | None, axes: str | None, over: str | None, matrix: str | None, nodes: str | None, machine: str | None, payload: str,
+    publisher: Publisher, hierarchy: str | None, axes: str | None, over: str | None, matrix: str | None, nodes: str | None, machine: str | None, payload: int,
     algorithm: str, preset: str, order: str, reading: str, synthesis: str, engine: str, svg: Path | None, listed: bool, output: Path | None, as_json: bool,
 ) -> int:
     """All reduction programs of a request, and the cheapest one with a proof that no program of any length is cheaper."""
     start = time.monotonic()
-    search, size = cast("Engine", engine), parse_bytes(payload)
+    search, size = cast("Engine", engine), payload
     if nodes is not None:
         if hierarchy or axes or over or matrix:
             raise click.UsageError("--nodes stands alone: all devices of all nodes reduce; leave out --hierarchy, --axes, --reduce and --matrix")
@@ -241,7 +245,7 @@ def _draw(path: Path, s: Synthesis, hierarchy: tuple[int, ...]) -> None:
         title = f"{matrix_text(s.request.matrix)}, reduce {list(s.request.reduce)}, {s.request.order.value}"
     else:
         title, hierarchy = _name(s.request), (system.tree.positions,)
-    path.write_text(picture(system.run(s.program)[1], hierarchy, title, [str(i) for i in s.program]), encoding="utf-8")
+    write_file(path, picture(system.run(s.program)[1], hierarchy, title, [str(i) for i in s.program]).encode())
 
 
 def _finish(published: Published, document: dict[str, object], as_json: bool, start: float) -> Exit:

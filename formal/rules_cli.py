@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import click
 from ..models.console import Exit, InputError, Watch, emit, say
 from ..models.frontends.rules.formats import write_public_rules
 from ..models.frontends.rules.writer import public_rule
+from ..models.options import SECONDS, THREADS, force_option, output_option
+from ..models.output import write_file
 from ..models.substitution.parallel_rules import way_points
 from ..models.substitution.rule import Substitution
 from ..models.substitution.terms import sides_text
@@ -29,14 +32,14 @@ from ..proofs.publisher import Publisher
 from ..proofs.substitution import Counterexample, Judgement, Proved, Refuted, Undecided, Vacuous
 from .rule_files import RuleItem, judge_items, load_rules, overall
 from .substitution.derive import Deriver
-from .substitution.generate import generate, rank2_pool, rank3_pool
+from .substitution.generate import check_journal, generate, rank2_pool, rank3_pool
 from .substitution.obligations import obligations
 from .substitution.picture import counterexample_text, judgement_text, rule_svg, rule_text
 
 file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-limit_option = click.option("--time-limit", type=click.FloatRange(min=0.01), default=20.0, show_default=True, help="CPU seconds per rule.")
-jobs_option = click.option("--jobs", type=click.IntRange(min=1), default=min(2, os.cpu_count() or 1), show_default=True, help="Processes.")
+limit_option = click.option("--time-limit", type=SECONDS, default=20.0, show_default=True, help="CPU seconds per rule.")
+jobs_option = click.option("--jobs", type=THREADS, default=min(2, os.cpu_count() or 1), show_default=True, help="Processes.")
 degree_option = click.option("--degree", default=None, help="Instead of the degrees in the file: a number, or 'any' for every degree.")
 CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "undecided": Exit.UNDECIDED}
 
@@ -46,7 +49,8 @@ CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "un
 @limit_option
 @jobs_option
 @degree_option
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write rules and proofs here (.spz).")
+@output_option("-o", "--output", help="Write rules and proofs here (.spz).", replaces_results=True)
+@force_option
 @json_option
 @click.pass_obj
 def prove_command(publisher: Publisher, file: Path, time_limit: float, jobs: int, degree: str | None, output: Path | None, as_json: bool) -> int:
@@ -62,7 +66,8 @@ def prove_command(publisher: Publisher, file: Path, time_limit: float, jobs: int
 @limit_option
 @jobs_option
 @degree_option
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write rules and counterexamples here (.spz).")
+@output_option("-o", "--output", help="Write rules and counterexamples here (.spz).", replaces_results=True)
+@force_option
 @json_option
 @click.pass_obj
 def refute_command(publisher: Publisher, file: Path, time_limit: float, jobs: int, degree: str | None, output: Path | None, as_json: bool) -> int:
@@ -161,7 +166,8 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 
 
 @click.command("generate")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Library to write (.spz).")
+@output_option("-o", "--output", required=True, help="Library to write (.spz).", replaces_results=True)
+@force_option
 @click.option("--operators", "most", type=click.IntRange(1, 3), default=3, show_default=True, help="Operators per side at most.")
 @click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="Keep progress here; a second run takes it up again.")
 @jobs_option
@@ -170,6 +176,8 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 def generate_command(publisher: Publisher, output: Path, most: int, journal: Path | None, jobs: int, as_json: bool) -> int:
     """Enumerate graphs, find those of equal value, prove them, and keep a basis: a library of rules."""
     start = time.monotonic()
+    if journal is not None:
+        check_journal(journal)
     with Watch("generating") as watch:
         kept, report = generate([rank2_pool(most), rank3_pool(most)], jobs, journal, lambda stage, done, total: _progress(watch, stage, done, total))
         numbers = {"graphs": report.graphs, "classes": report.classes, "pairs": report.pairs, "candidates": report.candidates}
@@ -196,7 +204,8 @@ def generate_command(publisher: Publisher, output: Path, most: int, journal: Pat
 @click.option("--only", default="*", show_default=True, help="Rules with names like this, such as 'figure-*'.")
 @limit_option
 @jobs_option
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the library with the derivations here (.spz).")
+@output_option("-o", "--output", help="Write the library with the derivations here (.spz).", replaces_results=True)
+@force_option
 @json_option
 @click.pass_obj
 def derive_command(
@@ -207,7 +216,10 @@ def derive_command(
     A rule that the library holds itself is derived from the others, as NAME-derived.
     """
     start = time.monotonic()
-    base, _ = read_library(source)
+    try:
+        base, _ = read_library(source)
+    except ContainerError as error:
+        raise InputError(f"{source}: {error}") from None
     deriver = Deriver([j.rule for j in base.judgements if isinstance(j, Proved)])
     items = tuple(item for item in load_rules(file) if fnmatch(item.name, only))
     taken = {j.rule.name for j in base.judgements}
@@ -245,9 +257,10 @@ def _progress(watch: Watch, stage: str, done: int, total: int) -> None:
 @click.command("show")
 @click.argument("rule", required=False)
 @click.option("--library", "file", type=click.Path(dir_okay=False, path_type=Path), help="Library (.spz) or rule file; default: those that come with shardproof.")
-@click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Draw both sides here.")
-@click.option("--flexflow", type=click.Path(dir_okay=False, path_type=Path), help="Write the rule (or without RULE all that can be said so) in FlexFlow's JSON.")
-@click.option("--smtlib", type=click.Path(dir_okay=False, path_type=Path), help="Write the integer obligations of the rule's proof here (SMT-LIB).")
+@output_option("--svg", help="Draw both sides here.")
+@output_option("--flexflow", help="Write the rule (or without RULE all that can be said so) in FlexFlow's JSON.")
+@output_option("--smtlib", help="Write the integer obligations of the rule's proof here (SMT-LIB).")
+@force_option
 @json_option
 def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow: Path | None, smtlib: Path | None, as_json: bool) -> int:
     """Show a rule: both sides, preconditions, and the steps of its proof.  Without RULE: list the rules."""
@@ -255,21 +268,25 @@ def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow
     if rule is None:
         if flexflow is not None:
             _write_flexflow(flexflow, [r for r, _ in found])
-        for r, j in found:
+        if as_json:
+            emit({"rules": [{"name": r.name, **dict(zip(("left", "right"), sides_text(r), strict=True)), "preconditions": [str(c) for c in r.preconditions]} for r, _ in found]})
+            return Exit.DONE
+        for r, _ in found:
             say(f"{r.name:<12} {' => '.join(sides_text(r))}" + (f"   if {', '.join(map(str, r.preconditions))}" if r.preconditions else ""))
         return Exit.DONE
     chosen = [(r, j) for r, j in found if r.name == rule]
     if not chosen:
-        near = [r.name for r, _ in found if rule in r.name][:8]
+        names = [r.name for r, _ in found]
+        near = [n for n in names if rule in n][:8] or get_close_matches(rule, names)
         raise InputError(f"no rule is called {rule!r}" + (f"; there are {', '.join(near)}" if near else f"; 'shardproof rules show' lists all {len(found)}"))
     one, judgement = chosen[0]
     if svg is not None:
-        svg.write_text(rule_svg(one), encoding="utf-8")
+        write_file(svg, rule_svg(one).encode())
     if flexflow is not None:
         _write_flexflow(flexflow, [one])
     if smtlib is not None:
         found_obligations = obligations(one)
-        smtlib.write_text(smtlib_script(found_obligations, one.name), encoding="utf-8")
+        write_file(smtlib, smtlib_script(found_obligations, one.name).encode())
         say(f"wrote {len(found_obligations)} obligations to {smtlib}", err=True)
     proof = judgement if isinstance(judgement, list) else judgement_text(judgement) if judgement is not None else ["not judged; 'shardproof rules prove' does it"]
     if as_json:
@@ -315,5 +332,5 @@ def _write_flexflow(path: Path, rules: Sequence[Substitution]) -> None:
             written.append(public_rule(r, k))
         except ValueError as error:
             left_out.append(str(error))
-    path.write_text(write_public_rules(written), encoding="utf-8")
+    write_file(path, write_public_rules(written).encode())
     say(f"wrote {len(written)} rules to {path}" + (f"; {len(left_out)} left out, such as {left_out[0]}" if left_out else ""), err=True)

@@ -11,6 +11,7 @@ Two forms of CSV are read, told apart by their header:
 from __future__ import annotations
 
 import csv
+import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from ..models.collective_cost import PAYLOAD, Algorithm
 from ..models.console import InputError
+from ..models.output import write_file
 from ..models.parallelism import Matrix, ReductionRequest
 from ..models.reduction_programs import Program, ReductionSystem, label, patterns
 
@@ -90,13 +92,12 @@ def read_timings(path: Path) -> list[Timing]:
 
 def write_timings(path: Path, timings: Sequence[Timing]) -> None:
     """The own form."""
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(OWN)
-        for t in timings:
-            writer.writerow(
-                ["x".join(map(str, t.hierarchy)), _text(t.matrix), " ".join(map(str, t.reduce)), t.program, t.algorithm.value, t.payload, repr(t.seconds)]
-            )
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(OWN)
+    for t in timings:
+        writer.writerow(["x".join(map(str, t.hierarchy)), _text(t.matrix), " ".join(map(str, t.reduce)), t.program, t.algorithm.value, t.payload, repr(t.seconds)])
+    write_file(path, text.getvalue().encode())
 
 
 def _text(matrix: Matrix) -> str:

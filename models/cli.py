@@ -12,16 +12,19 @@ from .graph import Graph
 from .json_text import parse_json
 from .machine import builtin_names, load_machine
 from .machine_text import render
+from .options import BATCH, force_option, output_option
+from .output import write_file
 from .training import OPTIMIZERS, TrainingStep, build_step
 
 
 @click.command("import")
 @click.argument("file", required=False)
-@click.option("--batch", type=int, help="Replace the batch size of an ONNX file or zoo model; handed to a PyTorch factory.")
+@click.option("--batch", type=BATCH, help="Replace the batch size of an ONNX file or zoo model; handed to a PyTorch factory.")
 @click.option("--train", type=click.Choice(OPTIMIZERS), help="Make it one training step: forward, backward, optimizer.")
 @click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
 @click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').")
-@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the graph here (JSON).")
+@output_option("-o", "--output", help="Write the graph here (JSON).")
+@force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def import_command(file: str | None, batch: int | None, train: str | None, loss: str | None, recompute: str, output: Path | None, list_ops: bool, as_json: bool) -> int:
@@ -31,7 +34,11 @@ def import_command(file: str | None, batch: int | None, train: str | None, loss:
         from .frontends.onnx import importer as onnx
         from .frontends.torch import importer as torch
 
-        say(*onnx.supported_operators(), *torch.supported_operators(), *numpy_trace.supported())
+        kinds = {"onnx": onnx.supported_operators(), "torch": torch.supported_operators(), "numpy": numpy_trace.supported()}
+        if as_json:
+            emit({"operators": {kind: list(names) for kind, names in kinds.items()}})
+        else:
+            say(*(name for names in kinds.values() for name in names))
         return Exit.DONE
     if file is None:
         raise click.UsageError("give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program")
@@ -40,7 +47,7 @@ def import_command(file: str | None, batch: int | None, train: str | None, loss:
     if step is not None:
         graph = step.graph
     if output is not None:
-        output.write_text(graph.to_json() + "\n", encoding="ascii")
+        write_file(output, graph.to_json().encode("ascii") + b"\n")
     if as_json:
         emit({"name": graph.name, "operators": len(graph.operators), "tensors": len(graph.tensors), "sha256": graph.sha256(),
               **({} if step is None else {"loss": step.loss, "trained": len(step.trained)})})

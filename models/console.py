@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable
+from difflib import get_close_matches
 from enum import IntEnum
 from fractions import Fraction
 from types import TracebackType
@@ -69,6 +70,16 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the known word that is nearest, or nothing.
+
+    >>> did_you_mean("localhots", ["localhost", "summit"]), did_you_mean("x", ["localhost"])
+    ("; did you mean 'localhost'?", '')
+    """
+    near = get_close_matches(word[:100], list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 class Lines(str):
     """Several lines as one text, each escaped already.  Made by `joined` only; whatever str does to it gives a plain str again."""
 
@@ -120,9 +131,9 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("80GiB") == 80 << 30, parse_bytes("1.5kB")
     (True, 1500)
     """
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?)\s*([KMGT]?i?B?|k?B?)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][0-9]{1,2})?)\s*([KMGT]?i?B?|k?B?)\s*", text, re.ASCII)
     if match is None:
-        raise InputError(f"{text!r} is not an amount of memory; write for example 80GiB or 500MB")
+        raise InputError(f"{text[:60]!r} is not an amount of memory; write for example 80GiB or 500MB")
     unit = match[2].removesuffix("B")
     factor = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}.get(unit)
     if factor is None:
@@ -138,9 +149,11 @@ def parse_fraction(text: str, what: str) -> Fraction:
     """
     body, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
     try:
+        if not re.fullmatch(r"[+-]?[0-9./]{1,40}(?:[eE][+-]?[0-9]{1,2})?", body, re.ASCII):  # 1e999999999 would be an integer of gigabytes
+            raise ValueError
         value = Fraction(body) / percent
     except (ValueError, ZeroDivisionError):
-        raise InputError(f"{what} {text!r} is not a number; write for example 0.01 or 1%") from None
+        raise InputError(f"{what} {text[:60]!r} is not a number; write for example 0.01 or 1%") from None
     if value < 0:
         raise InputError(f"{what} must not be negative")
     return value

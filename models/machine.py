@@ -34,6 +34,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
+from .console import did_you_mean
 from .json_text import JsonError, parse_json
 from .machine_parts import DeviceClass, Level, MachineError, Profile, ReductionConstants, Resource, check_classes, check_sizes
 from .machine_reader import FloatText, Parts, Reader
@@ -167,7 +168,7 @@ def load_machine(spec: str, where: Path | None = None) -> Machine:
     elif name.endswith(".toml"):
         machine = _read_file((where or Path()) / name, name)
     else:
-        raise MachineError(f"machine {spec[:200]!r}", "is neither a built-in nor a .toml file", f"built-in: {', '.join(names)}; with sizes: dgx-a100:4x8, or 4x8")
+        raise MachineError(f"machine {spec[:200]!r}", f"is neither a built-in nor a .toml file{did_you_mean(name, names)}", f"built-in: {', '.join(names)}; with sizes: dgx-a100:4x8, or 4x8")
     return machine.resized(tuple(int(size) for size in tail.split("x"))) if tail else machine
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import re
 import stat
 import struct
@@ -30,6 +29,7 @@ from typing import Final
 
 import numpy as np
 
+from ..models.output import write_file
 from ..models.problems import Ints
 from .canonical import ContainerError, Reader, canonical, parse
 
@@ -100,21 +100,8 @@ def write_container(path: Path | str | None, members: Mapping[str, Member], limi
     data = buffer.getvalue()
     _entries(data, limits)
     if path is not None:
-        write_atomically(Path(path), data)
+        write_file(Path(path), data)
     return data
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write `data` to a temporary file in the folder of `path`, flush it to the disk, rename it into place."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as out:
-            out.write(data)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_container(source: bytes | Path | str, limits: Limits = LIMITS) -> dict[str, Member]:

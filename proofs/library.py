@@ -18,6 +18,7 @@ from ..models.substitution.semantics import semantics_hash
 from .canonical import ContainerError, Json, canonical
 from .container import LIMITS, Limits, Member, identity, read_container, read_json, write_container
 from .derivation import Derivation
+from .kinds import require_kind
 from .records import decode_record, encode_record
 from .substitution import Judgement
 
@@ -88,6 +89,5 @@ def write_library(path: Path | str | None, library: Library, limits: Limits = LI
 def read_library(source: bytes | Path | str, limits: Limits = LIMITS) -> tuple[Library, str]:
     """(library, identity of the file)."""
     members = read_container(source, limits)
-    if HEAD not in members:
-        raise ContainerError("container", f"has no {HEAD}: not a rule library")
+    require_kind(members, HEAD)
     return decode_library(members), identity(members)

@@ -25,6 +25,7 @@ from ..models.placement import Placement
 from .canonical import ContainerError, Reader, canonical
 from .certificates import SelectionCertificate
 from .container import Member, identity, read_container, read_json, write_container
+from .kinds import require_kind
 from .selection_file import decode_certificate, encode_certificate
 
 FORMAT: Final = "shardproof-plan/1"
@@ -89,6 +90,7 @@ def read_plan(source: bytes | Path | str) -> tuple[Plan, str]:
 
 def decode_plan(members: Mapping[str, Member]) -> Plan:
     """Inverse of `encode_plan`."""
+    require_kind(members, "plan.json")
     head = read_json(members, "plan.json").fields(
         "format", "space", "memory_limit", "problem_sha256", "graph_sha256", "machine_sha256", "decisions", "communication", "versions"
     )

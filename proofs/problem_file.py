@@ -20,6 +20,7 @@ from ..models.problems import MOST_FINE_BITS, Edge, Fine, Ints, SelectionProblem
 from .arrays import ArrayPool, ArrayTable
 from .canonical import INT64, ContainerError, Reader, canonical, parse
 from .container import LIMITS, Limits, Member, read_array, read_container, read_file, read_json
+from .kinds import require_kind
 
 FORMAT: Final = "shardproof-selection/1"
 PREFIX: Final = "problem"
@@ -42,7 +43,9 @@ def problem_json(problem: SelectionProblem) -> bytes:
 def parse_problem(data: bytes, place: str = "problem", limits: Limits = LIMITS) -> SelectionProblem:
     """A checked problem from our own JSON, gzipped JSON or `.spz` bytes.  Raises `ContainerError` or `ProblemError`."""
     if data[:4] == b"PK\3\4":
-        return decode_problem(read_container(data, limits))
+        members = read_container(data, limits)
+        require_kind(members, "problem.json")
+        return decode_problem(members)
     if data[:2] == b"\x1f\x8b":
         data = gunzip(data, place, MOST_TEXT)
     elif len(data) > MOST_TEXT:

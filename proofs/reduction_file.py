@@ -26,6 +26,7 @@ from ..models.reduction_programs import Form, Instruction, Program
 from .arrays import ArrayPool, ArrayTable
 from .canonical import Reader, canonical
 from .container import LIMITS, Limits, Member, read_array, read_container, read_json, write_container
+from .kinds import require_kind
 from .reduction_certificate import (
     Best,
     Cheapest,
@@ -63,7 +64,10 @@ def write_reduction(path: Path | str | None, certificate: ReductionCertificate) 
 def read_reduction(source: bytes | Path | str, limits: Limits = LIMITS) -> ReductionCertificate | PlacementCertificate:
     """Inverse of both writers; `ContainerError` on anything malformed."""
     members = read_container(source, limits)
-    return decode_reduction(members) if REDUCTION in members else decode_placement(members)
+    if REDUCTION in members:
+        return decode_reduction(members)
+    require_kind(members, PLACEMENT)
+    return decode_placement(members)
 
 
 def encode_placement(certificate: PlacementCertificate) -> dict[str, Member]:

@@ -24,6 +24,7 @@ from .arrays import ArrayPool, ArrayTable
 from .canonical import ContainerError, Reader, canonical
 from .certificates import Dual, Elimination, Open, Point, Record, Reduced, Rounded, RowConflict, SelectionCertificate, Split
 from .container import LIMITS, Limits, Member, read_array, read_container, read_json, write_container
+from .kinds import require_kind
 
 FORMAT: Final = "shardproof-selection-certificate/1"
 MAX_RECORDS: Final = 100_000
@@ -37,7 +38,9 @@ def write_certificate(path: Path | str | None, certificate: SelectionCertificate
 
 def read_certificate(source: bytes | Path | str, limits: Limits = LIMITS) -> SelectionCertificate:
     """Inverse of `write_certificate`; `ContainerError` on anything malformed."""
-    return decode_certificate(read_container(source, limits))
+    members = read_container(source, limits)
+    require_kind(members, f"{PREFIX}.json")
+    return decode_certificate(members)
 
 
 def encode_certificate(certificate: SelectionCertificate, prefix: str = PREFIX) -> dict[str, Member]:

@@ -88,7 +88,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
             elif "certificate.json" in members:
                 certificates.append((path, members))
             elif members and "problem.json" not in members:
-                raise ContainerError(str(path), f"holds neither a plan nor a certificate nor rules nor a problem (members: {', '.join(sorted(set(members) - {MANIFEST})[:5])})")
+                raise ContainerError(str(path), f"holds nothing that this version knows (members: {', '.join(sorted(set(members) - {MANIFEST})[:5])})")
             else:
                 problem = selection_problem(data, str(path))
                 problems[problem.sha256()] = problem
@@ -123,14 +123,15 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
         if kernels:
             document["kernels"] = list(kernels)
         if errors:
-            document["errors"] = errors
+            document |= {"errors": errors, "error": "; ".join(errors), "exit": int(code)}
             document["verdict"] = "refuted" if code is Exit.REFUTED else "undecided"
         emit(document)
         return code
     for line in lines:
         say(line)
-    if results:
-        say(f"{worst_verdict(r.verdict for r in results).value} in {seconds:.1f} s")
+    if results:  # never a last line that says proved where a file was refused
+        refused = f"not checked: {len(errors)} of {len(files)} files; of the others: " if errors else ""
+        say(f"{refused}{worst_verdict(r.verdict for r in results).value} in {seconds:.1f} s")
     return code
 
 

@@ -10,6 +10,7 @@ import click
 
 from ..models.claims import Verdict
 from ..models.console import Exit, Watch, emit, say
+from ..proofs.canonical import ContainerError
 from ..proofs.library import read_library
 from .library import check_library, library_result
 
@@ -22,7 +23,10 @@ _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.
 def rules_check_command(library: Path, as_json: bool) -> int:
     """Check every proof and derivation of a rule library (.spz)."""
     start = time.monotonic()
-    found, name = read_library(library)
+    try:
+        found, name = read_library(library)
+    except ContainerError as error:
+        raise ContainerError(f"{library}, {error.place}", error.message) from None
     with Watch(f"checking {library.name}") as watch:
         results = check_library(found, watch.count)
     claim = library_result(results)

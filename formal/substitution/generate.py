@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final
 
+from ...models.console import InputError
 from ...models.json_text import parse_json
 from ...models.substitution.eval import Evaluator, holds, input_types
 from ...models.substitution.instances import cases
@@ -292,13 +293,26 @@ def _read_journal(journal: Path | None, mark: str) -> tuple[list[list[str]], boo
     if journal is None or not journal.exists():
         return [], False
     try:
-        lines = [parse_json(line) for line in journal.read_bytes().splitlines()]
+        lines = [parse_json(line) for line in check_journal(journal).splitlines()]
     except ValueError:
         return [], False
     if not lines or lines[0] != {"settings": mark}:
         return [], False
     batches = [line for line in lines[1:] if isinstance(line, list)]
     return [list(map(str, batch)) for batch in batches], len(batches) == len(lines) - 1
+
+
+def check_journal(journal: Path) -> bytes:
+    """What the journal holds; `InputError` for a file that is no journal, because a new one would take its place."""
+    try:
+        if journal.is_dir() or journal.exists() and not journal.is_file():
+            raise InputError(f"{journal}: is not a regular file; name another journal")
+        data = journal.read_bytes() if journal.exists() else b""
+    except OSError as error:
+        raise InputError(f"{journal}: cannot be read: {error.strerror or error}") from None
+    if data and not data.startswith(b'{"settings": '):
+        raise InputError(f"{journal}: exists and is not a journal; name another file")
+    return data
 
 
 def minimised(kept: list[Proved], workers: int, progress: Progress | None = None) -> list[Proved]:

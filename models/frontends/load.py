@@ -6,7 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-from ..console import InputError
+from ..console import InputError, did_you_mean
 from ..graph import Graph
 from ..zoo import ZOO
 from ..zoo import build as build_zoo
@@ -30,7 +30,7 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
         return _from_python(Path(named["file"]), named["name"], batch)
     path = Path(spec)
     if not path.exists():
-        raise InputError(f"model {spec!r} is neither a zoo name nor a file; zoo: {', '.join(sorted(ZOO))}")
+        raise InputError(f"model {spec[:200]!r} is neither a zoo name nor a file{did_you_mean(spec, ZOO)}; zoo: {', '.join(sorted(ZOO))}")
     if path.suffix == ".onnx":
         from .onnx.importer import load_onnx
 
@@ -47,6 +47,8 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{spec}: cannot be read: {error}") from None
         return Graph.from_json(text)
+    if path.suffix == ".spz":
+        raise InputError(f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan")
     raise InputError(f"{spec}: unknown kind of model; give a zoo name, a .onnx or .pt2 file, FILE.py:NAME, or a .json graph written by 'shardproof import'")
 
 
