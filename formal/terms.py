@@ -20,7 +20,7 @@ import numpy as np
 from ..models import cost
 from ..models.choices import single
 from ..models.communication import derive
-from ..models.index import Axis
+from ..models.forms import operator_form
 from ..models.layout import LayoutSet
 from ..models.machine import Machine
 from ..models.placement import Placement
@@ -166,9 +166,9 @@ class PlanTerms:
         if key not in self._operators:
             decision = planning.decisions[v]
             op = planning.graph.operator(decision.name)
-            axes: tuple[Axis, ...] = tuple(op.axis(n) for n in decision.axes)
-            tables = single(axes, decision.placement(choice), machine.hierarchy)
-            self._operators[key] = int(cost.operator_costs(op, planning.graph, tables, machine, self.unit).times[0])
+            form = operator_form(op, planning.graph, decision.axes)
+            tables = single(form.axes, decision.placement(choice), machine.hierarchy)
+            self._operators[key] = int(cost.operator_costs(form, tables, machine, self.unit).times[0])
         return self._operators[key]
 
     def cost_at(self, x: tuple[int, ...], machine: Machine) -> int:

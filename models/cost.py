@@ -26,11 +26,11 @@ from math import lcm, prod
 
 import numpy as np
 
+from .forms import OperatorForm
 from .graph import Graph
-from .index import Access
-from .layout import AxisTables, LayoutSet, OpenDigits, intervals, prime_digits, strides, subtrees_below
+from .layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
 from .machine import DeviceClass, Machine
-from .operators import NodeKind, Operator
+from .operators import Function, NodeKind, Operator
 from .pricing import PairLoads
 from .problems import Ints, TooFine
 
@@ -107,22 +107,20 @@ class OperatorCosts:
     decided: Ints
 
 
-def operator_costs(op: Operator, graph: Graph, tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> OperatorCosts:
-    """Times of an operator under every placement.  Raises `MachineError` if the machine lacks the element type's peak."""
-    rows = str(op.attribute("rows", "")) if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
-    points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(tables.axes) if a.name != rows])
+def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> OperatorCosts:
+    """Times of an operator under every placement; `tables` are those of the form's axes.  Raises `MachineError` if the machine lacks the element type's peak."""
+    points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(form.axes) if a.name != form.rows], machine.devices)
     moved = np.zeros_like(points)
-    for k, a in enumerate((*op.inputs, op.output)):
-        tensor = graph.tensor(a.tensor)
-        if op.kind is NodeKind.GATHER and k == 0:
-            moved += points * tensor.element_bytes
+    for k, operand in enumerate((*form.inputs, form.output)):
+        if form.spec.kind is NodeKind.GATHER and k == 0:
+            moved += points * operand.element_bytes
         else:
-            dims, codes = intervals(a, tensor.shape, tables)
-            moved += device_volumes(dims, codes, range(len(dims))) * tensor.element_bytes
-    work = points * graph.flops_per_point(op)
-    measured = measured_times(op, graph, tables, machine)
-    extra = statistics_terms(op, tables, machine, unit)
-    dtype = graph.tensor(op.output.tensor).dtype
+            dims, codes = intervals(operand.access, operand.shape, tables)
+            moved += device_volumes(dims, codes, range(len(dims)), machine.devices) * operand.element_bytes
+    work = points * form.flops
+    measured = measured_times(form, tables, machine)
+    extra = statistics_terms(form.spec, form.over, tables, machine, unit)
+    dtype = form.output.dtype
     by_formula = _slowest(machine, dtype, work, moved, measured, [], unit)
     busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
     flops, read = work.max(axis=1), moved.max(axis=1)
@@ -163,43 +161,43 @@ def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints | slice]]:
     return [(machine.device, rest), *named]
 
 
-def measured_times(op: Operator, graph: Graph, tables: AxisTables, machine: Machine) -> Ints | None:
+def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine) -> Ints | None:
     """Per placement and device the measured time of its box in picoseconds, -1 where the profile has none; None if it has none anywhere."""
-    order = (*op.output.axes, *(a.name for a in op.reduced))
-    dtype = graph.tensor(op.output.tensor).dtype
-    rows = [p for p in machine.profiles if p.function == op.function and p.dtype == dtype and len(p.extents) == len(order)]
+    order = form.measured
+    rows = [p for p in machine.profiles if p.function == form.function and p.dtype == form.output.dtype and len(p.extents) == len(order)]
     if not rows:
         return None
-    names = [a.name for a in tables.axes]
+    names = [a.name for a in form.axes]
     lengths = []
     for name in order:
         i = names.index(name)
         lengths.append((tables.tables[i][..., 1] - tables.tables[i][..., 0])[tables.codes[:, i]])
     times: Ints = np.full((tables.codes.shape[0], machine.devices), -1, dtype=np.int64)
     for p in rows:
-        here = np.logical_and.reduce([length == n for length, n in zip(lengths, p.extents, strict=True)])
+        here = np.ones(times.shape, dtype=bool)
+        for length, n in zip(lengths, p.extents, strict=True):
+            here &= length == n
         times[here] = int(p.seconds / UNIT)
     return times if bool((times >= 0).any()) else None
 
 
-def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int]) -> Ints:
-    """Product of interval lengths over the dimensions `which`, per placement and device: shape (K, devices)."""
-    devices = tables[0].shape[1] if tables else 1
+def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int], devices: int) -> Ints:
+    """Product of interval lengths over the dimensions `which`, per placement and device: shape (K, devices); 1 for no dimensions."""
     volume = np.ones((codes.shape[0], devices), dtype=np.int64)
     for i in which:
         volume = volume * (tables[i][..., 1] - tables[i][..., 0])[codes[:, i]]
     return volume
 
 
-def statistics_terms(op: Operator, tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> list[tuple[Fraction, Ints]]:
-    """Terms of `ceil_sum` for the all-reduces of a normalise operator's statistics; empty if it has none."""
-    if op.kind is not NodeKind.NORMALISE:
+def statistics_terms(spec: Function, over_axes: Sequence[str], tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> list[tuple[Fraction, Ints]]:
+    """Terms of `ceil_sum` for the all-reduces of a normalise operator's statistics over some axes; empty if it has none."""
+    if spec.kind is not NodeKind.NORMALISE:
         return []
-    over = [i for i, a in enumerate(tables.axes) if a.name in op.over]
-    rest = [i for i, a in enumerate(tables.axes) if a.name not in op.over]
-    size = device_volumes(tables.tables, tables.codes, rest).max(axis=1)
+    over = [i for i, a in enumerate(tables.axes) if a.name in over_axes]
+    rest = [i for i, a in enumerate(tables.axes) if a.name not in over_axes]
+    size = device_volumes(tables.tables, tables.codes, rest, machine.devices).max(axis=1)
     hierarchy = tables.hierarchy
-    count = len(op.spec.statistics)
+    count = len(spec.statistics)
     g = np.ones((tables.placements.shape[0], len(hierarchy)), dtype=np.int64)
     for i in over:
         g *= tables.placements[:, i, :]
@@ -230,16 +228,6 @@ def statistics_digits(op: Operator, axes: Sequence[str], matrix: Sequence[Sequen
     below = strides(np.array([matrix], dtype=np.int64))[0]
     out = [d for i, a in enumerate(axes) if a in op.over for j, x in enumerate(matrix[i]) for d in prime_digits(j, x, int(below[i, j]))]
     return tuple(sorted(out, key=lambda d: (d.level, -d.stride)))
-
-
-def bytes_of(layouts: LayoutSet, element_bytes: int) -> Ints:
-    """Bytes of the largest box per layout."""
-    return layouts.volumes() * element_bytes
-
-
-def operand_shape(graph: Graph, a: Access) -> tuple[int, ...]:
-    """Shape of the tensor an access touches."""
-    return graph.tensor(a.tensor).shape
 
 
 def total_work(graph: Graph) -> int:

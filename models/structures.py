@@ -1,7 +1,7 @@
 """What operators and tensors have in common up to names, computed once: placements, layout sets, costs, tables.
 
-Two operators have the same *structure* if they agree in function, extents, accesses (axes by number in class order), shapes and
-element types.  Repeated layers therefore cost once, whatever their number.
+Every cache is keyed by a *form* (`models.forms`), and what it holds is computed from that form alone (and from machine, space
+and unit, which are the same for all), so two operators share exactly what cannot differ.  Repeated layers therefore cost once, whatever their number.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from fractions import Fraction
 import numpy as np
 
 from . import cost
+from .classes import copy_key, operator_key
+from .forms import LayoutForm, OperatorForm, copy_form, layout_form, operator_form
 from .graph import Graph
-from .index import Access, Affine, Axis
+from .index import Axis
 from .layout import AxisTables, LayoutSet, axis_tables, layout_set
 from .machine import Machine
 from .operators import Operator
@@ -22,14 +24,15 @@ from .placement import Space, matrices
 from .pricing import pair_loads
 from .problems import Ints
 
-Key = tuple[object, ...]
+Extents = tuple[tuple[int, bool], ...]
+"""Extent of every axis and whether it may be split."""
 
 
 @dataclass(frozen=True, eq=False)
 class Keyed:
-    """A layout set and the key of the structure it belongs to: equal keys, equal sets."""
+    """A layout set and the form that it follows from: equal forms, equal sets."""
 
-    key: Key
+    key: LayoutForm
     layouts: LayoutSet
 
 
@@ -38,61 +41,42 @@ class Structures:
 
     def __init__(self, graph: Graph, machine: Machine, where: Space, orders: Mapping[str, tuple[str, ...]], unit: Fraction = cost.UNIT) -> None:
         self.graph, self.machine, self.where, self.orders, self.unit = graph, machine, where, orders, unit
-        self._axes: dict[Key, AxisTables] = {}
-        self._layouts: dict[Key, LayoutSet] = {}
-        self._costs: dict[Key, cost.OperatorCosts] = {}
-        self._maps: dict[Key, Ints | None] = {}
+        self._forms = {op.name: operator_form(op, graph, orders[operator_key(op.name)]) for op in graph.operators}
+        self._axes: dict[Extents, AxisTables] = {}
+        self._layouts: dict[LayoutForm, LayoutSet] = {}
+        self._costs: dict[OperatorForm, cost.OperatorCosts] = {}
+        self._maps: dict[LayoutForm, Ints | None] = {}
         self._zeros: dict[int, Ints] = {}
-        self._keys: dict[tuple[str, int], Keyed] = {}
-        self._number: dict[Key, int] = {}
+        self._keys: dict[tuple[str, int | None], Keyed] = {}
+        self._number: dict[tuple[LayoutForm, LayoutForm, int], int] = {}
         self.tables: list[Ints] = []
 
-    def axis_tables(self, axes: tuple[Axis, ...]) -> AxisTables:
-        """Placements of the axes (in class order) and their blocks."""
-        key = tuple((a.extent, a.splittable) for a in axes)
-        if key not in self._axes:
-            hierarchy = self.machine.hierarchy
-            placements = matrices([a.extent for a in axes], [a.splittable for a in axes], hierarchy, self.where)
-            self._axes[key] = axis_tables(axes, placements, hierarchy)
-        known = self._axes[key]
-        return AxisTables(known.hierarchy, axes, known.placements, known.tables, known.codes)
+    def of_operator(self, op: Operator) -> Ints:
+        """Placements of an operator: rows in class order, then replication."""
+        return self._axis_tables(self._forms[op.name].axes).placements
 
-    def of_operator(self, op: Operator) -> AxisTables:
-        """Placements of an operator."""
-        return self.axis_tables(tuple(op.axis(n) for n in self.orders[op.name]))
-
-    def of_copy(self, tensor: str) -> AxisTables:
+    def of_copy(self, tensor: str) -> Ints:
         """Placements of a tensor's copy: its dimensions are the axes."""
-        shape = self.graph.tensor(tensor).shape
-        return self.axis_tables(tuple(Axis(k, shape[int(k)]) for k in self.orders["tensor:" + tensor]))
+        return self._axis_tables(self._copy_form(tensor).axes).placements
 
     def read(self, op: Operator, position: int) -> Keyed:
         """Layouts in which the operator reads an input."""
-        return self._keyed(op, position, op.inputs[position], ())
+        return self._touched(op, position)
 
     def written(self, op: Operator) -> Keyed:
         """Layouts in which the operator leaves its output, open in split reduction axes."""
-        return self._keyed(op, -1, op.output, op.reduced)
+        return self._touched(op, None)
 
     def copied(self, tensor: str) -> Keyed:
         """Layouts of a tensor's copy."""
-        shape, order = self.graph.tensor(tensor).shape, self.orders["tensor:" + tensor]
-        key = ("copy", shape, order)
-        if key not in self._layouts:
-            index = tuple(Affine.axis(str(k)) for k in range(len(shape)))
-            self._layouts[key] = layout_set(Access(tensor, index), shape, self.of_copy(tensor))
-        return Keyed(key, self._layouts[key])
+        return self._keyed(self._copy_form(tensor))
 
     def costs(self, op: Operator) -> cost.OperatorCosts:
-        """Times of the operator under every placement.  Only the attributes that name axes matter for the cost."""
-        number = self._numbers(op)
-        tensors = tuple(self.graph.tensor(a.tensor).dtype for a in (*op.inputs, op.output))
-        named = tuple(sorted(number[a] for a in op.over if a in number)), number.get(str(op.attribute("rows", "")))
-        accesses = (*(self.read(op, j).key for j in range(len(op.inputs))), self.written(op).key)
-        key = ("costs", op.function, named, tensors, *accesses)
-        if key not in self._costs:
-            self._costs[key] = cost.operator_costs(op, self.graph, self.of_operator(op), self.machine, self.unit)
-        return self._costs[key]
+        """Times of the operator under every placement."""
+        form = self._forms[op.name]
+        if form not in self._costs:
+            self._costs[form] = cost.operator_costs(form, self._axis_tables(form.axes), self.machine, self.unit)
+        return self._costs[form]
 
     def zeros(self, count: int) -> Ints:
         """The costs of a copy's `count` choices."""
@@ -114,21 +98,29 @@ class Structures:
             self.tables.append(cost.edge_times(pair_loads(source.layouts, target.layouts), element_bytes, self.machine, self.unit))
         return self._number[key]
 
-    def _numbers(self, op: Operator) -> dict[str, int]:
-        return {n: i for i, n in enumerate(self.orders[op.name])}
+    def _axis_tables(self, axes: tuple[Axis, ...]) -> AxisTables:
+        """Placements of the axes (in class order) and their blocks."""
+        key = tuple((a.extent, a.splittable) for a in axes)
+        if key not in self._axes:
+            self._axes[key] = self._tables_of(key)
+        known = self._axes[key]
+        return AxisTables(known.hierarchy, axes, known.placements, known.tables, known.codes)
 
-    def _access_key(self, op: Operator, access: Access, reduced: tuple[Axis, ...]) -> Key:
-        number = self._numbers(op)
-        skeleton = tuple((op.axis(n).extent, op.axis(n).splittable) for n in self.orders[op.name])
-        index = tuple((tuple((number[n], c) for n, c in i.terms), i.offset, i.whole) for i in access.index)
-        return ("layouts", skeleton, index, self.graph.tensor(access.tensor).shape, tuple((number[a.name], a.combine) for a in reduced))
+    def _tables_of(self, extents: Extents) -> AxisTables:
+        hierarchy = self.machine.hierarchy
+        placements = matrices([n for n, _ in extents], [free for _, free in extents], hierarchy, self.where)
+        return axis_tables(tuple(Axis(str(i), n, None, free) for i, (n, free) in enumerate(extents)), placements, hierarchy)
 
-    def _keyed(self, op: Operator, position: int, access: Access, reduced: tuple[Axis, ...]) -> Keyed:
+    def _copy_form(self, tensor: str) -> LayoutForm:
+        return copy_form(self.graph.tensor(tensor).shape, self.orders[copy_key(tensor)])
+
+    def _touched(self, op: Operator, position: int | None) -> Keyed:
         at = (op.name, position)
         if at not in self._keys:
-            key = self._access_key(op, access, reduced)
-            if key not in self._layouts:
-                shape = self.graph.tensor(access.tensor).shape
-                self._layouts[key] = layout_set(access, shape, self.of_operator(op), [a.name for a in reduced])
-            self._keys[at] = Keyed(key, self._layouts[key])
+            self._keys[at] = self._keyed(layout_form(self._forms[op.name], position))
         return self._keys[at]
+
+    def _keyed(self, form: LayoutForm) -> Keyed:
+        if form not in self._layouts:
+            self._layouts[form] = layout_set(form.access, form.shape, self._axis_tables(form.axes), form.reduced)
+        return Keyed(form, self._layouts[form])

@@ -16,6 +16,7 @@ from shardproof.formal.plan import plan_graph
 from shardproof.models.choices import single
 from shardproof.models.claims import Verdict
 from shardproof.models.cost import FORMULAS, Formula, operator_costs
+from shardproof.models.forms import operator_form
 from shardproof.models.machine import DeviceClass, Machine, MachineError, Profile, load_machine
 from shardproof.models.machine_text import render, to_toml
 from shardproof.models.placement import Placement, space
@@ -165,13 +166,14 @@ def test_the_slowest_device_decides(tmp_path: Path) -> None:
     graph = zoo("mlp-uneven", batch=2)
     op = graph.operator("fc1")
     placement = Placement(("b", "n", "k"), ((2, 2), (1, 1), (1, 1), (1, 1)))  # two rows of the batch: ranks 0 and 1 have them
-    tables = single(tuple(op.axis(a) for a in placement.axes), placement, (2, 2))
+    form = operator_form(op, graph, placement.axes)
+    tables = single(form.axes, placement, (2, 2))
     of_new = max(Fraction(2 * 57 * 131, 20 * 10**12), Fraction(4 * (57 + 57 * 131 + 131), 2 * 10**12)) + Fraction(2, 10**6)
     of_old = Fraction(4 * 57 * 131, 5 * 10**11) + Fraction(3, 10**6)  # no rows, but the weight is there to be read
-    found = operator_costs(op, graph, tables, mixed).times.tolist()
+    found = operator_costs(form, tables, mixed).times.tolist()
     assert found == [-(-max(of_new, of_old) * 10**12 // 1)]
     assert found == [operator_entry(op, graph, placement, mixed)]
-    assert found < operator_costs(op, graph, tables, slow).times.tolist()
+    assert found < operator_costs(form, tables, slow).times.tolist()
     for blocks in ((0,), (1,)):  # wherever the old devices are
         placed = replace(mixed, others=(replace(mixed.others[0], blocks=blocks),))
         assert wrong_entries(planned(placed), placed) == 0
