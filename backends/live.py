@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from ..models.graph import Graph
 from .kernels import Array
+from .program import Slots
 
 
 class Meter:
@@ -19,24 +20,17 @@ class Meter:
 
     def __init__(self, graph: Graph) -> None:
         self.peak, self.at = 0, -1
-        self._size = {t.name: t.element_bytes for t in graph.tensors}
-        self._operand = {f"{op.name}[{j}]": a.tensor for op in graph.operators for j, a in enumerate(op.inputs)}
+        self._size = {slot: graph.tensor(tensor).element_bytes for slot, tensor in Slots(graph).tensor_of.items()}
 
     def look(self, slots: Mapping[str, Array], number: int) -> None:
         """Count what is held after instruction `number`."""
         buffers: dict[int, int] = {}
         for slot, array in slots.items():
             whole = owner(array)
-            buffers[id(whole)] = max(buffers.get(id(whole), 0), whole.size * self._size[self._tensor(slot)])
+            buffers[id(whole)] = max(buffers.get(id(whole), 0), whole.size * self._size[slot])
         total = sum(buffers.values())
         if total > self.peak:
             self.peak, self.at = total, number
-
-    def _tensor(self, slot: str) -> str:
-        """The tensor in a slot: `t`, `t as written`, or `op[j]`."""
-        if slot in self._size:
-            return slot
-        return self._operand[slot] if slot in self._operand else slot.removesuffix(" as written")
 
 
 def owner(array: Array) -> Array:

@@ -7,8 +7,7 @@
     Fused    several Computes as one loop (`backends.fusion`)
     Start, Finish   the two ends of a Move that other instructions run beside (`backends.overlap`)
 
-Values live in slots: `t` (the tensor where it rests: its copy if it has one, else as written), `t as written` (before it
-goes to its copy), `op[j]` (operand j of an operator).  A value is moved to a reader just before the reader runs, so a rank
+Values live in slots, see `Slots`.  A value is moved to a reader just before the reader runs, so a rank
 holds what `models.memory` counts.  Every rank executes the same list with its own boxes, hence collectives match in order.
 """
 
@@ -25,6 +24,22 @@ from ..models.operators import NodeKind, Operator
 from ..models.placement import Placement
 
 Box = tuple[tuple[int, int], ...]
+
+
+class Slots:
+    """Names of slots: the tensor's for where it rests (its copy if it has one, else as written), `t as written` before it goes to its
+    copy, `op[j]` for operand j of an operator.  A name that a tensor or another slot has already gets primes behind it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.tensor_of = {t.name: t.name for t in graph.tensors}
+        self.written = {op.output.tensor: self._free(f"{op.output.tensor} as written", op.output.tensor) for op in graph.operators}
+        self.operand = {(op.name, j): self._free(f"{op.name}[{j}]", a.tensor) for op in graph.operators for j, a in enumerate(op.inputs)}
+
+    def _free(self, name: str, tensor: str) -> str:
+        while name in self.tensor_of:
+            name += "'"
+        self.tensor_of[name] = tensor
+        return name
 
 
 @dataclass(frozen=True)
@@ -140,7 +155,7 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
     places, parameter = resting_places(graph), {value: name for name, value in graph.state}
     resting = {t: copy_layout(t, graph, copies[home], hierarchy) for t, home in places.items()}
     last = {a.tensor: i for i, op in enumerate(graph.operators) for a in op.inputs}
-    kept = {*graph.results, *parameter.values()}
+    kept, slots = {*graph.results, *parameter.values()}, Slots(graph)
 
     def everywhere(instruction: Instruction) -> None:
         for program in ranks:
@@ -154,7 +169,7 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
         out, placement = op.output.tensor, placements[op.name]
         layouts = [input_layout(op, j, graph, placement, hierarchy) for j in range(len(op.inputs))]
         for j, a in enumerate(op.inputs):
-            slot = f"{op.name}[{j}]"
+            slot = slots.operand[op.name, j]
             if a.tensor in writer or a.tensor in copies:
                 everywhere(Move(a.tensor, slot, number[a.tensor, op.name, j]))
             else:
@@ -163,16 +178,16 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
         boxes = [iteration_box(op, placement, hierarchy, d) for d in range(devices)]
         statistics = _statistics(op, placement, hierarchy, boxes)
         for d, program in enumerate(ranks):
-            operands = tuple((f"{op.name}[{j}]", tuple(lo for lo, _ in layouts[j].box(d))) for j in range(len(op.inputs)))
-            slot = f"{out} as written" if out in places else out
+            operands = tuple((slots.operand[op.name, j], tuple(lo for lo, _ in layouts[j].box(d))) for j in range(len(op.inputs)))
+            slot = slots.written[out] if out in places else out
             program.append(Compute(slot, i, tuple(boxes[d][a.name] for a in op.axes), operands, statistics))
         for j in range(len(op.inputs)):
-            everywhere(Free(f"{op.name}[{j}]"))
+            everywhere(Free(slots.operand[op.name, j]))
         if out in parameter:  # its storage is the parameter's
             everywhere(Free(parameter[out]))
         if out in places:
-            everywhere(Move(f"{out} as written", out, number[out, None, 0]))
-            everywhere(Free(f"{out} as written"))
+            everywhere(Move(slots.written[out], out, number[out, None, 0]))
+            everywhere(Free(slots.written[out]))
         for t in dict.fromkeys([*(a.tensor for a in op.inputs), out]):
             if last.get(t, i) == i and t not in kept and (t in writer or t in copies):
                 everywhere(Free(t))

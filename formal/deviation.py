@@ -17,6 +17,7 @@ from typing import assert_never
 import numpy as np
 
 from ..models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
+from ..models.classes import copy_key, operator_key
 from ..models.console import joined
 from ..models.problems import FORBIDDEN, Ints, SelectionProblem
 from ..models.selection import DecisionKind, Planning
@@ -28,7 +29,7 @@ from .selection.clock import Progress
 from .selection.network import Base, build, whole
 from .selection.restrict import restrict
 from .selection.solve import Answer, Engine, solve
-from .strategy import Split, StrategyError, placement
+from .strategy import Split, StrategyError, placement, vertex_names
 from .terms import PlanTerms
 
 
@@ -155,7 +156,7 @@ def local_alternative(problem: SelectionProblem, x: tuple[int, ...], v: int) -> 
 
 def vertex_of(planning: Planning, op: str) -> int:
     """Vertex of an operator, or of the copy `tensor:NAME`.  Raises `StrategyError` with the closest names."""
-    names = {**planning.operators, **{"tensor:" + n: v for n, v in planning.copies.items()}}
+    names = vertex_names(planning)
     if op not in names:
         close = get_close_matches(op, names, n=3, cutoff=0.0)
         raise StrategyError(f"operator {op!r}", "does not exist", f"closest: {', '.join(close)}")
@@ -165,7 +166,7 @@ def vertex_of(planning: Planning, op: str) -> int:
 def name_of(planning: Planning, v: int) -> str:
     """Name of an operator, `tensor:NAME` of a copy."""
     decision = planning.decisions[v]
-    return ("tensor:" if decision.kind is DecisionKind.COPY else "") + decision.name
+    return copy_key(decision.name) if decision.kind is DecisionKind.COPY else operator_key(decision.name)
 
 
 def render_deviation(d: Deviation, problem: SelectionProblem, most: int = 40, width: int = 160, color: bool = False) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from ..models.claims import Optimal, Status, WithinGap
+from ..models.classes import COPY
 from ..models.console import joined
 from ..models.graph import Graph
 from ..models.machine import Machine
@@ -95,8 +96,8 @@ def given_schedules(path: Path) -> Strategy:
 
 def render_given(carried: Propagated, operators: int) -> str:
     """What became of the given schedules, in a few lines."""
-    reached = {name for name, _ in carried.origin if not name.startswith("tensor:")}
-    idle = [n for n in carried.replicated if not n.startswith("tensor:")]
+    reached = {name for name, _ in carried.origin if not name.startswith(COPY)}
+    idle = [n for n in carried.replicated if not n.startswith(COPY)]
     lines = [f"schedules given for {operators - len(reached | set(idle))} operators, carried to {len(reached)}; {len(idle)} are replicated"]
     if idle:
         lines.append("  replicated: " + ", ".join(idle[:8]) + (", .." if len(idle) > 8 else ""))

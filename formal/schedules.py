@@ -21,14 +21,14 @@ from fnmatch import fnmatchcase
 from math import prod
 
 from ..models.choices import Choices, needs_copy
-from ..models.classes import axis_orders
+from ..models.classes import COPY, axis_orders, copy_key, operator_key
 from ..models.graph import Graph
 from ..models.machine import Machine
 from ..models.placement import Placement
 from .strategy import Rule, Strategy, StrategyError, placement
 
 Node = tuple[str, str]
-"""("tensor:" + name, dimension) or (operator, axis)."""
+"""(`copy_key` of a tensor, dimension) or (`operator_key`, axis)."""
 Split = tuple[int, ...]
 """Degree at every level."""
 
@@ -79,10 +79,10 @@ class Propagated:
         """The same as a strategy that leaves nothing free."""
         levels = [level.name for level in machine.levels]
         rules = []
-        for prefix, items in (("", self.choices.operators), ("tensor:", self.choices.copies)):
+        for key, items in ((operator_key, self.choices.operators), (copy_key, self.choices.copies)):
             for name, p in items:
                 rows = ((a, tuple((n, d) for n, d in zip(levels, row, strict=True) if d > 1)) for a, row in zip(p.axes, p.matrix, strict=False))
-                rules.append(Rule(prefix + name, tuple((a, d) for a, d in rows if d)))
+                rules.append(Rule(key(name), tuple((a, d) for a, d in rows if d)))
         return Strategy(tuple(rules))
 
 
@@ -101,7 +101,8 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     """
     orders = axis_orders(graph)
     copies = [t.name for t in graph.tensors if t.name in needs_copy(graph)]
-    names = [*(op.name for op in graph.operators), *("tensor:" + c for c in copies)]
+    ops = {operator_key(op.name): op for op in graph.operators}
+    names = [*ops, *map(copy_key, copies)]
     given = {n: placement(_known(split, orders[n]), orders[n], machine, f"{strategy.place}, {n!r}") for n, split in _given(strategy, names, orders).items()}
     wishes, origin, conflicts = _spread(graph, given)
     levels = tuple(level.name for level in machine.levels)
@@ -111,7 +112,7 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     chosen: dict[str, Placement] = dict(given)
     replicated: list[str] = []
     for n in open_names:
-        splittable = {a.name for a in graph.operator(n).axes if a.splittable} if not n.startswith("tensor:") else set(orders[n])
+        splittable = {a.name for a in ops[n].axes if a.splittable} if n in ops else set(orders[n])
         wanted = [(distance, k, a, split) for k, a in enumerate(orders[n]) if a in splittable and (n, a) in wishes for distance, split in [wishes[n, a]]]
         rows = {a: [1] * len(levels) for a in orders[n]}
         for distance, _, axis, split in sorted(wanted):
@@ -131,7 +132,7 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
         chosen[n] = Placement(orders[n], (*matrix, rest))
     if found:
         raise ScheduleConflict(tuple(dict.fromkeys(found)), levels)
-    result = Choices(tuple((op.name, chosen[op.name]) for op in graph.operators), tuple((c, chosen["tensor:" + c]) for c in copies))
+    result = Choices(tuple((op.name, chosen[name]) for name, op in ops.items()), tuple((c, chosen[copy_key(c)]) for c in copies))
     return Propagated(result, {k: v for k, v in origin.items() if k[0] in open_names}, tuple(dropped), tuple(replicated))
 
 
@@ -139,7 +140,7 @@ def _given(strategy: Strategy, names: list[str], orders: dict[str, tuple[str, ..
     """Names that the strategy decides -> their split; an exact key beats globs, the later glob beats the earlier."""
     chosen: dict[str, Rule] = {}
     for rule in strategy.rules:
-        matched = [rule.key] if rule.key in names else [n for n in names if n.startswith("tensor:") == rule.key.startswith("tensor:") and fnmatchcase(n, rule.key)]
+        matched = [rule.key] if rule.key in names else [n for n in names if n.startswith(COPY) == rule.key.startswith(COPY) and fnmatchcase(n, rule.key)]
         place = f"{strategy.place}, key {rule.key!r}"
         if not matched:
             raise StrategyError(place, "matches nothing", f"operators: {', '.join(names[:12])}{', ..' if len(names) > 12 else ''}")
@@ -165,7 +166,7 @@ def _joins(graph: Graph) -> dict[Node, list[Node]]:
             for k, index in enumerate(a.index):
                 for name, _ in index.terms:
                     if name in free:
-                        dim, axis = ("tensor:" + a.tensor, str(k)), (op.name, name)
+                        dim, axis = (copy_key(a.tensor), str(k)), (operator_key(op.name), name)
                         out.setdefault(dim, []).append(axis)
                         out.setdefault(axis, []).append(dim)
     return out

@@ -28,6 +28,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
+from ..models.classes import COPY, copy_key, operator_key
 from ..models.json_text import JsonError, parse_json
 from ..models.machine import Machine
 from ..models.placement import Placement, SpaceError
@@ -165,16 +166,16 @@ def apply(strategy: Strategy, planning: Planning) -> dict[int, tuple[int, ...]]:
 def resolve(strategy: Strategy, planning: Planning) -> Applied:
     """`apply` with what it leaves free.  Raises `StrategyError` for keys, axes, levels and degrees that do not fit, `SpaceError` for a
     placement outside the space."""
-    names = {**planning.operators, **{"tensor:" + n: v for n, v in planning.copies.items()}}
+    names = vertex_names(planning)
     chosen: dict[str, tuple[Rule, tuple[str, ...]]] = {}
     for rule in strategy.rules:
         place = f"{strategy.place}, key {rule.key!r}"
         if rule.key in names:
             matched: tuple[str, ...] = (rule.key,)
         else:
-            matched = tuple(n for n in names if n.startswith("tensor:") == rule.key.startswith("tensor:") and fnmatchcase(n, rule.key))
+            matched = tuple(n for n in names if n.startswith(COPY) == rule.key.startswith(COPY) and fnmatchcase(n, rule.key))
             if not matched:
-                raise StrategyError(place, "matches no operator" if not rule.key.startswith("tensor:") else "matches no tensor with a layout of its own",
+                raise StrategyError(place, "matches no operator" if not rule.key.startswith(COPY) else "matches no tensor with a layout of its own",
                                     f"closest: {', '.join(_closest(rule.key, list(names)))}")
         if rule.split is not None:
             have = {a for n in matched for a in planning.decisions[names[n]].axes}
@@ -234,9 +235,14 @@ def placement(split: Split, axes: tuple[str, ...], machine: Machine, place: str)
     return Placement(axes, tuple(tuple(row) for row in matrix))
 
 
+def vertex_names(planning: Planning) -> dict[str, int]:
+    """What a strategy file calls every vertex: operators first, then copies."""
+    return {**{operator_key(n): v for n, v in planning.operators.items()}, **{copy_key(n): v for n, v in planning.copies.items()}}
+
+
 def strategy_of(planning: Planning, x: tuple[int, ...]) -> Strategy:
     """The strategy that decides every operator and copy as the solution `x` does."""
-    names = {**planning.operators, **{"tensor:" + n: v for n, v in planning.copies.items()}}
+    names = vertex_names(planning)
     levels = [level.name for level in planning.machine.levels]
     rules = []
     for n, v in names.items():
@@ -283,5 +289,5 @@ def _closest(key: str, names: list[str]) -> list[str]:
 
 __all__ = [
     "Applied", "ChoiceList", "Rule", "SpaceError", "Split", "Strategy", "StrategyError", "apply", "choices_of", "load_strategy", "parse_config",
-    "parse_strategy", "placement", "read_strategy", "resolve", "strategy_of",
+    "parse_strategy", "placement", "read_strategy", "resolve", "strategy_of", "vertex_names",
 ]

@@ -13,7 +13,7 @@ from math import prod
 
 import numpy as np
 
-from .classes import axis_orders
+from .classes import axis_orders, copy_key, operator_key
 from .communication import CommunicationPlan, derive
 from .graph import Graph, Role
 from .index import Access, Affine, Axis
@@ -83,7 +83,7 @@ def check_choices(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) ->
     for kind, items in (("operator", choices.operators), ("copy", choices.copies)):
         for name, placement in items:
             place = f"{kind} {name!r}"
-            if placement.axes != orders[name if kind == "operator" else "tensor:" + name]:
+            if placement.axes != orders[operator_key(name) if kind == "operator" else copy_key(name)]:
                 raise ChoicesError(place, f"axes {list(placement.axes)} are not the graph's in class order")
             matrix = placement.matrix
             if len(matrix) != len(placement.axes) + 1 or any(len(row) != len(hierarchy) for row in matrix):
@@ -137,7 +137,7 @@ class _Derivations:
         self.known: dict[tuple[object, ...], CommunicationPlan] = {}
 
     def derive(self, a: Layout, b: Layout) -> CommunicationPlan:
-        key = (a.boxes.tobytes(), a.open, a.combine, b.boxes.tobytes(), a.shape)
+        key = tuple((x.hierarchy, x.shape, x.boxes.tobytes(), x.open, x.combine, x.coupled) for x in (a, b))
         if key not in self.known:
             self.known[key] = derive(a, b)
         return self.known[key]

@@ -13,6 +13,23 @@ from __future__ import annotations
 from .graph import Graph
 from .operators import Operator
 
+COPY, OPERATOR = "tensor:", "operator:"
+"""Prefixes where operators and copies of tensors are called by name side by side."""
+
+
+def copy_key(tensor: str) -> str:
+    """What a tensor's copy is called beside operators.
+
+    >>> copy_key("y"), operator_key("y"), operator_key("tensor:y")
+    ('tensor:y', 'y', 'operator:tensor:y')
+    """
+    return COPY + tensor
+
+
+def operator_key(name: str) -> str:
+    """What an operator is called beside copies: its name, `operator:` before it if it could be taken for another."""
+    return OPERATOR + name if name.startswith((COPY, OPERATOR)) else name
+
 
 class _UnionFind:
     def __init__(self) -> None:
@@ -31,7 +48,7 @@ class _UnionFind:
 
 
 def axis_orders(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Operator name -> its axes in class order; tensor name (prefixed `tensor:`) -> its dimensions `'0', '1', ..` in class order.
+    """`operator_key` of an operator -> its axes in class order; `copy_key` of a tensor -> its dimensions `'0', '1', ..` in class order.
 
     >>> from shardproof.models.build import Builder
     >>> g = Builder("g"); y = g.contract("y", "b k, k n -> b n", g.input("x", (2, 3)), g.parameter("w", (3, 4)))
@@ -43,21 +60,21 @@ def axis_orders(graph: Graph) -> dict[str, tuple[str, ...]]:
         for a in (*op.inputs, op.output):
             for k, index in enumerate(a.index):
                 if index.terms and not index.whole:
-                    sets.join(("tensor:" + a.tensor, str(k)), (op.name, index.terms[0][0]))
+                    sets.join((copy_key(a.tensor), str(k)), (operator_key(op.name), index.terms[0][0]))
     for name, value in graph.state:
         for k in range(len(graph.tensor(name).shape)):
-            sets.join(("tensor:" + name, str(k)), ("tensor:" + value, str(k)))
+            sets.join((copy_key(name), str(k)), (copy_key(value), str(k)))
     rank: dict[tuple[str, str], int] = {}
     for op in graph.operators:
         for axis in _written_first(op):
-            rank.setdefault(sets.find((op.name, axis)), len(rank))
+            rank.setdefault(sets.find((operator_key(op.name), axis)), len(rank))
     orders: dict[str, tuple[str, ...]] = {}
     for op in graph.operators:
-        names = _written_first(op)
-        orders[op.name] = tuple(sorted(names, key=lambda n, o=op, all_=names: (rank[sets.find((o.name, n))], all_.index(n))))  # type: ignore[misc]
+        names, key = _written_first(op), operator_key(op.name)
+        orders[key] = tuple(sorted(names, key=lambda n, key=key, all_=names: (rank[sets.find((key, n))], all_.index(n))))  # type: ignore[misc]
     for t in graph.tensors:
         dims = [str(k) for k in range(len(t.shape))]
-        key = "tensor:" + t.name
+        key = copy_key(t.name)
         orders[key] = tuple(sorted(dims, key=lambda k, key=key: (rank.get(sets.find((key, k)), len(rank)), int(k))))  # type: ignore[misc]
     return orders
 

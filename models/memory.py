@@ -5,6 +5,7 @@ Step t is the t-th operator; T operators in all.  Per device, the largest box co
     parameter                 in its reader's layout, or its one copy's layout, over [0, T)
     input                     likewise, over [0, last reader]
     value with one reader     in its writer's layout over [step of writer, step of reader]
+    value that nobody reads   in its writer's layout at the writer's step
     value with a copy         in its writer's layout at the writer's step; the copy over [step of writer, last reader],
                               to the end if it is a graph output
     next value of a parameter in its writer's layout at the writer's step; then it is the parameter's copy, whose storage it
@@ -73,7 +74,7 @@ def usages(
         if t.name in copies:
             out.append(Usage(copies[t.name], start, last, amount(copied[t.name], t.element_bytes), t.name))
         if t.name in writer:
-            stop = start + 1 if t.name in copies or t.name in following else last
+            stop = start + 1 if t.name in copies or t.name in following else max(last, start + 1)  # what nobody reads is written all the same
             name = graph.operators[start].name
             out.append(Usage(decisions_of[name], start, stop, amount(written[start], t.element_bytes), f"{t.name} as written"))
         elif t.name not in copies and uses:

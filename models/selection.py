@@ -25,7 +25,7 @@ import numpy as np
 
 from . import cost, memory
 from .choices import Choices, needs_copy, resting_places
-from .classes import axis_orders
+from .classes import axis_orders, copy_key, operator_key
 from .graph import Graph, Role
 from .layout import Layout, LayoutSet
 from .machine import Machine
@@ -181,10 +181,10 @@ def _decisions(graph: Graph, structures: Structures, copied: set[str]) -> Iterat
     """Copies of inputs and parameters, then every operator, followed by the copy of its output if that has one."""
 
     def copy_vertex(name: str) -> Decision:
-        return Decision(DecisionKind.COPY, name, structures.orders["tensor:" + name], structures.of_copy(name).placements)
+        return Decision(DecisionKind.COPY, name, structures.orders[copy_key(name)], structures.of_copy(name))
 
     def operator_vertex(op: Operator) -> Decision:
-        return Decision(DecisionKind.OPERATOR, op.name, structures.orders[op.name], structures.of_operator(op).placements)
+        return Decision(DecisionKind.OPERATOR, op.name, structures.orders[operator_key(op.name)], structures.of_operator(op))
 
     for t in graph.tensors:
         if t.role is not Role.VALUE and t.name in copied:

@@ -252,7 +252,7 @@ def test_counted_traffic_is_what_the_cost_model_prices(name: str, seed: int) -> 
     machine = replace(machine, levels=tuple(replace(machine.levels[0], name=f"l{j}", size=n) for j, n in enumerate(hierarchy)))
     for op, placement in choices.operators:
         operator = graph.operator(op)
-        terms = statistics_terms(operator, single(tuple(operator.axis(a) for a in placement.axes), placement, hierarchy), machine)
+        terms = statistics_terms(operator.spec, operator.over, single(tuple(operator.axis(a) for a in placement.axes), placement, hierarchy), machine)
         expected = tuple(len(operator.spec.statistics) * int(load[0]) for _, load in terms[::2])
         found = [t for t in result.traffic if t.place == f"statistics of {op}"]
         assert all(t.fits for t in found) and ([t.priced for t in found] == [expected] if any(expected) else not found)

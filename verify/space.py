@@ -22,7 +22,7 @@ from math import prod
 
 import numpy as np
 
-from ..models.classes import axis_orders
+from ..models.classes import axis_orders, copy_key, operator_key
 from ..models.graph import Graph
 from ..models.index import Access
 from ..models.machine import Machine
@@ -145,11 +145,11 @@ def check_sizes(graph: Graph, machine: Machine, where: Space) -> None:
 
 def _check_tables(graph: Graph, counter: Counter, devices: int) -> None:
     orders = axis_orders(graph)
-    ops = {op.name: op for op in graph.operators}
+    ops = {operator_key(op.name): op for op in graph.operators}
     shapes = {t.name: t.shape for t in graph.tensors}
     limits = {
-        **{op.name: [a.extent if a.splittable else 1 for a in (op.axis(n) for n in orders[op.name])] for op in graph.operators},
-        **{"tensor:" + t: [shapes[t][int(k)] for k in orders["tensor:" + t]] for t in copied(graph)},
+        **{name: [a.extent if a.splittable else 1 for a in (op.axis(n) for n in orders[name])] for name, op in ops.items()},
+        **{copy_key(t): [shapes[t][int(k)] for k in orders[copy_key(t)]] for t in copied(graph)},
     }
     most = 1
     for width in map(len, limits.values()):
@@ -178,9 +178,10 @@ def _check_tables(graph: Graph, counter: Counter, devices: int) -> None:
 
     total, seen, replaced = 0, set[object](), replaces(graph)
     for m in moves(graph):
-        copy = "tensor:" + replaced.get(m.tensor, m.tensor)
-        a = end(ops[m.writer].output, m.writer) if m.writer is not None else end(None, copy)
-        b = end(ops[m.reader].inputs[m.position], m.reader) if m.reader is not None else end(None, copy)
+        copy = copy_key(replaced.get(m.tensor, m.tensor))
+        writer, reader = (None if name is None else operator_key(name) for name in (m.writer, m.reader))
+        a = end(ops[writer].output, writer) if writer is not None else end(None, copy)
+        b = end(ops[reader].inputs[m.position], reader) if reader is not None else end(None, copy)
         if (a[0], b[0]) in seen:
             continue
         seen.add((a[0], b[0]))

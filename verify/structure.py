@@ -6,7 +6,7 @@
                its only reader wants it and never moves
     usage      at step t the t-th operator runs, of T; a tensor occupies
                  its copy               from its writer (or 0) to its last use, to T if it is wanted or a parameter
-                 the writer's output    at the writer's step only if there is a copy or it replaces a parameter, else to the last use
+                 the writer's output    at the writer's step only if there is a copy, it replaces a parameter, or nothing uses it, else to the last use
                  the reader's operand   if it has neither writer nor copy: from 0 to its last use, to T for a parameter
                and at every step the operands of its operator that have a writer or a copy, each as it is read, in buffers of their own
 
@@ -115,8 +115,8 @@ def memory_rows(graph: Graph) -> Iterator[Kept | Received]:
     writer = {op.output.tensor: op.name for op in graph.operators}
     wanted, replacing = set(graph.outputs), set(replaces(graph))
     for t in graph.tensors:
-        end = len(step) if t.name in wanted or t.role is Role.PARAMETER else max((step[reader] for reader, _ in used[t.name]), default=0) + 1
         begin = step[writer[t.name]] if t.name in writer else 0
+        end = len(step) if t.name in wanted or t.role is Role.PARAMETER else max([begin, *(step[reader] for reader, _ in used[t.name])]) + 1
         if t.name in copies:
             yield Kept(t.name, None, None, 0, begin, end)
         if t.name in writer:

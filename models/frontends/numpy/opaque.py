@@ -22,6 +22,7 @@ from functools import wraps
 from math import prod
 from typing import ParamSpec, TypeVar
 
+from ...classes import copy_key, operator_key
 from ...graph import Graph, Role
 from ...index import Access, Affine, Axis
 from ...opaque import qualified, register
@@ -33,7 +34,7 @@ from .write import materialise
 P = ParamSpec("P")
 R = TypeVar("R")
 Node = tuple[str, str]
-"""("tensor:" + name, dimension) or (operator, axis)."""
+"""(`copy_key` of a tensor, dimension) or (`operator_key`, axis)."""
 
 
 def opaque(reference: Callable[..., object]) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -98,14 +99,14 @@ def _composite(graph: Graph, out: str, names: Sequence[str]) -> Signature:
     axes: list[Axis] = []
     of_class: dict[Node, str] = {}
     for k, n in enumerate(graph.tensor(out).shape):
-        node = find(("tensor:" + out, str(k)))
+        node = find((copy_key(out), str(k)))
         free = node not in broken and node not in of_class
         axes.append(Axis(f"i{k}", n, None, free))
         if free:
             of_class[node] = f"i{k}"
     reads = []
     for name in names:
-        dims = [of_class.get(find(("tensor:" + name, str(k)))) for k in range(len(graph.tensor(name).shape))]
+        dims = [of_class.get(find((copy_key(name), str(k)))) for k in range(len(graph.tensor(name).shape))]
         reads.append(tuple(Affine.everything() if a is None else Affine.axis(a) for a in dims))
     return tuple(axes), reads
 
@@ -123,7 +124,7 @@ def _classes(graph: Graph) -> Callable[[Node], Node]:
         for a in (*op.inputs, op.output):
             for k, index in enumerate(a.index):
                 for name, _ in index.terms:
-                    parent[find((op.name, name))] = find(("tensor:" + a.tensor, str(k)))
+                    parent[find((operator_key(op.name), name))] = find((copy_key(a.tensor), str(k)))
     return find
 
 
@@ -131,14 +132,14 @@ def _broken(op: Operator, graph: Graph, find: Callable[[Node], Node]) -> list[No
     """Axes and dimensions whose class cannot be split without communication inside the reference."""
     out: list[Node] = []
     rows = op.attribute("rows", "")
-    classes = [find((op.name, a.name)) for a in op.axes]
+    classes = [find((operator_key(op.name), a.name)) for a in op.axes]
     for a, c in zip(op.axes, classes, strict=True):
         if a.combine is not None or a.name in op.over or a.name == rows or not a.splittable or classes.count(c) > 1 or op.kind is NodeKind.LAYOUT and not op.inputs:
-            out.append((op.name, a.name))
+            out.append((operator_key(op.name), a.name))
     for access in (*op.inputs, op.output):
-        dims = [find(("tensor:" + access.tensor, str(k))) for k in range(len(access.index))]
+        dims = [find((copy_key(access.tensor), str(k))) for k in range(len(access.index))]
         for k, (index, n) in enumerate(zip(access.index, graph.tensor(access.tensor).shape, strict=True)):
             if index.single is None or op.axis(index.single).extent != n or dims.count(dims[k]) > 1:
-                out.append(("tensor:" + access.tensor, str(k)))
+                out.append((copy_key(access.tensor), str(k)))
     return out
 
