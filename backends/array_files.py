@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Final
 
@@ -71,12 +70,3 @@ def _header(stream: IO[bytes], place: str) -> tuple[tuple[int, ...], bool, np.dt
         return tuple(int(n) for n in shape), bool(fortran), dtype
     except (ValueError, EOFError, TypeError, OverflowError, RecursionError, MemoryError) as error:
         raise InputError(f"{place}: is not an array in NumPy's format: {str(error).splitlines()[0][:200] if str(error) else type(error).__name__}") from None
-
-
-def executed_types(arrays: Mapping[str, Array]) -> tuple[str, ...]:
-    """The real element types that a run computes in, widest first.
-
-    >>> executed_types({"a": np.zeros(1, np.float32), "b": np.zeros(1), "ids": np.zeros(1, int)})
-    ('float64', 'float32')
-    """
-    return tuple(sorted({a.dtype.name for a in arrays.values() if a.dtype.kind == "f"}, key=lambda name: -np.dtype(name).itemsize))

@@ -6,7 +6,7 @@ import time
 import zipfile
 from collections.abc import Mapping
 from dataclasses import asdict
-from math import isnan
+from math import isfinite
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +21,7 @@ from ..models.options import RANKS, SECONDS, SEED, force_option, output_option
 from ..models.output import open_output
 from ..proofs.plan import Plan
 from ..proofs.publisher import Publisher
+from . import comparison
 from .array_files import read_inputs
 from .collectives import count, uses
 from .consent import allow, check_consent
@@ -28,17 +29,15 @@ from .interpreter import RankError
 from .job import Options, prepared
 from .kernels import Array
 from .launch import LaunchError, mpi_available, run_job
-from .movements import render
+from .movements import beside, render, total
 from .movements import table as movement_table
 from .program import lower
+from .provenance import made_up, of_run
 from .reference import random_inputs, run_graph
 from .run import Traffic, run_virtual
 from .step_report import losses, predicted_peak, renewed, step_lines
 from .trace import chrome, summary, table, write_json
 from .traffic import statistics_traffic
-
-TOLERANCE = {"float64": 1e-10, "float32": 1e-3}
-"""Largest difference from one process, relative to 1 + the largest value, that counts as equal."""
 
 MPI_RANKS = 64
 """More local processes than this are refused; virtual ranks have no such limit."""
@@ -57,7 +56,7 @@ MPI_RANKS = 64
 @output_option("--trace", help="Write times here, for chrome://tracing or Perfetto (JSON).")
 @click.option("--overlap/--no-overlap", default=True, show_default=True, help="Communicate beside independent computation.")
 @click.option("--fuse/--no-fuse", default=True, show_default=True, help="Run chains of elementwise operators as one.")
-@click.option("--communication", is_flag=True, help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside the least possible.")
+@click.option("--communication", is_flag=True, help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside a lower bound.")
 @output_option("-o", "--output", help="Write the outputs here (.npz).")
 @force_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -98,10 +97,10 @@ def run_command(
             if virtual:
                 result = run_virtual(program, arrays, xp, timeout, trace=True, measure=plan.memory_limit is not None)
                 outputs: Mapping[str, Array] = {k: _to_host(v) for k, v in result.outputs.items()}
-                traffic, spans, held = result.traffic, result.spans, max(result.peaks, default=None)
+                traffic, spans, held, transport = result.traffic, result.spans, max(result.peaks, default=None), "virtual"
             else:
                 ended = run_job(plan.graph, plan.machine.hierarchy, plan.choices, arrays, options, timeout)
-                outputs, spans = ended.outputs, ended.spans
+                outputs, spans, transport = ended.outputs, ended.spans, ended.transport
     except (RankError, LaunchError) as error:
         first, *rest = str(error).split("\n")
         say(f"error: {first}", *(f"  {line}" for line in rest), err=True)
@@ -109,9 +108,11 @@ def run_command(
     seconds = time.monotonic() - start
     with Watch("running in one process"):
         expected = run_graph(plan.graph, arrays)
-    worst = max((_difference(outputs[name], expected[name]) for name in plan.graph.results), default=0.0)
-    allowed = TOLERANCE["float64" if all(a.dtype != np.float32 for a in arrays.values()) else "float32"]
+    worst, at = comparison.worst(outputs, expected, plan.graph.results)
+    precision = of_run(plan.graph, arrays)
+    allowed = comparison.allowed(precision.computed)
     equal = worst <= allowed
+    made = made_up(plan.graph, seed) if inputs is None else None
     moved = _bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
     mismatched = [t.place for t in traffic if not t.fits]
     times, calls = summary(spans, ranks), count(program)
@@ -122,17 +123,20 @@ def run_command(
     levels = [level.name for level in plan.machine.levels]
     if as_json:
         emit({
-            "identity": identity, "ranks": ranks, "transport": "virtual" if virtual else "mpi", "seconds": round(seconds, 3), "equal": equal, "difference": worst,
+            "identity": identity, "ranks": ranks, "transport": transport, "seconds": round(seconds, 3), "equal": equal, "difference": worst if isfinite(worst) else None,
+            "precision": asdict(precision), "made_up": None if made is None else asdict(made),
             "bytes": {name: dict(zip(levels, values, strict=True)) for name, values in moved.items()},
             "collectives": calls, "movements": [asdict(u) for u in uses(program)], "operators": [{"name": r.name, "seconds": round(r.slowest_s, 6)} for r in times.rows if r.kind == "compute"],
             "compute_seconds": round(times.compute_s, 6), "wait_seconds": round(times.wait_s, 6), "flight_seconds": round(times.flight_s, 6),
             "overlap": None if times.overlap is None else round(times.overlap, 4),
             "bytes_counted_equal_priced": None if not virtual else not mismatched,
-            "loss": {name: list(pair) for name, pair in losses(plan.graph, outputs, expected).items()}, "renewed": renewed(plan.graph, outputs, expected, _difference),
+            "loss": {name: list(pair) for name, pair in losses(plan.graph, outputs, expected).items()}, "renewed": renewed(plan.graph, outputs, expected, comparison.difference),
             "peak_bytes": None if held is None else {"measured": held, "predicted": predicted_peak(plan)},
         })
     else:
-        say(f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, {xp.__name__}, {seconds:.2f} s")
+        say(f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, {xp.__name__}, transport {transport}, {seconds:.2f} s")
+        for line in (*([] if made is None else made.lines()), *precision.lines()):
+            say("  " + line)
         for name, values in moved.items():
             say(f"  {name:<36} " + ", ".join(f"{bytes_text(b)} into the busiest {level}" for b, level in zip(values, levels, strict=True)))
         say("  collectives per rank: " + (", ".join(f"{n} {name}" for name, n in calls.items()) or "none"))
@@ -142,12 +146,12 @@ def run_command(
             less = sum(t.fits and t.counted != t.priced for t in traffic)
             unequal = f"; {less} with unequal parts moved less than their price" if less else ""
             say(f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} movements{unequal}")
-        for line in step_lines(plan.graph, outputs, expected, _difference):
+        for line in step_lines(plan.graph, outputs, expected, comparison.difference):
             say("  " + line)
         if held is not None:
             ahead = ", fetched ahead of time where that overlaps (--no-overlap: not)" if overlap else ""
             say(f"  memory: {bytes_text(held)} in live blocks of the fullest rank{ahead}; the plan counts {bytes_text(predicted_peak(plan) or 0)}")
-        say(f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): {'equal' if equal else 'DIFFERENT'}")
+        say(f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): {'equal' if equal else f'DIFFERENT, at {at}'}")
     if mismatched:
         say(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)
     return Exit.DONE if equal and not mismatched else Exit.REFUTED
@@ -156,15 +160,17 @@ def run_command(
 def _communication(plan: Plan, identity: str, as_json: bool) -> int:
     rows = movement_table(plan.graph, plan.machine.hierarchy, plan.choices)
     statistics = statistics_traffic(lower(plan.graph, plan.machine.hierarchy, plan.choices))
+    moved, bound = total(plan.graph, plan.machine.hierarchy, plan.choices)
     if as_json:
-        emit({"identity": identity, "redistributions": [asdict(r) for r in rows], "statistics": [asdict(t) for t in statistics]})
+        emit({"identity": identity, "redistributions": [asdict(r) for r in rows], "statistics": [asdict(t) for t in statistics], "bytes": {"moved": moved, "bound": bound}})
         return Exit.DONE
     say(f"{plan.graph.name}: plan {identity[:16]}, {len(rows)} redistributions on {plan.machine.devices} ranks")
     for line in render(rows):
         say("  " + line)
+    say("  " + beside(moved, bound, " bytes are received in all"))
     for t in statistics:
         why = f"  {'; '.join(t.reasons)}" if t.reasons else ""
-        say(f"  {t.tensor}: all-reduce, {t.moved * t.element_bytes} bytes received by all ranks; least {t.bound * t.element_bytes}{why}")
+        say(f"  {t.tensor}: all-reduce, {beside(t.moved * t.element_bytes, t.bound * t.element_bytes, ' bytes received by all ranks')}{why}")
     return Exit.DONE
 
 
@@ -191,16 +197,6 @@ def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
         for name in sorted(arrays):
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, np.asarray(arrays[name]), allow_pickle=False)
-
-
-def _difference(got: Array, expected: Array) -> float:
-    if got.shape != expected.shape:
-        return float("inf")
-    if got.size == 0:
-        return 0.0
-    scale = 1.0 + float(np.max(np.abs(expected)))
-    difference = float(np.max(np.abs(got.astype(np.float64) - expected.astype(np.float64))))
-    return float("inf") if isnan(difference) else difference / scale
 
 
 def _bytes_by_collective(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> dict[str, tuple[int, ...]]:

@@ -15,6 +15,7 @@ from ..models.graph import Graph
 from ..models.index import Combine
 from ..models.transfers import Box
 from .cuda import device
+from .cuda.events import EventRecorder
 from .fused import MemberError, Run, execute_fused
 from .kernels import Array, Block, execute
 from .live import Meter, alone
@@ -62,11 +63,16 @@ def statistics_label(operator: str) -> str:
     return f"statistics of {operator}"
 
 
+def recorder_for(xp: ModuleType, rank: int, origin_s: float | None = None) -> Recorder:
+    """A recorder of what runs on arrays of `xp`."""
+    return EventRecorder(rank, xp, origin_s) if device.is_device(xp) else Recorder(rank, origin_s)
+
+
 @dataclass
 class Watching:
     """Who looks on: `recorder` gets times, `progress` this rank's instruction numbers, `meter` the blocks held after each.
 
-    On a GPU a recorder makes every instruction wait for the device, so that times belong to the right one; nothing overlaps then.
+    On a GPU the recorder is one of events (`recorder_for`): nothing waits for the device until the end.
     """
 
     recorder: Recorder | None = None
@@ -106,6 +112,8 @@ def run_rank(
             raise RankError(rank, place, f"{type(e.reason).__name__}: {e.reason}") from e
         except Exception as e:
             raise RankError(rank, program.place(instruction), f"{type(e).__name__}: {e}") from e
+    if watching.recorder is not None:
+        watching.recorder.settle()
     if watching.progress is not None:
         watching.progress[rank, 1] = len(program.ranks[rank])
     return {tensor: state.slots[tensor] for tensor, _ in program.outputs}
@@ -113,7 +121,7 @@ def run_rank(
 
 def _step(state: _Rank, instruction: Instruction) -> None:
     program, transport, xp, slots, recorder = state.program, state.transport, state.xp, state.slots, state.recorder
-    start = 0.0 if recorder is None else recorder.now()
+    start = 0.0 if recorder is None or isinstance(instruction, Free) else recorder.now()
     kind = "data"
     match instruction:
         case Load(slot=slot, tensor=tensor, box=box):
@@ -145,8 +153,6 @@ def _step(state: _Rank, instruction: Instruction) -> None:
         case _:
             assert_never(instruction)
     if recorder is not None and not isinstance(instruction, Free):
-        if device.is_device(xp):
-            xp.cuda.get_current_stream().synchronize()
         recorder.add(program.place(instruction), kind, start)
 
 

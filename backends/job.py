@@ -4,6 +4,7 @@
     inputs/N.npy      one array per input or parameter, in digit shape; ranks map the file and read their blocks only
     outputs/N.npy     written by rank 0, N = position in the graph's results
     error.json        written by the first rank that failed
+    transport.txt     what carried the messages, written by rank 0
     trace/N.json      times of rank N, where they are wanted
     progress.bin, death.json   where every rank is, who died first (`backends.progress`)
 

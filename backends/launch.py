@@ -146,10 +146,11 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 @dataclass(frozen=True, eq=False)
 class MpiResult:
-    """`outputs`: whole tensors in digit shape; `spans`: times of all ranks, if they were asked for."""
+    """`outputs`: whole tensors in digit shape; `spans`: times of all ranks, if they were asked for; `transport`: what carried messages, in words."""
 
     outputs: dict[str, Array]
     spans: tuple[Span, ...]
+    transport: str
 
 
 def run_mpi(
@@ -184,7 +185,7 @@ def run_job(
             raise
         outputs = {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(graph.results)}
         spans = [s for r in range(ranks) if options.trace for s in read_spans(folder / f"trace/{r}.json")]
-        return MpiResult(outputs, tuple(spans))
+        return MpiResult(outputs, tuple(spans), (folder / "transport.txt").read_text())
 
 
 def post_mortem(program: Program, table: Sequence[Sequence[int]], death: progress.Death | None, report: str) -> RankError | None:

@@ -1,5 +1,8 @@
 """Every redistribution of a program as a user sees it: index sets, which solver took it and why the others did not, bytes beside the bound.
 
+The bound of a row is that of the one redistribution on its own.  What redistributions of one tensor need together may be less (two readers of
+the same elements), so the bound of the program is that of `traffic`, tensor by tensor.  "Least" is said only where bytes moved equal the bound.
+
 Solvers, in this order; each takes groups of ranks or says why not:
 
     nothing to do                      every rank holds what it needs
@@ -43,7 +46,7 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Row:
-    """One redistribution; `moved` and `least` in bytes, over all ranks."""
+    """One redistribution; `moved` and `bound` in bytes, over all ranks."""
 
     tensor: str
     writer: str
@@ -53,7 +56,7 @@ class Row:
     uses: tuple[Use, ...]
     attempts: tuple[Attempt, ...]
     moved: int
-    least: int
+    bound: int
     reasons: tuple[str, ...]
 
 
@@ -132,7 +135,7 @@ def table(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[R
         reasons = [*_over_approximated(graph, m)]
         if m.tensor not in seen and m.tensor in whole and whole[m.tensor].reasons:
             entry = whole[m.tensor]
-            reasons.append(f"all redistributions of {m.tensor!r} together: {entry.moved * size} bytes, least {entry.bound * size}: {'; '.join(entry.reasons)}")
+            reasons.append(f"all redistributions of {m.tensor!r} together: {entry.moved * size} bytes, lower bound {entry.bound * size}: {'; '.join(entry.reasons)}")
         seen.add(m.tensor)
         reader = "its copy" if m.reader is None else f"input {m.position} of {m.reader}"
         uses = tuple(of_plan(reader, m.plan))
@@ -152,19 +155,34 @@ def _over_approximated(graph: Graph, m: Movement) -> Iterator[str]:
 
 def render(rows: tuple[Row, ...], say: Callable[[int], str] = str) -> Iterator[str]:
     """The redistributions that move something, as text, those of repeated layers together; the others in one line."""
-    moving = [r for r in rows if r.moved or r.least or len(r.attempts) > 1]
+    moving = [r for r in rows if r.moved or r.bound or len(r.attempts) > 1]
     alike: dict[tuple[object, ...], list[Row]] = {}
     for r in moving:
-        alike.setdefault((r.held, r.wanted, tuple((u.kind, u.groups, u.members) for u in r.uses), r.attempts, r.moved, r.least, r.reasons), []).append(r)
+        alike.setdefault((r.held, r.wanted, tuple((u.kind, u.groups, u.members) for u in r.uses), r.attempts, r.moved, r.bound, r.reasons), []).append(r)
     for r, *others in alike.values():
         names = ", ".join(f"{u.kind} in {u.groups} group{'s' if u.groups > 1 else ''} of {'up to ' if u.kind == 'neighbours' else ''}{u.members}" for u in r.uses)
         more = f"   and {len(others)} more like it, each with these bytes: {', '.join(o.tensor for o in others[:3])}{', ..' if len(others) > 3 else ''}" if others else ""
         yield f"{r.tensor}: {r.writer} -> {r.reader}{more}"
         yield f"    index sets   {r.held}  ->  {r.wanted}"
         yield f"    collective   {names}"
-        yield f"    bytes        {say(r.moved)} received by all ranks; least {say(r.least)}" + ("" if r.moved > r.least else ": equal")
+        yield f"    bytes        {beside(r.moved, r.bound, ' received by all ranks', say)}"
         for a in r.attempts:
             yield f"    {'took it' if a.groups else 'not    '}      {a.solver}: {a.reason}" + (f" ({a.groups} groups)" if a.groups > 1 else "")
         for reason in r.reasons:
             yield f"    why          {reason}"
-    yield f"{len(rows) - len(moving)} of {len(rows)} redistributions have nothing to do; {sum(r.moved for r in rows)} bytes are received in all, least {sum(r.least for r in rows)}"
+    yield f"{len(rows) - len(moving)} of {len(rows)} redistributions have nothing to do"
+
+
+def beside(moved: int, bound: int, what: str, say: Callable[[int], str] = str) -> str:
+    """Bytes moved and the bound, in words that are true.
+
+    >>> beside(8, 8, " received"), beside(9, 8, " received")
+    ('8 received, the least possible', '9 received; lower bound 8')
+    """
+    return f"{say(moved)}{what}" + (", the least possible" if moved == bound else f"; lower bound {say(bound)}")
+
+
+def total(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[int, int]:
+    """Bytes that all redistributions bring to all ranks, and the bound for any program with the same schedule."""
+    entries = traffic(graph, hierarchy, choices)
+    return sum(t.moved * t.element_bytes for t in entries), sum(t.bound * t.element_bytes for t in entries)

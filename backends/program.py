@@ -13,7 +13,7 @@ holds what `models.memory` counts.  Every rank executes the same list with its o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 
 from ..models.choices import Choices, Movement, copy_layout, input_layout, iteration_box, movements, resting_places
@@ -87,12 +87,14 @@ class Fused:
 
     `links`: operand slot -> member whose value it is; other operands are slots of the rank.  `results`: slot := value of member.
     `reuse`: an operand slot that nobody else reads, read at the point that is written: its memory may take the (single) result.
+    `recipes`: generated kernels by layout of the operands, kept by `backends.cuda.group`.
     """
 
     members: tuple[Compute, ...]
     links: tuple[tuple[str, int], ...]
     results: tuple[tuple[str, int], ...]
     reuse: str | None = None
+    recipes: dict[object, object] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from . import progress
-from .interpreter import RankError, Watching, run_rank
+from .interpreter import RankError, Watching, recorder_for, run_rank
 from .job import Job, read_job, write_error
 from .kernels import Array
 from .program import Program
 from .run import assemble
-from .trace import Recorder, write_spans
+from .trace import write_spans
 from .transport import Transport, TransportError
 from .transport.mpi import MpiTransport, check_counts
 from .transport.nccl import MpiBootstrap, NcclTransport, nccl_module
@@ -47,8 +47,10 @@ def main(folder: Path) -> None:
         table[rank] = os.getpid(), progress.START
         program = job.program()
         xp, transport = _machine(world, job.options.backend)
+        if rank == 0:
+            (folder / "transport.txt").write_text(transport.name)
         world.Barrier()
-        watching = Watching(Recorder(rank) if job.options.trace else None, table)
+        watching = Watching(recorder_for(xp, rank) if job.options.trace else None, table)
         blocks = run_rank(program, rank, transport, lambda tensor, box: xp.asarray(job.source(tensor, box)), xp, watching)
         if watching.recorder is not None:
             write_spans(folder / f"trace/{rank}.json", watching.recorder.spans)

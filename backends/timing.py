@@ -36,7 +36,7 @@ from ..models.json_text import parse_json
 from ..models.operators import NodeKind, Operator
 from ..models.transfers import Box
 from .cuda import device
-from .interpreter import RankError, Source, Watching, run_rank
+from .interpreter import RankError, Source, Watching, recorder_for, run_rank
 from .job import Options, prepared, read_error, read_job, write_error, write_job
 from .kernels import Array, Block, execute, execution_dtype
 from .launch import LaunchError, launch, word_left
@@ -44,7 +44,6 @@ from .program import Compute, Program, lower
 from .reference import _POSITIVE as POSITIVE
 from .reference import check_inputs, random_inputs
 from .steps import redistribute
-from .trace import Recorder
 from .transport import Transport
 
 _ROOT = __name__.partition(".")[0]
@@ -234,7 +233,7 @@ def _main(folder: Path) -> None:
         graph, hierarchy, options = jobs[0].graph, jobs[0].hierarchy, jobs[0].options
         xp, transport = machine(world, options.backend)
         wait = (lambda: xp.cuda.get_current_stream().synchronize()) if device.is_device(xp) else (lambda: None)
-        watching = Watching(Recorder(rank))
+        watching = Watching(recorder_for(xp, rank))
         pool, source = _Pool(xp, what["seed"]), _cached(jobs[0].source, xp)
         tasks: list[tuple[str, int, int, Callable[[], object]]] = []
         seen: set[tuple[object, ...]] = set()

@@ -40,19 +40,26 @@ class Span:
 
 
 class Recorder:
-    """Collects the spans of one rank.  `origin_s`: the common start on the clock."""
+    """Collects the spans of one rank.  `origin_s`: the common start on the clock.  A mark is what `now` gives: here seconds since the start."""
 
     def __init__(self, rank: int, origin_s: float | None = None) -> None:
         self.rank, self.origin_s = rank, time.perf_counter() if origin_s is None else origin_s
         self.spans: list[Span] = []
 
     def now(self) -> float:
-        """Seconds since the start."""
+        """A mark."""
         return time.perf_counter() - self.origin_s
 
-    def add(self, name: str, kind: str, start_s: float) -> None:
-        """A span that ends now."""
-        self.spans.append(Span(self.rank, name, kind, start_s, self.now()))
+    def add(self, name: str, kind: str, start: float) -> None:
+        """A span from a mark until now."""
+        self.span(name, kind, start, self.now())
+
+    def span(self, name: str, kind: str, start_s: float, end_s: float) -> None:
+        """A span whose seconds are known."""
+        self.spans.append(Span(self.rank, name, kind, start_s, end_s))
+
+    def settle(self) -> None:
+        """At the end of a run: all of its spans are there."""
 
 
 @dataclass(frozen=True)

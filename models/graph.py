@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import prod
+from typing import Final
 
 from .index import Access, Affine, Axis, Combine
 from .json_text import JsonError, parse_json
@@ -50,6 +51,10 @@ class Role(Enum):
     INPUT = "input"
     PARAMETER = "parameter"
     VALUE = "value"
+
+
+STATED: Final = "constant."
+"""How importers begin the name of an input whose contents the program states and the graph does not hold."""
 
 
 @dataclass(frozen=True)

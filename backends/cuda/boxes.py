@@ -4,12 +4,13 @@
     unpack   the same assignment from right to left
 
 The boxes are a table given at launch (int64, one row per box: start in the buffer, offset of the corner in the array, extents), so
-one kernel serves every plan of a tensor; blockIdx.y is the box.  `aligned_width` says whether all boxes can move 16 bytes at a time.
+one kernel serves every plan of a tensor, and its text is written once; blockIdx.y is the box.  `aligned_width` says whether all boxes can move 16 bytes at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -46,7 +47,8 @@ def aligned_width(dtype: str, shape: Sequence[int], boxes: Table) -> int:
     return width if len(shape) and not (inner % width).any() else 1
 
 
-def generate(direction: str, dtype: str, shape: Sequence[int], boxes: int, largest: int, width: int = 1) -> Kernel:
+@lru_cache(maxsize=4096)
+def generate(direction: str, dtype: str, shape: tuple[int, ...], boxes: int, largest: int, width: int = 1) -> Kernel:
     """The kernel for `boxes` boxes, the largest of `largest` elements, of a dense array.
 
     `direction`: pack or unpack.  Arguments: table, array, buffer; the last two change places as source and destination.

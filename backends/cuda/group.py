@@ -5,6 +5,9 @@
     maps, then a normalise, ..      a chain kernel, then a row kernel
 
 The statistics must run over the last dimensions, so that a row is dense.  Everything else has no text (`KernelTextError`).
+
+Writing and hashing a text takes about as long as a small kernel runs.  It depends on the instruction and on the layout of its operands only, so
+an instruction keeps its recipes, also the knowledge that it has no text, and later launches only look their arrays up.
 """
 
 from __future__ import annotations
@@ -34,30 +37,39 @@ class Launch:
     results: dict[int, Array]
 
 
+@dataclass(frozen=True)
+class Recipe:
+    """A launch without its arrays.
+
+    `inputs`: (member, operand of it), or (member, None) for a member's value from an earlier launch; `results`: (member, element type).
+    """
+
+    kernel: Kernel
+    inputs: tuple[tuple[int, int | None], ...]
+    results: tuple[tuple[int, str], ...]
+
+
 Box = dict[str, tuple[int, int]]
 
 
 def launches(xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[Box], slots: Mapping[str, Array]) -> list[Launch]:
     """The launches that compute every result of `step`, in order.  Raises `KernelTextError`."""
-    operators = [graph.operators[m.operator] for m in step.members]
-    norms = [k for k, op in enumerate(operators) if op.kind is NodeKind.NORMALISE]
-    if len(norms) > 1:
-        raise KernelTextError("two normalisations in one chain")
     group = _Group(xp, graph, step, boxes, slots)
-    wanted = sorted({k for _, k in step.results})
-    if not norms:
-        return [group.chain(range(len(operators)), wanted, {})]
-    norm = norms[0]
-    first = range(norm)
-    later = range(norm + 1, len(operators))
-    read_later = {group.linked[slot] for k in (norm, *later) for slot, _ in step.members[k].operands if slot in group.linked}
-    needed = [k for k in first if k in wanted or k in read_later]
-    out, known = list[Launch](), dict[int, Array]()
-    if needed:
-        out.append(group.chain(first, needed, {}))
-        known = out[0].results
-    out.append(group.row(norm, later, [k for k in wanted if k >= norm], known))
-    return out
+    key = tuple((a.dtype.str, a.shape, a.strides) for a in (slots[s] for m in step.members for s, _ in m.operands if s not in group.linked))
+    kept = step.recipes.get(key)
+    if isinstance(kept, KernelTextError):
+        raise KernelTextError(str(kept))
+    if isinstance(kept, tuple):
+        for recipe in kept:
+            group.launch(recipe)
+        return group.made
+    try:
+        group.write()
+    except KernelTextError as error:
+        step.recipes[key] = error
+        raise
+    step.recipes[key] = tuple(group.recipes)
+    return group.made
 
 
 class _Group:
@@ -66,6 +78,39 @@ class _Group:
         self.linked = dict(step.links)
         self.axes = [graph.operators[m.operator].output.axes for m in step.members]
         self.shape = tuple(boxes[0][a][1] - boxes[0][a][0] for a in self.axes[0])
+        self.recipes: list[Recipe] = []
+        self.made: list[Launch] = []
+        self.known: dict[int, Array] = {}
+
+    def write(self) -> None:
+        """Make all recipes, and their launches."""
+        operators = [self.graph.operators[m.operator] for m in self.step.members]
+        norms = [k for k, op in enumerate(operators) if op.kind is NodeKind.NORMALISE]
+        if len(norms) > 1:
+            raise KernelTextError("two normalisations in one chain")
+        wanted = sorted({k for _, k in self.step.results})
+        if not norms:
+            return self.launch(self.chain(range(len(operators)), wanted))
+        norm = norms[0]
+        later = range(norm + 1, len(operators))
+        read_later = {self.linked[slot] for k in (norm, *later) for slot, _ in self.step.members[k].operands if slot in self.linked}
+        needed = [k for k in range(norm) if k in wanted or k in read_later]
+        if needed:
+            self.launch(self.chain(range(norm), needed))
+        return self.launch(self.row(norm, later, [k for k in wanted if k >= norm]))
+
+    def launch(self, recipe: Recipe) -> None:
+        """The recipe on the arrays at hand."""
+        inputs = [self.array(source) for source in recipe.inputs]
+        results = {k: self.empty(dtype) for k, dtype in recipe.results}
+        self.recipes.append(recipe)
+        self.made.append(Launch(recipe.kernel, (*inputs, *results.values()), results))
+        self.known.update(results)
+
+    def array(self, source: tuple[int, int | None]) -> Array:
+        """What a recipe's input is here."""
+        member, position = source
+        return self.known[member] if position is None else self.operand(member, position)
 
     def operand(self, member: int, position: int) -> Array:
         """An external operand as a view with one dimension per output dimension (length 1: broadcast)."""
@@ -81,7 +126,7 @@ class _Group:
         strides = tuple(0 if have == 1 else s // size for have, s in zip(array.shape, array.strides, strict=True))
         return Operand(str(array.dtype), strides)
 
-    def arguments(self, members: Sequence[int], given: list[Array], numbers: dict[int, int], known: Mapping[int, Array]) -> dict[int, list[int | tuple[int]]]:
+    def arguments(self, members: Sequence[int], given: list[tuple[int, int | None]], numbers: dict[int, int]) -> dict[int, list[int | tuple[int]]]:
         """Per member its arguments: an index into `given` (grown here), or (member,) for a value of this launch."""
         out: dict[int, list[int | tuple[int]]] = {}
         for k in members:
@@ -91,44 +136,43 @@ class _Group:
                 if source is not None and source in numbers:
                     out[k].append((source,))
                     continue
-                given.append(known[source] if source is not None else self.operand(k, j))
+                given.append((source, None) if source is not None else (k, j))
                 out[k].append(len(given) - 1)
         return out
 
-    def chain(self, members: Sequence[int], wanted: Sequence[int], known: Mapping[int, Array]) -> Launch:
+    def chain(self, members: Sequence[int], wanted: Sequence[int]) -> Recipe:
         numbers = {k: n for n, k in enumerate(members)}
-        given: list[Array] = []
-        arguments = self.arguments(members, given, numbers, known)
+        given: list[tuple[int, int | None]] = []
+        arguments = self.arguments(members, given, numbers)
         steps = tuple(
             chain.Step(self.graph.operators[self.step.members[k].operator], tuple(
                 len(given) + numbers[a[0]] if isinstance(a, tuple) else a for a in arguments[k]))
             for k in members
         )
-        spec = chain.Chain(self.shape, tuple(self.described(a) for a in given), steps, tuple(numbers[k] for k in wanted))
-        kernel = chain.generate(spec)
-        results = {k: self.empty(dtype) for k, dtype in zip(wanted, chain.result_types(spec), strict=True)}
-        return Launch(kernel, (*given, *results.values()), results)
+        spec = chain.Chain(self.shape, tuple(self.described(self.array(a)) for a in given), steps, tuple(numbers[k] for k in wanted))
+        return Recipe(chain.generate(spec), tuple(given), tuple(zip(wanted, chain.result_types(spec), strict=True)))
 
     def empty(self, dtype: str) -> Array:
         return self.xp.empty(self.shape, dtype=dtype)  # type: ignore[no-any-return]
 
-    def row(self, norm: int, later: Sequence[int], wanted: Sequence[int], known: Mapping[int, Array]) -> Launch:
+    def row(self, norm: int, later: Sequence[int], wanted: Sequence[int]) -> Recipe:
         op, axes = self.graph.operators[self.step.members[norm].operator], self.axes[norm]
         over = len(op.over)
         if set(axes[len(axes) - over :]) != set(op.over) or op.function not in rows.FUNCTIONS:
             raise KernelTextError(f"operator {op.name!r}: the axes of the statistics are not the last ones")
         columns = prod(self.shape[len(axes) - over :])
         slot, _ = self.step.members[norm].operands[0]
-        x = known[self.linked[slot]] if slot in self.linked else self.operand(norm, 0)
+        first: tuple[int, int | None] = (self.linked[slot], None) if slot in self.linked else (norm, 0)
+        x = self.array(first)
         if x.shape != self.shape or not x.flags.c_contiguous:
             raise KernelTextError(f"operator {op.name!r}: its rows are not dense")
-        given: list[Array] = []
+        given: list[tuple[int, int | None]] = []
         steps: list[chain.Step] = []
         affine = [(j, f) for j, f in ((1, "multiply"), (2, "add")) if j < len(op.inputs)]
         for j, _ in affine:
-            given.append(self.operand(norm, j))
+            given.append((norm, j))
         numbers = {norm: 0, **{k: n for n, k in enumerate(later, start=1)}}
-        arguments = self.arguments(later, given, numbers, known)
+        arguments = self.arguments(later, given, numbers)
         base = 1 + len(given)
         for n, (_, function) in enumerate(affine):
             steps.append(chain.Step(_binary(function, op), (0 if n == 0 else base + n - 1, 1 + n)))
@@ -139,14 +183,12 @@ class _Group:
             )
             steps.append(chain.Step(self.graph.operators[self.step.members[k].operator], places))
         results_of = {norm: len(affine), **{k: len(affine) + n for n, k in enumerate(later, start=1)}}
-        operands = tuple(self.flattened(a, over) for a in given)
+        operands = tuple(self.flattened(self.array(a), over) for a in given)
         spec = rows.Rows(
             op.function, prod(self.shape) // columns if columns else 0, columns, str(x.dtype), number(op, "epsilon", 1e-5), 1.0, operands,
             tuple(steps), tuple(results_of[k] for k in wanted),
         )
-        kernel = rows.generate(spec)
-        results = {k: self.empty(str(x.dtype)) for k in wanted}
-        return Launch(kernel, (x, *given, *results.values()), results)
+        return Recipe(rows.generate(spec), (first, *given), tuple((k, str(x.dtype)) for k in wanted))
 
     def flattened(self, array: Array, over: int) -> Operand:
         """(row, column) strides of an operand: its outer and its inner dimensions each walk as one, or the chain has no text."""

@@ -28,6 +28,10 @@ class Transport(Protocol):
     def rank(self) -> int:
         """Number of this rank."""
 
+    @property
+    def name(self) -> str:
+        """What carries the messages, in words."""
+
     def account(self, label: str) -> None:
         """Book what follows under `label`."""
 

@@ -1,7 +1,8 @@
 """Where device memory meets MPI: nowhere else.
 
     both host                          MPI gets the array, C order
-    device, MPI is CUDA-aware          the current stream is synchronised, MPI gets the device pointers
+    device, MPI is CUDA-aware          the current stream is synchronised, MPI gets the device pointers, of what it reads and of what it writes:
+                                       a new block of CuPy's pool may be one that a kernel still in the queue reads or writes
     device, MPI is not (the default)   a pinned host copy goes to MPI, what arrives there is copied to the device
 
 A device pointer given to an MPI that cannot follow it is a segmentation fault, not an exception, and a kernel still running when MPI
@@ -42,6 +43,13 @@ class Staging:
     def __init__(self, xp: ModuleType, aware: bool) -> None:
         self._xp, self.aware = xp, aware
 
+    @property
+    def words(self) -> str:
+        """What carries the messages of these arrays."""
+        if self._xp is np:
+            return "mpi"
+        return "mpi, CUDA-aware" if self.aware else "mpi, staged through the host"
+
     def lend(self, array: Array) -> Array:
         """What MPI may read in place of `array`: C order, host memory unless MPI is CUDA-aware.
 
@@ -74,7 +82,9 @@ class Staging:
             return np.empty(tuple(shape), dtype=like.dtype)
         if self.aware:
             # not empty_like: an einsum result in Fortran order would pass its order on, and MPI would permute silently
-            return self._xp.empty(tuple(shape), dtype=like.dtype)  # type: ignore[no-any-return]
+            new: Array = self._xp.empty(tuple(shape), dtype=like.dtype)
+            self._xp.cuda.get_current_stream().synchronize()
+            return new
         if self._xp is np:
             return np.empty(tuple(shape), dtype=like.dtype)
         import cupyx

@@ -14,16 +14,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...models.index import Combine
 from ..kernels import Array
 from . import TransportError
-from .memory import Staging, cuda_aware
+from .memory import Staging, cuda_aware, on_device
 from .patterns import Pattern, PatternKind
 from .requests import AllGather, AllReduce, Exchanged, Pending, ReduceScatter, Request, Result, array_of, parts_of
 
@@ -68,6 +69,11 @@ class MpiTransport:
         """Number of this rank."""
         return self._world.Get_rank()
 
+    @property
+    def name(self) -> str:
+        """What carries the messages."""
+        return self._staging.words
+
     def account(self, label: str) -> None:
         """MPI's own traffic depends on its algorithms: nothing is booked."""
 
@@ -97,7 +103,7 @@ class MpiTransport:
         check_counts([int(array.size)], self._limit)
         send = self._staging.lend(array)
         receive = self._staging.landing(array.shape, array) if self.rank == root else None
-        self._group(group).Reduce(send, receive, _operation(combine), group.index(root))
+        self._group(group).Reduce(send, receive, self._operation(combine, array), group.index(root))
         return None if receive is None else self._staging.bring(receive, array)
 
     def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
@@ -114,9 +120,9 @@ class MpiTransport:
             case ReduceScatter(group=group, parts=parts, combine=combine, counts=counts):
                 check_counts([int(parts.size)], self._limit)
                 if counts is None:
-                    return self._simple("Reduce_scatter_block", prefix, group, parts, parts.shape[1:], _operation(combine))
+                    return self._simple("Reduce_scatter_block", prefix, group, parts, parts.shape[1:], self._operation(combine, parts))
                 mine = counts[group.index(self.rank)]
-                return self._simple("Reduce_scatter", prefix, group, parts, (mine,), list(counts), _operation(combine))
+                return self._simple("Reduce_scatter", prefix, group, parts, (mine,), list(counts), self._operation(combine, parts))
             case AllGather(group=group, array=array, counts=counts):
                 check_counts([int(array.size)] * len(group) if counts is None else counts, self._limit)
                 if counts is None:
@@ -129,7 +135,7 @@ class MpiTransport:
                 send, receive = self._staging.lend(array), self._staging.landing(array.shape, array)
                 call = _Call(lambda: self._staging.bring(receive, array), held=[send, receive])
                 for part in self._pieces(array.size):
-                    self._do(call, prefix, group, "Allreduce", send[part], receive[part], _operation(combine))
+                    self._do(call, prefix, group, "Allreduce", send[part], receive[part], self._operation(combine, array))
                 return call
             case Exchanged():
                 return self._exchanged(request, prefix)
@@ -145,6 +151,23 @@ class MpiTransport:
         request = method(*arguments)
         if request is not None:
             call.requests.append(request)
+
+    def _operation(self, combine: Combine, array: Array) -> MPI.Op:
+        """What combines arrays like this one.
+
+        MPI's own maximum and minimum lose a NaN or keep it, as the order of ranks has it; NumPy's hand it on, and so do ours.  They are
+        functions of the host: what stays on the device is left to the library.
+        """
+        from mpi4py import MPI
+
+        handing = array.dtype.kind == "f" and not (self._staging.aware and on_device(array))
+        match combine:
+            case Combine.SUM:
+                return MPI.SUM
+            case Combine.MAX:
+                return _handing_nan_on(combine, array.dtype.name) if handing else MPI.MAX
+            case Combine.MIN:
+                return _handing_nan_on(combine, array.dtype.name) if handing else MPI.MIN
 
     def _pieces(self, size: int) -> Iterator[slice]:
         """Flat ranges that MPI can count, in order; one, possibly empty, if all fits."""
@@ -205,12 +228,12 @@ class MpiTransport:
 def _joined(arrays: list[Array]) -> Array:
     if len(arrays) == 1:
         return arrays[0]
-    if isinstance(arrays[0], np.ndarray):
+    if not on_device(arrays[0]):
         return np.concatenate(arrays)
     import cupy
 
     joined: Array = cupy.concatenate(arrays)
-    cupy.cuda.get_current_stream().synchronize()
+    cupy.cuda.get_current_stream().synchronize()  # MPI reads it next
     return joined
 
 
@@ -226,13 +249,14 @@ def check_counts(counts: Sequence[int], limit: int = _LIMIT) -> None:
         raise TransportError(f"{sum(counts)} elements in one MPI buffer, the limit is {limit - 1}; use more ranks or smaller tensors")
 
 
-def _operation(combine: Combine) -> MPI.Op:
+@cache
+def _handing_nan_on(combine: Combine, dtype: str) -> MPI.Op:
     from mpi4py import MPI
 
-    match combine:
-        case Combine.SUM:
-            return MPI.SUM
-        case Combine.MAX:
-            return MPI.MAX
-        case Combine.MIN:
-            return MPI.MIN
+    function = np.maximum if combine is Combine.MAX else np.minimum
+
+    def fold(source: Any, target: Any, _: MPI.Datatype) -> None:
+        into: Array = np.frombuffer(target, dtype=dtype)
+        function(np.frombuffer(source, dtype=dtype), into, out=into)
+
+    return MPI.Op.Create(fold, commute=True)

@@ -93,6 +93,11 @@ class NcclTransport:
         """Number of this rank."""
         return self._rank
 
+    @property
+    def name(self) -> str:
+        """What carries the messages."""
+        return "nccl"
+
     def account(self, label: str) -> None:
         """NCCL's own traffic depends on its algorithms: nothing is booked."""
 

@@ -98,6 +98,11 @@ class VirtualTransport:
         """Number of this rank."""
         return self._rank
 
+    @property
+    def name(self) -> str:
+        """What carries the messages."""
+        return "virtual"
+
     def account(self, label: str) -> None:
         """Book what follows under `label`."""
         self._label = label
