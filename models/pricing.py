@@ -23,25 +23,31 @@ unions over its devices; every level-i subtree hangs on one link, which must car
 (L1) is the least that hierarchical links can carry on the receiving side; `models.communication` derives steps that reach
 it.  The sending side is not priced (flag `receive-side`).
 
-Entries are exact integers.  Where every dimension is *regular* (|B_u| the same for all u, and the overlap either the same
-for all u or zero for some u) the maximum over subtrees factors over dimensions; other pairs are enumerated.  Where one axis runs
+Entries are exact integers.  Where |B_u| is the same for all u, and the overlap |A_u & B_u| varies with u in one dimension at most or is
+zero for some u in one, the maximum over subtrees factors over dimensions; other pairs are enumerated.  Where one axis runs
 through two dimensions of an operand (a diagonal), A_u and B_u are no products of intervals: their cells are counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .layout import LayoutSet, OpenDigit, OpenDigits
 from .problems import Ints
 
+Flags = NDArray[np.bool_]
+
 _CHUNK = 1 << 16
 """Entries enumerated at a time: the temporaries stay in cache."""
+
+_PAIRS = 1 << 22
+"""Pairs of layouts enumerated at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,10 +76,11 @@ def pair_loads(a: LayoutSet, b: LayoutSet) -> PairLoads:
     phases = [(f > 0).astype(np.int64) for f in loads]
     if any(a.signatures):
         volume_a, volume_b = a.volumes(), b.volumes()
+        changes = {digit: changes_along(b, digit) for digit in sorted({d for digits in a.signatures for d in digits})}
         for s, digits in enumerate(a.signatures):
             rows = np.nonzero(a.signature == s)[0]
             if digits and rows.size:
-                extra, steps = reduction_loads(digits, b, inside[rows], volume_a[rows], volume_b)
+                extra, steps = reduction_loads(digits, b, inside[rows], volume_a[rows], volume_b, changes)
                 for i in range(levels):
                     loads[i][rows] += extra[i]
                     phases[i][rows] += steps[i]
@@ -81,12 +88,15 @@ def pair_loads(a: LayoutSet, b: LayoutSet) -> PairLoads:
 
 
 def reduction_loads(
-    digits: OpenDigits, b: LayoutSet, inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], volume_a: Ints, volume_b: Ints
+    digits: OpenDigits, b: LayoutSet, inside: Flags, volume_a: Ints, volume_b: Ints, changes: Mapping[OpenDigit, Flags] | None = None
 ) -> tuple[list[Ints], list[Ints]]:
-    """(L2) for the rows that share the open `digits`: loads and phases per level, each of shape `inside.shape`."""
+    """(L2) for the rows that share the open `digits`: loads and phases per level, each of shape `inside.shape`.
+
+    `changes`: `changes_along` of every digit, where that is known.
+    """
     hierarchy = b.hierarchy
     levels, devices = len(hierarchy), prod(hierarchy)
-    varies = np.stack([changes_along(b, d) for d in digits], axis=1)
+    varies = np.stack([changes_along(b, d) if changes is None else changes[d] for d in digits], axis=1)
     size = np.where(inside, volume_b[None, :], volume_a[:, None])
     g = [prod(d.prime for d in digits if d.level == j) for j in range(levels)]
     r = []
@@ -115,7 +125,7 @@ def reduction_loads(
     return loads, phases
 
 
-def changes_along(b: LayoutSet, digit: OpenDigit) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def changes_along(b: LayoutSet, digit: OpenDigit) -> Flags:
     """Per layout: does any box differ from the box of the device whose `digit` is set to 0?  shape (layouts,)."""
     weight = digit.stride * prod(b.hierarchy[digit.level + 1 :])
     out = np.zeros(len(b), dtype=bool)
@@ -144,17 +154,19 @@ def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> 
     dimensions = [_shared(_Table(table_a), _Table(table_b), width) for table_a, table_b in zip(dims, b.dims, strict=True)]
     total = np.ones(len(b), dtype=np.int64)
     held = np.ones((codes.shape[0], len(b)), dtype=np.int64)
-    irregular = np.zeros(held.shape, dtype=bool)
+    uneven = np.zeros(len(b), dtype=bool)
+    varying = np.zeros(held.shape, dtype=np.int8)
     for k, shared in enumerate(dimensions):
         total *= shared.need[b.codes[:, k]]
+        uneven |= shared.uneven[b.codes[:, k]]
         pick = np.ix_(codes[:, k], b.codes[:, k])
         held *= shared.low[pick]
-        if shared.uneven.any():
-            irregular |= shared.uneven[pick]
+        if shared.varies.any():
+            varying += shared.varies[pick]
     load = total[None, :] - held
+    irregular = uneven[None, :] | ((varying > 1) & (held > 0))
     if irregular.any():
-        overlaps = [_overlaps(table_a, table_b, width) for table_a, table_b in zip(dims, b.dims, strict=True)]
-        _enumerate(load, irregular, overlaps, codes, b, width)
+        _enumerate(load, irregular, [_Overlaps(table_a, table_b, width) for table_a, table_b in zip(dims, b.dims, strict=True)], codes, b, width)
     return load
 
 
@@ -173,19 +185,25 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class _Shared:
-    """One dimension of two layout sets: |B_u| of the first subtree (n_b), least |A_u & B_u| (n_a, n_b), and where it is not regular (n_a, n_b)."""
+    """One dimension of two layout sets: |B_u| of the first subtree, whether others differ (n_b); least |A_u & B_u|, whether others differ (n_a, n_b)."""
 
     need: Ints
+    uneven: Flags
     low: Ints
-    uneven: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+    varies: Flags
 
 
 @lru_cache(maxsize=64)
 def _shared(a: _Table, b: _Table, width: int) -> _Shared:
-    need, share = _overlaps(a.intervals, b.intervals, width)
-    low = np.asarray(share.min(axis=2))
-    uneven = (need != need[:, :1]).any(axis=1)[None, :] | ((low != share.max(axis=2)) & (low > 0))
-    return _Shared(need[:, 0].copy(), low, uneven)
+    overlaps = _Overlaps(a.intervals, b.intervals, width)
+    every = np.arange(b.intervals.shape[0])
+    need = overlaps.need(every)
+    low, varies = np.empty((a.intervals.shape[0], every.size), dtype=np.int64), np.empty((a.intervals.shape[0], every.size), dtype=bool)
+    for i in range(a.intervals.shape[0]):  # one at a time: the temporaries stay in cache
+        share = overlaps.share(np.full(every.size, i), every)
+        low[i] = share.min(axis=1)
+        varies[i] = (share != share[:, :1]).any(axis=1)
+    return _Shared(need[:, 0].copy(), (need != need[:, :1]).any(axis=1), low, varies)
 
 
 def _coupled_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:
@@ -204,49 +222,85 @@ def _coupled_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -
     return load
 
 
-def _cells(intervals: Sequence[Ints], points: Sequence[Ints], width: int) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+def _cells(intervals: Sequence[Ints], points: Sequence[Ints], width: int) -> Flags:
     """Cells inside the union of every subtree's boxes: shape (cells of dimension 0, .., width)."""
-    inside: np.ndarray[tuple[int, ...], np.dtype[np.bool_]] = np.ones((intervals[0].shape[0],), dtype=bool)
+    inside: Flags = np.ones((intervals[0].shape[0],), dtype=bool)
     for table, p in zip(intervals, points, strict=True):
         inside = inside[..., None, :] & ((table[:, 0] <= p[:-1, None]) & (table[:, 1] >= p[1:, None]))
     return np.asarray(inside.reshape(*inside.shape[:-1], width, -1).any(axis=-1))
 
 
-def _enumerate(
-    load: Ints, irregular: np.ndarray[tuple[int, ...], np.dtype[np.bool_]], overlaps: Sequence[tuple[Ints, Ints]], codes: Ints, b: LayoutSet, width: int
-) -> None:
-    """Fill the irregular entries of `load` subtree by subtree; 32 bits where every volume fits."""
-    narrow = prod(int(need.max(initial=0)) for need, _ in overlaps) < 1 << 31
-    kind = np.int32 if narrow else np.int64
-    needs = [need.astype(kind) for need, _ in overlaps]
-    shares = [share.reshape(-1, width).astype(kind) for _, share in overlaps]
+def _enumerate(load: Ints, irregular: Flags, overlaps: Sequence[_Overlaps], codes: Ints, b: LayoutSet, width: int) -> None:
+    """Fill the irregular entries of `load`: subtree by subtree for the dimensions in which subtrees differ, once for all pairs that agree in them."""
     rows, cols = np.nonzero(irregular)
+    for start in range(0, rows.size, _PAIRS):
+        r, c = rows[start : start + _PAIRS], cols[start : start + _PAIRS]
+        group, labels = np.zeros(r.size, dtype=np.int64), np.empty((r.size, len(overlaps)), dtype=np.int64)
+        want, have = np.ones(r.size, dtype=np.int64), np.ones(r.size, dtype=np.int64)  # what the other dimensions multiply to
+        for k, o in enumerate(overlaps):
+            which, label = np.unique(codes[r, k] * o.b.shape[0] + b.codes[c, k], return_inverse=True)
+            label = label.reshape(-1)
+            need, share = o.need(which % o.b.shape[0]), o.share(*np.divmod(which, o.b.shape[0]))
+            varies = ((need != need[:, :1]) | (share != share[:, :1])).any(axis=1)
+            want *= np.where(varies, 1, need[:, 0])[label]
+            have *= np.where(varies, 1, share[:, 0])[label]
+            labels[:, k] = np.where(varies, which, -1)[label]
+            group = np.unique(group * (which.size + 1) + np.where(varies[label], label, which.size), return_inverse=True)[1].reshape(-1)
+        _, first = np.unique(group, return_index=True)
+        load[r, c] = _slowest(labels[first], group, want, have, overlaps, width)
+
+
+def _slowest(labels: Ints, group: Ints, want: Ints, have: Ints, overlaps: Sequence[_Overlaps], width: int) -> Ints:
+    """max over subtrees u of  want * need_u - have * share_u  for every pair; `labels[group]`: per dimension the pair of intervals, or -1."""
+    found = np.zeros(group.size, dtype=np.int64)
+    order = np.argsort(group, kind="stable")
+    ends = np.searchsorted(group[order], np.arange(labels.shape[0] + 1))
     step = max(1, _CHUNK // width)
-    for start in range(0, rows.size, step):
-        r, c = rows[start : start + step], cols[start : start + step]
-        want, have = needs[0][b.codes[c, 0]], shares[0][codes[r, 0] * needs[0].shape[0] + b.codes[c, 0]]
-        for k in range(1, len(overlaps)):
-            want *= needs[k][b.codes[c, k]]
-            have *= shares[k][codes[r, k] * needs[k].shape[0] + b.codes[c, k]]
-        want -= have
-        load[r, c] = want.max(axis=1)
+    for start in range(0, labels.shape[0], step):
+        part = labels[start : start + step]
+        needs, shares = np.ones((part.shape[0], width), dtype=np.int64), np.ones((part.shape[0], width), dtype=np.int64)
+        for k, o in enumerate(overlaps):
+            at = np.flatnonzero(part[:, k] >= 0)
+            if at.size:
+                i, j = np.divmod(part[at, k], o.b.shape[0])
+                needs[at] *= o.need(j)
+                shares[at] *= o.share(i, j)
+        members = order[ends[start] : ends[start + part.shape[0]]]
+        mine = group[members] - start
+        while needs.max(initial=-1) >= 0:  # every value of need with the least share there, the largest first; -1: done
+            largest = needs.max(axis=1)
+            here = needs == largest[:, None]
+            least = np.where(here, shares, np.iinfo(np.int64).max).min(axis=1)
+            live = largest[mine] >= 0
+            m = members[live]
+            found[m] = np.maximum(found[m], want[m] * largest[mine[live]] - have[m] * least[mine[live]])
+            needs[here] = -1
+    return found
 
 
-def _overlaps(a: Ints, b: Ints, width: int) -> tuple[Ints, Ints]:
-    """|B_u| (n_b, width) and |A_u & B_u| (n_a, n_b, width) of one dimension for the `width` subtrees of a level."""
-    hull_a, joined_a = _unions(a, width)
-    hull_b, joined_b = _unions(b, width)
-    if joined_a and joined_b:
-        need = hull_b[..., 1] - hull_b[..., 0]
-        low = np.maximum(hull_a[:, None, :, 0], hull_b[None, :, :, 0])
-        high = np.minimum(hull_a[:, None, :, 1], hull_b[None, :, :, 1])
-        return need, np.maximum(high - low, 0)
-    points = np.unique(np.concatenate([a.reshape(-1), b.reshape(-1)]))
-    weight = np.diff(points)
-    in_a, in_b = _covered(a, points, width), _covered(b, points, width)
-    need = np.asarray((in_b * weight).sum(axis=2), dtype=np.int64)
-    share: Ints = np.einsum("aus,bus->abu", in_a * weight, in_b)
-    return need, share
+class _Overlaps:
+    """|B_u| and |A_u & B_u| of one dimension for the `width` subtrees of a level, for tables `a` (n_a, devices, 2) and `b`."""
+
+    def __init__(self, a: Ints, b: Ints, width: int) -> None:
+        self.a, joined_a = _unions(a, width)
+        self.b, joined_b = _unions(b, width)
+        self.counted: tuple[Ints, Ints] | None = None
+        if not (joined_a and joined_b):
+            points = np.unique(np.concatenate([a.reshape(-1), b.reshape(-1)]))
+            weight = np.diff(points)
+            in_a, in_b = _covered(a, points, width), _covered(b, points, width)
+            self.counted = np.asarray((in_b * weight).sum(axis=2), dtype=np.int64), np.einsum("aus,bus->abu", in_a * weight, in_b)
+
+    def need(self, j: Ints) -> Ints:
+        """|B_u| under each of the tables `j`: shape (j, width)."""
+        return self.b[j, :, 1] - self.b[j, :, 0] if self.counted is None else self.counted[0][j]
+
+    def share(self, i: Ints, j: Ints) -> Ints:
+        """|A_u & B_u| under each pair of tables `i`, `j`: shape (i, width)."""
+        if self.counted is not None:
+            return self.counted[1][i, j]
+        low = np.maximum(self.a[i, :, 0], self.b[j, :, 0])
+        return np.asarray(np.maximum(np.minimum(self.a[i, :, 1], self.b[j, :, 1]) - low, 0))
 
 
 def _covered(table: Ints, points: Ints, width: int) -> Ints:
