@@ -1,8 +1,10 @@
 """Classes of axes: which axes of different operators run over the same thing, and one global order of them.
 
 Axes and tensor dimensions joined through access maps, and those of a parameter and its next value, form classes (union-find); classes are ordered by first
-appearance: operators in topological order, output axes before reduction axes.  Every operator sorts its axes by
-(class order, own position), which fixes where digits go inside a level, so that neighbouring operators agree.
+appearance: operators in topological order, output axes before reduction axes.  An index joins its dimension and the first axis it names (of `2 y + ky` only y,
+so that a tap is no image row); a dimension that is read whole joins nothing.  Every operator sorts its axes by (class order, own position), output axes
+before reduction axes, and every copied tensor its dimensions, those that no axis runs over last.  That fixes where digits go inside a level, so that
+neighbouring operators agree.
 
 Source: DESIGN.md section 1; `shared/research/search-space.md` section 4 (one global order costs nothing, an order per
 operator up to 13.5 %).

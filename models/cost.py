@@ -3,7 +3,8 @@
     operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) + launch_d,
                                 or the measured time of device d's box where the machine's profile has one
       flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis); none if the result is no float
-      bytes_d    bytes of every operand box read once plus the output box written once (gather: rows touched, not the table)
+      bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element per point of the
+                 iteration box without the row axis, whether or not the rows are on the device)
       statistics normalise operators whose `over` axes are split all-reduce each statistic ((L2) of `models.pricing`,
                  nothing scattered), float32
     edge, layouts A -> B        t_e = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i         ((L1) to (L4))
@@ -22,16 +23,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
-from math import lcm, prod
+from math import lcm
 
 import numpy as np
 
 from .forms import OperatorForm
-from .graph import Graph
 from .layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
 from .machine import DeviceClass, Machine
 from .operators import Function, NodeKind, Operator
-from .pricing import PairLoads
+from .pricing import PairLoads, check_reduction
 from .problems import Ints, TooFine
 
 UNIT = Fraction(1, 10**12)
@@ -54,7 +54,7 @@ def ceil_sum(terms: Sequence[tuple[Fraction, Ints]]) -> Ints:
     [1, 1]
     """
     denominator = lcm(*(c.denominator for c, _ in terms))
-    scaled = [(int(c * denominator), a) for c, a in terms if c]
+    scaled = [(int(c * denominator), a) for c, a in terms if c and a.any()]  # a coefficient without anything to count may be of any size
     shape = terms[0][1].shape
     bound = sum(c * int(a.max(initial=0)) for c, a in scaled) + denominator
     if bound < _INT64_SAFE:
@@ -202,6 +202,7 @@ def statistics_terms(spec: Function, over_axes: Sequence[str], tables: AxisTable
     for i in over:
         g *= tables.placements[:, i, :]
     q = -(-size // g.prod(axis=1))
+    check_reduction(int(q.max(initial=0)) * int(g.prod(axis=1).max(initial=1)), hierarchy)
     n = q * g.prod(axis=1)
     loads = [np.zeros_like(n) for _ in hierarchy]
     phases = [np.zeros_like(n) for _ in hierarchy]
@@ -228,8 +229,3 @@ def statistics_digits(op: Operator, axes: Sequence[str], matrix: Sequence[Sequen
     below = strides(np.array([matrix], dtype=np.int64))[0]
     out = [d for i, a in enumerate(axes) if a in op.over for j, x in enumerate(matrix[i]) for d in prime_digits(j, x, int(below[i, j]))]
     return tuple(sorted(out, key=lambda d: (d.level, -d.stride)))
-
-
-def total_work(graph: Graph) -> int:
-    """Floating-point operations of the whole graph on one device."""
-    return sum(graph.flops_per_point(op) * prod(a.extent for a in op.axes if a.name != op.attribute("rows", "")) for op in graph.operators)

@@ -120,6 +120,15 @@ class Graph:
             return flops if isinstance(flops, int) and flops >= 0 else op.spec.flops
         return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
 
+    def points(self, op: Operator) -> int:
+        """Points of the iteration space of `op` that cost: all, but one row of a table that rows are picked from or added to."""
+        rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
+        return prod(a.extent for a in op.axes if a.name != rows)
+
+    def work(self, op: Operator) -> int:
+        """Floating-point operations of `op` on one device."""
+        return self.points(op) * self.flops_per_point(op)
+
     @property
     def results(self) -> tuple[str, ...]:
         """What running the graph gives: its outputs, then the next values of its state."""
@@ -153,6 +162,8 @@ class Graph:
                 raise GraphError(f"tensor {t.name!r}", _too_long(max(t.shape)))
             if t.dtype not in ELEMENT_BYTES:
                 raise GraphError(f"tensor {t.name!r}", f"unknown element type {t.dtype!r}")
+            if t.elements * t.element_bytes > MOST_WORK:
+                raise GraphError(f"tensor {t.name!r}", _too_large(f"takes {t.elements * t.element_bytes} bytes"))
             if t.source_shape is not None and prod(t.source_shape) != t.elements:
                 raise GraphError(f"tensor {t.name!r}", f"source shape {t.source_shape} has another size than {t.shape}")
         ready = {t.name for t in self.tensors if t.role is not Role.VALUE}
@@ -210,6 +221,9 @@ class Graph:
                         raise GraphError(place, f"access to {a.tensor!r} uses unknown axis {name!r}")
                     if coef < 1:
                         raise GraphError(place, f"access to {a.tensor!r}: coefficient {coef} of {name!r} must be at least 1")
+                reach = abs(index.offset) + sum(coef * axes[name].extent for name, coef in index.terms)
+                if reach > MOST_WORK:
+                    raise GraphError(place, _too_large(f"reads {a.tensor!r} up to position {reach}"))
         for a in op.inputs:
             if a.tensor not in ready:
                 raise GraphError(place, f"reads {a.tensor!r} before it is written")
@@ -235,6 +249,14 @@ class Graph:
             raise GraphError(place, f"{op.function} needs attribute rows: the name of the row axis")
         if op.function == "product_sum" and len(op.inputs) % 2:
             raise GraphError(place, "product_sum takes pairs of inputs")
+        if self.work(op) > MOST_WORK:
+            raise GraphError(place, _too_large(f"does {self.work(op)} operations on one device"))
+        operands = [self._by_name[a.tensor] for a in (*op.inputs, op.output)]
+        moved = sum(t.elements * t.element_bytes for t in operands)
+        if op.kind is NodeKind.GATHER:  # one element of the table per point
+            moved += self.points(op) * operands[0].element_bytes
+        if moved > MOST_WORK:
+            raise GraphError(place, _too_large(f"reads and writes {moved} bytes"))
 
     def to_json(self) -> str:
         """Canonical JSON text (sorted keys, no spaces): equal graphs give equal bytes."""
@@ -290,6 +312,14 @@ MOST_AXIS = (1 << 31) - 1
 
 def _too_long(extent: int) -> str:
     return f"has an axis of {extent}, more than int32 can count ({MOST_AXIS}); reshape it into two axes, or plan a smaller instance"
+
+
+MOST_WORK = 1 << 62
+"""Most bytes of a tensor, operations of an operator and positions along a dimension: they are computed in int64."""
+
+
+def _too_large(what: str) -> str:
+    return f"{what}, more than 2**62; plan a smaller instance"
 
 
 MOST_EXTENT = 1 << 40

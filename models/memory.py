@@ -10,7 +10,9 @@ Step t is the t-th operator; T operators in all.  Per device, the largest box co
                               to the end if it is a graph output
     next value of a parameter in its writer's layout at the writer's step; then it is the parameter's copy, whose storage it
                               takes over in place (flag `donated-state`)
-    operand that is moved     in the layout it is read in, at the reader's step: the buffer it is received in
+    operand that is moved     in the layout it is read in, at the reader's step: the buffer it is received in; one for each time it is read
+
+An input or parameter that nobody reads, without a next value, is nowhere.
 
 An operand that is read where it lies needs no buffer, but whether it does depends on two choices, and a usage on one: it is counted
 all the same (flag `every-operand-received`), so a plan that fits the rows fits, and a limit that is too small for the rows may not be

@@ -16,7 +16,7 @@ unions over its devices; every level-i subtree hangs on one link, which must car
      q is the largest part: where parts are unequal less is sent (`models.received`), and this is an upper bound
 (L3) a partial tensor that is not inside is reduced to A without its open digits, then fetched: the loads of (L2), then (L1)
 (L4) phases_i counts the collective phases whose outermost level is i: one per reduce-scatter or all-gather at level i,
-     one for the fetch if its load_i is positive
+     (none where n = 0: nothing is wanted), one for the fetch if its load_i is positive
 
     time = sum_i  element_bytes * load_i / bandwidth_i  +  latency_i * phases_i                     -> models.cost
 
@@ -39,7 +39,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .layout import LayoutSet, OpenDigit, OpenDigits
-from .problems import Ints
+from .problems import Ints, ProblemError
+
+_INT64_SAFE = 1 << 62
+"""Loads stay below this, so that int64 cannot wrap."""
 
 Flags = NDArray[np.bool_]
 
@@ -107,10 +110,11 @@ def reduction_loads(
                 kept *= np.where(inside & varies[None, :, k], 1, d.prime)
         r.append(kept)
     q = -(-size // np.prod(np.stack(r), axis=0))
-    n = q * prod(g)
     loads = [np.zeros(inside.shape, dtype=np.int64) for _ in range(levels)]
     phases = [np.zeros(inside.shape, dtype=np.int64) for _ in range(levels)]
     below = [devices // subtrees(hierarchy, i) for i in range(levels)]
+    check_reduction(int(q.max(initial=0)) * prod(g), hierarchy)
+    n = q * prod(g)
     for j in reversed(range(levels)):
         if g[j] > 1:
             n //= g[j]
@@ -123,6 +127,13 @@ def reduction_loads(
         phases[j] += (r[j] > 1) & (n > 0)
         n = n * r[j]
     return loads, phases
+
+
+def check_reduction(elements: int, hierarchy: tuple[int, ...]) -> None:
+    """Raise `ProblemError` if the loads of a reduction of (L2) that starts with n = `elements` may not fit: each phase adds at most w_0 n."""
+    if elements * 2 * len(hierarchy) * prod(hierarchy[1:]) >= _INT64_SAFE:
+        place = f"reduction of {elements} elements on {'x'.join(map(str, hierarchy))} devices"
+        raise ProblemError(place, "what it moves is not below 2**62 elements", "plan a smaller instance")
 
 
 def changes_along(b: LayoutSet, digit: OpenDigit) -> Flags:

@@ -1,13 +1,14 @@
 """From a graph and a machine to a selection problem.
 
     vertex  for every operator: its placements over the space, cost t_v                              -> operator_vertex()
-    vertex  for every tensor with several readers, for every graph output, and for every parameter with a next value:
-            its closed layouts, cost 0 (flag `one-copy-per-tensor`)                                   -> copy_vertex()
+    vertex  for every tensor with several readers (one operator that reads it twice is two), for every computed graph output, and for every
+            parameter with a next value: the placements of its dimensions, all of which can be split, cost 0 (flag `one-copy-per-tensor`)
+                                                                                                      -> copy_vertex()
     edge    writer -> copy, copy -> every reader, or writer -> its only reader: the time of the
             redistribution between the two layouts                                                    -> route()
 
 The next value of a parameter goes into the parameter's own vertex: what is stored at the end of the step has the layout it
-starts with.  Any other input or parameter with one reader starts in the layout that the reader wants and needs neither vertex nor edge.
+starts with, and who reads the next value reads it there.  Any other input or parameter with one reader starts in the layout that the reader wants and needs neither vertex nor edge.
 Everything is built once per structure (`models.structures`): edges that agree in both layout sets and the element size share one
 table, so that repeated layers cost once.
 
