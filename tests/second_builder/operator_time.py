@@ -1,0 +1,81 @@
+"""The time of an operator under a placement: its slowest device, then the statistics it exchanges.
+
+busy_d = max(flops_d / peak_d, bytes_d / bandwidth_d) + launch_d,  or the measured time of device d's box where there is one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import prod
+
+from .description import BYTES, Device, Machine, Operator, Program
+from .placements import Interval, Matrix, iteration_boxes, touched
+from .redistribution_time import transfer_time
+from .reduction_time import reduction
+from .tilings import split_digits, volume
+
+STATISTIC = BYTES["float32"]
+
+
+def operator_time(op: Operator, program: Program, order: Sequence[str], matrix: Matrix, machine: Machine) -> Fraction:
+    """Seconds."""
+    boxes = iteration_boxes(op, order, matrix, machine.sizes)
+    slowest = max(busy(op, program, box, device, machine) for box, device in zip(boxes, machine.devices, strict=True))
+    return slowest + statistics_time(op, order, matrix, boxes, machine)
+
+
+def busy(op: Operator, program: Program, box: dict[str, Interval], device: Device, machine: Machine) -> Fraction:
+    """Seconds of one device."""
+    dtype = program.tensors[op.output.tensor].dtype
+    extents = tuple(length(box[a]) for a in (*op.written, *op.reduced))
+    if (op.function, dtype, extents) in machine.measured:
+        return machine.measured[op.function, dtype, extents]
+    work = flops_per_point(op, dtype) * points(op, box)
+    arithmetic = work / device.peaks[dtype] if work else Fraction(0)
+    return max(arithmetic, bytes_moved(op, program, box) / device.bandwidth) + device.launch
+
+
+def length(interval: Interval) -> int:
+    return interval[1] - interval[0]
+
+
+def points(op: Operator, box: dict[str, Interval]) -> int:
+    """Points of an iteration box; an operator that picks rows of a table visits one row, not all."""
+    rows = op.attributes["rows"] if op.kind in ("gather", "scatter") else None
+    return prod(length(box[a]) for a in box if a != rows)
+
+
+def flops_per_point(op: Operator, dtype: str) -> int:
+    """Nothing is counted for integer and logical results."""
+    if "float" not in dtype:
+        return 0
+    if op.function == "product_sum":
+        return op.flops * (len(op.inputs) // 2)
+    if op.kind == "opaque":
+        return int(op.attributes.get("flops", op.flops))
+    return op.flops
+
+
+def bytes_moved(op: Operator, program: Program, box: dict[str, Interval]) -> Fraction:
+    """Every operand's box once, the result's once; of a table that rows are picked from one element per point."""
+    total = 0
+    for operand in (*op.inputs, op.output):
+        tensor = program.tensors[operand.tensor]
+        found = tuple(touched(index, n, box) for index, n in zip(operand.index, tensor.shape, strict=True))
+        elements = volume(found)
+        if op.kind == "gather" and operand is op.inputs[0]:
+            elements = points(op, box)
+        total += elements * BYTES[tensor.dtype]
+    return Fraction(total)
+
+
+def statistics_time(op: Operator, order: Sequence[str], matrix: Matrix, boxes: Sequence[dict[str, Interval]], machine: Machine) -> Fraction:
+    """All-reduces of the statistics of a normalise operator whose axes `over` are split."""
+    named = op.attributes.get("over", ())
+    over = (named,) if isinstance(named, str) else named
+    digits = split_digits(matrix, [i for i, a in enumerate(order) if a in over]) if op.kind == "normalise" else ()
+    if not digits:
+        return Fraction(0)
+    tile = max(prod(length(box[a]) for a in op.written if a not in over) for box in boxes)
+    return op.statistics * transfer_time(reduction(tile, digits, digits, machine.sizes), STATISTIC, machine)
