@@ -169,16 +169,17 @@ def _meets(used: Substitution, step: Applied, types: Mapping[Term, TensorType], 
 
 
 def _visible(c: Condition, facts: Facts) -> bool:
+    """Whether a condition follows from least values alone; divisibility means a divisor >= 1 and a value >= 0 (`rule.divides`)."""
     now = facts.now
     match c:
         case Equal():
             return now(c.left) == now(c.right)
         case AtLeast():
-            p = now(c.value)
-            return all(v >= 0 for v in p.terms.values()) and all((facts.low.get(s) or 0) >= 0 and facts.low.get(s) is not None for s in p.names)
+            return facts.positive(now(c.value) + 1)
         case Divides():
-            return now(c.value).divided(now(c.divisor)) is not None
+            v, d = now(c.value), now(c.divisor)
+            return facts.positive(d) and facts.positive(v + 1) and v.divided(d) is not None
         case OneOrMultiple():
-            return now(c.value) == ONE or now(c.value).divided(now(c.divisor)) is not None
+            return now(c.value) == ONE or _visible(Divides(c.divisor, c.value), facts)
         case _:
             assert_never(c)

@@ -23,10 +23,10 @@ from typing import Final, assert_never
 from ..models.claims import Verdict
 from ..models.substitution.guarded_sums import Builder, TooLarge
 from ..models.substitution.polynomial import Poly
-from ..models.substitution.rule import Condition, Substitution, SubstitutionError
+from ..models.substitution.rule import Condition, Substitution, SubstitutionError, holds
 from ..models.substitution.shards import IllTyped
 from ..models.substitution.types import Contradiction, NeedsChoice, Side, Stuck, Typed, type_left, type_right
-from ..models.substitution.value import TooMuchWork, all_names, holds, input_sizes, right_fault, tensor, type_instance, value_fault
+from ..models.substitution.value import TooMuchWork, all_names, input_sizes, right_fault, tensor, type_instance, value_fault
 from ..proofs.substitution import Counterexample, Equality, Instance, Judgement, Proved, Refuted, Shown, Undecided, Unequal, Vacuous, Void
 from .substitution_copies import check_unequal
 from .substitution_facts import Rejected, check_equality, check_fact, check_implied, scope_of

@@ -29,9 +29,9 @@ from typing import Final
 
 from ...models.console import InputError
 from ...models.json_text import parse_json
-from ...models.substitution.eval import Evaluator, holds, input_types
+from ...models.substitution.eval import Evaluator, input_types
 from ...models.substitution.instances import cases
-from ...models.substitution.rule import Pattern, Substitution
+from ...models.substitution.rule import Pattern, Substitution, holds
 from ...models.substitution.shards import IllTyped, TensorType
 from ...models.substitution.terms import Apply, Term, rule_of, term_of
 from ...models.substitution.types import named

@@ -11,13 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...models.substitution.polynomial import Poly
-from ...models.substitution.rule import Condition, Substitution
+from ...models.substitution.rule import Condition, Substitution, holds
 from ...models.substitution.shards import IllTyped
 from ...models.substitution.types import Contradiction, Facts, NeedsChoice, Side, Typed, named, type_left
 from ...models.substitution.value import (
     TooMuchWork,
     all_names,
-    holds,
     input_sizes,
     instance_names,
     right_fault,

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ...models.substitution.eval import Evaluator, holds, signature, whole
-from ...models.substitution.rule import Condition, Node, Parameter, Pattern, Substitution
+from ...models.substitution.eval import Evaluator, signature, whole
+from ...models.substitution.rule import Condition, Node, Parameter, Pattern, Substitution, holds
 from ...models.substitution.shards import IllTyped, TensorType
 from ...models.substitution.terms import COMMUTATIVE, Apply, Label, Term, term_of
 

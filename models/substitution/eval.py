@@ -20,7 +20,7 @@ from .index_arrays import Array, EvaluationError, Exact, Ring, Run, compiled
 from .index_expressions import Expression, Index, put
 from .ops import OPERATORS, Auxiliary, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Shrunk, meaning
 from .polynomial import ONE, Poly
-from .rule import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution
+from .rule import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution, divides, holds
 from .shards import IllTyped, TensorType, Tree, result_trees, shards
 
 LARGEST: Final = 1 << 22
@@ -225,25 +225,6 @@ def denotation(x: Tensor, ring: Ring) -> Array:
     return np.asarray(values)
 
 
-def holds(c: Condition, values: Mapping[str, int]) -> bool:
-    """Whether a condition holds."""
-    match c:
-        case Equal():
-            return c.left.value(values) == c.right.value(values)
-        case AtLeast():
-            return c.value.value(values) >= 0
-        case Divides():
-            return _divides(c.divisor.value(values), c.value.value(values))
-        case OneOrMultiple():
-            return c.value.value(values) == 1 or _divides(c.divisor.value(values), c.value.value(values))
-        case _:
-            assert_never(c)
-
-
-def _divides(d: int, n: int) -> bool:
-    return d > 0 and n >= 0 and n % d == 0
-
-
 def _check_copies(values: Array, axis: int, place: str) -> None:
     first = np.take(values, [0], axis=axis)
     unequal = np.argwhere(np.not_equal(values, first))
@@ -314,11 +295,11 @@ def _define(m: Meaning, names: dict[str, int]) -> None:
                 names[d.name] = max(d.first.value(names), d.second.value(names))
             case Quotient():
                 v, w = d.value.value(names), d.divisor.value(names)
-                _settle(_divides(w, v), f"{w} does not divide {v}")
+                _settle(divides(w, v), f"{w} does not divide {v}")
                 names[d.name] = v // w
             case Shrunk():
                 v, w = d.value.value(names), d.divisor.value(names)
-                _settle(v == 1 or _divides(w, v), f"{v} is neither 1 nor a multiple of {w}")
+                _settle(v == 1 or divides(w, v), f"{v} is neither 1 nor a multiple of {w}")
                 names[d.name] = 1 if v == 1 else v // w
             case _:
                 assert_never(d)

@@ -11,10 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from .eval import Evaluator, extents, holds, input_types
+from .eval import Evaluator, extents, input_types
 from .index_arrays import PRIME, Array, EvaluationError, Exact, Modular
 from .polynomial import Poly
-from .rule import Substitution
+from .rule import Substitution, holds
 from .shards import IllTyped
 from .types import Contradiction, NeedsChoice, Typed, named, type_left
 

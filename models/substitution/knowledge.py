@@ -87,13 +87,17 @@ class Facts:
                 assert_never(c)
 
     def quotient(self, value: Poly, divisor: Poly) -> Poly:
-        """value / divisor, assumed exact."""
+        """value / divisor, assumed to be an integer >= 0 (`rule.divides`)."""
         v, d = self.now(value), self.now(divisor)
+        if (v.constant is not None and v.constant < 0) or (d.constant is not None and d.constant < 1):
+            raise Contradiction(f"{d} does not divide {v}")
         exact = v.divided(d)
         if exact is not None:
+            self._divisible(v, d)
             return exact
         if v.constant is not None and d.constant is not None:
             raise Contradiction(f"{d} does not divide {v}")
+        self._divisible(v, d)
         factor, v, d = cancelled(v, d)
         again = self.same_quotient(v, d)
         if again is not None:
@@ -103,6 +107,12 @@ class Facts:
         self.quotients.append((q, v, d))
         self._solve(v - d * q)
         return self.now(q) * factor
+
+    def _divisible(self, value: Poly, divisor: Poly) -> None:
+        """Remember the signs that a divisibility means, where they are not visible."""
+        for p in (value, divisor - 1):
+            if p.constant is None and not self.positive(p + 1):
+                self.extra.append(p)
 
     def same_quotient(self, value: Poly, divisor: Poly) -> Poly | None:
         """A quotient already assumed of the same value and divisor."""
@@ -117,10 +127,10 @@ class Facts:
         if v == ONE:
             return ONE
         exact = v.divided(d)
-        if exact is not None:
-            return exact
-        if v.constant is not None and d.constant is not None:
+        if v.constant is not None and d.constant is not None and (exact is None or v.constant < 0 or d.constant < 1):
             raise Contradiction(f"{v} is neither 1 nor a multiple of {d}")
+        if exact is not None and (v.constant is not None or self.positive(v)) and self.positive(d):
+            return exact
         if content(v) > 1:  # never 1
             return self.quotient(v, d)
         if self.used == len(self.choices):

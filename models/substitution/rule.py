@@ -12,11 +12,16 @@ The operators and what they mean: `substitution_ops.OPERATORS`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from .polynomial import Poly
 
 Parameter = int | str | tuple[int, ...]
+
+MOST_RANK = 8
+"""Axes of an input at most; no public rule has more than 4."""
 
 
 class SubstitutionError(ValueError):
@@ -85,28 +90,72 @@ class AtLeast:
 
 @dataclass(frozen=True)
 class Divides:
-    """divisor divides value (with a quotient >= 0)."""
+    """divisor >= 1, value >= 0, and divisor divides value (`divides`).  The text says so where it is not visible: names are at least 1."""
 
     divisor: Poly
     value: Poly
 
     def __str__(self) -> str:
-        return f"{self.divisor} divides {self.value}"
+        return f"{self.divisor} divides {self.value}{_signs(self.divisor, self.value)}"
 
 
 @dataclass(frozen=True)
 class OneOrMultiple:
-    """value = 1, or divisor divides value."""
+    """value = 1, or `Divides`."""
 
     divisor: Poly
     value: Poly
 
     def __str__(self) -> str:
-        return f"{self.value} = 1 or {self.divisor} divides {self.value}"
+        return f"{self.value} = 1 or {self.divisor} divides {self.value}{_signs(self.divisor, self.value)}"
 
 
 Condition = Equal | AtLeast | Divides | OneOrMultiple
 """Conditions over the symbols of a rule: `name.axis` (size), `name.axis.degree`, and its parameters."""
+
+
+def divides(divisor: int, value: int) -> bool:
+    """What "divides" means everywhere: value = divisor * quotient with divisor >= 1 and an integer quotient >= 0.
+
+    >>> divides(2, 6), divides(2, 0), divides(0, 0), divides(2, -4), divides(-2, 4)
+    (True, True, False, False, False)
+    """
+    return divisor >= 1 and value >= 0 and value % divisor == 0
+
+
+def holds(c: Condition, values: Mapping[str, int]) -> bool:
+    """Whether a condition holds for integer values of its names; KeyError for a name without one."""
+    match c:
+        case Equal():
+            return c.left.value(values) == c.right.value(values)
+        case AtLeast():
+            return c.value.value(values) >= 0
+        case Divides():
+            return divides(c.divisor.value(values), c.value.value(values))
+        case OneOrMultiple():
+            return c.value.value(values) == 1 or divides(c.divisor.value(values), c.value.value(values))
+        case _:
+            assert_never(c)
+
+
+def _signs(divisor: Poly, value: Poly) -> str:
+    """What the text of a divisibility adds where signs are not visible from coefficients."""
+    said = [f"{divisor} >= 1"] if not divisor.terms or any(c < 0 for c in divisor.terms.values()) else []
+    said += [f"{value} >= 0"] if any(c < 0 for c in value.terms.values()) else []
+    return f" ({', '.join(said)})" if said else ""
+
+
+def polynomials(c: Condition) -> tuple[Poly, Poly]:
+    """Both polynomials of a condition (0 beside the one of `AtLeast`)."""
+    match c:
+        case Equal():
+            return c.left, c.right
+        case AtLeast():
+            return c.value, Poly({})
+        case Divides() | OneOrMultiple():
+            return c.divisor, c.value
+        case _:
+            assert_never(c)
 
 
 @dataclass(frozen=True)
@@ -141,6 +190,12 @@ class Substitution:
                     found[value] = None
         return tuple(found)
 
+    @property
+    def names(self) -> frozenset[str]:
+        """Names that its preconditions may speak of: parameters, sizes, degrees; all are at least 1."""
+        axes = [f"{p.name}.{a}" for p in self.inputs for a in range(p.rank)]
+        return frozenset((*self.symbols, *axes, *(f"{a}.degree" for a in axes)))
+
     def check(self) -> Substitution:
         """Self, if well formed; `SubstitutionError` names what is not."""
         from .ops import OPERATORS
@@ -148,6 +203,10 @@ class Substitution:
         if len(self._names) != len(self.inputs):
             raise SubstitutionError(self.name, "inputs", "two pattern inputs have one name")
         for p in self.inputs:
+            if not p.name.isidentifier():
+                raise SubstitutionError(self.name, f"input {p.name!r}", "a name must be letters, digits and underscores")
+            if p.rank > MOST_RANK:
+                raise SubstitutionError(self.name, f"input {p.name}", f"rank {p.rank} is above {MOST_RANK}")
             if p.rank < 0 or len(dict(p.fixed)) < len(p.fixed) or any(not 0 <= a < p.rank or n < 1 for a, n in p.fixed):
                 raise SubstitutionError(self.name, f"input {p.name}", f"rank {p.rank} with fixed sizes {dict(p.fixed)}: axes must exist once, sizes be at least 1")
         if not self.outputs:
@@ -165,6 +224,11 @@ class Substitution:
         for a, b in self.outputs:
             self._wire_exists(a, self.left, "mapped output, left")
             self._wire_exists(b, self.right, "mapped output, right")
+        known = self.names
+        for c in self.preconditions:
+            strange = sorted(frozenset().union(*(q.names for q in polynomials(c))) - known)
+            if strange:
+                raise SubstitutionError(self.name, "preconditions", f"{c}: {strange[0]!r} is no size, degree or parameter of the rule")
         return self
 
     @property

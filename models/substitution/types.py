@@ -19,7 +19,7 @@ from .index_expressions import Index, put
 from .knowledge import Contradiction, Facts, NeedsChoice, cancelled, content
 from .ops import Auxiliary, Floor, Join, Largest, Meaning, Part, Quotient, RankError, Shrunk, meaning
 from .polynomial import ONE, Poly
-from .rule import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution
+from .rule import AtLeast, Condition, Divides, Equal, Node, OneOrMultiple, Substitution, divides
 from .shards import IllTyped, Lifted, TensorType, Tree, result_trees, shards
 
 
@@ -172,9 +172,10 @@ def _owe(typed: Typed, c: Condition, place: str) -> None:
 def _owed_quotient(typed: Typed, value: Poly, divisor: Poly, place: str) -> Poly:
     v, d = typed.facts.now(value), typed.facts.now(divisor)
     q = v.divided(d)
+    if v.constant is not None and d.constant is not None and not divides(d.constant, v.constant):
+        raise IllTyped(place, f"{d} does not divide {v}")
+    _owe_signs(typed, v, d, place)
     if q is None:
-        if v.constant is not None and d.constant is not None:
-            raise IllTyped(place, f"{d} does not divide {v}")
         factor, v, d = cancelled(v, d)
         same = typed.facts.same_quotient(v, d)
         if same is None:
@@ -190,14 +191,23 @@ def _owed_shrunk(typed: Typed, value: Poly, divisor: Poly, place: str) -> Poly:
         return ONE
     q = v.divided(d)
     if q is None:
-        if v.constant is not None and d.constant is not None:
+        if v.constant is not None and d.constant is not None and not divides(d.constant, v.constant):
             raise IllTyped(place, f"{v} is neither 1 nor a multiple of {d}")
         if content(v) > 1:  # never 1
             return _owed_quotient(typed, v, d, place)
         q = typed.facts.same_quotient(v, d)
         if q is None:
             raise Stuck(OneOrMultiple(d, v), place)
+        return q
+    _owe_signs(typed, v, d, place)
     return q
+
+
+def _owe_signs(typed: Typed, value: Poly, divisor: Poly, place: str) -> None:
+    """A divisibility also means value >= 0 and divisor >= 1; both are sizes nearly always, and then visible."""
+    for p in (value, divisor - 1):
+        if not typed.facts.positive(p + 1):
+            _owe(typed, AtLeast(p), place)
 
 
 def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) -> Side:

@@ -15,7 +15,7 @@ from typing import Final, assert_never
 
 from .index_expressions import Call, Digit, Expression, Most, Number, Plus, Read, Times, Total, Where
 from .polynomial import Poly
-from .rule import AtLeast, Condition, Divides, Equal, OneOrMultiple, Substitution
+from .rule import Substitution
 from .shards import IllTyped
 from .types import Contradiction, Side, Stuck, Typed, type_left, type_right
 
@@ -26,23 +26,6 @@ MOST_WORK: Final = 2_000_000
 
 class TooMuchWork(ValueError):
     """The instance is too large for element-by-element evaluation."""
-
-
-def holds(c: Condition, values: Mapping[str, int]) -> bool:
-    """Whether a condition holds for integer values of its names."""
-    match c:
-        case Equal():
-            return c.left.value(values) == c.right.value(values)
-        case AtLeast():
-            return c.value.value(values) >= 0
-        case Divides():
-            d = c.divisor.value(values)
-            return d != 0 and c.value.value(values) % d == 0
-        case OneOrMultiple():
-            v, d = c.value.value(values), c.divisor.value(values)
-            return v == 1 or (d != 0 and v % d == 0)
-        case _:
-            assert_never(c)
 
 
 def apply(function: str, index: Sequence[int], arguments: Sequence[Number_], functions: str) -> Number_:
