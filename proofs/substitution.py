@@ -19,6 +19,7 @@ Equality of two guarded sums under a list of facts ("context"):
     Cut(g, yes, no)         the monomial with guard g plus the monomial with guard -g-1
     Pin(v, p, f, f')        the guards force v = p (p without v): substitute
     Digits(v, m, f, rest)   v = m * v'h + v'l with 0 <= v'l < m, m >= 1
+    Known(k, axiom, ..)     what is known of the function of atom k: relu of what is not negative, exp of a sum, a monotone function of a maximum, ..
 
 A member of a cluster is carried to the first one (the representative) by an integer affine map of bound variables with determinant +-1; `there`
 shows its mapped guards from the representative's, `back` the converse; then atoms pair off.  Source: `shared/research/substitutions.md`, 5, 6.
@@ -27,6 +28,7 @@ shows its mapped guards from the representative's, `back` the converse; then ato
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from ..models.substitution.polynomial import Poly
 from ..models.substitution.rule import Substitution
@@ -80,7 +82,22 @@ class Digits:
     rest: Step
 
 
-Step = Keep | Zero | Cut | Pin | Digits
+@dataclass(frozen=True)
+class Known:
+    """Atom `atom` of the monomial, a function of one sum, is rewritten by an axiom of `models.substitution.function_axioms`: the sum's monomials go through
+    `steps`, identical ones are put together, the axiom is applied, and what comes out, multiplied out, goes through `rest`.  `factors`: atoms that
+    come out of the function (axiom "factor").  `point`, `facts`: a point in the range of a maximum (axiom "maximum", if the function does not keep 0)."""
+
+    atom: int
+    axiom: str
+    steps: tuple[Step, ...]
+    factors: tuple[int, ...]
+    point: Assignment
+    facts: Facts
+    rest: tuple[Step, ...]
+
+
+Step = Keep | Zero | Cut | Pin | Digits | Known
 
 
 @dataclass(frozen=True)
@@ -240,6 +257,7 @@ class Case:
     outcome: Void | Shown | Unequal
 
 
+TRUE: Final = "true"
 Instance = tuple[tuple[str, int], ...]
 """Values of sizes `name.axis`, degrees `name.axis.degree` and parameters, sorted by name."""
 
@@ -248,8 +266,8 @@ Instance = tuple[tuple[str, int], ...]
 class Counterexample:
     """An instance on which the left side types (and, unless it shows a precondition necessary, all preconditions hold) and the right side fails.
 
-    `values[k]`: entries of input k, row-major.  `functions`: "true" (relu is max(v, 0)) or "any" (elementwise functions are fixed but
-    arbitrary).  `what`: "typing", "shape", "copy" or "value".
+    `values[k]`: entries of input k, row-major.  `functions`: `TRUE`; elementwise functions are what
+    `models.substitution.functions` says (files of old versions may say "any": such a one shows nothing).  `what`: "typing", "shape", "copy" or "value".
     """
 
     instance: Instance

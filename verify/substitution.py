@@ -21,13 +21,27 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from ..models.claims import Verdict
+from ..models.substitution.enclosures import NotDecided
 from ..models.substitution.guarded_sums import Builder, TooLarge
 from ..models.substitution.polynomial import Poly
 from ..models.substitution.rule import Condition, Substitution, SubstitutionError, holds
 from ..models.substitution.shards import IllTyped
 from ..models.substitution.types import Contradiction, NeedsChoice, Side, Stuck, Typed, type_left, type_right
 from ..models.substitution.value import TooMuchWork, all_names, input_sizes, right_fault, tensor, type_instance, value_fault
-from ..proofs.substitution import Counterexample, Equality, Instance, Judgement, Proved, Refuted, Shown, Undecided, Unequal, Vacuous, Void
+from ..proofs.substitution import (
+    TRUE,
+    Counterexample,
+    Equality,
+    Instance,
+    Judgement,
+    Proved,
+    Refuted,
+    Shown,
+    Undecided,
+    Unequal,
+    Vacuous,
+    Void,
+)
 from .substitution_copies import check_unequal
 from .substitution_facts import Rejected, check_equality, check_fact, check_implied, scope_of
 
@@ -64,7 +78,7 @@ def check_substitution(judgement: Judgement) -> SubstitutionReport:
                 return SubstitutionReport(name, Verdict.UNDECIDED, False, judgement.reason)
             case _:
                 assert_never(judgement)
-    except (Rejected, SubstitutionError, TooLarge, TooMuchWork, RecursionError) as error:
+    except (Rejected, SubstitutionError, TooLarge, TooMuchWork, NotDecided, RecursionError) as error:
         return SubstitutionReport(name, Verdict.UNDECIDED, False, f"rejected: {error}")
 
 
@@ -199,7 +213,10 @@ def _witness(rule: Substitution, instance: Instance) -> None:
         raise Rejected("witness", f"right side: {wrong}")
     sizes = input_sizes(rule, dict(instance))
     values = [tensor(s, [(7 * k + 3 * k * k + 5 * j) % 13 - 6 for k in range(_elements(s))]) for j, s in enumerate(sizes)]
-    found = value_fault(typed, values, "any")
+    try:
+        found = value_fault(typed, values)
+    except NotDecided:
+        return  # an irrational value that bounds do not separate: the witness shows that both sides type, the proof that they are equal
     if found is not None:
         raise Rejected("witness", f"the sides differ: {found}")
 
@@ -220,18 +237,20 @@ def _counterexample(rule: Substitution, e: Counterexample, keep: tuple[Condition
     if broken is not None and holds(broken, names):
         raise Rejected(place, f"the counterexample satisfies {broken}")
     sizes = input_sizes(rule, dict(e.instance))
-    if e.functions not in ("true", "any") or len(e.values) != len(sizes) or any(len(v) != _elements(s) for v, s in zip(e.values, sizes, strict=True)):
+    if e.functions != TRUE:
+        raise Rejected(place, "the counterexample needs an arbitrary function, and the rule's functions are not")
+    if len(e.values) != len(sizes) or any(len(v) != _elements(s) for v, s in zip(e.values, sizes, strict=True)):
         raise Rejected(place, "the entries do not fit the sizes")
     values = [tensor(s, v) for s, v in zip(sizes, e.values, strict=True)]
     if typed.left.copies:
         left_only = Typed(_without_right(rule), typed.facts, typed.inputs, typed.left, Side((), (), ()), [])
-        if (value_fault(left_only, values, e.functions) == "left copy") != (e.what == "left copy"):
+        if (value_fault(left_only, values) == "left copy") != (e.what == "left copy"):
             raise Rejected(place, "the left side breaks its own copies, or is claimed to and does not")
         if e.what == "left copy":
             return
     what = right_fault(typed)
     if what is None:
-        what = value_fault(typed, values, e.functions)
+        what = value_fault(typed, values)
     if what is None or what != e.what:
         raise Rejected(place, f"the right side is claimed to fail by {e.what}, found {what}")
 

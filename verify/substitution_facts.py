@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, assert_never
 
+from ..models.substitution.function_axioms import allowed, bound_names, collected, rewritten, spread
 from ..models.substitution.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_atom, put_monomial
 from ..models.substitution.index_expressions import Index
 from ..models.substitution.polynomial import ONE, Poly, determinant
@@ -28,6 +29,7 @@ from ..proofs.substitution import (
     Equality,
     Fact,
     Keep,
+    Known,
     Larger,
     Leaf,
     Peak,
@@ -265,5 +267,53 @@ def replayed(m: Monomial, step: Step, scope: Scope, place: str, depth: int) -> l
             p = put_monomial(m, {step.variable: step.modulus * high + low})
             two = Monomial(p.coefficient, (*p.variables, high, low), (*p.guards, Poly.of(low), step.modulus - 1 - low), p.atoms)
             return replayed(two, step.rest, scope, place, depth + 1)
+        case Known():
+            found = _by_axiom(m, step, scope, place, depth)
+            if len(found) != len(step.rest):
+                raise Rejected(place, f"{len(step.rest)} steps for the {len(found)} terms of axiom {step.axiom!r}")
+            return [k for w, s in zip(found, step.rest, strict=True) for k in replayed(w, s, scope, place, depth + 1)]
         case _:
             assert_never(step)
+
+
+def _by_axiom(m: Monomial, step: Known, scope: Scope, place: str, depth: int) -> tuple[Monomial, ...]:
+    """Monomials whose sum is m, by an axiom of a function."""
+    if not 0 <= step.atom < len(m.atoms):
+        raise Rejected(place, f"there is no atom {step.atom}")
+    atom, others = m.atoms[step.atom], (*m.atoms[: step.atom], *m.atoms[step.atom + 1 :])
+    if not isinstance(atom, Apply) or atom.index or len(atom.arguments) != 1:
+        raise Rejected(place, f"axiom {step.axiom!r} is about functions of one sum")
+    inside = scope.inside(m.variables, m.guards)
+    (argument,) = atom.arguments
+    if len(argument) != len(step.steps):
+        raise Rejected(place, f"{len(step.steps)} steps for {len(argument)} terms of an argument")
+    terms: list[Monomial] = []
+    for k, s in zip(argument, step.steps, strict=True):
+        if len(set(k.variables)) < len(k.variables) or not inside.names.isdisjoint(k.variables):
+            raise Rejected(place, "a bound name is also free")
+        terms += replayed(k, s, inside, place, depth + 1)
+    found = collected(terms)
+    result = rewritten(step.axiom, atom.function, found, step.factors)
+    # "square" looks for the same function beside it, as it stands
+    asked = argument if step.axiom == "square" else found
+    if result is None or not allowed(step.axiom, atom.function, asked, step.factors, inside.context, others, _filled(found, step, inside, place)):
+        raise Rejected(place, f"axiom {step.axiom!r} does not apply to {atom.function}")
+    outside = bound_names(others)
+    for w in result:
+        if not outside.isdisjoint(w.variables) or not inside.names.isdisjoint(w.variables):
+            raise Rejected(place, "a name that an axiom brings out is bound already")
+    return spread(m, step.atom, result)
+
+
+def _filled(s: GuardedSum, step: Known, scope: Scope, place: str) -> bool:
+    """Whether the range of the maximum holds the point of the step (False if there is none)."""
+    if step.axiom != "maximum" or not step.point:
+        return False
+    top = s[0].atoms[0] if s and s[0].atoms else None
+    point = dict(step.point)
+    if not isinstance(top, Highest) or set(point) != set(top.variables) or len(point) != len(step.point):
+        raise Rejected(place, "the point does not fit the maximum")
+    for p in point.values():
+        scope.speaks(p, (), place)
+    _implied_all(scope.context, tuple(g.put(point) for g in top.guards), step.facts, place)
+    return True

@@ -11,6 +11,7 @@ Nothing here is trusted.  Source: `shared/research/substitutions.md`, section 5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from time import process_time
 from typing import assert_never
@@ -29,6 +30,7 @@ from ...proofs.substitution import (
     Fact,
     Facts,
     Keep,
+    Known,
     Larger,
     Leaf,
     Member,
@@ -39,9 +41,11 @@ from ...proofs.substitution import (
     Zero,
 )
 from .facts import Reasoner, visible
+from .known import FunctionAxioms
 from .maps import atom_pairings, candidate_maps, unimodular
 from .refine import Refiner
 from .terms_inside import (
+    by_axiom,
     free_guards,
     guarded,
     in_digits,
@@ -55,6 +59,8 @@ from .terms_inside import (
 _MOST_MAPS = 120
 _MOST_DEPTH = 40
 _MOST_ROUNDS = 5
+_MOST_AXIOMS = 6
+"""Rounds more where axioms of functions are used: each takes one function apart."""
 
 
 class OutOfTime(Exception):
@@ -70,6 +76,7 @@ class Matcher:
     ) -> None:
         self.reasoner, self.maxima, self.deadline = reasoner, maxima, deadline
         self.refiner = Refiner(reasoner, digits)
+        self.axioms = FunctionAxioms(self.refiner)
         self.failure = ""
 
     def equal(self, left: GuardedSum, right: GuardedSum, context: list[Poly], depth: int = 0) -> Equality | None:
@@ -86,6 +93,8 @@ class Matcher:
             no = self._under([*context, -guard - 1], left, right, depth)
             return None if no is None else Split(guard, yes, no)
         leaf = self._leaf(left, right, context, depth)
+        if leaf is None and (self.axioms.speak_of(left, context) or self.axioms.speak_of(right, context)):
+            leaf = self._leaf(left, right, context, depth, axioms=True)
         if leaf is not None:
             return leaf
         return self._larger(left, right, context, depth)
@@ -126,12 +135,12 @@ class Matcher:
 
     # ---- leaves -------------------------------------------------------------------------------------------------------------------------
 
-    def _leaf(self, left: GuardedSum, right: GuardedSum, context: list[Poly], depth: int) -> Leaf | None:
+    def _leaf(self, left: GuardedSum, right: GuardedSum, context: list[Poly], depth: int, axioms: bool = False) -> Leaf | None:
         steps = [[self.refiner.simplified(m, context) for m in side] for side in (left, right)]
         if len(left) * len(right) > 4:  # products of joined axes: most terms are 0, and comparing them costs more than finding that out
             steps = [[(self.refiner.zero(m, context) or s) if isinstance(s, Keep) else s for m, s in zip(side, steps[k], strict=True)]
                      for k, side in enumerate((left, right))]
-        for rounds in range(_MOST_ROUNDS):
+        for rounds in range(_MOST_ROUNDS + (_MOST_AXIOMS if axioms else 0)):
             kept = [m for k, side in enumerate((left, right)) for m, s in zip(side, steps[k], strict=True) for m in kept_of(m, s)]
             count = sum(len(kept_of(m, s)) for m, s in zip(left, steps[0], strict=True))
             clusters, failed = self._clusters(kept, count, context, depth)
@@ -139,6 +148,10 @@ class Matcher:
                 return Leaf(tuple(steps[0]), tuple(steps[1]), tuple(clusters))
             if rounds == 0:
                 steps, changed = self._each(left, right, steps, failed, partial(self.refiner.zero, context=context))
+                if changed:
+                    continue
+            if axioms:
+                steps, changed = self._each(left, right, steps, failed, partial(self.axioms.step, context=context))
                 if changed:
                     continue
             others = [kept[n] for n in sorted(failed)]
@@ -171,6 +184,8 @@ class Matcher:
                     return Pin(s.variable, s.value, s.at_least, s.at_most, visit(with_pinned(m, s), s.rest))
                 case Digits():
                     return Digits(s.variable, s.modulus, s.fact, visit(in_digits(m, s), s.rest))
+                case Known():
+                    return replace(s, rest=tuple(visit(w, r) for w, r in zip(by_axiom(m, s), s.rest, strict=True)))
                 case _:
                     assert_never(s)
 

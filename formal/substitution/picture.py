@@ -17,6 +17,7 @@ from ...proofs.substitution import (
     Equality,
     Judgement,
     Keep,
+    Known,
     Larger,
     Leaf,
     Pin,
@@ -113,8 +114,6 @@ def counterexample_text(rule: Substitution, e: Counterexample) -> list[str]:
         if values:
             shown = ", ".join(map(str, values[:24])) + (", .." if len(values) > 24 else "")
             lines.append(f"    {p.name} = [{shown}]")
-    if e.functions != "true" and e.what == "value":
-        lines.append("    elementwise functions are fixed but arbitrary here")
     return lines
 
 
@@ -176,6 +175,9 @@ def _step(step: Step) -> list[str]:
             return [f"{step.variable} can only be {step.value}", *_step(step.rest)]
         case Digits():
             return [f"{step.variable} is written in digits of base {step.modulus}", *_step(step.rest)]
+        case Known():
+            inside = [f"in the argument: {said}" for s in step.steps for said in _step(s)]
+            return [*inside, f"is rewritten by the axiom {step.axiom!r} of its function", *(said for s in step.rest for said in _step(s))]
         case _:
             assert_never(step)
 

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from ...models.substitution.enclosures import NotDecided
 from ...models.substitution.polynomial import Poly
 from ...models.substitution.rule import Condition, Substitution, holds
 from ...models.substitution.shards import IllTyped
@@ -24,7 +25,7 @@ from ...models.substitution.value import (
     type_instance,
     value_fault,
 )
-from ...proofs.substitution import Counterexample, Instance
+from ...proofs.substitution import TRUE, Counterexample, Instance
 
 POOLS = ((1,), (1, 2), (2,), (1, 2, 3), (2, 3), (1, 2, 3, 4), (2, 4), (3, 5), (1, 2, 3, 4, 5, 6))
 _MOST_ELEMENTS = (400, 20_000)
@@ -140,7 +141,7 @@ def satisfies(rule: Substitution, conditions: tuple[Condition, ...], instance: M
     return all(holds(c, names) for c in conditions)
 
 
-def fault(rule: Substitution, instance: Mapping[str, int], seed: int, functions: str) -> Counterexample | None:
+def fault(rule: Substitution, instance: Mapping[str, int], seed: int) -> Counterexample | None:
     """A counterexample on this instance with random entries, if there is one; a left side that breaks its own copies gives "left copy"."""
     try:
         typed = type_instance(rule, instance)
@@ -154,14 +155,14 @@ def fault(rule: Substitution, instance: Mapping[str, int], seed: int, functions:
     try:
         if what is not None:
             if typed.left.copies:
-                broken = value_fault(_left_only(typed), [tensor(s, v) for s, v in zip(sizes, values, strict=True)], functions)
+                broken = value_fault(_left_only(typed), [tensor(s, v) for s, v in zip(sizes, values, strict=True)])
                 if broken == "left copy":
-                    return Counterexample(where, values, functions, "left copy")
-            return Counterexample(where, values, functions, what)
-        found = value_fault(typed, [tensor(s, v) for s, v in zip(sizes, values, strict=True)], functions)
-    except TooMuchWork:
+                    return Counterexample(where, values, TRUE, "left copy")
+            return Counterexample(where, values, TRUE, what)
+        found = value_fault(typed, [tensor(s, v) for s, v in zip(sizes, values, strict=True)])
+    except (TooMuchWork, NotDecided):
         return None
-    return None if found is None else Counterexample(where, values, functions, found)
+    return None if found is None else Counterexample(where, values, TRUE, found)
 
 
 def _entries(rng: random.Random, sizes: list[tuple[int, ...]], distinct: bool) -> tuple[tuple[int, ...], ...]:
@@ -189,23 +190,20 @@ def counterexample(
     """The smallest counterexample found that satisfies `keep`, and not `broken` if given.  Left sides that break their copies do not count."""
     best: tuple[tuple[int, int], Counterexample] | None = None
     found = 0
-    for functions in ("true", "any"):
-        for k, instance in enumerate(instances(replace(rule, preconditions=keep), tries, seed)):
-            if broken is not None and satisfies(rule, (broken,), instance):
-                continue
-            here = fault(rule, instance, seed + k, functions)
-            if here is None or here.what == "left copy":
-                continue
-            size = sum(_product(s) for s in input_sizes(rule, instance))
-            rank = (0 if here.what in ("value", "copy") else 1, size)
-            if best is None or rank < best[0]:
-                best = (rank, here)
-            found += 1
-            if found >= (3 if broken is not None else 16 if best[0][0] == 0 else 60):
-                return best[1]
-        if best is not None:
-            return best[1]
-    return None
+    for k, instance in enumerate(instances(replace(rule, preconditions=keep), tries, seed)):
+        if broken is not None and satisfies(rule, (broken,), instance):
+            continue
+        here = fault(rule, instance, seed + k)
+        if here is None or here.what == "left copy":
+            continue
+        size = sum(_product(s) for s in input_sizes(rule, instance))
+        rank = (0 if here.what in ("value", "copy") else 1, size)
+        if best is None or rank < best[0]:
+            best = (rank, here)
+        found += 1
+        if found >= (3 if broken is not None else 16 if best[0][0] == 0 else 60):
+            break
+    return None if best is None else best[1]
 
 
 def witness(rule: Substitution, tries: int = 400, seed: int = 2) -> Instance | None:
@@ -219,7 +217,7 @@ def witness(rule: Substitution, tries: int = 400, seed: int = 2) -> Instance | N
                 continue
         except (Contradiction, IllTyped):
             continue
-        if fault(rule, instance, seed + k, "any") is None:
+        if fault(rule, instance, seed + k) is None:
             rank = sum(1 for v in instance.values() if v > 1)
             if best is None or rank > best[0]:
                 best = (rank, tuple(sorted(instance.items())))

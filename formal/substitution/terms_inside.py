@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
+from ...models.substitution.function_axioms import collected, rewritten, spread
 from ...models.substitution.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_monomial
 from ...models.substitution.polynomial import Poly
-from ...proofs.substitution import Cut, Digits, Fact, Keep, Pin, Step, Zero
+from ...proofs.substitution import Cut, Digits, Fact, Keep, Known, Pin, Step, Zero
 
 
 def guarded(m: Monomial, g: Poly) -> Monomial:
@@ -41,6 +42,14 @@ def strides_of(m: Monomial) -> list[Poly]:
     return out
 
 
+def by_axiom(m: Monomial, s: Known) -> tuple[Monomial, ...]:
+    """What an axiom makes of a monomial."""
+    atom = m.atoms[s.atom]
+    assert isinstance(atom, Apply)
+    found = collected(k for x, t in zip(atom.arguments[0], s.steps, strict=True) for k in kept_of(x, t))
+    return spread(m, s.atom, rewritten(s.axiom, atom.function, found, s.factors) or ())
+
+
 def kept_of(m: Monomial, s: Step) -> list[Monomial]:
     match s:
         case Keep():
@@ -53,6 +62,8 @@ def kept_of(m: Monomial, s: Step) -> list[Monomial]:
             return kept_of(with_pinned(m, s), s.rest)
         case Digits():
             return kept_of(in_digits(m, s), s.rest)
+        case Known():
+            return [k for w, r in zip(by_axiom(m, s), s.rest, strict=True) for k in kept_of(w, r)]
         case _:
             assert_never(s)
 

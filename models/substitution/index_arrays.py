@@ -8,8 +8,8 @@ when the expression is compiled; running it is gathers and ring operations.  A r
 the operator table, not zero.
 
 Rings: `Modular` (integers mod 2^31 - 1, nonlinear functions are fixed polynomials with a constant term: what differs as a formula differs
-with near certainty) and `Exact` (integers and fractions; relu is relu, other nonlinear functions are fixed polynomials, since a rule must
-hold for every such function).
+with near certainty) and `Exact` (integers and fractions; relu is relu, irrational functions are stand-ins that have every property which
+`functions.FUNCTIONS` lists: what is proved from the properties must hold for them too, and what differs for them differs for some function).
 """
 
 from __future__ import annotations
@@ -121,9 +121,33 @@ class Exact:
                 return np.asarray(x == index[0]).astype(object)
             case "relu":
                 return _each(lambda v: max(v, 0), x)
+            case "tanh":
+                return _each(_squashed, x)
+            case "sigmoid":
+                return _each(lambda v: (1 + _squashed(v)) / 2, x)
+            case "gelu":
+                return _each(lambda v: v * (1 + _squashed(v)) / 2, x)
+            case "exp":
+                return _each(_power_of_two, x)
+            case "root":
+                return _each(lambda v: Fraction(3) / (2 + v * v), x)
             case _:
                 c = [v % 7 + 1 for v in _coefficients(function)]
                 return _each(lambda v: ((c[3] * v + c[2]) * v + c[1]) * v + c[0], x)
+
+
+def _squashed(v: int | Fraction) -> Fraction:
+    """Monotone, odd, between -1 and 1."""
+    v = Fraction(v)
+    return v / (1 + abs(v))
+
+
+def _power_of_two(v: int | Fraction) -> Fraction:
+    """Positive, monotone, a sum goes to a product."""
+    v = Fraction(v)
+    if v.denominator != 1 or abs(v) > Fraction(4096):
+        raise EvaluationError(f"2 to the power of {v}")
+    return Fraction(1 << max(int(v), 0), 1 << max(-int(v), 0))
 
 
 def compiled(body: Expression, coordinates: Sequence[str], shape: tuple[int, ...], operands: Sequence[tuple[int, ...]], ring: Ring) -> Run:

@@ -2,43 +2,31 @@
 
     value of a node at (times, sums, data) = its index expression, sums and maxima written out
 
-Functions: `hit(r; v)` is 1 if v = r else 0; `reciprocal` is 1/v (0 at 0); `relu` is max(v, 0) under "true"; everything else, and relu under
-"any", is a fixed cubic polynomial that differs by function and is not 0 at 0: what a proof may say about an arbitrary function.
+Functions are what `functions.FUNCTIONS` says: rational values are exact, others lie between bounds (`enclosures`).  Two values count as different
+only if that is certain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from fractions import Fraction
 from itertools import product
 from typing import Final, assert_never
 
-from .index_expressions import Call, Digit, Expression, Most, Number, Plus, Read, Times, Total, Where
+from . import index_expressions
+from .enclosures import NotDecided, Number, apply, differ, largest
+from .index_expressions import Call, Digit, Expression, Most, Plus, Read, Times, Total, Where
 from .polynomial import Poly
 from .rule import Substitution
 from .shards import IllTyped
 from .types import Contradiction, Side, Stuck, Typed, type_left, type_right
 
-Number_ = int | Fraction
-Tensor = dict[tuple[int, ...], Number_]
+Tensor = dict[tuple[int, ...], Number]
+Keys = dict[tuple[object, ...], int]
 MOST_WORK: Final = 2_000_000
 
 
 class TooMuchWork(ValueError):
     """The instance is too large for element-by-element evaluation."""
-
-
-def apply(function: str, index: Sequence[int], arguments: Sequence[Number_], functions: str) -> Number_:
-    """Value of a function of the table."""
-    if function == "hit":
-        return 1 if arguments[0] == index[0] else 0
-    if function == "reciprocal":
-        return Fraction(1) / arguments[0] if arguments[0] else 0
-    if function == "relu" and functions == "true":
-        return max(arguments[0], 0)
-    v = arguments[0]
-    k = sum(ord(c) * (i + 1) for i, c in enumerate(function)) % 11
-    return v * v * v + (k + 2) * v * v - (2 * k + 3) * v + k + 1
 
 
 def instance_names(rule: Substitution) -> tuple[str, ...]:
@@ -97,8 +85,8 @@ def right_fault(typed: Typed) -> str | None:
     return None
 
 
-def tensors_of(typed: Typed, side: Side, values: Sequence[Tensor], functions: str) -> list[Tensor]:
-    """Values of all nodes of a side on an instance."""
+def tensors_of(typed: Typed, side: Side, values: Sequence[Tensor], keys: Keys) -> list[Tensor]:
+    """Values of all nodes of a side on an instance; `NotDecided` if bounds do not determine one.  `keys`: those of all irrational values so far."""
     nodes = typed.rule.left if side is typed.left else typed.rule.right
     out: list[Tensor] = []
     work = [0]
@@ -107,7 +95,7 @@ def tensors_of(typed: Typed, side: Side, values: Sequence[Tensor], functions: st
         extents = [_whole(typed, e) for e in (*(e for _, e in t.times), *t.sums, *t.sizes)]
         operands = [out[w] if w >= 0 else values[-1 - w] for w in nodes[k].inputs]
         _spend(work, _volume(extents))
-        run = _compiled(lifted.body, typed, operands, functions, work)
+        run = _compiled(lifted.body, typed, operands, keys, work)
         here: Tensor = {}
         for at in product(*(range(n) for n in extents)):
             here[at] = run(dict(zip(lifted.coordinates, at, strict=True)))
@@ -127,27 +115,36 @@ def denotation(typed: Typed, side: Side, wire: int, tensors: Sequence[Tensor], v
     return out
 
 
-def copies_differ(typed: Typed, side: Side, tensors: Sequence[Tensor], values: Sequence[Tensor]) -> bool:
-    """Whether some operand that must not depend on an axis does."""
+def copies_differ(typed: Typed, side: Side, tensors: Sequence[Tensor], values: Sequence[Tensor]) -> bool | None:
+    """Whether some operand that must not depend on an axis does; None if bounds do not tell."""
+    seen: set[bool | None] = set()
     for _, wire, _, position in side.copies:
         found = tensors[wire] if wire >= 0 else values[-1 - wire]
-        if any(v != found[(*at[:position], 0, *at[position + 1 :])] for at, v in found.items()):
-            return True
-    return False
+        seen |= {differ(v, found[(*at[:position], 0, *at[position + 1 :])]) for at, v in found.items()}
+    return True if True in seen else None if None in seen else False
 
 
-def value_fault(typed: Typed, values: Sequence[Tensor], functions: str) -> str | None:
-    """On an instance typed on both sides: "left copy", "copy", "value" or None."""
-    left = tensors_of(typed, typed.left, values, functions)
-    if copies_differ(typed, typed.left, left, values):
+def value_fault(typed: Typed, values: Sequence[Tensor]) -> str | None:
+    """What is certainly wrong on an instance typed on both sides: "left copy", "copy", "value" or None.  `NotDecided` if it depends on values that
+    bounds do not determine."""
+    keys: Keys = {}
+    left = tensors_of(typed, typed.left, values, keys)
+    broken = copies_differ(typed, typed.left, left, values)
+    if broken:
         return "left copy"
-    right = tensors_of(typed, typed.right, values, functions)
+    right = tensors_of(typed, typed.right, values, keys)
+    found = None
     if copies_differ(typed, typed.right, right, values):
-        return "copy"
-    for a, b in typed.rule.outputs:
-        if denotation(typed, typed.left, a, left, values) != denotation(typed, typed.right, b, right, values):
-            return "value"
-    return None
+        found = "copy"
+    elif any(_differ(denotation(typed, typed.left, a, left, values), denotation(typed, typed.right, b, right, values)) for a, b in typed.rule.outputs):
+        found = "value"
+    if found is not None and broken is None:
+        raise NotDecided("whether copies of the left side are equal")
+    return found
+
+
+def _differ(x: Tensor, y: Tensor) -> bool:
+    return x.keys() != y.keys() or any(differ(v, y[at]) for at, v in x.items())
 
 
 def tensor(sizes: Sequence[int], entries: Sequence[int]) -> Tensor:
@@ -176,10 +173,10 @@ def _volume(extents: Sequence[int]) -> int:
 
 
 Environment = dict[str, int]
-Run = Callable[[Environment], Number_]
+Run = Callable[[Environment], Number]
 
 
-def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], functions: str, work: list[int]) -> Run:
+def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], keys: Keys, work: list[int]) -> Run:
     def poly(p: Poly) -> Callable[[Environment], int]:
         q = typed.facts.now(p)
         terms = list(q.terms.items())
@@ -189,32 +186,32 @@ def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], functions
         return q.value
 
     def sub(x: Expression) -> Run:
-        return _compiled(x, typed, operands, functions, work)
+        return _compiled(x, typed, operands, keys, work)
 
     match e:
         case Read():
             index, table = [poly(p) for p in e.index], operands[e.operand]
 
-            def read(env: Environment) -> Number_:
+            def read(env: Environment) -> Number:
                 _spend(work, 1)
                 return table[tuple(p(env) for p in index)]
 
             return read
-        case Number():
+        case index_expressions.Number():
             return poly(e.value)
         case Call():
             arguments, index, f = [sub(a) for a in e.arguments], [poly(p) for p in e.index], e.function
-            return lambda env: apply(f, [p(env) for p in index], [a(env) for a in arguments], functions)
+            return lambda env: apply(f, [p(env) for p in index], [a(env) for a in arguments], keys)
         case Plus():
             terms = [sub(t) for t in e.terms]
             return lambda env: sum(t(env) for t in terms)
         case Times():
             factors = [sub(t) for t in e.factors]
 
-            def times(env: Environment) -> Number_:
-                out: Number_ = 1
+            def times(env: Environment) -> Number:
+                out: Number = 1
                 for f in factors:
-                    out *= f(env)
+                    out = out * f(env)
                 return out
 
             return times
@@ -224,7 +221,7 @@ def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], functions
         case Total():
             extent, body, v = poly(e.extent), sub(e.body), e.variable
 
-            def total(env: Environment) -> Number_:
+            def total(env: Environment) -> Number:
                 n = extent(env)
                 _spend(work, n)
                 return sum(body({**env, v: k}) for k in range(n))
@@ -237,15 +234,15 @@ def _compiled(e: Expression, typed: Typed, operands: Sequence[Tensor], functions
             names, ends = [v for v, _ in e.ranges], [poly(n) for _, n in e.ranges]
             guards, body = [poly(g) for g in e.guards], sub(e.body)
 
-            def most(env: Environment) -> Number_:
-                found: list[Number_] = []
+            def most(env: Environment) -> Number:
+                found: list[Number] = []
                 sizes = [n(env) for n in ends]
                 _spend(work, _volume(sizes))
                 for at in product(*map(range, sizes)):
                     inner = {**env, **dict(zip(names, at, strict=True))}
                     if all(g(inner) >= 0 for g in guards):
                         found.append(body(inner))
-                return max(found) if found else 0
+                return largest(found, keys) if found else 0
 
             return most
         case _:
