@@ -378,7 +378,9 @@ CASES: dict[str, Case] = {
     "array program: softmax": Case(_array("softmax", x=(2, 2, 4, 6)), "2x2"),
     "convolution, dilated, on two levels": Case(lambda: convolution(1, 0, 2, 0), "2x2", "one-per-level,uneven", slow=True),
     "attention on four levels": Case(lambda: small("attention"), "deep", "one-per-level", slow=True),
-    "encoder with adam, recomputed": Case(lambda: build_step(small("bert-tiny", layers=1), "adam", recompute="all").graph, "2x2", slow=True),
+    "encoder with adam, recomputed": Case(
+        lambda: build_step(small("bert-tiny", layers=1), "adam", recompute="all").graph, "2x2", slow=True
+    ),
     "encoder with sgd, uneven": Case(lambda: training_step(small("transformer"), "sgd"), "localhost:3", "complete,uneven", slow=True),
     "decoder": Case(lambda: small("llama"), "2x2", slow=True),
     "experts with adam": Case(lambda: training_step(small("moe"), "adam"), "localhost:2", slow=True),

@@ -6,8 +6,9 @@ import random
 from dataclasses import dataclass, replace
 
 from shardproof.models.build import Builder
-from shardproof.models.graph import Graph
+from shardproof.models.graph import Graph, GraphError, UnsupportedOperators
 from shardproof.models.index import Access, Affine, Axis, Combine, access
+from shardproof.models.training import training_step
 
 EXTENTS = (1, 2, 3, 4, 5, 6, 7, 8, 12)
 FLOATS = ("float32", "float64", "bfloat16", "float16")
@@ -81,6 +82,24 @@ def random_graph(seed: int, operators: int = 5) -> Graph:
     if state and rng.random() < 0.3:
         outputs.append(state[0][1])
     return replace(made.builder.build(*outputs), state=state).check()
+
+
+def random_step(seed: int) -> Graph | None:
+    """One step of training of a random program; None where something on the way to the loss has no derivative."""
+    rng = random.Random(seed)
+    made = Made(rng, Builder(f"step {seed}"), {a: rng.choice(EXTENTS) for a in "abcd"}, {})
+    made.fresh(("a", "b"), "float32")
+    kinds = (_contract, _contract, _map, _reduce, _normalise, _gather, _window, _slice, _concatenate, _affine)
+    for _ in range(rng.randint(1, 3)):
+        rng.choice(kinds)(made)
+    b = made.builder
+    weight = b.parameter("weight", [made.extents["a"], made.extents["b"]])
+    last = next(n for n in reversed(made.letters) if len(set(made.letters[n])) == len(made.letters[n]))
+    loss = b.contract("mix", _text([made.letters[last], ("a", "b")], []), last, weight)
+    try:
+        return training_step(b.build(loss), rng.choice(("sgd", "adam")), loss=loss)
+    except (GraphError, UnsupportedOperators):
+        return None
 
 
 def _union(*operands: tuple[str, ...]) -> list[str]:
