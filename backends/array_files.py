@@ -6,6 +6,7 @@ so that memory is asked for what the plan needs and nothing else.
 
 from __future__ import annotations
 
+import tokenize
 import zipfile
 import zlib
 from pathlib import Path
@@ -28,7 +29,10 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, Array]:
     wanted = {t.name: t for t in graph.tensors if t.role is not Role.VALUE}
     try:
         with zipfile.ZipFile(path) as file:
-            held = {info.filename.removesuffix(".npy"): info for info in file.infolist() if info.filename.endswith(".npy")}
+            listed = [info for info in file.infolist() if info.filename.endswith(".npy")]
+            held = {info.filename.removesuffix(".npy"): info for info in listed}
+            if len(held) < len(listed):
+                raise InputError(f"{path}: holds two arrays of one name")
             missing = sorted(wanted.keys() - held.keys())
             if missing:
                 raise InputError(f"{path}: lacks {len(missing)} of {len(wanted)} inputs: {', '.join(missing[:5])}")
@@ -68,5 +72,5 @@ def _header(stream: IO[bytes], place: str) -> tuple[tuple[int, ...], bool, np.dt
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
         return tuple(int(n) for n in shape), bool(fortran), dtype
-    except (ValueError, EOFError, TypeError, OverflowError, RecursionError, MemoryError) as error:
+    except (ValueError, EOFError, TypeError, OverflowError, RecursionError, MemoryError, SyntaxError, tokenize.TokenError) as error:
         raise InputError(f"{place}: is not an array in NumPy's format: {str(error).splitlines()[0][:200] if str(error) else type(error).__name__}") from None

@@ -6,7 +6,6 @@ chunk of inner lists at a time.  Errors name the place in the document and the p
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator
 from typing import Final, NoReturn
@@ -20,6 +19,9 @@ MOST_PIECE: Final = 1 << 28
 
 _SPACE: Final = b" \t\r\n"
 _CLOSE: Final = re.compile(rb"\](?=[ \t\r\n]*\])")
+_QUOTE: Final = re.compile(rb'["\\]')
+_BRACKET: Final = re.compile(rb'["\[\]{}]')
+_PLAIN_END: Final = re.compile(rb"[,:\]}\s]")
 
 
 class JsonStream:
@@ -113,51 +115,66 @@ class JsonStream:
             self.fail(place, f"is not JSON: {error}")
 
     def _raw(self, place: str) -> bytes:
-        """Text of the next value: through its closing bracket, or up to what ends a plain value."""
+        """Text of the next value: through its closing bracket or quote, or up to what ends a plain value."""
         first = self._next(place)
         if first == b'"':
-            return json.dumps(self._string(place)).encode()
-        out, depth = bytearray(), 0
-        while True:
-            c = self._next(place) if not out else self._char(place)
-            if c in b"}],:" and depth == 0:
-                if not out:
-                    self.fail(place, "has no value")
-                return bytes(out)
-            if c == b'"':
-                out += json.dumps(self._string(place)).encode()
-                continue
-            out += c
-            self._at += 1
-            if len(out) > MOST_PIECE:
-                self.fail(place, f"value is longer than {MOST_PIECE} bytes")
-            depth += (c in b"[{") - (c in b"]}")
-            if depth == 0 and c in b"]}":
-                return bytes(out)
+            return self._taken(self._behind_string(0, place))
+        if first in b"[{":
+            return self._taken(self._behind_brackets(place))
+        n = self._found(_PLAIN_END, 0, place, end=True)
+        if n == 0:
+            self.fail(place, "has no value")
+        return self._taken(n)
 
     def _string(self, place: str) -> str:
         if self._next(place) != b'"':
             self.fail(place, "needs a string here")
-        start = self._at
-        at = start + 1
-        while True:
-            if at - start > MOST_PIECE:
-                self.fail(place, f"string is longer than {MOST_PIECE} bytes")
-            if at >= len(self._buffer):
-                at -= self._at
-                if not self._fill():
-                    self.fail(place, "string does not end")
-                start, at = self._at, at + self._at
-                continue
-            c = self._buffer[at]
-            if c == 0x22:
-                break
-            at += 2 if c == 0x5C else 1
-        piece = self._buffer[start : at + 1]
-        self._at = at + 1
-        value = self._parsed(piece, place)
+        value = self._parsed(self._taken(self._behind_string(0, place)), place)
         assert isinstance(value, str)
         return value
+
+    def _behind_string(self, n: int, place: str) -> int:
+        """The string that starts n bytes from here ends before this offset."""
+        n += 1
+        while True:
+            n = self._found(_QUOTE, n, place)
+            if self._buffer[self._at + n] == 0x22:
+                return n + 1
+            n += 2  # a backslash and what it escapes
+
+    def _behind_brackets(self, place: str) -> int:
+        """The list or object that starts here ends before this offset."""
+        n = depth = 0
+        while True:
+            n = self._found(_BRACKET, n, place)
+            c = self._buffer[self._at + n]
+            if c == 0x22:
+                n = self._behind_string(n, place)
+                continue
+            n += 1
+            depth += 1 if c in b"[{" else -1
+            if depth == 0:
+                return n
+
+    def _found(self, pattern: re.Pattern[bytes], n: int, place: str, end: bool = False) -> int:
+        """Offset of the first match at offset n or later; the end of the text counts as one if `end`, else it is an error."""
+        while True:
+            match = pattern.search(self._buffer, self._at + n)
+            if match is not None:
+                return match.start() - self._at
+            n = max(n, len(self._buffer) - self._at)
+            if n > MOST_PIECE:
+                self.fail(place, f"value is longer than {MOST_PIECE} bytes")
+            if not self._fill():
+                if end:
+                    return n
+                self.fail(place, "text ends too early")
+
+    def _taken(self, n: int) -> bytes:
+        """The next n bytes, consumed."""
+        piece = self._buffer[self._at : self._at + n]
+        self._at += n
+        return piece
 
     def _more(self, close: bytes, place: str) -> bool:
         """True after a comma, False after the closing bracket."""
@@ -177,11 +194,6 @@ class JsonStream:
         """The next byte that is not white space, not consumed."""
         if not self._skip_space():
             self.fail(place, "text ends too early")
-        return self._buffer[self._at : self._at + 1]
-
-    def _char(self, place: str) -> bytes:
-        if self._at >= len(self._buffer) and not self._fill():
-            return b","  # a plain value at the very end; whoever reads on finds the end
         return self._buffer[self._at : self._at + 1]
 
     def _skip_space(self) -> bool:

@@ -29,7 +29,7 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
     if named is not None:
         return _from_python(Path(named["file"]), named["name"], batch)
     path = Path(spec)
-    if not path.exists():
+    if not _exists(path):
         raise InputError(f"model {spec[:200]!r} is neither a zoo name nor a file{did_you_mean(spec, ZOO)}; zoo: {', '.join(sorted(ZOO))}")
     if path.suffix == ".onnx":
         from .onnx.importer import load_onnx
@@ -50,6 +50,13 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
     if path.suffix == ".spz":
         raise InputError(f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan")
     raise InputError(f"{spec}: unknown kind of model; give a zoo name, a .onnx or .pt2 file, FILE.py:NAME, or a .json graph written by 'shardproof import'")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def _from_python(path: Path, name: str, batch: int | None) -> Graph:

@@ -35,11 +35,15 @@ def load_file(path: Path) -> ModuleType:
     if path.suffix != ".py":
         try:
             return import_module(str(path))
-        except ImportError as error:
-            raise InputError(f"module {path}: {error}") from None
+        except (Exception, SystemExit) as error:
+            raise InputError(f"module {path}: {type(error).__name__}: {error}") from error
     full = path.resolve()
     if full not in _LOADED:
-        if not full.is_file():
+        try:
+            there = full.is_file()
+        except (OSError, ValueError):  # a name that no file can have
+            there = False
+        if not there:
             raise InputError(f"{path}: no such file")
         dotted = _in_package(full)
         if dotted is not None:
@@ -54,7 +58,7 @@ def load_file(path: Path) -> ModuleType:
             sys.modules[full.stem] = module  # dataclasses and type hints of the file look their module up
         try:
             spec.loader.exec_module(module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a file that ends the process would end it with its own exit code
             if known is None:
                 sys.modules.pop(full.stem, None)
             raise InputError(f"{path}: {type(error).__name__}: {error}") from error
@@ -64,6 +68,8 @@ def load_file(path: Path) -> ModuleType:
 
 def _in_package(full: Path) -> str | None:
     """The dotted name of a file whose folder, or a folder around it, is a package of this process."""
+    if not (full.parent / "__init__.py").is_file():
+        return None
     paths = [(name, getattr(module, "__path__", ())) for name, module in list(sys.modules.items())]
     folders = {str(Path(folder).resolve()): name for name, path in paths if isinstance(path, Iterable) for folder in path}  # torch.classes has another
     rest, folder = [full.stem], full.parent

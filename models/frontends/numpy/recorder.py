@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 
 import numpy as np
@@ -229,6 +230,17 @@ def place() -> str:
     """File and line of the user's program that runs now."""
     frame = _user_frame()
     return "program" if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+def own_error(error: Exception) -> bool:
+    """Whether it is one that we raised with a place of its own."""
+    return type(error).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def raised_at(error: Exception) -> str:
+    """File and line of the user's program where it was raised."""
+    frames = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__) if not f"{f.f_globals.get('__name__')}.".startswith(_OURS)]
+    return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else "program"
 
 
 _STATEMENTS: dict[str, dict[tuple[int | None, ...], str]] = {}

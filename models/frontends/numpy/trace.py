@@ -29,7 +29,7 @@ from . import functions as numpy_trace_functions
 from . import index as numpy_trace_index
 from .array import FUNCTION, UFUNC, TracedArray
 from .program import ArraySpec, arguments_of, is_numpy_program
-from .recorder import Recorder, TraceError
+from .recorder import Recorder, TraceError, own_error, raised_at
 from .table import FUNCTIONS, function
 from .ufuncs import SUPPORTED, ufunc
 from .views import View
@@ -68,7 +68,12 @@ def trace(program: Callable[..., object], name: str = "", arguments: Mapping[str
     specs = arguments_of(program, arguments)
     recorder = Recorder(label)
     arrays = {n: _argument(recorder, n, s) for n, s in specs.items()}
-    returned = program(**arrays)
+    try:
+        returned = program(**arrays)
+    except Exception as error:  # the user's program ran; what it raises is a fault of the program, at a line of it
+        if own_error(error):
+            raise
+        raise TraceError(raised_at(error), f"{type(error).__name__}: {str(error)[:300]}") from error
     results = [] if returned is None else _results(returned)
     state = [(n, a.view) for n, a in arrays.items() if specs[n].role is Role.PARAMETER and a.view.tensor != n]
     if not results and not state:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...graph import MOST_AXIS
 from ...operators import Value
 from ..flat import Unsupported, letters
 from ..flat_window import Window, convolved, pooled, window
@@ -19,6 +20,9 @@ def windows(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> list[W
     for what, given, wanted in (("kernel_shape", kernel, rank), ("strides", strides, rank), ("dilations", dilations, rank), ("pads", pads, 2 * rank)):
         if len(given) != wanted:
             raise OnnxError(place, f"{what} needs {wanted} numbers, has {list(given)}")
+        least = 0 if what == "pads" else 1
+        if not all(least <= n <= MOST_AXIS for n in given):
+            raise OnnxError(place, f"{what} {list(given)}: every number must lie between {least} and {MOST_AXIS}")
     auto, ceil = node.text("auto_pad", "NOTSET"), node.integer("ceil_mode", 0)
     out: list[Window] = []
     for k, (n, size, s, d) in enumerate(zip(spatial, kernel, strides, dilations, strict=True)):

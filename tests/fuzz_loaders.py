@@ -1,0 +1,429 @@
+"""Every loader against hostile files: each either accepts or refuses with an error of ours (exit 3), quickly and in little memory.
+
+    python tests/fuzz_loaders.py [--cases 100000] [--seed 1] [LOADER ..]
+
+prints counts per loader.  Case k of a loader is the same bytes in every run, so a failure is named by its number; `--keep FOLDER` writes the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gzip
+import hashlib
+import importlib.util
+import io
+import json
+import os
+import random
+import resource
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+if __name__ == "__main__":
+    sys.path[:0] = [str(HERE)]
+
+from fuzz_mutations import (
+    Mutator,
+    changed_arrays,
+    changed_bytes,
+    changed_gzip,
+    changed_json,
+    changed_members,
+    changed_protobuf,
+    changed_words,
+)
+
+from shardproof.__main__ import run
+from shardproof.backends.array_files import read_inputs
+from shardproof.backends.reference import check_inputs, random_inputs
+from shardproof.formal.calibrate import calibrate
+from shardproof.formal.plan import default_space
+from shardproof.formal.selection.solve import solve
+from shardproof.formal.strategy import load_strategy, parse_config
+from shardproof.formal.timings import read_timings
+from shardproof.models import machine as machines
+from shardproof.models import selection
+from shardproof.models.frontends.load import load_model
+from shardproof.models.graph import Graph
+from shardproof.models.machine import Machine, load_machine
+from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.zoo import build
+from shardproof.proofs.container import read_container, write_container
+from shardproof.proofs.load import load_selection_problem
+from shardproof.proofs.plan import read_plan
+from shardproof.proofs.problem_file import encode_problem, problem_json
+from shardproof.proofs.reduction_file import read_reduction
+from shardproof.proofs.selection_file import decode_certificate, read_certificate, write_certificate
+from shardproof.verify.selection import check_selection
+
+HANG_S = 10
+"""Longest time that one file may take."""
+
+MEMORY = 2 << 30
+"""Address space that the cases of a loader may take beyond what the process had before them."""
+
+
+class Hang(BaseException):
+    """A case took longer than `HANG_S`; no loader catches it."""
+
+
+@dataclass(frozen=True)
+class Loader:
+    """`load` is given the path of a file called `name`."""
+
+    seeds: Callable[[], Sequence[bytes]]
+    mutators: tuple[Mutator, ...]
+    load: Callable[[Path], object]
+    name: str
+
+
+@dataclass
+class Counts:
+    """What became of the cases.  `other`: (number of the case, what it raised)."""
+
+    accepted: int = 0
+    refused: int = 0
+    other: list[tuple[int, str]] = field(default_factory=list)
+    seconds: float = 0.0
+    slowest: float = 0.0
+    kinds: Counter[str] = field(default_factory=Counter)
+
+
+# --- valid files -----------------------------------------------------------------------------------------------------------------------------------
+
+
+@cache
+def _made(*arguments: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.chdir(folder), contextlib.redirect_stdout(io.StringIO()):
+            Path("p.json").write_bytes(problem_json(problem()))
+            Path("m.json").write_text(tiny().to_json())
+            Path("r.json").write_bytes((HERE / "data" / "rules" / "flexflow-even.json").read_bytes())
+            code = run([*arguments, "-o", "made"])
+        assert code in (0, 20), (arguments, code)
+        return Path(folder, "made").read_bytes()
+
+
+def problem(limit: int | None = 5) -> SelectionProblem:
+    table = np.array([[0, 9], [9, 0]], dtype=np.int64)
+    amount = np.array([3, 1], dtype=np.int64)
+    usages = () if limit is None else (Usage(0, 0, 2, amount, "weights of a"), Usage(1, 0, 2, amount, "weights of b"))
+    return SelectionProblem("small", tuple(Vertex(n, np.array([1, 0])) for n in "abc"), (table,), (Edge(0, 1, 0), Edge(1, 2, 0)), usages, limit)
+
+
+def graphs() -> list[bytes]:
+    from shardproof.models.training import build_step
+
+    return [tiny().to_json().encode(), build_step(tiny(), "sgd", None).graph.to_json().encode(), build("mlp-unity").to_json().encode()]
+
+
+@cache
+def tiny() -> Graph:
+    """A model of a few operators."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "tiny_program.py").write_bytes(PROGRAMS[2])
+        return load_model(f"{folder}/tiny_program.py:f")
+
+
+def tomls() -> list[bytes]:
+    measured = b'\n[[profile]]\nfunction = "product"\ndtype = "float32"\nextents = [64, 64, 64]\nseconds = "12 us"\n\n[sources]\n"profile.product" = "measured"\n'
+    files = [path.read_bytes() for path in sorted(machines.BUILTIN.glob("*.toml"))]
+    return [*files, files[0].replace(b"\n[sources]\n", measured)]
+
+
+IOPDDL = {"problem": {"name": "p", "nodes": {"intervals": [[0, 2], [3, 4]], "costs": [[1, 2], [5, 6]], "usages": [[3, 4], [9, 9]]},
+                      "edges": {"nodes": [[1, 0]], "costs": [[1, 2, 3, 10**18]]}, "usage_limit": 14, "comment": {"a": [1, {"b": None}]}}}  # fmt: skip
+PASE = {"info": {"x": 1}, "nodes": [{"name": "a", "configs": [[1]], "cost": [0.5, 3]}, {"name": "b", "cost": [0.25]}], "edges": [[0, 1, [[1], [0.125]]]]}
+
+
+def problems() -> list[bytes]:
+    return [json.dumps(IOPDDL).encode(), json.dumps({"x": 1, **IOPDDL}).encode(), json.dumps(PASE).encode(), problem_json(problem()), problem_json(problem(None)), problem_json(problem(1))]
+
+
+def packed_problems() -> list[bytes]:
+    return [gzip.compress(text, mtime=0) for text in problems()]
+
+
+def problem_containers() -> list[bytes]:
+    return [write_container(None, encode_problem(problem(limit))) for limit in (None, 5)]
+
+
+def plans() -> list[bytes]:
+    return [_made("plan", "m.json", "--machine", "localhost:2"), _made("plan", "m.json", "--machine", "2x2", "--train", "sgd", "--memory", "1GiB")]
+
+
+def certificates() -> list[bytes]:
+    return [_made("solve", "p.json"), _made("solve", "p.json", "--engine", "ilp")]
+
+
+def reductions() -> list[bytes]:
+    return [
+        _made("place", "--hierarchy", "2x4", "--axes", "2,4"), _made("reduce", "--hierarchy", "2x2", "--axes", "2,2", "--reduce", "0"),
+        _made("place", "--hierarchy", "2x2", "--axes", "2,2", "--reduce", "0:1GiB"), _made("reduce", "--nodes", "2,1"),
+    ]  # fmt: skip
+
+
+STRATEGIES = [b'{"fc1": {"b": {"ranks": 2}}, "tensor:x": null, "fc*": {"m": {"0": 2}}}', b"[0, 1, null, 2]", b'{"*": {}}']
+CONFIGS = [b"b over nodes, h over 2 of gpus", b'{"b": {"nodes": 2}}', b"replicated", b"one device"]
+NAMES = [b"dgx-a100", b"dgx-a100:4x8", b"4x8", b"localhost:2", b"summit:2x2x3", b"m.toml", b"m.toml:2x2"]
+
+
+def models() -> list[bytes]:
+    return [b"mlp-unity", b"bert-tiny", b"m.onnx", b"p.py:f", b"shardproof.models:x", b"m.json"]
+
+
+@cache
+def onnx_files() -> list[bytes]:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.ones(shape, dtype=np.float32), name)
+
+    def ints(name: str, *values: int) -> onnx.TensorProto:
+        return numpy_helper.from_array(np.array(values, dtype=np.int64), name)
+
+    def model(nodes: list[onnx.NodeProto], shape: list[int], result: list[int], weights: list[onnx.TensorProto]) -> bytes:
+        graph = helper.make_graph(
+            nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], [helper.make_tensor_value_info("y", TensorProto.FLOAT, result)], weights
+        )
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+        made.ir_version = 8
+        return made.SerializeToString()
+
+    node = helper.make_node
+    window = [
+        node("Conv", ["x", "w"], ["a"], strides=[2, 2], pads=[1, 1, 1, 1], kernel_shape=[3, 3], dilations=[1, 1], group=1), node("Relu", ["a"], ["b"]),
+        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]), node("GlobalAveragePool", ["c"], ["d"]), node("Flatten", ["d"], ["e"]), node("Gemm", ["e", "v"], ["y"], transB=1),
+    ]  # fmt: skip
+    dense = [
+        node("MatMul", ["x", "w"], ["a"]), node("Reshape", ["a", "s"], ["b"]), node("Transpose", ["b"], ["c"], perm=[0, 2, 1, 3]), node("Softmax", ["c"], ["d"], axis=-1),
+        node("ReduceMean", ["d"], ["m"], axes=[-1], keepdims=1), node("Sub", ["d", "m"], ["e"]), node("Concat", ["e", "d"], ["f"], axis=3), node("Slice", ["f", "z", "t", "ax"], ["y"]),
+    ]  # fmt: skip
+    return [
+        model(window, [2, 4, 8, 8], [2, 6], [weight("w", 4, 4, 3, 3), weight("v", 6, 4)]),
+        model(dense, [2, 4, 8], [2, 3, 4, 2], [weight("w", 8, 12), ints("s", 2, 4, 3, 4), ints("z", 0), ints("t", 2), ints("ax", 3)]),
+    ]
+
+
+@cache
+def arrays() -> list[bytes]:
+    out = []
+    for dtype in ("float32", "float64"):
+        made = io.BytesIO()
+        np.savez(made, **random_inputs(tiny(), 1, dtype))
+        out.append(made.getvalue())
+    return out
+
+
+TIMINGS = [
+    (HERE / "data" / "p2" / "appendix.csv").read_bytes()[:1500].rsplit(b"\n", 1)[0],
+    b"machine,matrix,reduce,program,algorithm,payload,seconds\n2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n2x2,[[2 1][1 2]],1,RS.A AG.A,tree,4096,1e-3\n",
+]
+
+PROGRAMS = [
+    b"import numpy as np\nimport shardproof\n\n\n@shardproof.program(a=(4, 6), b=(6, 5))\ndef f(a, b):\n    c = a @ b\n    for i in range(2):\n        c = np.maximum(c * 2.0 + i, 0.5)\n    return c / c.sum(axis=1, keepdims=True)\n",
+    b"import numpy as np\nfrom shardproof import program, parameter\n\n\n@program(x=(2, 3, 8), w=parameter(8, 4))\ndef f(x, w):\n    y = np.einsum('abc,cd->abd', x, w)\n    z = y.reshape(2, 12).T[1:, ::2]\n    w[...] = w * 0.5\n    return np.exp(z), np.where(z > 0, z, 0)\n",
+    b"import numpy as np\nfrom shardproof import program, parameter\n\n\n@program(x=(4, 6), w=parameter(6, 4), v=parameter(4, 2))\ndef f(x, w, v):\n    return np.tanh(x @ w) @ v\n",
+]
+
+
+# --- loaders ---------------------------------------------------------------------------------------------------------------------------------------
+
+
+def _text(path: Path) -> str:
+    return path.read_bytes().decode("utf-8", "surrogateescape")  # as the command line hands bytes over
+
+
+def _graph(path: Path) -> object:
+    """A graph that is accepted can be planned, or is refused by what plans it."""
+    graph = load_model(str(path))
+    graph.sha256()
+    machine = load_machine("localhost:2")
+    return selection.build(graph, machine, default_space(machine))
+
+
+def _machine(path: Path) -> object:
+    """A machine that is accepted is its own JSON read back, and prices a small model."""
+    machine = load_machine(str(path))
+    assert Machine.from_json(machine.to_json()).sha256() == machine.sha256()
+    return selection.build(tiny(), machine, default_space(machine)) if machine.devices <= 8 else None
+
+
+def _problem(path: Path) -> object:
+    """A problem that is accepted can be solved, and its certificate is read back and checked."""
+    found = load_selection_problem(path)
+    found.sha256()
+    if max((v.cost.size for v in found.vertices), default=0) > 100:
+        return None
+    answer = solve(found, time_limit_s=2)
+    if answer.certificate is None:
+        return None
+    return check_selection(found, decode_certificate(read_container(write_certificate(None, answer.certificate))))
+
+
+def _names(path: Path) -> object:
+    with contextlib.chdir(path.parent):
+        return load_machine(_text(path))
+
+
+def _model(path: Path) -> object:
+    with contextlib.chdir(path.parent):
+        return load_model(_text(path).replace("/", "_"))
+
+
+def _inputs(path: Path) -> object:
+    found = read_inputs(path, tiny())
+    check_inputs(tiny(), found)
+    return found
+
+
+def _timings(path: Path) -> object:
+    """Timings that are accepted can be fitted to, or are refused by what fits; fitting takes long, so one in twenty is."""
+    rows = read_timings(path)
+    chosen = hashlib.sha256(path.read_bytes()).digest()[0] % 20 == 0
+    return calibrate(load_machine("p2-a100"), rows, (), True) if chosen else rows
+
+
+def _torch(path: Path) -> object:
+    return load_model(str(path))
+
+
+@cache
+def torch_programs() -> list[bytes]:
+    import torch
+
+    exported = torch.export.export(torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()), (torch.zeros(2, 8),))
+    out = io.BytesIO()
+    torch.export.save(exported, out)
+    return [out.getvalue()]
+
+
+def _python(path: Path) -> object:
+    from shardproof.models.frontends import python_file
+
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            return load_model(f"{path}:f")
+    finally:
+        python_file._LOADED.clear()
+        sys.modules.pop(path.stem, None)
+
+
+LOADERS: dict[str, Loader] = {
+    **({"PyTorch program": Loader(torch_programs, (changed_bytes,), _torch, "m.pt2")} if importlib.util.find_spec("torch") else {}),
+    "graph": Loader(graphs, (changed_json, changed_json, changed_bytes), _graph, "m.json"),
+    "machine": Loader(tomls, (changed_words, changed_words, changed_bytes), _machine, "m.toml"),
+    "machine name": Loader(lambda: NAMES, (changed_words, changed_bytes), _names, "name"),
+    "model name": Loader(models, (changed_words, changed_bytes), _model, "name"),
+    "problem": Loader(problems, (changed_json, changed_json, changed_bytes), _problem, "p.json"),
+    "problem, gzipped": Loader(packed_problems, (changed_gzip, changed_bytes), _problem, "p.json.gz"),
+    "problem container": Loader(problem_containers, (changed_members, changed_members, changed_bytes), _problem, "p.spz"),
+    "plan": Loader(plans, (changed_members, changed_members, changed_bytes), read_plan, "p.spz"),
+    "certificate": Loader(certificates, (changed_members, changed_members, changed_bytes), read_certificate, "c.spz"),
+    "reduction": Loader(reductions, (changed_members, changed_members, changed_bytes), read_reduction, "r.spz"),
+    "onnx": Loader(onnx_files, (changed_protobuf, changed_protobuf, changed_bytes), lambda p: load_model(str(p)), "m.onnx"),
+    "inputs": Loader(arrays, (changed_arrays, changed_arrays, changed_bytes), _inputs, "x.npz"),
+    "strategy": Loader(lambda: STRATEGIES, (changed_json, changed_bytes), load_strategy, "s.json"),
+    "configuration": Loader(lambda: CONFIGS, (changed_words, changed_bytes), lambda p: parse_config(_text(p), ("nodes", "gpus")), "c"),
+    "timings": Loader(lambda: TIMINGS, (changed_words, changed_words, changed_bytes), _timings, "t.csv"),
+    "NumPy program": Loader(lambda: PROGRAMS, (changed_words, changed_words, changed_bytes), _python, "fuzzed_program.py"),
+}
+
+
+def case(name: str, number: int, seed: int = 1) -> bytes:
+    """The bytes of a case."""
+    loader = LOADERS[name]
+    seeds = loader.seeds()
+    rng = random.Random(f"{seed} {name} {number}")
+    return rng.choice(loader.mutators)(rng, rng.choice(seeds), seeds)
+
+
+@contextmanager
+def _clock() -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise Hang(f"longer than {HANG_S} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def fuzz(name: str, numbers: Sequence[int], seed: int = 1, keep: Path | None = None) -> Counts:
+    """What the loader makes of these cases."""
+    loader, counts = LOADERS[name], Counts()
+    fast = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=fast) as folder, _clock(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        path = Path(folder, loader.name)
+        (Path(folder, "m.toml") if path.name != "m.toml" else path).write_bytes(tomls()[0])
+        start = time.monotonic()
+        for number in numbers:
+            data = case(name, number, seed)
+            path.write_bytes(data)
+            began = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, HANG_S)
+            try:
+                loader.load(path)
+                counts.accepted += 1
+            except BaseException as error:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                if isinstance(error, KeyboardInterrupt) and name != "NumPy program":
+                    raise
+                if isinstance(error, ValueError) and type(error).__module__.startswith("shardproof."):
+                    counts.refused += 1
+                    counts.kinds[type(error).__name__] += 1
+                else:
+                    counts.other.append((number, f"{type(error).__name__}: {str(error)[:200]}"))
+                    if keep is not None:
+                        keep.joinpath(f"{name.replace(' ', '-')}-{number}").write_bytes(data)
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            counts.slowest = max(counts.slowest, time.monotonic() - began)
+        counts.seconds = time.monotonic() - start
+    return counts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("loaders", nargs="*", metavar="LOADER", help=", ".join(LOADERS))
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--start", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path)
+    asked = parser.parse_args()
+    bad = 0
+    print(f"{'loader':<20} {'accepted':>9} {'refused':>9} {'other':>6} {'seconds':>8} {'a second':>9} {'slowest':>8} {'MiB':>6}")
+    for name in asked.loaders or LOADERS:
+        LOADERS[name].seeds()
+        load_model("mlp-unity")
+        limit = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        found = fuzz(name, range(asked.start, asked.start + asked.cases), asked.seed, asked.keep)
+        bad += len(found.other)
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+        print(
+            f"{name:<20} {found.accepted:>9} {found.refused:>9} {len(found.other):>6} {found.seconds:>8.1f} {asked.cases / found.seconds:>9.0f} {found.slowest:>7.2f}s {peak:>6}", flush=True
+        )
+        for kind, n in Counter(what for _, what in found.other).most_common(40):
+            print(f"    {n:>6} x {kind}   (case {next(k for k, w in found.other if w == kind)})")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
