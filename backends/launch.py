@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from math import prod
@@ -32,6 +32,7 @@ from .kernels import Array
 from .program import Program
 from .reference import check_inputs
 from .trace import Span, read_spans
+from .workplace import need_room, workplace
 
 ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
@@ -50,6 +51,14 @@ _ROOT = __name__.partition(".")[0]
 
 class LaunchError(RuntimeError):
     """MPI could not be started, took too long, or broke without a rank leaving word."""
+
+
+class SilentRank(LaunchError):
+    """Rank `rank` does not run any more, though its process exists."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(f"rank {rank}: {reason}; all ranks were ended")
+        self.rank, self.reason = rank, reason
 
 
 def mpi_available() -> bool:
@@ -83,22 +92,14 @@ def environment(ranks: int) -> dict[str, str]:
     return {**crowded, **os.environ, **ENVIRONMENT, "PYTHONPATH": path}
 
 
-def word_left(folder: Path) -> Callable[[], bool]:
-    """Whether a rank of the job in this folder has left word that it failed.
-
-    >>> word_left(Path("no such folder"))()
-    False
-    """
-    return lambda: read_error(folder) is not None or progress.read_death(folder) is not None
-
-
-def launch(arguments: Sequence[str], ranks: int, timeout_s: float, failed: Callable[[], bool] = lambda: False) -> None:
+def launch(arguments: Sequence[str], ranks: int, timeout_s: float, folder: Path | None = None) -> None:
     """Start `python -m mpi4py ARGUMENTS` on `ranks` ranks and wait.
 
-    `failed`: whether a rank has left word that it failed.  MPICH's launcher should then end by itself, but was seen not to notice that a
-    process is gone (once in CI, not in 700 tries on purpose); it has `GRACE_S` for it.
+    `folder`: of a job whose ranks have guards (`progress`): then a rank that has failed or was stopped is noticed here.  MPICH's launcher
+    should end by itself when a rank fails, but was seen not to notice that a process is gone (once in CI, not in 700 tries on purpose); it
+    has `GRACE_S` for it.
 
-    Raises `LaunchError` when MPI is missing, the time is over (all ranks are killed), or a rank ends with an error.
+    Raises `LaunchError` when MPI is missing, the time is over (all ranks are killed), or a rank ends with an error, `SilentRank` when one is stopped.
     """
     mpiexec = _mpiexec()
     if mpiexec is None or find_spec("mpi4py") is None:
@@ -108,27 +109,32 @@ def launch(arguments: Sequence[str], ranks: int, timeout_s: float, failed: Calla
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(command, env=environment(ranks), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            code = _wait(child, ranks, timeout_s, failed)
+            code = _wait(child, ranks, timeout_s, folder)
         finally:
             if child.poll() is None:  # time-out or interrupt: the launcher passes the signal on to its ranks
                 _end(child)
+                if folder is not None:
+                    _end_ranks(folder)
         log.seek(0)
         text = log.read().decode(errors="replace")
     if code:
         raise LaunchError(f"mpiexec ended with code {code}; last lines:\n" + "\n".join(text.strip().splitlines()[-12:]))
 
 
-def _wait(child: subprocess.Popen[bytes], ranks: int, timeout_s: float, failed: Callable[[], bool]) -> int:
+def _wait(child: subprocess.Popen[bytes], ranks: int, timeout_s: float, folder: Path | None) -> int:
     """The launcher's exit code."""
     deadline, reason = time.monotonic() + timeout_s, f"did not finish within {timeout_s:g} s and were ended; raise the time limit"
     word = False
+    table, beats = (None, None) if folder is None else (progress.open_table(folder), progress.open_beats(folder))
     while (left := deadline - time.monotonic()) > 0:
         try:
             return child.wait(min(left, 0.2))
         except subprocess.TimeoutExpired:
-            if not word and failed():
+            if folder is not None and not word and (read_error(folder) is not None or progress.read_death(folder) is not None):
                 word, deadline = True, min(deadline, time.monotonic() + GRACE_S)
                 reason = f"were ended: one of them failed, and the launcher did not end the others within {GRACE_S:g} s"
+            if table is not None and beats is not None and not word and (found := progress.silent(table, beats, time.monotonic())) is not None:
+                raise SilentRank(*found) from None
     raise LaunchError(f"{ranks} ranks {reason}")
 
 
@@ -142,6 +148,19 @@ def _end(child: subprocess.Popen[bytes]) -> None:
             continue
         except ProcessLookupError:
             return
+
+
+def _end_ranks(folder: Path) -> None:
+    """Ranks and guards that the launcher has left behind, stopped ones for example; elsewhere than on Linux guards end themselves.
+
+    They are found by the job's folder among their words: a process number may be in use again.
+    """
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (place / "cmdline").read_bytes().split(b"\0"):
+                os.kill(int(place.name), signal.SIGKILL)
+        except OSError:  # gone, or not ours
+            continue
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,13 +190,15 @@ def run_job(
     check_choices(graph, hierarchy, choices)
     arrays = check_inputs(graph, inputs)
     ranks = prod(hierarchy)
-    with tempfile.TemporaryDirectory(prefix="shardproof-") as name:
-        folder = Path(name)
+    with workplace() as folder:
+        need_room(folder, sum(a.nbytes for a in arrays.values()))
         write_job(folder, graph, hierarchy, choices, arrays, options)
         table = progress.open_table(folder)
         program = prepared(graph, hierarchy, choices, options)
         try:
-            launch(["-m", f"{_ROOT}.backends.rank", str(folder)], ranks, timeout_s, word_left(folder))
+            launch(["-m", f"{_ROOT}.backends.rank", str(folder)], ranks, timeout_s, folder)
+        except SilentRank as e:
+            raise RankError(e.rank, at(program, table.tolist(), e.rank), e.reason) from e
         except LaunchError as e:
             error = read_error(folder) or post_mortem(program, table.tolist(), progress.read_death(folder), str(e))
             if error is not None:
@@ -196,9 +217,14 @@ def post_mortem(program: Program, table: Sequence[Sequence[int]], death: progres
     processes = [process for process, _ in table]
     if death is not None and death.process in processes:
         rank, reason = processes.index(death.process), death.words()
-    elif "did not finish" in report and (started := [(at, r) for r, (process, at) in enumerate(table) if process and at != progress.DONE]):
+    elif "did not finish" in report and (started := [(number, r) for r, (process, number) in enumerate(table) if process and number != progress.DONE]):
         rank, reason = min(started)[1], f"did not come back; {report}"
     else:
         return None
-    at, steps = table[rank][1], program.ranks[rank]
-    return RankError(rank, program.place(steps[at]) if 0 <= at < len(steps) else "start" if at == progress.START else "collecting the outputs", reason)
+    return RankError(rank, at(program, table, rank), reason)
+
+
+def at(program: Program, table: Sequence[Sequence[int]], rank: int) -> str:
+    """Where a rank is, in words."""
+    number, steps = table[rank][1], program.ranks[rank]
+    return program.place(steps[number]) if 0 <= number < len(steps) else "start" if number == progress.START else "collecting the outputs"

@@ -7,7 +7,6 @@ With CuPy, rank r takes GPU r modulo their number; ranks with a GPU each talk th
 
 from __future__ import annotations
 
-import os
 import sys
 from math import prod
 from pathlib import Path
@@ -43,8 +42,7 @@ def main(folder: Path) -> None:
         devices = prod(job.hierarchy)
         if world.Get_size() != devices:
             raise TransportError(f"the plan has {devices} devices, MPI started {world.Get_size()} ranks")
-        table = progress.open_table(folder, write=True)
-        table[rank] = os.getpid(), progress.START
+        table = progress.enter(folder, rank)
         program = job.program()
         xp, transport = _machine(world, job.options.backend)
         if rank == 0:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -36,12 +35,14 @@ from ..models.collectives import Collective, rows_of
 from ..models.index import Combine
 from ..models.json_text import parse_json
 from ..models.reduction_programs import Form, Instruction, Program, ReductionSystem, Tree
+from . import progress
 from .interpreter import RankError
 from .job import read_error, write_error
-from .launch import LaunchError, launch, word_left
+from .launch import LaunchError, launch
 from .transport import Transport, TransportError
 from .transport.patterns import Pattern, PatternKind
 from .transport.virtual import Hub, VirtualTransport
+from .workplace import workplace
 
 Data = NDArray[Any]
 """int64 blocks; the transports' `Array` is declared for floats."""
@@ -197,11 +198,11 @@ def run_mpi(
         raise TransportError("MPI ranks are 0 .. n-1: the reduction groups must cover exactly these devices")
     for p in programs:
         system.run(p)
-    with tempfile.TemporaryDirectory(prefix="shardproof-") as name:
-        folder = Path(name)
+    with workplace() as folder:
+        progress.create(folder, len(devices))
         (folder / "reduction.json").write_text(json.dumps({**_encode(system, programs), "width": width, "seed": seed, "repeats": repeats}))
         try:
-            launch(["-m", f"{_ROOT}.backends.reduction", str(folder)], len(devices), timeout_s, word_left(folder))
+            launch(["-m", f"{_ROOT}.backends.reduction", str(folder)], len(devices), timeout_s, folder)
         except LaunchError as e:
             error = read_error(folder)
             if error is not None:
@@ -221,12 +222,14 @@ def _encode(system: ReductionSystem, programs: Sequence[Program]) -> dict[str, o
 
 def _main(folder: Path) -> None:
     """One rank of a job."""
+    progress.guard(folder)
     from mpi4py import MPI
 
     from .transport.mpi import MpiTransport
 
     world = MPI.COMM_WORLD
     place = "start"
+    table = progress.enter(folder, world.Get_rank())
     try:
         job: Any = parse_json((folder / "reduction.json").read_text())
         tree = Tree(tuple(tuple((a, b) for a, b in level) for level in job["blocks"]))
@@ -254,6 +257,7 @@ def _main(folder: Path) -> None:
                 ([g[n] for g, _ in gathered], [max(s[n][k] for _, s in gathered) for k in range(job["repeats"])]) for n in range(len(programs))
             ]
             (folder / "results.json").write_text(json.dumps(results))
+        table[world.Get_rank(), 1] = progress.DONE
     except Exception as e:  # the launcher sees only the traceback; the folder keeps rank and place
         error = RankError(world.Get_rank(), place, f"{type(e).__name__}: {e}")
         write_error(folder, error)

@@ -118,11 +118,15 @@ def run_virtual(
                 errors.append(e)
             hub.abort()
 
-    threads = [threading.Thread(target=work, args=(r,), name=f"rank {r}") for r in range(devices)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
+    threads = [threading.Thread(target=work, args=(r,), name=f"rank {r}", daemon=True) for r in range(devices)]
+    try:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    except BaseException:  # interrupted: nobody waits for ranks that wait for each other
+        hub.abort()
+        raise
     if errors:
         raise errors[0]
     outputs = {name: assemble(xp, name, program.graph.tensor(name).shape, boxes, [b[name] for b in blocks]) for name, boxes in program.outputs}

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,16 +34,18 @@ from ..models.index import Combine
 from ..models.json_text import parse_json
 from ..models.operators import NodeKind, Operator
 from ..models.transfers import Box
+from . import progress
 from .cuda import device
 from .interpreter import RankError, Source, Watching, recorder_for, run_rank
 from .job import Options, prepared, read_error, read_job, write_error, write_job
 from .kernels import Array, Block, execute, execution_dtype
-from .launch import LaunchError, launch, word_left
+from .launch import LaunchError, launch
 from .program import Compute, Program, lower
 from .reference import _POSITIVE as POSITIVE
 from .reference import check_inputs, random_inputs
 from .steps import redistribute
 from .transport import Transport
+from .workplace import need_room, workplace
 
 _ROOT = __name__.partition(".")[0]
 
@@ -90,15 +91,16 @@ def measure(
     for choices in candidates:
         check_choices(graph, hierarchy, choices)
     arrays = check_inputs(graph, inputs if inputs is not None else random_inputs(graph, seed, None))
-    with tempfile.TemporaryDirectory(prefix="shardproof-") as name:
-        folder = Path(name)
+    with workplace() as folder:
+        need_room(folder, sum(a.nbytes for a in arrays.values()))
+        progress.create(folder, prod(hierarchy))
         for n, choices in enumerate(candidates):  # the inputs are written once
             (folder / str(n)).mkdir()
             write_job(folder / str(n), graph, hierarchy, choices, arrays if n == 0 else {}, options)
         what = {"candidates": len(candidates), "rounds": rounds, "wholes": wholes, "parts": parts, "seed": seed}
         (folder / "timing.json").write_text(json.dumps(what))
         try:
-            launch(["-m", f"{_ROOT}.backends.timing", str(folder)], prod(hierarchy), timeout_s, word_left(folder))
+            launch(["-m", f"{_ROOT}.backends.timing", str(folder)], prod(hierarchy), timeout_s, folder)
         except LaunchError as e:
             error = read_error(folder)
             if error is not None:
@@ -221,12 +223,14 @@ def _cached(source: Source, xp: ModuleType) -> Source:
 
 def _main(folder: Path) -> None:
     """One rank of a job."""
+    progress.guard(folder)
     from mpi4py import MPI
 
     from .rank import _machine as machine
 
     world = MPI.COMM_WORLD
     rank, place = world.Get_rank(), "start"
+    table = progress.enter(folder, rank)
     try:
         what: Any = parse_json((folder / "timing.json").read_text())
         jobs = [read_job(folder / str(n)) for n in range(what["candidates"])]
@@ -273,6 +277,7 @@ def _main(folder: Path) -> None:
                 quiet = float(np.array([at[t] for _, at in gathered]).max(axis=0).min(axis=0).sum()) if kind == "wholes" else 0.0
                 found[kind].append([slowest[t], quiet] if kind == "wholes" else [n, k, slowest[t]])
             (folder / "results.json").write_text(json.dumps(found))
+        table[rank, 1] = progress.DONE
     except RankError as e:
         write_error(folder, e)
         raise
