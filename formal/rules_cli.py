@@ -148,7 +148,8 @@ def _document(item: RuleItem, word: str, said: Sequence[str], judgements: Sequen
 
 def _forced(judgements: Sequence[Judgement]) -> tuple[list[str], list[str]]:
     """What typing forces beside the preconditions, and degrees that can only be 1, of all proved substitutions of a rule."""
-    forced, ones = [], []
+    forced: list[str] = []
+    ones: list[str] = []
     for j in judgements:
         if isinstance(j, Proved):
             found = forced_values(j.rule, shown_cases(j))
