@@ -18,7 +18,7 @@ A strategy that no completion makes feasible (memory) is refuted by any feasible
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from fractions import Fraction
 from typing import assert_never
@@ -33,7 +33,7 @@ from .report import amount, percent
 from .selection.clock import Progress
 from .selection.restrict import restrict
 from .selection.solve import Answer, Engine, solve
-from .strategy import ChoiceList, Strategy, choices_of, resolve
+from .strategy import Applied, ChoiceList, Derived, Strategy, choices_of, resolve
 from .terms import Names, PlainNames, PlanTerms
 
 
@@ -77,6 +77,8 @@ class AuditReport:
     best: Answer
     free: tuple[str, ...]
     ignored: tuple[tuple[str, str], ...]
+    bare: tuple[str, ...]
+    derived: tuple[Derived, ...]
     comparison: Comparison | None
     certificate: SelectionCertificate | None
     completion_certificate: SelectionCertificate | None
@@ -102,6 +104,7 @@ class AuditReport:
             "best_cost": self.best.cost, "lower_bound": self.best.lower_bound, "status": self.best.status.value,
             "gap": None if self.completed.cost is None or self.best.lower_bound is None else self.completed.cost - self.best.lower_bound,
             "completed_by_solver": list(self.free), "ignored": [list(p) for p in self.ignored],
+            "replicated_by_globs": list(self.bare), "derived": [asdict(d) for d in self.derived],
             "difference": None if self.comparison is None else self.comparison.to_json(),
             "problem_sha256": self.problem.sha256(), "assumptions": list(self.problem.assumptions), "seconds": round(self.seconds, 3),
         }
@@ -113,7 +116,7 @@ def audit(
 ) -> AuditReport:
     """Audit a strategy for a model.  Raises `StrategyError` or `SpaceError` when the strategy does not fit."""
     applied = resolve(strategy, planning)
-    return _audit(planning.problem, PlanTerms(planning), applied.allowed, applied.free, applied.ignored, time_limit, gap, engine, progress)
+    return _audit(planning.problem, PlanTerms(planning), applied, time_limit, gap, engine, progress)
 
 
 def audit_problem(
@@ -132,15 +135,14 @@ def audit_problem(
     allowed = choices_of(x, problem)
     names = PlainNames(problem)
     free = tuple(names.vertex(v) for v in range(len(problem.vertices)) if v not in allowed)
-    return _audit(problem, names, allowed, free, (), time_limit, gap, engine, progress)
+    return _audit(problem, names, Applied(allowed, free, ()), time_limit, gap, engine, progress)
 
 
 def _audit(
-    problem: SelectionProblem, names: Names, allowed: dict[int, tuple[int, ...]], free: tuple[str, ...], ignored: tuple[tuple[str, str], ...],
-    time_limit: float | None, gap: Fraction, engine: Engine, progress: Progress | None,
+    problem: SelectionProblem, names: Names, applied: Applied, time_limit: float | None, gap: Fraction, engine: Engine, progress: Progress | None,
 ) -> AuditReport:
     started = time.monotonic()
-    small, back = restrict(problem, allowed)
+    small, back = restrict(problem, applied.allowed)
     inner = solve(small, time_limit_s=None if time_limit is None else time_limit / 2, engine=engine, progress=progress)
     lifted = None if inner.solution is None else back(inner.solution)
     completed = Answer(inner.status, None, inner.lower_bound, inner.cost, lifted, inner.seconds)
@@ -150,7 +152,8 @@ def _audit(
     better = best.solution is not None and (completed.cost is None or best.cost is not None and best.cost < completed.cost)
     difference = compare(problem, names, lifted, best.solution) if better and lifted is not None and best.solution is not None else None
     return AuditReport(
-        outcome, problem, completed, best, free, ignored, difference, _certificate(outcome, completed, best), inner.certificate, small, gap, time.monotonic() - started
+        outcome, problem, completed, best, applied.free, applied.ignored, applied.bare, applied.derived, difference, _certificate(outcome, completed, best),
+        inner.certificate, small, gap, time.monotonic() - started,
     )
 
 
@@ -221,6 +224,10 @@ def render_audit(report: AuditReport, name: str = "strategy", most: int = 40, wi
     if report.ignored:
         axes = sorted({a for _, a in report.ignored})
         lines.append(f"{len(report.ignored)} entries of globs name an axis that the operator lacks (ignored there): {', '.join(axes)}")
+    if report.bare:
+        shown = ", ".join(report.bare[:6]) + (", .." if len(report.bare) > 6 else "")
+        lines.append(f"{len(report.bare)} operators have no axis that their glob names, and are replicated by it: {shown}")
+    lines += [d.words() for d in report.derived]
     if p.assumptions:
         lines.append(f"assumptions: {', '.join(p.assumptions)}")
     if report.comparison is not None:

@@ -17,15 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from math import prod
 
 from ..models.choices import Choices, needs_copy
-from ..models.classes import COPY, axis_orders, copy_key, operator_key
+from ..models.classes import axis_orders, copy_key, operator_key
 from ..models.graph import Graph
 from ..models.machine import Machine
 from ..models.placement import Placement
-from .strategy import Rule, Strategy, StrategyError, placement
+from ..models.training.derived import derived
+from .strategy import Rule, Strategy, StrategyError, matches, placement
 
 Node = tuple[str, str]
 """(`copy_key` of a tensor, dimension) or (`operator_key`, axis)."""
@@ -103,7 +103,7 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     copies = [t.name for t in graph.tensors if t.name in needs_copy(graph)]
     ops = {operator_key(op.name): op for op in graph.operators}
     names = [*ops, *map(copy_key, copies)]
-    given = {n: placement(_known(split, orders[n]), orders[n], machine, f"{strategy.place}, {n!r}") for n, split in _given(strategy, names, orders).items()}
+    given = {n: placement(_known(split, orders[n]), orders[n], machine, f"{strategy.place}, {n!r}") for n, split in _given(strategy, names, derived(graph), orders).items()}
     wishes, origin, conflicts = _spread(graph, given)
     levels = tuple(level.name for level in machine.levels)
     open_names = [n for n in names if n not in given]
@@ -136,11 +136,11 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     return Propagated(result, {k: v for k, v in origin.items() if k[0] in open_names}, tuple(dropped), tuple(replicated))
 
 
-def _given(strategy: Strategy, names: list[str], orders: dict[str, tuple[str, ...]]) -> dict[str, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]:
+def _given(strategy: Strategy, names: list[str], later: frozenset[str], orders: dict[str, tuple[str, ...]]) -> dict[str, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]:
     """Names that the strategy decides -> their split; an exact key beats globs, the later glob beats the earlier."""
     chosen: dict[str, Rule] = {}
     for rule in strategy.rules:
-        matched = [rule.key] if rule.key in names else [n for n in names if n.startswith(COPY) == rule.key.startswith(COPY) and fnmatchcase(n, rule.key)]
+        matched, _ = matches(rule.key, names, later)
         place = f"{strategy.place}, key {rule.key!r}"
         if not matched:
             raise StrategyError(place, "matches nothing", f"operators: {', '.join(names[:12])}{', ..' if len(names) > 12 else ''}")

@@ -11,6 +11,10 @@ A key that is exactly a name beats every glob; among globs the later one wins; a
 glob that matches several names, axes that some of them lack are ignored there if at least one has the axis.
 Operators and copies without an entry are free: the solver completes them.
 
+In a training step a glob that matches operators of the forward pass leaves gradients, recomputed values and the optimizer's operators, which
+share their prefixes, to the solver: pinned by such a glob, an update without the axes it names would be replicated, and ZeRO could not be found.  A glob
+that matches only derived ones means them: `grad:*`, `*.next`.  Both are said (`Applied.derived`).
+
 For a selection problem: a JSON list with one choice index per vertex; null leaves the vertex free.
 
 >>> parse_strategy('{"fc*": {"b": {"gpus": 8}}, "relu1": null}').rules[0].split
@@ -20,7 +24,7 @@ For a selection problem: a JSON list with one choice index per vertex; null leav
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
@@ -34,6 +38,7 @@ from ..models.machine import Machine
 from ..models.placement import Placement, SpaceError
 from ..models.problems import ProblemError, SelectionProblem
 from ..models.selection import Planning
+from ..models.training.derived import derived
 
 MAX_FILE: Final = 1 << 24
 
@@ -78,13 +83,33 @@ class ChoiceList:
 
 
 @dataclass(frozen=True)
+class Derived:
+    """What the glob `key` did with derived operators and copies: `pinned` where it names only such, `left` to the solver where it names others too."""
+
+    key: str
+    pinned: tuple[str, ...]
+    left: tuple[str, ...]
+
+    def words(self) -> str:
+        """One sentence."""
+        names = self.pinned or self.left
+        shown = ", ".join(names[:4]) + (", .." if len(names) > 4 else "")
+        if self.pinned:
+            return f"{len(names)} gradient or optimizer operators pinned by {self.key!r}: {shown}"
+        return f"{len(names)} gradient or optimizer operators match {self.key!r} and are not pinned by it (name them, such as 'grad:*' or '*.next'): {shown}"
+
+
+@dataclass(frozen=True)
 class Applied:
     """`allowed`: choices per vertex that the strategy decides; `free`: names it leaves to the solver (copies as `tensor:NAME`);
-    `ignored`: (name, axis) pairs of globs that do not apply there."""
+    `ignored`: (name, axis) pairs of globs that do not apply there; `bare`: names that have no axis of their glob at all, which replicates them;
+    `derived`: what globs did with gradients and the optimizer's operators."""
 
     allowed: dict[int, tuple[int, ...]]
     free: tuple[str, ...]
     ignored: tuple[tuple[str, str], ...]
+    bare: tuple[str, ...] = ()
+    derived: tuple[Derived, ...] = ()
 
 
 def load_strategy(path: Path | str) -> Strategy | ChoiceList:
@@ -158,6 +183,21 @@ def parse_config(text: str, levels: tuple[str, ...]) -> Split:
     return tuple((a, tuple(d)) for a, d in rows.items())
 
 
+def matches(key: str, names: Collection[str], later: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names that a key decides, and those that it matches and leaves alone; `later`: derived names.
+
+    >>> matches("fc*", ["fc1", "fc1.weight.next", "relu"], {"fc1.weight.next"})
+    (('fc1',), ('fc1.weight.next',))
+    >>> matches("*.next", ["fc1", "fc1.weight.next"], {"fc1.weight.next"})
+    (('fc1.weight.next',), ())
+    """
+    if key in names:
+        return (key,), ()
+    found = tuple(n for n in names if n.startswith(COPY) == key.startswith(COPY) and fnmatchcase(n, key))
+    forward = tuple(n for n in found if n not in later)
+    return (forward, tuple(n for n in found if n in later)) if forward else (found, ())
+
+
 def apply(strategy: Strategy, planning: Planning) -> dict[int, tuple[int, ...]]:
     """Allowed choices per vertex that the strategy decides.  Raises as `resolve`."""
     return resolve(strategy, planning).allowed
@@ -167,16 +207,17 @@ def resolve(strategy: Strategy, planning: Planning) -> Applied:
     """`apply` with what it leaves free.  Raises `StrategyError` for keys, axes, levels and degrees that do not fit, `SpaceError` for a
     placement outside the space."""
     names = vertex_names(planning)
+    later = derived(planning.graph)
     chosen: dict[str, tuple[Rule, tuple[str, ...]]] = {}
+    spared: list[tuple[str, tuple[str, ...]]] = []
     for rule in strategy.rules:
         place = f"{strategy.place}, key {rule.key!r}"
-        if rule.key in names:
-            matched: tuple[str, ...] = (rule.key,)
-        else:
-            matched = tuple(n for n in names if n.startswith(COPY) == rule.key.startswith(COPY) and fnmatchcase(n, rule.key))
-            if not matched:
-                raise StrategyError(place, "matches no operator" if not rule.key.startswith(COPY) else "matches no tensor with a layout of its own",
-                                    f"closest: {', '.join(_closest(rule.key, list(names)))}")
+        matched, alone = matches(rule.key, names, later)
+        if not matched:
+            raise StrategyError(place, "matches no operator" if not rule.key.startswith(COPY) else "matches no tensor with a layout of its own",
+                                f"closest: {', '.join(_closest(rule.key, list(names)))}")
+        if rule.split is not None:
+            spared.append((rule.key, alone))
         if rule.split is not None:
             have = {a for n in matched for a in planning.decisions[names[n]].axes}
             for axis, _ in rule.split:
@@ -188,16 +229,23 @@ def resolve(strategy: Strategy, planning: Planning) -> Applied:
                 chosen[n] = (rule, matched)
     allowed: dict[int, tuple[int, ...]] = {}
     ignored: list[tuple[str, str]] = []
+    bare: list[str] = []
     for n, v in names.items():
         if n not in chosen or chosen[n][0].split is None:
             continue
         split = chosen[n][0].split or ()
         axes = planning.decisions[v].axes
         ignored.extend((n, a) for a, _ in split if a not in axes)
+        if split and not any(a in axes for a, _ in split):
+            bare.append(n)
         here = placement(tuple((a, d) for a, d in split if a in axes), axes, planning.machine, f"{strategy.place}, {n!r}")
         allowed[v] = (planning.decisions[v].choice(here),)
     free = tuple(n for n, v in names.items() if v not in allowed)
-    return Applied(allowed, free, tuple(ignored))
+    said = [Derived(key, (), left) for key, alone in spared if (left := tuple(n for n in alone if n not in chosen))]
+    for rule in strategy.rules:
+        if (pinned := tuple(n for n, (by, _) in chosen.items() if by is rule and by.split is not None and n in later and n != by.key)):
+            said.append(Derived(rule.key, pinned, ()))
+    return Applied(allowed, free, tuple(ignored), tuple(bare), tuple(said))
 
 
 def choices_of(found: ChoiceList, problem: SelectionProblem) -> dict[int, tuple[int, ...]]:
@@ -288,6 +336,6 @@ def _closest(key: str, names: list[str]) -> list[str]:
 
 
 __all__ = [
-    "Applied", "ChoiceList", "Rule", "SpaceError", "Split", "Strategy", "StrategyError", "apply", "choices_of", "load_strategy", "parse_config",
+    "Applied", "ChoiceList", "Derived", "Rule", "SpaceError", "Split", "Strategy", "StrategyError", "apply", "choices_of", "load_strategy", "matches", "parse_config",
     "parse_strategy", "placement", "read_strategy", "resolve", "strategy_of", "vertex_names",
 ]

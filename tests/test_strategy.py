@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shardproof.formal.audit import audit, render_audit
 from shardproof.formal.strategy import (
     ChoiceList,
     Strategy,
@@ -28,6 +29,8 @@ from shardproof.models.machine import load_machine
 from shardproof.models.placement import SpaceError, space
 from shardproof.models.problems import ProblemError
 from shardproof.models.selection import Planning, build
+from shardproof.models.training.derived import derived
+from shardproof.models.training.step import training_step
 
 
 @pytest.fixture(scope="module")
@@ -165,3 +168,36 @@ def test_configurations_that_are_not_understood() -> None:
 
 
 _PLANNING = build(zoo.build("mlp-unity-training"), load_machine("2x4"), space("complete"))
+
+
+def test_a_glob_of_the_layers_does_not_pin_the_optimizer() -> None:
+    """`layer*` means the layers: gradients and updates, which share the prefix and have none of the axes, are the solver's unless they are named."""
+    graph = training_step(zoo.build("bert-tiny", batch=8, layers=1, sequence=8), "adam")
+    planning = build(graph, load_machine("2x2"), space("complete"))
+    later = derived(graph)
+    assert {n for n in planning.operators if n.startswith("grad:") or n.endswith(".next")} == {n for n in later if n in planning.operators}
+    for glob in ("layer*", "*", "*layer0.ffn*"):
+        applied = resolve(parse_strategy(json.dumps({glob: {"b": {"nodes": 2}}})), planning)
+        said, = applied.derived
+        assert said.key == glob and said.left and not said.pinned and set(said.left) <= later & set(applied.free)
+        assert not later & {n for n, v in planning.operators.items() if v in applied.allowed}
+        assert set(applied.bare) == {n for n, v in planning.operators.items() if v in applied.allowed and "b" not in planning.decisions[v].axes}
+    named = resolve(parse_strategy('{"*": {"b": {"nodes": 2}}, "*.next": {}, "grad:layer0.ffn.gelu": {}}'), planning)
+    pinned, = (d for d in named.derived if d.pinned)
+    assert pinned.key == "*.next" and set(pinned.pinned) == {n for n in planning.operators if n.endswith(".next")}
+    assert "grad:layer0.ffn.gelu" not in named.free and "grad:layer0.ffn.add" in named.free
+    copies = resolve(parse_strategy('{"tensor:*": {}}'), planning)
+    assert "tensor:layer0.ffn.up.weight" not in copies.free and "tensor:layer0.ffn.up.weight.adam_m" in copies.free
+
+
+def test_an_audit_judges_what_was_meant_and_says_whom_it_left_alone() -> None:
+    """Data parallel by a glob: with updates pinned to replicas it would be dearer than what the solver completes, and nothing would tell."""
+    graph = training_step(zoo.build("mlp-unity", batch=64), "adam")
+    planning = build(graph, load_machine("dgx-a100:1x4"), space("complete"))
+    meant = audit(planning, parse_strategy('{"*": {"b": {"gpus": 4}}}'))
+    silent = audit(planning, parse_strategy('{"*": {"b": {"gpus": 4}}, "*.next": {}}'))
+    assert meant.completed.cost is not None and silent.completed.cost is not None and meant.completed.cost < silent.completed.cost
+    text = render_audit(meant)
+    assert "match '*' and are not pinned by it" in text and "adam_m.next" in text
+    assert "gradient or optimizer operators pinned by '*.next'" in render_audit(silent)
+    assert [d["key"] for d in meant.to_json()["derived"]] == ["*"]  # type: ignore[union-attr, call-overload]
