@@ -23,6 +23,7 @@ from .library import HEAD as RULES
 from .library import check_members as check_library_members
 from .library import library_result
 from .plan import check_plan
+from .plan_tables import CELLS, MORE_CELLS
 from .reduction import check_members
 from .selection import check_selection
 from .verdict import CheckResult, report
@@ -33,7 +34,7 @@ _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.
 
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--second-opinion", is_flag=True, help="Recompute ten times as many table entries of a plan.")
+@click.option("--second-opinion", is_flag=True, help="Recompute more table entries of a plan: all of most plans, in about a minute.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_command(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
     """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the command line."""
@@ -62,7 +63,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
             members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             if "plan.json" in members:
                 with Watch(f"checking {path.name}") as watch:
-                    checked = check_plan(data, samples=10_000 if second_opinion else 1_000, notify=watch.count)
+                    checked = check_plan(data, samples=10_000 if second_opinion else 1_000, cells=MORE_CELLS if second_opinion else CELLS, notify=watch.count)
                 results.extend(checked.results)
                 codes.extend(_CODES[r.verdict] for r in checked.results)
                 lines.append(f"{path}: plan {checked.identity}")
@@ -150,6 +151,8 @@ def _line(result: CheckResult, problem: SelectionProblem | None = None) -> str:
         parts.append(f"lower bound {number(result.lower_bound)}")
     if result.space and result.cost is not None:
         parts.append(f"space {result.space}")
+    if result.coverage is not None:
+        parts.append(result.coverage.words)
     if result.reason:
         parts.append(result.reason)
     return "; ".join(parts)

@@ -49,7 +49,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     classes = [machine.class_of(rank) for rank in range(machine.devices)]
     shares = zip(classes, blocks, *(held.boxes for held, _ in operands), strict=True)
     alike = {(id(device), *boxes): device for device, *boxes in shares}  # equal devices count once; `id`: fractions take long to hash
-    measured = _measured(machine) if machine.profiles else {}
+    measured = measured_by_box(machine) if machine.profiles else {}
     busy = Fraction(0)
     for (_, mine, *boxes), device in alike.items():
         length = {name: high - low for name, (low, high) in zip(placement.axes, mine, strict=True)}
@@ -69,7 +69,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
 
 
 @lru_cache(maxsize=8)
-def _measured(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], Fraction]:
+def measured_by_box(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], Fraction]:
     """Measured times by function, element type and extents."""
     return {(p.function, p.dtype, p.extents): p.seconds for p in machine.profiles}
 

@@ -6,7 +6,8 @@ A plan file holds a graph, a machine, the name of a space, choices, totals of co
                    certificate is about (hash), its vertices, edges and memory rows are the graph's, and the choices are its solution
     Space          the choices of every vertex are all placements of the named space, each once
     Optimal, ..    the claim of the certificate (`verify/selection.py`)
-    Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give (`verify/entries.py`)
+    Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give (`verify/entries.py`); so are
+                   all distinct entries, or as many as `cells` allow (`verify/plan_tables.py`): how many of how many is said
     Delivers       the steps of every movement bring every rank its box, fully summed (`verify/communication.py`); every output element is
                    written by one owner or the ranks of one declared sum (`verify/owners.py`)
     Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that index sets give
@@ -38,10 +39,11 @@ from .communication import check_bytes, check_delivers, held
 from .entries import movement_loads
 from .owners import wrong_owner
 from .plan_entries import Entries, wrong_sampled, wrong_structure, wrong_used
+from .plan_tables import CELLS, wrong_anywhere
 from .selection import check_selection
 from .space import Counter, TooLarge, check_list, check_sizes
 from .structure import Move, moves, replaces
-from .verdict import EXIT_CODES, CheckResult, worst
+from .verdict import EXIT_CODES, CheckResult, Coverage, worst
 
 MOST_TEXT = 1 << 24
 """Bytes of plan.json, and of graph.json: a hundred times those of BERT-Large."""
@@ -70,7 +72,7 @@ class PlanCheck:
         return EXIT_CODES[self.verdict]
 
 
-def check_plan(source: Path | bytes, *, samples: int = 1000, notify: Progress | None = None) -> PlanCheck:
+def check_plan(source: Path | bytes, *, samples: int = 1000, cells: int = CELLS, notify: Progress | None = None) -> PlanCheck:
     """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large.
 
     `notify(done, total)` is called while tables are built and again while entries are recomputed.
@@ -82,7 +84,7 @@ def check_plan(source: Path | bytes, *, samples: int = 1000, notify: Progress | 
     results.append(replace(certified, kind=type(plan.certificate.claim).__name__))
     if results[0].verdict is Verdict.PROVED:
         x = planning.solution(plan.choices) if plan.choices.operators else None
-        results.append(_entries(planning, x, samples, name, notify))
+        results.append(_entries(planning, x, samples, cells, name, notify))
         results.extend(_communication(plan, planning))
     return PlanCheck(name, tuple(results), plan, planning)
 
@@ -192,10 +194,11 @@ def _space(planning: Planning) -> CheckResult:
     return _result(planning, "Space", "")
 
 
-def _entries(planning: Planning, x: tuple[int, ...] | None, samples: int, seed: str, notify: Progress | None) -> CheckResult:
+def _entries(planning: Planning, x: tuple[int, ...] | None, samples: int, cells: int, seed: str, notify: Progress | None) -> CheckResult:
     entries = Entries(planning)
-    wrong = wrong_used(entries, x) if x is not None else ""
-    return _result(planning, "Entries", wrong or wrong_sampled(entries, samples, seed, notify))
+    wrong = (wrong_used(entries, x) if x is not None else "") or wrong_sampled(entries, samples, seed, notify)
+    found, coverage = ("", Coverage()) if wrong else wrong_anywhere(entries, cells, seed, notify)
+    return replace(_result(planning, "Entries", wrong or found), coverage=None if wrong else coverage)
 
 
 def _communication(plan: Plan, planning: Planning) -> tuple[CheckResult, CheckResult]:

@@ -4,7 +4,7 @@
     sampled   `samples` more: kinds in turn; then a table or cost array, one of the vertices or edges that share it, and choices, all drawn
               from sha256(identity, counter), so that everybody draws the same ones and nobody can choose a plan that avoids them
 
-Equal structures are computed once.
+Equal structures are computed once.  Other entries than these are compared array by array in `verify/plan_tables.py`.
 """
 
 from __future__ import annotations
@@ -92,24 +92,31 @@ class Entries:
         row, column = u if edge.rows is None else int(edge.rows[u]), v if edge.cols is None else int(edge.cols[v])
         found = int(self.problem.tables[edge.table][row, column])
         expected = movement_entry(self.graph.tensor(move.tensor).element_bytes, *self.ends(move, u, v), self.machine, self.problem.scale)
+        return "" if found == expected else self.movement_words(number, u, v, found, expected)
+
+    def movement_words(self, number: int, u: int, v: int, found: int, expected: int) -> str:
+        """A wrong entry of an edge."""
+        move = self.moves[number]
         to = "its copy" if move.reader is None else f"input {move.position} of {move.reader!r}"
-        return "" if found == expected else f"{move.tensor!r} to {to}, choices {u}, {v}: costs {found}, not {expected}"
+        return f"{move.tensor!r} to {to}, choices {u}, {v}: costs {found}, not {expected}"
 
     def wrong_usage(self, number: int, choice: int) -> str:
         """Bytes of one choice in a memory row."""
-        row, usage = self.rows[number], self.problem.usages[number]
+        row, found, expected = self.rows[number], int(self.problem.usages[number].amount[choice]), 0
         if isinstance(row, Received):
-            return self._wrong_received(row, choice, int(usage.amount[choice]))
-        held = self.held(row.writer or row.reader, None if row.writer is not None else row.position, row.tensor, choice)
-        found, expected = int(usage.amount[choice]), held.largest * self.graph.tensor(row.tensor).element_bytes
-        return "" if found == expected else f"memory of {row.tensor!r}, choice {choice}: {found} bytes, not {expected}"
+            for position in row.positions:
+                tensor = self.operators[row.reader].inputs[position].tensor
+                expected += self.held(row.reader, position, tensor, choice).largest * self.graph.tensor(tensor).element_bytes
+        else:
+            held = self.held(row.writer or row.reader, None if row.writer is not None else row.position, row.tensor, choice)
+            expected = held.largest * self.graph.tensor(row.tensor).element_bytes
+        return "" if found == expected else self.usage_words(number, choice, found, expected)
 
-    def _wrong_received(self, row: Received, choice: int, found: int) -> str:
-        expected = 0
-        for position in row.positions:
-            tensor = self.operators[row.reader].inputs[position].tensor
-            expected += self.held(row.reader, position, tensor, choice).largest * self.graph.tensor(tensor).element_bytes
-        return "" if found == expected else f"memory of the operands of {row.reader!r}, choice {choice}: {found} bytes, not {expected}"
+    def usage_words(self, number: int, choice: int, found: int, expected: int) -> str:
+        """A wrong entry of a memory row."""
+        row = self.rows[number]
+        what = f"the operands of {row.reader!r}" if isinstance(row, Received) else repr(row.tensor)
+        return f"memory of {what}, choice {choice}: {found} bytes, not {expected}"
 
 
 def wrong_structure(entries: Entries) -> str:

@@ -15,11 +15,29 @@ EXIT_CODES: Final = {Verdict.PROVED: 0, Verdict.UNDECIDED: 5, Verdict.REFUTED: 1
 
 
 @dataclass(frozen=True)
+class Coverage:
+    """Distinct entries compared, of how many."""
+
+    checked: int = 0
+    total: int = 0
+
+    @property
+    def words(self) -> str:
+        """For a line of text.
+
+        >>> Coverage(1200, 1200).words, Coverage(1200, 5000).words
+        ('all 1,200 distinct entries checked', '1,200 of 5,000 distinct entries checked')
+        """
+        return f"all {self.total:,} distinct entries checked" if self.checked >= self.total else f"{self.checked:,} of {self.total:,} distinct entries checked"
+
+
+@dataclass(frozen=True)
 class CheckResult:
     """Verdict on one claim.
 
     `lower_bound` is what the checker itself established (None: nothing finite), whatever the claim said; `cost` is the recomputed cost
     of the claim's solution.  Both are None when the claim is refuted.  `reason` names the place when the claim is not proved.
+    `coverage`: entries of tables compared, of how many.
     """
 
     kind: str
@@ -29,6 +47,7 @@ class CheckResult:
     space: str
     assumptions: tuple[str, ...] = ()
     reason: str = ""
+    coverage: Coverage | None = None
 
     @property
     def exit_code(self) -> int:
@@ -48,6 +67,7 @@ class CheckResult:
             "space": self.space,
             "assumptions": list(self.assumptions),
             "reason": self.reason,
+            **({} if self.coverage is None else {"entries_checked": self.coverage.checked, "entries": self.coverage.total}),
         }
 
 
