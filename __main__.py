@@ -50,7 +50,7 @@ else:
     import click
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from shardproof.models.choices import Choices
     from shardproof.models.graph import Graph
@@ -100,13 +100,13 @@ WORDS = {
 class FrontDoor:
     """Implements `proofs.publisher.Publisher`."""
 
-    def plan(self, path: Path | None, plan: Plan) -> Published:
+    def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
         """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
         from shardproof.proofs.plan import write_plan
         from shardproof.verify.plan import check_plan
 
         data = write_plan(None, plan)
-        checked = check_plan(data)
+        checked = check_plan(data, notify=notify)
         main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
         return _publish(path, data, checked.identity, checked.results, main)
 

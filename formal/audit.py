@@ -17,7 +17,6 @@ A strategy that no completion makes feasible (memory) is refuted by any feasible
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass
 from enum import Enum
 from fractions import Fraction
@@ -30,7 +29,7 @@ from ..models.selection import Planning
 from ..proofs.certificates import SelectionCertificate
 from .compare import Comparison, compare, render_comparison
 from .report import amount, percent
-from .selection.clock import Progress
+from .selection.clock import Clock, Progress
 from .selection.restrict import restrict
 from .selection.solve import Answer, Engine, solve
 from .strategy import Applied, ChoiceList, Derived, Strategy, choices_of, resolve
@@ -112,16 +111,16 @@ class AuditReport:
 
 def audit(
     planning: Planning, strategy: Strategy, time_limit: float | None = None, gap: Fraction = Fraction(0), engine: Engine = "native",
-    progress: Progress | None = None,
+    progress: Progress | None = None, clock: Clock | None = None,
 ) -> AuditReport:
     """Audit a strategy for a model.  Raises `StrategyError` or `SpaceError` when the strategy does not fit."""
     applied = resolve(strategy, planning)
-    return _audit(planning.problem, PlanTerms(planning), applied, time_limit, gap, engine, progress)
+    return _audit(planning.problem, PlanTerms(planning), applied, time_limit, gap, engine, progress, clock)
 
 
 def audit_problem(
     problem: SelectionProblem, x: ChoiceList, time_limit: float | None = None, gap: Fraction = Fraction(0), engine: Engine = "native",
-    progress: Progress | None = None,
+    progress: Progress | None = None, clock: Clock | None = None,
 ) -> AuditReport:
     """Audit choices for a selection problem.  Raises `ProblemError` when they do not fit.
 
@@ -135,25 +134,25 @@ def audit_problem(
     allowed = choices_of(x, problem)
     names = PlainNames(problem)
     free = tuple(names.vertex(v) for v in range(len(problem.vertices)) if v not in allowed)
-    return _audit(problem, names, Applied(allowed, free, ()), time_limit, gap, engine, progress)
+    return _audit(problem, names, Applied(allowed, free, ()), time_limit, gap, engine, progress, clock)
 
 
 def _audit(
     problem: SelectionProblem, names: Names, applied: Applied, time_limit: float | None, gap: Fraction, engine: Engine, progress: Progress | None,
+    clock: Clock | None,
 ) -> AuditReport:
-    started = time.monotonic()
+    clock = (clock or Clock()).at_most(time_limit)
     small, back = restrict(problem, applied.allowed)
-    inner = solve(small, time_limit_s=None if time_limit is None else time_limit / 2, engine=engine, progress=progress)
+    inner = solve(small, clock=clock.share(0.5), engine=engine, progress=progress)
     lifted = None if inner.solution is None else back(inner.solution)
     completed = Answer(inner.status, None, inner.lower_bound, inner.cost, lifted, inner.seconds)
-    left = None if time_limit is None else max(time_limit / 2, time_limit - (time.monotonic() - started))
-    best = solve(problem, time_limit_s=left, gap=gap, engine=engine, progress=progress)
+    best = solve(problem, clock=clock, gap=gap, engine=engine, progress=progress, brought=() if lifted is None else (lifted,))
     outcome = decide(completed, best, gap)
     better = best.solution is not None and (completed.cost is None or best.cost is not None and best.cost < completed.cost)
     difference = compare(problem, names, lifted, best.solution) if better and lifted is not None and best.solution is not None else None
     return AuditReport(
         outcome, problem, completed, best, applied.free, applied.ignored, applied.bare, applied.derived, difference, _certificate(outcome, completed, best),
-        inner.certificate, small, gap, time.monotonic() - started,
+        inner.certificate, small, gap, clock.seconds(),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from fractions import Fraction
 from pathlib import Path
 from typing import cast
@@ -14,16 +13,17 @@ from ..models.console import Exit, InputError, Watch, emit, say
 from ..models.frontends.load import load_model
 from ..models.machine import load_machine
 from ..models.options import AMOUNT, BATCH, force_option, output_option
-from ..models.placement import space
-from ..models.selection import build
+from ..models.placement import SpaceError, space
+from ..models.selection import Planning
 from ..models.zoo import ZOO
 from ..proofs.load import load_selection_problem
 from ..proofs.publisher import Publisher
 from .audit import AuditReport, Outcome, audit, audit_problem, render_audit
-from .cli import EngineName, engine_option, gap_option, json_option, time_option
+from .cli import EngineName, engine_option, gap_option, json_option, started, time_option
 from .plan import default_space
 from .schedules import propagate
-from .strategy import ChoiceList, load_strategy
+from .strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
+from .time_limit import check_seconds, tables_in_time
 
 
 @click.command("audit")
@@ -46,35 +46,55 @@ def audit_command(
     carry: bool, engine: str, time_limit: float, gap: Fraction, output: Path | None, as_json: bool,
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
-    start = time.monotonic()
+    clock = started(time_limit)
     strategy = load_strategy(strategy_file)
     name = cast("EngineName", engine)
     with Watch("auditing") as watch:
         if isinstance(strategy, ChoiceList):
             if subject in ZOO or machine is not None:
                 raise InputError(f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model write {{operator: {{axis: {{level: degree}}}}}}")
-            report = audit_problem(load_selection_problem(Path(subject)), strategy, time_limit, gap, name, watch)
+            with clock.phase("tables"):
+                problem = load_selection_problem(Path(subject))
+            clock.hold_back(check_seconds(problem, clock))
+            with clock.phase("search"):
+                report = audit_problem(problem, strategy, None, gap, name, watch, clock.clock)
         else:
             if machine is None:
                 raise InputError("a strategy for a model needs --machine; for a selection problem the strategy is a list of choice indices")
             target = load_machine(machine)
-            where = space(space_name) if space_name else default_space(target)
+            where = space(space_name) if space_name else None
             graph = load_model(subject, batch)
             if carry:
                 strategy = propagate(graph, target, strategy).strategy(target)
-            planning = build(graph, target, where, memory, watch.count)
-            report = audit(planning, strategy, time_limit, gap, name, watch)
+            default = default_space(target)
+            planning = tables_in_time(graph, target, where, default, memory, clock, watch.count)
+            if where is None and planning.space != default and not _inside(strategy, planning):
+                clock.announce(f"the strategy is not in the space {planning.space.name!r}; back to {default.name!r}")
+                planning = tables_in_time(graph, target, default, default, memory, clock, watch.count)
+            clock.hold_back(check_seconds(planning.problem, clock))
+            with clock.phase("search"):
+                report = audit(planning, strategy, None, gap, name, watch, clock=clock.clock)
+    with Watch("checking"), clock.phase("check"):
         checked = _confirm(publisher, report, output)
+    written = output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:
-        emit({**report.to_json(), "certificate": str(output) if output is not None and checked else None, "seconds": round(time.monotonic() - start, 3)})
+        emit({**report.to_json(), "certificate": None if written is None else str(written), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
         return code
     say(render_audit(report, strategy_file.name))
     if not checked and report.outcome is not Outcome.UNDECIDED:
         say("the checker did not confirm the certificate: undecided")
-    elif output is not None:
-        say(f"wrote {output}")
+    elif written is not None:
+        say(f"wrote {written}")
     return code
+
+
+def _inside(strategy: Strategy, planning: Planning) -> bool:
+    try:
+        resolve(strategy, planning)
+    except (SpaceError, StrategyError):
+        return False
+    return True
 
 
 def _confirm(publisher: Publisher, report: AuditReport, output: Path | None) -> bool:
@@ -83,8 +103,8 @@ def _confirm(publisher: Publisher, report: AuditReport, output: Path | None) -> 
     `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves operators
     free, on the claim that no completion of it is cheaper: that certificate is checked too.
     """
-    if report.outcome is Outcome.UNDECIDED:
-        return True
+    if report.outcome is Outcome.UNDECIDED:  # its bound is said too
+        return report.certificate is None or publisher.certificate(output, report.certificate, report.problem).verdict is Verdict.PROVED
     if report.certificate is not None:
         published = publisher.certificate(output, report.certificate, report.problem)
         if published.verdict is not Verdict.PROVED and report.outcome is not Outcome.REFUTED:

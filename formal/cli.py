@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Literal, cast
 
 import click
+import numpy as np
 
 from ..models.claims import Infeasible, Verdict
 from ..models.cli import training_of
@@ -26,15 +26,21 @@ from ..proofs.load import load_selection_problem
 from ..proofs.publisher import Published, Publisher
 from .cost_table import cost_table, render_cost_table
 from .given import given_schedules, plan_strategy, render_given
-from .plan import Planned, default_space, plan_graph
+from .plan import Planned, plan_graph
 from .recompute import Attempt, plan_recomputed, render_attempts
 from .schedules import Propagated
-from .selection.solve import Answer, solve
+from .selection.clock import Clock
+from .selection.infeasible import least_use
+from .selection.solve import Answer, interruptible, solve
+from .time_limit import TimeLimit, check_seconds
 
 EngineName = Literal["native", "ilp", "smt"]
 
+INTERRUPTED = "\ninterrupted: the best answer so far is checked and written (Ctrl-C again: end at once, nothing is written)\n"
+"""Said when the first Ctrl-C arrives; the exit code is 5 unless the answer is proved."""
+
 engine_option = click.option("--engine", type=click.Choice(["native", "ilp", "smt"]), default="native", show_default=True, help="Who searches; the proof is the same.")
-time_option = click.option("--time-limit", type=SECONDS, default=300.0, show_default=True, help="Seconds for the search.")
+time_option = click.option("--time-limit", type=SECONDS, default=300.0, show_default=True, help="Seconds of the wall for tables and search; then the best plan known is checked and written. Ctrl-C ends them early, a second Ctrl-C everything.")
 gap_option = click.option("--gap", type=SHARE, default="0", show_default=True, help="Stop when (cost - bound) / cost is at most this (0.01 or 1%).")
 threads_option = click.option("--threads", type=THREADS, default=2, show_default=True, help="Threads of the search; plain elimination and the search for large problems with memory rows use one.")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -66,7 +72,7 @@ def plan_command(
     as_json: bool,
 ) -> int:
     """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the plan."""
-    start = time.monotonic()
+    clock = started(time_limit)
     if joint:
         raise InputError("--joint is not supported by this version; plan the graph as it is")
     if recompute == "auto" and (memory is None or strategy_file is not None):
@@ -76,7 +82,7 @@ def plan_command(
     if step is not None:
         graph = step.graph
     target = load_machine(machine)
-    where = space(space_name) if space_name else default_space(target)
+    where = space(space_name) if space_name else None
     limit, allowed = memory, gap
     given: Propagated | None = None
     attempts: tuple[Attempt, ...] = ()
@@ -89,34 +95,32 @@ def plan_command(
             def planner(made: Graph, seconds: float | None) -> Planned:
                 return plan_graph(
                     made, target, where, limit, engine=cast("EngineName", engine), time_limit_s=seconds, gap=allowed, threads=threads,
-                    progress=watch, notify=watch.count,
+                    progress=watch, notify=watch.count, limit=clock,
                 )
 
-            chosen = plan_recomputed(tuple(blocks(forward)), candidate, planner, time_limit)
+            chosen = plan_recomputed(tuple(blocks(forward)), candidate, planner, None, clock.clock)
             planned, step, attempts = chosen.planned, chosen.step, chosen.attempts
             graph = step.graph
         elif strategy_file is not None:
             planned, given = plan_strategy(
-                graph, target, given_schedules(strategy_file), where if space_name else None, limit, time_limit_s=time_limit, threads=threads, progress=watch, notify=watch.count
+                graph, target, given_schedules(strategy_file), where, limit, threads=threads, progress=watch, notify=watch.count, limit=clock
             )
         else:
             planned = plan_graph(
-                graph, target, where, limit, engine=cast("EngineName", engine), time_limit_s=time_limit, gap=allowed, threads=threads,
-                progress=watch, notify=watch.count,
+                graph, target, where, limit, engine=cast("EngineName", engine), gap=allowed, threads=threads, progress=watch, notify=watch.count, limit=clock,
             )
     problem, answer = planned.planning.problem, planned.answer
     tried = render_attempts(attempts, problem)
     if planned.plan is None:
         if not as_json:
             say(*tried)
-        return _no_solution(publisher, problem, answer, None, as_json, time.monotonic() - start, [op.name for op in graph.operators])
-    with Watch("checking"):
-        published = publisher.plan(output, planned.plan)
-    seconds = time.monotonic() - start
+        return _no_solution(publisher, problem, answer, None, as_json, clock, [op.name for op in graph.operators])
+    with Watch("checking") as watch, clock.phase("check"):
+        published = publisher.plan(output, planned.plan, watch.count)
     code, status = _outcome(published, allowed)
     rows = cost_table(planned.planning, answer.solution) if explain_cost and answer.solution is not None else ()
     if as_json:
-        document = _document(status, published, problem, allowed, seconds)
+        document = _document(status, published, problem, allowed, clock)
         if explain_cost:
             document["operators"] = [r.to_json() for r in rows]
         emit({**document, "plan": str(output), "identity": published.identity, "space": problem.space, "assumptions": list(problem.assumptions),
@@ -142,7 +146,7 @@ def plan_command(
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
     say(f"identity {published.identity}")
-    say(f"wrote {output} ({published.size} bytes) in {seconds:.1f} s")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
     return code
 
 
@@ -160,24 +164,33 @@ def solve_command(
     publisher: Publisher, problem_file: Path, engine: str, time_limit: float, gap: Fraction, threads: int, output: Path | None, as_json: bool
 ) -> int:
     """Solve a selection problem and write a certificate."""
-    start = time.monotonic()
-    problem = load_selection_problem(problem_file)
+    clock = started(time_limit)
+    with clock.phase("tables"):
+        problem = load_selection_problem(problem_file)
+    clock.hold_back(check_seconds(problem, clock))
     allowed = gap
-    with Watch("solving", problem.scale) as watch:
-        answer = solve(problem, time_limit_s=time_limit, gap=allowed, engine=cast("EngineName", engine), progress=watch, threads=threads)
+    with Watch("solving", problem.scale) as watch, clock.phase("search"):
+        answer = solve(problem, clock=clock.clock.at_most(None), gap=allowed, engine=cast("EngineName", engine), progress=watch, threads=threads)
     if answer.solution is None or answer.certificate is None:
-        return _no_solution(publisher, problem, answer, output, as_json, time.monotonic() - start)
-    published = publisher.certificate(output, answer.certificate, problem)
+        return _no_solution(publisher, problem, answer, output, as_json, clock)
+    with Watch("checking"), clock.phase("check"):
+        published = publisher.certificate(output, answer.certificate, problem)
     code, status = _outcome(published, allowed)
-    seconds = time.monotonic() - start
     if as_json:
-        emit({**_document(status, published, problem, allowed, seconds), "solution": list(answer.solution)})
+        emit({**_document(status, published, problem, allowed, clock), "solution": list(answer.solution)})
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     say(_sentence(published, problem))
     if published.path is not None:
-        say(f"wrote {published.path} ({published.size} bytes) in {seconds:.1f} s")
+        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}")
     return code
+
+
+def started(seconds: float) -> TimeLimit:
+    """The time limit of a command, from its first line on.  Ctrl-C lets it pass, until the command ends."""
+    limit = TimeLimit(Clock(seconds), checks=True, announce=lambda text: click.echo(f"note: {text}", err=True))
+    click.get_current_context().with_resource(interruptible(limit.clock, INTERRUPTED))
+    return limit
 
 
 def cost_text(units: int, problem: SelectionProblem) -> str:
@@ -195,12 +208,13 @@ def _outcome(published: Published, allowed: Fraction) -> tuple[Exit, str]:
     return (Exit.DONE if published.cost - published.lower_bound <= allowed * abs(published.cost) else Exit.UNDECIDED), "feasible"
 
 
-def _document(status: str, published: Published, problem: SelectionProblem, allowed: Fraction, seconds: float) -> dict[str, object]:
+def _document(status: str, published: Published, problem: SelectionProblem, allowed: Fraction, clock: TimeLimit) -> dict[str, object]:
     gap = None
     if published.cost is not None and published.lower_bound is not None:
         gap = 0.0 if published.cost <= published.lower_bound else (published.cost - published.lower_bound) / max(1, abs(published.cost))
     return {
-        "status": status, "cost": published.cost, "lower_bound": published.lower_bound, "scale": problem.scale, "gap": gap, "seconds": round(seconds, 3),
+        "status": status, "cost": published.cost, "lower_bound": published.lower_bound, "scale": problem.scale, "gap": gap, "seconds": round(clock.clock.seconds(), 3),
+        "phases": clock.rounded(),
         "certificate": None if published.path is None else str(published.path), "problem_sha256": problem.sha256(),
     }
 
@@ -218,15 +232,16 @@ def _sentence(published: Published, problem: SelectionProblem) -> str:
 
 
 def _no_solution(
-    publisher: Publisher, problem: SelectionProblem, answer: Answer, output: Path | None, as_json: bool, seconds: float, steps: Sequence[str] = ()
+    publisher: Publisher, problem: SelectionProblem, answer: Answer, output: Path | None, as_json: bool, clock: TimeLimit, steps: Sequence[str] = ()
 ) -> int:
-    published = None if answer.certificate is None else publisher.certificate(output, answer.certificate, problem)
+    with clock.phase("check"):
+        published = None if answer.certificate is None else publisher.certificate(output, answer.certificate, problem)
     claim = None if answer.certificate is None else answer.certificate.claim
     infeasible = published is not None and published.verdict is Verdict.PROVED and isinstance(claim, Infeasible)
     status = "infeasible" if infeasible else "unknown"
     document: dict[str, object] = {
         "status": status, "cost": None, "lower_bound": published.lower_bound if published and not infeasible else None, "scale": problem.scale,
-        "gap": None, "seconds": round(seconds, 3), "certificate": None if published is None or published.path is None else str(published.path),
+        "gap": None, "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded(), "certificate": None if published is None or published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
     }
     if isinstance(claim, Infeasible) and infeasible:
@@ -238,7 +253,10 @@ def _no_solution(
         for line in conflict_lines(problem, claim, steps):
             say("  " + line)
     else:
-        say(f"{problem.name}: no solution found within the time limit; nothing is proved. Give it more time with --time-limit.")
+        known = "nothing is proved" if published is None or published.lower_bound is None else f"none costs less than {cost_text(published.lower_bound, problem)} (checked)"
+        say(f"{problem.name}: no solution found within the time limit; {known}. Give it more time with --time-limit.")
+        for line in _room(problem, steps):
+            say("  " + line)
     return Exit.INFEASIBLE if infeasible else Exit.UNDECIDED
 
 
@@ -269,6 +287,19 @@ def conflict_lines(problem: SelectionProblem, claim: Infeasible, steps: Sequence
     if claim.least_limit is not None:
         lines.append(f"the least limit for which a solution is known is {claim.least_limit}")
     return lines
+
+
+def _room(problem: SelectionProblem, steps: Sequence[str]) -> list[str]:
+    """What is known about whether anything fits: the step where the smallest choices need most."""
+    events = np.array(problem.events(), dtype=np.int64)
+    if problem.limit is None or not events.size:
+        return []
+    least = least_use(problem, events)
+    k, limit = int(least.argmax()), problem.limit
+    at = int(events[k])
+    named = f"step {at}" + (f" ({steps[at]})" if at < len(steps) else "")
+    fits = "so that something may fit" if int(least[k]) <= limit else "so that nothing fits"
+    return [f"{named}: the smallest choices alone use {int(least[k])}, the limit is {limit}, {fits}"]
 
 
 def _largest(problem: SelectionProblem, step: int) -> list[Usage]:

@@ -17,11 +17,13 @@ from ..models.communication import analyse
 from ..models.graph import Graph
 from ..models.machine import Machine
 from ..models.placement import Space, space
-from ..models.selection import Notify, Planning, build
+from ..models.selection import Notify, Planning
 from ..proofs.plan import Moved, Plan
-from .selection.clock import Progress
+from .selection.clock import Clock, Progress
 from .selection.slack import solve_slack
 from .selection.solve import Answer, Engine
+from .simple import simple_plans
+from .time_limit import TimeLimit, plan_check_seconds, tables_in_time
 
 COMPLETE_UP_TO: Final = 64
 """Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per model."""
@@ -49,14 +51,21 @@ def default_space(machine: Machine) -> Space:
 def plan_graph(
     graph: Graph, machine: Machine, where: Space | None = None, memory_limit: int | None = None, *, engine: Engine = "native",
     time_limit_s: float | None = None, gap: Fraction = Fraction(0), threads: int = 1, progress: Progress | None = None,
-    notify: Notify | None = None,
+    notify: Notify | None = None, limit: TimeLimit | None = None,
 ) -> Planned:
     """Best plan found, with its certificate.  `memory_limit`: bytes per device; one that does not bind costs nothing (`selection.slack`).
 
+    `time_limit_s`: for tables and search; `limit`: that of a whole command (`time_limit`), of which this is a part.
     Errors are those of `models.selection.build`.
     """
-    planning = build(graph, machine, where or default_space(machine), memory_limit, notify)
-    answer = solve_slack(planning.problem, time_limit_s=time_limit_s, gap=gap, engine=engine, progress=progress, threads=threads)
+    limit = limit or TimeLimit(Clock(time_limit_s))
+    clock = limit.clock.at_most(time_limit_s)
+    planning = tables_in_time(graph, machine, where, default_space(machine), memory_limit, limit, notify)
+    limit.hold_back(plan_check_seconds(planning, limit))
+    with limit.phase("search"):
+        answer = solve_slack(
+            planning.problem, clock=clock, gap=gap, engine=engine, progress=progress, threads=threads, brought=simple_plans(planning)
+        )
     if answer.solution is None or answer.certificate is None:
         return Planned(planning, answer, None)
     return Planned(planning, answer, bundle(planning, answer, engine))

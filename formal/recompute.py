@@ -49,17 +49,17 @@ class Chosen:
 
 
 def plan_recomputed(
-    names: tuple[str, ...], make: Callable[[str], TrainingStep], plan: Callable[[Graph, float | None], Planned], time_limit_s: float | None
+    names: tuple[str, ...], make: Callable[[str], TrainingStep], plan: Callable[[Graph, float | None], Planned], time_limit_s: float | None, clock: Clock | None = None,
 ) -> Chosen:
-    """Try candidates.  `make`: step for a `--recompute` text; `plan`: plan of a graph within some seconds."""
-    clock, n = Clock(time_limit_s), len(names)
+    """Try candidates.  `make`: step for a `--recompute` text; `plan`: plan of a graph within some seconds; `clock`: one that runs already."""
+    clock, n = (clock or Clock()).at_most(time_limit_s), len(names)
     known: dict[int, tuple[Planned, TrainingStep]] = {}
     attempts: list[Attempt] = []
     most = 2 + max(0, ceil(log2(max(1, n))))
 
     def attempt(k: int) -> int | None:
         step = make(",".join(names[:k]) if k else "none")
-        seconds = None if time_limit_s is None else max(1.0, clock.left() / max(1, most - len(attempts)))
+        seconds = None if clock.limit_s is None else max(0.0, clock.left() / max(1, most - len(attempts)))
         planned = plan(step.graph, seconds)
         known[k] = planned, step
         a = planned.answer

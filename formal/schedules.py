@@ -100,7 +100,8 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     [('h', 'n over ranks'), ('y', 'i1 over ranks')]
     """
     orders = axis_orders(graph)
-    copies = [t.name for t in graph.tensors if t.name in needs_copy(graph)]
+    copied = needs_copy(graph)
+    copies = [t.name for t in graph.tensors if t.name in copied]
     ops = {operator_key(op.name): op for op in graph.operators}
     names = [*ops, *map(copy_key, copies)]
     given = {n: placement(_known(split, orders[n]), orders[n], machine, f"{strategy.place}, {n!r}") for n, split in _given(strategy, names, derived(graph), orders).items()}

@@ -159,6 +159,10 @@ def parse_fraction(text: str, what: str) -> Fraction:
     return value
 
 
+MANY = 10_000
+"""Parts from which progress is told in percent."""
+
+
 class Watch:
     """Progress on stderr: shows itself after two seconds, only on a terminal, and disappears when done.
 
@@ -201,5 +205,6 @@ class Watch:
         self._show(f"{self.label}: {stage}  bound {bounds[0]}  best {bounds[1]}", None, None)
 
     def count(self, done: int, total: int) -> None:
-        """`done` of `total` parts."""
-        self._show(f"{self.label} {done}/{total}", done, total)
+        """`done` of `total` parts; 0 of 0 while nobody knows how many there are."""
+        text = "" if not total else f" {done / total:.0%}" if total > MANY else f" {done}/{total}"
+        self._show(self.label + text, done, total or None)

@@ -17,10 +17,11 @@ Source: DESIGN.md section 1; `shared/research/search-space.md` (formulation `lv`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from typing import TypeVar
 
 import numpy as np
 
@@ -123,8 +124,10 @@ class Planning:
         return a.layout(int(a.of_choice[x[r.source]])), b.layout(int(b.of_choice[x[r.target]]))
 
 
+T = TypeVar("T")
+
 Notify = Callable[[int, int], None]
-"""Progress: called with (edges priced, edges to price)."""
+"""Progress: called with (entries of tables priced, entries to price), (0, 0) while that number is not known.  What it raises ends the building."""
 
 
 def build(
@@ -152,23 +155,27 @@ def build(
 def _build(graph: Graph, machine: Machine, where: Space, memory_limit: int | None, notify: Notify | None, unit: Fraction) -> Planning:
     structures = Structures(graph, machine, where, axis_orders(graph), unit)
     copied = needs_copy(graph)
-    decisions = tuple(_decisions(graph, structures, copied))
+    decisions = tuple(_noted(_decisions(graph, structures, copied), notify))
     operators = {d.name: v for v, d in enumerate(decisions) if d.kind is DecisionKind.OPERATOR}
     copies = {d.name: v for v, d in enumerate(decisions) if d.kind is DecisionKind.COPY}
-    costs = tuple(structures.costs(graph.operator(d.name)) if d.kind is DecisionKind.OPERATOR else None for d in decisions)
+    costs = tuple(structures.costs(graph.operator(d.name)) if d.kind is DecisionKind.OPERATOR else None for d in _noted(decisions, notify))
     vertices = tuple(
         Vertex("copy of " + d.name, structures.zeros(d.placements.shape[0])) if c is None else Vertex(d.name, c.times)
         for d, c in zip(decisions, costs, strict=True)
     )
-    links = list(_links(graph, structures, operators, copies))
+    links = list(_noted(_links(graph, structures, operators, copies), notify))
+    sizes = [structures.entries(link.source, link.target, graph.tensor(link.tensor).element_bytes) for link in links]
+    new = dict(sizes)
+    entries, priced = sum(new.values()), 0
     edges: list[Edge] = []
     routes: list[Route] = []
-    for done, link in enumerate(links, start=1):
+    for link, (key, _) in zip(links, sizes, strict=True):
         number = structures.table(link.source, link.target, graph.tensor(link.tensor).element_bytes)
         edges.append(Edge(link.u, link.v, number, structures.choice_map(link.source), structures.choice_map(link.target)))
         routes.append(Route(link.tensor, link.u, link.v, link.input_position, (link.source.layouts, link.target.layouts)))
+        priced += new.pop(key, 0)
         if notify is not None:
-            notify(done, len(links))
+            notify(priced, entries)
     usages = () if memory_limit is None else _usages(graph, structures, operators, copies)
     flags = {*where.flags, *cost.FLAGS, *(() if memory_limit is None else memory.flags(graph))}
     problem = SelectionProblem(
@@ -176,6 +183,14 @@ def _build(graph: Graph, machine: Machine, where: Space, memory_limit: int | Non
         scale=int(1 / unit), unit_name="s", space=where.name, assumptions=tuple(sorted(flags)),
     ).check()
     return Planning(graph, machine, where, problem, decisions, tuple(routes), operators, copies, costs)
+
+
+def _noted(items: Iterable[T], notify: Notify | None) -> Iterator[T]:
+    """`items`, with a word to `notify` after each."""
+    for item in items:
+        yield item
+        if notify is not None:
+            notify(0, 0)
 
 
 def _decisions(graph: Graph, structures: Structures, copied: set[str]) -> Iterator[Decision]:

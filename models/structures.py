@@ -92,11 +92,15 @@ class Structures:
 
     def table(self, source: Keyed, target: Keyed, element_bytes: int) -> int:
         """Number of the table of redistribution times between two layout sets."""
-        key = (source.key, target.key, element_bytes)
+        key, _ = self.entries(source, target, element_bytes)
         if key not in self._number:
             self._number[key] = len(self.tables)
             self.tables.append(cost.edge_times(pair_loads(source.layouts, target.layouts), element_bytes, self.machine, self.unit))
         return self._number[key]
+
+    def entries(self, source: Keyed, target: Keyed, element_bytes: int) -> tuple[tuple[LayoutForm, LayoutForm, int], int]:
+        """The key of that table, and how many entries it has."""
+        return (source.key, target.key, element_bytes), len(source.layouts) * len(target.layouts)
 
     def _axis_tables(self, axes: tuple[Axis, ...]) -> AxisTables:
         """Placements of the axes (in class order) and their blocks."""

@@ -5,6 +5,7 @@ Only the front door sees both `formal` and `verify`, so it implements this proto
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -31,11 +32,14 @@ class Published:
     size: int
 
 
+Notify = Callable[[int, int], None]
+
+
 class Publisher(Protocol):
     """Encodes, decodes again, checks, and only then renames into place.  Raises `SelfCheckFailed` on a refutation."""
 
-    def plan(self, path: Path | None, plan: Plan) -> Published:
-        """Publish a plan."""
+    def plan(self, path: Path | None, plan: Plan, notify: Notify | None = None) -> Published:
+        """Publish a plan; `notify(done, total)` is told how far its check is."""
         ...
 
     def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:

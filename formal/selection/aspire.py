@@ -14,7 +14,6 @@ import numpy as np
 
 from ...proofs.certificates import Dual
 from .bounds import Score
-from .clock import Clock
 from .network import Domains
 from .restrict import restrict
 
@@ -63,7 +62,7 @@ def aspire(search: Search, domains: Domains, record: Dual, result: Score, lower:
             break
         search.progress.update("aspiration", None, search.upper())
         search.nodes = ASPIRE_NODES
-        search.clock = Clock(None if clock.limit_s is None else max(0.0, min(clock.left(), ASPIRE_TIME * clock.limit_s)))
+        search.clock = clock.share(ASPIRE_TIME)
         search.explore(kept, record, 1)
         search.nodes, search.clock, search.held = nodes, clock, held
     search.aspiring = False
@@ -92,6 +91,6 @@ def narrow(search: Search, domains: Domains, result: Score) -> None:
         return
     search.progress.update("local search", None, search.upper())
     left = search.clock.left()
-    found = Scale(smaller, Clock(NARROW_TIME if left == float("inf") else 0.6 * left), threads=search.threads).run()
+    found = Scale(smaller, search.clock.at_most(NARROW_TIME if left == float("inf") else 0.6 * left), threads=search.threads).run()
     if found is not None and found.best.solution is not None:
         search.incumbent.offer(back(found.best.solution))

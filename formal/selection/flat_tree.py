@@ -173,7 +173,7 @@ class Tree:
     def work(self, node: Node) -> None:
         """Reduce, bound, fix; then either closed, or with children."""
         self.count += 1
-        node.reduction = reduction = reduce(node.problem, node.domains)
+        node.reduction = reduction = reduce(node.problem, node.domains, self.clock)
         if reduction is None:
             return
         if reduction.problem is None:

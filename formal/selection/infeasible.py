@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
 LEAST_LIMIT_S: Final = 10.0
 SCALE_LIMIT_S: Final = 20.0
-"""Seconds for the smallest limit that works, and for that of a problem too large to ground: a service beside the proof, so it may outlast the
-time limit by this much."""
+"""Seconds for the smallest limit that works, and for that of a problem too large to ground: a service beside the proof, cut to what is left of the time."""
+
+LEAST_S: Final = 2.0
+"""Seconds for it when nothing is left."""
 
 NAMED: Final = 20
 """Rows named although the proof does not need them: those that are over the limit by most when every vertex uses its least."""
@@ -41,7 +43,7 @@ def infeasible(search: Search, record: Record) -> Infeasible:
     return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), least, witness)
 
 
-def infeasible_at_scale(problem: SelectionProblem, used: set[int]) -> Infeasible:
+def infeasible_at_scale(problem: SelectionProblem, used: set[int], clock: Clock) -> Infeasible:
     """The claim that goes with a proof that uses the rows of the steps `used`; every vertex takes part."""
     steps = set(used)
     events = np.array(problem.events(), dtype=np.int64)
@@ -50,7 +52,7 @@ def infeasible_at_scale(problem: SelectionProblem, used: set[int]) -> Infeasible
         over = np.flatnonzero(least > problem.limit)
         worst = over[np.lexsort((over, -least[over]))][:NAMED]
         steps.update(events[worst].tolist())
-    limit, witness = (None, None) if problem.limit is None else least_limit_at_scale(problem, Clock(SCALE_LIMIT_S))
+    limit, witness = (None, None) if problem.limit is None else least_limit_at_scale(problem, _rest(clock, SCALE_LIMIT_S))
     return Infeasible(tuple(sorted(steps)), tuple(range(len(problem.vertices))), limit, witness)
 
 
@@ -104,11 +106,16 @@ def least_limit(search: Search) -> tuple[int | None, tuple[int, ...] | None]:
     if outcome is not None and outcome.choice is None:
         return None, None  # no limit helps
     start = list(outcome.choice) if outcome is not None and outcome.choice is not None else _any(search, network)
-    x, peak = smallest_peak(network, search.rows, start, Clock(LEAST_LIMIT_S))
+    x, peak = smallest_peak(network, search.rows, start, _rest(search.clock, LEAST_LIMIT_S))
     solution = tuple(int(d[i]) for d, i in zip(network.domains, x, strict=True))
     if peak <= search.rows.limit or exact_cost(replace(search.problem, limit=None), solution) is None:
         return None, None
     return peak, solution
+
+
+def _rest(clock: Clock, most: float) -> Clock:
+    """A clock over what is left, at least `LEAST_S` and at most `most` seconds."""
+    return clock.beside(min(most, max(LEAST_S, clock.left())))
 
 
 def _any(search: Search, network: Network) -> Choice:

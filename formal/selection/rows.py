@@ -23,6 +23,8 @@ from .primal import Choice, local_costs
 
 WEIGHT_LIMIT: Final = 1 << 58
 CONFLICT_STEPS: Final = 200
+POLL: Final = 1_000
+"""Vertices between two looks at the clock."""
 
 
 class Rows:
@@ -71,23 +73,25 @@ class Rows:
         """`n` as the multipliers of a record."""
         return tuple((self.events[int(k)], int(n[k])) for k in np.flatnonzero(n))
 
-    def conflict(self, domains: Domains, thorough: bool) -> tuple[tuple[int, int], ...] | None:
-        """Multipliers of a `RowConflict` on `domains`, if one is found: single rows first, then mixtures by subgradient steps."""
+    def conflict(self, domains: Domains, thorough: bool, clock: Clock) -> tuple[tuple[int, int], ...] | None:
+        """Multipliers of a `RowConflict` on `domains`, if one is found: single rows first, then mixtures by subgradient steps while there is time."""
         least = self.least(domains)
         if least.size == 0:
             return None
         k = int(np.argmax(least))
         if int(least[k]) > self.limit:
             return ((self.events[k], 1),)
-        return self._mixture(domains) if thorough else None
+        return self._mixture(domains, clock) if thorough and not clock.over() else None
 
-    def _mixture(self, domains: Domains) -> tuple[tuple[int, int], ...] | None:
+    def _mixture(self, domains: Domains, clock: Clock) -> tuple[tuple[int, int], ...] | None:
         left = [(kinds.span, kinds.left(d)) for kinds, d in zip(self.kinds, domains, strict=True) if kinds is not None]
         n = np.ones(len(self.events))
         for step in range(CONFLICT_STEPS):
             scaled = np.rint(n * (4096 / max(n.max(), 1e-9))).astype(np.int64)
             use = np.zeros(len(self.events), dtype=np.int64)
-            for span, usage in left:
+            for k, (span, usage) in enumerate(left):
+                if k % POLL == 0 and clock.over():
+                    return None
                 use[span] += usage[int(np.argmin(usage @ scaled[span]))]
             if int(scaled @ (use - self.limit)) > 0:
                 return self.pairs(scaled)

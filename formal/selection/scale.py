@@ -4,7 +4,7 @@
     tree     reduced-cost fixing, reduction again, branching (`flat_tree`), anew whenever a better solution turns up
     rest     what time is left when the root gap is too wide for a tree: ascent and local search in turn
 
-The answer is a record tree with the bound that it establishes, whenever the run ends: by itself, by the clock, or by Ctrl-C.
+The answer is a record tree with the bound that it establishes, whenever the run ends: by itself, or by the clock, which Ctrl-C stops.
 """
 
 from __future__ import annotations
@@ -111,17 +111,14 @@ class Scale:
 
     def run(self) -> Outcome | None:
         """None when the problem is too large for reductions; then nothing was done."""
-        try:
-            self.progress.update("reduction", None, None)
-            self.root.reduction = reduction = reduce(self.problem, clock=self.clock)
-            if reduction is None:
-                return None
-            if reduction.problem is None:
-                self.root.closed = self.root.done = True
-            else:
-                self._search(reduction.problem)
-        except KeyboardInterrupt:  # what is known by now is the answer
-            pass
+        self.progress.update("reduction", None, None)
+        self.root.reduction = reduction = reduce(self.problem, clock=self.clock)
+        if reduction is None:
+            return None
+        if reduction.problem is None:
+            self.root.closed = self.root.done = True
+        else:
+            self._search(reduction.problem)
         if self.root_upper != self.best.cost:  # what was fixed belongs to another incumbent: only the root's own bound is left
             self.root.children, self.root.emptied = [], False
         if not self.root.done:
@@ -172,7 +169,7 @@ class Scale:
         """Multipliers that prove that nothing fits the rows."""
         if not flat.events.size:
             return None
-        return Rows(flat.problem).conflict(flat.domains, thorough=True)
+        return Rows(flat.problem).conflict(flat.domains, True, self.clock)
 
     def _tree(self) -> Tree:
         best = self.best

@@ -40,6 +40,9 @@ from .units import binding_rows, denominator_for
 CLIMB_SHARE: Final = 0.7
 """Of the time left, for multipliers at the root of a large network."""
 
+ASSEMBLY_S: Final = 4.0
+"""Seconds after the time limit for eliminations anew on what the last incumbent leaves; what takes longer stays open."""
+
 TIED_SHARE: Final = 0.05
 """The same where two plans tie: parts of the domains gain more."""
 
@@ -72,6 +75,7 @@ class Search:
         self.tie: Tie | None = None  # plans between which prices cannot choose (`ties`)
         self.nodes: int | None = None  # how many more nodes may be explored; None: any number
         self.aspiring = False
+        self.assembly: Clock | None = None  # of the eliminations once the search is over
         self.held = 0  # bytes of messages in the drafts of the tree
         self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
 
@@ -87,9 +91,12 @@ class Search:
         return self.explore(whole(self.problem), warm, 0)
 
     def eliminator(self, domains: Domains, before: Elimination) -> tuple[Elimination, int] | None:
-        """Elimination for the assembly, in the order of `before`: no time limit, since it was possible on larger domains then."""
+        """Elimination for the assembly, in the order of `before`: it was possible on larger domains then, so it may take `ASSEMBLY_S` beyond the limit."""
         network = build(self.unit, domains)
-        outcome = eliminate(network, replan(network, before), Clock())
+        if self.assembly is None:
+            left = self.clock.left()
+            self.assembly = self.clock.beside(max(left, 0.0) + ASSEMBLY_S)
+        outcome = eliminate(network, replan(network, before), self.assembly)
         return None if outcome is None else (outcome.record, outcome.value)
 
     def fits(self, schedule: Plan) -> bool:
@@ -107,7 +114,7 @@ class Search:
             self.incumbent.offer(tuple(int(d[0]) for d in domains))
             return LeafDraft(Point())
         if self.rows is not None:
-            found = self.rows.conflict(domains, thorough=self.incumbent.solution is None)
+            found = self.rows.conflict(domains, self.incumbent.solution is None, self.clock)
             if found is not None:
                 return LeafDraft(RowConflict(found))
         if self.helper is not None:
@@ -230,7 +237,7 @@ class Search:
             target = None if cost >= INFINITY else cost * self.denominator - network.base.constant
             if depth == 0 and momentum_pays(network):
                 began, share = self.clock.seconds(), CLIMB_SHARE if self.tie is None else TIED_SHARE
-                state = climb(sweeper, rows, start, target, Clock(None if self.clock.limit_s is None else share * self.clock.left()))
+                state = climb(sweeper, rows, start, target, self.clock.at_most(None if self.clock.limit_s is None else share * self.clock.left()))
                 if self.tie is not None and self.clock.left() * state.turns < TIED_TURNS * (self.clock.seconds() - began):
                     self.tie = None
             else:

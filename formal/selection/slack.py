@@ -10,6 +10,7 @@ share of the clock, and none where the smallest choices already break a row.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Final
@@ -21,8 +22,9 @@ from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
 from ...proofs.reduction_log import Rule
 from .clock import Clock, Progress
+from .floor import floor
 from .network import exact_cost
-from .solve import Answer, Engine, solve
+from .solve import Answer, Engine, searched
 
 SHARE: Final = 0.25
 """Part of the time limit after which the attempt without rows must have a solution that fits, or ends."""
@@ -30,29 +32,29 @@ SHARE: Final = 0.25
 
 def solve_slack(
     problem: SelectionProblem, *, time_limit_s: float | None = None, gap: Fraction = Fraction(0), engine: Engine = "native",
-    progress: Progress | None = None, seed: int = 0, threads: int = 1,
+    progress: Progress | None = None, seed: int = 0, threads: int = 1, clock: Clock | None = None, brought: Iterable[tuple[int, ...]] = (),
 ) -> Answer:
     """`solve`, at the price of the problem without rows where those do not bind.
 
     Closed in time: the solution fits, and is the answer, or it does not, and the rows matter.  Still open when its share of the time
-    is over: with a solution that fits the rest of the time goes to the same problem, else to the one with rows.
+    is over: with a solution that fits the rest of the time goes to the same problem, else to the one with rows.  `clock`, `brought`: as in `solve`.
     """
-    clock = Clock(time_limit_s)
+    clock = (clock or Clock()).at_most(time_limit_s)
 
-    def attempt(part: SelectionProblem, seconds: float | None) -> Answer:
-        return solve(part, time_limit_s=seconds, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
+    def attempt(part: SelectionProblem, until: Clock) -> Answer:
+        return searched(part, until, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
 
     kept: Answer | None = None
     if _may_fit(problem):
         free = replace(problem, usages=(), limit=None)
-        kept = _with_rows(problem, attempt(free, None if time_limit_s is None else SHARE * time_limit_s))
-        if kept is not None and not _closed(kept, gap) and time_limit_s is not None and clock.left() > 0:
-            longer = _with_rows(problem, attempt(free, clock.left()))
+        kept = _with_rows(problem, attempt(free, clock.share(SHARE)))
+        if kept is not None and not _closed(kept, gap) and clock.limit_s is not None and not clock.over():
+            longer = _with_rows(problem, attempt(free, clock.at_most(None)))
             if longer is not None and (_closed(longer, gap) or _gap(longer) < _gap(kept)):
                 kept = longer
     if kept is None:
-        kept = attempt(problem, None if time_limit_s is None else max(0.0, clock.left()))
-    return replace(kept, seconds=clock.seconds())
+        kept = attempt(problem, clock.at_most(None))
+    return replace(floor(problem, kept, brought), seconds=clock.seconds())
 
 
 def _gap(answer: Answer) -> Fraction:

@@ -2,15 +2,17 @@
 
 Every answer ends in the same certificate, whatever engine found the solution: the incumbent's cost is the upper bound UB, and a
 tree of integer facts (`proofs.certificates`) establishes the lower bound B.  `optimal` is said only when B >= UB, `infeasible` only
-when B is infinite without a solution; a time limit ends in `feasible` or `unknown` with the best bound proved so far.
+when B is infinite without a solution; a time limit ends in `feasible` or `unknown` with the best bound proved so far, and however short it is,
+with what can always be answered (`floor`).
 """
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
@@ -25,6 +27,7 @@ from .budget import Limits
 from .clock import Clock, Progress
 from .draft import INFINITY, NOTHING, Assembler
 from .encodings import ilp, smt
+from .floor import floor
 from .incumbent import Helper, Incumbent
 from .infeasible import infeasible, infeasible_at_scale
 from .network import whole
@@ -70,10 +73,13 @@ class Answer:
 
 def solve(
     problem: SelectionProblem, *, time_limit_s: float | None = None, gap: Fraction = Fraction(0), engine: Engine = "native",
-    progress: Progress | None = None, seed: int = 0, threads: int = 1, limits: Limits | None = None,
+    progress: Progress | None = None, seed: int = 0, threads: int = 1, limits: Limits | None = None, clock: Clock | None = None,
+    brought: Iterable[tuple[int, ...]] = (),
 ) -> Answer:
     """Best solution of `problem` with a certificate.
 
+    `time_limit_s` counts from now; `clock`: one that runs already, and ends the search when it is over.  `brought`: solutions that are known, taken
+    when the time is over and nothing better was found (`floor`).
     `gap`: stop when (cost - bound) <= gap * |cost|.  `limits` tunes the native search (tests use it to force its branches).
     Other engines know int64 costs only: tables with a fine part are eliminated natively whatever `engine` says.
 
@@ -85,8 +91,18 @@ def solve(
     >>> a.status.value, a.cost, a.solution
     ('optimal', 1, (0, 0))
     """
-    clock = Clock(time_limit_s)
+    found = searched(problem, (clock or Clock()).at_most(time_limit_s), gap=gap, engine=engine, progress=progress, seed=seed, threads=threads, limits=limits)
+    return floor(problem, found, brought)
+
+
+def searched(
+    problem: SelectionProblem, clock: Clock, *, gap: Fraction = Fraction(0), engine: Engine = "native", progress: Progress | None = None, seed: int = 0,
+    threads: int = 1, limits: Limits | None = None,
+) -> Answer:
+    """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over."""
     problem.check()
+    if clock.over():
+        return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
     if engine == "native" and limits is None and at_scale(problem):
         from .scale import Scale  # compiled loops: other problems start without them
 
@@ -164,25 +180,37 @@ def _wide(problem: SelectionProblem) -> bool:
 
 def _answer_at_scale(problem: SelectionProblem, outcome: Outcome, clock: Clock) -> Answer:
     best = outcome.best
-    return _answer(problem, best.solution, best.cost, outcome.record, outcome.bound, clock, lambda: infeasible_at_scale(problem, outcome.steps))
+    return _answer(problem, best.solution, best.cost, outcome.record, outcome.bound, clock, lambda: infeasible_at_scale(problem, outcome.steps, clock))
+
+
+_INTERRUPTIBLE: list[Clock] = []
+"""The clock that Ctrl-C stops, if any."""
 
 
 @contextmanager
-def interruptible(clock: Clock) -> Iterator[None]:
-    """Ctrl-C ends the time limit: the best answer so far is returned.  A second one interrupts as usual."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+def interruptible(clock: Clock, notice: str = "") -> Iterator[None]:
+    """Ctrl-C ends the time limit: the best answer so far is returned.  A second one interrupts as usual.
+
+    The outermost one counts: inside another nothing is done, nor where Ctrl-C is ignored.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or _INTERRUPTIBLE or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
 
     def stop(signum: int, frame: FrameType | None) -> None:
         clock.stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        if notice:
+            os.write(2, notice.encode())  # a handler must not enter a stream that it may have interrupted
 
-    signal.signal(signal.SIGINT, stop)
+    before = signal.signal(signal.SIGINT, stop)
+    _INTERRUPTIBLE.append(clock)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _INTERRUPTIBLE.pop()
+        signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
 
 
 @contextmanager
