@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 from second_builder.description import read_machine, read_program
 from second_builder.placements import Matrix
+from second_builder.redistribution_time import redistribution
 from second_builder.tables import Edge, Tables, Vertex
+from second_builder.tilings import Digit, Tiling
 
+from shardproof.models.choices import movements
+from shardproof.models.layout import Layout
 from shardproof.models.selection import DecisionKind, Planning
 
 
@@ -45,6 +50,30 @@ def compare(planning: Planning, tables: Tables) -> Outcome:
         _edges(planning, tables, order, outcome)
         _rows(planning, tables, order, outcome)
     return outcome
+
+
+def compare_movements(planning: Planning, tables: Tables, x: tuple[int, ...]) -> Outcome:
+    """Of one solution every redistribution: boxes and open digits at both ends, loads and phases of the derived steps."""
+    outcome = Outcome(0, [])
+    chosen = {
+        _name(planning, i): tables.choices[_name(planning, i)].matrices.index(_matrix(d.placements[x[i]].tolist()))
+        for i, d in enumerate(planning.decisions)
+    }
+    for m in movements(planning.graph, planning.machine.hierarchy, planning.choices(x)):
+        source = ("copy", tables.copies[m.tensor]) if m.writer is None else ("operator", m.writer)
+        target = ("copy", tables.copies[m.tensor]) if m.reader is None else ("operator", m.reader)
+        a, b = tables.leaves(source)[chosen[source]], tables.wants(target, m.position)[chosen[target]]
+        moved = redistribution(a, b, planning.machine.hierarchy)
+        outcome.entries += 1
+        if (_tiling(m.plan.source), _tiling(m.plan.target)) != (a, b):
+            outcome.differences.append(f"{m.tensor} from {source} to {target}: other boxes")
+        if (m.plan.loads(), m.plan.phases()) != moved:
+            outcome.differences.append(f"{m.tensor} from {source} to {target}: {m.plan.loads()} in {m.plan.phases()} / {moved}")
+    return outcome
+
+
+def _tiling(found: Layout) -> Tiling:
+    return Tiling(tuple(found.box(d) for d in range(prod(found.hierarchy))), tuple(Digit(d.level, d.stride, d.prime) for d in found.open))
 
 
 def _name(planning: Planning, number: int) -> Vertex:

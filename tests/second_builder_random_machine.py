@@ -14,23 +14,7 @@ from shardproof.models.machine import Machine
 
 SPACES = ("complete", "complete,uneven", "two-per-level", "two-per-level,uneven", "one-per-level", "one-per-level,uneven")
 HIERARCHIES = (
-    (2,),
-    (3,),
-    (4,),
-    (5,),
-    (6,),
-    (7,),
-    (8,),
-    (2, 2),
-    (2, 3),
-    (3, 2),
-    (1, 4),
-    (2, 4),
-    (4, 2),
-    (2, 1, 3),
-    (2, 2, 2),
-    (1, 2, 1, 3),
-    (2, 1, 2, 2),
+    *((n,) for n in range(1, 9)), (2, 2), (2, 3), (3, 2), (1, 4), (2, 4), (4, 2), (2, 1, 3), (2, 2, 2), (1, 2, 1, 3), (2, 1, 2, 2),
 )
 
 

@@ -20,11 +20,11 @@ from second_builder.redistribution_time import missing
 from second_builder.reduction_time import reduction
 from second_builder.tilings import Box, Digit
 from second_builder_cases import CASES, Case, small
-from second_builder_comparison import compare, entries_of, tables_of
+from second_builder_comparison import compare, compare_movements, entries_of, tables_of
 from second_builder_random import random_graph, random_step
 from second_builder_random_machine import SPACES, random_machine
 
-from shardproof.models import choices, classes, cost, layout, memory, placement, pricing, selection, structures
+from shardproof.models import choices, classes, communication, cost, exchange, layout, memory, placement, pricing, selection, structures
 from shardproof.models.build import Builder
 from shardproof.models.graph import Graph, GraphError
 from shardproof.models.index import Access, Affine, Axis, Combine, access
@@ -40,8 +40,8 @@ RANDOM_FAST, RANDOM_SLOW, AT_ONCE = 30, 1500, 30
 STEPS_FAST, STEPS_SLOW = 8, 308
 """Seeds of random programs and of random training steps, in `make test` and with the slow ones."""
 
-LARGEST = 20_000
-"""Entries of the largest random problem: larger ones take seconds each."""
+LARGEST_FAST, LARGEST_SLOW = 5_000, 20_000
+"""Entries of the largest random problem in each: a second for 5,000."""
 
 
 def test_the_second_builder_shares_no_code() -> None:
@@ -65,10 +65,19 @@ def test_the_second_builder_shares_no_code() -> None:
                     assert not isinstance(value, float), file.name
 
 
-def agrees(planning: Planning) -> None:
-    outcome = compare(planning, tables_of(planning))
-    assert not outcome.differences, "\n".join(outcome.differences[:10])
+def agrees(planning: Planning, seed: int = 0) -> None:
+    """All entries, and the redistributions of one solution, whose layouts and steps production derives for themselves."""
+    tables, rng = tables_of(planning), random.Random(seed)
+    outcome = compare(planning, tables)
+    assert not outcome.differences, "\n".join([f"seed {seed}", *outcome.differences[:10]])
     assert outcome.entries == entries_of(planning)
+    moved = compare_movements(planning, tables, any_solution(planning, rng))
+    assert not moved.differences, "\n".join([f"seed {seed}", *moved.differences[:10]])
+    assert moved.entries == len(planning.routes)
+
+
+def any_solution(planning: Planning, rng: random.Random) -> tuple[int, ...]:
+    return tuple(rng.randrange(v.cost.size) for v in planning.problem.vertices)
 
 
 @pytest.mark.parametrize("name", [n for n, case in CASES.items() if not case.slow])
@@ -82,40 +91,38 @@ def test_every_entry_of_larger_plans(name: str) -> None:
     agrees(CASES[name].planning())
 
 
-def check_random(first: int, count: int, make: Callable[[int], Graph | None]) -> None:
+def check_random(first: int, count: int, make: Callable[[int], Graph | None], largest: int) -> None:
     """Programs of some seeds on random machines over random spaces; most of them are small enough."""
     compared = 0
     for seed in range(first, first + count):
         graph = make(seed)
         if graph is not None:
             planning = build(graph, random_machine(seed, graph), space(random.Random(seed).choice(SPACES)), 1 << 12)
-            if entries_of(planning) <= LARGEST:
-                outcome = compare(planning, tables_of(planning))
-                assert not outcome.differences, (seed, outcome.differences[:5])
-                assert outcome.entries == entries_of(planning)
+            if entries_of(planning) <= largest:
+                agrees(planning, seed)
                 compared += 1
     assert compared > count // 2
 
 
 @pytest.mark.parametrize("first", range(0, RANDOM_FAST, AT_ONCE))
 def test_random_programs(first: int) -> None:
-    check_random(first, AT_ONCE, random_graph)
+    check_random(first, AT_ONCE, random_graph, LARGEST_FAST)
 
 
 def test_random_training_steps() -> None:
-    check_random(0, STEPS_FAST, random_step)
+    check_random(0, STEPS_FAST, random_step, LARGEST_FAST)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(RANDOM_FAST, RANDOM_SLOW, AT_ONCE))
 def test_more_random_programs(first: int) -> None:
-    check_random(first, AT_ONCE, random_graph)
+    check_random(first, AT_ONCE, random_graph, LARGEST_SLOW)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(STEPS_FAST, STEPS_SLOW, AT_ONCE))
 def test_more_random_training_steps(first: int) -> None:
-    check_random(first, AT_ONCE, random_step)
+    check_random(first, AT_ONCE, random_step, LARGEST_SLOW)
 
 
 def test_random_programs_are_of_all_kinds() -> None:
@@ -300,6 +307,36 @@ def test_another_formula_is_noticed(what: str, monkeypatch: pytest.MonkeyPatch) 
     layout._axis_block.cache_clear()
     pricing._shared.cache_clear()
     assert compare(mutant, tables_of(before)).differences
+
+
+def test_other_boxes_and_steps_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A halo that is forgotten, a partial sum taken for a whole, transfers that are missing, in what is derived for a solution."""
+    interval, operand = layout._interval, choices._operand
+
+    def without_taps(index: Affine, *rest: object) -> None:
+        interval(replace(index, terms=index.terms[:1]), *rest)
+
+    mutants: tuple[tuple[str, object, str, object], ...] = (
+        ("convolution, strided and padded", layout, "_interval", without_taps),
+        ("partial sums", choices, "_operand", lambda *a: replace(operand(*a), open=())),
+        (
+            "partial sums",
+            communication,
+            "exchanges",
+            lambda a, b: [replace(e, transfers=e.transfers[:0]) for e in exchange.exchanges(a, b)],
+        ),
+    )
+    for name, module, attribute, wrong in mutants:
+        planning = CASES[name].planning()
+        tables = tables_of(planning)
+        solutions = [any_solution(planning, random.Random(k)) for k in range(5)]
+        operand.cache_clear()
+        assert not any(compare_movements(planning, tables, x).differences for x in solutions)
+        operand.cache_clear()
+        with monkeypatch.context() as m:
+            m.setattr(module, attribute, wrong)
+            assert any(compare_movements(planning, tables, x).differences for x in solutions), attribute
+        operand.cache_clear()
 
 
 # The second builder against literal definitions.

@@ -114,8 +114,8 @@ class Tables:
 
     def _edge_costs(self, edge: Edge) -> list[list[int]]:
         size = BYTES[self.program.tensors[edge.tensor].dtype]
-        sources = self._leaves(edge.source, edge.tensor)
-        targets = self._wants(edge.target, edge.position)
+        sources = self.leaves(edge.source)
+        targets = self.wants(edge.target, edge.position)
         columns = {*targets}
         known = {a: {b: self._price(redistribution(a, b, self.machine.sizes), size) for b in columns} for a in {*sources}}
         return [[known[a][b] for b in targets] for a in sources]
@@ -132,18 +132,19 @@ class Tables:
         for use in held(self.program):
             if use.writer is not None:
                 vertex: Vertex = ("operator", use.writer)
-                tilings = self._leaves(vertex, use.tensor)
+                tilings = self.leaves(vertex)
             elif use.reader is not None:
                 vertex = ("operator", use.reader[0])
-                tilings = self._wants(vertex, use.reader[1])
+                tilings = self.wants(vertex, use.reader[1])
             else:
                 vertex = ("copy", use.tensor)
-                tilings = self._leaves(vertex, use.tensor)
+                tilings = self.leaves(vertex)
             size = BYTES[self.program.tensors[use.tensor].dtype]
             out.append(Row(vertex, use.start, use.end, tuple(size * t.largest for t in tilings)))
         return out
 
-    def _leaves(self, vertex: Vertex, tensor: str) -> list[Tiling]:
+    def leaves(self, vertex: Vertex) -> list[Tiling]:
+        """Per choice where a vertex leaves its tensor: the result of an operator, or a copy."""
         kind, name = vertex
         if kind == "operator":
             return self._operand(self.operators[name], self.operators[name].output)
@@ -152,10 +153,11 @@ class Tables:
         copy = _copy_operator(name, shape, identity)
         return self._tilings(copy, copy.inputs[0], vertex)
 
-    def _wants(self, vertex: Vertex, position: int | None) -> list[Tiling]:
+    def wants(self, vertex: Vertex, position: int | None) -> list[Tiling]:
+        """Per choice where a vertex wants what it is given: a copy, or the input `position` of an operator."""
         kind, name = vertex
         if kind == "copy" or position is None:
-            return self._leaves(vertex, name)
+            return self.leaves(vertex)
         return self._operand(self.operators[name], self.operators[name].inputs[position])
 
     def _operand(self, op: Operator, operand: Operand) -> list[Tiling]:
