@@ -11,6 +11,7 @@ import click
 from ..models.claims import Verdict
 from ..models.console import Exit, InputError, Watch, emit, say
 from ..models.frontends.load import load_model
+from ..models.limits import check_sizes
 from ..models.machine import load_machine
 from ..models.options import AMOUNT, BATCH, force_option, output_option
 from ..models.placement import SpaceError, space
@@ -20,7 +21,7 @@ from ..proofs.load import load_selection_problem
 from ..proofs.publisher import Publisher
 from .audit import AuditReport, Outcome, audit, audit_problem, render_audit
 from .cli import EngineName, engine_option, gap_option, json_option, started, time_option
-from .plan import default_space
+from .plan import fitting_space
 from .schedules import propagate
 from .strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
 from .time_limit import check_seconds, tables_in_time
@@ -64,9 +65,10 @@ def audit_command(
             target = load_machine(machine)
             where = space(space_name) if space_name else None
             graph = load_model(subject, batch)
+            default = fitting_space(graph, target)
+            check_sizes(graph, target, where or default)
             if carry:
                 strategy = propagate(graph, target, strategy).strategy(target)
-            default = default_space(target)
             planning = tables_in_time(graph, target, where, default, memory, clock, watch.count)
             if where is None and planning.space != default and not _inside(strategy, planning):
                 clock.announce(f"the strategy is not in the space {planning.space.name!r}; back to {default.name!r}")

@@ -13,10 +13,11 @@ from ..models.claims import Status
 from ..models.classes import COPY
 from ..models.console import joined
 from ..models.graph import Graph
+from ..models.limits import check_sizes
 from ..models.machine import Machine
 from ..models.placement import Space, space
 from ..models.selection import Notify
-from .plan import Planned, bundle, default_space
+from .plan import Planned, bundle, fitting_space
 from .schedules import Propagated, propagate
 from .selection.clock import Clock, Progress
 from .selection.floor import certified
@@ -36,7 +37,9 @@ def plan_strategy(
     """
     carried = propagate(graph, machine, strategy)
     limit = limit or TimeLimit(Clock(time_limit_s))
-    planning = tables_in_time(graph, machine, where or _fitting(default_space(machine), graph, carried), None, memory_limit, limit, notify)
+    where = where or _fitting(fitting_space(graph, machine), graph, carried)
+    check_sizes(graph, machine, where)
+    planning = tables_in_time(graph, machine, where, None, memory_limit, limit, notify)
     limit.hold_back(plan_check_seconds(planning, limit))
     problem = planning.problem
     allowed = resolve(carried.strategy(machine), planning).allowed

@@ -15,6 +15,7 @@ from typing import Final
 from ..models.choices import Choices, movements
 from ..models.communication import analyse
 from ..models.graph import Graph
+from ..models.limits import TooLarge, check_sizes
 from ..models.machine import Machine
 from ..models.placement import Space, space
 from ..models.selection import Notify, Planning
@@ -48,6 +49,18 @@ def default_space(machine: Machine) -> Space:
     return space("complete" if machine.devices <= COMPLETE_UP_TO else "two-per-level")
 
 
+def fitting_space(graph: Graph, machine: Machine) -> Space:
+    """The default space, or `one-per-level` where only that is small enough to be planned and checked (`models.limits`)."""
+    where = default_space(machine)
+    try:
+        check_sizes(graph, machine, where)
+    except TooLarge:
+        narrow = space("one-per-level")
+        check_sizes(graph, machine, narrow)
+        return narrow
+    return where
+
+
 def plan_graph(
     graph: Graph, machine: Machine, where: Space | None = None, memory_limit: int | None = None, *, engine: Engine = "native",
     time_limit_s: float | None = None, gap: Fraction = Fraction(0), threads: int = 1, progress: Progress | None = None,
@@ -56,11 +69,13 @@ def plan_graph(
     """Best plan found, with its certificate.  `memory_limit`: bytes per device; one that does not bind costs nothing (`selection.slack`).
 
     `time_limit_s`: for tables and search; `limit`: that of a whole command (`time_limit`), of which this is a part.
-    Errors are those of `models.selection.build`.
+    Errors are those of `models.selection.build`; `TooLarge`, before anything is built, for what could not be checked.
     """
     limit = limit or TimeLimit(Clock(time_limit_s))
     clock = limit.clock.at_most(time_limit_s)
-    planning = tables_in_time(graph, machine, where, default_space(machine), memory_limit, limit, notify)
+    default = default_space(machine) if where else fitting_space(graph, machine)
+    check_sizes(graph, machine, where or default)
+    planning = tables_in_time(graph, machine, where, default, memory_limit, limit, notify)
     limit.hold_back(plan_check_seconds(planning, limit))
     with limit.phase("search"):
         answer = solve_slack(

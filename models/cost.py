@@ -20,7 +20,7 @@ Source: DESIGN.md sections 1 and 2; P2 (MLSys 2022) for the shared-link loads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from math import lcm
@@ -109,36 +109,49 @@ class OperatorCosts:
 
 def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> OperatorCosts:
     """Times of an operator under every placement; `tables` are those of the form's axes.  Raises `MachineError` if the machine lacks the element type's peak."""
-    points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(form.axes) if a.name != form.rows], machine.devices)
-    moved = np.zeros_like(points)
-    for k, operand in enumerate((*form.inputs, form.output)):
-        if form.spec.kind is NodeKind.GATHER and k == 0:
-            moved += points * operand.element_bytes
-        else:
-            dims, codes = intervals(operand.access, operand.shape, tables)
-            moved += device_volumes(dims, codes, range(len(dims)), machine.devices) * operand.element_bytes
+    gathered = form.spec.kind is NodeKind.GATHER
+    touched = [intervals(operand.access, operand.shape, tables) for operand in (*form.inputs, form.output)[gathered:]]
+    some = _one_of_a_kind(machine, [*tables.tables, *(table for dims, _ in touched for table in dims)])
+    tables = replace(tables, tables=tuple(table[:, some] for table in tables.tables))
+    points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(form.axes) if a.name != form.rows], some.size)
+    moved = points * form.inputs[0].element_bytes if gathered else np.zeros_like(points)
+    for operand, (dims, codes) in zip((*form.inputs, form.output)[gathered:], touched, strict=True):
+        moved += device_volumes([table[:, some] for table in dims], codes, range(len(dims)), some.size) * operand.element_bytes
     work = points * form.flops
-    measured = measured_times(form, tables, machine)
+    measured = measured_times(form, tables, machine, some.size)
     extra = statistics_terms(form.spec, form.over, tables, machine, unit)
     dtype = form.output.dtype
-    by_formula = _slowest(machine, dtype, work, moved, measured, [], unit)
+    classes = [(device, np.flatnonzero(np.isin(some, ranks))) for device, ranks in _ranks(machine)]
+    by_formula = _slowest(classes, dtype, work, moved, measured, [], unit)
     busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
     flops, read = work.max(axis=1), moved.max(axis=1)
     if not extra:
         return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read, decided)
-    times = np.maximum.reduce(_slowest(machine, dtype, work, moved, measured, extra, unit))
+    times = np.maximum.reduce(_slowest(classes, dtype, work, moved, measured, extra, unit))
     return OperatorCosts(times, busy, times - busy, flops, read, decided)
 
 
+def _one_of_a_kind(machine: Machine, tables: Sequence[Ints]) -> Ints:
+    """Devices that stand for all: every other one is of the class of one of them, and all its intervals are as long.  Ascending."""
+    rows = [table[..., 1] - table[..., 0] for table in tables]
+    kind = np.zeros((1, machine.devices), dtype=np.int64)
+    for number, (_, ranks) in enumerate(_ranks(machine)):
+        kind[0, ranks] = number
+    lengths = np.concatenate([kind, *rows])
+    if (lengths == lengths[:, :1]).all():
+        return np.zeros(1, dtype=np.int64)
+    return np.sort(np.unique(lengths, axis=1, return_index=True)[1])
+
+
 def _slowest(
-    machine: Machine, dtype: str, work: Ints, moved: Ints, measured: Ints | None, extra: list[tuple[Fraction, Ints]], unit: Fraction
+    classes: Sequence[tuple[DeviceClass, Ints]], dtype: str, work: Ints, moved: Ints, measured: Ints | None, extra: list[tuple[Fraction, Ints]], unit: Fraction
 ) -> list[Ints]:
     """Per formula (the order of `FORMULAS`) the time of the slowest device it holds for, plus the terms `extra`; 0 where it holds for none."""
     zero = np.zeros(work.shape[0], dtype=np.int64)
     one = zero + 1
     found = [zero, zero, zero]
     free = None if measured is None else measured < 0
-    for device, ranks in _ranks(machine):
+    for device, ranks in classes:
         here = None if free is None else free[:, ranks]
         peak = device.peak(dtype) if work.any() else Fraction(1)
         for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.bandwidth, moved[:, ranks]))):
@@ -151,18 +164,18 @@ def _slowest(
     return found
 
 
-def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints | slice]]:
+def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints]]:
     """Every device class with its ranks."""
     if not machine.others:
-        return [(machine.device, slice(None))]
+        return [(machine.device, np.arange(machine.devices))]
     block = np.arange(machine.devices) // (machine.devices // machine.levels[0].size)
     named = [(c, np.nonzero(np.isin(block, c.blocks))[0]) for c in machine.others]
     rest = np.nonzero(~np.isin(block, [b for c in machine.others for b in c.blocks]))[0]
     return [(machine.device, rest), *named]
 
 
-def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine) -> Ints | None:
-    """Per placement and device the measured time of its box in picoseconds, -1 where the profile has none; None if it has none anywhere."""
+def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, devices: int) -> Ints | None:
+    """Per placement and each of the `devices` of the tables the measured time of its box in picoseconds, -1 where the profile has none; None if it has none anywhere."""
     order = form.measured
     rows = [p for p in machine.profiles if p.function == form.function and p.dtype == form.output.dtype and len(p.extents) == len(order)]
     if not rows:
@@ -172,7 +185,7 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine) -> 
     for name in order:
         i = names.index(name)
         lengths.append((tables.tables[i][..., 1] - tables.tables[i][..., 0])[tables.codes[:, i]])
-    times: Ints = np.full((tables.codes.shape[0], machine.devices), -1, dtype=np.int64)
+    times: Ints = np.full((tables.codes.shape[0], devices), -1, dtype=np.int64)
     for p in rows:
         here = np.ones(times.shape, dtype=bool)
         for length, n in zip(lengths, p.extents, strict=True):
@@ -195,7 +208,7 @@ def statistics_terms(spec: Function, over_axes: Sequence[str], tables: AxisTable
         return []
     over = [i for i, a in enumerate(tables.axes) if a.name in over_axes]
     rest = [i for i, a in enumerate(tables.axes) if a.name not in over_axes]
-    size = device_volumes(tables.tables, tables.codes, rest, machine.devices).max(axis=1)
+    size = device_volumes(tables.tables, tables.codes, rest, tables.tables[0].shape[1] if tables.tables else 1).max(axis=1)
     hierarchy = tables.hierarchy
     count = len(spec.statistics)
     g = np.ones((tables.placements.shape[0], len(hierarchy)), dtype=np.int64)

@@ -13,12 +13,14 @@ An empty set is the interval (0, 0).  A box is one interval per dimension; it is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..models.graph import Graph
 from ..models.index import Affine
@@ -28,6 +30,16 @@ from ..models.placement import Placement
 Interval = tuple[int, int]
 Box = tuple[Interval, ...]
 Matrix = tuple[tuple[int, ...], ...]
+Ends = NDArray[np.int64]
+"""Half-open boxes of all devices: shape (devices, dimensions, 2)."""
+
+
+class TooFine(ValueError):
+    """Boxes that cut a tensor into more cells than are counted."""
+
+
+MOST_CELLS = 1 << 26
+"""Cells of the grid of end points of some boxes, of eight bytes each."""
 
 
 @dataclass(frozen=True)
@@ -51,20 +63,74 @@ class Digit:
         """The device that differs only in this digit, which is 0."""
         return device - self.value(device, hierarchy) * self.stride * prod(hierarchy[self.level + 1 :])
 
+    def zeroed_all(self, hierarchy: tuple[int, ...]) -> NDArray[np.int64]:
+        """`zeroed` of every device.
 
-@dataclass(frozen=True)
+        >>> Digit(1, 2, 2).zeroed_all((2, 4)).tolist()
+        [0, 1, 0, 1, 4, 5, 4, 5]
+        """
+        device, weight = np.arange(prod(hierarchy)), self.stride * prod(hierarchy[self.level + 1 :])
+        return device - device // prod(hierarchy[self.level + 1 :]) % hierarchy[self.level] // self.stride % self.prime * weight
+
+
+@dataclass(frozen=True, eq=False)
 class Held:
     """Who holds what of one tensor: a box per device, partial along `open` (outermost level first, descending stride)."""
 
     hierarchy: tuple[int, ...]
     shape: tuple[int, ...]
-    boxes: tuple[Box, ...]
+    ends: Ends
     open: tuple[Digit, ...] = ()
 
-    @property
+    @staticmethod
+    def of(hierarchy: tuple[int, ...], shape: tuple[int, ...], boxes: Sequence[Box], open_: tuple[Digit, ...] = ()) -> Held:
+        """From one box per device."""
+        return Held(hierarchy, shape, np.array(boxes, dtype=np.int64).reshape(len(boxes), len(shape), 2), open_)
+
+    @cached_property
+    def boxes(self) -> tuple[Box, ...]:
+        """One box per device."""
+        return boxes_of(self.ends)
+
+    @cached_property
     def largest(self) -> int:
         """Elements of the largest box."""
-        return max(volume(b) for b in set(self.boxes))
+        lengths = self.ends[:, :, 1] - self.ends[:, :, 0]
+        return max(volume(box) for box in boxes_of(np.stack([0 * lengths, lengths], axis=2)[distinct(lengths)]))
+
+    @cached_property
+    def _content(self) -> tuple[object, ...]:
+        return self.hierarchy, self.shape, self.ends.tobytes(), self.open
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Held) and bool(self._content == other._content)
+
+    def __hash__(self) -> int:
+        return hash(self._content)
+
+
+def boxes_of(ends: Ends) -> tuple[Box, ...]:
+    """One box per row.
+
+    >>> boxes_of(np.array([[[0, 2]], [[2, 4]]]))
+    (((0, 2),), ((2, 4),))
+    """
+    return tuple(tuple((low, high) for low, high in box) for box in ends.tolist())
+
+
+def distinct(rows: NDArray[np.int64]) -> list[int]:
+    """Numbers of the first rows of their kind.
+
+    >>> distinct(np.array([[1, 2], [3, 4], [1, 2]]))
+    [0, 1]
+    """
+    flat = np.ascontiguousarray(rows).reshape(rows.shape[0], -1)
+    if (flat == flat[:1]).all():
+        return [0]
+    seen: dict[bytes, int] = {}
+    for i, row in enumerate(flat):
+        seen.setdefault(row.tobytes(), i)
+    return list(seen.values())
 
 
 def volume(box: Box) -> int:
@@ -74,6 +140,36 @@ def volume(box: Box) -> int:
     (6, 1)
     """
     return prod(max(0, high - low) for low, high in box)
+
+
+def all_inside(inner: Ends, outer: Ends) -> bool:
+    """Every device's box of `inner` is in its box of `outer`, or empty."""
+    within = np.asarray(((outer[..., 0] <= inner[..., 0]) & (inner[..., 1] <= outer[..., 1])).all(axis=1))
+    return bool((within | (inner[..., 0] >= inner[..., 1]).any(axis=1)).all())
+
+
+def below(wanted: Ends, held: Ends, size: int) -> Iterable[tuple[list[Box], list[Box]]]:
+    """What is wanted and what is held there, for every run of `size` devices: runs that differ by where they lie only are given once.
+
+    What is held outside the hull of what is wanted is left out, and the hull's corner is the origin: `difference` stays what it is.
+
+    >>> quarters = np.array([[[0, 1]], [[1, 2]], [[2, 3]], [[3, 4]]])
+    >>> list(below(quarters, quarters[::-1], 1))
+    [([((0, 1),)], [((0, 0),)])]
+    """
+    runs, dimensions = wanted.shape[0] // size, wanted.shape[1]
+    want, have = (ends.reshape(runs, size, dimensions, 2) for ends in (wanted, held))
+    empty = np.asarray((want[..., 0] >= want[..., 1]).any(axis=2))[..., None]
+    low = np.where(empty, np.iinfo(np.int64).max, want[..., 0]).min(axis=1, keepdims=True)
+    high = np.where(empty, -1, want[..., 1]).max(axis=1, keepdims=True)
+    low = np.where(high < 0, 0, low)  # nothing is wanted: everything is left out
+    both = []
+    for ends in (want, have):
+        first, last = np.maximum(ends[..., 0], low), np.minimum(ends[..., 1], high)
+        gone = np.asarray((first >= last).any(axis=2))[..., None]
+        both.append(np.stack([np.where(gone, 0, first - low), np.where(gone, 0, last - low)], axis=3))
+    for run in distinct(np.concatenate(both, axis=1)):
+        yield list(boxes_of(both[0][run])), list(boxes_of(both[1][run]))
 
 
 def inside(inner: Box, outer: Box) -> bool:
@@ -97,39 +193,58 @@ def difference(wanted: Sequence[Box], held: Sequence[Box]) -> int:
             return volume(want[0]) - sum(volume(h) for h in have)
     cuts = [sorted({end for b in (*want, *have) for end in b[k]}) for k in range(len(want[0]))]
     places = [{end: i for i, end in enumerate(c)} for c in cuts]
-    missing = np.zeros([len(c) - 1 for c in cuts], dtype=bool)  # one truth value per cell of the grid of end points
-    for boxes, value in ((want, True), (have, False)):
+    if prod(len(c) - 1 for c in cuts) > MOST_CELLS:
+        raise TooFine(f"{len(want)} and {len(have)} boxes cut a tensor into more than {MOST_CELLS} cells")
+    missing = np.asarray(np.zeros([len(c) - 1 for c in cuts], dtype=np.int64))  # 1 or 0 per cell of the grid of end points
+    for boxes, value in ((want, 1), (have, 0)):
         for b in boxes:
             missing[tuple(slice(p[low], p[high]) for p, (low, high) in zip(places, b, strict=True))] = value
-    sizes = [np.diff(np.array(c, dtype=object)) for c in cuts]
-    return sum(prod(int(s[i]) for s, i in zip(sizes, cell, strict=True)) for cell in zip(*(w.tolist() for w in np.nonzero(missing)), strict=True))
+    reach = prod(c[-1] - c[0] for c in cuts)
+    if reach >= 1 << 62:
+        raise TooFine(f"boxes that reach around {reach} elements cannot be counted in 64 bits")
+    for c in reversed(cuts):  # cells times their sizes, one dimension after the other
+        sizes = np.array([high - low for low, high in pairwise(c)], dtype=np.int64)
+        missing = np.asarray(missing @ sizes)
+    return int(missing)
 
 
-@lru_cache(maxsize=512)
-def axis_blocks(extents: tuple[int, ...], matrix: Matrix, hierarchy: tuple[int, ...]) -> tuple[tuple[Interval, ...], ...]:
+@lru_cache(maxsize=4096)
+def axis_ranks(matrix: Matrix, hierarchy: tuple[int, ...]) -> tuple[NDArray[np.int64], ...]:
+    """Per row of the matrix, the rank of every device.
+
+    >>> [r.tolist() for r in axis_ranks(((2,), (2,)), (4,))]
+    [[0, 0, 1, 1], [0, 1, 0, 1]]
+    """
+    device = np.arange(prod(hierarchy))
+    ranks = [np.zeros_like(device) for _ in matrix]
+    for j, size in enumerate(hierarchy):
+        coordinate = device // prod(hierarchy[j + 1 :]) % size
+        for i in reversed(range(len(matrix))):
+            coordinate, digit = np.divmod(coordinate, matrix[i][j])
+            ranks[i] = ranks[i] * matrix[i][j] + digit
+    return tuple(ranks)
+
+
+def blocks_of(extent: int, degree: int) -> list[Interval]:
+    """The blocks of an axis.
+
+    >>> blocks_of(5, 4)
+    [(0, 2), (2, 4), (4, 5), (0, 0)]
+    """
+    size = -(-extent // degree)
+    return [(r * size, min(extent, (r + 1) * size)) if r * size < extent else (0, 0) for r in range(degree)]
+
+
+def axis_blocks(extents: tuple[int, ...], matrix: Matrix, hierarchy: tuple[int, ...]) -> Ends:
     """Per device, the block of every axis; rows of the matrix: the axes, then replication.
 
-    >>> axis_blocks((5,), ((4,), (1,)), (4,))
+    >>> boxes_of(axis_blocks((5,), ((4,), (1,)), (4,)))
     (((0, 2),), ((2, 4),), ((4, 5),), ((0, 0),))
     """
-    digits = []  # per level, row and coordinate: the digit
-    for j, size in enumerate(hierarchy):
-        rows: list[list[int]] = [[] for _ in matrix]
-        for c in range(size):
-            for i in reversed(range(len(matrix))):
-                c, digit = divmod(c, matrix[i][j])
-                rows[i].append(digit)
-        digits.append(rows)
-    per_axis = []
-    for i, extent in enumerate(extents):
-        ranks = [0]
-        for j in range(len(hierarchy)):
-            ranks = [rank * matrix[i][j] + digit for rank in ranks for digit in digits[j][i]]
-        degree = prod(matrix[i])
-        size = -(-extent // degree)
-        blocks = [(r * size, min(extent, (r + 1) * size)) for r in range(degree)]
-        per_axis.append([blocks[r] if blocks[r][0] < blocks[r][1] else (0, 0) for r in ranks])
-    return tuple(zip(*per_axis, strict=True)) if per_axis else ((),) * prod(hierarchy)
+    out = np.zeros((prod(hierarchy), len(extents), 2), dtype=np.int64)
+    for i, (extent, ranks) in enumerate(zip(extents, axis_ranks(matrix, hierarchy), strict=False)):
+        out[:, i] = np.array(blocks_of(extent, prod(matrix[i])), dtype=np.int64)[ranks]
+    return out
 
 
 def touched(index: Affine, blocks: Sequence[Interval], extent: int) -> Interval:
@@ -154,15 +269,18 @@ def _held(
     reduced: tuple[str, ...],
 ) -> Held:
     position = {name: i for i, (name, _) in enumerate(axes)}
-    all_blocks = axis_blocks(tuple(n for _, n in axes), matrix, hierarchy)
-    dimensions = []
-    for map_, extent in zip(index, shape, strict=True):
+    blocks = [blocks_of(n, prod(row)) for (_, n), row in zip(axes, matrix, strict=False)]
+    ranks = axis_ranks(matrix, hierarchy)
+    ends = np.zeros((prod(hierarchy), len(shape), 2), dtype=np.int64)
+    for k, (map_, extent) in enumerate(zip(index, shape, strict=True)):
         mine = [position[axis] for axis, _ in map_.terms]
-        involved = [tuple([blocks[i] for i in mine]) for blocks in all_blocks]
-        known = {blocks: touched(map_, blocks, extent) for blocks in set(involved)}
-        dimensions.append([known[blocks] for blocks in involved])
-    boxes = tuple(zip(*dimensions, strict=True)) if dimensions else ((),) * prod(hierarchy)
-    return Held(hierarchy, shape, boxes, open_digits(matrix, [position[name] for name in reduced]))
+        together = np.zeros(prod(hierarchy), dtype=np.int64)  # the ranks of the axes involved as one number
+        for i in mine:
+            together = together * len(blocks[i]) + ranks[i]
+        _, first, which = np.unique(together, return_index=True, return_inverse=True)
+        reached = [touched(map_, [blocks[i][int(ranks[i][d])] for i in mine], extent) for d in first]
+        ends[:, k] = np.array(reached, dtype=np.int64)[which.reshape(-1)]
+    return Held(hierarchy, shape, ends, open_digits(matrix, [position[name] for name in reduced]))
 
 
 def open_digits(matrix: Matrix, rows: Sequence[int]) -> tuple[Digit, ...]:

@@ -12,6 +12,7 @@ import click
 from ..models.claims import Verdict
 from ..models.console import Exit, Watch, emit, say, seconds_text, worst
 from ..models.opaque import kernels_of
+from ..models.limits import LARGE, SMALL, Budget
 from ..models.problems import SelectionProblem
 from ..models.unit import rounding_bound, rounding_text
 from ..proofs.canonical import ContainerError
@@ -35,19 +36,20 @@ _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--second-opinion", is_flag=True, help="Recompute more table entries of a plan: all of most plans, in about a minute.")
+@click.option("--large", is_flag=True, help="Check plans whose tables take more than a minute or 2 GiB too, up to 8 GiB.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def check_command(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
+def check_command(files: tuple[Path, ...], second_opinion: bool, large: bool, as_json: bool) -> int:
     """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the command line."""
     collecting = gc.isenabled()
     gc.disable()  # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time
     try:
-        return _check(files, second_opinion, as_json)
+        return _check(files, second_opinion, LARGE if large else SMALL, as_json)
     finally:
         if collecting:
             gc.enable()
 
 
-def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
+def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_json: bool) -> int:
     start = time.monotonic()
     results: list[CheckResult] = []
     lines: list[str] = []
@@ -63,7 +65,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, as_json: bool) -> int:
             members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             if "plan.json" in members:
                 with Watch(f"checking {path.name}") as watch:
-                    checked = check_plan(data, samples=10_000 if second_opinion else 1_000, cells=MORE_CELLS if second_opinion else CELLS, notify=watch.count)
+                    checked = check_plan(data, samples=10_000 if second_opinion else 1_000, cells=MORE_CELLS if second_opinion else CELLS, notify=watch.count, budget=budget)
                 results.extend(checked.results)
                 codes.extend(_CODES[r.verdict] for r in checked.results)
                 lines.append(f"{path}: plan {checked.identity}")

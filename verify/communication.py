@@ -32,7 +32,7 @@ from ..models.claims import Verdict
 from ..models.communication import CommunicationPlan, Reduction
 from ..models.layout import Layout
 from ..models.transfers import Exchange
-from .boxes import Box, Digit, Held, inside, volume
+from .boxes import Box, Digit, Held, boxes_of, inside, volume
 from .entries import Loads, reduction
 from .transfers import Arrivals, Refuted, refuse
 from .verdict import CheckResult
@@ -43,15 +43,17 @@ def held(layout: Layout) -> Held:
     devices = prod(layout.hierarchy)
     if layout.boxes.shape != (devices, len(layout.shape), 2):
         raise ValueError(f"the layout has boxes of shape {layout.boxes.shape} for {devices} devices and a tensor of shape {layout.shape}")
-    boxes: list[Box] = [tuple((low, high) for low, high in box) for box in layout.boxes.tolist()]
-    for device, box in enumerate(boxes):
-        if any(not 0 <= low <= high <= n for (low, high), n in zip(box, layout.shape, strict=True)):
-            raise ValueError(f"rank {device}: box {box} is not inside the tensor of shape {layout.shape}")
+    extent = np.array(layout.shape, dtype=np.int64)
+    low, high = layout.boxes[:, :, 0], layout.boxes[:, :, 1]
+    outside = ((low < 0) | (low > high) | (high > extent)).any(axis=1)
+    if outside.any():
+        device = int(np.argmax(outside))
+        raise ValueError(f"rank {device}: box {boxes_of(layout.boxes[device : device + 1])[0]} is not inside the tensor of shape {layout.shape}")
     digits = tuple(Digit(d.level, d.stride, d.prime) for d in layout.open)
     for d in digits:
         if not 0 <= d.level < len(layout.hierarchy) or d.stride < 1 or d.prime < 2 or layout.hierarchy[d.level] % (d.stride * d.prime):
             raise ValueError(f"{d} is not a digit of the device numbers of {layout.hierarchy}")
-    return Held(layout.hierarchy, layout.shape, tuple(boxes), digits)
+    return Held(layout.hierarchy, layout.shape, layout.boxes, digits)
 
 
 def check_delivers(plan: CommunicationPlan) -> CheckResult:

@@ -21,11 +21,15 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil, prod
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..models.graph import Graph
 from ..models.machine import Machine
+from ..models.machine_parts import DeviceClass
 from ..models.operators import NodeKind, Operator
 from ..models.placement import Placement
-from .boxes import Digit, Held, axis_blocks, difference, inside, open_digits, read_by, volume, written_by
+from .boxes import Digit, Ends, Held, all_inside, axis_blocks, below, difference, distinct, open_digits, read_by, written_by
 
 PER_SECOND = 10**12
 """Units of a problem in picoseconds."""
@@ -46,26 +50,35 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
     order = (*op.output.axes, *(a.name for a in op.reduced))
     dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
-    classes = [machine.class_of(rank) for rank in range(machine.devices)]
-    shares = zip(classes, blocks, *(held.boxes for held, _ in operands), strict=True)
-    alike = {(id(device), *boxes): device for device, *boxes in shares}  # equal devices count once; `id`: fractions take long to hash
+    device, number = _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
+    lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held, _ in operands))]
     measured = measured_by_box(machine) if machine.profiles else {}
     busy = Fraction(0)
-    for (_, mine, *boxes), device in alike.items():
-        length = {name: high - low for name, (low, high) in zip(placement.axes, mine, strict=True)}
+    for d in distinct(np.concatenate([number[:, None], *lengths], axis=1)):  # devices with equal boxes count once
+        at, (mine, *boxes) = device[number[d]], [n[d].tolist() for n in lengths]
+        length = dict(zip(placement.axes, mine, strict=True))
         known = measured.get((op.function, dtype, tuple(length[name] for name in order)))
         if known is not None:
             busy = max(busy, known)
             continue
         points = prod(n for name, n in length.items() if name != rows)
-        elements = [volume(box) for box in boxes]
+        elements = [prod(max(0, n) for n in box) for box in boxes]
         if op.kind is NodeKind.GATHER:
             elements[0] = points
-        time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / device.bandwidth
+        time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / at.bandwidth
         if flops:
-            time = max(time, points * flops / device.peak(dtype))
-        busy = max(busy, time + device.launch)
+            time = max(time, points * flops / at.peak(dtype))
+        busy = max(busy, time + at.launch)
     return ceil((busy + _statistics(op, placement, machine, blocks)) * scale)
+
+
+@lru_cache(maxsize=8)
+def _classes(machine: Machine) -> tuple[tuple[DeviceClass, ...], NDArray[np.int64]]:
+    """The device classes, and the number of every device's."""
+    each = [machine.class_of(rank) for rank in range(machine.devices)]
+    known = {id(c): c for c in each}
+    place = {name: i for i, name in enumerate(known)}
+    return tuple(known.values()), np.array([place[id(c)] for c in each], dtype=np.int64)
 
 
 @lru_cache(maxsize=8)
@@ -74,12 +87,14 @@ def measured_by_box(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], 
     return {(p.function, p.dtype, p.extents): p.seconds for p in machine.profiles}
 
 
-def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: tuple[tuple[tuple[int, int], ...], ...]) -> Fraction:
+def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: Ends) -> Fraction:
     """Seconds of the all-reduces of a normalise operator's statistics: one value per point of the axes that are not in `over`."""
     if op.kind is not NodeKind.NORMALISE:
         return Fraction(0)
     digits = open_digits(placement.matrix, [i for i, name in enumerate(placement.axes) if name in op.over])
-    values = max(prod(high - low for name, (low, high) in zip(placement.axes, mine, strict=True) if name not in op.over) for mine in blocks)
+    lengths = blocks[:, [i for i, name in enumerate(placement.axes) if name not in op.over]]
+    lengths = lengths[:, :, 1] - lengths[:, :, 0]
+    values = max(prod(lengths[d].tolist()) for d in distinct(lengths))
     once = seconds(reduction(machine.hierarchy, digits, (False,) * len(digits), values), STATISTIC_BYTES, machine)
     return len(op.spec.statistics) * once
 
@@ -92,21 +107,15 @@ def movement_entry(element_bytes: int, source: Held, target: Held, machine: Mach
 @lru_cache(maxsize=512)
 def movement_loads(source: Held, target: Held) -> Loads:
     """Elements that enter the fullest subtree of every level, and phases per level."""
-    hierarchy, a, b = source.hierarchy, source.boxes, target.boxes
-    within = all(inside(need, have) for need, have in zip(b, a, strict=True))
+    hierarchy, a, b = source.hierarchy, source.ends, target.ends
+    within = all_inside(b, a)
     loads, phases = [0] * len(hierarchy), [0] * len(hierarchy)
     if not within:
         for level in range(len(hierarchy)):
-            size = prod(hierarchy[level + 1 :])
-            known: dict[tuple[object, ...], int] = {}
-            for first in range(0, len(a), size):
-                key = (b[first : first + size], a[first : first + size])
-                if key not in known:
-                    known[key] = difference(*key)
-            loads[level] = max(known.values())
+            loads[level] = max(difference(*run) for run in below(b, a, prod(hierarchy[level + 1 :])))
             phases[level] = int(loads[level] > 0)
     if source.open:
-        scattered = tuple(within and any(b[d] != b[o.zeroed(d, hierarchy)] for d in range(len(b))) for o in source.open)
+        scattered = tuple(within and bool((b != b[o.zeroed_all(hierarchy)]).any()) for o in source.open)
         more, steps = reduction(hierarchy, source.open, scattered, target.largest if within else source.largest)
         loads = [x + y for x, y in zip(loads, more, strict=True)]
         phases = [x + y for x, y in zip(phases, steps, strict=True)]

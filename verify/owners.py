@@ -20,7 +20,7 @@ import numpy as np
 from ..models.graph import Graph
 from ..models.operators import Operator
 from ..models.placement import Placement
-from .boxes import Box, Held, Matrix, axis_blocks, volume, written_by
+from .boxes import Box, Held, Matrix, axis_blocks, boxes_of, volume, written_by
 
 MOST_CELLS = 1 << 24
 
@@ -50,7 +50,7 @@ def replicas(row: Sequence[int], hierarchy: tuple[int, ...]) -> tuple[tuple[int,
 
 @lru_cache(maxsize=4096)
 def _iteration(extents: tuple[int, ...], matrix: Matrix, hierarchy: tuple[int, ...]) -> str:
-    return not_covered(axis_blocks(extents, matrix, hierarchy), replicas(matrix[-1], hierarchy), extents)
+    return not_covered(boxes_of(axis_blocks(extents, matrix, hierarchy)), replicas(matrix[-1], hierarchy), extents)
 
 
 def not_covered(boxes: Sequence[Box], copies: Sequence[tuple[int, ...]], shape: tuple[int, ...]) -> str:
@@ -59,8 +59,7 @@ def not_covered(boxes: Sequence[Box], copies: Sequence[tuple[int, ...]], shape: 
     >>> not_covered([((0, 2),), ((2, 4),)], [(0,), (0,)], (4,)), not_covered([((0, 2),), ((1, 4),)], [(0,), (0,)], (4,))
     ('', 'rank 1 has elements of ((1, 4),) that another rank has too')
     """
-    for copy in dict.fromkeys(copies):
-        ranks = [d for d, c in enumerate(copies) if c == copy]
+    for ranks in _alike(copies):
         wrong = _partition([boxes[d] for d in ranks], ranks, shape)
         if wrong:
             return wrong
@@ -69,11 +68,9 @@ def not_covered(boxes: Sequence[Box], copies: Sequence[tuple[int, ...]], shape: 
 
 def not_written(held: Held, copies: Sequence[tuple[int, ...]]) -> str:
     """Why an output is not written once by every set of replicas; empty if it is."""
-    for copy in dict.fromkeys(copies):
+    for ranks in _alike(copies):
         sums: dict[int, int] = {}
-        for d, c in enumerate(copies):
-            if c != copy:
-                continue
+        for d in ranks:
             leader = d
             for digit in held.open:
                 leader = digit.zeroed(leader, held.hierarchy)
@@ -84,6 +81,14 @@ def not_written(held: Held, copies: Sequence[tuple[int, ...]]) -> str:
         if wrong:
             return wrong
     return ""
+
+
+def _alike(copies: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """The ranks of every set of replicas."""
+    sets: dict[tuple[int, ...], list[int]] = {}
+    for rank, copy in enumerate(copies):
+        sets.setdefault(copy, []).append(rank)
+    return list(sets.values())
 
 
 def _partition(boxes: Sequence[Box], ranks: Sequence[int], shape: tuple[int, ...]) -> str:

@@ -13,7 +13,7 @@ A plan file holds a graph, a machine, the name of a space, choices, totals of co
     Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that index sets give
 
 Verdicts: a part that is false or does not belong is REFUTED with the place.  What cannot be read, or is too large to be checked, is
-a `ContainerError`; sizes are bounded before memory is taken (`verify/space.py`).
+a `ContainerError`; sizes are bounded before memory is taken (`models/limits.py`).
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from ..models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ..models.communication import derive
 from ..models.graph import Graph
 from ..models.layout import Layout
+from ..models.limits import LARGE, Budget, Counter, OverBudget, TooLarge, check_sizes
 from ..models.placement import SpaceError, space
 from ..models.selection import DecisionKind, Planning, build
 from ..proofs.canonical import ContainerError
@@ -41,14 +42,14 @@ from .owners import wrong_owner
 from .plan_entries import Entries, wrong_sampled, wrong_structure, wrong_used
 from .plan_tables import CELLS, wrong_anywhere
 from .selection import check_selection
-from .space import Counter, TooLarge, check_list, check_sizes
+from .space import check_list
 from .structure import Move, moves, replaces
 from .verdict import EXIT_CODES, CheckResult, Coverage, worst
 
 MOST_TEXT = 1 << 24
 """Bytes of plan.json, and of graph.json: a hundred times those of BERT-Large."""
-MOST_CELLS = 1 << 22
-"""Cells of one movement, which bound its transfers."""
+MOST_CELLS = 1 << 26
+"""Cells of one movement, which bound its transfers: an exchange of all with all between 4,096 devices has 2**24."""
 
 Progress = Callable[[int, int], None]
 
@@ -72,13 +73,15 @@ class PlanCheck:
         return EXIT_CODES[self.verdict]
 
 
-def check_plan(source: Path | bytes, *, samples: int = 1000, cells: int = CELLS, notify: Progress | None = None) -> PlanCheck:
-    """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large.
+def check_plan(
+    source: Path | bytes, *, samples: int = 1000, cells: int = CELLS, notify: Progress | None = None, budget: Budget = LARGE
+) -> PlanCheck:
+    """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large, or needs more than `budget`.
 
     `notify(done, total)` is called while tables are built and again while entries are recomputed.
     """
     plan, name = _read(source)
-    planning = _build(plan, notify)
+    planning = _build(plan, notify, budget)
     results = [_parts(plan, planning), _space(planning)]
     certified = check_selection(planning.problem, plan.certificate)
     results.append(replace(certified, kind=type(plan.certificate.claim).__name__))
@@ -104,13 +107,15 @@ def _read(source: Path | bytes) -> tuple[Plan, str]:
         raise ContainerError("plan", f"is malformed: {_short(error)}") from None
 
 
-def _build(plan: Plan, notify: Progress | None) -> Planning:
+def _build(plan: Plan, notify: Progress | None, budget: Budget) -> Planning:
     """The selection problem, built again."""
     try:
         where = space(plan.space)
         plan.graph.check()
-        check_sizes(plan.graph, plan.machine, where)
+        check_sizes(plan.graph, plan.machine, where, budget)
         return build(plan.graph, plan.machine, where, plan.memory_limit, notify)
+    except OverBudget as error:
+        raise ContainerError("plan", f"takes more than a minute or 2 GiB to check: {error}; 'shardproof check --large' takes its time") from None
     except TooLarge as error:
         raise ContainerError("plan", f"is too large to be checked: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
@@ -256,7 +261,7 @@ def cells(source: Held, target: Held) -> int:
     """Cells of the grid of end points in the boxes of the source, or of the target if more: what deriving steps takes; 0 if nothing moves.
 
     >>> rows, columns = (((0, 1), (0, 4)), ((1, 4), (0, 4))), (((0, 4), (0, 4)), ((0, 0), (0, 0)))
-    >>> cells(Held((2,), (4, 4), rows), Held((2,), (4, 4), columns)), cells(Held((2,), (4, 4), columns), Held((2,), (4, 4), rows))
+    >>> cells(Held.of((2,), (4, 4), rows), Held.of((2,), (4, 4), columns)), cells(Held.of((2,), (4, 4), columns), Held.of((2,), (4, 4), rows))
     (2, 2)
     """
     if all(inside(need, have) for need, have in zip(target.boxes, source.boxes, strict=True)):

@@ -1,0 +1,206 @@
+"""What is too large is said before the search, by the function that the checker enforces, and nothing that it admits wraps or is refused later."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from shardproof import __main__ as front
+from shardproof.formal import time_limit
+from shardproof.formal.plan import fitting_space, plan_graph
+from shardproof.models import limits
+from shardproof.models.build import Builder
+from shardproof.models.claims import Verdict
+from shardproof.models.graph import Graph, GraphError
+from shardproof.models.limits import LARGE, SMALL, Budget, OverBudget, TooLarge, check_sizes
+from shardproof.models.machine import load_machine
+from shardproof.models.placement import space
+from shardproof.models.selection import build
+from shardproof.models.training import build_step
+from shardproof.models.zoo import build as zoo
+from shardproof.proofs.canonical import ContainerError
+from shardproof.proofs.plan import write_plan
+from shardproof.verify.boxes import MOST_CELLS
+from shardproof.verify.plan import check_plan
+
+LLAMA_405B = {"layers": 2, "batch": 512, "sequence": 8192, "width": 16384, "heads": 128, "kv_heads": 8, "hidden": 53248}
+CASES = [
+    ("mlp-unity", {}, None, "2x4", "complete"), ("bert-tiny", {}, "adam", "4x8", "two-per-level"), ("conv-stack", {}, None, "2x3", "complete,uneven"),
+    ("attention", {}, None, "2x4", "complete"), ("mlp-uneven", {}, "sgd", "2x6", "two-per-level,uneven"),
+]
+
+
+def case(name: str, options: dict[str, int], train: str | None) -> Graph:
+    graph = zoo(name, **options)
+    return graph if train is None else build_step(graph, train).graph
+
+
+def needed(graph: Graph, machine: str, where: str, monkeypatch: pytest.MonkeyPatch) -> Budget:
+    """The bound on what building takes."""
+    seen: list[Budget] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "_check_budget", lambda place, amount, given: seen.append(amount))
+        check_sizes(graph, load_machine(machine), space(where))
+    return seen[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "train", "sizes"),
+    [({"layers": 2, "batch": 64}, None, "64x8"), (LLAMA_405B, None, "128x8"), (LLAMA_405B, None, "512x8"), (LLAMA_405B, "adam", "512x8")],
+)
+def test_large_models_on_large_machines_are_admitted(options: dict[str, int], train: str | None, sizes: str) -> None:
+    """Two Llama-3 8B layers at batch 64 on 64x8 were refused after the search: 137713831378944 points of a gather are not what a check costs."""
+    check_sizes(case("llama", options, train), load_machine("dgx-a100:" + sizes), space("two-per-level"))
+
+
+@pytest.mark.parametrize(("machine", "what"), [("dgx-a100:3000x8", "24000 devices"), ("summit:64x8x8", "placements")])
+def test_what_cannot_be_checked_is_refused_before_anything_is_built(machine: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time_limit, "build", lambda *args, **options: pytest.fail("built"))
+    graph = case("llama", LLAMA_405B, None)
+    with pytest.raises(TooLarge, match=what):
+        plan_graph(graph, load_machine(machine), space("two-per-level"))
+
+
+def test_the_default_space_is_one_that_can_be_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, machine = zoo("bert-tiny"), load_machine("4x8")
+    assert fitting_space(graph, machine).name == "complete"
+    monkeypatch.setattr(limits, "MOST_PLACEMENTS", 100)
+    assert fitting_space(graph, machine).name == "one-per-level"
+    monkeypatch.setattr(limits, "MOST_PLACEMENTS", 2)
+    with pytest.raises(TooLarge, match="placements"):
+        fitting_space(graph, machine)
+
+
+@pytest.mark.parametrize(("name", "options", "train", "machine", "where"), CASES)
+def test_bounds_are_bounds(name: str, options: dict[str, int], train: str | None, machine: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = case(name, options, train)
+    bound = needed(graph, machine, where, monkeypatch)
+    planning = build(graph, load_machine(machine), space(where))
+    assert sum(t.size for t in planning.problem.tables) <= bound.entries * 2  # element sizes share layouts, not tables
+    assert max(v.cost.size for v in planning.problem.vertices) <= bound.entries
+
+
+LIMITS = ("MOST_DEVICES", "MOST_AXES", "MOST_PLACEMENTS", "MOST_PER_DEVICE", "MOST_TABLE", "MOST_OVERLAPS", "MOST_NUMBER", "MOST_STEPS")
+
+
+@pytest.mark.parametrize("limit", LIMITS)
+def test_planner_and_checker_refuse_at_the_same_size(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every limit is moved to where this plan just fits and just does not: both say the same, in the same words."""
+    graph, machine, where = zoo("mlp-unity"), load_machine("2x4"), space("complete")
+    planned = plan_graph(graph, machine, where)
+    assert planned.plan is not None
+    data = write_plan(None, planned.plan)
+
+    def refusals(value: int) -> tuple[str, str]:
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, limit, value)
+            said = []
+            for ask, error in ((lambda: plan_graph(graph, machine, where), TooLarge), (lambda: check_plan(data, samples=5), ContainerError)):
+                try:
+                    ask()
+                    said.append("")
+                except error as e:
+                    said.append(str(e))
+        return said[0], said[1]
+
+    low, high = 0, getattr(limits, limit)  # refused at 0, admitted at the limit
+    assert refusals(low)[0] and not refusals(high)[0]
+    while high - low > 1:
+        middle = (low + high) // 2
+        with monkeypatch.context() as patch:
+            patch.setattr(limits, limit, middle)
+            try:
+                check_sizes(graph, machine, where)
+                high = middle
+            except TooLarge:
+                low = middle
+    for value, admitted in ((low, False), (high, True)):
+        planner, checker = refusals(value)
+        assert (planner == "") == (checker == "") == admitted, (limit, value, planner, checker)
+        assert planner in checker
+
+
+@pytest.mark.parametrize("part", ["entries", "overlaps"])
+def test_budgets_are_exact(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, machine, where = zoo("mlp-unity"), load_machine("2x4"), space("complete")
+    bound = needed(graph, "2x4", "complete", monkeypatch)
+    check_sizes(graph, machine, where, bound)
+    less = replace(bound, **{part: getattr(bound, part) - 1})
+    with pytest.raises(OverBudget, match="without --large"):
+        check_sizes(graph, machine, where, less)
+    planned = plan_graph(graph, machine, where)
+    assert planned.plan is not None
+    assert check_plan(write_plan(None, planned.plan), samples=5, budget=bound).verdict is Verdict.PROVED
+    with pytest.raises(ContainerError, match="more than a minute or 2 GiB"):
+        check_plan(write_plan(None, planned.plan), samples=5, budget=less)
+    monkeypatch.setattr(limits, "LARGE", less)
+    with pytest.raises(TooLarge, match="are planned and checked"):
+        check_sizes(graph, machine, where, bound)
+    assert SMALL.entries < LARGE.entries and SMALL.overlaps < LARGE.overlaps
+
+
+def test_the_command_line_asks_for_consent_to_large_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "p.spz"
+    assert front.run(["plan", "mlp-unity", "--machine", "2x4", "-o", str(out)]) == 0
+    from shardproof.verify import cli
+
+    monkeypatch.setattr(cli, "SMALL", Budget(10, 10))
+    assert front.run(["check", str(out)]) == 3
+    assert "check --large" in capsys.readouterr().err
+    assert front.run(["check", "--large", str(out)]) == 0
+
+
+def product(rows: int, inner: int, columns: int, dtype: str = "float64") -> Graph:
+    g = Builder("large", dtype)
+    y = g.contract("y", "b k, k n -> b n", g.input("x", (rows, inner)), g.parameter("w", (inner, columns)))
+    return g.build(g.map("z", "relu", y, text="b n -> b n"))
+
+
+def largest(fits: Callable[[int], bool]) -> int:
+    """The largest power of two that fits."""
+    n = 1
+    while fits(2 * n):
+        n *= 2
+    return n
+
+
+@pytest.mark.parametrize("sizes", ["2x2", "8", "1"])
+def test_nothing_wraps_at_the_largest_sizes(sizes: str) -> None:
+    """The largest matrices that are admitted: tables as index sets and Python integers give them."""
+    machine, where = load_machine("localhost:" + sizes if "x" not in sizes else sizes), space("complete")
+
+    def fits(n: int, shape: Callable[[int], tuple[int, int, int]]) -> bool:
+        try:
+            check_sizes(product(*shape(n)), machine, where)
+        except (TooLarge, GraphError):
+            return False
+        return True
+
+    shapes: list[Callable[[int], tuple[int, int, int]]] = [lambda n: (n, 16, n), lambda n: (n, 8, 8), lambda n: (8, n, 8), lambda n: (n, n, n)]
+    for shape in shapes:
+        n = largest(lambda n, shape=shape: fits(n, shape))  # type: ignore[misc]
+        assert math.prod(shape(n)) > 1 << 30
+        planned = plan_graph(product(*shape(n)), machine, where)
+        assert planned.plan is not None
+        checked = check_plan(write_plan(None, planned.plan), samples=400)
+        assert checked.verdict is Verdict.PROVED, [r.reason for r in checked.results]
+        assert all(int(t.min()) >= 0 for t in checked.planning.problem.tables)
+
+
+def test_diagonals_are_bounded_before_they_are_built() -> None:
+    """A read along a diagonal has cells in the square of the devices below a subtree."""
+    def diagonal(n: int) -> Graph:
+        g = Builder("diagonal")
+        x = g.map("x", "relu", g.input("a", (n, n)), text="i j -> i j")
+        return g.build(g.map("d", "copy", x, text="i i -> i"))
+
+    check_sizes(diagonal(64), load_machine("dgx-a100:8x8"), space("complete"))
+    with pytest.raises(TooLarge, match="runs through two dimensions"):
+        check_sizes(diagonal(4096), load_machine("dgx-a100:512x8"), space("two-per-level"))
+    assert limits.MOST_CELLS == MOST_CELLS
+    assert np.iinfo(np.int64).max > 2 * limits.MOST_NUMBER
