@@ -43,7 +43,8 @@ def exchanges(source: Layout, target: Layout) -> list[Exchange]:
     cuts = [np.unique(np.concatenate([side.boxes[:, k].reshape(-1) for side in (source, target)])) for k in range(len(source.shape))]
     if prod(cut.size - 1 for cut in cuts) * prod(hierarchy) >= 1 << 62:  # pairs of a cell and a device are numbered
         raise ValueError(f"a tensor of shape {source.shape} is too finely cut between {prod(hierarchy)} devices")
-    holders, needing = _cells(source, cuts), _cells(target, cuts)
+    needing = _cells(target, cuts)
+    holders = _cells(source, cuts, np.unique(needing[0]))
     wanting = _without(needing, holders, prod(hierarchy))
     out = []
     for level in range(len(hierarchy)):
@@ -55,17 +56,26 @@ def exchanges(source: Layout, target: Layout) -> list[Exchange]:
     return out
 
 
-def _cells(layout: Layout, cuts: list[Ints]) -> Pairs:
-    """Pairs of a device and each cell of its box; cells are numbered in row-major order of the segments."""
-    devices, cells = np.arange(layout.boxes.shape[0]), np.zeros(layout.boxes.shape[0], dtype=np.int64)
-    full = (layout.boxes[:, :, 0] < layout.boxes[:, :, 1]).all(axis=1)
-    devices, cells = devices[full], cells[full]
+def _cells(layout: Layout, cuts: list[Ints], among: Ints | None = None) -> Pairs:
+    """Pairs of a device and each cell of its box (`among`: only these, ascending); cells are numbered in row-major order of the segments."""
+    boxes, which = np.unique(layout.boxes.reshape(layout.boxes.shape[0], -1), axis=0, return_inverse=True)  # replicas are cut once
+    boxes = boxes.reshape(-1, *layout.boxes.shape[1:])
+    number, cells = np.arange(boxes.shape[0]), np.zeros(boxes.shape[0], dtype=np.int64)
+    full = (boxes[:, :, 0] < boxes[:, :, 1]).all(axis=1)
+    number, cells = number[full], cells[full]
     for k, cut in enumerate(cuts):
-        first, last = (np.searchsorted(cut, layout.boxes[devices, k, side]) for side in (0, 1))
+        first, last = (np.searchsorted(cut, boxes[number, k, side]) for side in (0, 1))
         counts = last - first
-        devices, cells, first = np.repeat(devices, counts), np.repeat(cells, counts), np.repeat(first, counts)
+        number, cells, first = np.repeat(number, counts), np.repeat(cells, counts), np.repeat(first, counts)
         cells = cells * (cut.size - 1) + first + _ranks(counts)
-    return _sorted(cells, devices)
+    if among is not None:
+        wanted = _among(cells, among)
+        number, cells = number[wanted], cells[wanted]
+    replicas = np.argsort(which.reshape(-1), kind="stable")  # devices, box by box
+    many = np.bincount(which.reshape(-1), minlength=boxes.shape[0])
+    counts = many[number]
+    devices = replicas[np.repeat((np.cumsum(many) - many)[number], counts) + _ranks(counts)]
+    return _sorted(np.repeat(cells, counts), devices)
 
 
 def _sorted(cells: Ints, devices: Ints) -> Pairs:

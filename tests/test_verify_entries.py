@@ -28,7 +28,20 @@ from shardproof.models.problems import SelectionProblem, Vertex
 from shardproof.models.selection import DecisionKind, Planning, build
 from shardproof.models.zoo import ZOO
 from shardproof.models.zoo import build as zoo
-from shardproof.verify.boxes import Digit, Held, axis_blocks, boxes_of, copy_of, difference, inside, open_digits, read_by, touched, volume, written_by
+from shardproof.verify.boxes import (
+    Digit,
+    Held,
+    axis_blocks,
+    boxes_of,
+    copy_of,
+    difference,
+    inside,
+    open_digits,
+    read_by,
+    touched,
+    volume,
+    written_by,
+)
 from shardproof.verify.entries import movement_entry, movement_loads, operator_entry, reduction
 from shardproof.verify.plan_entries import Draw, Entries, wrong_sampled, wrong_structure, wrong_used
 from shardproof.verify.space import check_list

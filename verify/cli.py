@@ -11,8 +11,8 @@ import click
 
 from ..models.claims import Verdict
 from ..models.console import Exit, Watch, emit, say, seconds_text, worst
-from ..models.opaque import kernels_of
 from ..models.limits import LARGE, SMALL, Budget
+from ..models.opaque import kernels_of
 from ..models.problems import SelectionProblem
 from ..models.unit import rounding_bound, rounding_text
 from ..proofs.canonical import ContainerError

@@ -96,9 +96,14 @@ def totals(plan: CommunicationPlan) -> Loads:
             t = step.transfers
             ranks = prod(hierarchy)
             refuse(t, (t.sources < 0) | (t.sources >= ranks) | (t.targets < 0) | (t.targets >= ranks), f"there are {ranks} ranks")
-            if prod(plan.source.shape) * len(t) >= 1 << 62:
+            if prod(plan.source.shape) >= 1 << 62:
+                raise ValueError(f"a tensor of shape {plan.source.shape} has too many elements to be counted")
+            low, high = t.boxes[:, :, 0], t.boxes[:, :, 1]
+            outside = ((low < 0) | (high > np.array(plan.source.shape, dtype=np.int64))).any(axis=1)
+            refuse(t, np.asarray(outside), f"it is not a box of the tensor of shape {plan.source.shape}")
+            volumes = np.maximum(high - low, 0).prod(axis=1)
+            if (int((volumes >> 31).sum()) << 31) + int((volumes & (1 << 31) - 1).sum()) >= 1 << 62:  # halves, so that no sum wraps
                 raise ValueError(f"{len(t)} transfers of a tensor of shape {plan.source.shape} have too many elements to be counted")
-            volumes = np.maximum(t.boxes[:, :, 1] - t.boxes[:, :, 0], 0).prod(axis=1)
             for i in levels:
                 below = prod(hierarchy[i + 1 :])
                 enters = t.sources // below != t.targets // below

@@ -18,11 +18,13 @@ a `ContainerError`; sizes are bounded before memory is taken (`models/limits.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import assert_never
+
+import numpy as np
 
 from ..models.choices import copy_layout, input_layout, output_layout
 from ..models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
@@ -35,7 +37,7 @@ from ..models.selection import DecisionKind, Planning, build
 from ..proofs.canonical import ContainerError
 from ..proofs.container import identity, read_container
 from ..proofs.plan import Moved, Plan, decode_plan
-from .boxes import Held, inside, volume
+from .boxes import Box, Held, all_inside, volume
 from .communication import check_bytes, check_delivers, held
 from .entries import movement_loads
 from .owners import wrong_owner
@@ -258,21 +260,25 @@ def _said(m: Moved) -> str:
 
 
 def cells(source: Held, target: Held) -> int:
-    """Cells of the grid of end points in the boxes of the source, or of the target if more: what deriving steps takes; 0 if nothing moves.
+    """What deriving steps takes, in cells of the grid of end points; 0 if nothing moves.
+
+    The most of: cells of the distinct boxes of the source; of all boxes of the target; of all boxes of the source, as far as they are wanted.
 
     >>> rows, columns = (((0, 1), (0, 4)), ((1, 4), (0, 4))), (((0, 4), (0, 4)), ((0, 0), (0, 0)))
     >>> cells(Held.of((2,), (4, 4), rows), Held.of((2,), (4, 4), columns)), cells(Held.of((2,), (4, 4), columns), Held.of((2,), (4, 4), rows))
     (2, 2)
     """
-    if all(inside(need, have) for need, have in zip(target.boxes, source.boxes, strict=True)):
+    if all_inside(target.ends, source.ends):
         return 0
-    ends = [sorted({end for boxes in (source.boxes, target.boxes) for box in boxes for end in box[k]}) for k in range(len(source.shape))]
-    place = [{end: i for i, end in enumerate(points)} for points in ends]
+    cuts = [np.unique(np.concatenate([source.ends[:, k], target.ends[:, k]])) for k in range(len(source.shape))]
 
-    def of(side: Held) -> int:
-        return sum(prod(p[high] - p[low] for p, (low, high) in zip(place, box, strict=True)) for box in side.boxes if volume(box))
+    def of(boxes: Sequence[Box]) -> int:
+        full = np.array([box for box in boxes if volume(box)], dtype=np.int64).reshape(-1, len(cuts), 2)
+        counts = [(np.searchsorted(cut, full[:, k, 1]) - np.searchsorted(cut, full[:, k, 0])).tolist() for k, cut in enumerate(cuts)]
+        return sum(map(prod, zip(*counts, strict=True))) if counts else len(full)
 
-    return max(of(source), of(target))
+    devices = len(target.ends)
+    return max(of(list(set(source.boxes))), of(target.boxes), min(of(source.boxes), of(list(set(target.boxes))) * devices))
 
 
 class _Ends:
