@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 import zipfile
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +21,9 @@ from shardproof.backends import array_files
 from shardproof.backends.comparison import TOLERANCE, allowed, difference
 from shardproof.backends.launch import launch, mpi_available
 from shardproof.backends.provenance import made_up, of_run
+from shardproof.backends.reference import run_graph
 from shardproof.models.console import InputError
+from shardproof.models.frontends import stated
 from shardproof.models.graph import Graph, Role, Tensor
 from shardproof.models.index import Axis, Combine, access
 from shardproof.models.operators import Operator
@@ -144,6 +149,71 @@ def test_constants_that_were_made_up_are_named(shardproof) -> None:
     assert "constants made up: 1 names, whose values the plan does not hold: constant.table" in str(found["text"])
     assert "values made up from seed 0: 1 inputs, 0 parameters" in str(found["text"]) and "transport virtual" in str(found["text"])
     assert made_up(graph(constant="table"), 0).constants == ()
+
+
+def onnx_with(size: int) -> Path:
+    """x times a table that a Constant node holds, minus its scalar."""
+    onnx = pytest.importorskip("onnx")
+    table = np.linspace(-2, 3, size, dtype=np.float32).reshape(1, size) ** 3
+    nodes = [
+        onnx.helper.make_node("Constant", [], ["table"], value=onnx.numpy_helper.from_array(table)),
+        onnx.helper.make_node("Mul", ["x", "table"], ["y"]),
+    ]
+    info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4, size]) for n in ("x", "y")]
+    made = onnx.helper.make_model(onnx.helper.make_graph(nodes, "tabled", info[:1], info[1:]), opset_imports=[onnx.helper.make_opsetid("", 17)])
+    onnx.save(made, "m.onnx")
+    return Path("m.onnx")
+
+
+def test_a_constant_of_the_program_is_content(shardproof) -> None:
+    """Small: by value, and what runs is what the file says.  Large: an input that says that it is a constant, and a run that says that it was made up."""
+    onnx_with(12)
+    assert shardproof("plan", "m.onnx", "--machine", "localhost:2", "-o", "m.spz")[0] == 0
+    x = np.arange(48.0).reshape(4, 12)
+    np.savez("in.npz", x=x)
+    code, found, err = shardproof("run", "m.spz", "-n", "2", "--virtual", "--inputs", "in.npz", "-o", "out.npz")
+    assert code == 0 and found["equal"], err
+    with np.load("out.npz") as out:
+        np.testing.assert_allclose(out["y"], x * np.linspace(-2, 3, 12, dtype=np.float32) ** 3, rtol=1e-6)
+    assert shardproof("run", "m.spz", "-n", "2", "--virtual")[1]["made_up"]["constants"] == []  # type: ignore[index]
+    Path("m.spz").unlink()
+    onnx_with(stated.LIMIT + 1)
+    assert shardproof("plan", "m.onnx", "--machine", "localhost:2", "-o", "m.spz")[0] == 0
+    assert shardproof("run", "m.spz", "-n", "2", "--virtual")[1]["made_up"]["constants"] == ["constant.table"]  # type: ignore[index]
+
+
+@given(hnp.arrays(st.sampled_from([np.float32, np.int64, np.bool_]), hnp.array_shapes(max_dims=3, max_side=4)), st.booleans())
+def test_constants_carried_are_the_values(array: np.ndarray, digits: bool) -> None:
+    """What an importer states is what the graph computes, bit for bit, also where the shape was cut into digits."""
+    shape = (*array.shape, 1) if digits else array.shape
+    dtype = array.dtype.name
+    axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
+    names = [a.name for a in axes]
+    before = Graph("g", (Tensor("constant.c", shape, dtype, Role.INPUT, array.shape), Tensor("y", shape, dtype)), (Operator("y", "identity", axes, (access("constant.c", *names),), access("y", *names)),), ("y",))
+    after = stated.carried(before.check(), {"constant.c": array})
+    assert [t.name for t in after.tensors if t.role is not Role.VALUE] == []
+    np.testing.assert_array_equal(run_graph(after, {})["y"].reshape(array.shape), array)
+    assert stated.carried(before, {}) is before
+
+
+def test_a_saved_program_is_read_as_tensors_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch unpickles what it cannot read as tensors unless it is told not to; the caller's own setting is back afterwards."""
+    from shardproof.models.frontends.torch import program
+
+    for own in (None, "0"):
+        monkeypatch.delenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", raising=False)
+        if own is not None:
+            monkeypatch.setenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", own)
+        seen: list[str | None] = []
+
+        def load(path: str, seen: list[str | None] = seen) -> None:
+            seen.append(os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD"))
+            raise ValueError("not tensors")
+
+        monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(export=SimpleNamespace(load=load)))
+        with pytest.raises(program.TorchError, match="not tensors"):
+            program.from_saved(Path("m.pt2"))
+        assert seen == ["1"] and os.environ.get("TORCH_FORCE_WEIGHTS_ONLY_LOAD") == own
 
 
 def test_inputs_take_the_memory_that_the_plan_needs(tmp_path: Path) -> None:

@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...build import Builder
+from ...graph import STATED
 from ..flat import Flat, Unsupported
+from ..stated import asked_for, held
 
 Constant = npt.NDArray[np.generic]
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | Constant
@@ -112,7 +114,10 @@ class Context(Flat):
                 weight = self.weights[value]
                 shape, dtype = weight.shape, weight.dtype
             elif value in self.constants:
-                shape, dtype = self.constants[value].shape, self.constants[value].dtype.name
+                array = self.constants[value]
+                made = held(self.g, self.unique(value, own=True), array, array.dtype.name)
+                self.values[value] = made or asked_for(self.g, self.unique(STATED + value), array, array.dtype.name)
+                return self.values[value]
             else:
                 raise OnnxError(f"value {value!r}", "is used before any node computes it")
             source = None if shape else ()

@@ -5,6 +5,8 @@
     3  a few elementwise operators over such (rotary tables)                        -> these operators
     4  anything else                                                                -> an input `constant.*` with stated contents
 
+After recognition and digits, which look at contents, `stated.carried` puts what is small into the graph by value.
+
 Dimensions along which all slices are equal are kept once and repeated by the reader; equal constants are made once.
 """
 
@@ -16,10 +18,11 @@ from typing import Final
 
 import numpy as np
 
-from ...graph import GraphError
+from ...graph import STATED, GraphError
 from ...index import Access, Affine, Axis
 from ...operators import Value
 from ..flat import Unsupported, letters
+from ..stated import asked_for
 from .context import Constant, Context, Handler, Node, Ref, uniform_along
 
 _DERIVED: Final = frozenset({
@@ -53,9 +56,9 @@ def _name(c: Context, value: Ref, part: str) -> str:
 
 
 def _stated(c: Context, value: Ref, small: Constant) -> str:
-    name = c.unique(f"constant.{value.node.partition('/')[0]}")
+    name = c.unique(f"{STATED}{value.node.partition('/')[0]}")
     c.stated[name] = small
-    return c.g.input(name, small.shape or (1,), c.dtypes[value], None if small.shape else ())
+    return asked_for(c.g, name, small, c.dtypes[value])
 
 
 def _repeated(c: Context, value: Ref, tensor: str, shape: Sequence[int]) -> str:

@@ -22,6 +22,7 @@ from ...graph import Graph, GraphError, UnsupportedOperators
 from ..digits import Digits, split_digits
 from ..flat import Unsupported, check_extents, used
 from ..patterns.recognise import recognise
+from ..stated import carried
 from . import (
     dense as torch_dense,
 )
@@ -80,11 +81,12 @@ def supported_operators() -> list[str]:
 
 
 def load_torch(spec: str, batch: int | None = None) -> Graph:
-    """The graph of FILE.py:NAME or FILE.pt2, in digits; `batch` is handed to a factory that takes it.
+    """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that takes it.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
-    return import_torch(spec, batch).graph
+    found = import_torch(spec, batch)
+    return carried(found.graph, found.stated)
 
 
 def import_torch(spec: str, batch: int | None = None) -> Imported:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import os
 import re
 import sys
 import warnings
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..python_file import load_object
 from .context import TorchError
@@ -28,6 +29,10 @@ from .shadow import hollow, watched
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+
+_TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+"""PyTorch's switch, read at every load."""
+
 
 @dataclass(frozen=True)
 class Program:
@@ -62,13 +67,28 @@ def from_saved(path: Path) -> Program:
     import torch
 
     try:
-        exported = torch.export.load(str(path))
+        with _no_pickles():
+            exported = torch.export.load(str(path))
     except Exception as e:
-        raise TorchError(f"{path}", f"is not a program saved by torch.export.save: {_first(e)}") from e
+        raise TorchError(f"{path}", f"is not a program saved by torch.export.save, or holds more than tensors: {_first(e)}") from e
     held = {**exported.state_dict, **exported.constants}
     parameters = set(exported.graph_signature.parameters)
     contents = {k: v for k, v in held.items() if k not in parameters and isinstance(v, torch.Tensor) and not v.is_meta}
     return Program(path.stem, _core(exported, f"{path}"), contents)
+
+
+@contextmanager
+def _no_pickles() -> Iterator[None]:
+    """PyTorch tries a file as tensors only, and where that fails unpickles whatever it holds, which executes it; this keeps it to the first."""
+    before = os.environ.get(_TENSORS_ONLY)
+    os.environ[_TENSORS_ONLY] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_TENSORS_ONLY]
+        else:
+            os.environ[_TENSORS_ONLY] = before
 
 
 def from_file(path: Path, name: str, batch: int | None) -> Program:
