@@ -20,7 +20,7 @@ from .reduction_time import Moved, reduction
 from .tilings import Box, Digit, Tiling, is_inside, without
 
 
-@lru_cache(maxsize=1 << 18)
+@lru_cache(maxsize=1 << 15)
 def redistribution(a: Tiling, b: Tiling, sizes: tuple[int, ...]) -> Moved:
     """Loads and phases per level from `a`, perhaps partial, to `b`, which is not."""
     inside = all(is_inside(y, x) for x, y in zip(a.boxes, b.boxes, strict=True))
@@ -52,7 +52,7 @@ def fetch(a: Tiling, b: Tiling, sizes: Sequence[int]) -> Moved:
     return tuple(loads), tuple(int(load > 0) for load in loads)
 
 
-@lru_cache(maxsize=1 << 18)
+@lru_cache(maxsize=1 << 15)
 def missing(held: tuple[Box, ...], needed: tuple[Box, ...]) -> int:
     """Elements of the union of `needed` that are not in the union of `held`."""
     cuts = [sorted({end for box in (*held, *needed) for end in box[k]}) for k in range(len(held[0]))]
