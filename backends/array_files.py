@@ -16,6 +16,7 @@ import numpy as np
 
 from ..models.console import InputError
 from ..models.graph import Graph, Role, Tensor
+from ..models.input import regular
 from .kernels import Array
 
 KINDS: Final = "fiub"
@@ -28,7 +29,7 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, Array]:
     """Every input and parameter of the graph from an `.npz` file; others in it are left alone.  Raises `InputError` naming file and array."""
     wanted = {t.name: t for t in graph.tensors if t.role is not Role.VALUE}
     try:
-        with zipfile.ZipFile(path) as file:
+        with zipfile.ZipFile(regular(path)) as file:
             listed = [info for info in file.infolist() if info.filename.endswith(".npy")]
             held = {info.filename.removesuffix(".npy"): info for info in listed}
             if len(held) < len(listed):

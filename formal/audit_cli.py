@@ -63,7 +63,7 @@ def audit_command(
             if machine is None:
                 raise InputError("a strategy for a model needs --machine; for a selection problem the strategy is a list of choice indices")
             target = load_machine(machine)
-            where = space(space_name) if space_name else None
+            where = space(space_name) if space_name is not None else None
             graph = load_model(subject, batch)
             default = fitting_space(graph, target)
             check_sizes(graph, target, where or default)

@@ -24,7 +24,7 @@ from ..models.frontends.load import load_model
 from ..models.graph import Graph
 from ..models.machine import Machine, load_machine
 from ..models.machine_text import to_toml
-from ..models.options import BATCH, SECONDS, force_option, output_option
+from ..models.options import BATCH, SECONDS, Count, force_option, output_option
 from ..models.output import write_file
 from ..models.parallelism import PlacementProblem, ReductionRequest
 from ..models.quantities import Dimension, show
@@ -71,7 +71,7 @@ class PartsMeasurer(Protocol):
 @click.option("--train", type=click.Choice(OPTIMIZERS), help="With --model: its training step.")
 @click.option("--batch", type=BATCH, help="With --model: the batch size.")
 @click.option("--backend", type=click.Choice(["numpy", "cupy"]), default="numpy", show_default=True, help="What computes the operators that are measured.")
-@click.option("--rounds", type=click.IntRange(1, 1000), default=9, show_default=True, help="Times that every operator is measured; the fastest counts.")
+@click.option("--rounds", type=Count(1, 1000), default=9, show_default=True, help="Times that every operator is measured; the fastest counts.")
 @click.option("--time-limit", type=SECONDS, default=120.0, show_default=True, help="Seconds for each start of MPI.")
 @output_option("--save", help="Write the times measured here as CSV.")
 @output_option("-o", "--output", help="Write the calibrated machine (TOML).")

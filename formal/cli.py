@@ -82,7 +82,7 @@ def plan_command(
     if step is not None:
         graph = step.graph
     target = load_machine(machine)
-    where = space(space_name) if space_name else None
+    where = space(space_name) if space_name is not None else None
     limit, allowed = memory, gap
     given: Propagated | None = None
     attempts: tuple[Attempt, ...] = ()

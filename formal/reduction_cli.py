@@ -298,7 +298,10 @@ def _reduction(text: str) -> tuple[tuple[int, ...], int, int]:
     times = int(match[3] or 1)
     if times < 1:
         raise InputError(f"--reduce {text!r}: must happen at least once")
-    return _sizes(match[1], "--reduce", ",", 0), parse_bytes(match[2]), times
+    try:
+        return _sizes(match[1], "--reduce", ",", 0), parse_bytes(match[2]), times
+    except InputError as error:
+        raise InputError(f"--reduce {text!r}: {error}") from None
 
 
 def _orders(order: str) -> list[Order]:

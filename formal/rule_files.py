@@ -14,8 +14,10 @@ from pathlib import Path
 from ..models.frontends.rules.axioms import read_public_axioms
 from ..models.frontends.rules.formats import read_public_rules
 from ..models.frontends.rules.meaning import axiom_substitutions, reading_of, substitutions
+from ..models.input import regular
 from ..models.substitution.parallel_rules import figure_10, parallel_rules
 from ..models.substitution.rule import Substitution
+from ..proofs.canonical import ContainerError
 from ..proofs.library import read_library
 from ..proofs.substitution import Judgement, Proved, Refuted, Undecided, Vacuous
 from .substitution.facts import Reasoner
@@ -39,9 +41,12 @@ def load_rules(path: Path, degree: int | str | None = None) -> tuple[RuleItem, .
     """The rules of a file, or the built-in `parallel` ones.  Raises `RuleError` or `ContainerError` naming file and rule."""
     if str(path) == "parallel" and not path.exists():
         return tuple(RuleItem(k, r.name, (r,)) for k, r in enumerate((*parallel_rules(), *figure_10())))
-    data = path.read_bytes()
+    data = regular(path).read_bytes()
     if data[:2] == b"PK":
-        library, _ = read_library(data)
+        try:
+            library, _ = read_library(data)
+        except ContainerError as error:
+            raise ContainerError(f"{path}, {error.place}", error.message) from None
         return tuple(RuleItem(k, j.rule.name, (j.rule,)) for k, j in enumerate(library.judgements))
     if b'"taso-axioms/1"' in data[:200]:
         return tuple(RuleItem(k, a.name, axiom_substitutions(a)) for k, a in enumerate(read_public_axioms(path)))

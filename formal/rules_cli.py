@@ -19,7 +19,7 @@ import click
 from ..models.console import Exit, InputError, Watch, emit, say
 from ..models.frontends.rules.formats import write_public_rules
 from ..models.frontends.rules.writer import public_rule
-from ..models.options import SECONDS, THREADS, force_option, output_option
+from ..models.options import SECONDS, THREADS, Count, force_option, output_option
 from ..models.output import write_file
 from ..models.substitution.parallel_rules import way_points
 from ..models.substitution.rule import Substitution
@@ -168,7 +168,7 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 @click.command("generate")
 @output_option("-o", "--output", required=True, help="Library to write (.spz).", replaces_results=True)
 @force_option
-@click.option("--operators", "most", type=click.IntRange(1, 3), default=3, show_default=True, help="Operators per side at most.")
+@click.option("--operators", "most", type=Count(1, 3), default=3, show_default=True, help="Operators per side at most.")
 @click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="Keep progress here; a second run takes it up again.")
 @jobs_option
 @json_option
@@ -200,7 +200,7 @@ def generate_command(publisher: Publisher, output: Path, most: int, journal: Pat
 @click.command("derive")
 @file_argument
 @click.option("--from", "source", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Library (.spz) whose proved rules may be used.")
-@click.option("--steps", type=click.IntRange(1, 4), default=4, show_default=True, help="Steps per output at most.")
+@click.option("--steps", type=Count(1, 4), default=4, show_default=True, help="Steps per output at most.")
 @click.option("--only", default="*", show_default=True, help="Rules with names like this, such as 'figure-*'.")
 @limit_option
 @jobs_option

@@ -33,6 +33,8 @@ from pathlib import Path
 from typing import Final
 
 from ..models.classes import COPY, copy_key, operator_key
+from ..models.console import InputError
+from ..models.input import regular
 from ..models.json_text import JsonError, parse_json
 from ..models.machine import Machine
 from ..models.placement import Placement, SpaceError
@@ -116,8 +118,10 @@ def load_strategy(path: Path | str) -> Strategy | ChoiceList:
     """Read a strategy file.  Raises `StrategyError`."""
     place = str(path)
     try:
-        with Path(path).open("rb") as f:
+        with regular(Path(path)).open("rb") as f:
             raw = f.read(MAX_FILE + 1)
+    except InputError as e:
+        raise StrategyError(place, str(e).removeprefix(f"{place}: ")) from None
     except OSError as e:
         raise StrategyError(place, f"cannot be read: {e.strerror or e}") from None
     if len(raw) > MAX_FILE:
@@ -174,7 +178,7 @@ def parse_config(text: str, levels: tuple[str, ...]) -> Split:
         words = part.split()
         if len(words) == 3 and words[1] == "over":
             axis, level, degree = words[0], words[2], 0
-        elif len(words) == 5 and words[1] == "over" and words[3] == "of" and words[2].isascii() and words[2].isdigit() and len(words[2]) < 10:
+        elif len(words) == 5 and words[1] == "over" and words[3] == "of" and words[2].isascii() and words[2].isdigit() and len(words[2]) < 10 and int(words[2]) > 0:
             axis, level, degree = words[0], words[4], int(words[2])
         else:
             raise StrategyError(place, f"{part.strip()!r} is not understood", f"write 'axis over {levels[-1]}', 'axis over 2 of {levels[-1]}', or JSON")

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from ..models.collective_cost import PAYLOAD, Algorithm
 from ..models.console import InputError
+from ..models.input import regular
 from ..models.output import write_file
 from ..models.parallelism import Matrix, ReductionRequest
 from ..models.reduction_programs import Program, ReductionSystem, label, patterns
@@ -72,7 +73,7 @@ def program_of(text: str, system: ReductionSystem) -> Program:
 def read_timings(path: Path) -> list[Timing]:
     """All rows of a CSV of either form.  Raises `InputError` naming file, line and column."""
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with regular(path).open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
             header = reader.fieldnames or []
             paper = all(c in header for c in PAPER)

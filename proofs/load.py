@@ -42,7 +42,10 @@ def load_selection_problem(path: Path) -> SelectionProblem:
         if isinstance(error, ProblemError | ContainerError):
             raise
         raise ContainerError(f"file {place!r}", f"cannot be read: {error}") from None
-    return parse_problem(read_file(path, LIMITS.file), place)
+    try:
+        return parse_problem(read_file(path, LIMITS.file), place)
+    except ContainerError as error:
+        raise ContainerError(place if error.place == "file" else f"{place}, {error.place}", error.message) from None
 
 
 def selection_problem(data: bytes, place: str) -> SelectionProblem:

@@ -113,7 +113,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
         lines.append(f"{path}: certificate {identity(held)}")
         lines.append(_line(result, problems[certificate.problem_sha256]))
     if not codes:
-        errors.append("nothing to check: only problem files were given; add the certificate (.spz)")
+        errors.append(f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)")
         codes.append(Exit.BAD_INPUT)
     code = worst(codes)
     seconds = time.monotonic() - start

@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from ..console import InputError, did_you_mean
-from ..graph import Graph
+from ..graph import Graph, GraphError
+from ..input import regular
 from ..zoo import ZOO
 from ..zoo import build as build_zoo
 
@@ -23,6 +24,8 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
     """
     if batch is not None and batch < 1:
         raise InputError(f"--batch {batch}: the batch must be at least 1")
+    if "\0" in spec:
+        raise InputError(f"model {spec[:200]!r} holds a zero byte, which no name can")
     if spec in ZOO:
         return build_zoo(spec, batch=batch)
     named = PYTHON.match(spec)
@@ -31,6 +34,8 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
     path = Path(spec)
     if not _exists(path):
         raise InputError(f"model {spec[:200]!r} is neither a zoo name nor a file{did_you_mean(spec, ZOO)}; zoo: {', '.join(sorted(ZOO))}")
+    if path.suffix in (".onnx", ".pt2", ".json"):
+        regular(path)
     if path.suffix == ".onnx":
         from .onnx.importer import load_onnx
 
@@ -46,7 +51,10 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{spec}: cannot be read: {error}") from None
-        return Graph.from_json(text)
+        try:
+            return Graph.from_json(text)
+        except GraphError as error:
+            raise GraphError(f"{spec}, {error.place}", error.message) from None
     if path.suffix == ".spz":
         raise InputError(f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan")
     raise InputError(f"{spec}: unknown kind of model; give a zoo name, a .onnx or .pt2 file, FILE.py:NAME, or a .json graph written by 'shardproof import'")
