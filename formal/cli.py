@@ -188,7 +188,7 @@ def solve_command(
 
 def started(seconds: float) -> TimeLimit:
     """The time limit of a command, from its first line on.  Ctrl-C lets it pass, until the command ends."""
-    limit = TimeLimit(Clock(seconds), checks=True, announce=lambda text: click.echo(f"note: {text}", err=True))
+    limit = TimeLimit(Clock(seconds), checks=True, announce=lambda text: say(f"note: {text}", err=True))
     click.get_current_context().with_resource(interruptible(limit.clock, INTERRUPTED))
     return limit
 
