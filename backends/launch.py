@@ -191,7 +191,7 @@ def run_job(
     arrays = check_inputs(graph, inputs)
     ranks = prod(hierarchy)
     with workplace() as folder:
-        need_room(folder, sum(a.nbytes for a in arrays.values()))
+        need_room(folder, sum(a.nbytes for a in arrays.values()) + sum(8 * graph.tensor(n).elements for n in graph.results))
         write_job(folder, graph, hierarchy, choices, arrays, options)
         table = progress.open_table(folder)
         program = prepared(graph, hierarchy, choices, options)

@@ -59,7 +59,7 @@ def need_room(folder: Path, size: int) -> None:
     """Raise `InputError` unless `size` bytes fit where the folder is."""
     free = shutil.disk_usage(folder).free
     if size > free:
-        raise InputError(f"{folder}: the inputs take {bytes_text(size)}, and {bytes_text(free)} are free there; free some, or set TMPDIR to a folder with room")
+        raise InputError(f"{folder}: the arrays of the run take {bytes_text(size)}, and {bytes_text(free)} are free there; free some, or set TMPDIR to a folder with room")
 
 
 def has_maker(folder: Path) -> bool:
