@@ -2,7 +2,7 @@
 
     bound      constant + sum_v min c_v + sum_e min T_e: messages that are all zero (`Dual`)
     solution   the cheapest that fits of those brought along, of one read off without messages, and of the one whose choices use least;
-               what exceeds the rows is repaired for a moment
+               moves of one vertex at a time, for a moment, make it fit where none does, and cheaper
 
 None of it takes part in a search, so that answers that end by proof do not depend on it.
 """
@@ -24,14 +24,14 @@ from .clock import Clock
 from .draft import INFINITY
 from .messages import Sweeper
 from .network import INFINITE, Base, Network, allowed, build, exact_cost, whole
-from .primal import decode
-from .rows import Rows, repair
+from .primal import decode, descend
+from .rows import Rows, repair, settle
 
 if TYPE_CHECKING:
     from .solve import Answer
 
 MOMENT: Final = 2.0
-"""Seconds for repairing a solution that exceeds the rows, after the time is over: without it there may be no answer at all."""
+"""Seconds for these moves, after the time is over: without them there may be no answer at all, and all replicated is seldom one that anybody wants."""
 
 
 def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
@@ -88,8 +88,8 @@ def floor(problem: SelectionProblem, found: Answer, brought: Iterable[tuple[int,
     for x in brought:
         if exact_cost(problem, x) is not None and (cost is None or problem.cost_of(x) < cost):
             best, cost = x, problem.cost_of(x)
-    if best is None:
-        best = _made(problem)
+    if found.solution is None:
+        best = _made(problem, best)
         cost = None if best is None else problem.cost_of(best)
     if best is None or cost is None:
         return _bounded(problem, found)
@@ -116,8 +116,8 @@ def _bounded(problem: SelectionProblem, found: Answer) -> Answer:
     return replace(found, certificate=SelectionCertificate(problem.sha256(), LowerBound(lower), record), lower_bound=lower)
 
 
-def _made(problem: SelectionProblem) -> tuple[int, ...] | None:
-    """Some solution that fits, without a search; None if these few steps find none."""
+def _made(problem: SelectionProblem, known: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The best solution that fits without a search, from `known` if that is cheapest; None if these few steps find none."""
     domains = allowed(problem)
     if any(d.size == 0 for d in domains):
         return None
@@ -126,16 +126,19 @@ def _made(problem: SelectionProblem) -> tuple[int, ...] | None:
     starts = [decode(Sweeper(network, list(range(len(domains)))), False)]
     if rows is not None:
         starts.insert(0, _leanest(problem, network))
-    choices = [tuple(int(d[i]) for d, i in zip(domains, x, strict=True)) for x in starts]
+    choices = [*([] if known is None else [known]), *(tuple(int(d[i]) for d, i in zip(domains, x, strict=True)) for x in starts)]
     fitting = [x for x in choices if exact_cost(problem, x) is not None]
-    if fitting:
-        return min(fitting, key=problem.cost_of)
-    if rows is not None:
-        mended = repair(network, rows, starts[0], Clock(MOMENT))
-        x = None if mended is None else tuple(int(d[i]) for d, i in zip(domains, mended, strict=True))
-        if x is not None and exact_cost(problem, x) is not None:
-            return x
-    return None
+    best = min(fitting, key=problem.cost_of, default=None)
+    begin = starts[0] if best is None else [int(np.searchsorted(d, a)) for d, a in zip(domains, best, strict=True)]
+    until = Clock(MOMENT)
+    if rows is None:
+        moved: list[int] | None = descend(network, begin, until)
+    else:
+        moved = repair(network, rows, begin, until) if best is None else settle(network, rows, begin, until)
+    if moved is None:
+        return best
+    x = tuple(int(d[i]) for d, i in zip(domains, moved, strict=True))
+    return x if exact_cost(problem, x) is not None and (best is None or problem.cost_of(x) < problem.cost_of(best)) else best
 
 
 def _leanest(problem: SelectionProblem, network: Network) -> list[int]:

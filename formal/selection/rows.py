@@ -139,7 +139,7 @@ def repair(network: Network, rows: Rows, choice: Choice, clock: Clock, limit: in
     weight = 1
     for _ in range(40):
         for _ in range(rounds):
-            if clock.over() or not _pass(network, rows, x, use, bound, weight):
+            if clock.over() or not _pass(network, rows, x, use, bound, weight, clock):
                 break
         if use.size == 0 or int(use.max()) <= bound:
             _settle(network, rows, x, use, bound, clock)
@@ -150,18 +150,27 @@ def repair(network: Network, rows: Rows, choice: Choice, clock: Clock, limit: in
     return None
 
 
+def settle(network: Network, rows: Rows, choice: Choice, clock: Clock) -> Choice:
+    """`choice`, which fits, made cheaper by single moves that fit."""
+    x = list(choice)
+    _settle(network, rows, x, rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)]), rows.limit, clock)
+    return x
+
+
 def _overflow(kinds: Kinds, of: Ints, use: Ints, current: int, bound: int) -> tuple[Ints, Ints]:
     """(overflow of every label, usage without the vertex over its span); `of`: kinds of the labels of the domain."""
     rest = use[kinds.span] - kinds.usage[of[current]]
     return np.maximum(0, rest[None, :] + kinds.usage - bound).sum(axis=1)[of], rest
 
 
-def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight: int) -> bool:
-    """One round of single moves; True when something moved."""
+def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight: int, clock: Clock) -> bool:
+    """One round of single moves while there is time; True when something moved."""
     moved = False
     for v, d in enumerate(network.domains):
         if d.size == 1:
             continue
+        if clock.over():
+            return moved
         kinds = rows.kinds[v]
         total = local_costs(network, x, v)
         of, rest = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
@@ -186,6 +195,8 @@ def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, cloc
         for v, d in enumerate(network.domains):
             if d.size == 1:
                 continue
+            if clock.over():
+                return
             kinds = rows.kinds[v]
             costs = local_costs(network, x, v)
             of, rest = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
