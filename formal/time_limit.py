@@ -35,8 +35,8 @@ END_S: Final = 5.0
 AGAIN: Final = 1.3
 """The check builds the tables again, and counts placements first."""
 
-PART_S: Final = 0.6e-3
-"""Seconds of the check per vertex and edge of a plan: its entries, its movement, its memory rows.  (BERT-Large with Adam on 4x8: 0.5 ms.)"""
+PART_S: Final = 0.75e-3
+"""Seconds per vertex and edge of a plan: its entries, its movement, its memory rows in the check, and making it.  (BERT-Large with Adam on 4x8: 0.5 + 0.2 ms.)"""
 
 STRUCTURE_S: Final = 0.5e-3
 """Seconds more per distinct table and device: steps of its movements.  (Two layers of BERT-Large on 32 to 1,024 devices: 0.43 to 0.62 ms.)"""
@@ -49,6 +49,9 @@ ENTRY_S: Final = 3e-9
 
 MESSAGE_S: Final = 2e-7
 """Seconds per row and column of every edge's table: messages are compressed, read again and hashed.  (6 million of them: 1.2 s.)"""
+
+SEARCH_SHARE: Final = 0.1
+"""Of the limit, what the search gets however long the check takes: a plan without any is seldom worth a check."""
 
 TABLES_SHARE: Final = 0.7
 """Of all the time, what the tables of a default space and their check may take; then a smaller space is tried."""
@@ -103,11 +106,12 @@ class TimeLimit:
         """Let the clock end so early that a check of `check_s` seconds still ends in time; announce it if it cannot."""
         if self.limit_s is None or not self.checks:
             return
-        late = self.clock.seconds() + check_s + END_S - self.room
+        end = max(self.room - check_s - END_S, min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s))
+        late = end + check_s + END_S - self.room
         if late > 0:
             self.announce(f"the check will take about {check_s:.0f} s, so that everything ends {late:.0f} s later than the time limit allows")
         if self.clock.limit_s is not None:  # an interrupt may have ended it
-            self.clock.limit_s = max(0.0, min(self.clock.limit_s, self.room - check_s - END_S))
+            self.clock.limit_s = max(0.0, min(self.clock.limit_s, end))
 
     def words(self) -> str:
         """Seconds so far, and of every phase."""

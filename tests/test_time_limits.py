@@ -257,7 +257,7 @@ def test_time_is_held_back_for_the_check() -> None:
     limit.hold_back(30.0)  # 1.1 * 60 + 10 - 30 - 5 = 41
     assert clock.left() == pytest.approx(21.0) and not said
     limit.hold_back(100.0)
-    assert clock.over() and len(said) == 1 and "later than the time limit" in said[0]
+    assert clock.left() == pytest.approx(6.0) and len(said) == 1 and "later than the time limit" in said[0]
 
 
 # ------------------------------------------------------------------ the command line
