@@ -157,6 +157,8 @@ def local_alternative(problem: SelectionProblem, x: tuple[int, ...], v: int) -> 
 def vertex_of(planning: Planning, op: str) -> int:
     """Vertex of an operator, or of the copy `tensor:NAME`.  Raises `StrategyError` with the closest names."""
     names = vertex_names(planning)
+    if operator_key(op) in names and op not in names:
+        return names[operator_key(op)]
     if op not in names:
         close = get_close_matches(op, names, n=3, cutoff=0.0)
         raise StrategyError(f"operator {op!r}", "does not exist", f"closest: {', '.join(close)}")

@@ -25,7 +25,7 @@ from ..models.graph import Graph
 from ..models.machine import Machine
 from ..models.placement import Placement
 from ..models.training.derived import derived
-from .strategy import Rule, Strategy, StrategyError, matches, placement
+from .strategy import Rule, Strategy, StrategyError, exact_keys, matches, placement
 
 Node = tuple[str, str]
 """(`copy_key` of a tensor, dimension) or (`operator_key`, axis)."""
@@ -140,7 +140,7 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
 def _given(strategy: Strategy, names: list[str], later: frozenset[str], orders: dict[str, tuple[str, ...]]) -> dict[str, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]:
     """Names that the strategy decides -> their split; an exact key beats globs, the later glob beats the earlier."""
     chosen: dict[str, Rule] = {}
-    for rule in strategy.rules:
+    for rule in exact_keys(strategy, names):
         matched, _ = matches(rule.key, names, later)
         place = f"{strategy.place}, key {rule.key!r}"
         if not matched:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from math import prod
@@ -214,7 +214,7 @@ def resolve(strategy: Strategy, planning: Planning) -> Applied:
     later = derived(planning.graph)
     chosen: dict[str, tuple[Rule, tuple[str, ...]]] = {}
     spared: list[tuple[str, tuple[str, ...]]] = []
-    for rule in strategy.rules:
+    for rule in exact_keys(strategy, names):
         place = f"{strategy.place}, key {rule.key!r}"
         matched, alone = matches(rule.key, names, later)
         if not matched:
@@ -287,6 +287,11 @@ def placement(split: Split, axes: tuple[str, ...], machine: Machine, place: str)
     return Placement(axes, tuple(tuple(row) for row in matrix))
 
 
+def exact_keys(strategy: Strategy, names: Collection[str]) -> list[Rule]:
+    """The rules, with `operator:` before plain names of operators that begin like a tensor's and name nothing else."""
+    return [replace(r, key=operator_key(r.key)) if r.key not in names and operator_key(r.key) in names else r for r in strategy.rules]
+
+
 def vertex_names(planning: Planning) -> dict[str, int]:
     """What a strategy file calls every vertex: operators first, then copies."""
     return {**{operator_key(n): v for n, v in planning.operators.items()}, **{copy_key(n): v for n, v in planning.copies.items()}}
@@ -340,6 +345,6 @@ def _closest(key: str, names: list[str]) -> list[str]:
 
 
 __all__ = [
-    "Applied", "ChoiceList", "Derived", "Rule", "SpaceError", "Split", "Strategy", "StrategyError", "apply", "choices_of", "load_strategy", "matches", "parse_config",
+    "Applied", "ChoiceList", "Derived", "Rule", "SpaceError", "Split", "Strategy", "StrategyError", "apply", "choices_of", "exact_keys", "load_strategy", "matches", "parse_config",
     "parse_strategy", "placement", "read_strategy", "resolve", "strategy_of", "vertex_names",
 ]

@@ -13,7 +13,10 @@ from shardproof.backends.fusion import fuse
 from shardproof.backends.program import Compute, lower
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.backends.run import run_virtual
+from shardproof.formal.deviation import name_of, vertex_of
 from shardproof.formal.plan import plan_graph
+from shardproof.formal.schedules import propagate
+from shardproof.formal.strategy import parse_strategy, resolve, strategy_of
 from shardproof.models.build import Builder
 from shardproof.models.choices import Choices
 from shardproof.models.claims import Verdict
@@ -21,6 +24,7 @@ from shardproof.models.graph import Graph
 from shardproof.models.index import Access, Affine, Axis, access
 from shardproof.models.machine import load_machine
 from shardproof.models.placement import Placement, space
+from shardproof.models.selection import build
 from shardproof.proofs.plan import write_plan
 from shardproof.verify.plan import check_plan
 
@@ -121,3 +125,20 @@ def test_slots_are_told_apart_when_tensors_are_called_like_them() -> None:
     written = [i for i in program.ranks[0] if isinstance(i, Compute)]
     assert [(i.slot, i.operands[0][0]) for i in written] == [("y as written'", "y[0]'"), ("y as written as written", "y as written[0]")]
 
+
+
+def test_strategies_tell_operators_from_copies_of_the_same_name() -> None:
+    """`tensor:y` is the copy of y; an operator called so is `operator:tensor:y`, or `tensor:y` where y has no copy."""
+    g = Builder("names")
+    y = g.map("y", "relu", g.input("x", (6, 4)))
+    graph = g.build(g.contract("tensor:y", "i j, i j -> j", y, y), g.map("tensor:x", "relu", y))
+    planning = build(graph, load_machine("localhost:2"), space("complete"))
+    whole = strategy_of(planning, (0,) * len(planning.decisions))
+    assert {r.key for r in whole.rules} >= {"y", "tensor:y", "operator:tensor:y", "operator:tensor:x"}
+    assert resolve(whole, planning).allowed == {v: (0,) for v in range(len(planning.decisions))}
+    found = resolve(parse_strategy('{"operator:tensor:y": {"j": {"ranks": 2}}, "tensor:y": {"0": {"ranks": 2}}, "tensor:x": {"i1": {"ranks": 2}}}'), planning)
+    assert set(found.allowed) == {planning.operators["tensor:y"], planning.copies["y"], planning.operators["tensor:x"]}
+    carried = propagate(graph, load_machine("localhost:2"), parse_strategy('{"tensor:x": {"i1": {"ranks": 2}}}'))
+    assert dict(carried.choices.operators)["tensor:x"].matrix == ((1,), (2,), (1,))
+    assert vertex_of(planning, "tensor:x") == planning.operators["tensor:x"] and vertex_of(planning, "tensor:y") == planning.copies["y"]
+    assert name_of(planning, planning.operators["tensor:y"]) == "operator:tensor:y"
