@@ -125,7 +125,7 @@ def _wait(child: subprocess.Popen[bytes], ranks: int, timeout_s: float, folder: 
     """The launcher's exit code."""
     deadline, reason = time.monotonic() + timeout_s, f"did not finish within {timeout_s:g} s and were ended; raise the time limit"
     word = False
-    table, beats = (None, None) if folder is None else (progress.open_table(folder), progress.open_beats(folder))
+    listener = None if folder is None else progress.Listener(folder, time.monotonic())
     while (left := deadline - time.monotonic()) > 0:
         try:
             return child.wait(min(left, 0.2))
@@ -133,7 +133,7 @@ def _wait(child: subprocess.Popen[bytes], ranks: int, timeout_s: float, folder: 
             if folder is not None and not word and (read_error(folder) is not None or progress.read_death(folder) is not None):
                 word, deadline = True, min(deadline, time.monotonic() + GRACE_S)
                 reason = f"were ended: one of them failed, and the launcher did not end the others within {GRACE_S:g} s"
-            if table is not None and beats is not None and not word and (found := progress.silent(table, beats, time.monotonic())) is not None:
+            if listener is not None and not word and (found := listener.silent(time.monotonic())) is not None:
                 raise SilentRank(*found) from None
     raise LaunchError(f"{ranks} ranks {reason}")
 

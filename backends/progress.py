@@ -104,6 +104,21 @@ def silent(table: Table, beats: Beats, now_s: float) -> tuple[int, str] | None:
     return None
 
 
+class Listener:
+    """Asks for silent ranks again and again; after a pause of its own (it was stopped as well, with all of the job) it first lets them be heard."""
+
+    def __init__(self, folder: Path, now_s: float) -> None:
+        self._table, self._beats = open_table(folder), open_beats(folder)
+        self._last_s, self._from_s = now_s, now_s
+
+    def silent(self, now_s: float) -> tuple[int, str] | None:
+        """See `silent`."""
+        if now_s - self._last_s > STOPPED_S:
+            self._from_s = now_s + STOPPED_S
+        self._last_s = now_s
+        return None if now_s < self._from_s else silent(self._table, self._beats, now_s)
+
+
 def read_death(folder: Path) -> Death | None:
     """The first process that ended early, if one did."""
     try:

@@ -202,7 +202,7 @@ def test_the_verb_measures_a_model(tmp_path: Path) -> None:
     assert report["profiles"] == len(machine.profiles) > 20 and report["sha256"] == machine.sha256()
     assert {"operators", "operators_before", "profile", "movements", "movements_before", "collectives"} <= set(report)
     assert report["profile"]["worst_error"] < 1e-9 and report["constants"]["device_class.core.launch"]["identified"]
-    shown = CliRunner().invoke(calibrate_command, arguments, obj=Door(), standalone_mode=False)
+    shown = CliRunner().invoke(calibrate_command, [*arguments, "--force"], obj=Door(), standalone_mode=False)
     assert "operators, profile" in shown.output and "redistributions, after" in shown.output and "core.launch" in shown.output
 
 

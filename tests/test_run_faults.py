@@ -160,6 +160,22 @@ def test_who_is_silent() -> None:
     assert found is not None and found[0] == 1 and "kill -CONT 12" in found[1]
 
 
+def test_a_job_that_was_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
+    """Suspended and resumed, front end and all: the ranks are heard again before anybody is called silent; one that is not, is."""
+    progress.create(tmp_path, 2)
+    table, beats = progress.open_table(tmp_path, write=True), progress.open_beats(tmp_path, write=True)
+    table[:] = [[11, 4], [12, 5]]
+    beats[:] = [[100.0, 0], [100.0, 0]]
+    listener = progress.Listener(tmp_path, 100.0)
+    assert listener.silent(100.2) is None
+    assert listener.silent(4000.0) is None, "an hour later nobody has been heard, and neither have we listened"
+    beats[0] = 4000.5, 0
+    assert listener.silent(4000.7) is None
+    for tenth in range(7, 100):
+        found = listener.silent(4000.0 + tenth / 10)
+    assert found is not None and found[0] == 1
+
+
 def test_a_workplace_is_gone_when_its_maker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before any rank began: nobody saw it, so the next job removes the folder; one that is in use, or not ours, stays."""
     monkeypatch.setattr(workplace.tempfile, "tempdir", str(tmp_path))
