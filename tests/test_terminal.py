@@ -20,9 +20,10 @@ def test_text_leaves_in_one_place() -> None:
     bad = []
     for path in [ROOT / "__main__.py", *(f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py")))]:
         place = path.relative_to(ROOT).as_posix()
-        if place in SPEAKS:
+        text = path.read_text(encoding="utf-8")
+        if place in SPEAKS or not any(word in text for word in ("echo", "print(", "sys.std")):
             continue
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (
                 "click.echo", "click.secho", "click.echo_via_pager", "print", "rich.print", "sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines",
             ):
