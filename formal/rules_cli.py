@@ -21,6 +21,7 @@ from ..models.frontends.rules.formats import write_public_rules
 from ..models.frontends.rules.writer import public_rule
 from ..models.options import SECONDS, THREADS, Count, force_option, output_option
 from ..models.output import write_file
+from ..models.substitution.forced import at_degree_one_only, forced_texts, forced_values
 from ..models.substitution.parallel_rules import way_points
 from ..models.substitution.rule import Substitution
 from ..models.substitution.terms import sides_text
@@ -29,7 +30,7 @@ from ..proofs.derivation import Derivation, derivation_text
 from ..proofs.export.smtlib import smtlib_script
 from ..proofs.library import SHIPPED, Library, read_library
 from ..proofs.publisher import Publisher
-from ..proofs.substitution import Counterexample, Judgement, Proved, Refuted, Undecided, Vacuous
+from ..proofs.substitution import Counterexample, Judgement, Proved, Refuted, Undecided, Vacuous, shown_cases
 from .rule_files import RuleItem, judge_items, load_rules, overall
 from .substitution.derive import Deriver
 from .substitution.generate import check_journal, generate, rank2_pool, rank3_pool
@@ -123,6 +124,9 @@ def _document(item: RuleItem, word: str, said: Sequence[str], judgements: Sequen
         case "proved":
             stated = [[str(c) for c in j.rule.preconditions] for j in judgements if isinstance(j, Proved)]
             out["preconditions"] = list(dict.fromkeys(c for cs in stated for c in cs))
+            forced, ones = _forced(judgements)
+            out |= {"forced": forced} if forced else {}
+            out |= {"degree_1_only": ones} if ones else {}
             if len(judgements) > 1:
                 out["instances"] = [
                     {"name": j.rule.name, "verdict": w, "preconditions": [str(c) for c in j.rule.preconditions]} for j, w in zip(judgements, said, strict=True)
@@ -142,6 +146,18 @@ def _document(item: RuleItem, word: str, said: Sequence[str], judgements: Sequen
     return out
 
 
+def _forced(judgements: Sequence[Judgement]) -> tuple[list[str], list[str]]:
+    """What typing forces beside the preconditions, and degrees that can only be 1, of all proved substitutions of a rule."""
+    forced: list[str] = []
+    ones: list[str] = []
+    for j in judgements:
+        if isinstance(j, Proved):
+            found = forced_values(j.rule, shown_cases(j))
+            forced += forced_texts(j.rule, found)
+            ones += at_degree_one_only(j.rule, found)
+    return list(dict.fromkeys(forced)), list(dict.fromkeys(ones))
+
+
 def counterexample_document(rule: Substitution, e: Counterexample) -> dict[str, object]:
     """A counterexample as JSON: sizes, degrees and parameters by name, entries of every input, what goes wrong."""
     return {
@@ -155,7 +171,10 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
     line = f"{item.name}: {word}"
     if word == "proved":
         stated = list(dict.fromkeys(str(c) for j in judgements if isinstance(j, Proved) for c in j.rule.preconditions))
+        forced, ones = _forced(judgements)
+        line += " at degree 1 only" if ones else ""
         line += f" if {', '.join(stated)}" if stated else ""
+        line += f"{',' if stated else ''} where typing forces {', '.join(forced)}" if forced else ""
     elif word == "undecided":
         line += f": {next((j.reason for j in judgements if isinstance(j, Undecided)), '')}"
     say(f"{line}    [{' => '.join(sides_text(shown))}]")
@@ -269,10 +288,12 @@ def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow
         if flexflow is not None:
             _write_flexflow(flexflow, [r for r, _ in found])
         if as_json:
-            emit({"rules": [{"name": r.name, **dict(zip(("left", "right"), sides_text(r), strict=True)), "preconditions": [str(c) for c in r.preconditions]} for r, _ in found]})
+            emit({"rules": [{"name": r.name, **dict(zip(("left", "right"), sides_text(r), strict=True)), "preconditions": [str(c) for c in r.preconditions], "degree_1_only": list(_ones(r, j))} for r, j in found]})
             return Exit.DONE
-        for r, _ in found:
-            say(f"{r.name:<12} {' => '.join(sides_text(r))}" + (f"   if {', '.join(map(str, r.preconditions))}" if r.preconditions else ""))
+        for r, j in found:
+            said = [f"if {', '.join(map(str, r.preconditions))}"] if r.preconditions else []
+            said += ["at degree 1 only"] if _ones(r, j) else []
+            say(f"{r.name:<12} {' => '.join(sides_text(r))}" + (f"   {'; '.join(said)}" if said else ""))
         return Exit.DONE
     chosen = [(r, j) for r, j in found if r.name == rule]
     if not chosen:
@@ -289,13 +310,26 @@ def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow
         write_file(smtlib, smtlib_script(found_obligations, one.name).encode())
         say(f"wrote {len(found_obligations)} obligations to {smtlib}", err=True)
     proof = judgement if isinstance(judgement, list) else judgement_text(judgement) if judgement is not None else ["not judged; 'shardproof rules prove' does it"]
+    forced = _forced_of(one, judgement)
+    text = rule_text(one, forced)
     if as_json:
         left, right = sides_text(one)
-        emit({"name": one.name, "left": left, "right": right, "preconditions": [str(c) for c in one.preconditions], "text": rule_text(one), "proof": proof})
+        document: dict[str, object] = {"name": one.name, "left": left, "right": right, "preconditions": [str(c) for c in one.preconditions], "text": text, "proof": proof}
+        emit(document | {"forced": list(forced_texts(one, forced)), "degree_1_only": list(at_degree_one_only(one, forced))})
         return Exit.DONE
-    for line in (*rule_text(one), "", *proof):
+    for line in (*text, "", *proof):
         say(line)
     return Exit.DONE
+
+
+def _forced_of(rule: Substitution, judgement: Judgement | list[str] | None) -> tuple[tuple[str, int], ...]:
+    if isinstance(judgement, Refuted | Vacuous | Undecided):
+        return ()
+    return forced_values(rule, shown_cases(judgement) if isinstance(judgement, Proved) else None)
+
+
+def _ones(rule: Substitution, judgement: Judgement | list[str] | None) -> tuple[str, ...]:
+    return at_degree_one_only(rule, _forced_of(rule, judgement))
 
 
 def _judgements(file: Path | None) -> list[tuple[Substitution, Judgement | list[str] | None]]:

@@ -313,3 +313,8 @@ class Undecided:
 
 
 Judgement = Proved | Refuted | Vacuous | Undecided
+
+
+def shown_cases(proved: Proved) -> tuple[tuple[int, ...], ...]:
+    """Choices of the cases of typing that have instances."""
+    return tuple(c.choices for c in proved.cases if isinstance(c.outcome, Shown))

@@ -149,7 +149,7 @@ def test_malformed_terms(text: str) -> None:
 @pytest.mark.parametrize("text", ["(foo x)", "(add x)", "(add x u)", "(concat q x y)", "(add x 3)"])
 def test_ill_formed_terms(text: str) -> None:
     with pytest.raises(RuleError, match="axiom_7"):
-        check_term(parse_term(text, "axiom_7"), ("x", "y"), ("ax",), "axiom_7")
+        check_term(parse_term(text, "axiom_7"), ("x", "y"), {"ax": "axis<rank"}, "axiom_7")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -193,6 +193,8 @@ def test_ranks_follow_from_the_operators() -> None:
         ("PARTITION", {"PARALLEL_DIM": 0}, "PM_PARALLEL_DEGREE is missing"), ("SPLIT", {"AXIS": 0, "NUM_OUTPUTS": 3}, "3 outputs"),
         ("TRANSPOSE", {"NUMDIM": 2, "PERM": 0}, "permutation"), ("SOFTMAX", {}, "PM_AXIS is missing"),
         ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1, "PAD": 0, "GROUP": 4}, "PM_GROUP is not read"),
+        ("RELU", {"AXIS": 1}, "PM_AXIS is not read"), ("TANH", {"ACTI": 2}, "PM_ACTI is not read"), ("SIGMOID", {"GROUP": 1}, "PM_GROUP is not read"),
+        ("RELU", {"NUM_OUTPUTS": 2}, "PM_NUM_OUTPUTS 2"), ("RELU", {"NUMDIM": 1 << 30}, "rank"),
         ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1, "PAD": 0, "KERNEL_H": 0, "KERNEL_W": 1}, "kernel of size 0"),
     ],
 )

@@ -35,12 +35,15 @@ def rules_check_command(library: Path, as_json: bool) -> int:
     if as_json:
         emit({
             "verdict": claim.verdict.value, "claims": [claim.to_json()], "counts": counts, "identity": name, "seconds": round(seconds, 3),
-            "rules": [{"name": r.name, "verdict": r.word, **({"reason": r.reason} if r.reason else {})} for r in results],
+            "rules": [r.to_json() for r in results],
         })
         return _CODES[claim.verdict]
     say(f"{library}: {found.title}, {name}")
     for r in results:
         if r.word in ("rejected", "undecided"):
             say(f"  {r.name}: {r.word}; {r.reason}")
-    say(f"{claim.verdict.value}: {', '.join(f'{n} {word}' for word, n in counts.items())}; {seconds:.1f} s")
+        elif r.degree_one:
+            say(f"  {r.name}: {r.word} at degree 1 only ({', '.join(f'{s} = 1' for s in r.degree_one)})")
+    what = "" if claim.kind == "Rules" else f"{claim.kind} "
+    say(f"{what}{claim.verdict.value}: {', '.join(f'{n} {word}' for word, n in counts.items())}; {seconds:.1f} s")
     return _CODES[claim.verdict]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import assert_never
 
+from ...models.substitution.forced import at_degree_one_only, forced_texts
 from ...models.substitution.rule import Node, Pattern, Substitution
 from ...models.substitution.terms import sides_text
 from ...proofs.substitution import (
@@ -62,8 +63,8 @@ def side_lines(rule: Substitution, nodes: tuple[Node, ...], outputs: tuple[int, 
     return [*lines, f"gives {', '.join(map(wire, outputs))}"]
 
 
-def rule_text(rule: Substitution) -> list[str]:
-    """Both sides side by side, inputs and preconditions."""
+def rule_text(rule: Substitution, forced: tuple[tuple[str, int], ...] = ()) -> list[str]:
+    """Both sides side by side, inputs, preconditions, and what typing forces."""
     left, right = sides_text(rule)
     lines = [f"rule {rule.name}:  {left}  =>  {right}", ""]
     a = side_lines(rule, rule.left, tuple(x for x, _ in rule.outputs))
@@ -75,8 +76,13 @@ def rule_text(rule: Substitution) -> list[str]:
     lines += ["", "for all", *(f"  {input_text(p)}" for p in rule.inputs)]
     if rule.symbols:
         lines.append(f"  {', '.join(rule.symbols)} >= 1")
-    lines.append("such that the left side types" + (", and" if rule.preconditions else "; no further precondition"))
-    return [*lines, *(f"  {c}" for c in rule.preconditions)]
+    lines.append("such that the left side types" + (", and" if rule.preconditions else "" if forced else "; no further precondition"))
+    lines += [f"  {c}" for c in rule.preconditions]
+    texts = forced_texts(rule, forced)
+    if texts:
+        lines += ["typing forces", *(f"  {t}" for t in texts)]
+    ones = at_degree_one_only(rule, forced)
+    return [*lines, f"holds at degree 1 only: {', '.join(ones)} can be nothing else"] if ones else lines
 
 
 def judgement_text(judgement: Judgement) -> list[str]:

@@ -12,6 +12,7 @@ counterexample without it exists.  Source: `shared/research/substitutions.md`, s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from time import process_time
@@ -25,7 +26,7 @@ from ...proofs.substitution import Case, Counterexample, Equality, Fact, Judgeme
 from .conditions import fixes_a_size, spare_conditions, stated_condition
 from .facts import Reasoner
 from .matching import Matcher, OutOfTime
-from .refute import counterexample, fault, instances, satisfies, witness
+from .refute import counterexample, fault, holds_on, instances, satisfies, witness
 from .unequal import unequal_everywhere
 
 _MOST_PRECONDITIONS = 8
@@ -68,7 +69,10 @@ def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner:
     if found is not None and attempt.shown == 0 and not stated:
         return Vacuous(rule, tuple(attempt.cases), None)
     if found is not None and attempt.shown:
-        judged = _finish(rule, found, attempt, reasoner, deadline, tries)
+        spared: list[dict[str, int]] = []
+        judged = _finish(rule, found, attempt, reasoner, deadline, tries, spared)
+        if isinstance(judged, Proved) and spared:
+            judged = _weaker(rule, judged, reasoner, deadline, tries, spared)
         if judged is not None:
             return judged
     if attempt.left_copies or found is None:
@@ -81,10 +85,24 @@ def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner:
     return Undecided(rule, attempt.reason or "no witness")
 
 
-def _search(rule: Substitution, reasoner: Reasoner, deadline: float) -> tuple[_Attempt, Substitution | None]:
+def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, deadline: float, tries: int, spared: list[dict[str, int]]) -> Proved:
+    """The same with preconditions that do not rule out instances on which the rule holds, if such can be found."""
+    good = [at for at in spared if holds_on(rule, at)]
+    if not good:
+        return proved
+    try:
+        attempt, found = _search(rule, reasoner, deadline, good)
+    except OutOfTime:
+        return proved
+    again = _finish(rule, found, attempt, reasoner, deadline, tries, []) if found is not None and attempt.shown else None
+    return again if isinstance(again, Proved) else proved
+
+
+def _search(rule: Substitution, reasoner: Reasoner, deadline: float, good: Sequence[dict[str, int]] = ()) -> tuple[_Attempt, Substitution | None]:
     """Add conditions until the rule is proved: those that the right side asks for cost 1, others 3, any that fixes a size 7; cheapest set first.
 
-    An instance on which values differ rules out every set that it satisfies; such a set is only extended by conditions that exclude it.
+    An instance on which values differ rules out every set that it satisfies; such a set is only extended by conditions that exclude it.  A condition
+    that rules out an instance of `good` is not added.
     """
     queue: list[tuple[int, int, Substitution, _Offers]] = [(0, 0, rule, ())]
     seen: set[frozenset[Condition]] = set()
@@ -117,19 +135,23 @@ def _search(rule: Substitution, reasoner: Reasoner, deadline: float) -> tuple[_A
         for price, c in offers:
             if c in key or cost + price > _MOST_COST or (against is not None and satisfies(current, (c,), against)):
                 continue
+            if not all(satisfies(current, (c,), at) for at in good):
+                continue
             pushed += 1
             heappush(queue, (cost + price, pushed, replace(current, preconditions=(*current.preconditions, c)), offers))
     assert first is not None
     return first, None
 
 
-def _finish(rule: Substitution, proved: Substitution, attempt: _Attempt, reasoner: Reasoner, deadline: float, tries: int) -> Judgement | None:
+def _finish(
+    rule: Substitution, proved: Substitution, attempt: _Attempt, reasoner: Reasoner, deadline: float, tries: int, spared: list[dict[str, int]],
+) -> Judgement | None:
     """Keep only necessary preconditions, find the counterexamples that show it, and a witness."""
     stated = rule.preconditions
     needed: dict[Condition, Counterexample] = {}
     for c in list(proved.preconditions):
         without = tuple(d for d in proved.preconditions if d != c)
-        bad = counterexample(rule, without, c, tries)
+        bad = counterexample(rule, without, c, tries, spared=spared if c not in stated else None)
         if bad is not None:
             needed[c] = bad
             continue

@@ -28,6 +28,8 @@ from ...models.substitution.value import (
 from ...proofs.substitution import TRUE, Counterexample, Instance
 
 POOLS = ((1,), (1, 2), (2,), (1, 2, 3), (2, 3), (1, 2, 3, 4), (2, 4), (3, 5), (1, 2, 3, 4, 5, 6))
+_SPARED, _DRAWS = 4, 6
+"""Instances that a precondition rules out without need, and draws of entries that show it."""
 _MOST_ELEMENTS = (400, 20_000)
 """Entries of all inputs together; the second bound holds for rules (large kernels, large degrees) that have no instance within the first."""
 
@@ -117,6 +119,15 @@ def _sample(
     return found
 
 
+def holds_on(rule: Substitution, instance: Mapping[str, int]) -> bool:
+    """Whether the rule certainly types on an instance, and no draw of entries tells its sides apart."""
+    try:
+        typed = type_instance(rule, instance)
+    except (Contradiction, IllTyped):
+        return False
+    return right_fault(typed) is None and all(fault(rule, instance, seed) is None for seed in range(_DRAWS))
+
+
 def _fit(numerator: Poly, modulus: int, wanted: int, values: dict[str, int], rng: random.Random) -> None:
     """Change one unknown of the numerator so that floor(numerator / modulus) is the value that an equation asks for."""
     if modulus < 1 or numerator.value(values) // modulus == wanted:
@@ -186,14 +197,18 @@ def _left_only(typed: Typed) -> Typed:
 
 def counterexample(
     rule: Substitution, keep: tuple[Condition, ...], broken: Condition | None = None, tries: int = 400, seed: int = 1,
+    spared: list[dict[str, int]] | None = None,
 ) -> Counterexample | None:
-    """The smallest counterexample found that satisfies `keep`, and not `broken` if given.  Left sides that break their copies do not count."""
+    """The smallest counterexample found that satisfies `keep`, and not `broken` if given.  Left sides that break their copies do not count.  `spared`
+    gets the instances on which the rule seems to hold all the same."""
     best: tuple[tuple[int, int], Counterexample] | None = None
     found = 0
     for k, instance in enumerate(instances(replace(rule, preconditions=keep), tries, seed)):
         if broken is not None and satisfies(rule, (broken,), instance):
             continue
         here = fault(rule, instance, seed + k)
+        if here is None and spared is not None and len(spared) < _SPARED:
+            spared.append(instance)
         if here is None or here.what == "left copy":
             continue
         size = sum(_product(s) for s in input_sizes(rule, instance))

@@ -45,7 +45,7 @@ ARITY: Final[Mapping[str, int]] = {
 }
 """Operands where their number is fixed."""
 
-MOST_RULES, MOST_OPERATORS, LARGEST = 100_000, 64, 1 << 31
+MOST_RULES, MOST_OPERATORS, MOST_OUTPUTS, LARGEST = 100_000, 64, 64, 1 << 31
 
 
 class RuleError(ValueError):
@@ -193,6 +193,8 @@ def _check_side(rule: str, side: str, operators: tuple[PublicOperator, ...]) -> 
             raise RuleError(rule, f"{place} (OP_{op.kind}): {len(op.inputs)} inputs, must be {expected}")
         if not op.inputs and op.kind == "CONCAT":
             raise RuleError(rule, f"{place} (OP_CONCAT): needs at least two inputs")
+        if not 1 <= op.outputs <= MOST_OUTPUTS:
+            raise RuleError(rule, f"{place} (OP_{op.kind}): PM_NUM_OUTPUTS {op.outputs}, must be 1 to {MOST_OUTPUTS}; has no output 0 or too many")
         said = op.get("NUM_INPUTS")
         if said is not None and said != len(op.inputs):
             raise RuleError(rule, f"{place} (OP_{op.kind}): {len(op.inputs)} inputs, PM_NUM_INPUTS says {said}")

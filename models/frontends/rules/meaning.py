@@ -18,7 +18,7 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from ...substitution.rule import Node, Parameter, Pattern, Substitution
+from ...substitution.rule import MOST_RANK, Node, Parameter, Pattern, Substitution
 from .axioms import PARAMETERS, PublicAxiom, Term
 from .formats import PublicOperator, PublicRule, PublicTensor, RuleError
 
@@ -33,6 +33,14 @@ MEANT: Final = (
     "PIPELINE", "POOL2D_AVG", "POOL2D_MAX", "REDUCE", "RELU", "REPLICATE", "SIGMOID", "SOFTMAX", "SPLIT", "TANH", "TRANSPOSE",
 )
 """Published operators that have a meaning here."""
+_WINDOW: Final = ("KERNEL_H", "KERNEL_W", "STRIDE_H", "STRIDE_W", "PAD", "ACTI")
+_PARALLEL: Final = ("PARALLEL_DIM", "PARALLEL_DEGREE")
+READ: Final[Mapping[str, tuple[str, ...]]] = {
+    "CONCAT": ("AXIS",), "SPLIT": ("AXIS",), "CONV2D": (*_WINDOW, "GROUP"), "POOL2D_MAX": _WINDOW, "POOL2D_AVG": _WINDOW, "LINEAR": ("ACTI",),
+    "MATMUL": ("ACTI",), "BATCHMATMUL": ("ACTI",), "TRANSPOSE": ("PERM", "OUTSHUFFLE"), "ENLARGE": ("KERNEL_H", "KERNEL_W"), "SOFTMAX": ("AXIS",),
+    "LAYERNORM": ("AXIS",), **dict.fromkeys(("PARTITION", "COMBINE", "REPLICATE", "REDUCE", "PIPELINE", "BATCH"), _PARALLEL),
+}
+"""Parameters that each operator reads, beside the counts of its inputs, outputs and axes; any other is refused by name."""
 _RANKS: Final[Mapping[str, tuple[int, ...]]] = {
     "MATMUL": (2, 2, 2), "CONV2D": (4, 4, 4), "POOL2D_MAX": (4, 4), "POOL2D_AVG": (4, 4), "ENLARGE": (4, 4), "BATCHMATMUL": (3, 3, 3),
 }
@@ -125,6 +133,13 @@ def _node(
         f = word("ACTI", ACTIVATION, 0)
         return wire if f == "none" else put(f, (wire,))
 
+    unread = [k for k, _ in op.parameters if k not in (*READ.get(op.kind, ()), "NUM_INPUTS", "NUM_OUTPUTS", "NUMDIM")]
+    if op.get("NUM_OUTPUTS") not in (None, 1) and op.kind != "SPLIT":
+        raise RuleError(rule, f"{place} (OP_{op.kind}): PM_NUM_OUTPUTS {op.get('NUM_OUTPUTS')}; it has one output")
+    if reading is Reading.FLEXFLOW and op.get("NUMDIM") not in (None, 3):
+        raise RuleError(rule, f"{place} (OP_{op.kind}): PM_NUMDIM {op.get('NUMDIM')}; all tensors of FlexFlow's rules have rank 3")
+    if op.kind in MEANT and unread:
+        raise RuleError(rule, f"{place} (OP_{op.kind}): parameter PM_{unread[0]} is not read by this operator, so it would be lost; remove it")
     match op.kind:
         case "EW_ADD" | "EW_MUL":
             return [put(ELEMENTWISE[op.kind], inputs)]
@@ -201,6 +216,8 @@ def _input_ranks(rule: PublicRule, names: tuple[int, ...]) -> dict[int, int | No
         return t
 
     def fix(t: tuple[int, PublicTensor], r: int, place: str) -> None:
+        if not 0 <= r <= MOST_RANK:
+            raise RuleError(rule.name, f"{place}: a tensor would have rank {r}; at most {MOST_RANK} are read")
         if rank.setdefault(find(t), r) != r:
             raise RuleError(rule.name, f"{place}: a tensor would have ranks {rank[find(t)]} and {r}")
 
