@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
+from shardproof.formal.substitution import prove
 from shardproof.formal.substitution.facts import Reasoner
 from shardproof.formal.substitution.prove import judge
 from shardproof.formal.substitution.refute import fault, instances, satisfies
 from shardproof.models.substitution.forced import at_degree_one_only, forced_values
 from shardproof.models.substitution.parallel_rules import conv, partition, replicate, rule, term, x, y
-from shardproof.models.substitution.rule import Substitution, node
+from shardproof.models.substitution.polynomial import Poly
+from shardproof.models.substitution.rule import Divides, Equal, Substitution, node
 from shardproof.models.substitution.value import right_fault, type_instance
 from shardproof.proofs.library import SHIPPED, Library, read_library, write_library
 from shardproof.proofs.substitution import Proved, Refuted, shown_cases
@@ -129,3 +131,14 @@ def test_public_preconditions_are_the_weakest(step: int) -> None:
                         if tried == 12:
                             break
     assert looked > 30
+
+
+def test_a_precondition_that_says_too_much_is_exchanged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The right side asks for x.1 = d, which is enough; the rule also holds at x.1 = 2 d, so the weaker `d divides x.1` is found instead."""
+    r = plain("x", [node("relu", -1)], [node("partition", -1, axis=1, degree="d"), node("relu", 0), node("combine", 1, axis=1, degree="d")], (0, 2))
+    d, size = Poly.of("d"), Poly.of("x.1")
+    monkeypatch.setattr(prove, "stated_condition", lambda c, typed, names: Equal(size, d))
+    monkeypatch.setattr(prove, "spare_conditions", lambda typed, names: [Divides(d, size)])
+    assert proved(r).rule.preconditions == (Divides(d, size),)
+    monkeypatch.setattr(prove, "spare_conditions", lambda typed, names: [])
+    assert proved(r).rule.preconditions == (Equal(size, d),), "without a weaker one the rule is proved as it was"

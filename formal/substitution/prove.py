@@ -26,7 +26,7 @@ from ...proofs.substitution import Case, Counterexample, Equality, Fact, Judgeme
 from .conditions import fixes_a_size, spare_conditions, stated_condition
 from .facts import Reasoner
 from .matching import Matcher, OutOfTime
-from .refute import counterexample, fault, holds_on, instances, satisfies, witness
+from .refute import counterexample, fault, instances, satisfies, spared, witness
 from .unequal import unequal_everywhere
 
 _MOST_PRECONDITIONS = 8
@@ -69,10 +69,9 @@ def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner:
     if found is not None and attempt.shown == 0 and not stated:
         return Vacuous(rule, tuple(attempt.cases), None)
     if found is not None and attempt.shown:
-        spared: list[dict[str, int]] = []
-        judged = _finish(rule, found, attempt, reasoner, deadline, tries, spared)
-        if isinstance(judged, Proved) and spared:
-            judged = _weaker(rule, judged, reasoner, deadline, tries, spared)
+        judged = _finish(rule, found, attempt, reasoner, deadline, tries)
+        if isinstance(judged, Proved) and judged.rule.preconditions != stated:
+            judged = _weaker(rule, judged, reasoner, deadline, tries)
         if judged is not None:
             return judged
     if attempt.left_copies or found is None:
@@ -85,16 +84,17 @@ def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner:
     return Undecided(rule, attempt.reason or "no witness")
 
 
-def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, deadline: float, tries: int, spared: list[dict[str, int]]) -> Proved:
+def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, deadline: float, tries: int) -> Proved:
     """The same with preconditions that do not rule out instances on which the rule holds, if such can be found."""
-    good = [at for at in spared if holds_on(rule, at)]
+    conditions = proved.rule.preconditions
+    good = [at for c in conditions if c not in rule.preconditions for at in spared(rule, tuple(d for d in conditions if d != c), c)]
     if not good:
         return proved
     try:
         attempt, found = _search(rule, reasoner, deadline, good)
     except OutOfTime:
         return proved
-    again = _finish(rule, found, attempt, reasoner, deadline, tries, []) if found is not None and attempt.shown else None
+    again = _finish(rule, found, attempt, reasoner, deadline, tries) if found is not None and attempt.shown else None
     return again if isinstance(again, Proved) else proved
 
 
@@ -143,15 +143,13 @@ def _search(rule: Substitution, reasoner: Reasoner, deadline: float, good: Seque
     return first, None
 
 
-def _finish(
-    rule: Substitution, proved: Substitution, attempt: _Attempt, reasoner: Reasoner, deadline: float, tries: int, spared: list[dict[str, int]],
-) -> Judgement | None:
+def _finish(rule: Substitution, proved: Substitution, attempt: _Attempt, reasoner: Reasoner, deadline: float, tries: int) -> Judgement | None:
     """Keep only necessary preconditions, find the counterexamples that show it, and a witness."""
     stated = rule.preconditions
     needed: dict[Condition, Counterexample] = {}
     for c in list(proved.preconditions):
         without = tuple(d for d in proved.preconditions if d != c)
-        bad = counterexample(rule, without, c, tries, spared=spared if c not in stated else None)
+        bad = counterexample(rule, without, c, tries)
         if bad is not None:
             needed[c] = bad
             continue

@@ -28,8 +28,8 @@ from ...models.substitution.value import (
 from ...proofs.substitution import TRUE, Counterexample, Instance
 
 POOLS = ((1,), (1, 2), (2,), (1, 2, 3), (2, 3), (1, 2, 3, 4), (2, 4), (3, 5), (1, 2, 3, 4, 5, 6))
-_SPARED, _DRAWS = 4, 6
-"""Instances that a precondition rules out without need, and draws of entries that show it."""
+_SPARED, _DRAWS = 12, 6
+"""Instances that a precondition rules out that are looked at, and draws of entries on each."""
 _MOST_ELEMENTS = (400, 20_000)
 """Entries of all inputs together; the second bound holds for rules (large kernels, large degrees) that have no instance within the first."""
 
@@ -119,6 +119,12 @@ def _sample(
     return found
 
 
+def spared(rule: Substitution, keep: tuple[Condition, ...], broken: Condition) -> list[dict[str, int]]:
+    """Instances that satisfy `keep` and not `broken`, and on which the rule holds all the same, among the first few."""
+    against = (at for at in instances(replace(rule, preconditions=keep), _SPARED * 4, 3) if not satisfies(rule, (broken,), at))
+    return [at for at, _ in zip(against, range(_SPARED), strict=False) if holds_on(rule, at)]
+
+
 def holds_on(rule: Substitution, instance: Mapping[str, int]) -> bool:
     """Whether the rule certainly types on an instance, and no draw of entries tells its sides apart."""
     try:
@@ -197,18 +203,14 @@ def _left_only(typed: Typed) -> Typed:
 
 def counterexample(
     rule: Substitution, keep: tuple[Condition, ...], broken: Condition | None = None, tries: int = 400, seed: int = 1,
-    spared: list[dict[str, int]] | None = None,
 ) -> Counterexample | None:
-    """The smallest counterexample found that satisfies `keep`, and not `broken` if given.  Left sides that break their copies do not count.  `spared`
-    gets the instances on which the rule seems to hold all the same."""
+    """The smallest counterexample found that satisfies `keep`, and not `broken` if given.  Left sides that break their copies do not count."""
     best: tuple[tuple[int, int], Counterexample] | None = None
     found = 0
     for k, instance in enumerate(instances(replace(rule, preconditions=keep), tries, seed)):
         if broken is not None and satisfies(rule, (broken,), instance):
             continue
         here = fault(rule, instance, seed + k)
-        if here is None and spared is not None and len(spared) < _SPARED:
-            spared.append(instance)
         if here is None or here.what == "left copy":
             continue
         size = sum(_product(s) for s in input_sizes(rule, instance))
