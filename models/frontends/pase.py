@@ -80,7 +80,7 @@ def _scale(tables: list[Floats]) -> tuple[int, int]:
     needed = max((_fraction_bits(t) for t in tables), default=0)
     room = FINITE_LIMIT - len(tables)  # the floor of a negative entry is up to 1 larger in size
     if total >= room:
-        raise ProblemError("costs", f"the largest entries sum to {float(total):.3g}, which does not fit 57 bits", "use a coarser unit")
+        raise ProblemError("costs", f"the largest entries sum to {float(total):.3g}, which does not fit 57 bits", "divide every cost of the file by the same number")
     bits = 0
     while bits < min(needed, MOST_BITS) and total * (1 << (bits + 1)) < room:
         bits += 1
