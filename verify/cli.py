@@ -87,7 +87,8 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
                 results.append(claim)
                 codes.append(_CODES[claim.verdict])
                 lines.append(f"{path}: {library.title} {identity(members)}")
-                lines.append(_line(claim))
+                lines.append(f"{_line(claim)}; {claim.space}")
+                lines += [f"  {r.name}: {r.word} at degree 1 only" for r in rules if r.degree_one]
             elif "certificate.json" in members:
                 certificates.append((path, members))
             elif members and "problem.json" not in members:
