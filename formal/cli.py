@@ -283,7 +283,7 @@ def conflict_lines(problem: SelectionProblem, claim: Infeasible, steps: Sequence
         over = "" if problem.limit is not None and use[t] > problem.limit else " (less, but not with what the other steps need)"
         lines.append(f"{at}: even the smallest choices use {use[t]}, the limit is {problem.limit}{over}; largest: {names}")
     if not claim.steps:
-        lines.append("forbidden combinations leave no choice; vertices involved: " + ", ".join(problem.vertices[v].name for v in claim.vertices[:10]))
+        lines.append("no combination of choices is allowed and fits; vertices involved: " + ", ".join(problem.vertices[v].name for v in claim.vertices[:10]))
     if claim.least_limit is not None:
         lines.append(f"the least limit for which a solution is known is {claim.least_limit}")
     return lines

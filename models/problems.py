@@ -40,6 +40,8 @@ FORBIDDEN: Final = 1 << 60
 FINITE_LIMIT: Final = 1 << 57
 """The sum of the largest |finite| entry of every vertex and edge must stay below this, so that int64 sums cannot wrap."""
 
+USAGE_LIMIT: Final = 1 << 62
+"""The sum of the largest amount of every usage must stay below this, and so must steps and the limit in size: int64 sums cannot wrap."""
 
 TOGETHER: Final = 1 << 12
 """Arrays of at most so many entries are measured together."""
@@ -173,6 +175,13 @@ class SelectionProblem:
             total += largest[edge.table]
         if total >= FINITE_LIMIT:
             raise TooFine(total)
+        self._check_usages()
+        if self.fine is not None:
+            self._check_fine(self.fine, arrays, holes)
+        return self
+
+    def _check_usages(self) -> None:
+        in_use = 0
         for i, usage in enumerate(self.usages):
             place = f"usage {i} {usage.name!r}"
             if not 0 <= usage.vertex < len(self.vertices):
@@ -181,11 +190,15 @@ class SelectionProblem:
                 raise ProblemError(place, f"needs one int64 amount per choice of vertex {usage.vertex}")
             if usage.amount.size and int(usage.amount.min()) < 0:
                 raise ProblemError(place, "amounts must not be negative")
+            if not -USAGE_LIMIT < usage.start < USAGE_LIMIT or not -USAGE_LIMIT < usage.end < USAGE_LIMIT:
+                raise ProblemError(place, "steps must lie between -2**62 and 2**62", "number the steps from 0")
+            in_use += int(usage.amount.max()) if usage.amount.size else 0
+        if in_use >= USAGE_LIMIT:
+            raise ProblemError("usages", f"sum of largest amounts {in_use} is not below 2**62", "use a coarser unit")
         if self.limit is not None and self.limit < 0:
             raise ProblemError("limit", "must not be negative")
-        if self.fine is not None:
-            self._check_fine(self.fine, arrays, holes)
-        return self
+        if self.limit is not None and self.limit > USAGE_LIMIT:
+            raise ProblemError("limit", "must not be above 2**62", "use a coarser unit, or leave it out: all amounts together are less")
 
     def _check_fine(self, fine: Fine, arrays: list[Ints], holes: list[int]) -> None:
         if not 1 <= fine.bits <= MOST_FINE_BITS:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from shardproof.models.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
 from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual, Elimination, Open, Point, Record, RowConflict, SelectionCertificate, Split
+from shardproof.proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
+from shardproof.proofs.reduction_log import Rule
 
 Domains = list[list[int]]
 
@@ -232,9 +234,44 @@ def certified(problem: SelectionProblem, claim: SelectionClaim, proof: Record) -
     return SelectionCertificate(problem.sha256(), claim, proof)
 
 
-def all_claims(problem: SelectionProblem) -> list[SelectionClaim]:
-    """Every kind of true claim about the problem."""
+def all_claims(problem: SelectionProblem, proof: Callable[[SelectionProblem], Record] | None = None) -> list[SelectionClaim]:
+    """Every kind of true claim about the problem; an Infeasible one names what `proof` (`points`) uses."""
     best = brute(problem)
     if best is None:
-        return [Infeasible(tuple(range(-1, 12)) if problem.limit is not None else (), tuple(range(len(problem.vertices))), None, None)]
+        return [named(problem, points(problem) if proof is None else proof(problem))]
     return [Optimal(best[1], best[0]), WithinGap(best[1], best[0], best[0] - 2), LowerBound(best[0])]
+
+
+def named(problem: SelectionProblem, proof: Record) -> Infeasible:
+    """The claim that goes with a proof: steps of its row conflicts and OVERFULL entries, every vertex unless it holds splits and row conflicts only."""
+    vertices = _vertices(problem, proof)
+    every = tuple(range(len(problem.vertices)))
+    return Infeasible(tuple(sorted(_steps(problem.events(), proof))), every if vertices is None else tuple(sorted(vertices)), None, None)
+
+
+def _vertices(problem: SelectionProblem, proof: Record) -> set[int] | None:
+    if isinstance(proof, RowConflict):
+        return {u.vertex for u in problem.usages if any(u.start <= t < u.end for t, _ in proof.multipliers)}
+    if isinstance(proof, Split):
+        found = [_vertices(problem, child) for child in proof.children]
+        return None if None in found else {proof.vertex}.union(*(f for f in found if f is not None))
+    return None
+
+
+def _steps(stands: list[int], proof: Record, renumbered: bool = False) -> set[int]:
+    """`stands`: what the events of the problem that the record is about stand for; `renumbered`: its steps are their numbers."""
+    match proof:
+        case RowConflict():
+            return {stands[t] if renumbered else t for t, _ in proof.multipliers}
+        case Split():
+            return set().union(*(_steps(stands, child, renumbered) for child in proof.children))
+        case Dual() | Elimination():
+            return set() if proof.then is None else _steps(stands, proof.then, renumbered)
+        case Reduced():
+
+            def back(t: int) -> int:
+                return stands[t] if renumbered else t
+
+            kept = [back(t) for t in proof.steps[-1].tolist()] if proof.steps else stands
+            return {back(t) for t in proof.log[proof.log[:, 0] == Rule.OVERFULL, 3].tolist()} | _steps(kept, proof.then, True)
+    return set()

@@ -107,7 +107,7 @@ def originals() -> dict[str, list[Original]]:
         if cases.brute(rowed) is None and len(rowed.vertices) > 1 and len(out["conflict"]) < 5:
             proof = cases.points(rowed, conflicts=True)
             if any(isinstance(r, RowConflict) for r in records(proof)):
-                out["conflict"].append(Original(f"conflict {seed}", rowed, cases.certified(rowed, cases.all_claims(rowed)[0], proof)))
+                out["conflict"].append(Original(f"conflict {seed}", rowed, cases.certified(rowed, cases.named(rowed, proof), proof)))
         if tight.edges and len(out["dual"]) < 5:
             dual = cases.random_dual(tight, rng)
             bound, _ = cases.reference_dual(tight, dual, cases.whole(tight), float("inf"))
@@ -298,7 +298,11 @@ def broken_conflicts() -> Iterator[Mutant]:
         yield changed(o, "usages lowered", problem=replace(o.problem, usages=idle))
         for m in ((), ((99, 1),), ((1, -1),), ((1, 0),)):
             yield changed(o, f"conflict of {m}", proof=RowConflict(m))
-        yield changed(o, "vertices descend", claim=replace(claim, vertices=claim.vertices[::-1]))
+        yield changed(o, "vertices descend", claim=replace(claim, vertices=(*claim.vertices, 0, 0)))
+        yield changed(o, "step that does not exist", claim=replace(claim, steps=(*claim.steps, 10**6)))
+        peak = cases.peak(o.problem, (0,) * len(o.problem.vertices))
+        for least in (peak + 1, 10**30):  # the witness needs `peak`
+            yield changed(o, "least limit above the witness", claim=replace(claim, least_limit=least, witness=(0,) * len(o.problem.vertices)))
         yield changed(o, "steps twice", claim=replace(claim, steps=claim.steps + claim.steps[:1]))
         yield changed(o, "vertex that is not there", claim=replace(claim, vertices=(*claim.vertices, 77)))
         yield changed(o, "limit without witness", claim=replace(claim, least_limit=enough))

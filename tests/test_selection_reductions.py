@@ -145,6 +145,7 @@ def test_nested_records_prove_every_claim_through_files() -> None:
         problem = tiny.instance(seed, n=4, k=3)
         for claim in cases.all_claims(problem):
             proof = nested(problem, random.Random(seed), claim.cost if isinstance(claim, Optimal | WithinGap) else float("inf"))
+            claim = cases.named(problem, proof) if isinstance(claim, Infeasible) else claim
             deep += isinstance(proof.then, Dual)
             data = write_certificate(None, cases.certified(problem, claim, proof))
             result = check_selection(problem, read_certificate(data))
@@ -168,8 +169,10 @@ def test_infeasible_claims_must_name_every_vertex_and_the_steps() -> None:
     early = Reduced(np.array([[Rule.ROWS, 0, 0, 0], [Rule.FIX, 2, 0, 0]]), (np.array([2, 6]),), RowConflict(((1, 1),)))
     for proof in (emptied.record(Open()), early):
         assert check_selection(problem, cases.certified(problem, Infeasible((6,), (0, 1, 2), None, None), proof)).verdict is Verdict.PROVED
-        for steps, vertices in (((5,), (0, 1, 2)), ((), (0, 1, 2)), ((6,), (0, 1))):
-            assert check_selection(problem, cases.certified(problem, Infeasible(steps, vertices, None, None), proof)).verdict is Verdict.UNDECIDED
+        for steps, vertices, verdict in (
+            ((5,), (0, 1, 2), Verdict.REFUTED), ((6, 7), (0, 1, 2), Verdict.REFUTED), ((), (0, 1, 2), Verdict.UNDECIDED), ((6,), (0, 1), Verdict.UNDECIDED),
+        ):  # fmt: skip
+            assert check_selection(problem, cases.certified(problem, Infeasible(steps, vertices, None, None), proof)).verdict is verdict
 
 
 def test_any_accepted_log_only_lowers_the_optimum() -> None:

@@ -105,8 +105,8 @@ def test_exact_elimination_gives_the_minimum_without_rows(seed: int, cells: None
 @pytest.mark.parametrize("seed", range(60))
 def test_every_true_claim_is_proved_by_the_tree_of_points(seed: int) -> None:
     problem = cases.random_problem(seed, n=3, k=3)
-    for claim in cases.all_claims(problem):
-        for conflicts in (False, True):
+    for conflicts in (False, True):
+        for claim in cases.all_claims(problem, lambda p, conflicts=conflicts: cases.points(p, conflicts=conflicts)):
             result = check_selection(problem, cases.certified(problem, claim, cases.points(problem, conflicts=conflicts)))
             assert result.verdict is Verdict.PROVED, result.reason
             if isinstance(claim, Optimal):
@@ -163,9 +163,12 @@ def test_infeasible_claims() -> None:
 
     assert verdict(Infeasible((1,), (0, 1), 6, (1, 1))) is Verdict.PROVED
     assert verdict(Infeasible((1,), (0, 1), None, None)) is Verdict.PROVED
-    assert verdict(Infeasible((0,), (0, 1), None, None)) is Verdict.UNDECIDED  # the proof uses step 1
+    assert verdict(Infeasible((), (0, 1), None, None)) is Verdict.UNDECIDED  # the proof uses step 1
+    for steps in ((0,), (0, 1), (1, 2), (1, 9999), (-5, 1)):  # and no other
+        assert verdict(Infeasible(steps, (0, 1), None, None)) is Verdict.REFUTED
     assert verdict(Infeasible((1,), (0,), None, None)) is Verdict.UNDECIDED  # and vertex 1
-    assert verdict(Infeasible((1,), (0, 1), 5, (1, 1))) is Verdict.REFUTED  # 3 + 3 > 5
+    for least in (5, 7, 10**30):  # 3 + 3 = 6
+        assert verdict(Infeasible((1,), (0, 1), least, (1, 1))) is Verdict.REFUTED
     assert verdict(Infeasible((1,), (0, 1), 6, None)) is Verdict.REFUTED
     assert verdict(Infeasible((1,), (0, 2), None, None)) is Verdict.REFUTED
     loose = SelectionProblem("loose", p.vertices, (), (), usages, limit=6)

@@ -9,8 +9,8 @@ B is computed here bottom-up from the problem's own numbers; a certificate contr
     Optimal(x, c)         x feasible, cost(x) = c, B >= c
     WithinGap(x, c, l)    x feasible, cost(x) = c >= l, B >= l
     LowerBound(l)         B >= l                                                      (UB infinite)
-    Infeasible            B infinite                                                  (UB infinite); the rows and vertices that the
-                          proof uses are among those named; the witness, if any, fits under `least_limit` and not under the limit
+    Infeasible            B infinite                                                  (UB infinite); the steps and vertices that the
+                          proof rests on are named, and none that it does not meet; `least_limit` is the peak of the witness, above the limit
 
 Verdicts.  Refuted: the certificate states something false (another problem, wrong cost, infeasible solution, a message above its sum, a
 split that does not cover, a number out of range, a solution in it that contradicts the claim).  Undecided: all it states is true, but
@@ -98,12 +98,19 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
         shown = "no bound" if bound == -INFINITE else f"only the bound {bound}"
         return result(Verdict.UNDECIDED, cost, bound, f"the proof shows {shown}" + ("" if needed == INFINITE else f", the claim needs {needed}"))
     if isinstance(claim, Infeasible):
-        unnamed = [*(f"step {t}" for t in sorted(facts.steps - set(claim.steps))), *(f"vertex {v}" for v in sorted(facts.vertices - set(claim.vertices)))]
+        strange = _listed(set(claim.steps) - facts.met_steps, set(claim.vertices) - facts.met_vertices)
+        if strange:
+            return result(Verdict.REFUTED, None, -INFINITE, f"claim: names {strange}, where the proof finds no conflict")
+        unnamed = _listed(facts.steps - set(claim.steps), facts.vertices - set(claim.vertices))
         if unnamed:
-            return result(Verdict.UNDECIDED, None, bound, f"infeasible, but the proof also uses {', '.join(unnamed[:5])}, not named in the claim")
+            return result(Verdict.UNDECIDED, None, bound, f"infeasible, but the proof also uses {unnamed}, not named in the claim")
     if isinstance(claim, LowerBound) and bound == INFINITE:
         bound = needed  # nothing is feasible, so the claimed bound holds
     return result(Verdict.PROVED, cost, bound)
+
+
+def _listed(steps: set[int], vertices: set[int]) -> str:
+    return ", ".join([*(f"step {t}" for t in sorted(steps)[:5]), *(f"vertex {v}" for v in sorted(vertices)[:5])])
 
 
 def _exact(value: int, what: str) -> int:
@@ -136,10 +143,13 @@ def _witness(problem: SelectionProblem, claim: Infeasible) -> None:
     _exact(claim.least_limit, "least limit")
     if problem.limit is None:
         raise Refuted("claim", "names a least limit, but the problem has no limit")
-    wrong = evaluate(problem, claim.witness, claim.least_limit)[1]
+    wrong = evaluate(problem, claim.witness, None)[1]
     if wrong:
         raise Refuted("witness", wrong)
-    if peak_usage(problem, claim.witness)[0] <= problem.limit:
+    peak, step = peak_usage(problem, claim.witness)
+    if peak != claim.least_limit:
+        raise Refuted("claim", f"least limit {claim.least_limit} is not the usage {peak} of its witness at step {step}")
+    if peak <= problem.limit:
         raise Refuted("claim", "its own witness is feasible")
 
 
@@ -194,6 +204,8 @@ def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Fa
     def leaf(value: Bound) -> _Frame:
         return _Frame(value, max, iter(()), saved)
 
+    if ground.steps is None and not isinstance(record, Split | RowConflict | Open):
+        facts.looks_at_all()
     match record:
         case Dual():
             coarse, fixed = dual_bound(ground, record, domains, ground.coarse(ub), place)
@@ -202,6 +214,8 @@ def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Fa
             return _narrowed(ground.exact(coarse), fixed, domains, record.then, saved)
         case Split():
             parts = _covering_parts(ground, record, domains, place)
+            if ground.steps is None:
+                facts.met_vertices.add(record.vertex)
             return _Frame(INFINITE, min, (({record.vertex: p}, c) for p, c in zip(parts, record.children, strict=True)), saved)
         case Elimination():
             if record.fine:
@@ -272,9 +286,11 @@ def _check_conflict(ground: Ground, record: RowConflict, domains: Domains, facts
     available = sum(n for _, n in record.multipliers) * (problem.limit or 0)
     if total <= available:
         raise Refuted(place, f"rows need {total}, which is not above {available}")
-    facts.steps.update(ground.original_step(t) for t, _ in record.multipliers)
+    used = {(t, u.vertex) for u in problem.usages for t, _ in record.multipliers if u.start <= t < u.end}
+    facts.rests_on({ground.original_step(t) for t, _ in used})
     if ground.steps is None:  # otherwise a `Reduced` record has named all vertices
-        facts.vertices.update(terms)
+        facts.vertices |= terms
+        facts.met_vertices.update(v for _, v in used)
 
 
 def _point_cost(ground: Ground, domains: Domains, facts: Facts, place: str) -> Bound:
@@ -283,8 +299,12 @@ def _point_cost(ground: Ground, domains: Domains, facts: Facts, place: str) -> B
     if any(domain.size != 1 for domain in domains):
         raise Refuted(place, "more than one choice is left")
     x = tuple(int(domain[0]) for domain in domains)
-    cost, wrong = evaluate(problem, x, problem.limit)
+    cost, wrong = evaluate(problem, x, None)
     if wrong:
+        return INFINITE
+    peak, step = peak_usage(problem, x)
+    if problem.limit is not None and peak > problem.limit:
+        facts.met_steps.add(ground.original_step(step))
         return INFINITE
     if problem.fine is None:
         cost <<= ground.fine_bits  # of a reduced problem

@@ -35,9 +35,20 @@ class Facts:
     """What the evaluation of a proof came across."""
 
     cheapest: tuple[int, tuple[int, ...]] | None = None  # cheapest feasible solution met in a Point record
-    steps: set[int] = field(default_factory=set)  # resource rows used by RowConflict records
+    steps: set[int] = field(default_factory=set)  # rows that a RowConflict record or an OVERFULL entry rests on
     vertices: set[int] = field(default_factory=set)  # vertices with a term in these
+    met_steps: set[int] = field(default_factory=set)  # those, and where a Point is over the limit
+    met_vertices: set[int] = field(default_factory=set)  # vertices that some record looked at
     size: int = 0  # vertices of the claim's problem
+
+    def rests_on(self, steps: set[int]) -> None:
+        self.steps |= steps
+        self.met_steps |= steps
+
+    def looks_at_all(self) -> None:
+        """A record whose number comes from costs looks at every vertex."""
+        if len(self.met_vertices) < self.size:
+            self.met_vertices.update(range(self.size))
 
 
 class Ground:

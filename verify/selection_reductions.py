@@ -41,11 +41,11 @@ def replay(ground: Ground, record: Reduced, domains: Domains, facts: Facts, plac
             if runs > MAX_GLOBAL:
                 raise Wrong(f"more than {MAX_GLOBAL} entries that look at the whole state")
             _apply(state, record, record.log[start:end])
+            if int(record.log[start, 0]) == Rule.OVERFULL:
+                facts.rests_on({ground.original_step(t) for t in record.log[start:end, 3].tolist()})
             if state.empty:
                 break
         at = -1
-        for start in np.flatnonzero(record.log[:, 0] == Rule.OVERFULL).tolist():
-            facts.steps.add(ground.original_step(int(record.log[start, 3])))
         return None if state.empty else state.finish(ground)
     except Wrong as wrong:
         raise Refuted(place if at < 0 else f"{place}, log entry {at} {record.log[at].tolist()}", str(wrong)) from None

@@ -115,7 +115,8 @@ class Node:
         used = self.reduction.log[self.reduction.log[:, 0] == Rule.OVERFULL, 3].tolist()
         inner = np.array([original(t, outer) for t in rows_left(self.reduction).tolist()], dtype=np.int64)
         found = {original(t, outer) for t in used} | {original(t, inner) for t, _ in self.conflict}
-        return found.union(*(child.steps(inner) for child in self.children))
+        below = [] if self.emptied else self.children  # as in `record`
+        return found.union(*(child.steps(inner) for child in below))
 
     def established(self) -> int:
         """The bound that `record` establishes (FORBIDDEN: infinite), given that open nodes establish nothing."""

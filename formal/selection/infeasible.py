@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
-import numpy as np
-
 from ...models.claims import Infeasible
-from ...models.problems import Ints, SelectionProblem
+from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 from ...proofs.reduction_log import Rule
 from .clock import Clock
@@ -29,71 +27,56 @@ SCALE_LIMIT_S: Final = 20.0
 LEAST_S: Final = 2.0
 """Seconds for it when nothing is left."""
 
-NAMED: Final = 20
-"""Rows named although the proof does not need them: those that are over the limit by most when every vertex uses its least."""
-
 
 def infeasible(search: Search, record: Record) -> Infeasible:
     """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was found."""
-    steps: set[int] = set()
-    vertices: set[int] = set()
-    if _conflicts(search.problem, record, steps, vertices):
-        vertices = set(range(len(search.problem.vertices)))
-    least, witness = least_limit(search)
-    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), least, witness)
+    steps, vertices = conflicts(search.problem, record)
+    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least_limit(search))
 
 
 def infeasible_at_scale(problem: SelectionProblem, used: set[int], clock: Clock) -> Infeasible:
     """The claim that goes with a proof that uses the rows of the steps `used`; every vertex takes part."""
-    steps = set(used)
-    events = np.array(problem.events(), dtype=np.int64)
-    if problem.limit is not None and events.size:
-        least = least_use(problem, events)
-        over = np.flatnonzero(least > problem.limit)
-        worst = over[np.lexsort((over, -least[over]))][:NAMED]
-        steps.update(events[worst].tolist())
     limit, witness = (None, None) if problem.limit is None else least_limit_at_scale(problem, _rest(clock, SCALE_LIMIT_S))
-    return Infeasible(tuple(sorted(steps)), tuple(range(len(problem.vertices))), limit, witness)
+    return Infeasible(tuple(sorted(used)), tuple(range(len(problem.vertices))), limit, witness)
 
 
-def _conflicts(problem: SelectionProblem, record: Record, steps: set[int], vertices: set[int]) -> bool:
-    """Collect rows and vertices of all `RowConflict` records; True when the proof also rests on costs (then every vertex counts)."""
-    match record:
-        case RowConflict():
-            for t, _ in record.multipliers:
-                steps.add(t)
-                vertices.update(u.vertex for u in problem.usages if u.start <= t < u.end)
-            return False
-        case Split():
-            vertices.add(record.vertex)
-            found = [_conflicts(problem, child, steps, vertices) for child in record.children]  # all of them: each adds to the sets
-            return any(found)
-        case Dual():
-            if record.then is not None:
-                _conflicts(problem, record.then, steps, vertices)
-            return True
-        case Elimination() | Point() | Open():
-            return True
-        case Reduced():
-            inner: set[int] = set()
-            _conflicts(problem, record.then, inner, set())
-            kept = record.steps[-1].tolist() if record.steps else problem.events()  # step t of the reduced problem is kept[t]
-            steps.update(kept[t] for t in inner if 0 <= t < len(kept))
-            steps.update(record.log[record.log[:, 0] == Rule.OVERFULL, 3].tolist())
-            return True
-        case _:
-            assert_never(record)
+def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[int]]:
+    """(steps whose rows `RowConflict` records and OVERFULL entries use, vertices that take part: all as soon as the proof also rests on costs).
 
+    A proof of `search` reduces at most once, at the root.
+    """
+    steps: set[int] = set()
+    vertices: set[int] = set()
+    todo: list[tuple[Record, list[int] | None]] = [(root, None)]  # record, steps of the problem that its own steps stand for (None: the same)
+    while todo:
+        record, stands = todo.pop()
 
-def least_use(problem: SelectionProblem, events: Ints) -> Ints:
-    """Sum over the usages of their least amounts, per event."""
-    change = np.zeros(events.size + 1, dtype=np.int64)
-    for u in problem.usages:
-        if u.start < u.end:
-            first, last = np.searchsorted(events, (u.start, u.end))
-            change[first] += int(u.amount.min())
-            change[last] -= int(u.amount.min())
-    return np.cumsum(change)[:-1]
+        def original(t: int, stands: list[int] | None = stands) -> int:
+            return t if stands is None else stands[t] if 0 <= t < len(stands) else -1
+
+        match record:
+            case RowConflict():
+                steps.update(original(t) for t, _ in record.multipliers)
+                if stands is None:
+                    vertices.update(u.vertex for u in problem.usages if any(u.start <= t < u.end for t, _ in record.multipliers))
+            case Split():
+                if stands is None:
+                    vertices.add(record.vertex)
+                todo.extend((child, stands) for child in record.children)
+            case Dual() | Elimination():
+                vertices.update(range(len(problem.vertices)))
+                if record.then is not None:
+                    todo.append((record.then, stands))
+            case Point() | Open():
+                vertices.update(range(len(problem.vertices)))
+            case Reduced():
+                vertices.update(range(len(problem.vertices)))
+                kept = record.steps[-1].tolist() if record.steps else problem.events()
+                steps.update(original(t) for t in record.log[record.log[:, 0] == Rule.OVERFULL, 3].tolist())
+                todo.append((record.then, [original(t) for t in kept]))
+            case _:
+                assert_never(record)
+    return steps, vertices
 
 
 def least_limit(search: Search) -> tuple[int | None, tuple[int, ...] | None]:

@@ -1,7 +1,8 @@
 """Selection problems of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism (IOPDDL JSON).
 
 One object with the key `problem`: node intervals [s, e) half-open, costs and usages per strategy, edges of two nodes with flat
-row-major cost lists, `usage_limit` (may be absent).  Entries of 10^18 and more mean forbidden.  Source: `shared/data/iopddl/README.md`.
+row-major cost lists, `usage_limit` (may be absent).  Costs of 10^18 and more mean forbidden, which is an assumption of the problem as soon as
+one occurs (formally they are large costs); every other number is taken as it is or refused.  Source: `shared/data/iopddl/README.md`.
 
 Files are read as a stream: beside the problem's own int64 arrays there is never more than a chunk of text and one list in memory.
 """
@@ -16,11 +17,18 @@ from typing import Final
 
 import numpy as np
 
-from ..problems import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from ..problems import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex, forbids
 from .json_stream import JsonStream
 
 INFINITE: Final = 10**18
 """The contest's value for a forbidden combination."""
+
+FORBIDDEN_COSTS: Final = "costs-from-10^18-are-forbidden"
+"""Assumption of a problem in which such a cost occurs."""
+
+
+Read = Callable[[list[object], str], Ints]
+"""Numbers of the lists at a place, as int64."""
 
 
 @dataclass
@@ -55,7 +63,7 @@ def read_iopddl(read: Callable[[int], bytes]) -> SelectionProblem:
                 for item in stream.keys("problem.nodes"):
                     place = f"nodes.{item}"
                     if item in ("intervals", "costs", "usages"):
-                        setattr(parts, item, _arrays(stream.lists(place), place))
+                        setattr(parts, item, _arrays(stream.lists(place), place, _reader(item)))
                     else:
                         stream.value(place)
             elif part == "edges":
@@ -63,16 +71,16 @@ def read_iopddl(read: Callable[[int], bytes]) -> SelectionProblem:
                 for item in stream.keys("problem.edges"):
                     place = f"edges.{item}"
                     if item == "nodes":
-                        parts.pairs = _arrays(stream.lists(place), place)
+                        parts.pairs = _arrays(stream.lists(place), place, integers)
                     elif item == "costs":
-                        parts.tables = [shared.one(a) for a in _each(stream.lists(place), place)]
+                        parts.tables = [shared.one(a) for a in _each(stream.lists(place), place, costs)]
                     else:
                         stream.value(place)
             elif part == "usage_limit":
                 parts.limit = stream.value("problem.usage_limit")
             else:
                 value = stream.value(f"problem.{part}")
-                parts.name = str(value) if part == "name" else parts.name
+                parts.name = _name(value) if part == "name" else parts.name
     stream.end("file")
     if not found:
         raise ProblemError("file", "has no key problem")
@@ -84,10 +92,12 @@ def from_iopddl(data: Mapping[str, object]) -> SelectionProblem:
     problem = _mapping(data.get("problem"), "problem")
     nodes, edges = _mapping(problem.get("nodes"), "problem.nodes"), _mapping(problem.get("edges"), "problem.edges")
     shared = _Shared()
-    parts = _Parts(str(problem.get("name", "iopddl")), limit=problem.get("usage_limit"))
-    parts.intervals, parts.costs, parts.usages = (_arrays([_lists(nodes.get(k), f"nodes.{k}")], f"nodes.{k}") for k in ("intervals", "costs", "usages"))
-    parts.pairs = _arrays([_lists(edges.get("nodes"), "edges.nodes")], "edges.nodes")
-    parts.tables = [shared.one(a) for a in _each([_lists(edges.get("costs"), "edges.costs")], "edges.costs")]
+    parts = _Parts(_name(problem.get("name", "iopddl")), limit=problem.get("usage_limit"))
+    parts.intervals, parts.costs, parts.usages = (
+        _arrays([_lists(nodes.get(k), f"nodes.{k}")], f"nodes.{k}", _reader(k)) for k in ("intervals", "costs", "usages")
+    )
+    parts.pairs = _arrays([_lists(edges.get("nodes"), "edges.nodes")], "edges.nodes", integers)
+    parts.tables = [shared.one(a) for a in _each([_lists(edges.get("costs"), "edges.costs")], "edges.costs", costs)]
     return _build(parts)
 
 
@@ -105,16 +115,16 @@ class _Shared:
 
 
 def _build(parts: _Parts) -> SelectionProblem:
-    intervals, costs, usages = _needed(parts.intervals, "nodes.intervals"), _needed(parts.costs, "nodes.costs"), _needed(parts.usages, "nodes.usages")
-    if not len(costs) == len(usages) == len(intervals):
-        raise ProblemError("problem.nodes", f"has {len(costs)} costs, {len(usages)} usages and {len(intervals)} intervals")
-    vertices = tuple(Vertex(f"node {i}", c) for i, c in enumerate(costs))
+    intervals, prices, usages = _needed(parts.intervals, "nodes.intervals"), _needed(parts.costs, "nodes.costs"), _needed(parts.usages, "nodes.usages")
+    if not len(prices) == len(usages) == len(intervals):
+        raise ProblemError("problem.nodes", f"has {len(prices)} costs, {len(usages)} usages and {len(intervals)} intervals")
+    vertices = tuple(Vertex(f"node {i}", c) for i, c in enumerate(prices))
     live = []
     for i, (interval, usage) in enumerate(zip(intervals, usages, strict=True)):
         if interval.size != 2:
             raise ProblemError(f"nodes.intervals[{i}]", "must be a pair")
-        if usage.size != costs[i].size:
-            raise ProblemError(f"nodes.usages[{i}]", f"has {usage.size} entries for {costs[i].size} strategies")
+        if usage.size != prices[i].size:
+            raise ProblemError(f"nodes.usages[{i}]", f"has {usage.size} entries for {prices[i].size} strategies")
         start, end = interval.tolist()
         if start < end:
             live.append(Usage(i, start, end, usage, f"node {i}"))
@@ -141,8 +151,11 @@ def _build(parts: _Parts) -> SelectionProblem:
         edges.append(Edge(u, v, number[key]))
     limit = parts.limit
     if limit is not None and type(limit) is not int:
-        raise ProblemError("problem.usage_limit", f"{limit!r} is not an integer")
-    return SelectionProblem(parts.name, vertices, tuple(tables), tuple(edges), tuple(live), limit if isinstance(limit, int) else None).check()
+        raise ProblemError("problem.usage_limit", f"{_short(limit)} is not an integer")
+    assumed = (FORBIDDEN_COSTS,) if forbids([*prices, *tables]) else ()
+    return SelectionProblem(
+        parts.name, vertices, tuple(tables), tuple(edges), tuple(live), limit if isinstance(limit, int) else None, assumptions=assumed
+    ).check()
 
 
 def _needed(values: list[Ints] | None, place: str) -> list[Ints]:
@@ -151,41 +164,67 @@ def _needed(values: list[Ints] | None, place: str) -> list[Ints]:
     return values
 
 
-def _each(batches: Iterable[list[list[object]]], place: str) -> Iterator[Ints]:
+def _each(batches: Iterable[list[list[object]]], place: str, read: Read) -> Iterator[Ints]:
     number = 0
     for batch in batches:
         flat = list(chain.from_iterable(batch))
         try:
-            joined = integers(flat, place)
+            joined = read(flat, place)
         except ProblemError:
             for i, values in enumerate(batch):
-                integers(values, f"{place}[{number + i}]")
+                read(values, f"{place}[{number + i}]")
             raise
         yield from (joined[a:b] for a, b in pairwise(accumulate(map(len, batch), initial=0)))
         number += len(batch)
 
 
-def _arrays(batches: Iterable[list[list[object]]], place: str) -> list[Ints]:
-    return list(_each(batches, place))
+def _arrays(batches: Iterable[list[list[object]]], place: str, read: Read) -> list[Ints]:
+    return list(_each(batches, place, read))
 
 
 def integers(values: list[object], place: str) -> Ints:
-    """Exact integers as int64, forbidden entries as `FORBIDDEN`; `ProblemError` names what is not an integer."""
+    """Exact integers as int64; `ProblemError` names what is not an integer or does not fit."""
     if set(map(type, values)) <= {int}:  # bool is a type of its own
         try:
-            out = np.array(values, dtype=np.int64)
+            return np.array(values, dtype=np.int64)
         except OverflowError:
-            out = np.array([min(max(v, -(1 << 62)), INFINITE) for v in values if isinstance(v, int)], dtype=np.int64)
-        if not out.size or int(out.min()) >= -INFINITE:
-            if out.size and int(out.max()) >= INFINITE:
-                out[out >= INFINITE] = FORBIDDEN
-            return out
+            pass
     for value in values:
         if type(value) is not int:
-            raise ProblemError(place, f"{value!r} is not an integer")
-        if value < -INFINITE:
-            raise ProblemError(place, f"{value} is out of range")
+            raise ProblemError(place, f"{_short(value)} is not an integer")
+        if not -(1 << 63) <= value < 1 << 63:
+            raise ProblemError(place, f"{_short(value)} is out of range, it does not fit 64 bits", "use a coarser unit")
     raise ProblemError(place, "must be a list of integers")
+
+
+def costs(values: list[object], place: str) -> Ints:
+    """The same for costs: those of 10^18 and more, of any size, are forbidden."""
+    try:
+        out = integers(values, place)
+    except ProblemError:
+        out = integers([min(v, INFINITE) if type(v) is int else v for v in values], place)
+    if out.size and int(out.min()) < -INFINITE:
+        raise ProblemError(place, f"{int(out.min())} is out of range", "use a coarser unit")
+    if out.size and int(out.max()) >= INFINITE:
+        out[out >= INFINITE] = FORBIDDEN
+    return out
+
+
+def _reader(item: str) -> Read:
+    return costs if item == "costs" else integers
+
+
+def _name(value: object) -> str:
+    if type(value) is not str:
+        raise ProblemError("problem.name", f"must be a text, not {_short(value)}")
+    return value
+
+
+def _short(value: object) -> str:
+    try:
+        return repr(value)[:40]
+    except ValueError:  # an integer of too many digits
+        return "a very large integer"
 
 
 def _mapping(value: object, place: str) -> Mapping[str, object]:

@@ -23,8 +23,8 @@ from ..problems import FINITE_LIMIT, MOST_FINE_BITS, Edge, Fine, Ints, ProblemEr
 Floats = NDArray[np.float64]
 
 EXACT_FLOAT: Final = 1 << 53
-MOST_BITS: Final = 1000
-"""Largest scale is 2**1000: ldexp of what fits cannot overflow."""
+MOST_BITS: Final = 450
+"""Largest scale is 2**(450 + 52), which our own files can hold; ldexp of what fits cannot overflow."""
 
 
 def from_pase(data: Mapping[str, object]) -> SelectionProblem:
@@ -107,11 +107,18 @@ def _floats(values: object, place: str) -> Floats:
     if not set(map(type, values)) <= {int, float} or any(_lossy(values)):
         for value in values:
             if type(value) not in (int, float) or (type(value) is int and abs(value) > EXACT_FLOAT):
-                raise ProblemError(place, f"{value!r} is not a number that 53 bits hold")
+                raise ProblemError(place, f"{_short(value)} is not a number that 53 bits hold")
     out = np.array(values, dtype=np.float64)
     if not np.isfinite(out).all():
         raise ProblemError(place, f"{values[int(np.argmin(np.isfinite(out)))]!r} is not a finite number")
     return out
+
+
+def _short(value: object) -> str:
+    try:
+        return repr(value)[:40]
+    except ValueError:  # an integer of too many digits
+        return "a very large integer"
 
 
 def _lossy(values: list[object]) -> Iterator[bool]:
