@@ -32,6 +32,7 @@ import numpy as np
 from ..models.output import write_file
 from ..models.problems import Ints
 from .canonical import ContainerError, Reader, canonical, parse
+from .room import check_room, needs
 
 Member = bytes | Ints
 """Content of a member: bytes (JSON or other), or an int64 array (read back as a read-only view of the file's bytes)."""
@@ -53,7 +54,7 @@ class Limits:
     members: int = 4096
     total: int = 1 << 30
     ratio: int = 100
-    free: int = 1 << 26
+    free: int = 1 << 24
     json: int = 1 << 26
 
 
@@ -113,11 +114,13 @@ def read_container(source: bytes | Path | str, limits: Limits = LIMITS) -> dict[
     if entries[MANIFEST].size > limits.json:
         raise ContainerError(MANIFEST, "is too large")
     manifest = _inflate(data, entries[MANIFEST])
+    check_room(needs(manifest), len(data), MANIFEST)
     listed = _listing(parse(manifest, MANIFEST).fields("format", "members"))
     for name in entries:
         if name != MANIFEST and name not in listed:
             raise ContainerError(f"member {name!r}", "is not listed in the manifest")
     members: dict[str, Member] = {MANIFEST: manifest}
+    needed = needs(manifest)
     for name, (size, digest, shape) in listed.items():
         place = f"member {name!r}"
         if name not in entries or name == MANIFEST:
@@ -127,6 +130,9 @@ def read_container(source: bytes | Path | str, limits: Limits = LIMITS) -> dict[
         content = _inflate(data, entries[name])
         if hashlib.sha256(content).hexdigest() != digest:
             raise ContainerError(place, "content does not have the listed sha256")
+        if shape is None:
+            needed += needs(content)
+            check_room(needed, len(data), place)
         members[name] = content if shape is None else bytes_array(content, shape, place)
     return dict(sorted(members.items()))
 

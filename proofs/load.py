@@ -19,6 +19,7 @@ from ..models.problems import ProblemError, SelectionProblem
 from .canonical import ContainerError
 from .container import LIMITS, read_file
 from .problem_file import MOST_TEXT, parse_problem
+from .room import check_room, needs
 
 MOST_STREAM: Final = 1 << 33
 """Longest text, after unpacking, that is read as a stream."""
@@ -61,24 +62,32 @@ class _Text:
         packed = file.read(2) == b"\x1f\x8b"
         file.seek(0)
         self._inflater = zlib.decompressobj(31) if packed else None
-        self._given = 0
+        self._given = self._taken = self._needed = 0
         self._back = b""
 
     def read(self, n: int) -> bytes:
         """Up to n bytes (n > 0), b"" at the end."""
         out, self._back = self._back[:n], self._back[n:]
         if not out:
-            out = self._file.read(n) if self._inflater is None else self._unpacked(self._inflater, n)
+            out = self._taking(n) if self._inflater is None else self._unpacked(self._inflater, n)
             self._given += len(out)
+            self._needed += needs(out)
+            check_room(self._needed, self._taken, self._place)
             if self._given > MOST_STREAM:
                 raise ContainerError(self._place, f"text has more than {MOST_STREAM} bytes")
         return out
+
+    def _taking(self, n: int) -> bytes:
+        """Up to n bytes of the file as it is."""
+        data = self._file.read(n)
+        self._taken += len(data)
+        return data
 
     def _unpacked(self, inflater: zlib._Decompress, n: int) -> bytes:
         out = b""
         try:
             while not out and not inflater.eof:
-                packed = inflater.unconsumed_tail or self._file.read(PIECE)
+                packed = inflater.unconsumed_tail or self._taking(PIECE)
                 if not packed:
                     raise ContainerError(self._place, "gzip data is cut off")
                 out = inflater.decompress(packed, n)
@@ -123,6 +132,7 @@ def _parse(data: bytes, place: str) -> SelectionProblem:
     if not isinstance(head, dict):
         raise ContainerError(place, "must hold one JSON object")
     if "format" in head:
+        del head  # read again, without floats
         return parse_problem(data, place)
     if "problem" in head:
         return from_iopddl(head)

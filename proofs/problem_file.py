@@ -21,6 +21,7 @@ from .arrays import ArrayPool, ArrayTable
 from .canonical import INT64, ContainerError, Reader, canonical, parse
 from .container import LIMITS, Limits, Member, read_array, read_container, read_file, read_json
 from .kinds import require_kind
+from .room import check_room, most_text, needs
 
 FORMAT: Final = "shardproof-selection/1"
 PREFIX: Final = "problem"
@@ -46,10 +47,12 @@ def parse_problem(data: bytes, place: str = "problem", limits: Limits = LIMITS) 
         members = read_container(data, limits)
         require_kind(members, "problem.json")
         return decode_problem(members)
+    packed = len(data)
     if data[:2] == b"\x1f\x8b":
-        data = gunzip(data, place, MOST_TEXT)
+        data = gunzip(data, place, min(MOST_TEXT, most_text(packed)))
     elif len(data) > MOST_TEXT:
         raise ContainerError(place, f"text has more than {MOST_TEXT} bytes")
+    check_room(needs(data), packed, place)
     return _decode(parse(data, place), _literal)
 
 

@@ -57,6 +57,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
     errors: list[str] = []
     kernels: tuple[str, ...] = ()
     rounding: list[dict[str, object]] = []
+    stated: list[dict[str, object]] = []  # what is shown and no claim covers
     problems: dict[str, SelectionProblem] = {}
     certificates: list[tuple[Path, Mapping[str, Member]]] = []
     for path in files:
@@ -71,6 +72,9 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
                 lines.append(f"{path}: plan {checked.identity}")
                 lines.extend(_line(r, checked.planning.problem) for r in checked.results)
                 lines.append("  " + rounding_text(checked.planning.problem))
+                versions = ", ".join(" ".join(version) for version in checked.plan.versions)
+                lines.append(f"  stated by the writer, not checked: versions {versions or 'of nothing'}")
+                stated.append({"file": str(path), "versions": dict(checked.plan.versions)})
                 rounding.append({"file": str(path), "scale": checked.planning.problem.scale, "rounding_bound": rounding_bound(checked.planning.problem)})
                 kernels += (here := kernels_of(checked.plan.graph))
                 if here:
@@ -112,7 +116,11 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
         results.append(result)
         codes.append(_CODES[result.verdict])
         lines.append(f"{path}: certificate {identity(held)}")
-        lines.append(_line(result, problems[certificate.problem_sha256]))
+        problem = problems[certificate.problem_sha256]
+        lines.append(_line(result, problem))
+        lines.append(f"  stated by the problem file, not checked: space {problem.space}, unit 1/{problem.scale} {problem.unit_name}"
+                     + (f", assumptions {', '.join(problem.assumptions)}" if problem.assumptions else ""))  # fmt: skip
+        stated.append({"file": str(path), "problem": problem.name, "space": problem.space, "unit": problem.unit_name, "assumptions": list(problem.assumptions)})
     if not codes:
         errors.append(f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)")
         codes.append(Exit.BAD_INPUT)
@@ -124,6 +132,8 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
         document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
         if rounding:
             document["rounding"] = rounding
+        if stated:
+            document["stated_not_checked"] = stated
         if kernels:
             document["kernels"] = list(kernels)
         if errors:

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from math import prod
 
 from ..models.claims import Verdict
+from ..proofs.canonical import ContainerError
 from ..proofs.reduction_certificate import PlacementCertificate
+from ..proofs.reduction_file import PLACEMENT
 from .verdict import CheckResult
 
 MOST_EXPONENTS = 20
@@ -33,7 +35,7 @@ def _fault(hierarchy: Sequence[int], axes: Sequence[int], matrices: Sequence[tup
     if not hierarchy or not axes or any(x < 1 for x in (*hierarchy, *axes)):
         return "hierarchy and axes must be positive and not empty"
     if max(prod(hierarchy), prod(axes)) > 1 << MOST_EXPONENTS:
-        return f"more than 2**{MOST_EXPONENTS} devices are not supported"
+        raise ContainerError(f"member {PLACEMENT!r}", f"is too large to be checked: more than 2**{MOST_EXPONENTS} devices")
     for k, matrix in enumerate(matrices):
         if len(matrix) != len(axes) or any(len(row) != len(hierarchy) for row in matrix) or any(x < 1 for row in matrix for x in row):
             return f"matrix {k}: must have {len(axes)} rows of {len(hierarchy)} positive entries"

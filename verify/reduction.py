@@ -9,7 +9,7 @@ Invariants
 - Impossible   the goal is not in the closed graph.
 - Best         placements complete; for every placement, reduction and order a Cheapest part that holds; sums and minima recomputed.
 
-Only states that the certificate lists are expanded, so the work is bounded by its size.
+What replays and expanded states take is charged to one budget for all parts before it is done.
 Source: `proofs/reduction_certificate.py`; `shared/research/placement-and-reduction.md` section 9.
 """
 
@@ -17,12 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from ..models.claims import Verdict
 from ..models.collectives import Collective, CollectiveCost, CollectiveError, Groups, LoweredStep, State, apply, rows_of
 from ..models.machine_parts import MachineError
-from ..models.parallelism import MAX_DEVICES, Hierarchy, ParallelismError, ReductionRequest, Request
+from ..models.parallelism import Hierarchy, ParallelismError, ReductionRequest, Request
 from ..models.reduction_programs import Form, Program, ReductionSystem, Tree, patterns
+from ..proofs.canonical import ContainerError
 from ..proofs.container import Member
 from ..proofs.reduction_certificate import (
     MAX_COST,
@@ -38,11 +40,16 @@ from ..proofs.reduction_certificate import (
     claim_name,
 )
 from ..proofs.reduction_file import REDUCTION, decode_placement, decode_reduction
+from .budget import OBJECT, PART, Budget
 from .placement import check_placement
-from .reduction_replay import ReplayError, replay
+from .reduction_replay import MAX_CELLS, ReplayError, replay
 from .verdict import CheckResult
 
-MAX_STATES = 200_000
+STEP = PART >> 3
+"""Cells of one position in one step of a state: a few operations on sets kept as integers."""
+
+
+PLACE = f"member {REDUCTION!r}"
 
 
 class Refuted(Exception):
@@ -54,6 +61,7 @@ class Closure:
     """Reachable states of a system, expanded one by one in order of discovery; `steps[s]`: (groups, collective, target, rows moved)."""
 
     system: ReductionSystem
+    budget: Budget
     states: list[State] = field(default_factory=list)
     steps: list[list[tuple[int, Groups, Collective, int, tuple[int, ...]]]] = field(default_factory=list)
 
@@ -70,6 +78,7 @@ class Closure:
         """Expand the first `most` states; True if that is all of them."""
         while len(self.steps) < min(most, len(self.states)):
             state = self.states[len(self.steps)]
+            self.budget.charge(STEP * len(self.options) * self.system.tree.positions, PLACE)
             found = []
             for i, groups, kind, master in self.options if state != self.goal else ():
                 after = apply(state, groups, kind, self.rules, master)
@@ -84,23 +93,24 @@ class Closure:
         return len(self.steps) == len(self.states)
 
     def whole(self) -> None:
-        """Expand everything; `Refuted` beyond `MAX_STATES`."""
-        if not self.expand(MAX_STATES):
-            raise Refuted(f"more than {MAX_STATES} states; not supported")
+        """Expand everything."""
+        while not self.expand(len(self.states)):
+            pass
 
 
 class _Work:
-    """What several parts share: closures by system, cost models."""
+    """What several parts share: closures by system, cost models, the budget."""
 
-    def __init__(self, costs: Sequence[CostSpec]) -> None:
+    def __init__(self, costs: Sequence[CostSpec], budget: Budget) -> None:
         self.specs = costs
+        self.budget = budget
         self.models: dict[int, CollectiveCost] = {}
         self.closures: dict[tuple[Tree, int, str, Groups], Closure] = {}
 
     def closure(self, system: ReductionSystem) -> Closure:
         key = (system.tree, system.chunks, system.reading, system.wanted)
         if key not in self.closures:
-            self.closures[key] = Closure(ReductionSystem(system.tree, (tuple(range(system.tree.positions)),), system.chunks, system.reading, system.wanted))
+            self.closures[key] = Closure(ReductionSystem(system.tree, (tuple(range(system.tree.positions)),), system.chunks, system.reading, system.wanted), self.budget)
         return self.closures[key]
 
     def model(self, number: int) -> CollectiveCost:
@@ -120,7 +130,9 @@ def check_members(members: Mapping[str, Member]) -> tuple[CheckResult, ...]:
 
 def check_reduction(certificate: ReductionCertificate) -> tuple[CheckResult, ...]:
     """One result per claim: the placements, every part, the best placement."""
-    work = _Work(certificate.costs)
+    potentials = {id(p.potentials): p.potentials.size for p in certificate.parts}
+    listed = 0 if certificate.placement is None else len(certificate.placement.matrices)
+    work = _Work(certificate.costs, Budget.of(sum(potentials.values()) + 16 * (len(certificate.parts) + listed)))
     results = []
     complete = None
     if certificate.placement is not None:
@@ -129,6 +141,7 @@ def check_reduction(certificate: ReductionCertificate) -> tuple[CheckResult, ...
     parts = [_part(p, work) for p in certificate.parts]
     results.extend(parts)
     if certificate.best is not None:
+        work.budget.charge(PART * len(certificate.best.terms) * listed, PLACE)
         results.append(_checked_best(certificate, certificate.best, complete, parts))
     if not results:
         results.append(CheckResult("Cheapest", Verdict.UNDECIDED, None, None, "", (), "the certificate claims nothing"))
@@ -139,15 +152,26 @@ def _part(part: Part, work: _Work) -> CheckResult:
     kind = claim_name(part.claim)
     space, assumed = _space(part.request), _assumed(part.request, part.claim, work)
     try:
-        system = part.request.check().system().check()
-        if sum(map(len, system.members)) > MAX_DEVICES:
-            raise Refuted("too many devices")
+        request = part.request.check()
+        devices, cuts = _extent(request)
+        work.budget.charge(OBJECT * devices * cuts, PLACE)
+        system = request.system().check()
+        cells = system.tree.positions * max(system.chunks, system.tree.positions)
+        if cells > MAX_CELLS:
+            raise ContainerError(PLACE, f"is too large to be checked: {system.tree.positions} positions x {system.chunks} chunks, at most {MAX_CELLS} together")
         cost, bound = _claim(part, system, work)
     except (Refuted, ReplayError, CollectiveError, ParallelismError, MachineError, ReductionCertificateError) as error:
         return CheckResult(kind, Verdict.REFUTED, None, None, space, assumed, str(error))
     if isinstance(part.claim, Cheapest) and cost is not None and (bound is None or bound < cost):
         return CheckResult(kind, Verdict.UNDECIDED, cost, bound, space, assumed, f"potentials prove only that no program costs less than {bound}")
     return CheckResult(kind, Verdict.PROVED, cost, bound, space, assumed)
+
+
+def _extent(request: Request) -> tuple[int, int]:
+    """(devices, digits of a device)."""
+    if isinstance(request, ReductionRequest):
+        return prod(request.hierarchy), 1 + len(request.hierarchy) * len(request.matrix)
+    return sum(request.nodes), 2
 
 
 def _space(request: Request) -> str:
@@ -171,12 +195,12 @@ def _claim(part: Part, system: ReductionSystem, work: _Work) -> tuple[int | None
     """(cost, lower bound) of a claim that holds; `Refuted` otherwise."""
     claim = part.claim
     if isinstance(claim, Correct):
-        _replayed(part.request, claim.program, system)
+        _replayed(part.request, claim.program, system, work.budget)
         return None, None
     if isinstance(claim, Cheapest):
         model = work.model(claim.model)
         _fits(part.request, work.specs[claim.model])
-        steps = _replayed(part.request, claim.program, system)
+        steps = _replayed(part.request, claim.program, system, work.budget)
         cost = sum(_priced(model, step) for step in steps)
         if cost != claim.cost:
             raise Refuted(f"the program costs {cost}, not {claim.cost}")
@@ -205,8 +229,9 @@ def _fits(request: Request, spec: CostSpec) -> None:
         raise Refuted(f"the device mask of the cost model does not leave nodes of {list(request.nodes)} devices")
 
 
-def _replayed(request: Request, program: Program, system: ReductionSystem) -> list[LoweredStep]:
-    rules = system.rules
+def _replayed(request: Request, program: Program, system: ReductionSystem, budget: Budget) -> list[LoweredStep]:
+    rules, n = system.rules, system.tree.positions
+    budget.charge((1 + len(program)) * (OBJECT * n * system.chunks + STEP * _extent(request)[0] * len(system.tree.blocks)), PLACE)
     steps = replay(request, program, rules.masters.value == "global_first", rules.skip_empty)
     states, again = system.run(program)
     if states[-1] != system.goal() or [_unordered(s) for s in steps] != [_unordered(s) for s in again]:
@@ -240,6 +265,7 @@ def _bound(phi: list[int], system: ReductionSystem, closure: Closure, model: Col
         for pattern, groups, kind, t, rows in closure.steps[s]:
             key = (pattern, kind, rows)
             if key not in prices:
+                closure.budget.charge(PART + STEP * len(system.members) * sum(map(len, groups)), PLACE)
                 devices = tuple(tuple(row[p] for p in g) for row in system.members for g in groups)
                 prices[key] = _priced(model, LoweredStep(kind, devices, rows * len(system.members), system.chunks))
             after = phi[t] if t < len(phi) else 0
@@ -253,7 +279,9 @@ def _lengths(closure: Closure) -> tuple[int, ...]:
     goal = closure.number.get(closure.goal)
     ways = {} if goal is None else {goal: 1}  # state -> programs of the current length from it
     out = []
+    edges = len(closure.states) + sum(map(len, closure.steps))
     for _ in range(len(closure.states) + 1):
+        closure.budget.charge(OBJECT * edges, PLACE)
         out.append(ways.get(0, 0))
         ways = {s: n for s, steps in enumerate(closure.steps) if (n := sum(ways.get(t, 0) for _, _, _, t, _ in steps))}
         if not ways:

@@ -19,9 +19,10 @@ the bound is weaker than the claim; the bound is reported.  Proved otherwise.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import assert_never
 
 import numpy as np
@@ -29,6 +30,7 @@ import numpy as np
 from ..models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ..models.problems import FORBIDDEN, Ints, SelectionProblem
 from ..proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
+from .budget import OBJECT, PART, Budget
 from .selection_dual import dual_bound
 from .selection_elimination import elimination_bound
 from .selection_excess import left_within
@@ -44,6 +46,7 @@ from .selection_ground import (
     evaluate,
     live_multipliers,
     peak_usage,
+    stored,
     weighted_usage,
 )
 from .selection_reductions import replay
@@ -51,7 +54,9 @@ from .verdict import CheckResult
 
 
 def check_selection(problem: SelectionProblem, certificate: SelectionCertificate, identity: str | None = None) -> CheckResult:
-    """Verdict on the claim of `certificate` about `problem`.  Raises `ProblemError` if the problem itself is not well formed.
+    """Verdict on the claim of `certificate` about `problem`.
+
+    Raises `ProblemError` if the problem itself is not well formed, `ContainerError` if the certificate takes more than its `Budget`.
 
     `identity`: `problem.sha256()` of a problem that the caller has checked already; both are done here without it.
 
@@ -73,6 +78,7 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
         if certificate.problem_sha256 != identity:
             raise Refuted("problem", "the certificate is about another problem (hash differs)")
         facts = Facts(size=len(problem.vertices))
+        ground = Ground(problem, fine_bits=problem.fine_bits, budget=Budget.of(stored(problem) + numbers(certificate.proof)))
         cost: int | None = None
         needed: Bound = INFINITE
         match claim:
@@ -81,13 +87,13 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
                 needed = claim.cost if isinstance(claim, Optimal) else _exact(claim.lower_bound, "lower bound")
                 if needed > cost:
                     raise Refuted("claim", f"lower bound {needed} is above the cost {cost} of its own solution")
-                bound = min(tree_bound(Ground(problem, fine_bits=problem.fine_bits), certificate.proof, cost, facts), cost)
+                bound = min(tree_bound(ground, certificate.proof, cost, facts), cost)
             case LowerBound():
                 needed = _exact(claim.lower_bound, "lower bound")
-                bound = tree_bound(Ground(problem, fine_bits=problem.fine_bits), certificate.proof, INFINITE, facts)
+                bound = tree_bound(ground, certificate.proof, INFINITE, facts)
             case Infeasible():
                 _witness(problem, claim)
-                bound = tree_bound(Ground(problem, fine_bits=problem.fine_bits), certificate.proof, INFINITE, facts)
+                bound = tree_bound(ground, certificate.proof, INFINITE, facts)
             case _:
                 assert_never(claim)
         if facts.cheapest is not None and facts.cheapest[0] < needed:
@@ -107,6 +113,33 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
     if isinstance(claim, LowerBound) and bound == INFINITE:
         bound = needed  # nothing is feasible, so the claimed bound holds
     return result(Verdict.PROVED, cost, bound)
+
+
+def numbers(root: Record) -> int:
+    """Numbers that the arrays of a proof hold, each array once."""
+    sizes: dict[int, int] = {}
+    todo = [root]
+    while todo:
+        record = todo.pop()
+        match record:
+            case Dual():
+                arrays = [*record.to_u, *record.to_v, *(row.reference for row in record.rounded)]
+                todo += [] if record.then is None else [record.then]
+            case Elimination():
+                arrays = list(record.messages)
+                todo += [] if record.then is None else [record.then]
+            case Split():
+                arrays = []
+                todo += record.children
+            case Reduced():
+                arrays = [record.log, *record.steps]
+                todo.append(record.then)
+            case RowConflict() | Point() | Open():
+                arrays = []
+            case _:
+                assert_never(record)
+        sizes.update((id(a), a.size) for a in arrays)
+    return sum(sizes.values())
 
 
 def _listed(steps: set[int], vertices: set[int]) -> str:
@@ -204,6 +237,7 @@ def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Fa
     def leaf(value: Bound) -> _Frame:
         return _Frame(value, max, iter(()), saved)
 
+    ground.budget.charge(PART * (1 if isinstance(record, Split | Open) else 1 + ground.parts), place)
     if ground.steps is None and not isinstance(record, Split | RowConflict | Open):
         facts.looks_at_all()
     match record:
@@ -223,7 +257,7 @@ def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Fa
             coarse, steps = elimination_bound(ground, record, domains, place)
             if record.then is None or ground.exact(coarse) >= ub:
                 return leaf(ground.exact(coarse))
-            left = domains if ub == INFINITE else left_within(steps, domains, int(ground.coarse(ub)) - 1 - int(coarse))
+            left = domains if ub == INFINITE else left_within(ground, steps, domains, int(ground.coarse(ub)) - 1 - int(coarse), place)
             return _narrowed(ground.exact(coarse), left, domains, record.then, saved)
         case RowConflict():
             _check_conflict(ground, record, domains, facts, place)
@@ -257,6 +291,7 @@ def _covering_parts(ground: Ground, record: Split, domains: Domains, place: str)
     if len(record.parts) != len(record.children):
         raise Refuted(place, f"has {len(record.parts)} parts and {len(record.children)} children")
     size = ground.full[v].size
+    ground.budget.charge(OBJECT * (domains[v].size + sum(map(len, record.parts))), place)
     for part in record.parts:
         if not part or any(type(a) is not int or not 0 <= a < size for a in part):
             raise Refuted(place, f"a part of {ground.name(v)} is empty or holds a choice outside 0..{size - 1}")
@@ -286,11 +321,19 @@ def _check_conflict(ground: Ground, record: RowConflict, domains: Domains, facts
     available = sum(n for _, n in record.multipliers) * (problem.limit or 0)
     if total <= available:
         raise Refuted(place, f"rows need {total}, which is not above {available}")
-    used = {(t, u.vertex) for u in problem.usages for t, _ in record.multipliers if u.start <= t < u.end}
-    facts.rests_on({ground.original_step(t) for t, _ in used})
+    steps = [t for t, _ in record.multipliers]
+    change = [0] * (len(steps) + 1)  # usages live at a step, as differences
+    used: set[int] = set()
+    for u in problem.usages:
+        first, last = bisect_left(steps, u.start), bisect_left(steps, u.end)
+        if first < last:
+            used.add(u.vertex)
+            change[first] += 1
+            change[last] -= 1
+    facts.rests_on({ground.original_step(t) for t, live in zip(steps, accumulate(change), strict=False) if live})
     if ground.steps is None:  # otherwise a `Reduced` record has named all vertices
         facts.vertices |= terms
-        facts.met_vertices.update(v for _, v in used)
+        facts.met_vertices |= used
 
 
 def _point_cost(ground: Ground, domains: Domains, facts: Facts, place: str) -> Bound:

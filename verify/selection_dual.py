@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from ..models.problems import FORBIDDEN, Edge, Ints
 from ..proofs.certificates import Dual
+from .budget import OBJECT
 from .selection_ground import INFINITE, Bound, Domains, Ground, Refuted, check_multipliers, live_multipliers, weighted_usage
 from .selection_rounded import Terms, rounded_terms
 
@@ -34,6 +35,12 @@ CELLS: Final = 1 << 17
 """Entries per block: 1 MiB of int64, so that the passes over a block run in cache."""
 
 SAFE: Final = 1 << 62
+
+SORT_COST: Final = 24
+"""Cells of one choice whose map to a row of a table is sorted."""
+
+CELL_COST: Final = 2
+"""Cells that an entry of a bracket costs: it is gathered, clipped, multiplied, reduced twice."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,8 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
         thetas.append((allowed, theta, low))
         total += low
 
+    mapped = sum(domains[e.u].size * (e.rows is not None) + domains[e.v].size * (e.cols is not None) for e in problem.edges)
+    ground.budget.charge(2 * sum(d.size * (2 + len(at)) for d, at in zip(domains, ground.edges_at, strict=True)) + SORT_COST * mapped, place)
     sides = record.then is not None
     done: dict[tuple[object, ...], Minima] = {}  # repeated structure: equal (table, rows, columns, messages) once
     minima: list[Minima] = []
@@ -79,7 +88,7 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
         rows, cols = reached(edge.rows, domains[edge.u], ground.full[edge.u]), reached(edge.cols, domains[edge.v], ground.full[edge.v])
         key = (edge.table, _key(rows), _key(cols), id(record.to_u[e]), id(record.to_v[e]))
         if key not in done:
-            done[key] = _minima(ground, edge, rows, cols, record.to_u[e], record.to_v[e], q, sides)
+            done[key] = _minima(ground, edge, rows, cols, record.to_u[e], record.to_v[e], q, sides, place)
         found = done[key]
         if found.low == INFINITE:
             return INFINITE, None
@@ -135,7 +144,7 @@ def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], 
 
 
 def _minima(
-    ground: Ground, edge: Edge, rows: Ints | None, cols: Ints | None, to_u: Ints, to_v: Ints, q: int, sides: bool
+    ground: Ground, edge: Edge, rows: Ints | None, cols: Ints | None, to_u: Ints, to_v: Ints, q: int, sides: bool, place: str
 ) -> Minima:
     """Minima of the bracket over the reached rows x columns, in blocks of rows."""
     table, (largest, holes) = ground.problem.tables[edge.table], ground.tables[edge.table]
@@ -147,6 +156,7 @@ def _minima(
     m_size = size_of_any(m_u) + size_of_any(m_v)
     cap, top = largest + 2 * m_size // q + 2, q * largest + m_size
     exact = q * cap + m_size < SAFE
+    ground.budget.charge(m_u.size * m_v.size * (CELL_COST if exact else CELL_COST * OBJECT), place)
     if not exact:
         m_u, m_v = m_u.astype(object), m_v.astype(object)
     by_row = np.zeros(m_u.size, dtype=m_u.dtype)

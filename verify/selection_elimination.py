@@ -27,16 +27,14 @@ import numpy as np
 
 from ..models.problems import FORBIDDEN, Ints
 from ..proofs.certificates import Elimination
+from .budget import OBJECT, Budget
 from .selection_ground import INFINITE, Bound, Domains, Ground, Refuted, size_of
 
 CELLS: Final = 1 << 17
 """Entries per block: memory is bounded by this, whatever the certificate asks for."""
 
-MOST_KEPT: Final = 1 << 26
-"""Entries of all messages together that are computed here (512 MiB); a record that needs more must hold its messages."""
-
-MOST_WORK: Final = 1 << 36
-"""Entries of all joint tables together over which minima are taken here."""
+CELL_COST: Final = 1
+"""Cells that an entry of a joint table costs per table in it: it is gathered, clipped, added."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +74,7 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
     """(bound of the record on the coarse costs, its steps if `then` needs them); `Refuted` at the first step that is not as stated."""
     check_order(record, domains, place)
     if not record.messages:
-        check_effort(record, domains, place, MOST_KEPT, MOST_WORK)
+        check_effort(ground, record, domains, place, 1)
     pool = dict(enumerate(_tables(ground, domains)))
     touching: list[set[int]] = [set() for _ in domains]
     for number, factor in pool.items():
@@ -97,10 +95,10 @@ def elimination_bound(ground: Ground, record: Elimination, domains: Domains, pla
         check_scope(scope, {w for factor in consumed for w in factor.scope}, v, gone, domains, here)
         if record.messages:
             message = record.messages[k]
-            _check_message(message, (*scope, v), consumed, domains, here)
+            _check_message(message, (*scope, v), consumed, domains, ground.budget, here)
             factor = Factor(scope, message, tuple(ground.full[w][: domains[w].size] for w in scope), *size_of(message))
         else:
-            factor = _exact_message((*scope, v), consumed, domains, here)
+            factor = _exact_message((*scope, v), consumed, domains, ground.budget, here)
         if record.then is not None:
             steps.append(Step(v, scope, consumed, factor))
         if scope:
@@ -133,8 +131,8 @@ def _tables(ground: Ground, domains: Domains) -> Iterator[Factor]:
         yield Factor((edge.u, edge.v), problem.tables[edge.table], (rows, cols), *ground.tables[edge.table])
 
 
-def check_effort(record: Elimination, domains: Domains, place: str, most_kept: int, most_work: int) -> None:
-    """Bounds what computing the messages of the record takes, before anything is computed."""
+def check_effort(ground: Ground, record: Elimination, domains: Domains, place: str, cost: int) -> None:
+    """Bounds what computing the messages of the record takes, before anything is computed; `cost`: cells per entry of a joint table."""
     kept = work = 0
     for v, scope in zip(record.order, record.scopes, strict=True):
         if any(type(w) is not int or not 0 <= w < len(domains) for w in scope):
@@ -142,8 +140,8 @@ def check_effort(record: Elimination, domains: Domains, place: str, most_kept: i
         cells = prod(domains[w].size for w in scope)
         kept += cells
         work += cells * domains[v].size
-    if kept > most_kept or work > most_work:
-        raise Refuted(place, f"leaves out its messages, and computing them would take {work} steps and {kept} numbers, more than is checked")
+    ground.budget.hold(kept, place)
+    ground.budget.charge(work * cost, place)
 
 
 def check_scope(scope: tuple[int, ...], reached: set[int], v: int, gone: set[int], domains: Domains, place: str) -> None:
@@ -157,13 +155,13 @@ def check_scope(scope: tuple[int, ...], reached: set[int], v: int, gone: set[int
         raise Refuted(place, f"scope {scope} leaves out {sorted(missing)} of the consumed tables")
 
 
-def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor], domains: Domains, place: str) -> None:
+def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor], domains: Domains, budget: Budget, place: str) -> None:
     """message(s) <= sum of consumed(s, a) for all s, a; infinite only where that is infinite for every a."""
     shape = tuple(domains[w].size for w in axes[:-1])
     if message.dtype != np.int64 or message.shape != shape:
         raise Refuted(place, f"message has shape {message.shape}, its scope needs {shape} int64")
     top = top_of(sum(factor.size for factor in consumed) + size_of(message)[0])
-    for part, low in _minima(axes, tuple(domains[w].size for w in axes), consumed, top):
+    for part, low in _minima(axes, tuple(domains[w].size for w in axes), consumed, top, budget, place):
         stated = message[part]
         wrong = np.asarray(((stated > low) | (stated >= FORBIDDEN)) & (low < top // 2), dtype=bool)
         if wrong.any():
@@ -171,7 +169,7 @@ def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor],
             raise Refuted(place, f"message at {at} is {int(message[at])}, above the sum of the consumed tables")
 
 
-def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domains, place: str) -> Factor:
+def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domains, budget: Budget, place: str) -> Factor:
     """min over the last axis of the sum of consumed, FORBIDDEN where that is infinite.
 
     Choices of an axis that every consumed table treats alike form a class and are computed once; costs of the last axis' own
@@ -197,10 +195,11 @@ def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domai
             own = np.where((values >= FORBIDDEN) | (own >= FORBIDDEN), FORBIDDEN, own + np.where(values >= FORBIDDEN, 0, values))
     best = np.full(shape[-1], FORBIDDEN, dtype=np.int64)
     np.minimum.at(best, members[v].reshape(-1), own)
+    budget.hold(sum(prod(index.size for index in f.indices) for f in wide), place)
     wide = [Factor(f.scope, f.table[np.ix_(*f.indices)] if f.indices else f.table, (), f.size, f.holes) for f in wide]
     wide.append(Factor((v,), best, (), *size_of(best)))
     table = np.empty(shape[:-1], dtype=np.int64)
-    for part, low in _minima(axes, tuple(shape), wide, 1 << 60):
+    for part, low in _minima(axes, tuple(shape), wide, 1 << 60, budget, place):
         table[part] = np.where(low >= 1 << 59, FORBIDDEN, low)
     return Factor(axes[:-1], table, tuple(members[w].reshape(-1) for w in axes[:-1]), *size_of(table))
 
@@ -210,10 +209,11 @@ def top_of(reach: int) -> int:
     return 1 << 60 if reach <= 1 << 58 else 1 << (reach.bit_length() + 2)
 
 
-def _minima(axes: tuple[int, ...], shape: tuple[int, ...], consumed: list[Factor], top: int) -> Iterator[tuple[tuple[slice, ...], Ints]]:
+def _minima(axes: tuple[int, ...], shape: tuple[int, ...], consumed: list[Factor], top: int, budget: Budget, place: str) -> Iterator[tuple[tuple[slice, ...], Ints]]:
     """Block by block over the product `shape` of the axes: (part of the scope, minimum over the last axis of the sum of consumed, at least top / 2 where infinite)."""
     kind: type = np.int64 if top == 1 << 60 else object
     holes = any(factor.holes for factor in consumed)
+    budget.charge(prod(shape) * len(consumed) * (CELL_COST if kind is np.int64 else CELL_COST * OBJECT), place)
     for part in _blocks(shape):
         total = np.zeros(tuple(p.stop - p.start for p in part), dtype=kind)
         for factor in consumed:

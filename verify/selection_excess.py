@@ -19,14 +19,14 @@ from typing import Final
 import numpy as np
 
 from ..models.problems import Ints
-from .selection_elimination import Factor, Step, top_of
-from .selection_ground import Domains
+from .selection_elimination import CELL_COST, Factor, Step, top_of
+from .selection_ground import Domains, Ground
 
 MOST_CELLS: Final = 1 << 22
 """Entries of a product of what is left that are looked at together."""
 
 
-def left_within(steps: list[Step], domains: Domains, slack: int) -> Domains:
+def left_within(ground: Ground, steps: list[Step], domains: Domains, slack: int, place: str) -> Domains:
     """D' of the module docstring, for steps that were tested on `domains`."""
     if slack >= 1 << 62:
         return domains
@@ -35,6 +35,7 @@ def left_within(steps: list[Step], domains: Domains, slack: int) -> Domains:
         axes = (*step.scope, step.v)
         if prod(left[w].size for w in axes) > MOST_CELLS:
             continue
+        ground.budget.charge(prod(left[w].size for w in axes) * (1 + len(step.consumed)) * CELL_COST, place)
         top = top_of(sum(factor.size for factor in step.consumed) + step.message.size)
         kind: type = np.int64 if top == 1 << 60 else object
         total: Ints = np.zeros([left[w].size for w in axes], dtype=kind)

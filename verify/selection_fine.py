@@ -17,8 +17,8 @@ from ..proofs.certificates import Elimination
 from .selection_elimination import check_effort, check_order, check_scope
 from .selection_ground import INFINITE, Bound, Domains, Ground, Refuted
 
-MOST_WORK: Final = 1 << 21
-"""Entries of all joint tables together."""
+CELL_COST: Final = 1 << 8
+"""Cells that an entry of a joint table costs: a few additions of Python integers."""
 
 Table = tuple[tuple[int, ...], Ints]
 """Scope and an object array of Python integers (and infinite floats) over positions in the domains."""
@@ -31,7 +31,7 @@ def fine_bound(ground: Ground, record: Elimination, domains: Domains, place: str
     if record.messages or record.then is not None:
         raise Refuted(place, "a fine elimination holds no messages and no further record")
     check_order(record, domains, place)
-    check_effort(record, domains, place, MOST_WORK, MOST_WORK)
+    check_effort(ground, record, domains, place, CELL_COST)
     pool = _tables(ground, domains)
     gone: set[int] = set()
     bound: Bound = ground.exact(ground.problem.constant)

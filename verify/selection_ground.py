@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 
 from ..models.problems import FORBIDDEN, Ints, SelectionProblem
+from .budget import Budget
 
 Bound = int | float
 """A Python integer, or plus or minus infinity.  Python compares integers with infinite floats exactly; no other float occurs."""
@@ -56,10 +57,13 @@ class Ground:
 
     `steps`: None for the claim's problem; for a reduced one the steps of the claim's problem that its steps stand for.
     `fine_bits`: what is shown about int64 costs counts 2**fine_bits times, since costs have a fine part that is never negative.
+    `budget`: that of the whole certificate; `parts`: vertices, edges and usages, each of which costs `PART` cells in a record.
     """
 
-    def __init__(self, problem: SelectionProblem, steps: Ints | None = None, fine_bits: int = 0) -> None:
+    def __init__(self, problem: SelectionProblem, steps: Ints | None = None, fine_bits: int = 0, budget: Budget | None = None) -> None:
         self.problem = problem
+        self.budget = Budget.of(stored(problem)) if budget is None else budget
+        self.parts = len(problem.vertices) + len(problem.edges) + len(problem.usages)
         self.steps = steps
         self.fine_bits = fine_bits
         self.full: Domains = [np.arange(v.cost.size, dtype=np.int64) for v in problem.vertices]
@@ -87,6 +91,13 @@ class Ground:
 
     def name(self, v: int) -> str:
         return f"vertex {v} {self.problem.vertices[v].name!r}"
+
+
+def stored(problem: SelectionProblem) -> int:
+    """Numbers that the problem holds: every array once, and those that describe a vertex, an edge, a usage."""
+    arrays = [*(v.cost for v in problem.vertices), *problem.tables, *(u.amount for u in problem.usages)]
+    arrays += [index for e in problem.edges for index in (e.rows, e.cols) if index is not None]
+    return 4 * (len(problem.vertices) + len(problem.edges) + len(problem.usages)) + sum({id(a): a.size for a in arrays}.values())
 
 
 def size_of(a: Ints) -> tuple[int, bool]:

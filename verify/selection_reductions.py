@@ -2,13 +2,14 @@
 
 The state keeps its allowed costs and table entries below 2**57 in size, forbidden ones at exactly 2**60 (`saturated`), so that sums of up
 to three of them fit and are recognised.  Choices are positions in `labels[v]` here and numbers of the enclosing problem in the log.
-Time is linear in the numbers touched; the size of the state is capped, so that a short log cannot ask for much memory.
+What an entry takes is charged to the budget of the certificate before it is applied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import count
+from math import prod
 from typing import Final
 
 import numpy as np
@@ -16,14 +17,12 @@ import numpy as np
 from ..models.problems import FINITE_LIMIT, FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
 from ..proofs.certificates import Reduced
 from ..proofs.reduction_log import Rule
+from .budget import PART
 from .selection_ground import Domains, Facts, Ground, Refuted
 from .selection_usage import UsageState, Wrong, saturated
 
-MAX_CELLS: Final = 1 << 27
-"""Entries of all tables of the state together (1 GiB)."""
-
-MAX_GLOBAL: Final = 1000
-"""Entries ROWS, and runs of OVERFULL: each looks at the whole state."""
+CELL_COST: Final = 4
+"""Cells that an entry of a table costs in an entry of the log: it is gathered, added, compared with the bounds."""
 
 
 def replay(ground: Ground, record: Reduced, domains: Domains, facts: Facts, place: str) -> Ground | None:
@@ -33,13 +32,9 @@ def replay(ground: Ground, record: Reduced, domains: Domains, facts: Facts, plac
     facts.vertices.update(range(facts.size))  # the reduced problem stands for all of it
     at = -1
     try:
-        state = _State(ground.problem, domains)
-        runs = 0
+        state = _State(ground, domains, place)
         for start, end in _runs(record.log):
             at = start
-            runs += int(record.log[start, 0]) in (Rule.ROWS, Rule.OVERFULL)
-            if runs > MAX_GLOBAL:
-                raise Wrong(f"more than {MAX_GLOBAL} entries that look at the whole state")
             _apply(state, record, record.log[start:end])
             if int(record.log[start, 0]) == Rule.OVERFULL:
                 facts.rests_on({ground.original_step(t) for t in record.log[start:end, 3].tolist()})
@@ -58,6 +53,7 @@ def _apply(state: _State, record: Reduced, run: Ints) -> None:
         case Rule.ROWS:
             if not 0 <= i < len(record.steps):
                 raise Wrong("list of steps does not exist")
+            state.budget.charge(PART * (1 + state.parts), state.place)
             state.usage.keep_rows(record.steps[i])
         case Rule.ARC:
             state.arc(i, a)
@@ -92,8 +88,10 @@ def _runs(log: Ints) -> Iterator[tuple[int, int]]:
 class _State:
     """See `proofs/reduction_log.py`.  `tables[i][j]` has shape (choices of i, choices of j) and `tables[j][i]` is its transpose."""
 
-    def __init__(self, problem: SelectionProblem, domains: Domains) -> None:
-        self.problem = problem
+    def __init__(self, ground: Ground, domains: Domains, place: str) -> None:
+        self.problem = problem = ground.problem
+        self.budget, self.place = ground.budget, place
+        self.parts = ground.parts
         self.labels = list(domains)
         self.alive = [True] * len(domains)
         self.empty = any(d.size == 0 for d in domains)
@@ -113,8 +111,18 @@ class _State:
 
     def _count(self, cells: int) -> None:
         self.cells += cells
-        if self.cells > MAX_CELLS:
-            raise Wrong(f"the state has more than {MAX_CELLS} table entries")
+        self.budget.hold(self.cells, self.place)
+        self._charge(cells)
+
+    def _charge(self, cells: int) -> None:
+        """`cells` entries of tables are about to be looked at."""
+        self.budget.charge(CELL_COST * cells, self.place)
+
+    def _charge_vertex(self, i: int, times: int = 1) -> None:
+        """Every table and span of `i` is about to be looked at."""
+        tables = sum(table.size for table in self.tables[i].values()) + self.labels[i].size
+        self.budget.charge(PART * (1 + len(self.tables[i])), self.place)
+        self._charge(times * (tables + self.usage.size(i)))
 
     def _join(self, i: int, j: int, table: Ints) -> None:
         """Add `table` to the edge between `i` and `j`."""
@@ -148,6 +156,7 @@ class _State:
 
     def _keep(self, i: int, kept: Ints) -> None:
         """`kept`: ascending positions."""
+        self._charge_vertex(i)
         for j, table in list(self.tables[i].items()):
             self.cells -= table.size
             cut = table[kept]
@@ -160,6 +169,7 @@ class _State:
 
     def arc(self, i: int, j: int) -> None:
         self._vertex(i)
+        self._charge(self.labels[i].size if j == -1 else self._edge(i, j).size)
         stay = self.cost[i] < FORBIDDEN if j == -1 else (self._edge(i, j) < FORBIDDEN).any(axis=1)
         if stay.all():
             raise Wrong("no choice leaves")
@@ -169,6 +179,7 @@ class _State:
         self._vertex(i)
         if self.labels[i].size != 1 or self.cost[i][0] >= FORBIDDEN:
             raise Wrong("needs one choice, of allowed cost")
+        self._charge_vertex(i)
         for j in list(self.tables[i]):
             row = self._cut(i, j)[0]
             self.cost[j] = saturated(self.cost[j] + row)
@@ -183,6 +194,7 @@ class _State:
 
     def merge(self, i: int, j: int) -> None:
         table = self._edge(j, i)
+        self._charge(table.size)
         allowed = table < FORBIDDEN
         g = allowed.argmax(axis=1)
         if np.count_nonzero(allowed) != g.size or not allowed[np.arange(g.size), g].all():
@@ -191,6 +203,7 @@ class _State:
 
     def _absorb(self, i: int, j: int, g: Ints) -> None:
         """x_i = g(x_j)."""
+        self._charge_vertex(i)
         table = self._cut(j, i)
         self.cost[j] = saturated(self.cost[j] + table[np.arange(g.size), g] + self.cost[i][g])
         for w in list(self.tables[i]):
@@ -204,6 +217,8 @@ class _State:
         table = self._edge(i, j)
         if len(self.tables[i]) != 1:
             raise Wrong("has another neighbour")
+        self._charge_vertex(i)
+        self._charge(self.labels[j].size * (PART + self.labels[i].size + self.usage.size(i)))
         total = saturated(self.cost[i][:, None] + table)
         spans = self.usage.spans(i)
         amount = np.zeros((0, self.labels[i].size), dtype=np.int64) if spans is None else spans.amount
@@ -220,6 +235,7 @@ class _State:
 
     def separable(self, i: int, j: int) -> None:
         table = self._edge(i, j)
+        self._charge(table.size)
         row = table.min(axis=1)
         column = table[0] - row[0]
         if (table >= FORBIDDEN).any() or (table != row[:, None] + column[None, :]).any():
@@ -231,6 +247,7 @@ class _State:
     def dominated(self, i: int, leaving: Ints, staying: Ints) -> None:
         """The pairs one after another: everything but the choices left of `i` stays the same meanwhile, so they are tested together."""
         self._vertex(i)
+        self._charge_vertex(i, 1 + leaving.size // self.labels[i].size)
         a, b = self._positions(i, leaving), self._positions(i, staying)
         rank = np.full(self.labels[i].size, a.size, dtype=np.int64)  # when a choice leaves
         rank[a] = np.arange(a.size)
@@ -256,10 +273,13 @@ class _State:
         ends = list(self.tables[i])
         if len(ends) > 2:
             raise Wrong(f"has {len(ends)} neighbours")
+        self._charge_vertex(i)
+        self._charge(self.labels[i].size * (PART + prod(self.labels[j].size for j in ends)))
         if len(ends) == 2:
             j, k = ends
             one, two = self._cut(i, j), self._cut(i, k)
-            self._count(one.shape[1] * two.shape[1])
+            self._count(3 * one.shape[1] * two.shape[1])  # the sums of one choice stand beside the minima
+            self.cells -= 2 * one.shape[1] * two.shape[1]
             least = np.full((one.shape[1], two.shape[1]), 3 * FORBIDDEN, dtype=np.int64)
             for cost, x, y in zip(self.cost[i], one, two, strict=True):
                 np.minimum(least, (cost + x)[:, None] + y[None, :], out=least)
@@ -279,6 +299,7 @@ class _State:
         usage = self.usage
         if usage.limit is None:
             raise Wrong("the problem has no limit")
+        self.budget.charge(PART * (self.parts + len(entries)), self.place)
         for v in np.flatnonzero(self.alive).tolist():
             usage.spans(v)
         base = usage.base()
@@ -324,4 +345,4 @@ class _State:
             reduced.check()
         except ProblemError as error:
             raise Wrong(f"the reduced problem is not well formed: {error}") from None
-        return Ground(reduced, steps=np.array([ground.original_step(t) for t in self.usage.rows.tolist()], dtype=np.int64), fine_bits=ground.fine_bits)
+        return Ground(reduced, steps=np.array([ground.original_step(t) for t in self.usage.rows.tolist()], dtype=np.int64), fine_bits=ground.fine_bits, budget=ground.budget)

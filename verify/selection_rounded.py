@@ -18,6 +18,7 @@ import numpy as np
 
 from ..models.problems import Ints
 from ..proofs.certificates import Rounded
+from .budget import OBJECT, PART
 from .selection_ground import Domains, Ground, Refuted
 
 SAFE: Final = 1 << 62
@@ -30,6 +31,7 @@ def rounded_terms(ground: Ground, rows: tuple[Rounded, ...], domains: Domains, p
     """(terms of all rows, sum of n F(C)).  `Refuted` for a row that does not exist or is malformed."""
     terms: Terms = {}
     total = 0
+    ground.budget.charge(len(rows) * (PART * len(ground.problem.usages) + OBJECT * sum(d.size for d in domains)), place)
     spans = np.array([(u.start, u.end) for u in ground.problem.usages], dtype=np.int64).reshape(-1, 2)
     for number, row in enumerate(rows):
         where = f"{place}, rounded row {number}"

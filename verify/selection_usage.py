@@ -59,6 +59,10 @@ class UsageState:
         """Usage per row that does not depend on choices, shape (rows,)."""
         return np.cumsum(self._change)[:-1]
 
+    def size(self, v: int) -> int:
+        """Amounts of `v`."""
+        return sum(p.amount.size for p in self._parts[v])
+
     def spans(self, v: int) -> Spans | None:
         """Usage of `v` beyond its minimum in every row; None if it is zero."""
         if not self._tidy[v]:

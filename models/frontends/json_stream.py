@@ -17,7 +17,7 @@ CHUNK: Final = 1 << 20
 MOST_PIECE: Final = 1 << 28
 """Longest inner list, string or skipped value, in bytes of text."""
 
-_SPACE: Final = b" \t\r\n"
+_SPACES: Final = re.compile(rb"[ \t\r\n]*")
 _CLOSE: Final = re.compile(rb"\](?=[ \t\r\n]*\])")
 _QUOTE: Final = re.compile(rb'["\\]')
 _BRACKET: Final = re.compile(rb'["\[\]{}]')
@@ -198,8 +198,7 @@ class JsonStream:
 
     def _skip_space(self) -> bool:
         while True:
-            while self._at < len(self._buffer) and self._buffer[self._at] in _SPACE:
-                self._at += 1
+            self._at = _SPACES.match(self._buffer, self._at).end()  # type: ignore[union-attr]  # it matches nothing too
             if self._at < len(self._buffer):
                 return True
             if not self._fill():
