@@ -52,7 +52,7 @@ def wide(n: int = 3, k: int = 8000, *, rows: bool = False, edges: list[tuple[int
 
 
 def files(problem: SelectionProblem, proof: Record) -> Files:
-    claim = LowerBound(1 << 50)
+    claim = LowerBound(1 << 500)
     certificate = SelectionCertificate(problem.sha256(), claim, proof)
     return {"problem.spz": write_container(None, encode_problem(problem)), "certificate.spz": write_container(None, encode_certificate(certificate))}
 
@@ -113,15 +113,15 @@ def duals_of_long_numbers(fewer: int = 1) -> Files:
 
 
 def rounded_rows(fewer: int = 1) -> Files:
-    problem = wide(3, 8000, rows=True)
+    problem = wide(3, 1000, rows=True)
     reference = np.zeros(3, dtype=np.int64)
     rows = tuple(Rounded(t, 1 << 60, 7, reference) for t in range(20))
-    return files(problem, many(8000, 100 // fewer, dual(problem, None, rounded=rows)))
+    return files(problem, many(1000, 300 // fewer, dual(problem, None, rounded=rows)))
 
 
 def conflicts(fewer: int = 1) -> Files:
-    problem = wide(3, 8000, rows=True)
-    return files(problem, many(8000, 3000 // fewer, RowConflict(tuple((t, 1 << 500) for t in range(1, 4)))))
+    problem = wide(3, 500, rows=True)
+    return files(problem, many(500, 3000 // fewer, RowConflict(tuple((t, 1 << 500) for t in range(1, 4)))))
 
 
 def wide_splits(fewer: int = 1) -> Files:
@@ -176,32 +176,32 @@ def gzip_of(piece: bytes, times: int, start: bytes = b"", end: bytes = b"") -> b
 
 
 def empty_objects(fewer: int = 1) -> Files:
-    return {"objects.json.gz": gzip_of(b"{},", 20_000_000, b'{"format":"shardproof-selection/1","vertices":[', b"{}]}")}
+    return {"objects.json.gz": gzip_of(b"{},", 20_000_000 // min(fewer, 5), b'{"format":"shardproof-selection/1","vertices":[', b"{}]}")}
 
 
 def empty_lists(fewer: int = 1) -> Files:
-    return {"lists.json.gz": gzip_of(b"[],", 95_000_000, b'{"problem":{"nodes":{"costs":[', b"[]]}}}")}
+    return {"lists.json.gz": gzip_of(b"[],", 95_000_000 // fewer, b'{"problem":{"nodes":{"costs":[', b"[]]}}}")}
 
 
 def one_long_list(fewer: int = 1) -> Files:
-    return {"list.json.gz": gzip_of(b"0,", 140_000_000, b'{"problem":{"nodes":{"costs":[[', b"0]]}}}")}
+    return {"list.json.gz": gzip_of(b"0,", 140_000_000 // min(fewer, 5), b'{"problem":{"nodes":{"costs":[[', b"0]]}}}")}
 
 
 def long_skipped_value(fewer: int = 1) -> Files:
-    return {"skipped.json.gz": gzip_of(b"1,[2],", 60_000_000, b'{"problem":{"strange":[', b"0]}}")}
+    return {"skipped.json.gz": gzip_of(b"1,[2],", 60_000_000 // fewer, b'{"problem":{"strange":[', b"0]}}")}
 
 
 def spaces(fewer: int = 1) -> Files:
-    return {"spaces.json.gz": gzip_of(b"          ", 90_000_000, b'{"problem":{', b"}}")}
+    return {"spaces.json.gz": gzip_of(b"          ", 90_000_000 // min(fewer, 3), b'{"problem":{', b"}}")}
 
 
 def one_vertex_objects(fewer: int = 1) -> Files:
     start = b'{"format":"shardproof-selection/1","name":"","tables":[],"edges":[],"vertices":['
-    return {"vertices.json.gz": gzip_of(b'{"name":"","cost":[0]},', 10_000_000, start, b'{"name":"","cost":[0]}]}')}
+    return {"vertices.json.gz": gzip_of(b'{"name":"","cost":[0]},', 10_000_000 // min(fewer, 8), start, b'{"name":"","cost":[0]}]}')}
 
 
 def objects_in_a_certificate(fewer: int = 1) -> Files:
-    text = b'{"format":"shardproof-selection-certificate/1","records":[' + b"{}," * 20_000_000 + b"{}]}"
+    text = b'{"format":"shardproof-selection-certificate/1","records":[' + b"{}," * 5_000_000 + b"{}]}"
     return {"certificate.spz": write_container(None, {"certificate.json": text, "certificate.i64": np.zeros(0, dtype=np.int64)})}
 
 
