@@ -14,6 +14,7 @@ import numpy as np
 
 from shardproof.models.claims import LowerBound
 from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
+from shardproof.proofs.canonical import canonical
 from shardproof.proofs.certificates import (
     Dual,
     Elimination,
@@ -125,8 +126,8 @@ def conflicts(fewer: int = 1) -> Files:
 
 
 def wide_splits(fewer: int = 1) -> Files:
-    part = tuple(range(8000))
-    return files(wide(3, 8000), chain(lambda then: Split(0, (part,) * 8, ((then or Open()), *(Open(),) * 7)), 10_000 // fewer))
+    part = tuple(range(1000))
+    return files(wide(3, 1000), chain(lambda then: Split(0, (part,) * 8, ((then or Open()), *(Open(),) * 7)), 1000 // fewer))
 
 
 def points(fewer: int = 1) -> Files:
@@ -211,8 +212,38 @@ def many_vertices(fewer: int = 1) -> Files:
     return {"nodes.json.gz": gzip.compress((head + '"costs": [' + "[0]," * (900_000 // fewer) + "[0]]" + tail).encode(), 9)}
 
 
+def reduction(part: dict[str, object], times: int) -> Files:
+    """A file of `times` equal parts; the machines and costs are empty, the claims need none."""
+    head = {"format": "shardproof-reduction/1", "machines": [], "costs": [], "parts": [part] * times, "best": None, "shapes": [[0]]}
+    return {"reduction.spz": write_container(None, {"reduction.json": canonical(head), "reduction.i64": np.zeros(0, dtype=np.int64)})}
+
+
+def request(devices: int) -> dict[str, object]:
+    return {"kind": "placement", "hierarchy": [devices], "matrix": [[devices]], "reduce": [0], "order": "row-major", "reading": "paper", "synthesis": "d-collapsed"}
+
+
+def long_programs(fewer: int = 1) -> Files:
+    program = [[0, "InsideGroup", None, "ReduceScatter"], [0, "InsideGroup", None, "AllGather"]] * 500
+    return reduction({"request": request(512), "claim": {"kind": "correct", "program": program}, "potentials": 0}, 20)
+
+
+def many_programs(fewer: int = 1) -> Files:
+    program = [[0, "InsideGroup", None, "AllReduce"]]
+    return reduction({"request": request(256), "claim": {"kind": "correct", "program": program}, "potentials": 0}, 20_000 // fewer)
+
+
+def many_devices(fewer: int = 1) -> Files:
+    return reduction({"request": request(1 << 16), "claim": {"kind": "impossible"}, "potentials": 0}, 1)
+
+
+def many_states(fewer: int = 1) -> Files:
+    """All programs over a deep hierarchy, none listed."""
+    deep = {**request(2), "hierarchy": [2] * 8, "matrix": [[2] * 8], "reading": "literal"}
+    return reduction({"request": deep, "claim": {"kind": "count", "lengths": [1]}, "potentials": 0}, 1)
+
+
 MAKERS: tuple[Callable[..., Files], ...] = (
     eliminate_three, zero_messages, left_out_messages, eliminations_with_more, duals, duals_of_long_numbers, rounded_rows, conflicts, wide_splits, points,
     small_eliminations, logs_of_one_entry, long_logs, overfull_runs, empty_objects, empty_lists, one_long_list, long_skipped_value, spaces,
-    one_vertex_objects, objects_in_a_certificate, many_vertices,
+    one_vertex_objects, objects_in_a_certificate, many_vertices, long_programs, many_programs, many_devices, many_states,
 )  # fmt: skip
