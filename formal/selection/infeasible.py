@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, assert_never
 
+import numpy as np
+
 from ...models.claims import Infeasible
-from ...models.problems import SelectionProblem
+from ...models.problems import Ints, SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 from ...proofs.reduction_log import Rule
 from .clock import Clock
@@ -77,6 +79,17 @@ def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[in
             case _:
                 assert_never(record)
     return steps, vertices
+
+
+def least_use(problem: SelectionProblem, events: Ints) -> Ints:
+    """Sum over the usages of their least amounts, per event."""
+    change = np.zeros(events.size + 1, dtype=np.int64)
+    for u in problem.usages:
+        if u.start < u.end:
+            first, last = np.searchsorted(events, (u.start, u.end))
+            change[first] += int(u.amount.min())
+            change[last] -= int(u.amount.min())
+    return np.cumsum(change)[:-1]
 
 
 def least_limit(search: Search) -> tuple[int | None, tuple[int, ...] | None]:
