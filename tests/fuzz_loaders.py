@@ -315,10 +315,12 @@ def torch_programs() -> list[bytes]:
 def _python(path: Path) -> object:
     from shardproof.models.frontends import python_file
 
+    before = dict(vars(np))  # a program with one word changed may assign to np.where
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             return load_model(f"{path}:f")
     finally:
+        vars(np).update(before)
         python_file._LOADED.clear()
         sys.modules.pop(path.stem, None)
 

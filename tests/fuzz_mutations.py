@@ -187,7 +187,7 @@ def _changed_member(rng: random.Random, value: Member) -> Member:
     array = np.array(value)
     if array.size and rng.random() < 0.8:
         at = rng.randrange(array.size)
-        array.reshape(-1)[at] = rng.choice((0, 1, -1, 2**31, 2**62, -(2**63), 2**63 - 1, int(array.reshape(-1)[at]) + 1))
+        array.reshape(-1)[at] = rng.choice((0, 1, -1, 2**31, 2**62, -(2**63), 2**63 - 1, min(int(array.reshape(-1)[at]), 2**63 - 2) + 1))
         return array
     match rng.randrange(3):
         case 0:
