@@ -136,7 +136,7 @@ def points(fewer: int = 1) -> Files:
     one: Record = Point()
     for v in range(1, n):
         one = Split(v, ((0,), (1,)), (one, Open()))
-    return files(problem, many(2, 400 // fewer, Split(0, ((0,), (1,)), (one, Open()))))
+    return files(problem, many(2, 240 // fewer, Split(0, ((0,), (1,)), (one, Open()))))
 
 
 def small_eliminations(fewer: int = 1) -> Files:
