@@ -20,7 +20,7 @@ from ..models.zoo import ZOO
 from ..proofs.load import load_selection_problem
 from ..proofs.publisher import Publisher
 from .audit import AuditReport, Outcome, audit, audit_problem, render_audit
-from .cli import EngineName, engine_option, gap_option, json_option, started, time_option
+from .cli import EngineName, asked_json, asked_lines, engine_option, gap_option, json_option, started, time_option
 from .plan import fitting_space
 from .schedules import propagate
 from .strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
@@ -81,9 +81,9 @@ def audit_command(
     written = output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:
-        emit({**report.to_json(), "certificate": None if written is None else str(written), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
+        emit({**report.to_json(), **asked_json(report.best), "certificate": None if written is None else str(written), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
         return code
-    say(render_audit(report, strategy_file.name))
+    say(render_audit(report, strategy_file.name), *asked_lines(report.best, report.problem))
     if not checked and report.outcome is not Outcome.UNDECIDED:
         say("the checker did not confirm the certificate: undecided")
     elif written is not None:

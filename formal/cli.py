@@ -30,6 +30,7 @@ from .plan import Planned, plan_graph
 from .recompute import Attempt, plan_recomputed, render_attempts
 from .schedules import Propagated
 from .selection.clock import Clock
+from .selection.external import conversation
 from .selection.infeasible import least_use
 from .selection.solve import Answer, interruptible, solve
 from .time_limit import TimeLimit, check_seconds
@@ -39,7 +40,7 @@ EngineName = Literal["native", "ilp", "smt"]
 INTERRUPTED = "\ninterrupted: the best answer so far is checked and written (Ctrl-C again: end at once, nothing is written)\n"
 """Said when the first Ctrl-C arrives; the exit code is 5 unless the answer is proved."""
 
-engine_option = click.option("--engine", type=click.Choice(["native", "ilp", "smt"]), default="native", show_default=True, help="Who searches; the proof is the same.")
+engine_option = click.option("--engine", type=click.Choice(["native", "ilp", "smt"]), default="native", show_default=True, help="Who looks for the solution; the proof is native. What was asked and answered is printed.")
 time_option = click.option("--time-limit", type=SECONDS, default=300.0, show_default=True, help="Seconds of the wall for tables and search; then the best plan known is checked and written. Ctrl-C ends them early, a second Ctrl-C everything.")
 gap_option = click.option("--gap", type=SHARE, default="0", show_default=True, help="Stop when (cost - bound) / cost is at most this (0.01 or 1%).")
 threads_option = click.option("--threads", type=THREADS, default=2, show_default=True, help="Threads of the search; plain elimination and the search for large problems with memory rows use one.")
@@ -75,6 +76,8 @@ def plan_command(
     clock = started(time_limit)
     if joint:
         raise InputError("--joint is not supported by this version; plan the graph as it is")
+    if strategy_file is not None and engine != "native":
+        raise click.UsageError(f"--strategy searches for nothing, so there is nothing to ask {engine} about: give one of the two")
     if recompute == "auto" and (memory is None or strategy_file is not None):
         raise click.UsageError("--recompute auto weighs time against memory and searches: give --memory, and no --strategy")
     forward = graph = load_model(model, batch)
@@ -126,7 +129,7 @@ def plan_command(
         emit({**document, "plan": str(output), "identity": published.identity, "space": problem.space, "assumptions": list(problem.assumptions),
               "rounding_bound": rounding_bound(problem), **({} if step is None else {"loss": step.loss, "trained": len(step.trained), "recomputed": list(step.recomputed)}),
               **({} if limit is None or answer.solution is None else {"peak_bytes": problem.peak_of(answer.solution)[0], "limit_bytes": limit}),
-              **({"attempts": [a.to_json() for a in attempts]} if attempts else {})})
+              **({"attempts": [a.to_json() for a in attempts]} if attempts else {}), **asked_json(answer)})
         return code
     say(f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, {len(problem.vertices)} decisions")
     if step is not None:
@@ -139,7 +142,7 @@ def plan_command(
         say(render_cost_table(planned.planning, rows))
     if given is not None:
         say(render_given(given, len(graph.operators)))
-    say(_sentence(published, problem))
+    say(_sentence(published, problem), *asked_lines(answer, problem))
     if limit is not None and answer.solution is not None:
         peak, at = problem.peak_of(answer.solution)
         say(f"memory: {bytes_text(peak)} of {bytes_text(limit)} on the fullest device, at operator {graph.operators[min(at, len(graph.operators) - 1)].name}")
@@ -177,10 +180,10 @@ def solve_command(
         published = publisher.certificate(output, answer.certificate, problem)
     code, status = _outcome(published, allowed)
     if as_json:
-        emit({**_document(status, published, problem, allowed, clock), "solution": list(answer.solution)})
+        emit({**_document(status, published, problem, allowed, clock), "solution": list(answer.solution), **asked_json(answer)})
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
-    say(_sentence(published, problem))
+    say(_sentence(published, problem), *asked_lines(answer, problem))
     if published.path is not None:
         say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}")
     return code
@@ -198,6 +201,16 @@ def cost_text(units: int, problem: SelectionProblem) -> str:
     if problem.unit_name == "s":
         return seconds_text(units, problem.scale)
     return f"{units}" if problem.scale == 1 else f"{float(Fraction(units, problem.scale)):.12g}"
+
+
+def asked_lines(answer: Answer, problem: SelectionProblem) -> list[str]:
+    """What another engine was asked and answered; nothing when none was."""
+    return conversation(answer.asked, answer.cost, lambda units: cost_text(units, problem))
+
+
+def asked_json(answer: Answer) -> dict[str, object]:
+    """The same as data, under `engine`."""
+    return {"engine": [a.to_json() for a in answer.asked]} if answer.asked else {}
 
 
 def _outcome(published: Published, allowed: Fraction) -> tuple[Exit, str]:

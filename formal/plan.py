@@ -83,7 +83,7 @@ def plan_graph(
         )
     if answer.solution is None or answer.certificate is None:
         return Planned(planning, answer, None)
-    return Planned(planning, answer, bundle(planning, answer, engine))
+    return Planned(planning, answer, bundle(planning, answer, engine if answer.asked else "native"))
 
 
 def bundle(planning: Planning, answer: Answer, engine: Engine = "native") -> Plan:

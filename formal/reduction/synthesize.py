@@ -89,9 +89,9 @@ def synthesize(request: Request, cost: CollectiveCost | None = None, engine: Eng
 
         path = ilp_path(graph, costs)
     else:
-        from .encodings import smt_program
+        from .encodings import smt_path
 
-        path = smt_program(graph, costs, system, cost)
+        path = smt_path(graph, costs)
     program = tuple(graph.forms[graph.edges[s][k].pattern].instruction(graph.edges[s][k].kind) for s, k in path)
     total = sum(costs[s][k] for s, k in path)
     if total != phi[0]:  # a check of the engines, not of the proof

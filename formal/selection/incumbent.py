@@ -1,9 +1,6 @@
-"""The best solution so far, and other engines that may offer one."""
+"""The best solution so far."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from ...models.problems import SelectionProblem
 from .draft import INFINITY
@@ -25,12 +22,3 @@ class Incumbent:
             return False
         self.solution, self.cost = x, cost
         return True
-
-
-@dataclass(frozen=True)
-class Helper:
-    """Another engine: asked once, for the first subproblem on the way down whose `size` is at most `largest`."""
-
-    size: Callable[[SelectionProblem], int]
-    largest: int
-    ask: Callable[[SelectionProblem, float | None], tuple[int, ...] | None]

@@ -27,11 +27,10 @@ from .budget import Limits
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
 from .eliminate import Plan, eliminate, plan, replan
-from .incumbent import Helper, Incumbent
+from .incumbent import Incumbent
 from .messages import Sweeper, load
 from .network import Base, Domains, Network, build, exact_cost, whole
 from .primal import Choice, decode, descend
-from .restrict import restrict
 from .rows import Rows, repair
 from .sweeps import bound_now, momentum_pays, order, sweep
 from .ties import Tie, untie
@@ -67,7 +66,6 @@ class Search:
         self.gap = gap
         self.progress: Progress = progress if progress is not None else Quiet()
         self.threads = threads
-        self.helper: Helper | None = None
         self.unit = Base(problem)
         self.denominator = denominator_for(problem)
         self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
@@ -117,8 +115,6 @@ class Search:
             found = self.rows.conflict(domains, self.incumbent.solution is None, self.clock)
             if found is not None:
                 return LeafDraft(RowConflict(found))
-        if self.helper is not None:
-            self._ask(self.helper, domains)
         network = build(self.unit, domains)
         schedule = plan(network, self.limits.joint)
         if self.fits(schedule) and (self.rows is None or depth == 0 or schedule.work <= self.limits.row_work):
@@ -304,18 +300,6 @@ class Search:
             if better is not None:
                 self.incumbent.offer(tuple(int(d[i]) for d, i in zip(network.domains, better, strict=True)))
         return fits
-
-    def _ask(self, engine: Helper, domains: Domains) -> None:
-        """Ask another engine about `domains` if its encoding is small enough; its answer is a candidate like any other."""
-        smaller, back = restrict(self.problem, {v: tuple(d.tolist()) for v, d in enumerate(domains)})
-        if engine.size(smaller) > engine.largest:
-            return
-        self.helper = None
-        self.progress.update("engine", None, self.upper())
-        left = self.clock.left()
-        answer = engine.ask(smaller, None if left == float("inf") else left * 0.6)
-        if answer is not None:
-            self.incumbent.offer(back(answer))
 
     def upper(self) -> int | None:
         """Cost of the incumbent, None without one."""

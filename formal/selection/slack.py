@@ -22,6 +22,7 @@ from ...models.problems import SelectionProblem
 from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
 from ...proofs.reduction_log import Rule
 from .clock import Clock, Progress
+from .external import Asked
 from .floor import floor
 from .network import exact_cost
 from .solve import Answer, Engine, searched
@@ -41,8 +42,13 @@ def solve_slack(
     """
     clock = (clock or Clock()).at_most(time_limit_s)
 
+    asked: list[Asked] = []
+
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
-        return searched(part, until, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
+        began = clock.seconds()
+        answer = searched(part, until, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
+        asked.extend(replace(a, at=began + a.at) for a in answer.asked)
+        return answer
 
     kept: Answer | None = None
     if _may_fit(problem):
@@ -54,7 +60,7 @@ def solve_slack(
                 kept = longer
     if kept is None:
         kept = attempt(problem, clock.at_most(None))
-    return replace(floor(problem, kept, brought), seconds=clock.seconds())
+    return replace(floor(problem, kept, brought), seconds=clock.seconds(), asked=tuple(asked))
 
 
 def _gap(answer: Answer) -> Fraction:

@@ -14,21 +14,21 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from types import FrameType
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from ...models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
 from ...models.problems import SelectionProblem
-from ...proofs.certificates import Record, SelectionCertificate
+from ...proofs.certificates import Dual, Record, SelectionCertificate
 from .blocks import LEAST, begin
 from .budget import Limits
 from .clock import Clock, Progress
 from .draft import INFINITY, NOTHING, Assembler
-from .encodings import ilp, smt
+from .external import Asked, consult
 from .floor import floor
-from .incumbent import Helper, Incumbent
+from .incumbent import Incumbent
 from .infeasible import infeasible, infeasible_at_scale
 from .network import whole
 from .plain import PlainOutcome, Size, plain, solve_plain
@@ -39,9 +39,6 @@ if TYPE_CHECKING:
     from .scale import Outcome
 
 Engine = Literal["native", "ilp", "smt"]
-
-ENGINE_SIZE: Final = 200_000
-"""Other engines get the whole problem when their encoding has at most this many parts, else what is left after the first fixing."""
 
 DEEPEST: Final = 50_000
 
@@ -61,7 +58,10 @@ ELIMINATED: Final = Size(joint=20_000_000, work=400_000_000, kept=40_000_000)
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """`lower_bound` and `cost` in units of the problem (None: none known); `certificate` is None only when nothing is proved."""
+    """`lower_bound` and `cost` in units of the problem (None: none known); `certificate` is None only when nothing is proved.
+
+    `asked`: what another engine was asked, and what it said.
+    """
 
     status: Status
     certificate: SelectionCertificate | None
@@ -69,6 +69,7 @@ class Answer:
     cost: int | None
     solution: tuple[int, ...] | None
     seconds: float
+    asked: tuple[Asked, ...] = ()
 
 
 def solve(
@@ -81,7 +82,7 @@ def solve(
     `time_limit_s` counts from now; `clock`: one that runs already, and ends the search when it is over.  `brought`: solutions that are known, taken
     when the time is over and nothing better was found (`floor`).
     `gap`: stop when (cost - bound) <= gap * |cost|.  `limits` tunes the native search (tests use it to force its branches).
-    Other engines know int64 costs only: tables with a fine part are eliminated natively whatever `engine` says.
+    `engine`: who looks for the solution (`external`); the proof is native.  Raises `EngineRefused` for what an engine cannot take.
 
     >>> import numpy as np
     >>> from shardproof.models.problems import Edge, SelectionProblem, Vertex
@@ -100,37 +101,44 @@ def searched(
     threads: int = 1, limits: Limits | None = None,
 ) -> Answer:
     """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over."""
+    if engine not in get_args(Engine):
+        raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
     problem.check()
     if clock.over():
         return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
-    if engine == "native" and limits is None and at_scale(problem):
+    incumbent, warm, asked = Incumbent(problem), None, tuple[Asked, ...]()
+    if engine != "native":
+        with interruptible(clock):
+            warm, asked = consult(Search(problem, incumbent, clock, limits=limits, progress=progress, threads=threads), engine, seed)
+    if limits is None and at_scale(problem):
         from .scale import Scale  # compiled loops: other problems start without them
 
         with interruptible(clock):
-            outcome = Scale(problem, clock, gap=gap, progress=progress, seed=seed, threads=threads).run()
+            scale = Scale(problem, clock, gap=gap, progress=progress, seed=seed, threads=threads)
+            if incumbent.solution is not None:
+                scale.best.offer(incumbent.solution)
+            outcome = scale.run()
         if outcome is not None:
-            return _answer_at_scale(problem, outcome, clock)
-    if limits is None and (engine == "native" or problem.fine is not None) and plain(problem):
+            return replace(_answer_at_scale(problem, outcome, clock), asked=asked)
+    if limits is None and plain(problem):
         with interruptible(clock):
             found = solve_plain(problem, ELIMINATED, clock)
         if found is not None:
-            return _answer_plain(problem, found, clock)
+            return replace(_answer_plain(problem, found, clock), asked=asked)
     with interruptible(clock):
-        return _solve_whole(problem, clock, gap, engine, progress, seed, threads, limits)
+        return replace(_solve_whole(problem, clock, gap, incumbent, warm, progress, threads, limits), asked=asked)
 
 
 def _solve_whole(
-    problem: SelectionProblem, clock: Clock, gap: Fraction, engine: Engine, progress: Progress | None, seed: int, threads: int, limits: Limits | None
+    problem: SelectionProblem, clock: Clock, gap: Fraction, incumbent: Incumbent, warm: Dual | None, progress: Progress | None, threads: int, limits: Limits | None
 ) -> Answer:
-    incumbent = Incumbent(problem)
     search = Search(problem, incumbent, clock, limits=limits, gap=gap, progress=progress, threads=threads)
-    if engine != "native":
-        search.helper = helper(engine, seed, threads)
+
     def make(part: SelectionProblem, until: Clock) -> Search:
         return Search(part, Incumbent(part), until, limits=limits, gap=gap / 4, threads=threads)
 
     with _deep():
-        draft = search.run(begin(search, make) if limits is None else None)
+        draft = search.run(begin(search, make) if limits is None and warm is None else warm)
         maker = Assembler(problem, search.base, incumbent.cost, search.enough(), search.eliminator)
         record, bound = maker.assemble(draft, whole(problem))
     return _answer(problem, incumbent.solution, incumbent.cost, record, bound, clock, lambda: infeasible(search, record))
@@ -222,12 +230,3 @@ def _deep() -> Iterator[None]:
         yield
     finally:
         sys.setrecursionlimit(before)
-
-
-def helper(engine: Engine, seed: int, threads: int) -> Helper:
-    """The engine as a source of solutions: problem, seconds left -> choices or None.  Raises `ValueError` for an unknown name."""
-    if engine == "ilp":
-        return Helper(ilp.size_of, ENGINE_SIZE, lambda problem, seconds: ilp.solve_ilp(problem, seconds, seed, threads).solution)
-    if engine == "smt":
-        return Helper(smt.size_of, ENGINE_SIZE, lambda problem, seconds: smt.solve_smt(problem, seconds, seed).solution)
-    raise ValueError(f"engine {engine!r}: choose native, ilp or smt")

@@ -7,17 +7,20 @@ Variables   x[v,a] in {0,1}: vertex v takes choice a;    y[e,r,c] >= 0: edge e s
     (F1) one choice per vertex:       sum_a x[v,a] = 1                                                    -> one_choice()
     (F2) edge e follows its ends:     sum_c y[e,r,c] = sum_{a: row_e(a) = r} x[u,a]   for every row r
                                       sum_r y[e,r,c] = sum_{b: col_e(b) = c} x[v,b]   for every column c   -> edge_marginals()
-    (F3) resource rows:               sum_{usages live at t} sum_a amount[a] x[v,a] <= limit, at every event t  -> resource_rows()
+    (F3) resource rows:               sum_{usages live at t} sum_a amount[a] x[v,a] <= limit, at chosen events t   -> resource_row()
 
 With x integral, (F1) and (F2) leave y one unit at (row of x_u, column of x_v), so y may stay continuous.  Rows and columns are those of
 the shared tables, not pairs of choices: the program is as factored as the problem.  Since (F1) and (F2) make each group of variables
 sum to one, its least coefficient is taken out as a constant, which keeps the floats of the solver small.
 
-The status word is not believed (PuLP says `Optimal` after a time-out); the caller evaluates the choices exactly.
+Amounts of a row are divided by its largest one, the least of every vertex taken out: bytes of 10^10 would drown in the tolerances.
+The status word is not believed (PuLP says `Optimal` after a time-out; only its solution status tells); the caller evaluates the choices exactly.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -25,13 +28,17 @@ import numpy as np
 
 from ....models.problems import FORBIDDEN, Ints, SelectionProblem
 from ...highs import fresh_pool
-from . import Reply
+from . import Reply, all_events, row_terms
 
 if TYPE_CHECKING:
     from pulp import LpAffineExpression, LpProblem, LpVariable
 
-LARGEST_COEFFICIENT: Final = 1 << 40
-"""Objectives with larger coefficients are divided: a double carries 53 bits, and tolerances need some of them."""
+LARGEST_COEFFICIENT: Final = 1 << 20
+"""Objectives with larger coefficients are divided: tolerances of HiGHS are absolute (10^-7), and with coefficients of 2^40 six vertices of three
+choices each were branched on without end."""
+
+GAP: Final = 1e-6
+"""Absolute gap of an answer that counts as the cheapest: sums of doubles of that size agree no better."""
 
 
 @dataclass(eq=False)
@@ -47,28 +54,38 @@ class Program:
 def size_of(problem: SelectionProblem) -> int:
     """Number of variables of the program."""
     total = sum(v.cost.size for v in problem.vertices)
-    return total + sum(_used(problem, e)[0].size * _used(problem, e)[1].size for e in range(len(problem.edges)))
+    return total + sum(int(np.count_nonzero(_cells(problem, e)[2] < FORBIDDEN)) for e in range(len(problem.edges)))
 
 
-def solve_ilp(problem: SelectionProblem, time_limit_s: float | None = None, seed: int = 0, threads: int = 1) -> Reply:
-    """Run HiGHS on `problem`.  Raises `ModuleNotFoundError` when PuLP or highspy is not installed."""
+def solve_ilp(
+    problem: SelectionProblem, time_limit_s: float | None = None, seed: int = 0, threads: int = 1, events: Sequence[int] | None = None
+) -> Reply:
+    """Run HiGHS on `problem`; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError` when PuLP or highspy is not installed."""
     import pulp
 
+    started = time.monotonic()
     program = start(problem)
     if program is None:
-        return Reply(None, "infeasible: a vertex or an edge has only forbidden entries")
-    resource_rows(program)
-    solver = pulp.HiGHS(msg=False, timeLimit=time_limit_s, gapRel=0.0, gapAbs=0.0, threads=threads, random_seed=seed, mip_feasibility_tolerance=1e-9)
+        return Reply(None, "infeasible: a vertex or an edge has only forbidden entries", True)
+    for t in all_events(problem) if events is None else events:
+        resource_row(program, t)
+    left = None if time_limit_s is None else time_limit_s - (time.monotonic() - started)
+    if left is not None and left <= 0:
+        return Reply(None, "time is over")
+    solver = pulp.HiGHS(msg=False, timeLimit=left, gapRel=0.0, gapAbs=GAP, threads=threads, random_seed=seed, mip_feasibility_tolerance=1e-9)
     fresh_pool()  # PuLP would report the refusal as `Not Solved`
     program.lp.solve(solver)
-    says = str(pulp.LpStatus[program.lp.status])
+    says = str(pulp.LpSolution[program.lp.sol_status])
+    if program.lp.sol_status == pulp.LpSolutionInfeasible:
+        return Reply(None, "infeasible", True)
+    final = program.lp.sol_status == pulp.LpSolutionOptimal
     choice: list[int] = []
     for xs in program.x:
         values = {a: var.value() for a, var in xs.items()}
         if any(value is None for value in values.values()):
-            return Reply(None, says)
+            return Reply(None, says, final)
         choice.append(max(values, key=lambda a: (float(values[a]), -a)))
-    return Reply(tuple(choice), says)
+    return Reply(tuple(choice), says, final)
 
 
 def start(problem: SelectionProblem) -> Program | None:
@@ -85,25 +102,24 @@ def start(problem: SelectionProblem) -> Program | None:
     return program
 
 
-def _used(problem: SelectionProblem, e: int) -> tuple[Ints, Ints]:
+def _cells(problem: SelectionProblem, e: int) -> tuple[Ints, Ints, Ints]:
+    """Rows and columns of the table that edge `e` can reach, and the entries there."""
     edge = problem.edges[e]
-    shape = problem.tables[edge.table].shape
-    rows = np.arange(shape[0]) if edge.rows is None else np.unique(edge.rows)
-    cols = np.arange(shape[1]) if edge.cols is None else np.unique(edge.cols)
-    return rows, cols
+    table = problem.tables[edge.table]
+    rows = np.arange(table.shape[0]) if edge.rows is None else np.unique(edge.rows)
+    cols = np.arange(table.shape[1]) if edge.cols is None else np.unique(edge.cols)
+    return rows, cols, table if rows.size == table.shape[0] and cols.size == table.shape[1] else table[np.ix_(rows, cols)]
 
 
 def _variables(program: Program) -> None:
     problem = program.problem
     new = program.lp.add_variable
     for v, vertex in enumerate(problem.vertices):
-        program.x.append({a: new(f"x_{v}_{a}", cat="Binary") for a in range(vertex.cost.size) if vertex.cost[a] < FORBIDDEN})
-    for e, edge in enumerate(problem.edges):
-        rows, cols = _used(problem, e)
-        table = problem.tables[edge.table]
-        program.y.append(
-            {(r, c): new(f"y_{e}_{r}_{c}", lowBound=0) for r in rows.tolist() for c in cols.tolist() if table[r, c] < FORBIDDEN}
-        )
+        program.x.append({a: new(f"x_{v}_{a}", cat="Binary") for a in np.flatnonzero(vertex.cost < FORBIDDEN).tolist()})
+    for e in range(len(problem.edges)):
+        rows, cols, cells = _cells(problem, e)
+        where = ((int(rows[i]), int(cols[j])) for i, j in np.argwhere(cells < FORBIDDEN).tolist())
+        program.y.append({(r, c): new(f"y_{e}_{r}_{c}", lowBound=0, upBound=1) for r, c in where})
 
 
 def objective(program: Program) -> LpAffineExpression:
@@ -139,7 +155,7 @@ def edge_marginals(program: Program) -> None:
     from pulp import lpSum
 
     for e, (edge, ys) in enumerate(zip(program.problem.edges, program.y, strict=True)):
-        rows, cols = _used(program.problem, e)
+        rows, cols, _ = _cells(program.problem, e)
         of_row: dict[int, list[LpVariable]] = {int(r): [] for r in rows}
         of_col: dict[int, list[LpVariable]] = {int(c): [] for c in cols}
         for (r, c), var in ys.items():
@@ -153,15 +169,14 @@ def edge_marginals(program: Program) -> None:
                 program.lp += lpSum(group) == lpSum(users[k]), f"{name}_{e}_{k}"
 
 
-def resource_rows(program: Program) -> None:
-    """(F3)."""
-    from pulp import lpSum
+def resource_row(program: Program, event: int) -> None:
+    """(F3) at one step."""
+    from pulp import LpAffineExpression
 
-    problem = program.problem
-    if problem.limit is None:
-        return
-    for t in problem.events():
-        live = [u for u in problem.usages if u.start <= t < u.end]
-        terms = [int(u.amount[a]) * var for u in live for a, var in program.x[u.vertex].items() if u.amount[a]]
-        if terms:
-            program.lp += lpSum(terms) <= problem.limit, f"step_{t}"
+    amounts, left = row_terms(program.problem, event)
+    largest = max((int(a.max()) for a in amounts.values()), default=0)
+    if left < 0:  # no choice fits: a row that says so
+        program.lp += LpAffineExpression() <= -1.0, f"step_{event}"
+    elif amounts:
+        terms = [(program.x[v][a], n / largest) for v, amount in amounts.items() for a, n in enumerate(amount.tolist()) if n and a in program.x[v]]
+        program.lp += LpAffineExpression(terms) <= left / largest, f"step_{event}"
