@@ -22,12 +22,14 @@ from ..models.problems import SelectionProblem, Usage
 from ..models.training import OPTIMIZERS, TrainingStep, build_step
 from ..models.training.recompute import blocks
 from ..models.unit import rounding_bound, rounding_text
+from ..models.zoo import default_batch
 from ..proofs.load import load_selection_problem
 from ..proofs.publisher import Published, Publisher
 from .cost_table import cost_table, render_cost_table
 from .given import given_schedules, plan_strategy, render_given
 from .plan import Planned, plan_graph
 from .recompute import Attempt, plan_recomputed, render_attempts
+from .remarks import Batch, remarks
 from .schedules import Propagated
 from .selection.clock import Clock
 from .selection.external import conversation
@@ -122,6 +124,9 @@ def plan_command(
         published = publisher.plan(output, planned.plan, watch.count)
     code, status = _outcome(published, allowed)
     rows = cost_table(planned.planning, answer.solution) if explain_cost and answer.solution is not None else ()
+    taken = default_batch(model) if batch is None else batch
+    with Watch("looking beyond the proof"), clock.phase("remarks"):
+        said = () if answer.solution is None else remarks(planned.planning, answer.solution, None if taken is None else Batch(taken, batch is None), clock.clock)
     if as_json:
         document = _document(status, published, problem, allowed, clock)
         if explain_cost:
@@ -129,7 +134,7 @@ def plan_command(
         emit({**document, "plan": str(output), "identity": published.identity, "space": problem.space, "assumptions": list(problem.assumptions),
               "rounding_bound": rounding_bound(problem), **({} if step is None else {"loss": step.loss, "trained": len(step.trained), "recomputed": list(step.recomputed)}),
               **({} if limit is None or answer.solution is None else {"peak_bytes": problem.peak_of(answer.solution)[0], "limit_bytes": limit}),
-              **({"attempts": [a.to_json() for a in attempts]} if attempts else {}), **asked_json(answer)})
+              **({"attempts": [a.to_json() for a in attempts]} if attempts else {}), **asked_json(answer), "remarks": [r.to_json() for r in said]})
         return code
     say(f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, {len(problem.vertices)} decisions")
     if step is not None:
@@ -148,6 +153,7 @@ def plan_command(
         say(f"memory: {bytes_text(peak)} of {bytes_text(limit)} on the fullest device, at operator {graph.operators[min(at, len(graph.operators) - 1)].name}")
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
+    say(*(f"remark: {r.words}" for r in said))
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
     return code

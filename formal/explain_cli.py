@@ -19,6 +19,8 @@ from .constraints import plan_constraints, render, to_json
 from .cost_table import cost_table, render_cost_table
 from .deviation import forced, render_deviation
 from .explain import DEFAULT_ERRORS, explain, render_explanation
+from .remarks import remarks
+from .selection.clock import Clock
 from .sensitivity import render_sensitivity, sensitivity
 from .stored_state import render_stored_state, stored_state
 from .strategy import parse_config
@@ -86,10 +88,11 @@ def explain_command(
             return Exit.DONE
         wanted = list(errors) or calibration_errors(plan.machine) or DEFAULT_ERRORS
         found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
+        said = remarks(planning, x, clock=Clock(time_limit)) if op is None else ()
     if as_json:
-        emit({"identity": identity, **found.to_json()})
+        emit({"identity": identity, **found.to_json(), "remarks": [r.to_json() for r in said]})
     else:
-        say(render_explanation(found))
+        say(render_explanation(found), *(f"remark: {r.words}" for r in said))
     return Exit.DONE
 
 

@@ -17,7 +17,7 @@ from ..graph import ELEMENT_BYTES, Graph
 from . import decoder, dense, experts, inception, language, recommendation, recurrent, residual, vision, vit
 from .tiny import TINY
 
-__all__ = ["TINY", "ZOO", "ZooError", "build"]
+__all__ = ["TINY", "ZOO", "ZooError", "build", "default_batch"]
 
 ZOO: Final[Mapping[str, Callable[..., Graph]]] = MappingProxyType({
     "alexnet": vision.alexnet,
@@ -68,3 +68,13 @@ def build(name: str, batch: int | None = None, **options: int | str) -> Graph:
         elif key == "dtype" and value not in ELEMENT_BYTES:
             raise ZooError(f"model {name!r}: unknown element type {value!r}; known: {', '.join(ELEMENT_BYTES)}")
     return ZOO[name](**values)
+
+
+def default_batch(name: str) -> int | None:
+    """The batch size that a zoo model has unless another is given; None for what is not in the zoo.
+
+    >>> default_batch("bert-tiny"), default_batch("prog.py:layer")
+    (8, None)
+    """
+    option = signature(ZOO[name]).parameters.get("batch") if name in ZOO else None
+    return option.default if option is not None and isinstance(option.default, int) else None
