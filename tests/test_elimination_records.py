@@ -87,3 +87,16 @@ def test_joints_larger_than_a_block(parts: int) -> None:
     assert prod(dims) > plain.CHUNK
     got = plain._minimum(0, (1, 2, 3), unary, factors, dims)
     assert np.array_equal(got, (sum(table for _, table in factors) + unary[:, None, None, None]).min(axis=0))
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_no_message_is_wider_than_a_file_holds(mapped: bool) -> None:
+    """Tables of single choices are small however many axes they have: no bound on entries stops an elimination over all of 80 vertices."""
+    rows = np.array([0]) if mapped else None  # a choice map takes the problem from `plain` to `search`
+    vertices = tuple(Vertex(str(i), np.array([i])) for i in range(80))
+    edges = tuple(Edge(i, j, 0, rows) for j in range(80) for i in range(j))
+    problem = SelectionProblem("all with all", vertices, (np.array([[1]]),), edges).check()
+    assert plain.plain(problem) is not mapped
+    found = solve(problem)
+    assert found.certificate is not None and (found.status, found.cost) == (Status.OPTIMAL, sum(range(80)) + len(edges))
+    assert check_selection(problem, read_certificate(write_certificate(None, found.certificate))).verdict is Verdict.PROVED

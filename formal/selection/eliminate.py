@@ -24,12 +24,16 @@ import numpy as np
 
 from ...models.problems import FORBIDDEN, Ints
 from ...proofs.certificates import Elimination
+from ...proofs.container import MAX_AXES
 from .clock import Clock
 from .kernels import columns_min, rows_min
 from .network import INFINITE, Network, saturate
 
 BLOCK: Final = 1 << 21
 """Entries of one slice of a joint table (16 MiB)."""
+
+WIDEST: Final = MAX_AXES
+"""Neighbours that a vertex may have when it goes: axes of its message, which a file must hold.  Domains of one choice make wide messages cheap."""
 
 STORED: Final = 1_000_000
 """Message entries up to which a record holds its messages; beyond, the checker computes them again."""

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from ...models.problems import Fine, Ints, SelectionProblem, forbids
 from ...proofs.certificates import Elimination, Point
 from .clock import Clock
-from .eliminate import STORED
+from .eliminate import STORED, WIDEST
 
 CHUNK: Final = 1 << 16
 """Entries of the buffer for sums (512 KiB)."""
@@ -128,7 +128,7 @@ def buckets(unary: list[Ints], pairs: list[tuple[int, int, Ints]], size: Size, c
             continue
         work += joint
         kept += joint // dims[v]
-        if joint > size.joint or work > size.work or kept > size.kept or clock.over():
+        if joint > size.joint or work > size.work or kept > size.kept or len(near[v]) > WIDEST or clock.over():
             return None
         done[v] = 1
         scope, consumed = tuple(sorted(near[v])), pool[v]

@@ -26,7 +26,7 @@ from .bounds import Score, branching_vertex, gather, row_costs, score, spread
 from .budget import Limits
 from .clock import Clock, Progress, Quiet
 from .draft import INFINITY, Draft, DualDraft, EliminationDraft, LeafDraft, SplitDraft
-from .eliminate import Plan, eliminate, plan, replan
+from .eliminate import WIDEST, Plan, eliminate, plan, replan
 from .incumbent import Incumbent
 from .messages import Sweeper, load
 from .network import Base, Domains, Network, build, exact_cost, whole
@@ -100,7 +100,7 @@ class Search:
     def fits(self, schedule: Plan) -> bool:
         """True when elimination along `schedule` is within the limits."""
         at = self.limits
-        return schedule.complete and schedule.largest <= at.joint and schedule.work <= at.work and schedule.kept <= at.kept
+        return schedule.complete and schedule.width <= WIDEST and schedule.largest <= at.joint and schedule.work <= at.work and schedule.kept <= at.kept
 
     def explore(self, domains: Domains, warm: Dual | None, depth: int) -> Draft:
         """Draft for `domains`; `warm` is a dual of an enclosing node to start from."""
@@ -199,7 +199,7 @@ class Search:
             return None
         network = build(self.unit, kept)
         schedule, at = plan(network, self.limits.last_joint), self.limits
-        if not schedule.complete or schedule.largest > at.last_joint or schedule.work > at.last_work or schedule.kept > at.last_kept:
+        if not schedule.complete or schedule.width > WIDEST or schedule.largest > at.last_joint or schedule.work > at.last_work or schedule.kept > at.last_kept:
             return None
         self.progress.update("elimination", None, self.upper())
         outcome = eliminate(network, schedule, self.clock)
