@@ -23,6 +23,7 @@ from ..models.placement import space
 from ..models.problems import ProblemError, SelectionProblem
 from ..models.selection import Planning, build
 from .selection.clock import Clock
+from .selection.infeasible import least_use
 from .selection.slack import solve_slack
 from .simple import simple_plans
 from .time_limit import SMALLER
@@ -32,6 +33,9 @@ MOMENT: Final = Budget(1 << 18, 1 << 24)
 
 SEARCH_S: Final = 1.0
 """Seconds for the search of one of them; most are closed in a few hundredths."""
+
+ALL_S: Final = 4.0
+"""Seconds after which no other one is begun."""
 
 
 @dataclass(frozen=True)
@@ -157,6 +161,9 @@ def _price(planning: Planning, machine: Machine, option: str, clock: Clock) -> P
             small = build(planning.graph, machine, where, limit)
         except (MachineError, ProblemError):
             return None
+        events = np.array(small.problem.events(), dtype=np.int64)
+        if clock.over() or (events.size and int(least_use(small.problem, events).max()) > limit):
+            return None  # nothing fits
         answer = solve_slack(small.problem, clock=clock.at_most(SEARCH_S), brought=simple_plans(small))
         return None if answer.cost is None else Price(where.name, machine, Fraction(answer.cost, small.problem.scale))
     return None

@@ -1,9 +1,10 @@
 """What a proof does not say: remarks about a plan that is optimal, or nearly, and perhaps not what was wanted.
 
-    memory            more than a device has, or a training step planned without a limit
+    memory-exceeded   more than a device has
     fewer-devices     a part of the machine is as fast
     uneven-splits     splits that do not divide would be faster
     repeated-work     devices compute nothing, or what another device computes too
+    memory            a training step planned without a limit
     smaller-space     the space is smaller than the one that would have been taken
     batch             the batch that was taken unasked, or one that does not divide
 
@@ -24,7 +25,7 @@ from ..models.limits import TooLarge, check_sizes
 from ..models.placement import space
 from ..models.selection import Planning
 from .plan import default_space
-from .remark_prices import Price, fewer_devices, in_words, least_memory, peak_bytes, uneven_price, waste
+from .remark_prices import ALL_S, Price, fewer_devices, in_words, least_memory, peak_bytes, uneven_price, waste
 from .selection.clock import Clock
 
 MOST: Final = 5
@@ -43,10 +44,11 @@ FASTER: Final = Fraction(1, 20)
 class Kind(Enum):
     """What a remark is about, most important first."""
 
-    MEMORY = "memory"
+    TOO_LARGE = "memory-exceeded"
     FEWER = "fewer-devices"
     UNEVEN = "uneven-splits"
     REPEATED = "repeated-work"
+    MEMORY = "memory"
     SPACE = "smaller-space"
     BATCH = "batch"
 
@@ -82,19 +84,19 @@ def remarks(planning: Planning, x: tuple[int, ...], batch: Batch | None = None, 
     >>> [r.words for r in remarks(planning, (0, 0, 0, 0), Batch(64, True))]
     ['batch 64 was taken, as --batch was not given']
     """
-    clock = clock or Clock()
+    clock = (clock or Clock()).at_most(ALL_S)
     cost = Fraction(planning.problem.cost_of(x), planning.problem.scale)
     lost = waste(planning, x)
     found = [*_memory(planning, x)]
     wasted = lost.chosen >= WASTED or lost.least >= CRAMPED
-    if lost.chosen >= CRAMPED or planning.machine.others:
-        found += _fewer(planning, cost, clock)
     if lost.least >= CRAMPED and not planning.space.uneven:
         found += _uneven(planning, cost, lost.cramped, clock)
+    if lost.chosen >= CRAMPED or planning.machine.others:
+        found += _fewer(planning, cost, clock)
     if wasted:
         found.append(_repeated(planning, lost.chosen, lost.least))
     found += [*_space(planning), *_batch(planning, batch, wasted)]
-    return tuple(found[:MOST])
+    return tuple(sorted(found, key=lambda r: list(Kind).index(r.kind))[:MOST])
 
 
 def _memory(planning: Planning, x: tuple[int, ...]) -> list[Remark]:
@@ -102,7 +104,7 @@ def _memory(planning: Planning, x: tuple[int, ...]) -> list[Remark]:
     limit = planning.problem.limit
     numbers = (("peak_bytes", peak), ("device_bytes", has), ("device", device))
     if peak > has:
-        return [Remark(Kind.MEMORY, f"the plan needs {bytes_text(peak)} on the fullest device, and {device} has {bytes_text(has)}: give --memory {_amount(has)}", numbers)]
+        return [Remark(Kind.TOO_LARGE, f"the plan needs {bytes_text(peak)} on the fullest device, and {device} has {bytes_text(has)}: give --memory {_amount(has)}", numbers)]
     if planning.graph.state and limit is None:
         return [Remark(Kind.MEMORY, f"no memory limit was given: the plan needs {bytes_text(peak)} on the fullest device, {device} has {bytes_text(has)}", numbers)]
     return []

@@ -59,7 +59,7 @@ peaks = {float32 = "20 Tflop/s", float64 = "10 Tflop/s", int32 = "20 Tflop/s", b
 TRIFLE = {"batch": 3, "inputs": 3, "hidden": 3, "classes": 3}
 """Sizes of an mlp-unity that eight devices do not divide."""
 
-FEWER, UNEVEN, REPEATED, SPACE, BATCH, MEMORY = Kind.FEWER, Kind.UNEVEN, Kind.REPEATED, Kind.SPACE, Kind.BATCH, Kind.MEMORY
+FEWER, UNEVEN, REPEATED, SPACE, BATCH, MEMORY, TOO_LARGE = Kind.FEWER, Kind.UNEVEN, Kind.REPEATED, Kind.SPACE, Kind.BATCH, Kind.MEMORY, Kind.TOO_LARGE
 
 TABLE: tuple[tuple[str, str, int | None, str | None, tuple[Kind, ...]], ...] = (
     ("bert-tiny", "localhost:7", None, None, (FEWER, UNEVEN, REPEATED, BATCH)),  # the issue's: proved optimal, at the time of one device
@@ -165,7 +165,7 @@ def test_kinds(model: str, machine: str, batch: int | None, where: str | None, k
                 assert told["divides_over"] == max(d for d in range(1, n + 1) if n % d == 0 and size % d == 0) == gcd(size, n)
                 assert int(told["below"]) % n == int(told["above"]) % n == 0
                 assert int(told["above"]) - n < size <= int(told["above"]) and int(told["below"]) <= size < int(told["below"]) + n
-            case Kind.MEMORY:
+            case Kind.MEMORY | Kind.TOO_LARGE:
                 pytest.fail("no memory was asked for")
 
 
@@ -217,9 +217,10 @@ def test_memory(limit: int | None, tmp_path: Path) -> None:
         machine = load_machine("own.toml:4", tmp_path)
         planning, x = planned(graph, machine, None, limit)
         rows = build(graph, machine, planning.space, 1 << 50).problem
-        found = [r for r in remarks(planning, x) if r.kind is MEMORY]
+        found = [r for r in remarks(planning, x) if r.kind in (MEMORY, TOO_LARGE)]
         assert len(found) == (0 if fits and limit else 1)
         for r in found:
+            assert r.kind is (MEMORY if fits else TOO_LARGE)
             assert numbers(r)["peak_bytes"] == rows.peak_of(x)[0] and numbers(r)["device_bytes"] == machine.device.memory
             assert ("give --memory 1048576" in r.words) == (not fits)
 
@@ -233,7 +234,7 @@ def test_fewer_devices_must_hold_the_model(tmp_path: Path) -> None:
         (tmp_path / "own.toml").write_text("\n".join(f'memory = "{memory} B"' if line.startswith("memory") else line for line in text.splitlines()))
         planning, x = planned(graph, load_machine("own.toml:8", tmp_path), None)
         found = [r.kind for r in remarks(planning, x)]
-        assert found[0] == (FEWER if memory == need else MEMORY) and (FEWER in found) == (memory == need)
+        assert found[0] == (FEWER if memory == need else TOO_LARGE) and (FEWER in found) == (memory == need)
 
 
 def test_nothing_is_priced_when_the_time_is_over() -> None:
