@@ -15,7 +15,7 @@ import pytest
 
 from shardproof.__main__ import run
 from shardproof.formal.plan import plan_graph
-from shardproof.formal.remark_prices import smaller_machines
+from shardproof.formal.remark_prices import smaller_machines, waste
 from shardproof.formal.remarks import MOST, Batch, Kind, Remark, remarks
 from shardproof.formal.selection.clock import Clock
 from shardproof.models.graph import Graph
@@ -167,6 +167,16 @@ def test_kinds(model: str, machine: str, batch: int | None, where: str | None, k
                 assert int(told["above"]) - n < size <= int(told["above"]) and int(told["below"]) <= size < int(told["below"]) + n
             case Kind.MEMORY | Kind.TOO_LARGE:
                 pytest.fail("no memory was asked for")
+
+
+@pytest.mark.parametrize("machine", ["localhost:7", "dgx-a100:2x5"])
+def test_blocks_of_uneven_splits(machine: str) -> None:
+    """Where a split leaves devices without a block, they count as idle: eight over seven is four blocks of two."""
+    planning = build(zoo("bert-tiny"), load_machine(machine), space("complete,uneven"))
+    for k in range(0, 40, 7):
+        x = tuple(k * v % v_size for v, v_size in enumerate(len(d.placements) for d in planning.decisions))
+        lost = waste(planning, x)
+        assert (lost.chosen, lost.least) == shares(planning, x)
 
 
 def test_the_issue() -> None:
