@@ -8,7 +8,8 @@ Invariants (tested by `Graph.check`):
 * operators are in topological order; tensors without writer are inputs or parameters
 * every axis of an operator has one extent >= 1, every output index is a single parallel axis of the dimension's extent
 * input indices name axes of the operator and have as many maps as the tensor has dimensions
-* reduction axes do not occur in the output
+* reduction axes do not occur in the output, and are combined as the operator's function combines (`operators.Function.combines`)
+* taps of a window, which its kernels read whole, are not splittable
 * `state`: a parameter has one next value, computed, of its shape and element type, which is no next value of another;
   nothing reads the parameter after its next value is written, because the two share their storage
 """
@@ -240,6 +241,7 @@ class Graph:
         for axis in op.axes:
             if axis.combine is None and axis.name not in written:
                 raise GraphError(place, f"axis {axis.name!r} is neither reduced nor in the output")
+        self._check_reductions(op, place)
         for name in op.over:
             if name not in axes:
                 raise GraphError(place, f"attribute over names unknown axis {name!r}")
@@ -257,6 +259,20 @@ class Graph:
             moved += self.points(op) * operands[0].element_bytes
         if moved > MOST_WORK:
             raise GraphError(place, _too_large(f"reads and writes {moved} bytes"))
+
+    def _check_reductions(self, op: Operator, place: str) -> None:
+        """A file may not say how partial results add up: that follows from the function."""
+        named, allowed, used = {name for a in op.inputs for name in a.axes}, op.spec.combines, {a.combine for a in op.reduced}
+        if len(used) > 1:
+            raise GraphError(place, f"reduction axes {', '.join(a.name for a in op.reduced)} are combined in {len(used)} ways; an operator has one")
+        for axis in op.reduced:
+            if not allowed:
+                raise GraphError(place, f"{op.function} has no reduction axes, and axis {axis.name!r} is one")
+            if axis.combine not in allowed:
+                said = axis.combine.value if axis.combine else None
+                raise GraphError(place, f"{op.function} combines partial results by {allowed[0].value}, axis {axis.name!r} says {said}")
+            if axis.splittable and (op.kind is NodeKind.WINDOW or (op.function == "strided_gradient" and axis.name not in named)):
+                raise GraphError(place, f"{op.function} reads whole windows, so the tap axis {axis.name!r} must not be splittable")
 
     def to_json(self) -> str:
         """Canonical JSON text (sorted keys, no spaces): equal graphs give equal bytes."""

@@ -27,6 +27,7 @@ by name until an issue needs it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -64,6 +65,27 @@ class Function:
     flops: int
     statistics: tuple[Combine, ...] = ()
     logical: bool = False
+
+    @property
+    def combines(self) -> tuple[Combine, ...]:
+        """How partial results over reduction axes may be combined, whatever a file says; (): the function has no reduction axes.
+
+        >>> FUNCTIONS["max_pool"].combines, FUNCTIONS["relu"].combines
+        ((<Combine.MAX: 'max'>,), ())
+        """
+        return _COMBINES_OF_FUNCTION.get(self.name, _COMBINES_OF_KIND[self.kind])
+
+
+_SUM: Final = (Combine.SUM,)
+_COMBINES_OF_KIND: Final[Mapping[NodeKind, tuple[Combine, ...]]] = MappingProxyType({
+    NodeKind.CONTRACT: _SUM, NodeKind.MAP: (), NodeKind.REDUCE: _SUM, NodeKind.NORMALISE: (), NodeKind.WINDOW: _SUM,
+    NodeKind.GATHER: _SUM, NodeKind.SCATTER: _SUM, NodeKind.LAYOUT: (), NodeKind.OPAQUE: tuple(Combine),  # as its reference does, which no file holds
+})
+_COMBINES_OF_FUNCTION: Final[Mapping[str, tuple[Combine, ...]]] = MappingProxyType({
+    "max": (Combine.MAX,), "min": (Combine.MIN,), "max_pool": (Combine.MAX,),
+    "copy_gradient": _SUM,  # repeated elements add up
+})
+"""Functions that differ from their kind.  Statistics of a normalise operator are no reduction axes: see `Function.statistics`."""
 
 
 _MANY = 1 << 16

@@ -1,0 +1,90 @@
+"""How partial results are combined follows from the function: a graph file that says otherwise is refused, whatever the operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from shardproof.models.build import Builder
+from shardproof.models.graph import Graph, GraphError, Role, Tensor
+from shardproof.models.index import Axis, Combine, access
+from shardproof.models.operators import FUNCTIONS, NodeKind, Operator, Value
+from shardproof.models.training import build_step
+from shardproof.models.zoo import build as zoo
+
+SUMS = {NodeKind.CONTRACT, NodeKind.REDUCE, NodeKind.WINDOW, NodeKind.GATHER, NodeKind.SCATTER}
+"""Kinds that add, unless the function says otherwise below; written here a second time, from the text of `models/operators.py`."""
+OTHERS = {"max": Combine.MAX, "max_pool": Combine.MAX, "min": Combine.MIN, "copy_gradient": Combine.SUM}
+
+
+def allowed(name: str) -> set[Combine]:
+    if name == "opaque":  # as the user's reference does, but one for all axes
+        return set(Combine)
+    return {OTHERS[name]} if name in OTHERS else {Combine.SUM} if FUNCTIONS[name].kind in SUMS else set()
+
+
+def graph_of(function: str, *combines: Combine, splittable: bool = False) -> Graph:
+    """An operator of the function with one reduction axis for each of `combines`."""
+    count = max(FUNCTIONS[function].arity[0], 1 if FUNCTIONS[function].arity[1] else 0)
+    axes = tuple(Axis(f"r{i}", 2, c, splittable) for i, c in enumerate(combines))
+    shape, names = (2,) * len(axes), [a.name for a in axes]
+    inputs = tuple(Tensor(f"x{i}", shape, role=Role.INPUT) for i in range(count))
+    attributes: tuple[tuple[str, Value], ...] = (("rows", "r0"),) if FUNCTIONS[function].kind in (NodeKind.GATHER, NodeKind.SCATTER) else ()
+    op = Operator("made", function, axes, tuple(access(t.name, *names) for t in inputs), access("y"), attributes)
+    return Graph("g", (*inputs, Tensor("y", ())), (op,), ("y",))
+
+
+@pytest.mark.parametrize(("function", "combine"), list(product(sorted(FUNCTIONS), Combine)))
+def test_every_function_with_every_combine(function: str, combine: Combine) -> None:
+    graph = graph_of(function, combine)
+    if combine in allowed(function):
+        assert graph.check() is graph and Graph.from_json(graph.to_json()) == graph
+        return
+    for refused in (graph.check, lambda: Graph.from_json(graph.to_json())):
+        with pytest.raises(GraphError, match=f"operator 'made': {function} (combines partial results by|has no reduction axes)"):
+            refused()
+
+
+@pytest.mark.parametrize("function", sorted(FUNCTIONS))
+def test_two_combine_functions_in_one_operator(function: str) -> None:
+    for pair in product(Combine, repeat=2):
+        if pair[0] is not pair[1]:
+            with pytest.raises(GraphError, match="operator 'made'"):
+                graph_of(function, *pair).check()
+
+
+def test_max_by_sum() -> None:
+    """The reproduction: it passed, and two ranks added their maxima."""
+    g = Builder("g")
+    graph = g.build(g.reduce("most", "b n -> b", g.input("x", (4, 8)), Combine.MAX))
+    (op,) = graph.operators
+    wrong = replace(op, axes=tuple(a if a.combine is None else replace(a, combine=Combine.SUM) for a in op.axes))
+    with pytest.raises(GraphError, match="operator 'most': max combines partial results by max, axis 'n' says sum"):
+        replace(graph, operators=(wrong,)).check()
+
+
+@pytest.mark.parametrize("function", sorted(name for name, row in FUNCTIONS.items() if row.kind is NodeKind.WINDOW))
+def test_taps_of_a_window_are_not_split(function: str) -> None:
+    (combine,) = allowed(function)
+    graph_of(function, combine).check()
+    with pytest.raises(GraphError, match="operator 'made'.* tap axis 'r0' must not be splittable"):
+        graph_of(function, combine, splittable=True).check()
+
+
+def test_taps_of_a_strided_gradient_are_not_split() -> None:
+    (op, *_), graph = graph_of("strided_gradient", Combine.SUM, splittable=True).operators, graph_of("strided_gradient", Combine.SUM, splittable=True)
+    graph.check()  # channels, which an operand is read along
+    tap = Axis("t", 3, Combine.SUM)
+    with pytest.raises(GraphError, match="tap axis 't'"):
+        replace(graph, operators=(replace(op, axes=(*op.axes, tap)),)).check()
+    replace(graph, operators=(replace(op, axes=(*op.axes, replace(tap, splittable=False))),)).check()
+
+
+@pytest.mark.parametrize("name", ["bert-tiny", "alexnet", "mlp-unity"])
+def test_what_we_make_passes(name: str) -> None:
+    graph = zoo(name, batch=4)
+    assert graph.check() is graph
+    step = build_step(graph, "adam", None).graph
+    assert step.check() is step
