@@ -26,6 +26,7 @@ from typing import TypeVar
 import numpy as np
 
 from . import cost, memory
+from .assumptions import flags
 from .choices import Choices, needs_copy, resting_places
 from .classes import axis_orders, copy_key, operator_key
 from .graph import Graph, Role
@@ -177,10 +178,9 @@ def _build(graph: Graph, machine: Machine, where: Space, memory_limit: int | Non
         if notify is not None:
             notify(priced, entries)
     usages = () if memory_limit is None else _usages(graph, structures, operators, copies)
-    flags = {*where.flags, *cost.FLAGS, *(() if memory_limit is None else memory.flags(graph))}
     problem = SelectionProblem(
         f"{graph.name} on {machine.name}", vertices, tuple(structures.tables), tuple(edges), usages, memory_limit,
-        scale=int(1 / unit), unit_name="s", space=where.name, assumptions=tuple(sorted(flags)),
+        scale=int(1 / unit), unit_name="s", space=where.name, assumptions=flags(graph, machine, where, memory_limit, bool(edges)),
     ).check()
     return Planning(graph, machine, where, problem, decisions, tuple(routes), operators, copies, costs)
 

@@ -3,7 +3,8 @@
 A plan file holds a graph, a machine, the name of a space, choices, totals of communication and a certificate.  Its claims:
 
     Parts          the parts belong together: the problem built again from graph, machine, space and memory limit is the one the
-                   certificate is about (hash), its vertices, edges and memory rows are the graph's, and the choices are its solution
+                   certificate is about (hash), its vertices, edges and memory rows are the graph's, it states every assumption that is
+                   made (`verify/assumptions.py`), and the choices are its solution
     Space          the choices of every vertex are all placements of the named space, each once
     Optimal, ..    the claim of the certificate (`verify/selection.py`)
     Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give (`verify/entries.py`); so are
@@ -37,6 +38,7 @@ from ..models.selection import DecisionKind, Planning, build
 from ..proofs.canonical import ContainerError
 from ..proofs.container import identity, read_container
 from ..proofs.plan import Moved, Plan, decode_plan
+from .assumptions import wrong_assumptions
 from .boxes import Box, Held, all_inside, volume
 from .communication import check_bytes, check_delivers, held
 from .entries import movement_loads
@@ -140,6 +142,8 @@ def _parts(plan: Plan, planning: Planning) -> CheckResult:
 
 def _wrong_part(plan: Plan, planning: Planning) -> str:
     if wrong := wrong_structure(Entries(planning)):
+        return f"problem: {wrong}"
+    if wrong := wrong_assumptions(planning.problem, plan.graph, plan.machine, planning.space, plan.memory_limit):
         return f"problem: {wrong}"
     rebuilt, claimed = planning.problem.sha256(), plan.certificate.problem_sha256
     if rebuilt != claimed:
