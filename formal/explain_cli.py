@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from ..models.console import Exit, InputError, Watch, emit, say
+from ..models.machine_difference import builtin_notice
 from ..models.options import SECONDS, SHARE
 from ..models.placement import space
 from ..models.selection import Planning, build
@@ -53,10 +54,14 @@ def explain_command(
     if state and (op is not None or cost):
         raise click.UsageError("--state prints every trained parameter; leave out --op, --instead and --cost")
     plan, identity = publisher.checked_plan(plan_file)
+    notice = builtin_notice(plan.machine)
+    about: dict[str, object] = {"identity": identity, **({"machine_notice": notice} if notice else {})}
+    if notice and not as_json:
+        say(f"note: the machine is {notice}")
     if symbolic and op is not None:
         formulas = plan_constraints(plan, op)
         if as_json:
-            emit({"identity": identity, **to_json(formulas)})
+            emit({**about, **to_json(formulas)})
         else:
             say(*render(formulas))
         return Exit.DONE
@@ -67,14 +72,14 @@ def explain_command(
             if not kept:
                 raise InputError(f"{plan_file}: the plan trains nothing; make one with 'shardproof plan MODEL --train adam'")
             if as_json:
-                emit({"identity": identity, "stored_state": [s.to_json() for s in kept]})
+                emit({**about, "stored_state": [s.to_json() for s in kept]})
             else:
                 say(render_stored_state(kept))
             return Exit.DONE
         if cost:
             rows = cost_table(planning, x)
             if as_json:
-                emit({"identity": identity, "scale": planning.problem.scale, "operators": [r.to_json() for r in rows]})
+                emit({**about, "scale": planning.problem.scale, "operators": [r.to_json() for r in rows]})
             else:
                 say(render_cost_table(planning, rows))
             return Exit.DONE
@@ -82,7 +87,7 @@ def explain_command(
             config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
             change = forced(planning, x, op, config, time_limit, progress=watch)
             if as_json:
-                emit({"identity": identity, **change.to_json()})
+                emit({**about, **change.to_json()})
             else:
                 say(render_deviation(change, planning.problem))
             return Exit.DONE
@@ -90,7 +95,7 @@ def explain_command(
         found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
         said = remarks(planning, x, clock=Clock(time_limit)) if op is None else ()
     if as_json:
-        emit({"identity": identity, **found.to_json(), "remarks": [r.to_json() for r in said]})
+        emit({**about, **found.to_json(), "remarks": [r.to_json() for r in said]})
     else:
         say(render_explanation(found), *(f"remark: {r.words}" for r in said))
     return Exit.DONE

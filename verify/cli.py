@@ -12,7 +12,9 @@ import click
 from ..models.claims import Verdict
 from ..models.console import Exit, Watch, emit, say, seconds_text, worst
 from ..models.limits import LARGE, SMALL, Budget
+from ..models.machine import load_machine
 from ..models.opaque import kernels_of
+from ..models.options import BATCH
 from ..models.problems import SelectionProblem
 from ..models.unit import rounding_bound, rounding_text
 from ..proofs.canonical import ContainerError
@@ -23,33 +25,72 @@ from ..proofs.selection_file import decode_certificate
 from .library import HEAD as RULES
 from .library import check_members as check_library_members
 from .library import library_result
+from .own import Own
 from .plan import check_plan
 from .plan_tables import CELLS, MORE_CELLS
 from .reduction import check_members
 from .selection import check_selection
+from .subject import subject_document, subject_lines
 from .verdict import CheckResult, report
 from .verdict import worst as worst_verdict
 
 _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
 
 
+def _optimizer(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A name of an optimizer; the module that knows them is loaded only when one is given."""
+    if value is None:
+        return None
+    from ..models.training import OPTIMIZERS
+
+    return str(click.Choice(OPTIMIZERS).convert(value, option, context))
+
+
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option("--second-opinion", is_flag=True, help="Recompute more table entries of a plan: all of most plans, in about a minute.")
 @click.option("--large", is_flag=True, help="Check plans whose tables take more than a minute or 2 GiB too, up to 8 GiB.")
+@click.option("--model", help="Compare the plan's model with this one: whatever 'plan' takes.")
+@click.option("--machine", help="Compare the plan's machine with this one: whatever 'plan' takes.")
+@click.option("--train", metavar="OPTIMIZER", callback=_optimizer, help="With --model: compare with one training step of it.")
+@click.option("--loss", help="With --train: as given to 'plan'.")
+@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again, by name or glob; of 'auto' those that 'plan' printed.")
+@click.option("--batch", type=BATCH, help="With --model: batch size.")
+@click.option("--show-machine", is_flag=True, help="Print every constant of the plan's machine, with its source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def check_command(files: tuple[Path, ...], second_opinion: bool, large: bool, as_json: bool) -> int:
+def check_command(
+    files: tuple[Path, ...], second_opinion: bool, large: bool, model: str | None, machine: str | None, train: str | None, loss: str | None, recompute: str,
+    batch: int | None, show_machine: bool, as_json: bool,
+) -> int:
     """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the command line."""
+    own = _own(model, machine, train, loss, recompute, batch)
     collecting = gc.isenabled()
     gc.disable()  # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time
     try:
-        return _check(files, second_opinion, LARGE if large else SMALL, as_json)
+        return _check(files, second_opinion, LARGE if large else SMALL, own, show_machine, as_json)
     finally:
         if collecting:
             gc.enable()
 
 
-def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_json: bool) -> int:
+def _own(model: str | None, machine: str | None, train: str | None, loss: str | None, recompute: str, batch: int | None) -> Own:
+    """What the reader means.  Frontends are loaded only for a model: no check of a file alone depends on them."""
+    if model is None and (train, loss, batch, recompute) != (None, None, None, "none"):
+        raise click.UsageError("--train, --loss, --batch and --recompute belong to --model: the model that the plan's is compared with")
+    if recompute == "auto":
+        raise click.UsageError("--recompute auto is a search; give the blocks that 'plan' says are recomputed")
+    graph = None
+    if model is not None:
+        from ..models.cli import training_of
+        from ..models.frontends.load import load_model
+
+        graph = load_model(model, batch)
+        step = training_of(graph, train, loss, recompute)
+        graph = graph if step is None else step.graph
+    return Own(graph, None if machine is None else load_machine(machine))
+
+
+def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: Own, show_machine: bool, as_json: bool) -> int:
     start = time.monotonic()
     results: list[CheckResult] = []
     lines: list[str] = []
@@ -58,6 +99,7 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
     kernels: tuple[str, ...] = ()
     rounding: list[dict[str, object]] = []
     stated: list[dict[str, object]] = []  # what is shown and no claim covers
+    plans: list[dict[str, object]] = []
     problems: dict[str, SelectionProblem] = {}
     certificates: list[tuple[Path, Mapping[str, Member]]] = []
     for path in files:
@@ -67,10 +109,13 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
             if "plan.json" in members:
                 with Watch(f"checking {path.name}") as watch:
                     checked = check_plan(data, samples=10_000 if second_opinion else 1_000, cells=MORE_CELLS if second_opinion else CELLS, notify=watch.count, budget=budget)
-                results.extend(checked.results)
-                codes.extend(_CODES[r.verdict] for r in checked.results)
+                found = (*own.results(checked.plan.graph, checked.plan.machine), *checked.results)
+                results.extend(found)
+                codes.extend(_CODES[r.verdict] for r in found)
                 lines.append(f"{path}: plan {checked.identity}")
-                lines.extend(_line(r, checked.planning.problem) for r in checked.results)
+                lines += subject_lines(checked.plan, checked.planning, show_machine)
+                plans.append({"file": str(path), "identity": checked.identity, **subject_document(checked.plan, checked.planning, show_machine)})
+                lines.extend(_line(r, checked.planning.problem) for r in found)
                 lines.append("  " + rounding_text(checked.planning.problem))
                 versions = ", ".join(" ".join(version) for version in checked.plan.versions)
                 lines.append(f"  stated by the writer, not checked: versions {versions or 'of nothing'}")
@@ -124,12 +169,17 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, as_jso
     if not codes:
         errors.append(f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)")
         codes.append(Exit.BAD_INPUT)
+    if own != Own() and not plans:
+        errors.append(f"{', '.join(map(str, files))}: no plan to compare --model or --machine with")
+        codes.append(Exit.BAD_INPUT)
     code = worst(codes)
     seconds = time.monotonic() - start
     for text in errors:
         say(f"error: {text}", err=True)
     if as_json:
         document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
+        if plans:
+            document["plans"] = plans
         if rounding:
             document["rounding"] = rounding
         if stated:
