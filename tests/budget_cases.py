@@ -149,7 +149,7 @@ def small_eliminations(fewer: int = 1) -> Files:
 
 def logs_of_one_entry(fewer: int = 1) -> Files:
     problem = wide(3, 1500, distinct=True)
-    return files(problem, many(1500, 3000 // fewer, log((Rule.SEPARABLE, 0, 1))))
+    return files(problem, many(1500, 900 // fewer, log((Rule.SEPARABLE, 0, 1))))
 
 
 def long_logs(fewer: int = 1) -> Files:

@@ -51,10 +51,10 @@ def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: object
     assert found == code and all(w in said for w in words), said
 
 
-@pytest.mark.parametrize(("batch", "words"), [("0", "the batch must be at least 1"), ("-3", "the batch must be at least 1"), ("3000000000", "more than int32 can count")])
-def test_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: str, words: str) -> None:
+@pytest.mark.parametrize("batch", ["0", "-3", "3000000000"])
+def test_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: str) -> None:
     code, said = refused(tmp_path, capsys, "mlp-unity", "--train", "adam", "--batch", batch)
-    assert code == 3 and words in said
+    assert code == 2 and f"'--batch': {batch} is not between 1 and 2147483647" in said
 
 
 def test_an_element_type_without_a_peak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ import numpy as np
 
 from ..models.problems import FORBIDDEN, Ints
 from ..proofs.certificates import Elimination
-from .budget import OBJECT, Budget
+from .budget import OBJECT, PART, Budget
 from .selection_ground import INFINITE, Bound, Domains, Ground, Refuted, size_of
 
 CELLS: Final = 1 << 17
@@ -35,6 +35,9 @@ CELLS: Final = 1 << 17
 
 CELL_COST: Final = 1
 """Cells that an entry of a joint table costs per table in it: it is gathered, clipped, added."""
+
+STEP: Final = 4 * PART
+"""Cells of one eliminated vertex however few entries it has: 0.1 ms of Python (2,000 vertices of one choice, 1,000 times over, took minutes)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +144,7 @@ def check_effort(ground: Ground, record: Elimination, domains: Domains, place: s
         kept += cells
         work += cells * domains[v].size
     ground.budget.hold(kept, place)
-    ground.budget.charge(work * cost, place)
+    ground.budget.charge(work * cost + STEP * len(record.order), place)
 
 
 def check_scope(scope: tuple[int, ...], reached: set[int], v: int, gone: set[int], domains: Domains, place: str) -> None:
