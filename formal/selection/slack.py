@@ -23,7 +23,7 @@ from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduc
 from ...proofs.reduction_log import Rule
 from .clock import Clock, Progress
 from .external import Asked
-from .floor import floor
+from .floor import certified, floor
 from .network import exact_cost
 from .solve import Answer, Engine, searched
 
@@ -51,16 +51,33 @@ def solve_slack(
         return answer
 
     kept: Answer | None = None
+    loose: Answer | None = None
     if _may_fit(problem):
         free = replace(problem, usages=(), limit=None)
-        kept = _with_rows(problem, attempt(free, clock.share(SHARE)))
+        loose = attempt(free, clock.share(SHARE))
+        kept = _with_rows(problem, loose)
         if kept is not None and not _closed(kept, gap) and clock.limit_s is not None and not clock.over():
             longer = _with_rows(problem, attempt(free, clock.at_most(None)))
             if longer is not None and (_closed(longer, gap) or _gap(longer) < _gap(kept)):
                 kept = longer
     if kept is None:
         kept = attempt(problem, clock.at_most(None))
-    return replace(floor(problem, kept, brought), seconds=clock.seconds(), asked=tuple(asked))
+    answer = floor(problem, kept, brought)
+    if loose is not None:
+        answer = _no_worse(problem, answer, loose)
+    return replace(answer, seconds=clock.seconds(), asked=tuple(asked))
+
+
+def _no_worse(problem: SelectionProblem, answer: Answer, loose: Answer) -> Answer:
+    """`answer` with the bound of the problem without rows where that is the better one: multipliers that had little time can fall below it."""
+    known = loose.certificate
+    if answer.status is not Status.FEASIBLE or answer.solution is None or answer.cost is None or known is None:
+        return answer
+    with_rows = replace(loose, certificate=SelectionCertificate(problem.sha256(), known.claim, without_rows(known.proof)))
+    certificate, lower = certified(problem, answer.solution, answer.cost, with_rows)
+    if answer.lower_bound is not None and lower <= answer.lower_bound:
+        return answer
+    return replace(answer, status=Status.OPTIMAL if lower >= answer.cost else Status.FEASIBLE, certificate=certificate, lower_bound=lower)
 
 
 def _gap(answer: Answer) -> Fraction:
