@@ -1,7 +1,7 @@
 """Which blocks to compute again when memory is short: plans of several candidate graphs, the cheapest that fits.
 
     candidate k      the training step whose first k blocks are recomputed in the reverse pass       (k = 0: none, n: all)
-    order            0; unless its rows cost nothing: n; then halving the interval: towards fewer where the smaller end does not
+    order            0; unless that is proved to be the best even without rows: n; then halving the interval: towards fewer where the smaller end does not
                      fit, else towards the cheaper end
 
 Every candidate is a graph of its own with a certificate of its own.  The claim of the answer is about its graph, which names the
@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 
+from ..models.claims import Status
 from ..models.graph import Graph
 from ..models.problems import SelectionProblem
 from ..models.training import TrainingStep
@@ -68,8 +69,8 @@ def plan_recomputed(
         return a.cost
 
     least = attempt(0)
-    certificate = known[0][0].answer.certificate
-    if n and not (least is not None and certificate is not None and ignores_rows(certificate.proof)):
+    first = known[0][0].answer
+    if n and not (first.status is Status.OPTIMAL and first.certificate is not None and ignores_rows(first.certificate.proof)):
         most_cost = attempt(n)
         low, high = 0, n
         while high - low > 1 and not clock.over() and (least is not None or most_cost is not None):
