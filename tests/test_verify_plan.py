@@ -235,7 +235,7 @@ def test_too_large_plans_are_refused_by_name() -> None:
 
 def test_movements_that_are_too_finely_cut_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_plan(None, planned("mlp-8192", "2x4", "complete", 1 << 30, layers=3, batch=8))
-    monkeypatch.setattr(verify_plan, "MOST_CELLS", 5)
+    monkeypatch.setattr(verify_plan, "LARGE", replace(verify_plan.LARGE, cells_at_once=5))
     with pytest.raises(ContainerError, match=r"movement \d+ of '.*' to .*: its boxes have \d+ cells, too many to be checked, at most 5"):
         check_plan(data)
 

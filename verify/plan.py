@@ -52,8 +52,8 @@ from .verdict import EXIT_CODES, CheckResult, Coverage, worst
 
 MOST_TEXT = 1 << 24
 """Bytes of plan.json, and of graph.json: a hundred times those of BERT-Large."""
-MOST_CELLS = 1 << 26
-"""Cells of one movement, which bound its transfers: an exchange of all with all between 4,096 devices has 2**24."""
+HELD = 4
+"""Cells that stand for a device in a movement of few: its boxes at both ends are listed and compared in Python."""
 
 Progress = Callable[[int, int], None]
 
@@ -92,7 +92,7 @@ def check_plan(
     if results[0].verdict is Verdict.PROVED:
         x = planning.solution(plan.choices) if plan.choices.operators else None
         results.append(_entries(planning, x, samples, cells, name, notify))
-        results.extend(_communication(plan, planning))
+        results.extend(_communication(plan, planning, budget))
     return PlanCheck(name, tuple(results), plan, planning)
 
 
@@ -212,14 +212,15 @@ def _entries(planning: Planning, x: tuple[int, ...] | None, samples: int, cells:
     return replace(_result(planning, "Entries", wrong or found), coverage=None if wrong else coverage)
 
 
-def _communication(plan: Plan, planning: Planning) -> tuple[CheckResult, CheckResult]:
-    """`Delivers` and `Bytes` of all movements; equal movements are derived and checked once."""
+def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[CheckResult, CheckResult]:
+    """`Delivers` and `Bytes` of all movements; equal movements are derived and checked once, none before it is charged to the budget."""
     listed = list(moves(plan.graph)) if plan.choices.operators else []
     delivers, totals = _owners(plan), ""
     if len(plan.communication) != len(listed):
         totals = f"the plan lists {len(plan.communication)} movements, its choices cause {len(listed)}"
     ends = _Ends(plan, planning)
     known: dict[tuple[Held, Held, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    spent = 0
     for number, move in enumerate(listed):
         place = f"movement {number} of {move.tensor!r} to " + ("its copy" if move.reader is None else f"input {move.position} of {move.reader!r}")
         source, target = ends.held(move)
@@ -230,8 +231,8 @@ def _communication(plan: Plan, planning: Planning) -> tuple[CheckResult, CheckRe
         key = (source, target, layouts[0].combine)
         if key not in known:
             size = cells(source, target)
-            if size > MOST_CELLS:
-                raise ContainerError("plan", f"{place}: its boxes have {size} cells, too many to be checked, at most {MOST_CELLS}")
+            spent += size + HELD * plan.machine.devices
+            _charge(place, size, spent, budget)
             steps = derive(*layouts)
             known[key] = (steps.collective(), *movement_loads(source, target))
             delivered = check_delivers(steps)
@@ -244,6 +245,18 @@ def _communication(plan: Plan, planning: Planning) -> tuple[CheckResult, CheckRe
         if not totals and plan.communication[number] != expected:
             totals = f"{place}: the plan says {_said(plan.communication[number])}, not {_said(expected)}"
     return _result(planning, "Delivers", delivers), _result(planning, "Bytes", totals)
+
+
+def _charge(place: str, size: int, spent: int, budget: Budget) -> None:
+    """`ContainerError` for a movement that is larger, or movements that together are larger, than what may be derived."""
+    for amount, what, most, given in ((size, "cells", LARGE.cells_at_once, budget.cells_at_once), (spent, "cells until there", LARGE.cells, budget.cells)):
+        if amount > most:
+            raise ContainerError("plan", f"{place}: its boxes have {amount} {what}, too many to be checked, at most {most}")
+        if amount > given:
+            raise ContainerError(
+                "plan", f"takes more than a minute or 2 GiB to check: {place}: its boxes have {amount} {what}, at most {given} without --large; "
+                "'shardproof check --large' takes its time"
+            )
 
 
 def _owners(plan: Plan) -> str:
