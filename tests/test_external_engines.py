@@ -17,7 +17,7 @@ from shardproof.formal.selection.external import EngineRefused, conversation
 from shardproof.formal.selection.solve import Answer, solve
 from shardproof.models.claims import Status, Verdict
 from shardproof.models.machine import load_machine
-from shardproof.models.problems import Edge, Fine, SelectionProblem, Vertex
+from shardproof.models.problems import Edge, Fine, SelectionProblem, Usage, Vertex
 from shardproof.models.training.step import training_step
 from shardproof.models.zoo import build
 from shardproof.verify.selection import check_selection
@@ -72,7 +72,7 @@ def test_columns_keep_every_solution_within_the_cutoff(engine: str, monkeypatch:
     monkeypatch.setattr(smt, "solve_smt", enumerate_all)
     smaller = 0
     for seed in range(150):
-        problem = random_problem(seed, rows=False, largest=5, labels=4)
+        problem = frustrated(seed) if seed % 5 == 0 else random_problem(seed, rows=False, largest=5, labels=4)
         optimum, _ = brute_force(problem)
         seen.clear()
         answer = solve(problem, engine=engine)  # type: ignore[arg-type]
@@ -81,6 +81,20 @@ def test_columns_keep_every_solution_within_the_cutoff(engine: str, monkeypatch:
             assert answer.asked[-1].decided and answer.asked[-1].cost == optimum, seed
             smaller += any(p.tables and sum(t.size for t in p.tables) < sum(problem.tables[e.table].size for e in problem.edges) for p, _ in seen)
     assert smaller > 50
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_of_choices_alike_to_edges_those_that_use_less_stay(engine: str) -> None:
+    """Both choices of a vertex reach the same row; the cheap ones together break the limit, so that one dear one is needed."""
+    rows = np.array([0, 0], dtype=np.int64)
+    vertices = tuple(Vertex(f"v{i}", np.array([1, 5 + i])) for i in range(3))
+    usages = tuple(Usage(i, 0, 2, np.array([4, 1])) for i in range(3))
+    edges = tuple(Edge(i, i + 1, 0, rows, rows) for i in range(2))
+    problem = SelectionProblem("alike", vertices, (np.array([[7]]),), edges, usages, 9).check()
+    optimum, _ = brute_force(problem)
+    answer = solve(problem, engine=engine)  # type: ignore[arg-type]
+    assert answer.cost == optimum == 1 + 1 + 5 + 14
+    assert answer.asked[-1].decided and answer.asked[-1].cost == optimum
 
 
 def test_fine_costs_are_exact_for_z3_and_said_to_be_whole_for_highs() -> None:
