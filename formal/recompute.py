@@ -4,6 +4,9 @@
     order            0; unless that is proved to be the best even without rows: n; then halving the interval: towards fewer where the smaller end does not
                      fit, else towards the cheaper end
 
+Under a time limit the plain step gets half of the time at least, the next half of what is left, and so on: a search that was given a seventh found
+nothing but what always exists (BERT-Large at 4 GiB: 1.44 s after 7 s, 104.6 ms after 25 s).  Candidates that close leave the rest to the others.
+
 Every candidate is a graph of its own with a certificate of its own.  The claim of the answer is about its graph, which names the
 blocks; that no other set of blocks would be cheaper is not proved.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil, log2
+from typing import Final
 
 from ..models.claims import Status
 from ..models.graph import Graph
@@ -22,6 +26,12 @@ from .plan import Planned
 from .report import amount, bytes_text
 from .selection.clock import Clock
 from .selection.slack import ignores_rows
+
+LEAST_SHARE: Final = 0.5
+"""Of the time that is left, what a candidate gets at least."""
+
+BEGIN_SHARE: Final = 0.1
+"""Of the time limit: with less than that no other candidate is begun, as it could only be worse."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +70,7 @@ def plan_recomputed(
 
     def attempt(k: int) -> int | None:
         step = make(",".join(names[:k]) if k else "none")
-        seconds = None if clock.limit_s is None else max(0.0, clock.left() / max(1, most - len(attempts)))
+        seconds = None if clock.limit_s is None else max(0.0, clock.left() * max(LEAST_SHARE, 1 / max(1, most - len(attempts))))
         planned = plan(step.graph, seconds)
         known[k] = planned, step
         a = planned.answer
@@ -68,12 +78,15 @@ def plan_recomputed(
         attempts.append(Attempt(k, n, a.status.value, a.cost, a.lower_bound, peak))
         return a.cost
 
+    def time_enough() -> bool:
+        return clock.limit_s is None or clock.left() > BEGIN_SHARE * clock.limit_s
+
     least = attempt(0)
     first = known[0][0].answer
     if n and not (first.status is Status.OPTIMAL and first.certificate is not None and ignores_rows(first.certificate.proof)):
         most_cost = attempt(n)
         low, high = 0, n
-        while high - low > 1 and not clock.over() and (least is not None or most_cost is not None):
+        while high - low > 1 and time_enough() and (least is not None or most_cost is not None):
             middle = (low + high) // 2
             cost = attempt(middle)
             if cost is None or (least is not None and (most_cost is None or most_cost < least)):

@@ -151,12 +151,12 @@ def _price(planning: Planning, machine: Machine, option: str, clock: Clock) -> P
     limit = planning.problem.limit if planning.problem.limit is not None else least_memory(machine)[1]
     for base in SMALLER[SMALLER.index(planning.space.base) :]:
         where = space(base + option)
+        if clock.over():  # counting placements takes a second too
+            return None
         try:
             check_sizes(planning.graph, machine, where, MOMENT)
         except TooLarge:
             continue
-        if clock.over():
-            return None
         try:
             small = build(planning.graph, machine, where, limit)
         except (MachineError, ProblemError):

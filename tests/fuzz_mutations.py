@@ -130,7 +130,7 @@ def change_value(rng: random.Random, value: object) -> object:
         case 4:
             holder[key] = [holder[key]]
         case 5 if isinstance(here, int) and not isinstance(here, bool):
-            holder[key] = rng.choice((here + 1, here - 1, -here, here * 2, here << 32, min(here, 2**60) * 1.0, str(here)))
+            holder[key] = rng.choice((here + 1, here - 1, -here, here * 2, here << 32, max(-(2**60), min(here, 2**60)) * 1.0, str(here)))
         case 6 if len(path) > 1:
             other, at = rng.choice(path[:-1])
             holder[key] = json.loads(json.dumps(other[at])) if len(json.dumps(other[at])) < 20_000 else None
@@ -182,7 +182,7 @@ def _changed_member(rng: random.Random, value: Member) -> Member:
         try:
             changed = change_value(rng, json.loads(value))
             return canonical(changed) if rng.random() < 0.9 else json.dumps(changed).encode()
-        except (ValueError, ContainerError):
+        except (ValueError, RecursionError, ContainerError):
             return value
     array = np.array(value)
     if array.size and rng.random() < 0.8:

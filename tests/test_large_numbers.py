@@ -18,10 +18,12 @@ import numpy as np
 import pytest
 
 from shardproof.__main__ import run
+from shardproof.formal.selection.clock import Clock
+from shardproof.formal.selection.rows import Rows
 from shardproof.formal.selection.solve import solve
 from shardproof.models.claims import Infeasible, Optimal, Verdict
 from shardproof.models.frontends.iopddl import FORBIDDEN_COSTS
-from shardproof.models.problems import FORBIDDEN, ProblemError, SelectionProblem
+from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
 from shardproof.proofs.canonical import ContainerError
 from shardproof.proofs.load import selection_problem
 from shardproof.proofs.problem_file import encode_problem, parse_problem, problem_json
@@ -296,6 +298,29 @@ def test_tables_of_floats_are_scaled_exactly_or_refused() -> None:
 @pytest.mark.slow
 def test_many_tables_of_floats() -> None:
     print(pase_files(SLOW_CASES))
+
+
+def test_weighted_usages_near_the_bound_show_no_false_conflict() -> None:
+    """Multipliers of 4,096 times usages of 2^60 left int64: the search saw a conflict that is none, and ended without an answer."""
+    x, y = Vertex("x", np.array([1])), Vertex("y", np.array([2, 0]))
+    usages = (Usage(0, 2, 8, np.array([5])), Usage(1, 8, 9, np.array([3, 2**60 - 1])))
+    problem = SelectionProblem("near", (x, y), (np.array([[1, 5]]),), (Edge(0, 1, 0),), usages, 2**60 - 2)
+    answer = solve(problem)
+    assert (answer.solution, answer.cost) == ((0, 0), 4) and answer.certificate is not None
+    assert isinstance(answer.certificate.claim, Optimal) and check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    rows = Rows(problem)
+    assert rows.conflict([np.array([0]), np.array([0, 1])], True, Clock()) is None
+    assert rows.conflict([np.array([0]), np.array([1])], True, Clock()) == ((8, 1),)
+
+
+def test_conflicts_between_rows_of_wide_usages_are_exact() -> None:
+    """No row alone is broken, their sum is: one vertex uses either row, each beside as much of the other."""
+    usages = tuple(Usage(v, t, t + 1, np.array([2**60, 0] if t == 0 else [0, 2**60])) for v in (0, 1, 2) for t in (0, 1))
+    problem = SelectionProblem("between", tuple(Vertex(f"v{v}", np.array([0, 0])) for v in range(3)), (), (), usages, 2**60)
+    found = Rows(problem).conflict([np.array([0, 1])] * 3, True, Clock())
+    assert found is not None and sum(n for _, n in found) > 0
+    f = 3 * min(sum(n for t, n in found if t == k) for k in (0, 1)) * 2**60 - sum(n for _, n in found) * 2**60
+    assert f > 0
 
 
 def test_sums_of_usages_stay_exact_up_to_the_bound() -> None:

@@ -23,6 +23,13 @@ from .primal import Choice, local_costs
 
 WEIGHT_LIMIT: Final = 1 << 58
 CONFLICT_STEPS: Final = 200
+
+MULTIPLIER: Final = 4096
+"""The largest multiplier of a mixture: fractions of it are fine enough for conflicts of real plans, and small in a record."""
+
+WEIGHTED_LIMIT: Final = 1 << 62
+"""Sums of weighted usages up to here are taken in int64."""
+
 POLL: Final = 1_000
 """Vertices between two looks at the clock."""
 
@@ -84,11 +91,15 @@ class Rows:
         return self._mixture(domains, clock) if thorough and not clock.over() else None
 
     def _mixture(self, domains: Domains, clock: Clock) -> tuple[tuple[int, int], ...] | None:
+        """Products of large multipliers and amounts may leave int64; then they are Python integers, which are slow and cannot wrap."""
         left = [(kinds.span, kinds.left(d)) for kinds, d in zip(self.kinds, domains, strict=True) if kinds is not None]
+        largest = sum(int(usage.max()) for _, usage in left) + self.limit
+        whole: type = np.int64 if largest * len(self.events) * MULTIPLIER < WEIGHTED_LIMIT else object
+        left = [(span, usage.astype(whole)) for span, usage in left]
         n = np.ones(len(self.events))
         for step in range(CONFLICT_STEPS):
-            scaled = np.rint(n * (4096 / max(n.max(), 1e-9))).astype(np.int64)
-            use = np.zeros(len(self.events), dtype=np.int64)
+            scaled = np.rint(n * (MULTIPLIER / max(n.max(), 1e-9))).astype(np.int64).astype(whole)
+            use = np.zeros(len(self.events), dtype=whole)
             for k, (span, usage) in enumerate(left):
                 if k % POLL == 0 and clock.over():
                     return None
