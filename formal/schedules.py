@@ -108,7 +108,8 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     wishes, origin, conflicts = _spread(graph, given)
     levels = tuple(level.name for level in machine.levels)
     open_names = [n for n in names if n not in given]
-    found = [c for c in conflicts if c.name in open_names]
+    free = frozenset(open_names)
+    found = [c for c in conflicts if c.name in free]
     dropped: list[tuple[str, str, str]] = []
     chosen: dict[str, Placement] = dict(given)
     replicated: list[str] = []
@@ -134,7 +135,7 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     if found:
         raise ScheduleConflict(tuple(dict.fromkeys(found)), levels)
     result = Choices(tuple((op.name, chosen[name]) for name, op in ops.items()), tuple((c, chosen[copy_key(c)]) for c in copies))
-    return Propagated(result, {k: v for k, v in origin.items() if k[0] in open_names}, tuple(dropped), tuple(replicated))
+    return Propagated(result, {k: v for k, v in origin.items() if k[0] in free}, tuple(dropped), tuple(replicated))
 
 
 def _given(strategy: Strategy, names: list[str], later: frozenset[str], orders: dict[str, tuple[str, ...]]) -> dict[str, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]:

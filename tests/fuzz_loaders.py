@@ -351,7 +351,11 @@ def case(name: str, number: int, seed: int = 1) -> bytes:
     loader = LOADERS[name]
     seeds = loader.seeds()
     rng = random.Random(f"{seed} {name} {number}")
-    return rng.choice(loader.mutators)(rng, rng.choice(seeds), seeds)
+    mutator, chosen = rng.choice(loader.mutators), rng.choice(seeds)
+    try:
+        return mutator(rng, chosen, seeds)
+    except RecursionError:  # of the mutator: a file that it had nested too deeply
+        return changed_bytes(rng, chosen, seeds)
 
 
 @contextmanager
@@ -394,6 +398,7 @@ def fuzz(name: str, numbers: Sequence[int], seed: int = 1, keep: Path | None = N
                 else:
                     counts.other.append((number, f"{type(error).__name__}: {str(error)[:200]}"))
                     if keep is not None:
+                        keep.mkdir(parents=True, exist_ok=True)
                         keep.joinpath(f"{name.replace(' ', '-')}-{number}").write_bytes(data)
             signal.setitimer(signal.ITIMER_REAL, 0)
             counts.slowest = max(counts.slowest, time.monotonic() - began)

@@ -21,6 +21,7 @@ from shardproof.backends.kernels import KernelError
 from shardproof.backends.reference import random_inputs, run_graph
 from shardproof.models.console import InputError
 from shardproof.models.frontends.load import load_model
+from shardproof.models.frontends.numpy import recorder
 from shardproof.models.frontends.numpy.opaque import opaque
 from shardproof.models.frontends.numpy.program import ArraySpec, arguments_of, is_numpy_program, parameter, program
 from shardproof.models.frontends.numpy.trace import Traced, TraceError, trace
@@ -470,3 +471,15 @@ def test_modules_with_an_odd_path_do_not_matter(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "odd", odd)
     (tmp_path / "odd_neighbour.py").write_text("def twice(x):\n    return x + x\n")
     assert load_file(tmp_path / "odd_neighbour.py").twice(2) == 4
+
+
+def test_a_loop_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`for i in range(2**100)` recorded operators until the memory was full."""
+    monkeypatch.setattr(recorder, "MOST_OPERATORS", 50)
+
+    def endless(a):  # type: ignore[no-untyped-def]
+        while True:
+            a = np.maximum(a * 2.0, 0.5)
+
+    with pytest.raises(TraceError, match="more than 50 operators; loops are recorded turn by turn"):
+        trace(program(a=(2, 3))(endless))

@@ -29,5 +29,6 @@ def derived(graph: Graph) -> frozenset[str]:
     operators = {op.name for op in graph.operators if op.name.startswith((GRADIENT, PREFIX)) or op.output.tensor in following}
     written = {op.output.tensor for op in graph.operators if op.name not in operators}
     read = {a.tensor for op in graph.operators if op.name not in operators for a in op.inputs}
-    tensors = {t.name for t in graph.tensors if t.name not in written | read}
+    known = written | read
+    tensors = {t.name for t in graph.tensors if t.name not in known}
     return frozenset([*map(operator_key, operators), *map(copy_key, tensors)])

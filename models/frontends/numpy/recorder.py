@@ -20,6 +20,7 @@ from itertools import islice
 from pathlib import Path
 from traceback import walk_tb
 from types import FrameType
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,9 @@ from ...graph import ELEMENT_BYTES, Graph, GraphError, Role, Tensor, Unsupported
 from ...index import Access, Affine, Axis
 from ...operators import FUNCTIONS, Operator, Value
 from .views import View, whole
+
+MOST_OPERATORS: Final = 50_000
+"""Operators that one program may make: four times those of the largest unrolled model of the zoo, recorded in about 5 s."""
 
 Constant = npt.NDArray[np.generic]
 
@@ -100,14 +104,21 @@ class Recorder:
         shape = tuple(extents[a] for a in out)
         if 0 in extents.values():
             raise TraceError(place(), f"{base}: makes an array of shape {shape}; empty arrays are not supported")
+        self._room()
         tensor = f"%{len(self.made)}"
         self.tensors[tensor] = Tensor(tensor, shape, dtype.name)
         output = Access(tensor, tuple(Affine.axis(a) for a in out))
         self.made.append(_Made(function, tuple(axes), tuple(inputs), output, tuple(sorted((attributes or {}).items())), base))
         return whole(tensor, shape)
 
+    def _room(self) -> None:
+        """Room for one more operator: a loop is recorded turn by turn, and one without end would fill the memory."""
+        if len(self.made) >= MOST_OPERATORS:
+            raise TraceError(place(), f"the program makes more than {MOST_OPERATORS:,} operators; loops are recorded turn by turn: shorten the loop, or write it as one array operation")
+
     def add(self, op: Operator, shape: tuple[int, ...], dtype: str) -> str:
         """Record an operator as it stands, under a new tensor; `%3` in its name stands for the final name of tensor `%3`."""
+        self._room()
         tensor = f"%{len(self.made)}"
         self.tensors[tensor] = Tensor(tensor, shape, dtype)
         self.made.append(_Made(op.function, op.axes, op.inputs, Access(tensor, op.output.index), op.attributes, op.name))
