@@ -99,7 +99,7 @@ class Rows:
         n = np.ones(len(self.events))
         for step in range(CONFLICT_STEPS):
             scaled = np.rint(n * (MULTIPLIER / max(n.max(), 1e-9))).astype(np.int64).astype(whole)
-            use = np.zeros(len(self.events), dtype=whole)
+            use: np.ndarray = np.zeros(len(self.events), dtype=whole)
             for k, (span, usage) in enumerate(left):
                 if k % POLL == 0 and clock.over():
                     return None
