@@ -10,23 +10,23 @@ __version__ = "0.1.0"
 
 # The public API.  A name is written three times: here for type checkers, in _HOME for the program, in __all__.
 if TYPE_CHECKING:
-    from .models.frontends.numpy.opaque import opaque
-    from .models.frontends.numpy.program import boolean, float32, float64, int32, int64, parameter, program
-    from .models.graph import Graph
-    from .models.machine import Machine, load_machine
+    from .models.machine.machine import Machine, load_machine
+    from .models.program.graph import Graph
+    from .models.sources.numpy.opaque import opaque
+    from .models.sources.numpy.program import boolean, float32, float64, int32, int64, parameter, program
 else:
     _HOME = {
-        "Graph": "models.graph",
-        "Machine": "models.machine",
-        "boolean": "models.frontends.numpy.program",
-        "float32": "models.frontends.numpy.program",
-        "float64": "models.frontends.numpy.program",
-        "int32": "models.frontends.numpy.program",
-        "int64": "models.frontends.numpy.program",
-        "load_machine": "models.machine",
-        "opaque": "models.frontends.numpy.opaque",
-        "parameter": "models.frontends.numpy.program",
-        "program": "models.frontends.numpy.program",
+        "Graph": "models.program.graph",
+        "Machine": "models.machine.machine",
+        "boolean": "models.sources.numpy.program",
+        "float32": "models.sources.numpy.program",
+        "float64": "models.sources.numpy.program",
+        "int32": "models.sources.numpy.program",
+        "int64": "models.sources.numpy.program",
+        "load_machine": "models.machine.machine",
+        "opaque": "models.sources.numpy.opaque",
+        "parameter": "models.sources.numpy.program",
+        "program": "models.sources.numpy.program",
     }
 
     def __getattr__(name):

@@ -52,58 +52,58 @@ else:
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from shardproof.models.choices import Choices
-    from shardproof.models.graph import Graph
-    from shardproof.models.problems import SelectionProblem
-    from shardproof.models.reduction_programs import Program, ReductionSystem
-    from shardproof.proofs.certificates import SelectionCertificate
-    from shardproof.proofs.library import Library
-    from shardproof.proofs.plan import Plan
-    from shardproof.proofs.publisher import Published
-    from shardproof.proofs.reduction_certificate import PlacementCertificate, ReductionCertificate
+    from shardproof.models.collective_programs.programs import Program, ReductionSystem
+    from shardproof.models.communication.choices import Choices
+    from shardproof.models.problem.selection_problem import SelectionProblem
+    from shardproof.models.program.graph import Graph
+    from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
+    from shardproof.proofs.plan.bundle import Plan
+    from shardproof.proofs.publishing.publisher import Published
+    from shardproof.proofs.rewrites.library import Library
+    from shardproof.proofs.selection.certificates import SelectionCertificate
     from shardproof.verify.verdict import CheckResult
 
 VERBS = {
-    "audit": ("formal.audit_cli", "audit_command", "Is this strategy optimal? A proof, a better one, or the certified gap."),
-    "check": ("verify.cli", "check_command", "Check plans and certificates; trusts no solver."),
-    "explain": ("formal.explain_cli", "explain_command", "What a plan decided, why, and what alternatives cost."),
-    "import": ("models.cli", "import_command", "Read a model and write it as a JSON graph."),
-    "machine": ("models.cli", "machine_command", "Show machine descriptions."),
-    "plan": ("formal.cli", "plan_command", "Plan a model on a machine and prove the plan."),
-    "place": ("formal.reduction_cli", "place_command", "All placements of parallelism axes over a hierarchy; the best one for given reductions."),
-    "reduce": ("formal.reduction_cli", "reduce_command", "All reduction programs of a request, and the cheapest one with a proof."),
+    "audit": ("formal.verbs.audit", "audit_command", "Is this strategy optimal? A proof, a better one, or the certified gap."),
+    "check": ("verify.verbs.check", "check_command", "Check plans and certificates; trusts no solver."),
+    "explain": ("formal.verbs.explain", "explain_command", "What a plan decided, why, and what alternatives cost."),
+    "import": ("models.verbs.describe", "import_command", "Read a model and write it as a JSON graph."),
+    "machine": ("models.verbs.describe", "machine_command", "Show machine descriptions."),
+    "plan": ("formal.verbs.plan", "plan_command", "Plan a model on a machine and prove the plan."),
+    "place": ("formal.verbs.collective_programs", "place_command", "All placements of parallelism axes over a hierarchy; the best one for given reductions."),
+    "reduce": ("formal.verbs.collective_programs", "reduce_command", "All reduction programs of a request, and the cheapest one with a proof."),
     "rules": ("", "", "Prove, refute, generate, check and show graph substitutions."),
-    "run": ("backends.cli", "run_command", "Execute a plan on several ranks and compare with one process."),
-    "sensitivity": ("formal.explain_cli", "sensitivity_command", "How far each machine constant may move."),
-    "solve": ("formal.cli", "solve_command", "Solve a selection problem with a certificate."),
+    "run": ("backends.verbs.run", "run_command", "Execute a plan on several ranks and compare with one process."),
+    "sensitivity": ("formal.verbs.explain", "sensitivity_command", "How far each machine constant may move."),
+    "solve": ("formal.verbs.plan", "solve_command", "Solve a selection problem with a certificate."),
 }
 """Verb -> (module, command, one line of help): the help page loads none of the modules."""
 
 
-SUBVERBS = {"machine": {"calibrate": ("formal.calibrate_cli", "calibrate_command")}}
+SUBVERBS = {"machine": {"calibrate": ("formal.verbs.calibrate", "calibrate_command")}}
 """Verb -> word -> (module, command): parts of a verb that live in another room than the verb itself."""
 
 
 WORDS = {
     "rules": {
-        "prove": ("formal.rules_cli", "prove_command", "Judge every rule of a file: proved, refuted or vacuous."),
-        "refute": ("formal.rules_cli", "refute_command", "The rules of a file that fail, with counterexamples."),
-        "generate": ("formal.rules_cli", "generate_command", "Enumerate graphs and keep a proved basis of rules."),
-        "derive": ("formal.rules_cli", "derive_command", "Derive rules from a library by rewriting: a second proof."),
-        "check": ("verify.rules_cli", "rules_check_command", "Replay the proofs of a rule library; trusts no solver."),
-        "show": ("formal.rules_cli", "show_command", "Show a rule, its preconditions and its proof."),
+        "prove": ("formal.verbs.rewrites", "prove_command", "Judge every rule of a file: proved, refuted or vacuous."),
+        "refute": ("formal.verbs.rewrites", "refute_command", "The rules of a file that fail, with counterexamples."),
+        "generate": ("formal.verbs.rewrites", "generate_command", "Enumerate graphs and keep a proved basis of rules."),
+        "derive": ("formal.verbs.rewrites", "derive_command", "Derive rules from a library by rewriting: a second proof."),
+        "check": ("verify.verbs.rules", "rules_check_command", "Replay the proofs of a rule library; trusts no solver."),
+        "show": ("formal.verbs.rewrites", "show_command", "Show a rule, its preconditions and its proof."),
     },
 }
 """Verb -> word -> (module, command, one line of help): verbs whose words live in several rooms, each loaded when it is called."""
 
 
 class FrontDoor:
-    """Implements `proofs.publisher.Publisher`."""
+    """Implements `proofs.publishing.publisher.Publisher`."""
 
     def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
         """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
-        from shardproof.proofs.plan import write_plan
-        from shardproof.verify.plan import check_plan
+        from shardproof.proofs.plan.bundle import write_plan
+        from shardproof.verify.plan.plan import check_plan
 
         data = write_plan(None, plan)
         checked = check_plan(data, notify=notify)
@@ -112,9 +112,9 @@ class FrontDoor:
 
     def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
         """Publish a certificate of a selection problem."""
-        from shardproof.proofs.container import identity, read_container
-        from shardproof.proofs.selection_file import decode_certificate, write_certificate
-        from shardproof.verify.selection import check_selection
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.selection.file import decode_certificate, write_certificate
+        from shardproof.verify.selection.certificate import check_selection
 
         data = write_certificate(None, certificate)
         members = read_container(data)
@@ -123,10 +123,10 @@ class FrontDoor:
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
         """Publish placements, or reduction programs with their proofs."""
-        from shardproof.proofs.container import identity, read_container
-        from shardproof.proofs.reduction_certificate import ReductionCertificate
-        from shardproof.proofs.reduction_file import write_placement, write_reduction
-        from shardproof.verify.reduction import check_members
+        from shardproof.proofs.collective_programs.certificate import ReductionCertificate
+        from shardproof.proofs.collective_programs.file import write_placement, write_reduction
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.verify.collective_programs.program import check_members
 
         data = write_reduction(None, certificate) if isinstance(certificate, ReductionCertificate) else write_placement(None, certificate)
         members = read_container(data)
@@ -141,11 +141,11 @@ class FrontDoor:
         """
         from dataclasses import replace
 
-        from shardproof.models.output import write_file
-        from shardproof.proofs.container import read_container
-        from shardproof.proofs.library import write_library
-        from shardproof.proofs.publisher import SelfCheckFailed
-        from shardproof.verify.library import check_members
+        from shardproof.models.files.output import write_file
+        from shardproof.proofs.container.archive import read_container
+        from shardproof.proofs.publishing.publisher import SelfCheckFailed
+        from shardproof.proofs.rewrites.library import write_library
+        from shardproof.verify.rewrites.library import check_members
 
         data = write_library(None, library)
         _, results = check_members(read_container(data))
@@ -162,12 +162,12 @@ class FrontDoor:
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:
         """Read a plan and check it: nothing is done with a plan that is refuted."""
-        from shardproof.models.claims import Verdict
-        from shardproof.proofs.canonical import ContainerError
-        from shardproof.proofs.container import LIMITS, read_file
-        from shardproof.proofs.plan import read_plan
-        from shardproof.proofs.publisher import RefutedPlan
-        from shardproof.verify.plan import check_plan
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.proofs.container.archive import LIMITS, read_file
+        from shardproof.proofs.container.canonical import ContainerError
+        from shardproof.proofs.plan.bundle import read_plan
+        from shardproof.proofs.publishing.publisher import RefutedPlan
+        from shardproof.verify.plan.plan import check_plan
 
         data = read_file(path, LIMITS.file)
         try:
@@ -180,9 +180,9 @@ class FrontDoor:
         return plan, name
 
     def measure(self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float) -> list[tuple[float, ...]]:
-        """Times of reduction programs on MPI ranks, for `machine calibrate`; see `formal.calibrate_cli.Measurer`."""
-        from shardproof.backends.launch import LaunchError
-        from shardproof.backends.reduction import run_mpi
+        """Times of reduction programs on MPI ranks, for `machine calibrate`; see `formal.verbs.calibrate.Measurer`."""
+        from shardproof.backends.execution.collective_programs import run_mpi
+        from shardproof.backends.execution.launch import LaunchError
 
         outcomes = run_mpi(programs, system, payload // (8 * system.chunks), repeats=repeats, timeout_s=timeout_s)
         if not all(o.correct for o in outcomes):
@@ -192,9 +192,9 @@ class FrontDoor:
     def measure_parts(
         self, graph: Graph, hierarchy: tuple[int, ...], candidates: Sequence[Choices], rounds: int, timeout_s: float, backend: str
     ) -> tuple[list[tuple[int, int, tuple[float, ...]]], list[tuple[int, int, tuple[float, ...]]]]:
-        """Times of the distinct operators and redistributions of plans on MPI ranks; see `formal.calibrate_cli.PartsMeasurer`."""
-        from shardproof.backends.job import Options
-        from shardproof.backends.timing import measure
+        """Times of the distinct operators and redistributions of plans on MPI ranks; see `formal.verbs.calibrate.PartsMeasurer`."""
+        from shardproof.backends.execution.job import Options
+        from shardproof.backends.execution.timing import measure
 
         options = Options(fuse=False, overlap=False, backend=backend)
         times = measure(graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s)
@@ -202,9 +202,9 @@ class FrontDoor:
 
 
 def _publish(path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult) -> Published:
-    from shardproof.models.claims import Verdict
-    from shardproof.models.output import write_file
-    from shardproof.proofs.publisher import Published, SelfCheckFailed
+    from shardproof.models.files.output import write_file
+    from shardproof.models.problem.claims import Verdict
+    from shardproof.proofs.publishing.publisher import Published, SelfCheckFailed
 
     bad = [r for r in results if r.verdict is Verdict.REFUTED]
     if bad:
@@ -226,7 +226,7 @@ class _Group(click.Group):
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
-            from shardproof.models.console import did_you_mean
+            from shardproof.models.text import did_you_mean
 
             words = self.list_commands(ctx)
             kind = "verb" if ctx.parent is None else f"word of {ctx.info_name!r}"
@@ -287,7 +287,7 @@ def cli(ctx: click.Context) -> None:
 
 
 def _report(message: str, code: int, as_json: bool) -> int:
-    from shardproof.models.console import emit, say
+    from shardproof.models.terminal.console import emit, say
 
     say(f"error: {message}", err=True)
     if as_json:
@@ -296,10 +296,10 @@ def _report(message: str, code: int, as_json: bool) -> int:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Run one command line and return its exit code (`models.console.Exit`)."""
+    """Run one command line and return its exit code (`models.terminal.console.Exit`)."""
     with starting():
-        from shardproof.models.console import Exit, say
-        from shardproof.proofs.publisher import RefutedPlan, SelfCheckFailed
+        from shardproof.models.terminal.console import Exit, say
+        from shardproof.proofs.publishing.publisher import RefutedPlan, SelfCheckFailed
 
     as_json = asks_json(sys.argv[1:] if arguments is None else arguments)
     try:

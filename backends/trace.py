@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..models.json_text import parse_json
-from ..models.output import write_file
+from ..models.files.json_text import parse_json
+from ..models.files.output import write_file
 
 KINDS = ("compute", "communication", "flight", "data")
 

@@ -1,8 +1,8 @@
 """Judgements about substitutions as canonical JSON, and as a container member.
 
 A value is written by its type: integers, truth values and texts as they are, a tuple as a list, a record as `[class name, field, ..]`, a polynomial as a list
-of `[coefficient, symbol, ..]` in canonical order.  Reading is driven by the declared types of the records of `proofs.substitution` and
-`models.substitution.rule`, so nothing but those records can come out; every failure is a `ContainerError` that names the place.
+of `[coefficient, symbol, ..]` in canonical order.  Reading is driven by the declared types of the records of `proofs.rewrites.judgement` and
+`models.rewrites.rule`, so nothing but those records can come out; every failure is a `ContainerError` that names the place.
 
     P.json   {"format", "semantics", "judgements": [..]}        semantics: hash of the operator table that the proofs were made for
 """
@@ -16,13 +16,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
-from ..models.substitution.ops import OPERATORS
-from ..models.substitution.polynomial import Poly
-from ..models.substitution.semantics import semantics_hash
-from . import substitution as records
-from .canonical import ContainerError, Reader, canonical
-from .container import LIMITS, Limits, Member, read_container, read_json, write_container
-from .substitution import Judgement
+from ..models.rewrites.ops import OPERATORS
+from ..models.rewrites.polynomial import Poly
+from ..models.rewrites.semantics import semantics_hash
+from .container.archive import LIMITS, Limits, Member, read_container, read_json, write_container
+from .container.canonical import ContainerError, Reader, canonical
+from .rewrites import judgement as records
+from .rewrites.judgement import Judgement
 
 FORMAT: Final = "shardproof-substitutions/1"
 PREFIX: Final = "substitutions"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 
-from shardproof.formal.schedules import propagate
-from shardproof.formal.strategy import Rule, Strategy
-from shardproof.models import choices as placed
-from shardproof.models import layout as tables
-from shardproof.models.choices import Choices, copy_layout, input_layout, output_layout
-from shardproof.models.communication import analyse
-from shardproof.models.frontends.numpy.program import ArraySpec
-from shardproof.models.frontends.numpy.trace import trace
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.zoo import array_programs as programs
+from shardproof.formal.planning.schedules import propagate
+from shardproof.formal.planning.strategy import Rule, Strategy
+from shardproof.models.communication import choices as placed
+from shardproof.models.communication.choices import Choices, copy_layout, input_layout, output_layout
+from shardproof.models.communication.redistribution import analyse
+from shardproof.models.layout import layout as tables
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.numpy.program import ArraySpec
+from shardproof.models.sources.numpy.trace import trace
+from shardproof.models.sources.zoo import array_programs as programs
 
 PROGRAMS = {
     "matmul, sum split": (programs.matmul, {}, "matmul", "k"),

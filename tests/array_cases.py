@@ -1,6 +1,6 @@
 """Array programs with small sizes and hand-written schedules, their oracle (the plain function on NumPy arrays), and a runner.
 
-A schedule names degrees of a few operators, as a strategy file does; `formal.schedules` carries them to the rest.  `P` stands for the number
+A schedule names degrees of a few operators, as a strategy file does; `formal.planning.schedules` carries them to the rest.  `P` stands for the number
 of ranks; a tuple gives the degrees for 1, 2, 4, 8 and 64 ranks.
 """
 
@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from shardproof.backends.program import lower
-from shardproof.backends.reference import random_inputs
-from shardproof.backends.run import RunResult, run_virtual
-from shardproof.formal.schedules import Propagated, propagate
-from shardproof.formal.strategy import Rule, Strategy
-from shardproof.models.frontends.numpy.program import ArraySpec
-from shardproof.models.frontends.numpy.trace import Traced, trace
-from shardproof.models.machine import load_machine
-from shardproof.models.zoo import array_programs as programs
-from shardproof.verify.communication import check_bytes, check_delivers
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.backends.execution.run import RunResult, run_virtual
+from shardproof.backends.lowering.program import lower
+from shardproof.formal.planning.schedules import Propagated, propagate
+from shardproof.formal.planning.strategy import Rule, Strategy
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.sources.numpy.program import ArraySpec
+from shardproof.models.sources.numpy.trace import Traced, trace
+from shardproof.models.sources.zoo import array_programs as programs
+from shardproof.verify.plan.communication import check_bytes, check_delivers
 
 RANKS = (1, 2, 4, 8, 64)
 P = (1, 2, 4, 8, 64)

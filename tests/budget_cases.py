@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from shardproof.models.claims import LowerBound
-from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
-from shardproof.proofs.canonical import canonical
-from shardproof.proofs.certificates import (
+from shardproof.models.problem.claims import LowerBound
+from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
+from shardproof.proofs.container.archive import write_container
+from shardproof.proofs.container.canonical import canonical
+from shardproof.proofs.selection.certificates import (
     Dual,
     Elimination,
     Open,
@@ -27,10 +28,9 @@ from shardproof.proofs.certificates import (
     SelectionCertificate,
     Split,
 )
-from shardproof.proofs.container import write_container
-from shardproof.proofs.problem_file import encode_problem
-from shardproof.proofs.reduction_log import Rule
-from shardproof.proofs.selection_file import encode_certificate
+from shardproof.proofs.selection.file import encode_certificate
+from shardproof.proofs.selection.presolve_log import Rule
+from shardproof.proofs.selection.problem_file import encode_problem
 
 Files = dict[str, bytes]
 

@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 
 
 def contest_problem(seed: int, layers: int = 40, width: int = 3, *, crosscuts: float = 0.3, tight: float = 0.5) -> SelectionProblem:

@@ -15,13 +15,13 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from shardproof.models.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Vertex
-from shardproof.proofs.certificates import Dual, Open, Record, Reduced, SelectionCertificate, Split
-from shardproof.proofs.container import Member, read_container, write_container
-from shardproof.proofs.reduction_log import Rule
-from shardproof.proofs.selection_file import write_certificate
-from shardproof.verify import selection as checker
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Vertex
+from shardproof.proofs.container.archive import Member, read_container, write_container
+from shardproof.proofs.selection.certificates import Dual, Open, Record, Reduced, SelectionCertificate, Split
+from shardproof.proofs.selection.file import write_certificate
+from shardproof.proofs.selection.presolve_log import Rule
+from shardproof.verify.selection import certificate as checker
 
 
 @dataclass(frozen=True)

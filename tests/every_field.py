@@ -9,8 +9,8 @@ from enum import Enum
 from fractions import Fraction
 from typing import Any
 
-from shardproof.models.index import Combine
-from shardproof.models.machine import ReductionConstants
+from shardproof.models.machine.machine import ReductionConstants
+from shardproof.models.program.index import Combine
 
 INSTEAD_OF_NOTHING: dict[str, object] = {
     "combine": Combine.MAX, "source_shape": (7,), "reduction": ReductionConstants(), "tree_flow": Fraction(7), "copy": Fraction(7), "switch_quad": Fraction(7),

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from shardproof.proofs.canonical import canonical
-from shardproof.proofs.container import Member
+from shardproof.proofs.container.archive import Member
+from shardproof.proofs.container.canonical import canonical
 
 Json = Any
 

@@ -14,17 +14,17 @@ from typing import Any
 from forgeries import Tally, change, change_array, head_of, put
 from forgeries_selection import true
 
-from shardproof.formal.plan import communication, plan_graph
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.placement import space
-from shardproof.models.selection import Planning, build
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.container import Member, write_container
-from shardproof.proofs.plan import decode_plan, encode_plan
-from shardproof.proofs.problem_file import problem_json
-from shardproof.verify.plan import check_plan
+from shardproof.formal.planning.plan import communication, plan_graph
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.container.archive import Member, write_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.plan.bundle import decode_plan, encode_plan
+from shardproof.proofs.selection.problem_file import problem_json
+from shardproof.verify.plan.plan import check_plan
 
 Json = Any
 

@@ -17,14 +17,20 @@ from typing import Any
 import reduction_cases as cases
 from forgeries import Tally, change, change_array, head_of, put
 
-from shardproof.models.claims import Verdict
-from shardproof.models.collectives import READINGS, Collective, CollectiveCost, LoweredStep, MasterGroups
-from shardproof.models.parallelism import Hierarchy, Order, ReductionRequest, Request, UnevenRequest
-from shardproof.models.reduction_programs import Form, Program
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.container import Member, read_container, write_container
-from shardproof.proofs.reduction_certificate import Best, Cheapest, Correct, Count, Part, PlacementCertificate, ReductionCertificate
-from shardproof.proofs.reduction_file import (
+from shardproof.models.collective_programs.collectives import READINGS, Collective, CollectiveCost, LoweredStep, MasterGroups
+from shardproof.models.collective_programs.parallelism import Hierarchy, Order, ReductionRequest, Request, UnevenRequest
+from shardproof.models.collective_programs.programs import Form, Program
+from shardproof.models.problem.claims import Verdict
+from shardproof.proofs.collective_programs.certificate import (
+    Best,
+    Cheapest,
+    Correct,
+    Count,
+    Part,
+    PlacementCertificate,
+    ReductionCertificate,
+)
+from shardproof.proofs.collective_programs.file import (
     ARRAYS,
     PLACEMENT,
     REDUCTION,
@@ -33,7 +39,9 @@ from shardproof.proofs.reduction_file import (
     encode_placement,
     encode_reduction,
 )
-from shardproof.verify.reduction import check_members
+from shardproof.proofs.container.archive import Member, read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.verify.collective_programs.program import check_members
 
 Json = Any
 State = tuple[tuple[frozenset[int], ...], ...]

@@ -22,14 +22,14 @@ from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.reduce import reduce
 from shardproof.formal.selection.scale import Scale
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Verdict, WithinGap
-from shardproof.models.problems import Fine, ProblemError, SelectionProblem, fine_type
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.certificates import Dual, Open, Record, Rounded, SelectionCertificate
-from shardproof.proofs.container import Member, read_container, write_container
-from shardproof.proofs.problem_file import parse_problem, problem_json
-from shardproof.proofs.selection_file import decode_certificate, encode_certificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Verdict, WithinGap
+from shardproof.models.problem.selection_problem import Fine, ProblemError, SelectionProblem, fine_type
+from shardproof.proofs.container.archive import Member, read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.selection.certificates import Dual, Open, Record, Rounded, SelectionCertificate
+from shardproof.proofs.selection.file import decode_certificate, encode_certificate
+from shardproof.proofs.selection.problem_file import parse_problem, problem_json
+from shardproof.verify.selection.certificate import check_selection
 
 Json = Any
 

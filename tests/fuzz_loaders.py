@@ -49,27 +49,27 @@ from fuzz_mutations import (
 )
 
 from shardproof.__main__ import run
-from shardproof.backends.array_files import read_inputs
-from shardproof.backends.reference import check_inputs, random_inputs
-from shardproof.formal.calibrate import calibrate
-from shardproof.formal.plan import default_space
+from shardproof.backends.execution.array_files import read_inputs
+from shardproof.backends.execution.reference import check_inputs, random_inputs
+from shardproof.formal.calibration.calibrate import calibrate
+from shardproof.formal.calibration.timings import read_timings
+from shardproof.formal.planning.plan import default_space
+from shardproof.formal.planning.strategy import load_strategy, parse_config
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.strategy import load_strategy, parse_config
-from shardproof.formal.timings import read_timings
-from shardproof.models import machine as machines
-from shardproof.models import selection
-from shardproof.models.frontends.load import load_model
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
-from shardproof.models.zoo import build
-from shardproof.proofs.container import read_container, write_container
-from shardproof.proofs.load import load_selection_problem
-from shardproof.proofs.plan import read_plan
-from shardproof.proofs.problem_file import encode_problem, problem_json
-from shardproof.proofs.reduction_file import read_reduction
-from shardproof.proofs.selection_file import decode_certificate, read_certificate, write_certificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.cost import selection
+from shardproof.models.machine import machine as machines
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.load import load_model
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.collective_programs.file import read_reduction
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.plan.bundle import read_plan
+from shardproof.proofs.selection.file import decode_certificate, read_certificate, write_certificate
+from shardproof.proofs.selection.load import load_selection_problem
+from shardproof.proofs.selection.problem_file import encode_problem, problem_json
+from shardproof.verify.selection.certificate import check_selection
 
 HANG_S = 10
 """Longest time that one file may take."""
@@ -130,7 +130,7 @@ def problem(limit: int | None = 5) -> SelectionProblem:
 
 
 def graphs() -> list[bytes]:
-    from shardproof.models.training import build_step
+    from shardproof.models.sources.training import build_step
 
     return [tiny().to_json().encode(), build_step(tiny(), "sgd", None).graph.to_json().encode(), build("mlp-unity").to_json().encode()]
 
@@ -318,7 +318,7 @@ def torch_programs() -> list[bytes]:
 
 
 def _python(path: Path) -> object:
-    from shardproof.models.frontends import python_file
+    from shardproof.models.sources.building import python_file
 
     before = dict(vars(np))  # a program with one word changed may assign to np.where
     try:

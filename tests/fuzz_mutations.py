@@ -13,8 +13,8 @@ from copy import deepcopy
 
 import numpy as np
 
-from shardproof.proofs.canonical import ContainerError, canonical
-from shardproof.proofs.container import Member, read_container, write_container
+from shardproof.proofs.container.archive import Member, read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError, canonical
 
 Mutator = Callable[[random.Random, bytes, Sequence[bytes]], bytes]
 """(source of chance, a valid file, all valid files of the kind) -> a variant."""

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from shardproof.backends.rank import main
+from shardproof.backends.execution.rank import main
 
 if __name__ == "__main__":
     for folder in sys.argv[1:]:

@@ -1,6 +1,6 @@
 """Slow, literal definitions for tests: brute force, random problems, and the bound that a record establishes.
 
-`bound_of(problem, record, domains, upper)` evaluates B(record, D) exactly as `proofs.certificates` states it, with Python
+`bound_of(problem, record, domains, upper)` evaluates B(record, D) exactly as `proofs.selection.certificates` states it, with Python
 integers and loops, so that it shares nothing with the solver and nothing with the checker.
 """
 
@@ -14,8 +14,8 @@ from fractions import Fraction
 import numpy as np
 from selection_log_oracle import reduced
 
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 
 Domain = list[list[int]]
 INF = math.inf

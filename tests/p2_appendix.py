@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from shardproof.formal.calibrate_fit import spearman
-from shardproof.models.collective_cost import Algorithm
-from shardproof.models.parallelism import Matrix, Order, ReductionRequest
+from shardproof.formal.calibration.fit import spearman
+from shardproof.models.collective_programs.cost import Algorithm
+from shardproof.models.collective_programs.parallelism import Matrix, Order, ReductionRequest
 
 FILE = Path(__file__).parent / "data" / "p2" / "appendix.csv"
 

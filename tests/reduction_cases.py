@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 
-from shardproof.formal.placement import enumerate_matrices
-from shardproof.formal.reduction.synthesize import Cost, best_placement, synthesize
-from shardproof.models.collective_cost import PAYLOAD, Algorithm
-from shardproof.models.machine import load_machine
-from shardproof.models.parallelism import Order, PlacementProblem, ReductionRequest, Request
-from shardproof.proofs.reduction_certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
+from shardproof.formal.collective_programs.placement import enumerate_matrices
+from shardproof.formal.collective_programs.synthesize import Cost, best_placement, synthesize
+from shardproof.models.collective_programs.cost import PAYLOAD, Algorithm
+from shardproof.models.collective_programs.parallelism import Order, PlacementProblem, ReductionRequest, Request
+from shardproof.models.machine.machine import load_machine
+from shardproof.proofs.collective_programs.certificate import CostSpec, PlacementCertificate, ReductionCertificate, Term
 
 MACHINES = {1: "localhost", 2: "p2-a100", 3: "summit"}
 

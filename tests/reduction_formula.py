@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import z3
 
-from shardproof.models.collectives import Collective, CollectiveCost, CollectiveError, LoweredStep, Reading
-from shardproof.models.reduction_programs import Form, Pattern, Program, ReductionSystem, patterns
+from shardproof.models.collective_programs.collectives import Collective, CollectiveCost, CollectiveError, LoweredStep, Reading
+from shardproof.models.collective_programs.programs import Form, Pattern, Program, ReductionSystem, patterns
 
 MAX_POSITIONS = 8
 """Largest reduction group of the formula."""

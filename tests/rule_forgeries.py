@@ -13,12 +13,12 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 
-from shardproof.models.substitution.polynomial import Poly
-from shardproof.models.substitution.rule import AtLeast, Condition, Divides, Equal, OneOrMultiple, Substitution, SubstitutionError
-from shardproof.models.substitution.value import input_sizes, instance_names
-from shardproof.proofs.derivation import Applied, Derivation
-from shardproof.proofs.library import Library
-from shardproof.proofs.substitution import Counterexample, Judgement, Proved, Refuted
+from shardproof.models.rewrites.polynomial import Poly
+from shardproof.models.rewrites.rule import AtLeast, Condition, Divides, Equal, OneOrMultiple, Substitution, SubstitutionError
+from shardproof.models.rewrites.value import input_sizes, instance_names
+from shardproof.proofs.rewrites.derivation import Applied, Derivation
+from shardproof.proofs.rewrites.judgement import Counterexample, Judgement, Proved, Refuted
+from shardproof.proofs.rewrites.library import Library
 
 from .substitution_cases import _changed
 

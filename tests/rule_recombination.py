@@ -17,8 +17,8 @@ import random
 from collections.abc import Iterator
 from dataclasses import replace
 
-from shardproof.models.frontends.rules.formats import PublicOperator, PublicRule, PublicTensor, RuleError, check_rules
-from shardproof.models.frontends.rules.meaning import Reading
+from shardproof.models.sources.rules.formats import PublicOperator, PublicRule, PublicTensor, RuleError, check_rules
+from shardproof.models.sources.rules.meaning import Reading
 
 _WINDOW = (("KERNEL_H", 3), ("KERNEL_W", 2), ("STRIDE_H", 2), ("STRIDE_W", 1))
 UNARY = {

@@ -11,16 +11,16 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from shardproof.models.build import Builder
-from shardproof.models.frontends.numpy.trace import trace
-from shardproof.models.graph import Graph
-from shardproof.models.index import Access, Affine, Axis, Combine, access
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.placement import space
-from shardproof.models.selection import Planning, build
-from shardproof.models.training import build_step, training_step
-from shardproof.models.zoo import TINY, array_programs
-from shardproof.models.zoo import build as zoo
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Access, Affine, Axis, Combine, access
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.numpy.trace import trace
+from shardproof.models.sources.training import build_step, training_step
+from shardproof.models.sources.zoo import TINY, array_programs
+from shardproof.models.sources.zoo import build as zoo
 
 LIMIT = 1 << 16
 """Bytes per device of every case: the rows are built, whether they fit or not."""

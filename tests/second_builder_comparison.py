@@ -13,9 +13,9 @@ from second_builder.redistribution_time import redistribution
 from second_builder.tables import Edge, Tables, Vertex
 from second_builder.tilings import Digit, Tiling
 
-from shardproof.models.choices import movements
-from shardproof.models.layout import Layout
-from shardproof.models.selection import DecisionKind, Planning
+from shardproof.models.communication.choices import movements
+from shardproof.models.cost.selection import DecisionKind, Planning
+from shardproof.models.layout.layout import Layout
 
 
 @dataclass

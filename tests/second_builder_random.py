@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from shardproof.models.build import Builder
-from shardproof.models.graph import Graph, GraphError, UnsupportedOperators
-from shardproof.models.index import Access, Affine, Axis, Combine, access
-from shardproof.models.training import training_step
+from shardproof.models.program.graph import Graph, GraphError, UnsupportedOperators
+from shardproof.models.program.index import Access, Affine, Axis, Combine, access
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import training_step
 
 EXTENTS = (1, 2, 3, 4, 5, 6, 7, 8, 12)
 FLOATS = ("float32", "float64", "bfloat16", "float16")

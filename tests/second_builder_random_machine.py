@@ -9,8 +9,8 @@ from math import prod
 
 from second_builder_random import DTYPES
 
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine
+from shardproof.models.machine.machine import Machine
+from shardproof.models.program.graph import Graph
 
 SPACES = ("complete", "complete,uneven", "two-per-level", "two-per-level,uneven", "one-per-level", "one-per-level,uneven")
 HIERARCHIES = (

@@ -1,6 +1,6 @@
 """Test material: small random selection problems, slow reference mathematics in Python integers, and a maker of certificates.
 
-Nothing here shares code with the checker: `reference_dual` is the formula of `proofs/certificates.py` written as loops.
+Nothing here shares code with the checker: `reference_dual` is the formula of `proofs/selection/certificates.py` written as loops.
 """
 
 from __future__ import annotations
@@ -13,10 +13,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from shardproof.models.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
-from shardproof.proofs.reduction_log import Rule
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import (
+    Dual,
+    Elimination,
+    Open,
+    Point,
+    Record,
+    Reduced,
+    RowConflict,
+    SelectionCertificate,
+    Split,
+)
+from shardproof.proofs.selection.presolve_log import Rule
 
 Domains = list[list[int]]
 

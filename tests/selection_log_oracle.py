@@ -1,4 +1,4 @@
-"""The rules of `proofs/reduction_log.py` once more, literally: dictionaries, loops over single entries, no arrays, no shared code.
+"""The rules of `proofs/selection/presolve_log.py` once more, literally: dictionaries, loops over single entries, no arrays, no shared code.
 
 `State.applies` is the condition of an entry, `State.apply` its effect, `reduced` the whole of a `Reduced` record.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Reduced
-from shardproof.proofs.reduction_log import BASELINE, Rule
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Reduced
+from shardproof.proofs.selection.presolve_log import BASELINE, Rule
 
 INF = float("inf")
 

@@ -9,7 +9,7 @@ import random
 
 import numpy as np
 
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 
 
 def instance(seed: int, n: int = 6, k: int = 4) -> SelectionProblem:

@@ -7,9 +7,9 @@ import random
 from collections.abc import Callable
 from itertools import count
 
-from shardproof.models.build import Builder
-from shardproof.models.graph import Graph
-from shardproof.models.index import Affine, Axis, Combine, access
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.sources.building.builder import Builder
 
 SIZES = (1, 1, 2, 3, 4, 5, 6, 7, 8)
 NAMES = ("tensor:{}", "operator:{}", "{}[0]", "{} as written", "copy of {}", "{}'", "{}")

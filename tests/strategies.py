@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from math import gcd
 
-from shardproof.formal.strategy import Rule, Split, Strategy
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine
+from shardproof.formal.planning.strategy import Rule, Split, Strategy
+from shardproof.models.machine.machine import Machine
+from shardproof.models.program.graph import Graph
 
 
 def _over(axis: str, machine: Machine, level: int, ways: int) -> Split:

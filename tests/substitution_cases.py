@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from shardproof.formal.substitution.refute import instances
-from shardproof.models.frontends.rules.axioms import read_public_axioms
-from shardproof.models.frontends.rules.formats import read_public_rules
-from shardproof.models.frontends.rules.meaning import axiom_substitutions, reading_of, substitutions
-from shardproof.models.substitution.eval import Difference, Evaluator
-from shardproof.models.substitution.index_arrays import EvaluationError, Exact
-from shardproof.models.substitution.instances import draw_instances, integer_arrays
-from shardproof.models.substitution.ops import OPERATORS
-from shardproof.models.substitution.rule import Node, Parameter, Pattern, Substitution, SubstitutionError, node
+from shardproof.formal.rewrites.refute import instances
+from shardproof.models.rewrites.eval import Difference, Evaluator
+from shardproof.models.rewrites.index_arrays import EvaluationError, Exact
+from shardproof.models.rewrites.instances import draw_instances, integer_arrays
+from shardproof.models.rewrites.ops import OPERATORS
+from shardproof.models.rewrites.rule import Node, Parameter, Pattern, Substitution, SubstitutionError, node
+from shardproof.models.sources.rules.axioms import read_public_axioms
+from shardproof.models.sources.rules.formats import read_public_rules
+from shardproof.models.sources.rules.meaning import axiom_substitutions, reading_of, substitutions
 
 DATA = Path(__file__).parent / "data" / "rules"
 

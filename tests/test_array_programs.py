@@ -16,19 +16,19 @@ from array_cases import CASES, RANKS, UP_TO_4, Case, P, check_outputs, run_case
 from numpy.lib.stride_tricks import sliding_window_view
 from test_run import draw_choices
 
-from shardproof.backends.job import write_job
-from shardproof.backends.launch import launch
-from shardproof.backends.program import lower
-from shardproof.backends.reference import random_inputs
-from shardproof.backends.run import run_virtual
-from shardproof.backends.traffic import table, traffic
-from shardproof.formal.schedules import propagate
-from shardproof.formal.strategy import Rule, Strategy
-from shardproof.models.choices import copy_layout, input_layout, output_layout
-from shardproof.models.frontends.numpy.program import ArraySpec
-from shardproof.models.frontends.numpy.trace import trace
-from shardproof.models.machine import load_machine
-from shardproof.models.zoo import array_programs as programs
+from shardproof.backends.execution.job import write_job
+from shardproof.backends.execution.launch import launch
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.program import lower
+from shardproof.backends.lowering.traffic import table, traffic
+from shardproof.formal.planning.schedules import propagate
+from shardproof.formal.planning.strategy import Rule, Strategy
+from shardproof.models.communication.choices import copy_layout, input_layout, output_layout
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.sources.numpy.program import ArraySpec
+from shardproof.models.sources.numpy.trace import trace
+from shardproof.models.sources.zoo import array_programs as programs
 
 REPLICAS = "each replica of the sum is reduced on its own"
 IDLE = "ranks without a part take part in the sum"

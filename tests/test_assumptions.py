@@ -8,19 +8,19 @@ from itertools import product
 
 import pytest
 
-from shardproof.formal.plan import plan_graph
-from shardproof.models import assumptions, selection
-from shardproof.models.build import Builder
-from shardproof.models.claims import Verdict
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.selection import build
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.assumptions import assumed
-from shardproof.verify.plan import check_plan
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.cost import assumptions, selection
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.assumptions import assumed
+from shardproof.verify.plan.plan import check_plan
 
 LIMIT = 1 << 30
 MACHINE = load_machine("p2-v100:1x2")  # it has a resource that no plan is priced with

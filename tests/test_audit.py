@@ -7,19 +7,19 @@ from fractions import Fraction
 import pytest
 import selection_cases as cases
 
-from shardproof.formal.audit import Outcome, audit, audit_problem, decide, render_audit
-from shardproof.formal.compare import compare
-from shardproof.formal.report import amount, label, pattern, table_text
+from shardproof.formal.explain.audit import Outcome, audit, audit_problem, decide, render_audit
+from shardproof.formal.explain.compare import compare
+from shardproof.formal.explain.terms import PlainNames
+from shardproof.formal.planning.report import amount, label, pattern, table_text
+from shardproof.formal.planning.strategy import ChoiceList, parse_strategy, strategy_of
 from shardproof.formal.selection.solve import Answer, solve
-from shardproof.formal.strategy import ChoiceList, parse_strategy, strategy_of
-from shardproof.formal.terms import PlainNames
-from shardproof.models import zoo
-from shardproof.models.claims import Optimal, Status, Verdict
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import SelectionProblem
-from shardproof.models.selection import Planning, build
-from shardproof.verify.selection import check_selection
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Optimal, Status, Verdict
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.models.sources import zoo
+from shardproof.verify.selection.certificate import check_selection
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 
 from shardproof.__main__ import SUBVERBS, VERBS, WORDS, run
-from shardproof.models.problems import Edge, SelectionProblem, Vertex
-from shardproof.models.zoo import build
-from shardproof.proofs.container import write_container
-from shardproof.proofs.problem_file import encode_problem, problem_json
+from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.container.archive import write_container
+from shardproof.proofs.selection.problem_file import encode_problem, problem_json
 
 HANG_S = 10
 

@@ -16,8 +16,8 @@ import selection_reduction_cases as tiny
 
 from shardproof.formal.selection.best_response import best_responses
 from shardproof.formal.selection.pase_dp import pase_dp
-from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
-from shardproof.proofs.load import load_selection_problem
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.load import load_selection_problem
 
 PASE = Path(__file__).resolve().parents[2] / "shared" / "data" / "pase"
 

@@ -14,15 +14,15 @@ from click.testing import CliRunner
 from p2_appendix import FILE
 
 import shardproof.__main__ as front
-from shardproof.backends.launch import mpi_available
-from shardproof.formal.calibrate import calibrate, predict, residuals
-from shardproof.formal.calibrate_cli import calibrate_command
-from shardproof.formal.calibrate_fit import spearman
-from shardproof.formal.timings import Timing, program_of, read_timings, selected, write_timings
-from shardproof.models.collective_cost import Algorithm
-from shardproof.models.console import InputError
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.machine_parts import Resource
+from shardproof.backends.execution.launch import mpi_available
+from shardproof.formal.calibration.calibrate import calibrate, predict, residuals
+from shardproof.formal.calibration.fit import spearman
+from shardproof.formal.calibration.timings import Timing, program_of, read_timings, selected, write_timings
+from shardproof.formal.verbs.calibrate import calibrate_command
+from shardproof.models.collective_programs.cost import Algorithm
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.machine.parts import Resource
+from shardproof.models.text import InputError
 
 RING = Algorithm.RING
 

@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import shardproof.formal.calibrate_parts as parts_module
-from shardproof.backends.interpreter import RankError
-from shardproof.backends.launch import mpi_available
-from shardproof.backends.program import Compute, lower
-from shardproof.backends.reference import random_inputs
-from shardproof.backends.timing import measure, operator_key
-from shardproof.formal.calibrate_cli import calibrate_command
-from shardproof.formal.calibrate_fit import Residuals, Row, fit, objective, touched
-from shardproof.formal.calibrate_parts import (
+import shardproof.formal.calibration.parts as parts_module
+from shardproof.backends.execution.interpreter import RankError
+from shardproof.backends.execution.launch import mpi_available
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.backends.execution.timing import measure, operator_key
+from shardproof.backends.lowering.program import Compute, lower
+from shardproof.formal.calibration.fit import Residuals, Row, fit, objective, touched
+from shardproof.formal.calibration.parts import (
     MovementTime,
     OperatorTime,
     PartTimes,
@@ -32,16 +31,17 @@ from shardproof.formal.calibrate_parts import (
     operator_times,
     profile_rows,
 )
-from shardproof.models.choices import Choices, movements
-from shardproof.models.console import InputError
-from shardproof.models.cost import FORMULAS, Formula
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.machine_text import to_toml
-from shardproof.models.placement import space
-from shardproof.models.selection import Planning, build
-from shardproof.models.training import training_step
-from shardproof.models.zoo import build as zoo
+from shardproof.formal.verbs.calibrate import calibrate_command
+from shardproof.models.communication.choices import Choices, movements
+from shardproof.models.cost.cost import FORMULAS, Formula
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.machine.text import to_toml
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.training import training_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.models.text import InputError
 
 
 def every_operator(planning: Planning, candidates: Sequence[Choices], seconds: float = 1.0) -> PartTimes:

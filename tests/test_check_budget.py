@@ -17,17 +17,17 @@ from budget_cases import MAKERS, Files, wide, zero_messages
 from selection_reduction_cases import instance
 
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import Optimal, Verdict
-from shardproof.models.problems import ProblemError, SelectionProblem
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.certificates import Point, SelectionCertificate, Split
-from shardproof.proofs.container import read_container
-from shardproof.proofs.load import selection_problem
-from shardproof.proofs.selection_file import decode_certificate
+from shardproof.models.problem.claims import Optimal, Verdict
+from shardproof.models.problem.selection_problem import ProblemError, SelectionProblem
+from shardproof.proofs.container.archive import read_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.selection.certificates import Point, SelectionCertificate, Split
+from shardproof.proofs.selection.file import decode_certificate
+from shardproof.proofs.selection.load import selection_problem
 from shardproof.verify import budget
 from shardproof.verify.budget import Budget
-from shardproof.verify.reduction import check_members
-from shardproof.verify.selection import check_selection
+from shardproof.verify.collective_programs.program import check_members
+from shardproof.verify.selection.certificate import check_selection
 from shardproof.verify.verdict import worst
 
 SECONDS, BYTES = 60, 2 << 30

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.plan import plan_graph
-from shardproof.models.build import Builder
-from shardproof.models.graph import Graph
-from shardproof.models.machine import DeviceClass, Machine, Profile, builtin_names, load_machine
-from shardproof.models.machine_difference import builtin_notice, differences, first_difference
-from shardproof.models.machine_text import to_toml
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.own import wrong_machine, wrong_model
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.machine.difference import builtin_notice, differences, first_difference
+from shardproof.models.machine.machine import DeviceClass, Machine, Profile, builtin_names, load_machine
+from shardproof.models.machine.text import to_toml
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.own import wrong_machine, wrong_model
 
 from .every_field import changed
 
@@ -132,7 +132,7 @@ def test_only_plans_can_be_compared(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_no_frontend_is_loaded_without_a_model(plan_file: str) -> None:
     program = (
         "import sys; from shardproof.__main__ import run; code = run(['check', sys.argv[1], '--machine', 'dgx-a100:1x2']);"
-        "print([m for m in sys.modules if m.startswith(('shardproof.models.frontends.load', 'shardproof.models.training', 'shardproof.formal'))]); sys.exit(code)"
+        "print([m for m in sys.modules if m.startswith(('shardproof.models.sources.load', 'shardproof.models.sources.training', 'shardproof.formal'))]); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", program, plan_file], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

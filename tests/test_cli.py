@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.models import machine
-from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
-from shardproof.proofs.problem_file import problem_json
+from shardproof.models.machine import machine
+from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.problem_file import problem_json
 
 
 class Result:
@@ -152,7 +152,7 @@ def test_bad_input(shardproof, arguments: tuple[str, ...], code: int, words: lis
 
 
 def test_machine_file_with_a_missing_field(shardproof, tmp_path: Path) -> None:
-    whole = (Path(machine.__file__).parent / "machines" / "localhost.toml").read_text()
+    whole = (Path(machine.__file__).parent / "builtin" / "localhost.toml").read_text()
     line = next(x for x in whole.splitlines() if x.startswith("bandwidth"))
     (tmp_path / "m.toml").write_text(whole.replace(line + "\n", "", 1))
     result = shardproof("plan", "mlp-unity", "--machine", "m.toml", "-o", "p.spz")
@@ -188,8 +188,8 @@ def test_unsupported_operators_are_listed_all_at_once(shardproof, tmp_path: Path
 
 def test_interrupted_self_check_leaves_the_last_result(shardproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A result that our own checker refutes is exit 6, and the file that was there stays."""
-    from shardproof.models.claims import Verdict
-    from shardproof.verify import selection
+    from shardproof.models.problem.claims import Verdict
+    from shardproof.verify.selection import certificate as selection
     from shardproof.verify.verdict import CheckResult
 
     problem = write(tmp_path / "p.json", small())

@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from p2_appendix import Fit, fit, rows
 
-from shardproof.formal.reduction.synthesize import synthesize
-from shardproof.models.collective_cost import Algorithm, LinkCost, custom, linked, m0, m1, m2, planned, preset
-from shardproof.models.collective_loads import step_loads, tree_edges, volume
-from shardproof.models.collectives import Collective, LoweredStep
-from shardproof.models.machine import BUILTIN, Machine, MachineError, load_machine
-from shardproof.models.machine_text import to_toml
-from shardproof.models.parallelism import Order, ReductionRequest, UnevenRequest
-from shardproof.models.reduction_programs import words
-from shardproof.models.topology import Links, Topology, of_machine, of_nodes
+from shardproof.formal.collective_programs.synthesize import synthesize
+from shardproof.models.collective_programs.collectives import Collective, LoweredStep
+from shardproof.models.collective_programs.cost import Algorithm, LinkCost, custom, linked, m0, m1, m2, planned, preset
+from shardproof.models.collective_programs.loads import step_loads, tree_edges, volume
+from shardproof.models.collective_programs.parallelism import Order, ReductionRequest, UnevenRequest
+from shardproof.models.collective_programs.programs import words
+from shardproof.models.machine.machine import BUILTIN, Machine, MachineError, load_machine
+from shardproof.models.machine.text import to_toml
+from shardproof.models.machine.topology import Links, Topology, of_machine, of_nodes
 
 RING, TREE = Algorithm
 GB = 10**9

@@ -1,6 +1,6 @@
 """The rules of the five collectives, against a second implementation by sets, on every reachable state up to 64 devices.
 
-`models.collectives` stores states compactly; the oracle here keeps one Python set per device and row, as the definition says.
+`models.collective_programs.collectives` stores states compactly; the oracle here keeps one Python set per device and row, as the definition says.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.formal.reduction.graph import explore
-from shardproof.models.collectives import (
+from shardproof.formal.collective_programs.graph import explore
+from shardproof.models.collective_programs.collectives import (
     ALL,
     READINGS,
     Collective,
@@ -24,8 +24,8 @@ from shardproof.models.collectives import (
     refusal,
     split_rows,
 )
-from shardproof.models.parallelism import ReductionRequest, UnevenRequest
-from shardproof.models.reduction_programs import Form, ReductionSystem, Tree, fused, label, patterns, words
+from shardproof.models.collective_programs.parallelism import ReductionRequest, UnevenRequest
+from shardproof.models.collective_programs.programs import Form, ReductionSystem, Tree, fused, label, patterns, words
 
 Explicit = list[list[frozenset[int]]]
 

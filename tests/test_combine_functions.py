@@ -7,15 +7,15 @@ from itertools import product
 
 import pytest
 
-from shardproof.models.build import Builder
-from shardproof.models.graph import Graph, GraphError, Role, Tensor
-from shardproof.models.index import Axis, Combine, access
-from shardproof.models.operators import FUNCTIONS, NodeKind, Operator, Value
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build as zoo
+from shardproof.models.program.graph import Graph, GraphError, Role, Tensor
+from shardproof.models.program.index import Axis, Combine, access
+from shardproof.models.program.operators import FUNCTIONS, NodeKind, Operator, Value
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
 
 SUMS = {NodeKind.CONTRACT, NodeKind.REDUCE, NodeKind.WINDOW, NodeKind.GATHER, NodeKind.SCATTER}
-"""Kinds that add, unless the function says otherwise below; written here a second time, from the text of `models/operators.py`."""
+"""Kinds that add, unless the function says otherwise below; written here a second time, from the text of `models/program/operators.py`."""
 OTHERS = {"max": Combine.MAX, "max_pool": Combine.MAX, "min": Combine.MIN, "copy_gradient": Combine.SUM}
 
 

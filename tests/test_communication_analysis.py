@@ -10,14 +10,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardproof.backends.transport.received import is_even, receives
 from shardproof.backends.transport.virtual import loads
-from shardproof.models.choices import single
-from shardproof.models.communication import CommunicationPlan, Reduction, analyse, derive
-from shardproof.models.index import Access, Affine, Axis, Combine
-from shardproof.models.layout import Layout, layout_set, operand_layout
-from shardproof.models.placement import Placement, matrices, space
-from shardproof.models.received import is_even, receives
-from shardproof.verify.communication import check_bytes, check_delivers
+from shardproof.models.communication.choices import single
+from shardproof.models.communication.redistribution import CommunicationPlan, Reduction, analyse, derive
+from shardproof.models.layout.layout import Layout, layout_set, operand_layout
+from shardproof.models.layout.placement import Placement, matrices, space
+from shardproof.models.program.index import Access, Affine, Axis, Combine
+from shardproof.verify.plan.communication import check_bytes, check_delivers
 
 HIERARCHIES = [(4,), (2, 4), (2, 2, 2), (3, 2), (6,)]
 

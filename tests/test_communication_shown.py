@@ -14,15 +14,15 @@ from array_cases import CASES
 from test_run import SMALL, draw_choices
 
 from shardproof.__main__ import run
-from shardproof.backends import cli
-from shardproof.backends.movements import beside, render, table, total
-from shardproof.backends.traffic import traffic
-from shardproof.models.choices import iteration_box, output_layout
-from shardproof.models.zoo import build
-from shardproof.proofs.plan import read_plan, write_plan
-from shardproof.verify.boxes import Held, axis_blocks, boxes_of, written_by
-from shardproof.verify.communication import held
-from shardproof.verify.owners import not_covered, not_written, replicas, wrong_owner
+from shardproof.backends.lowering.movements import beside, render, table, total
+from shardproof.backends.lowering.traffic import traffic
+from shardproof.backends.verbs import run as cli
+from shardproof.models.communication.choices import iteration_box, output_layout
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.plan.bundle import read_plan, write_plan
+from shardproof.verify.plan.boxes import Held, axis_blocks, boxes_of, written_by
+from shardproof.verify.plan.communication import held
+from shardproof.verify.plan.owners import not_covered, not_written, replicas, wrong_owner
 
 ORDER = ["nothing to do", "reduction on sub-grids", "grid-mapped", "grid-to-grid", "halo exchange with neighbours", "general"]
 

@@ -16,17 +16,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shardproof.__main__ import run
-from shardproof.backends import consent
 from shardproof.backends.cuda import chain, rows
 from shardproof.backends.cuda.kernel import Operand, dense
+from shardproof.backends.execution import consent
+from shardproof.backends.execution.launch import mpi_available
+from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.kernels import KernelError
-from shardproof.backends.launch import mpi_available
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models import opaque
-from shardproof.models.graph import Graph, Role, Tensor
-from shardproof.models.index import Access, Affine, Axis, access
-from shardproof.models.opaque import OpaqueError, kernels_of
-from shardproof.models.operators import Operator, Value
+from shardproof.models.program import opaque
+from shardproof.models.program.graph import Graph, Role, Tensor
+from shardproof.models.program.index import Access, Affine, Axis, access
+from shardproof.models.program.opaque import OpaqueError, kernels_of
+from shardproof.models.program.operators import Operator, Value
 
 
 class Command:
@@ -62,7 +62,7 @@ def shardproof(capsys: pytest.CaptureFixture[str]):
 
 
 KERNELS = ("pickle:loads", "_pickle:loads", "os:system", "builtins:exec", "builtins:eval", "subprocess:getoutput", "marshal:loads", "lying_here:f", "lying_here.f", "", ":", "os:",
-           "shardproof.backends.consent:allow", "../lying_here:f")
+           "shardproof.backends.execution.consent:allow", "../lying_here:f")
 
 
 @pytest.fixture

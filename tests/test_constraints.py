@@ -7,13 +7,13 @@ import pytest
 from array_cases import CASES
 from test_run import SMALL, draw_choices
 
-from shardproof.formal.constraints import Constraints, constraints, render
-from shardproof.models.choices import input_layout, output_layout
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.operators import Operator
-from shardproof.models.placement import Placement
-from shardproof.models.zoo import build
+from shardproof.formal.explain.constraints import Constraints, constraints, render
+from shardproof.models.communication.choices import input_layout, output_layout
+from shardproof.models.layout.placement import Placement
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.operators import Operator
+from shardproof.models.sources.zoo import build
 
 NAMES = ["mlp", "attention", "jacobi in place", "convolutions by rows and columns", "fused projections by heads", "matmul uneven m-n-k"]
 

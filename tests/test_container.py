@@ -21,14 +21,14 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 import selection_cases as cases
 
-from shardproof.models.claims import Infeasible, LowerBound, Optimal
-from shardproof.models.problems import ProblemError
-from shardproof.proofs.arrays import ArrayPool
-from shardproof.proofs.canonical import ContainerError, canonical, parse
-from shardproof.proofs.certificates import Dual, Open, Point, Split
-from shardproof.proofs.container import Limits, identity, read_array, read_container, read_json, write_container
-from shardproof.proofs.problem_file import decode_problem, encode_problem, load_problem, parse_problem, problem_json
-from shardproof.proofs.selection_file import encode_certificate, read_certificate, write_certificate
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal
+from shardproof.models.problem.selection_problem import ProblemError
+from shardproof.proofs.container.archive import Limits, identity, read_array, read_container, read_json, write_container
+from shardproof.proofs.container.arrays import ArrayPool
+from shardproof.proofs.container.canonical import ContainerError, canonical, parse
+from shardproof.proofs.selection.certificates import Dual, Open, Point, Split
+from shardproof.proofs.selection.file import encode_certificate, read_certificate, write_certificate
+from shardproof.proofs.selection.problem_file import decode_problem, encode_problem, load_problem, parse_problem, problem_json
 
 MEMBERS = {"b/x.json": b'{"a":1}', "a.i64": np.arange(6).reshape(2, 3), "empty": b"", "none.i64": np.zeros((0, 4), dtype=np.int64)}
 

@@ -11,21 +11,21 @@ import numpy as np
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.cost_table import cost_table, render_cost_table
-from shardproof.formal.plan import plan_graph
-from shardproof.models.choices import single
-from shardproof.models.claims import Verdict
-from shardproof.models.cost import FORMULAS, Formula, operator_costs
-from shardproof.models.forms import operator_form
-from shardproof.models.machine import DeviceClass, Machine, MachineError, Profile, load_machine
-from shardproof.models.machine_text import render, to_toml
-from shardproof.models.placement import Placement, space
-from shardproof.models.selection import DecisionKind, Planning, build
-from shardproof.models.zoo import TINY
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.entries import operator_entry
-from shardproof.verify.plan import check_plan
+from shardproof.formal.explain.cost_table import cost_table, render_cost_table
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.communication.choices import single
+from shardproof.models.cost.cost import FORMULAS, Formula, operator_costs
+from shardproof.models.cost.forms import operator_form
+from shardproof.models.cost.selection import DecisionKind, Planning, build
+from shardproof.models.layout.placement import Placement, space
+from shardproof.models.machine.machine import DeviceClass, Machine, MachineError, Profile, load_machine
+from shardproof.models.machine.text import render, to_toml
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.sources.zoo import TINY
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.entries import operator_entry
+from shardproof.verify.plan.plan import check_plan
 
 MIXED = """
 name = "mixed"

@@ -1,8 +1,8 @@
 """No two things share a price unless all that the price depends on is equal.
 
 Every field of an operator, of its tensors and of the machine is changed in turn (the fields are listed from the dataclasses, so a new one is
-tried by itself): what the caches give for the original and the changed one together, in both orders, is what `verify.entries` gives for each
-alone, which reads the operator itself and shares no code with `models.cost`.
+tried by itself): what the caches give for the original and the changed one together, in both orders, is what `verify.plan.entries` gives for each
+alone, which reads the operator itself and shares no code with `models.cost.cost`.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardproof.formal.plan import plan_graph
-from shardproof.formal.terms import PlanTerms
-from shardproof.models import structures as structures_module
-from shardproof.models.claims import Verdict
-from shardproof.models.forms import LayoutForm, OperatorForm
-from shardproof.models.frontends.numpy.opaque import opaque
-from shardproof.models.frontends.numpy.program import ArraySpec
-from shardproof.models.frontends.numpy.trace import trace
-from shardproof.models.graph import Graph, Role, Tensor
-from shardproof.models.index import Affine, Axis, Combine, access
-from shardproof.models.machine import DeviceClass, Level, Machine, Profile, ReductionConstants, Resource, load_machine
-from shardproof.models.operators import Operator
-from shardproof.models.placement import Placement, space
-from shardproof.models.selection import build
-from shardproof.models.structures import Structures
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.boxes import Held, read_by, written_by
-from shardproof.verify.communication import held
-from shardproof.verify.entries import operator_entry
-from shardproof.verify.plan import check_plan
+from shardproof.formal.explain.terms import PlanTerms
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.cost import structures as structures_module
+from shardproof.models.cost.forms import LayoutForm, OperatorForm
+from shardproof.models.cost.selection import build
+from shardproof.models.cost.structures import Structures
+from shardproof.models.layout.placement import Placement, space
+from shardproof.models.machine.machine import DeviceClass, Level, Machine, Profile, ReductionConstants, Resource, load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import Graph, Role, Tensor
+from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.program.operators import Operator
+from shardproof.models.sources.numpy.opaque import opaque
+from shardproof.models.sources.numpy.program import ArraySpec
+from shardproof.models.sources.numpy.trace import trace
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.boxes import Held, read_by, written_by
+from shardproof.verify.plan.communication import held
+from shardproof.verify.plan.entries import operator_entry
+from shardproof.verify.plan.plan import check_plan
 
 FULL = space("complete,uneven")
 MOST_TRIES = 12

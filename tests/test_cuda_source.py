@@ -18,8 +18,8 @@ from shardproof.backends.cuda.expressions import EXPRESSIONS
 from shardproof.backends.cuda.kernel import dense, merged
 from shardproof.backends.kernels.elementwise import MAPS as FORWARD
 from shardproof.backends.kernels.gradient_maps import GRADIENT_MAPS
-from shardproof.models.index import Axis, access
-from shardproof.models.operators import FUNCTIONS, NodeKind, Operator
+from shardproof.models.program.index import Axis, access
+from shardproof.models.program.operators import FUNCTIONS, NodeKind, Operator
 
 MAPS = {**FORWARD, **GRADIENT_MAPS}
 

@@ -17,21 +17,21 @@ import numpy as np
 import pytest
 from test_run import choose
 
-from shardproof.backends import interpreter
 from shardproof.backends.cuda import group
-from shardproof.backends.fused import execute_fused
-from shardproof.backends.interpreter import Watching, recorder_for, run_rank
-from shardproof.backends.job import Options, prepared
-from shardproof.backends.program import Fused
-from shardproof.backends.reference import random_inputs
-from shardproof.backends.run import copies
+from shardproof.backends.execution import interpreter
+from shardproof.backends.execution.fused import execute_fused
+from shardproof.backends.execution.interpreter import Watching, recorder_for, run_rank
+from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.backends.execution.run import copies
+from shardproof.backends.lowering.program import Fused
 from shardproof.backends.transport import memory, mpi
 from shardproof.backends.transport.memory import OVERRIDE
 from shardproof.backends.transport.patterns import Pattern, PatternKind
 from shardproof.backends.transport.requests import AllGather, AllReduce, Exchanged, ReduceScatter
 from shardproof.backends.transport.virtual import Hub, VirtualTransport
-from shardproof.models.index import Combine
-from shardproof.models.zoo import build
+from shardproof.models.program.index import Combine
+from shardproof.models.sources.zoo import build
 
 GROUP = (0, 1, 2)
 

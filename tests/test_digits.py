@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.build import Builder
-from shardproof.models.frontends.digits import split_digits
-from shardproof.models.frontends.digits_cuts import groups, split_index
-from shardproof.models.graph import Graph, GraphError
-from shardproof.models.index import Affine, Axis, Combine, access
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.building.digits import split_digits
+from shardproof.models.sources.building.digits_cuts import groups, split_index
 
 
 def compare(graph: Graph) -> Graph:

@@ -42,5 +42,5 @@ def test_examples(name: str) -> None:
 
 def test_there_are_examples() -> None:
     """The finder looks at something: two modules known to have examples have some."""
-    for name in ("shardproof.models.machine", "shardproof.models.quantities"):
+    for name in ("shardproof.models.machine.machine", "shardproof.models.machine.quantities"):
         assert sum(len(t.examples) for t in doctest.DocTestFinder().find(import_module(name))) >= 3

@@ -15,14 +15,14 @@ from shardproof.formal.selection import plain
 from shardproof.formal.selection.eliminate import plan as order_of
 from shardproof.formal.selection.network import Base, build, whole
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import LowerBound, Optimal, Status, Verdict
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Vertex
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.certificates import Elimination
-from shardproof.proofs.selection_file import read_certificate, write_certificate
+from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Vertex
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.selection.certificates import Elimination
+from shardproof.proofs.selection.file import read_certificate, write_certificate
 from shardproof.verify.budget import PART, Budget
-from shardproof.verify.selection import check_selection
-from shardproof.verify.selection_elimination import STEP
+from shardproof.verify.selection.certificate import check_selection
+from shardproof.verify.selection.elimination import STEP
 
 
 @pytest.mark.parametrize("seed", range(150))

@@ -11,9 +11,9 @@ from oracles import brute_force, random_problem
 
 from shardproof.formal.selection.encodings import ilp, smt
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import Status, Verdict
-from shardproof.models.problems import Edge, SelectionProblem, Vertex
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import Status, Verdict
+from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
+from shardproof.verify.selection.certificate import check_selection
 
 ENGINES = {"ilp": ilp.solve_ilp, "smt": smt.solve_smt}
 

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import selection_cases as cases
 
-from shardproof.formal.explain import deviation_bounds, explain, forced, local_alternative, render_deviation, render_explanation
+from shardproof.formal.explain.explain import deviation_bounds, explain, forced, local_alternative, render_deviation, render_explanation
+from shardproof.formal.explain.terms import PlanTerms
+from shardproof.formal.planning.strategy import StrategyError, parse_config
 from shardproof.formal.selection.budget import Limits
 from shardproof.formal.selection.restrict import restrict
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.strategy import StrategyError, parse_config
-from shardproof.formal.terms import PlanTerms
-from shardproof.models import zoo
-from shardproof.models.claims import Verdict
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import SelectionProblem
-from shardproof.models.selection import Planning, build
-from shardproof.proofs.certificates import Dual
-from shardproof.verify.selection import check_selection
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.models.sources import zoo
+from shardproof.proofs.selection.certificates import Dual
+from shardproof.verify.selection.certificate import check_selection
 
 MODELS = [("mlp-uneven", "2x3", "complete,uneven"), ("bert-tiny", "2x4", "complete"), ("conv-stack", "2x2", "complete"), ("mlp-unity-training", "2x2x2", "two-per-level")]
 
@@ -86,7 +86,7 @@ def test_a_certificate_of_another_problem_bounds_nothing() -> None:
 
 
 def test_local_alternatives_keep_the_limit() -> None:
-    from shardproof.models.problems import Usage, Vertex
+    from shardproof.models.problem.selection_problem import Usage, Vertex
 
     p = SelectionProblem("p", (Vertex("a", np.array([0, 1, 5])),), (), (), (Usage(0, 0, 1, np.array([0, 9, 1])),), 5)
     assert local_alternative(p, (0,), 0) == (5, 2)

@@ -10,17 +10,17 @@ import pytest
 from oracles import brute_force, random_problem
 
 from shardproof.__main__ import run
-from shardproof.formal.plan import plan_graph
+from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection import external
 from shardproof.formal.selection.encodings import Reply, child, ilp, smt
 from shardproof.formal.selection.external import EngineRefused, conversation
 from shardproof.formal.selection.solve import Answer, solve
-from shardproof.models.claims import Status, Verdict
-from shardproof.models.machine import load_machine
-from shardproof.models.problems import Edge, Fine, SelectionProblem, Usage, Vertex
-from shardproof.models.training.step import training_step
-from shardproof.models.zoo import build
-from shardproof.verify.selection import check_selection
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Status, Verdict
+from shardproof.models.problem.selection_problem import Edge, Fine, SelectionProblem, Usage, Vertex
+from shardproof.models.sources.training.step import training_step
+from shardproof.models.sources.zoo import build
+from shardproof.verify.selection.certificate import check_selection
 
 ENGINES = ["ilp", "smt"]
 

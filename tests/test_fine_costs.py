@@ -1,4 +1,4 @@
-"""Costs of more than 57 bits: an int64 part and a fine part (`models.problems.Fine`).
+"""Costs of more than 57 bits: an int64 part and a fine part (`models.problem.selection_problem.Fine`).
 
 The published PaSE tables need up to 77 bits.  They used to be rounded to what int64 holds, and the answer was optimal for the rounded tables
 only.  Now elimination leaves a handful of choices within the fine part of the minimum, and those are compared exactly.
@@ -24,14 +24,14 @@ import selection_cases as cases
 from shardproof.formal.selection.budget import Limits
 from shardproof.formal.selection.plain import Size, plain, solve_plain
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import LowerBound, Optimal, Status, Verdict
-from shardproof.models.frontends.pase import from_pase
-from shardproof.models.problems import FORBIDDEN, Edge, Fine, ProblemError, SelectionProblem, Vertex, fine_type
-from shardproof.proofs.certificates import Elimination, Point, SelectionCertificate
-from shardproof.proofs.load import load_selection_problem
-from shardproof.proofs.problem_file import decode_problem, encode_problem, parse_problem, problem_json
-from shardproof.proofs.selection_file import read_certificate, write_certificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
+from shardproof.models.problem.pase import from_pase
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Fine, ProblemError, SelectionProblem, Vertex, fine_type
+from shardproof.proofs.selection.certificates import Elimination, Point, SelectionCertificate
+from shardproof.proofs.selection.file import read_certificate, write_certificate
+from shardproof.proofs.selection.load import load_selection_problem
+from shardproof.proofs.selection.problem_file import decode_problem, encode_problem, parse_problem, problem_json
+from shardproof.verify.selection.certificate import check_selection
 
 PASE = Path(__file__).resolve().parents[2] / "shared" / "data" / "pase"
 

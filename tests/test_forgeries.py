@@ -45,7 +45,7 @@ def test_the_oracles_say_no() -> None:
         "vertices": [{"cost": [3, 1]}, {"cost": [0, 5]}], "tables": [[[0, 9], [2, 0]]], "edges": [{"u": 0, "v": 1, "table": 0, "rows": None, "cols": None}],
         "usages": [{"vertex": 0, "start": 0, "end": 1, "amount": [4, 1]}], "limit": 9, "constant": 0,
     }  # fmt: skip
-    from shardproof.models.claims import Infeasible, LowerBound, Optimal, WithinGap
+    from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, WithinGap
 
     assert forgeries_selection.true(problem, Optimal((0, 0), 3)) and forgeries_selection.true(problem, Optimal((1, 0), 3))
     for lie in (Optimal((0, 0), 2), Optimal((1, 1), 6), WithinGap((0, 0), 3, 4), LowerBound(4), Infeasible((), (), None, None), Infeasible((0,), (0,), 4, (0, 0))):

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.models.substitution.enclosures import Enclosure, NotDecided, apply, bounds, differ, largest
-from shardproof.models.substitution.functions import FUNCTIONS
+from shardproof.models.rewrites.enclosures import Enclosure, NotDecided, apply, bounds, differ, largest
+from shardproof.models.rewrites.functions import FUNCTIONS
 
 SLACK = Decimal(10) ** -70
 rationals = st.fractions(min_value=-7, max_value=7, max_denominator=12)

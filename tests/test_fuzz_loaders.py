@@ -14,11 +14,11 @@ from fuzz_loaders import LOADERS, PASE, case, fuzz, graphs, problem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardproof.formal.strategy import read_strategy
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine, load_machine
-from shardproof.proofs.load import selection_problem
-from shardproof.proofs.problem_file import problem_json
+from shardproof.formal.planning.strategy import read_strategy
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.proofs.selection.load import selection_problem
+from shardproof.proofs.selection.problem_file import problem_json
 
 CASES, SLOW_CASES = 60, 100_000
 NEEDS = {"onnx": "onnx", "PyTorch program": "torch"}

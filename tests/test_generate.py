@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.formal.substitution.generate import Pruner, generate, in_order, is_parallel, rank2_pool, tree_size
-from shardproof.formal.substitution.generate_terms import Candidate, Enumeration, Pool, label
-from shardproof.models.substitution.terms import Apply, Term, sides_text
-from shardproof.verify.library import check_judgement
+from shardproof.formal.rewrites.generate import Pruner, generate, in_order, is_parallel, rank2_pool, tree_size
+from shardproof.formal.rewrites.generate_terms import Candidate, Enumeration, Pool, label
+from shardproof.models.rewrites.terms import Apply, Term, sides_text
+from shardproof.verify.rewrites.library import check_judgement
 
 SMALL = Pool("small", (((1, 1), 3), ((2, 1), 1)), (label("relu"), label("add"), label("mul"), label("partition", axis=0, degree="d"), label("combine", axis=0, degree="d")), 2, 4, (("d", 2),))
 
 
 def text(c: Candidate) -> str:
-    from shardproof.formal.substitution.generate import rule_from
+    from shardproof.formal.rewrites.generate import rule_from
 
     return " = ".join(sides_text(rule_from(c, "r")))
 

@@ -15,19 +15,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_kernels import check_split, whole
 
+from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.kernels import Block, KernelError, execute, full_box
 from shardproof.backends.kernels.elementwise import MAPS
 from shardproof.backends.kernels.gradient_maps import GRADIENT_MAPS
 from shardproof.backends.kernels.gradients import GRADIENTS
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.build import Builder
-from shardproof.models.graph import Graph, GraphError, Role, UnsupportedOperators
-from shardproof.models.index import Affine, Axis, Combine, access
-from shardproof.models.operators import FUNCTIONS, NodeKind
-from shardproof.models.training import build_step
-from shardproof.models.training.maps import MAP_RULES
-from shardproof.models.training.rules import CONSTANT, RULES
-from shardproof.models.zoo import build
+from shardproof.models.program.graph import Graph, GraphError, Role, UnsupportedOperators
+from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.program.operators import FUNCTIONS, NodeKind
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.training.maps import MAP_RULES
+from shardproof.models.sources.training.rules import CONSTANT, RULES
+from shardproof.models.sources.zoo import build
 
 Rng = np.random.Generator
 
@@ -397,7 +397,7 @@ def test_products_over_different_axes_do_not_share_a_sum() -> None:
 
 
 def test_unsupported_operators_are_listed_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardproof.models.training.rules.MAP_RULES", {n: r for n, r in MAP_RULES.items() if n not in ("tanh", "exp")})
+    monkeypatch.setattr("shardproof.models.sources.training.rules.MAP_RULES", {n: r for n, r in MAP_RULES.items() if n not in ("tanh", "exp")})
     g = Builder("g", "float64")
     x = g.map("c", "exp", g.map("b", "tanh", g.map("a", "tanh", g.parameter("x", (2,)))))
     with pytest.raises(UnsupportedOperators, match=r"exp \(1: c\).*tanh \(2: a, b\).*no derivative") as info:

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 from test_gradients import CASES, MODELS, inputs_of
 
+from shardproof.backends.execution.reference import run_graph
 from shardproof.backends.kernels import Block, execute, full_box
-from shardproof.backends.reference import run_graph
-from shardproof.models.graph import Graph, GraphError
-from shardproof.models.operators import NodeKind, Operator
-from shardproof.models.training import build_step
-from shardproof.models.training.rules import positions
-from shardproof.models.zoo import build
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.program.operators import NodeKind, Operator
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.training.rules import positions
+from shardproof.models.sources.zoo import build
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from canonical_graph import canonical
+from graph_equality import same_up_to_names
 
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.build import Builder
-from shardproof.models.canonical import canonical
-from shardproof.models.graph import Graph, Role
-from shardproof.models.graph_equality import same_up_to_names
-from shardproof.models.index import Access, Affine
-from shardproof.models.zoo import TINY, ZOO, build
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.models.program.graph import Graph, Role
+from shardproof.models.program.index import Access, Affine
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.zoo import TINY, ZOO, build
 
 MODELS = sorted(set(ZOO) - {"inception-v3", "resnet101"})
 

@@ -40,11 +40,11 @@ ROOMS = {
     "backends": Room(frozenset({"models", "proofs"}), frozenset({"numpy", "mpi4py", "cupy"}), ENGINES),
 }
 EXCEPTIONS = {  # files that read a foreign format with the library of that format, inside functions
-    "models/frontends/onnx/importer.py": frozenset({"onnx", "google"}),
-    **{f"models/frontends/torch/{f}.py": frozenset({"torch"}) for f in ("importer", "fold", "program", "shadow")},
+    "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
+    **{f"models/sources/torch/{f}.py": frozenset({"torch"}) for f in ("importer", "fold", "program", "shadow")},
 }
 COMMAND_LINE = frozenset({"click", "rich"})
-"""The verbs of a room (`cli.py`, `*_cli.py`) and what they share (`models/console.py`, `models/options.py`) talk to people; nothing else does."""
+"""The verbs of a room (`verbs/`) and what they share (`models/terminal/`) talk to people; nothing else does."""
 FILES = sorted(f.relative_to(ROOT).as_posix() for room in ROOMS for f in (ROOT / room).rglob("*.py"))
 
 
@@ -79,7 +79,7 @@ def violations(path: str, source: str) -> list[str]:
         for top in (name.partition(".")[0] for name in names):
             if top == "shardproof" or top in ROOMS:
                 out.append(f"{place}: imports {top} absolutely; write a relative import")
-            elif top in COMMAND_LINE and (path.endswith("cli.py") or path in ("models/console.py", "models/options.py")):
+            elif top in COMMAND_LINE and ("/verbs/" in path or path.startswith("models/terminal/")):
                 continue
             elif top not in sys.stdlib_module_names and top not in table.theirs:
                 if not (late and top in table.late | EXCEPTIONS.get(path, frozenset())):
@@ -99,10 +99,10 @@ def test_static(path: str) -> None:
     [
         ("verify/x.py", "from ..formal import solve"), ("verify/x.py", "from .. import backends"), ("verify/x.py", "import z3"),
         ("verify/x.py", "def f():\n    import scipy.sparse"), ("verify/x.py", "import importlib"), ("models/x.py", "from ..proofs.container import read"),
-        ("models/frontends/x.py", "from ...verify import check"), ("models/frontends/onnx/importer.py", "import onnx"), ("proofs/x.py", "from ..verify import check"),
+        ("models/sources/x.py", "from ...verify import check"), ("models/sources/onnx/importer.py", "import onnx"), ("proofs/x.py", "from ..verify import check"),
         ("formal/selection/x.py", "from ...backends.kernels import execute"), ("formal/x.py", "import onnx"), ("backends/x.py", "from ..formal import solve"),
-        ("backends/x.py", "import torch"), ("backends/x.py", "import numba"), ("models/x.py", "import shardproof.models.graph"),
-        ("models/x.py", "from models.graph import Graph"), ("models/x.py", "from ...elsewhere import x"), ("models/x.py", "if True:\n    import numba"),
+        ("backends/x.py", "import torch"), ("backends/x.py", "import numba"), ("models/x.py", "import shardproof.models.program.graph"),
+        ("models/x.py", "from models.program.graph import Graph"), ("models/x.py", "from ...elsewhere import x"), ("models/x.py", "if True:\n    import numba"),
     ],
 )
 def test_static_check_can_say_no(path: str, source: str) -> None:
@@ -114,7 +114,7 @@ def test_static_check_can_say_no(path: str, source: str) -> None:
     [
         ("verify/x.py", "from ..models.problems import SelectionProblem\nfrom . import verdict\nimport numpy as np\nimport json"),
         ("verify/x.py", "from .. import models, proofs"), ("formal/selection/x.py", "from ...models.graph import Graph\nfrom ..selection import y\nimport numba"),
-        ("models/frontends/onnx/importer.py", "def read():\n    import onnx\n    from google.protobuf.message import DecodeError"), ("backends/x.py", "def f():\n    import torch"),
+        ("models/sources/onnx/importer.py", "def read():\n    import onnx\n    from google.protobuf.message import DecodeError"), ("backends/x.py", "def f():\n    import torch"),
     ],
 )
 def test_static_check_can_say_yes(path: str, source: str) -> None:
@@ -142,7 +142,7 @@ def import_all(room: str) -> str:
 
 def test_the_rooms_below_load_no_solver_and_no_room_above() -> None:
     modules, _ = loaded_after(import_all("models"))
-    assert "shardproof.models.graph" in modules
+    assert "shardproof.models.program.graph" in modules
     assert_clean(modules, "proofs", "formal", "verify", "backends")
     modules, _ = loaded_after(import_all("proofs"))
     assert_clean(modules, "formal", "verify", "backends")

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.formal.strategy import parse_config, read_strategy
-from shardproof.models.frontends.rules.formats import parse_public_rules
-from shardproof.models.graph import Graph
-from shardproof.models.json_text import JsonError, parse_json
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.zoo import build
-from shardproof.proofs.canonical import parse
-from shardproof.proofs.load import selection_problem
+from shardproof.formal.planning.strategy import parse_config, read_strategy
+from shardproof.models.files.json_text import JsonError, parse_json
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.rules.formats import parse_public_rules
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.container.canonical import parse
+from shardproof.proofs.selection.load import selection_problem
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -70,7 +70,7 @@ def test_nobody_else_reads_json() -> None:
         for node in ast.walk(ast.parse(text)):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             assert not (isinstance(node, ast.ImportFrom) and node.module == "json")
-            assert called not in ("json.load", "json.loads", "json.JSONDecoder"), f"{path}:{node.lineno}: read JSON with models.json_text.parse_json"
+            assert called not in ("json.load", "json.loads", "json.JSONDecoder"), f"{path}:{node.lineno}: read JSON with models.files.json_text.parse_json"
 
 
 PROBLEM = '{"problem": {"nodes": {"intervals": [[0, 2]], "costs": [[7, 4]], "usages": [[1, 9]]}, "edges": {"nodes": [], "costs": []}}}'

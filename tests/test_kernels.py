@@ -14,15 +14,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.kernels import Block, KernelError, combine_arrays, execute, full_box
 from shardproof.backends.kernels.elementwise import MAPS, erf
 from shardproof.backends.kernels.gradient_maps import GRADIENT_MAPS
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.build import Builder
-from shardproof.models.graph import Graph, GraphError
-from shardproof.models.index import Access, Affine, Axis, Combine, access
-from shardproof.models.operators import FUNCTIONS, NodeKind, Operator
-from shardproof.models.zoo import build
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.program.index import Access, Affine, Axis, Combine, access
+from shardproof.models.program.operators import FUNCTIONS, NodeKind, Operator
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.zoo import build
 
 RNG = np.random.default_rng(7)
 

@@ -6,21 +6,21 @@ import itertools
 
 import numpy as np
 import pytest
+from rule_elements import elements_moved, elements_problem
 from strategies import KNOWN, megatron
 
-from shardproof.formal.audit import Outcome, audit
-from shardproof.formal.elements import elements_moved, elements_problem
+from shardproof.formal.explain.audit import Outcome, audit
+from shardproof.formal.explain.terms import PlanTerms
+from shardproof.formal.planning.strategy import apply, parse_strategy
 from shardproof.formal.selection.restrict import restrict
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.strategy import apply, parse_strategy
-from shardproof.formal.terms import PlanTerms
-from shardproof.models import zoo
-from shardproof.models.index import Combine
-from shardproof.models.layout import Layout, OpenDigit
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import SelectionProblem
-from shardproof.models.selection import Planning, build
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.layout import Layout, OpenDigit
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.models.program.index import Combine
+from shardproof.models.sources import zoo
 
 # ---------------------------------------------------------------- tensor parallelism
 

@@ -21,13 +21,13 @@ from shardproof.__main__ import run
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.rows import Rows
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import Infeasible, Optimal, Verdict
-from shardproof.models.frontends.iopddl import FORBIDDEN_COSTS
-from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.load import selection_problem
-from shardproof.proofs.problem_file import encode_problem, parse_problem, problem_json
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import Infeasible, Optimal, Verdict
+from shardproof.models.problem.iopddl import FORBIDDEN_COSTS
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.selection.load import selection_problem
+from shardproof.proofs.selection.problem_file import encode_problem, parse_problem, problem_json
+from shardproof.verify.selection.certificate import check_selection
 
 CASES, SLOW_CASES = 250, 10_000
 """Random files of each kind."""

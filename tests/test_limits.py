@@ -11,22 +11,22 @@ import numpy as np
 import pytest
 
 from shardproof import __main__ as front
-from shardproof.formal import time_limit
-from shardproof.formal.plan import fitting_space, plan_graph
-from shardproof.models import limits
-from shardproof.models.build import Builder
-from shardproof.models.claims import Verdict
-from shardproof.models.graph import Graph, GraphError
-from shardproof.models.limits import LARGE, SMALL, Budget, OverBudget, TooLarge, check_sizes
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.selection import build
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.boxes import MOST_CELLS
-from shardproof.verify.plan import check_plan
+from shardproof.formal.planning import time_limit
+from shardproof.formal.planning.plan import fitting_space, plan_graph
+from shardproof.models.cost import limits
+from shardproof.models.cost.limits import LARGE, SMALL, Budget, OverBudget, TooLarge, check_sizes
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.boxes import MOST_CELLS
+from shardproof.verify.plan.plan import check_plan
 
 LLAMA_405B = {"layers": 2, "batch": 512, "sequence": 8192, "width": 16384, "heads": 128, "kv_heads": 8, "hidden": 53248}
 CASES = [
@@ -147,7 +147,7 @@ def test_budgets_are_exact(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_command_line_asks_for_consent_to_large_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "p.spz"
     assert front.run(["plan", "mlp-unity", "--machine", "2x4", "-o", str(out)]) == 0
-    from shardproof.verify import cli
+    from shardproof.verify.verbs import check as cli
 
     monkeypatch.setattr(cli, "SMALL", Budget(10, 10))
     assert front.run(["check", str(out)]) == 3

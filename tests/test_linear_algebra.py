@@ -8,18 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.backends.fusion import fuse
-from shardproof.backends.program import lower
-from shardproof.backends.reference import random_inputs
-from shardproof.backends.run import run_virtual
-from shardproof.formal.plan import plan_graph
-from shardproof.models.claims import Verdict
-from shardproof.models.frontends.numpy.program import ArraySpec
-from shardproof.models.frontends.numpy.trace import trace
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.plan import check_plan
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.fusion import fuse
+from shardproof.backends.lowering.program import lower
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.sources.numpy.program import ArraySpec
+from shardproof.models.sources.numpy.trace import trace
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.plan import check_plan
 
 N = 4
 Array = np.ndarray

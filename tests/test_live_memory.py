@@ -13,23 +13,23 @@ from hypothesis import strategies as st
 from test_run import draw_choices
 
 from shardproof.__main__ import run
-from shardproof.backends.live import Meter, alone, owner
-from shardproof.backends.program import lower
-from shardproof.backends.reference import random_inputs
-from shardproof.backends.run import run_virtual
-from shardproof.formal.plan import plan_graph
-from shardproof.models import memory
-from shardproof.models.claims import Verdict
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import Usage
-from shardproof.models.selection import build
-from shardproof.models.training import build_step
-from shardproof.models.zoo import TINY
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.plan import check_plan
+from shardproof.backends.execution.live import Meter, alone, owner
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.program import lower
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.cost import memory
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import Usage
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import TINY
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.plan import check_plan
 
 MODELS = ("mlp-unity", "dlrm", "xdl", "attention")
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.models.frontends import json_stream
-from shardproof.models.frontends.iopddl import from_iopddl, read_iopddl
-from shardproof.models.frontends.json_stream import JsonStream
-from shardproof.models.frontends.pase import from_pase
-from shardproof.models.problems import FINITE_LIMIT, FORBIDDEN, ProblemError
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.load import load_selection_problem, selection_problem
+from shardproof.models.problem import json_stream
+from shardproof.models.problem.iopddl import from_iopddl, read_iopddl
+from shardproof.models.problem.json_stream import JsonStream
+from shardproof.models.problem.pase import from_pase
+from shardproof.models.problem.selection_problem import FINITE_LIMIT, FORBIDDEN, ProblemError
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.selection.load import load_selection_problem, selection_problem
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.models.graph import ELEMENT_BYTES
-from shardproof.models.machine import BUILTIN, MAX_FILE, Machine, MachineError, builtin_names, load_machine
-from shardproof.models.machine_text import render
-from shardproof.models.quantities import QuantityError, exact_from, exact_text, parse, show
+from shardproof.models.machine.machine import BUILTIN, MAX_FILE, Machine, MachineError, builtin_names, load_machine
+from shardproof.models.machine.quantities import QuantityError, exact_from, exact_text, parse, show
+from shardproof.models.machine.text import render
+from shardproof.models.program.graph import ELEMENT_BYTES
 
 GOOD = """
 name = "small"

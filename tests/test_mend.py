@@ -21,8 +21,8 @@ from shardproof.formal.selection.repeat import quotient
 from shardproof.formal.selection.restrict import condition
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.uniform import Floats, Profile, uniform
-from shardproof.models.problems import FORBIDDEN, Edge, Fine, ProblemError, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Fine, ProblemError, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Dual
 
 from .test_seams import bound_rows, ladder, lower_of, optimum, random_problem, searching, tight
 

@@ -15,7 +15,7 @@ from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.draft import DualDraft
 from shardproof.formal.selection.momentum import Moving
 from shardproof.formal.selection.network import Base, allowed, build
-from shardproof.models.problems import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 
 from .test_seams import bound_of, bound_rows, ladder, optimum, random_problem, searching, sweeper_of
 

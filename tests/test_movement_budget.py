@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from shardproof.formal.plan import plan_graph
-from shardproof.models.limits import LARGE, SMALL, Budget
-from shardproof.models.machine import load_machine
-from shardproof.models.zoo import build
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.plan import write_plan
-from shardproof.verify import plan as checker
-from shardproof.verify.plan import check_plan
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.cost.limits import LARGE, SMALL, Budget
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan import plan as checker
+from shardproof.verify.plan.plan import check_plan
 
 
 @pytest.fixture(scope="module")

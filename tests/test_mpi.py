@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.backends.interpreter import RankError
-from shardproof.backends.launch import CROWDED, LaunchError, cores, environment, launch, mpi_available, run_mpi
-from shardproof.backends.reference import random_inputs, run_graph
+from shardproof.backends.execution.interpreter import RankError
+from shardproof.backends.execution.launch import CROWDED, LaunchError, cores, environment, launch, mpi_available, run_mpi
+from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.transport import TransportError
 from shardproof.backends.transport.mpi import check_counts
-from shardproof.models.choices import Choices, needs_copy
-from shardproof.models.classes import axis_orders
-from shardproof.models.graph import Graph
-from shardproof.models.placement import Placement
-from shardproof.models.zoo import build
+from shardproof.models.communication.choices import Choices, needs_copy
+from shardproof.models.layout.classes import axis_orders
+from shardproof.models.layout.placement import Placement
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.zoo import build
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(not mpi_available(), reason="mpi4py or mpiexec is not installed")]
 
@@ -60,9 +60,9 @@ import numpy as np
 from mpi4py import MPI
 from shardproof.backends.transport.mpi import MpiTransport
 from shardproof.backends.transport.patterns import patterns
-from shardproof.backends.steps import Flight, redistribute, redistribution
-from shardproof.models.communication import derive
-from shardproof.models.layout import Layout
+from shardproof.backends.execution.steps import Flight, redistribute, redistribution
+from shardproof.models.communication.redistribution import derive
+from shardproof.models.layout.layout import Layout
 
 def layout(*intervals):
     return Layout((4,), (8,), np.array([[i] for i in intervals]))
@@ -96,7 +96,7 @@ def test_every_pattern_over_mpi(tmp_path: Path) -> None:
 FAILING = """
 import sys
 from pathlib import Path
-from shardproof.backends import interpreter, rank
+from shardproof.backends.execution import interpreter, rank
 real = interpreter.execute
 
 def broken(xp, op, *rest):
@@ -111,7 +111,7 @@ rank.main(Path(sys.argv[1]))
 
 
 def test_one_failing_rank_ends_the_job_and_is_named(tmp_path: Path) -> None:
-    from shardproof.backends.job import read_error, write_job
+    from shardproof.backends.execution.job import read_error, write_job
 
     graph = build("mlp-unity", batch=8, inputs=24, hidden=16, classes=8, dtype="float64")
     (tmp_path / "job").mkdir()
@@ -161,12 +161,12 @@ def test_ranks_sleep_while_they_wait_only_where_cores_are_short(monkeypatch: pyt
 
 
 def test_a_wrong_number_of_ranks_is_refused(tmp_path: Path) -> None:
-    from shardproof.backends.job import read_error, write_job
+    from shardproof.backends.execution.job import read_error, write_job
 
     graph = build("mlp-unity", batch=8, inputs=8, hidden=8, classes=8, dtype="float64")
     write_job(tmp_path, graph, (4,), split(graph, (4,), ("k",)), random_inputs(graph, 0))
     with pytest.raises(LaunchError):
-        launch(["-m", "shardproof.backends.rank", str(tmp_path)], 2, 60)
+        launch(["-m", "shardproof.backends.execution.rank", str(tmp_path)], 2, 60)
     assert "the plan has 4 devices, MPI started 2 ranks" in str(read_error(tmp_path))
 
 

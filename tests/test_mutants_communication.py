@@ -26,16 +26,16 @@ import numpy as np
 import pytest
 from test_run import SMALL, choose, draw_choices
 
-from shardproof.models.choices import movements
-from shardproof.models.claims import Verdict
-from shardproof.models.communication import CommunicationPlan, Reduction
-from shardproof.models.graph import Graph
-from shardproof.models.index import Combine
-from shardproof.models.layout import OpenDigit
-from shardproof.models.transfers import Box, Exchange, Transfer, Transfers
-from shardproof.models.zoo import build
-from shardproof.verify.boxes import inside, volume
-from shardproof.verify.communication import check_delivers, held
+from shardproof.models.communication.choices import movements
+from shardproof.models.communication.redistribution import CommunicationPlan, Reduction
+from shardproof.models.communication.transfers import Box, Exchange, Transfer, Transfers
+from shardproof.models.layout.layout import OpenDigit
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Combine
+from shardproof.models.sources.zoo import build
+from shardproof.verify.plan.boxes import inside, volume
+from shardproof.verify.plan.communication import check_delivers, held
 
 WANTED = 300
 

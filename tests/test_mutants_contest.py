@@ -21,12 +21,12 @@ from contest_cases import contest_problem
 from contest_mutants import CLASSES, Mutant, Original, of_class, weaker
 
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import Status, WithinGap
-from shardproof.models.problems import ProblemError, SelectionProblem
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.load import load_selection_problem
-from shardproof.proofs.selection_file import read_certificate, write_certificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import Status, WithinGap
+from shardproof.models.problem.selection_problem import ProblemError, SelectionProblem
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.selection.file import read_certificate, write_certificate
+from shardproof.proofs.selection.load import load_selection_problem
+from shardproof.verify.selection.certificate import check_selection
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data" / "iopddl"
 Make = Callable[[Original, random.Random], Iterator[Mutant]]

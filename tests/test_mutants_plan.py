@@ -21,18 +21,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardproof.formal.plan import plan_graph
-from shardproof.models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.placement import Placement, space
-from shardproof.models.selection import build
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.certificates import Dual, Elimination, Open
-from shardproof.proofs.container import Member, identity, read_container, write_container
-from shardproof.proofs.plan import Plan, encode_plan, read_plan, write_plan
-from shardproof.verify.plan import check_plan
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import Placement, space
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.container.archive import Member, identity, read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.plan.bundle import Plan, encode_plan, read_plan, write_plan
+from shardproof.proofs.selection.certificates import Dual, Elimination, Open
+from shardproof.verify.plan.plan import check_plan
 
 Json = Any
 

@@ -23,13 +23,11 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from reduction_cases import certificate, single
 
-from shardproof.formal.reduction.graph import edge_costs, explore
-from shardproof.models.collectives import ALL
-from shardproof.models.parallelism import Order, PlacementProblem, ReductionRequest
-from shardproof.models.reduction_programs import Form, Instruction
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.container import read_container, write_container
-from shardproof.proofs.reduction_certificate import (
+from shardproof.formal.collective_programs.graph import edge_costs, explore
+from shardproof.models.collective_programs.collectives import ALL
+from shardproof.models.collective_programs.parallelism import Order, PlacementProblem, ReductionRequest
+from shardproof.models.collective_programs.programs import Form, Instruction
+from shardproof.proofs.collective_programs.certificate import (
     DEAD,
     Best,
     Cheapest,
@@ -40,8 +38,10 @@ from shardproof.proofs.reduction_certificate import (
     ReductionCertificate,
     Term,
 )
-from shardproof.proofs.reduction_file import write_placement, write_reduction
-from shardproof.verify.reduction import check_members
+from shardproof.proofs.collective_programs.file import write_placement, write_reduction
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.verify.collective_programs.program import check_members
 from shardproof.verify.verdict import EXIT_CODES, worst
 
 REQUESTS = (

@@ -23,14 +23,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import selection_cases as cases
 
-from shardproof.models.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
-from shardproof.models.problems import FORBIDDEN, ProblemError, SelectionProblem, Usage, Vertex
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.certificates import Dual, Elimination, Open, Point, Record, RowConflict, SelectionCertificate, Split
-from shardproof.proofs.container import read_container, write_container
-from shardproof.proofs.problem_file import parse_problem, problem_json
-from shardproof.proofs.selection_file import read_certificate, write_certificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
+from shardproof.models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem, Usage, Vertex
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.selection.certificates import Dual, Elimination, Open, Point, Record, RowConflict, SelectionCertificate, Split
+from shardproof.proofs.selection.file import read_certificate, write_certificate
+from shardproof.proofs.selection.problem_file import parse_problem, problem_json
+from shardproof.verify.selection.certificate import check_selection
 
 
 def exit_code(problem: bytes, certificate: bytes) -> int:

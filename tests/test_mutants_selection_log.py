@@ -1,6 +1,6 @@
 """Reduction logs that must be refused by construction, and the rules of the replay against their definitions.
 
-`selection_log_oracle` states every rule of `proofs/reduction_log.py` once more, by loops over single entries.  The replay must accept exactly the
+`selection_log_oracle` states every rule of `proofs/selection/presolve_log.py` once more, by loops over single entries.  The replay must accept exactly the
 entries for which it is true.  The mutants are certificates with correct hashes, changed in ways whose argument
 stands at their maker; each goes through files and must end in exit 10 (refuted) or 3 (malformed).
 """
@@ -25,14 +25,14 @@ from selection_log_oracle import State
 from test_mutants_selection import Mutant, Original, changed, edited, exit_code
 
 from shardproof.formal.selection.reduce import reduce
-from shardproof.models.claims import LowerBound, Optimal
-from shardproof.models.problems import SelectionProblem
-from shardproof.proofs.certificates import Open, Reduced
-from shardproof.proofs.container import read_container, write_container
-from shardproof.proofs.reduction_log import Rule
-from shardproof.verify.selection import check_selection
-from shardproof.verify.selection_ground import Facts, Ground, Refuted
-from shardproof.verify.selection_reductions import replay
+from shardproof.models.problem.claims import LowerBound, Optimal
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.selection.certificates import Open, Reduced
+from shardproof.proofs.selection.presolve_log import Rule
+from shardproof.verify.selection.certificate import check_selection
+from shardproof.verify.selection.ground import Facts, Ground, Refuted
+from shardproof.verify.selection.presolve import replay
 
 
 def accepted(problem: SelectionProblem, entry: tuple[int, int, int, int]) -> bool:

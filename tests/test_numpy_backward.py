@@ -7,16 +7,16 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from shardproof.backends.program import lower
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.backends.run import run_virtual
-from shardproof.formal.plan import plan_graph
-from shardproof.models.frontends.numpy.opaque import opaque
-from shardproof.models.frontends.numpy.program import ArraySpec, parameter
-from shardproof.models.frontends.numpy.trace import Traced, TraceError, trace
-from shardproof.models.graph import UnsupportedOperators
-from shardproof.models.machine import load_machine
-from shardproof.verify.communication import check_delivers
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.program import lower
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.graph import UnsupportedOperators
+from shardproof.models.sources.numpy.opaque import opaque
+from shardproof.models.sources.numpy.program import ArraySpec, parameter
+from shardproof.models.sources.numpy.trace import Traced, TraceError, trace
+from shardproof.verify.plan.communication import check_delivers
 
 
 def functions(traced: Traced) -> list[str]:

@@ -17,18 +17,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.lib.stride_tricks import sliding_window_view
 
+from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.kernels import KernelError
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.console import InputError
-from shardproof.models.frontends.load import load_model
-from shardproof.models.frontends.numpy import recorder
-from shardproof.models.frontends.numpy.opaque import opaque
-from shardproof.models.frontends.numpy.program import ArraySpec, arguments_of, is_numpy_program, parameter, program
-from shardproof.models.frontends.numpy.trace import Traced, TraceError, trace
-from shardproof.models.frontends.python_file import load_file
-from shardproof.models.graph import GraphError, Role, UnsupportedOperators
-from shardproof.models.index import Affine
-from shardproof.models.opaque import OpaqueError, register, resolve
+from shardproof.models.program.graph import GraphError, Role, UnsupportedOperators
+from shardproof.models.program.index import Affine
+from shardproof.models.program.opaque import OpaqueError, register, resolve
+from shardproof.models.sources.building.python_file import load_file
+from shardproof.models.sources.load import load_model
+from shardproof.models.sources.numpy import recorder
+from shardproof.models.sources.numpy.opaque import opaque
+from shardproof.models.sources.numpy.program import ArraySpec, arguments_of, is_numpy_program, parameter, program
+from shardproof.models.sources.numpy.trace import Traced, TraceError, trace
+from shardproof.models.text import InputError
 
 X, Y = ArraySpec((6, 7)), ArraySpec((7,))
 PROGRAMS = Path(__file__).parent / "programs" / "prog.py"

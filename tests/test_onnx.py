@@ -16,11 +16,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_oracle import evaluate
 
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.frontends.onnx.importer import Imported, OnnxError, import_onnx, load_onnx, supported_operators
-from shardproof.models.graph import Graph, Role, UnsupportedOperators
-from shardproof.models.index import Affine
-from shardproof.models.operators import NodeKind
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.models.program.graph import Graph, Role, UnsupportedOperators
+from shardproof.models.program.index import Affine
+from shardproof.models.program.operators import NodeKind
+from shardproof.models.sources.onnx.importer import Imported, OnnxError, import_onnx, load_onnx, supported_operators
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
 GRAPHS = {  # multiply-adds in millions at batch 1, parameters in millions: published figures of the same files' networks

@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.backends.cli import write_arrays
-from shardproof.models import output
-from shardproof.models.output import OutputError, check_target, is_result, open_output, write_file
-from shardproof.models.problems import SelectionProblem, Vertex
-from shardproof.models.zoo import build
-from shardproof.proofs.container import write_container
-from shardproof.proofs.problem_file import encode_problem, problem_json
+from shardproof.backends.verbs.run import write_arrays
+from shardproof.models.files import output
+from shardproof.models.files.output import OutputError, check_target, is_result, open_output, write_file
+from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.container.archive import write_container
+from shardproof.proofs.selection.problem_file import encode_problem, problem_json
 
 PROBLEM = SelectionProblem("p", (Vertex("a", np.array([2, 1])),), (), ())
 
@@ -78,7 +78,7 @@ def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
         import resource, signal, sys
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         from shardproof.__main__ import run
-        import shardproof.formal.cli as cli
+        import shardproof.formal.verbs.plan as cli
         cli.load_selection_problem = lambda path: sys.exit("the work was begun")
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
         sys.exit(run(["solve", "p.json", "-o", "c.spz"]))
@@ -90,7 +90,7 @@ def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
 def test_killed_while_writing_leaves_no_temporary(tmp_path: Path) -> None:
     if not hasattr(os, "O_TMPFILE"):
         pytest.skip("files without a name are Linux's")
-    code = "import os, signal, sys; from pathlib import Path; from shardproof.models.output import open_output\n" \
+    code = "import os, signal, sys; from pathlib import Path; from shardproof.models.files.output import open_output\n" \
            "with open_output(Path('x')) as file: file.write(bytes(1 << 20)); file.flush(); os.kill(os.getpid(), signal.SIGKILL)"  # fmt: skip
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=120, check=False)
     assert done.returncode == -9 and left(tmp_path) == []

@@ -69,13 +69,13 @@ def test_this_checkout_is_the_one_under_test() -> None:
 
 def test_no_module_is_loaded_twice() -> None:
     """Nothing of the rooms is known under a name that does not start with `shardproof.`."""
-    import shardproof.models.graph  # noqa: F401 - at least one module to look at
+    import shardproof.models.program.graph  # noqa: F401 - at least one module to look at
 
     names = {
         name for name, module in sys.modules.items()
         if (file := getattr(module, "__file__", None)) and any(Path(file).resolve().is_relative_to(ROOT / room) for room in ROOMS)
     }
-    assert "shardproof.models.graph" in names and {n for n in names if not n.startswith("shardproof.")} == set()
+    assert "shardproof.models.program.graph" in names and {n for n in names if not n.startswith("shardproof.")} == set()
 
 
 def test_version_is_written_alike() -> None:
@@ -108,6 +108,6 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("shardproof-*.whl")
     names = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     code = {f.relative_to(ROOT) for room in ROOMS for f in (ROOT / room).rglob("*.py")} | {Path("__init__.py"), Path("__main__.py"), Path("py.typed")}
-    data = {f.relative_to(ROOT) for f in (*(ROOT / "models" / "machines").glob("*.toml"), *(ROOT / "proofs" / "library").glob("*.spz"))}
+    data = {f.relative_to(ROOT) for f in (*(ROOT / "models" / "machine" / "builtin").glob("*.toml"), *(ROOT / "proofs" / "rewrites" / "library").glob("*.spz"))}
     assert {f"shardproof/{f.as_posix()}" for f in code | data} <= names
     assert not any(n.split("/")[1] in {"tests", "docs", "bench", ".ci"} for n in names)

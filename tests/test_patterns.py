@@ -8,11 +8,11 @@ from math import inf, pi, sqrt
 import numpy as np
 import pytest
 
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.build import Builder
-from shardproof.models.frontends.patterns.recognise import PATTERNS, recognise
-from shardproof.models.graph import Graph
-from shardproof.models.index import Combine
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Combine
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.patterns.recognise import PATTERNS, recognise
 
 TEXT = "b s m -> b s m"
 
@@ -73,7 +73,7 @@ def safe_softmax(g: Builder, scores: str) -> str:
 
 
 def _reduced(g: Builder, x: str):
-    from shardproof.models.index import Axis, access
+    from shardproof.models.program.index import Axis, access
 
     axes = [Axis("b", 2), Axis("s", 3), Axis("m", 4, Combine.MAX)]
     return axes, [access(x, "b", "s", "m")], ["b", "s"]

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 import p2_appendix
 
-from shardproof.formal.placement import enumerate_matrices, ilp_matrices, smt_matrices
-from shardproof.formal.reduction.synthesize import Cost, best_placement, synthesize
-from shardproof.models.claims import Verdict
-from shardproof.models.collective_cost import PAYLOAD, m2
-from shardproof.models.machine import load_machine
-from shardproof.models.parallelism import Order, ParallelismError, PlacementProblem, ReductionRequest, reduction_groups
-from shardproof.proofs.reduction_certificate import PlacementCertificate, Term
-from shardproof.verify.placement import check_placement, count_matrices
+from shardproof.formal.collective_programs.placement import enumerate_matrices, ilp_matrices, smt_matrices
+from shardproof.formal.collective_programs.synthesize import Cost, best_placement, synthesize
+from shardproof.models.collective_programs.cost import PAYLOAD, m2
+from shardproof.models.collective_programs.parallelism import Order, ParallelismError, PlacementProblem, ReductionRequest, reduction_groups
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.proofs.collective_programs.certificate import PlacementCertificate, Term
+from shardproof.verify.collective_programs.placement import check_placement, count_matrices
 
 NOTE = [
     ((1, 2, 2, 4), (4, 4), 4), ((2, 16), (8, 4), 2), ((4, 16), (2, 2, 16), 4), ((4, 9), (6, 6), 1),

@@ -1,4 +1,4 @@
-"""What `plan` charges for a reduction, (L2) of `models.pricing`, against all synthesised reduction programs.
+"""What `plan` charges for a reduction, (L2) of `models.communication.pricing`, against all synthesised reduction programs.
 
 (L2) prices one program: reduce-scatter level by level from the inside, all-gather back.  Here every reduction group that can occur on a
 machine is synthesised and priced with the same constants in the same way (`planned`).  Finding: from 256 KiB per device on, (L2) *is*
@@ -14,16 +14,16 @@ from math import prod
 
 import pytest
 
-from shardproof.formal.reduction.synthesize import synthesize
-from shardproof.formal.timings import program_of
-from shardproof.models.collective_cost import LinkCost, linked, planned
-from shardproof.models.communication import Reduction, reduction_load
-from shardproof.models.cost import UNIT, ceil_sum
-from shardproof.models.index import Combine
-from shardproof.models.layout import OpenDigit
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.parallelism import ReductionRequest, factors
-from shardproof.models.reduction_programs import Program
+from shardproof.formal.calibration.timings import program_of
+from shardproof.formal.collective_programs.synthesize import synthesize
+from shardproof.models.collective_programs.cost import LinkCost, linked, planned
+from shardproof.models.collective_programs.parallelism import ReductionRequest, factors
+from shardproof.models.collective_programs.programs import Program
+from shardproof.models.communication.redistribution import Reduction, reduction_load
+from shardproof.models.cost.cost import UNIT, ceil_sum
+from shardproof.models.layout.layout import OpenDigit
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.program.index import Combine
 
 SMALL, LARGE = (256, 4096, 1 << 16), (1 << 18, 1 << 20, 1 << 24, 1 << 28)
 

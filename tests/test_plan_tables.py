@@ -1,7 +1,7 @@
 """Every distinct entry of a problem against whole arrays from index sets: a wrong one is found wherever it is, and what was compared is counted.
 
-Three ways to the same number: arrays of all layouts in `models/`, arrays of boxes in `verify/entry_tables.py`, sets of boxes one pair at a
-time in `verify/entries.py`.
+Three ways to the same number: arrays of all layouts in `models/`, arrays of boxes in `verify/plan/entry_tables.py`, sets of boxes one pair at a
+time in `verify/plan/entries.py`.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from strange_graphs import strange_graph
 from test_verify_entries import PROBLEMS, mixed
 
 from shardproof.__main__ import run
-from shardproof.formal.plan import plan_graph
-from shardproof.models import cost
-from shardproof.models.build import Builder
-from shardproof.models.choices import copy_layout, input_layout, output_layout
-from shardproof.models.claims import Verdict
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import Ints, Vertex
-from shardproof.models.selection import DecisionKind, Planning, build
-from shardproof.models.training import build_step
-from shardproof.models.zoo import TINY
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.box_tables import copy_operand, layouts, shape_of
-from shardproof.verify.communication import held
-from shardproof.verify.plan import check_plan
-from shardproof.verify.plan_entries import Entries
-from shardproof.verify.plan_tables import CELLS, MORE_CELLS, wrong_anywhere
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.communication.choices import copy_layout, input_layout, output_layout
+from shardproof.models.cost import cost
+from shardproof.models.cost.selection import DecisionKind, Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import Ints, Vertex
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import TINY
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.box_tables import copy_operand, layouts, shape_of
+from shardproof.verify.plan.communication import held
+from shardproof.verify.plan.plan import check_plan
+from shardproof.verify.plan.tables import CELLS, MORE_CELLS, wrong_anywhere
+from shardproof.verify.plan.used_entries import Entries
 from shardproof.verify.verdict import Coverage
 
 SMALL = ("mlp-unity", "xdl", "attention")

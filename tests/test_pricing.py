@@ -1,4 +1,4 @@
-"""Prices in closed form against derived steps: (L1) to (L4) of `models.pricing` must equal what the transfers of `models.communication` add up to.
+"""Prices in closed form against derived steps: (L1) to (L4) of `models.communication.pricing` must equal what the transfers of `models.communication.redistribution` add up to.
 
 Two stories are kept as tests.  Halos and slices cut a dimension unevenly even when every axis divides, so the factored maximum over subtrees
 is wrong for them and they must be enumerated.  And deriving exchanges device by device took 150 s for one BERT layer on 256 devices; routes
@@ -15,17 +15,17 @@ from math import ceil, prod
 import numpy as np
 import pytest
 
-from shardproof.models import exchange
-from shardproof.models.choices import movements
-from shardproof.models.communication import derive
-from shardproof.models.index import Affine, Axis, Combine, access
-from shardproof.models.layout import Layout, LayoutSet, axis_tables, coordinates, layout_set
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import matrices, space
-from shardproof.models.pricing import pair_loads
-from shardproof.models.selection import build
-from shardproof.models.transfers import Box, Exchange, Transfer, Transfers
-from shardproof.models.zoo import build as zoo
+from shardproof.models.communication import exchange
+from shardproof.models.communication.choices import movements
+from shardproof.models.communication.pricing import pair_loads
+from shardproof.models.communication.redistribution import derive
+from shardproof.models.communication.transfers import Box, Exchange, Transfer, Transfers
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.layout import Layout, LayoutSet, axis_tables, coordinates, layout_set
+from shardproof.models.layout.placement import matrices, space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.sources.zoo import build as zoo
 
 MACHINES = [
     ((2, 4), "complete", (8, 16, 8, 8)),
@@ -87,7 +87,7 @@ def test_loads_of_any_intervals_are_those_of_the_largest_difference(seed: int) -
 
 
 def slow_exchanges(source: Layout, target: Layout) -> list[Exchange]:
-    """The steps of an exchange by the rule of `models.communication`, cell by cell and device by device."""
+    """The steps of an exchange by the rule of `models.communication.redistribution`, cell by cell and device by device."""
     def inside(inner: Box, outer: Box) -> bool:
         return all(ol <= il and ih <= oh for (il, ih), (ol, oh) in zip(inner, outer, strict=True))
 

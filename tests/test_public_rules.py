@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.models.frontends.rules.axioms import check_term, parse_term, read_public_axioms
-from shardproof.models.frontends.rules.formats import (
+from shardproof.models.rewrites.rule import Substitution
+from shardproof.models.sources.rules.axioms import check_term, parse_term, read_public_axioms
+from shardproof.models.sources.rules.formats import (
     PublicOperator,
     PublicRule,
     PublicTensor,
@@ -21,10 +22,9 @@ from shardproof.models.frontends.rules.formats import (
     read_public_rules,
     write_public_rules,
 )
-from shardproof.models.frontends.rules.meaning import Reading, axiom_substitutions, reading_of, substitutions
-from shardproof.models.frontends.rules.wire import decode_rules, encode_rules
-from shardproof.models.frontends.rules.writer import public_rule
-from shardproof.models.substitution.rule import Substitution
+from shardproof.models.sources.rules.meaning import Reading, axiom_substitutions, reading_of, substitutions
+from shardproof.models.sources.rules.wire import decode_rules, encode_rules
+from shardproof.models.sources.rules.writer import public_rule
 
 DATA = Path(__file__).parent / "data" / "rules"
 FILES = {"taso-even.json": (67, 0), "flexflow-even.json": (320, 55)}

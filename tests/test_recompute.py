@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.backends.program import lower
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.backends.run import run_virtual
-from shardproof.formal.plan import Planned, plan_graph
-from shardproof.formal.recompute import plan_recomputed
-from shardproof.models.build import Builder
-from shardproof.models.graph import Graph, GraphError
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.selection import build
-from shardproof.models.training import build_step
-from shardproof.models.training.recompute import PREFIX, blocks, inner, selected
-from shardproof.models.zoo import TINY
-from shardproof.models.zoo import build as zoo
-from shardproof.verify.structure import wrong_state
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.program import lower
+from shardproof.formal.planning.plan import Planned, plan_graph
+from shardproof.formal.planning.recompute import plan_recomputed
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.training.recompute import PREFIX, blocks, inner, selected
+from shardproof.models.sources.zoo import TINY
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.verify.plan.structure import wrong_state
 
 
 def stack(layers: int = 4, batch: int = 64) -> Graph:

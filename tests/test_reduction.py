@@ -18,16 +18,24 @@ sys.path.insert(0, str(Path(__file__).parent))
 import p2_appendix
 from reduction_formula import cheaper_program
 
-from shardproof.formal.placement import enumerate_matrices
-from shardproof.formal.reduction.graph import _explore, explore, follow
-from shardproof.formal.reduction.picture import picture
-from shardproof.formal.reduction.synthesize import synthesize
-from shardproof.models.collective_cost import PAYLOAD, Algorithm, custom, m2
-from shardproof.models.collectives import ALL
-from shardproof.models.machine import load_machine
-from shardproof.models.parallelism import Hierarchy, Order, ParallelismError, PlacementProblem, ReductionRequest, Request, UnevenRequest
-from shardproof.models.reduction_programs import words
-from shardproof.models.topology import of_nodes
+from shardproof.formal.collective_programs.graph import _explore, explore, follow
+from shardproof.formal.collective_programs.picture import picture
+from shardproof.formal.collective_programs.placement import enumerate_matrices
+from shardproof.formal.collective_programs.synthesize import synthesize
+from shardproof.models.collective_programs.collectives import ALL
+from shardproof.models.collective_programs.cost import PAYLOAD, Algorithm, custom, m2
+from shardproof.models.collective_programs.parallelism import (
+    Hierarchy,
+    Order,
+    ParallelismError,
+    PlacementProblem,
+    ReductionRequest,
+    Request,
+    UnevenRequest,
+)
+from shardproof.models.collective_programs.programs import words
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.machine.topology import of_nodes
 
 FIXTURE = """
 AR.A

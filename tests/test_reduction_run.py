@@ -8,19 +8,19 @@ import time
 import numpy as np
 import pytest
 
-from shardproof.backends.interpreter import RankError
-from shardproof.backends.launch import LaunchError, mpi_available
-from shardproof.backends.reduction import run_mpi, run_virtual
+from shardproof.backends.execution.collective_programs import run_mpi, run_virtual
+from shardproof.backends.execution.interpreter import RankError
+from shardproof.backends.execution.launch import LaunchError, mpi_available
 from shardproof.backends.transport import TransportError
 from shardproof.backends.transport.virtual import VirtualTransport
-from shardproof.formal.placement import enumerate_matrices
-from shardproof.formal.reduction.graph import explore
-from shardproof.formal.reduction.synthesize import synthesize
-from shardproof.models.collective_cost import Algorithm, m2
-from shardproof.models.collectives import CollectiveError
-from shardproof.models.machine import load_machine
-from shardproof.models.parallelism import Hierarchy, Order, PlacementProblem, ReductionRequest, Request, UnevenRequest
-from shardproof.models.reduction_programs import Program, words
+from shardproof.formal.collective_programs.graph import explore
+from shardproof.formal.collective_programs.placement import enumerate_matrices
+from shardproof.formal.collective_programs.synthesize import synthesize
+from shardproof.models.collective_programs.collectives import CollectiveError
+from shardproof.models.collective_programs.cost import Algorithm, m2
+from shardproof.models.collective_programs.parallelism import Hierarchy, Order, PlacementProblem, ReductionRequest, Request, UnevenRequest
+from shardproof.models.collective_programs.programs import Program, words
+from shardproof.models.machine.machine import load_machine
 
 SMALL: list[tuple[Request, int]] = [  # with the number of programs
     (ReductionRequest((2, 2), ((2, 2),), (0,)), 47),

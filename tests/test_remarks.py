@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.plan import plan_graph
-from shardproof.formal.remark_prices import smaller_machines, waste
-from shardproof.formal.remarks import MOST, Batch, Kind, Remark, remarks
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.planning.remark_prices import smaller_machines, waste
+from shardproof.formal.planning.remarks import MOST, Batch, Kind, Remark, remarks
 from shardproof.formal.selection.clock import Clock
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.placement import Placement, space
-from shardproof.models.selection import Planning, build
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build as zoo
-from shardproof.models.zoo import default_batch
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import Placement, space
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.models.sources.zoo import default_batch
 
 MIXED = """
 name = "mixed"
@@ -220,7 +220,7 @@ def test_a_slow_class_is_better_left_out(tmp_path: Path) -> None:
 def test_memory(limit: int | None, tmp_path: Path) -> None:
     """A training step without a limit is told its peak; one that needs more than the device has is told the limit to give."""
     graph = build_step(zoo("mlp-unity", batch=8), "adam").graph
-    text = (Path(__file__).parent.parent / "models/machines/localhost.toml").read_text(encoding="utf-8")
+    text = (Path(__file__).parent.parent / "models/machine/builtin/localhost.toml").read_text(encoding="utf-8")
     for memory, fits in (("1 GiB", True), ("1 MiB", False)):
         lines = [f'memory = "{memory}"' if line.startswith("memory") else line for line in text.splitlines()]
         (tmp_path / "own.toml").write_text("\n".join(lines))
@@ -237,7 +237,7 @@ def test_memory(limit: int | None, tmp_path: Path) -> None:
 
 def test_fewer_devices_must_hold_the_model(tmp_path: Path) -> None:
     """One device is as fast, and is not offered where its memory does not hold the model."""
-    text = (Path(__file__).parent.parent / "models/machines/localhost.toml").read_text(encoding="utf-8")
+    text = (Path(__file__).parent.parent / "models/machine/builtin/localhost.toml").read_text(encoding="utf-8")
     graph = zoo("mlp-unity", **TRIFLE)
     need = build(graph, load_machine("localhost:1"), space("complete"), 1 << 50).problem.peak_of((0, 0, 0, 0))[0]
     for memory in (need, need - 1):

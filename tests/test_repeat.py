@@ -21,7 +21,7 @@ from shardproof.formal.selection.seams import ends
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.solve import at_scale, solve
 from shardproof.formal.selection.uniform import Profile, priced, uniform
-from shardproof.models.problems import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 
 TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1)
 

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shardproof.formal.substitution.facts import Reasoner
-from shardproof.formal.substitution.prove import judge
-from shardproof.models.claims import Verdict
-from shardproof.models.substitution.knowledge import Contradiction, Facts, NeedsChoice
-from shardproof.models.substitution.polynomial import Poly
-from shardproof.models.substitution.rule import (
+from shardproof.formal.rewrites.facts import Reasoner
+from shardproof.formal.rewrites.prove import judge
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.rewrites.knowledge import Contradiction, Facts, NeedsChoice
+from shardproof.models.rewrites.polynomial import Poly
+from shardproof.models.rewrites.rule import (
     AtLeast,
     Condition,
     Divides,
@@ -30,10 +30,10 @@ from shardproof.models.substitution.rule import (
     divides,
     holds,
 )
-from shardproof.models.substitution.value import right_fault, type_instance
-from shardproof.proofs.substitution import Proved, Refuted
-from shardproof.verify.derivation import _visible
-from shardproof.verify.substitution import check_substitution
+from shardproof.models.rewrites.value import right_fault, type_instance
+from shardproof.proofs.rewrites.judgement import Proved, Refuted
+from shardproof.verify.rewrites.derivation import _visible
+from shardproof.verify.rewrites.soundness import check_substitution
 
 from .substitution_cases import node, rule
 

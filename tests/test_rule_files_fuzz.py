@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.models.frontends.rules.axioms import parse_public_axioms
-from shardproof.models.frontends.rules.formats import PublicRule, RuleError, check_rules, parse_public_rules, read_public_rules
-from shardproof.models.frontends.rules.meaning import axiom_substitutions, reading_of, substitutions
-from shardproof.models.frontends.rules.wire import decode_rules, encode_rules
-from shardproof.models.substitution.rule import SubstitutionError
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.container import write_container
-from shardproof.proofs.library import SHIPPED, Library, decode_library, encode_library, read_library
-from shardproof.verify.library import check_library
+from shardproof.models.rewrites.rule import SubstitutionError
+from shardproof.models.sources.rules.axioms import parse_public_axioms
+from shardproof.models.sources.rules.formats import PublicRule, RuleError, check_rules, parse_public_rules, read_public_rules
+from shardproof.models.sources.rules.meaning import axiom_substitutions, reading_of, substitutions
+from shardproof.models.sources.rules.wire import decode_rules, encode_rules
+from shardproof.proofs.container.archive import write_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.rewrites.library import SHIPPED, Library, decode_library, encode_library, read_library
+from shardproof.verify.rewrites.library import check_library
 
 DATA = Path(__file__).parent / "data" / "rules"
 FEW, MANY, PARTS = 300, 100_000, 5

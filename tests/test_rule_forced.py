@@ -12,18 +12,18 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.substitution import prove
-from shardproof.formal.substitution.facts import Reasoner
-from shardproof.formal.substitution.prove import judge
-from shardproof.formal.substitution.refute import fault, instances, satisfies
-from shardproof.models.substitution.forced import at_degree_one_only, forced_values
-from shardproof.models.substitution.parallel_rules import conv, partition, replicate, rule, term, x, y
-from shardproof.models.substitution.polynomial import Poly
-from shardproof.models.substitution.rule import Divides, Equal, Substitution, node
-from shardproof.models.substitution.value import right_fault, type_instance
-from shardproof.proofs.library import SHIPPED, Library, read_library, write_library
-from shardproof.proofs.substitution import Proved, Refuted, shown_cases
-from shardproof.verify.library import check_library, library_result
+from shardproof.formal.rewrites import prove
+from shardproof.formal.rewrites.facts import Reasoner
+from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewrites.refute import fault, instances, satisfies
+from shardproof.models.rewrites.forced import at_degree_one_only, forced_values
+from shardproof.models.rewrites.polynomial import Poly
+from shardproof.models.rewrites.rule import Divides, Equal, Substitution, node
+from shardproof.models.rewrites.value import right_fault, type_instance
+from shardproof.models.sources.rules.parallel import conv, partition, replicate, rule, term, x, y
+from shardproof.proofs.rewrites.judgement import Proved, Refuted, shown_cases
+from shardproof.proofs.rewrites.library import SHIPPED, Library, read_library, write_library
+from shardproof.verify.rewrites.library import check_library, library_result
 
 from .substitution_cases import public
 from .substitution_cases import rule as plain

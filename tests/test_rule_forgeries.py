@@ -8,15 +8,15 @@ from functools import cache
 import numpy as np
 import pytest
 
-from shardproof.formal.substitution.facts import Reasoner
-from shardproof.formal.substitution.prove import judge
-from shardproof.models.substitution.eval import Difference, Evaluator
-from shardproof.models.substitution.index_arrays import EvaluationError, Exact
-from shardproof.models.substitution.rule import Substitution
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.library import SHIPPED, Library, read_library, write_library
-from shardproof.proofs.substitution import Counterexample, Proved, Refuted
-from shardproof.verify.library import check_library
+from shardproof.formal.rewrites.facts import Reasoner
+from shardproof.formal.rewrites.prove import judge
+from shardproof.models.rewrites.eval import Difference, Evaluator
+from shardproof.models.rewrites.index_arrays import EvaluationError, Exact
+from shardproof.models.rewrites.rule import Substitution
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.rewrites.judgement import Counterexample, Proved, Refuted
+from shardproof.proofs.rewrites.library import SHIPPED, Library, read_library, write_library
+from shardproof.verify.rewrites.library import check_library
 
 from .rule_forgeries import forgeries
 from .substitution_cases import differences

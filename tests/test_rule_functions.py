@@ -13,18 +13,18 @@ from itertools import product
 
 import pytest
 
-from shardproof.formal.substitution.facts import Reasoner
-from shardproof.formal.substitution.prove import judge
-from shardproof.models.claims import Verdict
-from shardproof.models.substitution.function_axioms import AXIOMS, allowed, rewritten
-from shardproof.models.substitution.functions import FUNCTIONS
-from shardproof.models.substitution.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value
-from shardproof.models.substitution.polynomial import Poly
-from shardproof.models.substitution.rule import Pattern, Substitution, node
-from shardproof.proofs.substitution import Keep, Known, Proved, Refuted
+from shardproof.formal.rewrites.facts import Reasoner
+from shardproof.formal.rewrites.prove import judge
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.rewrites.function_axioms import AXIOMS, allowed, rewritten
+from shardproof.models.rewrites.functions import FUNCTIONS
+from shardproof.models.rewrites.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value
+from shardproof.models.rewrites.polynomial import Poly
+from shardproof.models.rewrites.rule import Pattern, Substitution, node
+from shardproof.proofs.rewrites.judgement import Keep, Known, Proved, Refuted
 from shardproof.proofs.substitution_file import read_judgements, write_judgements
-from shardproof.verify.substitution import check_substitution
-from shardproof.verify.substitution_facts import Rejected, replayed, scope_of
+from shardproof.verify.rewrites.facts import Rejected, replayed, scope_of
+from shardproof.verify.rewrites.soundness import check_substitution
 
 SAME = {"kernel_h": "k", "kernel_w": "l", "stride_h": "s", "stride_w": "t", "padding": "same"}
 VALID = {**SAME, "padding": "valid"}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.models.frontends.rules.formats import parse_public_rules
-from shardproof.proofs.container import read_container, write_container
+from shardproof.models.sources.rules.formats import parse_public_rules
+from shardproof.proofs.container.archive import read_container, write_container
 
 DATA = Path(__file__).parent / "data" / "rules"
 

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.formal.rule_files import load_rules
-from shardproof.formal.substitution.facts import Reasoner
-from shardproof.formal.substitution.prove import judge
-from shardproof.formal.substitution.refute import fault, instances, satisfies
-from shardproof.models.substitution.eval import Difference, Evaluator
-from shardproof.models.substitution.index_arrays import EvaluationError, Exact
-from shardproof.models.substitution.instances import cases, draw_instances, integer_arrays
-from shardproof.models.substitution.rule import Node, Substitution, SubstitutionError
-from shardproof.proofs.library import SHIPPED, read_library
-from shardproof.proofs.substitution import Proved
+from shardproof.formal.rewrites.facts import Reasoner
+from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewrites.refute import fault, instances, satisfies
+from shardproof.formal.rewrites.rule_files import load_rules
+from shardproof.models.rewrites.eval import Difference, Evaluator
+from shardproof.models.rewrites.index_arrays import EvaluationError, Exact
+from shardproof.models.rewrites.instances import cases, draw_instances, integer_arrays
+from shardproof.models.rewrites.rule import Node, Substitution, SubstitutionError
+from shardproof.proofs.rewrites.judgement import Proved
+from shardproof.proofs.rewrites.library import SHIPPED, read_library
 
 DATA = Path(__file__).parent / "data" / "rules"
 

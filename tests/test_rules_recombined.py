@@ -16,15 +16,15 @@ from time import process_time
 import numpy as np
 import pytest
 
-from shardproof.formal.substitution.facts import Reasoner
-from shardproof.formal.substitution.prove import judge
-from shardproof.models.frontends.rules.formats import RuleError, parse_public_rules, read_public_rules, write_public_rules
-from shardproof.models.frontends.rules.meaning import reading_of, substitutions
-from shardproof.models.substitution.eval import Difference, Evaluator, extents, input_types
-from shardproof.models.substitution.index_arrays import Exact
-from shardproof.models.substitution.rule import Pattern, Substitution, node
-from shardproof.proofs.substitution import Proved, Refuted, Undecided
-from shardproof.verify.substitution import check_substitution
+from shardproof.formal.rewrites.facts import Reasoner
+from shardproof.formal.rewrites.prove import judge
+from shardproof.models.rewrites.eval import Difference, Evaluator, extents, input_types
+from shardproof.models.rewrites.index_arrays import Exact
+from shardproof.models.rewrites.rule import Pattern, Substitution, node
+from shardproof.models.sources.rules.formats import RuleError, parse_public_rules, read_public_rules, write_public_rules
+from shardproof.models.sources.rules.meaning import reading_of, substitutions
+from shardproof.proofs.rewrites.judgement import Proved, Refuted, Undecided
+from shardproof.verify.rewrites.soundness import check_substitution
 
 from .rule_recombination import recombined
 from .substitution_cases import differences

@@ -10,22 +10,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from shardproof.backends.interpreter import RankError
-from shardproof.backends.program import Compute, Free, Load, Move, lower
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.backends.run import RunResult, assemble, run_virtual
-from shardproof.models.build import Builder
-from shardproof.models.choices import Choices, needs_copy, single
-from shardproof.models.classes import axis_orders
-from shardproof.models.cost import statistics_terms
-from shardproof.models.graph import Graph, GraphError
-from shardproof.models.index import Axis, access
-from shardproof.models.layout import AxisTables, LayoutSet, layout_set
-from shardproof.models.machine import load_machine
-from shardproof.models.operators import Operator
-from shardproof.models.placement import Placement, matrices, space
-from shardproof.models.pricing import pair_loads
-from shardproof.models.zoo import build
+from shardproof.backends.execution.interpreter import RankError
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import RunResult, assemble, run_virtual
+from shardproof.backends.lowering.program import Compute, Free, Load, Move, lower
+from shardproof.models.communication.choices import Choices, needs_copy, single
+from shardproof.models.communication.pricing import pair_loads
+from shardproof.models.cost.cost import statistics_terms
+from shardproof.models.layout.classes import axis_orders
+from shardproof.models.layout.layout import AxisTables, LayoutSet, layout_set
+from shardproof.models.layout.placement import Placement, matrices, space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.program.index import Axis, access
+from shardproof.models.program.operators import Operator
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.zoo import build
 
 SMALL = {
     "mlp": lambda: build("mlp-unity", batch=8, inputs=24, hidden=16, classes=8, dtype="float64"),
@@ -177,7 +177,7 @@ def test_programs_load_and_free_what_they_use() -> None:
 def test_a_failing_rank_is_named_and_the_others_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     import threading
 
-    from shardproof.backends import interpreter
+    from shardproof.backends.execution import interpreter
 
     graph = SMALL["mlp"]()
     real = interpreter.execute

@@ -18,21 +18,21 @@ from pathlib import Path
 import pytest
 from test_mpi import split
 
-from shardproof.backends import launch as launching
-from shardproof.backends import progress, workplace
-from shardproof.backends.interpreter import RankError
-from shardproof.backends.job import Options
-from shardproof.backends.launch import mpi_available, run_job
-from shardproof.backends.reference import random_inputs
-from shardproof.models.console import InputError
-from shardproof.models.zoo import build
+from shardproof.backends.execution import launch as launching
+from shardproof.backends.execution import progress, workplace
+from shardproof.backends.execution.interpreter import RankError
+from shardproof.backends.execution.job import Options
+from shardproof.backends.execution.launch import mpi_available, run_job
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.models.sources.zoo import build
+from shardproof.models.text import InputError
 
 needs_ranks = pytest.mark.skipif(not mpi_available() or not Path("/proc/self/cmdline").exists(), reason="mpi4py or mpiexec is not installed, or no /proc")
 
 SLOW = """
 import sys, time
 from pathlib import Path
-from shardproof.backends import interpreter, rank
+from shardproof.backends.execution import interpreter, rank
 real = interpreter.execute
 
 def slow(xp, op, *rest):
@@ -48,10 +48,10 @@ FRONT = """
 import sys
 sys.path.insert(0, {tests!r})
 from test_mpi import split
-from shardproof.backends import launch as launching
-from shardproof.backends.job import Options
-from shardproof.backends.reference import random_inputs
-from shardproof.models.zoo import build
+from shardproof.backends.execution import launch as launching
+from shardproof.backends.execution.job import Options
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.models.sources.zoo import build
 
 real = launching.launch
 launching.launch = lambda arguments, *rest: real([{script!r}, arguments[-1]], *rest)
@@ -179,7 +179,7 @@ def test_a_job_that_was_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
 def test_a_workplace_is_gone_when_its_maker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed before any rank began: nobody saw it, so the next job removes the folder; one that is in use, or not ours, stays."""
     monkeypatch.setattr(workplace.tempfile, "tempdir", str(tmp_path))
-    code = "from shardproof.backends.workplace import workplace\nimport os, sys\nwith workplace() as f:\n    print(f, flush=True)\n    {}\n"
+    code = "from shardproof.backends.execution.workplace import workplace\nimport os, sys\nwith workplace() as f:\n    print(f, flush=True)\n    {}\n"
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": launching.environment(1)["PYTHONPATH"]}
     killed = subprocess.run([sys.executable, "-c", code.format("os.kill(os.getpid(), 9)")], env=env, capture_output=True, text=True, check=False)
     left = Path(killed.stdout.strip())
@@ -203,7 +203,7 @@ def test_a_workplace_is_gone_when_its_maker_is(tmp_path: Path, monkeypatch: pyte
 def test_signals_unwind_once_and_then_end_the_process(sign: signal.Signals, tmp_path: Path) -> None:
     """A second signal while the first one tidies up changes nothing, and the exit status is the signal's."""
     code = (
-        "from shardproof.backends.workplace import workplace\nimport os, signal\n"
+        "from shardproof.backends.execution.workplace import workplace\nimport os, signal\n"
         f"with workplace() as f:\n    try:\n        os.kill(os.getpid(), {int(sign)})\n        signal.pause()\n"
         f"    finally:\n        os.kill(os.getpid(), {int(signal.SIGTERM)})\n        print('tidy', flush=True)\n"
     )

@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from shardproof.__main__ import run
-from shardproof.backends import array_files
-from shardproof.backends.comparison import TOLERANCE, allowed, difference
-from shardproof.backends.launch import launch, mpi_available
-from shardproof.backends.provenance import made_up, of_run
-from shardproof.backends.reference import run_graph
-from shardproof.models.console import InputError
-from shardproof.models.frontends import stated
-from shardproof.models.graph import Graph, Role, Tensor
-from shardproof.models.index import Axis, Combine, access
-from shardproof.models.operators import Operator
+from shardproof.backends.execution import array_files
+from shardproof.backends.execution.comparison import TOLERANCE, allowed, difference
+from shardproof.backends.execution.launch import launch, mpi_available
+from shardproof.backends.execution.provenance import made_up, of_run
+from shardproof.backends.execution.reference import run_graph
+from shardproof.models.program.graph import Graph, Role, Tensor
+from shardproof.models.program.index import Axis, Combine, access
+from shardproof.models.program.operators import Operator
+from shardproof.models.sources.building import stated
+from shardproof.models.text import InputError
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_constants_carried_are_the_values(array: np.ndarray, digits: bool) -> No
 
 def test_a_saved_program_is_read_as_tensors_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """PyTorch unpickles what it cannot read as tensors unless it is told not to; the caller's own setting is back afterwards."""
-    from shardproof.models.frontends.torch import program
+    from shardproof.models.sources.torch import program
 
     for own in (None, "0"):
         monkeypatch.delenv("TORCH_FORCE_WEIGHTS_ONLY_LOAD", raising=False)
@@ -242,7 +242,7 @@ import numpy as np
 from mpi4py import MPI
 from shardproof.backends.transport.mpi import MpiTransport
 from shardproof.backends.transport.requests import AllReduce, array_of
-from shardproof.models.index import Combine
+from shardproof.models.program.index import Combine
 
 t, group = MpiTransport(MPI.COMM_WORLD), (0, 1, 2, 3)
 for kind in (np.float64, np.float32):

@@ -14,25 +14,25 @@ from hypothesis import strategies as st
 from test_run import SMALL, choose, draw_choices
 
 from shardproof.__main__ import run as command_line
-from shardproof.backends.collectives import count, uses
 from shardproof.backends.cuda import Kernel, exchange, group, shim
-from shardproof.backends.fused import MemberError, chunks, execute_fused
-from shardproof.backends.fusion import fuse
-from shardproof.backends.interpreter import RankError
-from shardproof.backends.job import Options, prepared
+from shardproof.backends.execution.fused import MemberError, chunks, execute_fused
+from shardproof.backends.execution.interpreter import RankError
+from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
 from shardproof.backends.kernels import execute
-from shardproof.backends.overlap import overlap, reads, writes
-from shardproof.backends.program import Compute, Finish, Free, Fused, Load, Move, Program, Start, lower
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.backends.run import run_virtual
+from shardproof.backends.lowering.collectives import count, uses
+from shardproof.backends.lowering.fusion import fuse
+from shardproof.backends.lowering.overlap import overlap, reads, writes
+from shardproof.backends.lowering.program import Compute, Finish, Free, Fused, Load, Move, Program, Start, lower
 from shardproof.backends.trace import KINDS, Recorder, Span, chrome, read_spans, summary, table, write_spans
 from shardproof.backends.transport.patterns import patterns
-from shardproof.models.build import Builder
-from shardproof.models.choices import Choices
-from shardproof.models.communication import CommunicationPlan, Reduction
-from shardproof.models.graph import Graph
-from shardproof.models.transfers import Exchange
-from shardproof.models.zoo import build
+from shardproof.models.communication.choices import Choices
+from shardproof.models.communication.redistribution import CommunicationPlan, Reduction
+from shardproof.models.communication.transfers import Exchange
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.zoo import build
 
 
 def elementwise(rows: int = 37, columns: int = 53, dtype: str = "float64") -> Graph:
@@ -98,7 +98,7 @@ def test_a_redistribution_inside_ends_a_chain() -> None:
 
 @pytest.mark.parametrize("chunk", [1 << 30, 200, 64])
 def test_fused_equals_unfused(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardproof.backends import fused
+    from shardproof.backends.execution import fused
 
     monkeypatch.setattr(fused, "CHUNK", chunk)
     graph = elementwise()
@@ -137,7 +137,7 @@ def test_memory_nobody_else_reads_is_written_over(monkeypatch: pytest.MonkeyPatc
     program = fuse(lower(graph, (1,), choose(graph, (1,), {})))
     step, = fused_in(program)
     assert step.reuse == "s[0]"
-    monkeypatch.setattr("shardproof.backends.fused.CHUNK", 1 << 14)  # more than one chunk: with one, its value is the result
+    monkeypatch.setattr("shardproof.backends.execution.fused.CHUNK", 1 << 14)  # more than one chunk: with one, its value is the result
     seen: list[np.ndarray] = []
     operand = np.random.default_rng(0).standard_normal((64, 700))
     slots = {"s[0]": operand, "s[1]": np.zeros(700)}
@@ -178,7 +178,7 @@ def test_chunks_cover_the_box_once() -> None:
 
 
 def test_an_error_inside_a_chain_names_its_member(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardproof.backends import interpreter
+    from shardproof.backends.execution import interpreter
 
     def broken(xp, op, *rest):
         if op.name == "active":
@@ -269,7 +269,7 @@ def test_fused_steps_through_generated_kernels(dtype: str, columns: int) -> None
 @pytest.mark.skipif(not shim.available(), reason="no g++ on the PATH")
 def test_exchanges_through_pack_and_unpack_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """Halos of a convolution, packed and unpacked by generated kernels on every rank: the same tensors arrive."""
-    from shardproof.backends import steps
+    from shardproof.backends.execution import steps
 
     graph = build("conv-stack", batch=2, size=16, channels=4, dtype="float64")
     program = lower(graph, (4,), choose(graph, (4,), {op.name: {"y": (4,)} for op in graph.operators if any(a.name == "y" for a in op.axes)}))
@@ -489,7 +489,7 @@ def test_run_prints_times_and_writes_a_trace(plan: Path, tmp_path: Path, capsys:
 
 
 def _of(path: Path) -> tuple[Graph, tuple[int, ...], Choices]:
-    from shardproof.proofs.plan import read_plan
+    from shardproof.proofs.plan.bundle import read_plan
 
     found, _ = read_plan(path.read_bytes())
     return found.graph, found.machine.hierarchy, found.choices

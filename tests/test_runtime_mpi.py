@@ -11,21 +11,21 @@ import pytest
 from test_mpi import split
 from test_runtime import check_chrome, elementwise, two_branches
 
-from shardproof.backends import launch as launching
-from shardproof.backends.interpreter import RankError
-from shardproof.backends.job import Options, prepared
-from shardproof.backends.launch import LaunchError, mpi_available, post_mortem, run_job
-from shardproof.backends.progress import DONE, START, Death
-from shardproof.backends.reference import random_inputs, run_graph
+from shardproof.backends.execution import launch as launching
+from shardproof.backends.execution.interpreter import RankError
+from shardproof.backends.execution.job import Options, prepared
+from shardproof.backends.execution.launch import LaunchError, mpi_available, post_mortem, run_job
+from shardproof.backends.execution.progress import DONE, START, Death
+from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.trace import chrome, summary
-from shardproof.models.zoo import build
+from shardproof.models.sources.zoo import build
 
 pytestmark = [pytest.mark.mpi, pytest.mark.skipif(not mpi_available(), reason="mpi4py or mpiexec is not installed")]
 
 DYING = """
 import ctypes, os, signal, sys, time
 from pathlib import Path
-from shardproof.backends import interpreter, rank
+from shardproof.backends.execution import interpreter, rank
 real = interpreter.execute
 
 def dying(xp, op, *rest):
@@ -111,7 +111,7 @@ from shardproof.backends.transport import TransportError
 from shardproof.backends.transport.mpi import MpiTransport
 from shardproof.backends.transport.patterns import Pattern, PatternKind
 from shardproof.backends.transport.requests import AllGather, AllReduce, ReduceScatter, array_of
-from shardproof.models.index import Combine
+from shardproof.models.program.index import Combine
 
 t = MpiTransport(MPI.COMM_WORLD, limit=7)
 group, rank = (0, 1, 2, 3), MPI.COMM_WORLD.Get_rank()

@@ -28,12 +28,12 @@ from shardproof.formal.selection.flat_tree import start
 from shardproof.formal.selection.reduce import reduce
 from shardproof.formal.selection.scale import Scale
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import Infeasible, Status, Verdict
-from shardproof.models.problems import FORBIDDEN
-from shardproof.proofs.certificates import Dual, Open, Record, Reduced, Split
-from shardproof.verify.selection import check_selection
-from shardproof.verify.selection_dual import dual_bound
-from shardproof.verify.selection_ground import Ground
+from shardproof.models.problem.claims import Infeasible, Status, Verdict
+from shardproof.models.problem.selection_problem import FORBIDDEN
+from shardproof.proofs.selection.certificates import Dual, Open, Record, Reduced, Split
+from shardproof.verify.selection.certificate import check_selection
+from shardproof.verify.selection.dual import dual_bound
+from shardproof.verify.selection.ground import Ground
 
 
 @pytest.fixture

@@ -10,23 +10,23 @@ import pytest
 from array_cases import CASES, check_outputs
 
 from shardproof.__main__ import run
-from shardproof.backends.program import lower
-from shardproof.backends.run import run_virtual
-from shardproof.formal.given import plan_strategy
-from shardproof.formal.plan import plan_graph
-from shardproof.formal.schedules import ScheduleConflict, propagate
-from shardproof.formal.strategy import StrategyError, parse_strategy
-from shardproof.models import opaque
-from shardproof.models.choices import check_choices
-from shardproof.models.claims import Verdict
-from shardproof.models.frontends.numpy.program import ArraySpec
-from shardproof.models.frontends.numpy.trace import trace
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.training.step import training_step
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.certificates import Dual
-from shardproof.verify.selection import check_selection
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.program import lower
+from shardproof.formal.planning.given import plan_strategy
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.planning.schedules import ScheduleConflict, propagate
+from shardproof.formal.planning.strategy import StrategyError, parse_strategy
+from shardproof.models.communication.choices import check_choices
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program import opaque
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.numpy.program import ArraySpec
+from shardproof.models.sources.numpy.trace import trace
+from shardproof.models.sources.training.step import training_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.selection.certificates import Dual
+from shardproof.verify.selection.certificate import check_selection
 
 PROGRAM = str(Path(__file__).parent / "programs" / "prog.py")
 
@@ -160,7 +160,7 @@ def test_schedules_by_hand(shardproof, tmp_path: Path) -> None:
 
 def test_a_file_of_a_package_and_a_schedule_that_does_not_divide(shardproof, tmp_path: Path) -> None:
     """The programs of the zoo by their file, although it imports its neighbours; 16,385 pointers on 8 ranks need the space with uneven splits."""
-    source = str(Path(__file__).resolve().parent.parent / "models" / "zoo" / "array_programs.py")
+    source = str(Path(__file__).resolve().parent.parent / "models" / "sources" / "zoo" / "array_programs.py")
     (tmp_path / "s.json").write_text('{"length": {"i0": {"ranks": 8}}}')
     code, planned, err = shardproof("plan", f"{source}:spmv", "--machine", "localhost:8", "--strategy", "s.json", "-o", "p.spz")
     assert code in (0, 5) and planned["space"] == "complete,uneven", err
@@ -183,7 +183,7 @@ def test_what_the_command_line_says_of_programs_it_cannot_take(shardproof, tmp_p
     (tmp_path / "s.json").write_text('{"e": {"i0": {"ranks": 2}}, "top": {"i0": {"ranks": 4}}}')
     code, _, err = shardproof("plan", f"{PROGRAM}:softmax", "--machine", "localhost:4", "--strategy", "s.json", "-o", "p.spz")
     assert code == 3 and "'subtract': 'e' asks for axis 'i0' 2 over ranks, 'top' for axis 'i0' 4 over ranks" in err
-    code, _, err = shardproof("plan", "shardproof.models.zoo.no_such:f", "--machine", "localhost:4", "-o", "p.spz")
+    code, _, err = shardproof("plan", "shardproof.models.sources.zoo.no_such:f", "--machine", "localhost:4", "-o", "p.spz")
     assert code == 3 and "no_such" in err
 
 

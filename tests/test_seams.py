@@ -23,8 +23,8 @@ from shardproof.formal.selection.repeat import Quotient, quotient
 from shardproof.formal.selection.rows import Rows
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.solve import solve
-from shardproof.models.problems import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Dual
 
 TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1, root_sweeps=20, node_sweeps=5, root_steps=20, node_steps=5)
 """No elimination: what comes out are messages.  Few sweeps: seconds."""

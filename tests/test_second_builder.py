@@ -24,14 +24,17 @@ from second_builder_comparison import compare, compare_movements, entries_of, ta
 from second_builder_random import random_graph, random_step
 from second_builder_random_machine import SPACES, random_machine
 
-from shardproof.models import choices, classes, communication, cost, exchange, layout, memory, placement, pricing, selection, structures
-from shardproof.models.build import Builder
-from shardproof.models.graph import Graph, GraphError
-from shardproof.models.index import Access, Affine, Axis, Combine, access
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import FORBIDDEN, ProblemError
-from shardproof.models.selection import Planning, build
+from shardproof.models.communication import choices, exchange, pricing
+from shardproof.models.communication import redistribution as communication
+from shardproof.models.cost import cost, memory, selection, structures
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout import classes, layout, placement
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.selection_problem import FORBIDDEN, ProblemError
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.program.index import Access, Affine, Axis, Combine, access
+from shardproof.models.sources.building.builder import Builder
 
 FOLDER = Path(__file__).parent / "second_builder"
 ALLOWED = {"__future__", "collections", "dataclasses", "fractions", "functools", "itertools", "json", "math"}
@@ -53,7 +56,7 @@ def test_the_second_builder_shares_no_code() -> None:
             match node:
                 case ast.ImportFrom(module=module, level=0, names=names):
                     known = module.partition(".")[0] in ALLOWED or (module, [n.name for n in names]) == (
-                        "shardproof.models.operators",
+                        "shardproof.models.program.operators",
                         ["FUNCTIONS"],
                     )
                     assert known, f"{file.name} imports {module}"

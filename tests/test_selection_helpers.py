@@ -14,7 +14,7 @@ from oracles import brute_force, random_problem
 
 from shardproof.formal.selection import helpers
 from shardproof.formal.selection.helpers import Solver, ask, available, propose
-from shardproof.models.problems import FORBIDDEN, SelectionProblem, Vertex
+from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem, Vertex
 
 SOLVERS: tuple[Solver, ...] = ("highs", "toulbar2")
 

@@ -20,14 +20,14 @@ from oracles import bound_of, everything
 from selection_log_oracle import reduced
 
 from shardproof.formal.selection.reduce import Reduction, reduce
-from shardproof.models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
-from shardproof.models.problems import FINITE_LIMIT, FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual, Open, Point, Reduced, RowConflict, Split
-from shardproof.proofs.reduction_log import Rule
-from shardproof.proofs.selection_file import read_certificate, write_certificate
-from shardproof.verify.selection import check_selection, tree_bound
-from shardproof.verify.selection_ground import Facts, Ground, Refuted
-from shardproof.verify.selection_reductions import replay
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from shardproof.models.problem.selection_problem import FINITE_LIMIT, FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Dual, Open, Point, Reduced, RowConflict, Split
+from shardproof.proofs.selection.file import read_certificate, write_certificate
+from shardproof.proofs.selection.presolve_log import Rule
+from shardproof.verify.selection.certificate import check_selection, tree_bound
+from shardproof.verify.selection.ground import Facts, Ground, Refuted
+from shardproof.verify.selection.presolve import replay
 
 
 def replayed(problem: SelectionProblem, reduction: Reduction, domains: list[np.ndarray] | None = None) -> SelectionProblem | None:

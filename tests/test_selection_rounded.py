@@ -1,6 +1,6 @@
 """Rounded resource rows: their inequality, the checker's arithmetic, mutants, and the solver's side of it.
 
-The oracle evaluates the formulas of `proofs/certificates.py` entry by entry in Python integers.
+The oracle evaluates the formulas of `proofs/selection/certificates.py` entry by entry in Python integers.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from shardproof.formal.selection.flat_smooth import smooth
 from shardproof.formal.selection.flat_transfer import carry
 from shardproof.formal.selection.flat_tree import start
 from shardproof.formal.selection.reduce import reduce
-from shardproof.models.claims import LowerBound, Verdict
-from shardproof.models.problems import SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual, Open, Rounded
-from shardproof.proofs.selection_file import read_certificate, write_certificate
-from shardproof.verify.selection import check_selection
-from shardproof.verify.selection_dual import dual_bound
-from shardproof.verify.selection_ground import Ground, Refuted
-from shardproof.verify.selection_rounded import rounded_terms
+from shardproof.models.problem.claims import LowerBound, Verdict
+from shardproof.models.problem.selection_problem import SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Dual, Open, Rounded
+from shardproof.proofs.selection.file import read_certificate, write_certificate
+from shardproof.verify.selection.certificate import check_selection
+from shardproof.verify.selection.dual import dual_bound
+from shardproof.verify.selection.ground import Ground, Refuted
+from shardproof.verify.selection.rounded import rounded_terms
 
 
 def rounding(d: int, g: int, r: int) -> int:

@@ -8,15 +8,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from shardproof.formal.explain.sensitivity import Sensitivity, constants_of, render_sensitivity, sensitivity
+from shardproof.formal.explain.terms import PlanTerms
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.sensitivity import Sensitivity, constants_of, render_sensitivity, sensitivity
-from shardproof.formal.terms import PlanTerms
-from shardproof.models import zoo
-from shardproof.models.claims import Verdict
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.selection import Planning, build
-from shardproof.verify.selection import check_selection
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.sources import zoo
+from shardproof.verify.selection.certificate import check_selection
 
 GRID = tuple(Fraction(n, 10) for n in (11, 15, 20, 40, 80, 200))
 

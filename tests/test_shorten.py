@@ -19,8 +19,8 @@ from shardproof.formal.selection.repeat import Quotient, quotient
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.shorten import KEPT, Short, shorten
 from shardproof.formal.selection.uniform import Floats
-from shardproof.models.problems import SelectionProblem
-from shardproof.proofs.certificates import Dual
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.proofs.selection.certificates import Dual
 
 from .test_seams import bound_rows, ladder, lower_of, optimum, searching, sweeper_of, tight
 

@@ -7,20 +7,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shardproof.formal.plan import plan_graph
+from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection import slack
 from shardproof.formal.selection import solve as solve_module
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.floor import plain_dual
 from shardproof.formal.selection.slack import solve_slack, without_rows
 from shardproof.formal.selection.solve import Answer, searched, solve
-from shardproof.models.claims import Status, Verdict, WithinGap
-from shardproof.models.machine import load_machine
-from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
-from shardproof.models.training import training_step
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.certificates import Reduced, SelectionCertificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Status, Verdict, WithinGap
+from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.sources.training import training_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.selection.certificates import Reduced, SelectionCertificate
+from shardproof.verify.selection.certificate import check_selection
 
 
 def made_up(seed: int) -> SelectionProblem:

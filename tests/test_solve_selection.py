@@ -1,6 +1,6 @@
 """The native solver against brute force, its certificates against two readers of the definition, and its parts one by one.
 
-Every certificate is judged by `verify.selection` and by `oracles.bound_of`, a literal reading that shares code with neither side.
+Every certificate is judged by `verify.selection.certificate` and by `oracles.bound_of`, a literal reading that shares code with neither side.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from shardproof.formal.selection.network import Base, build, whole
 from shardproof.formal.selection.primal import descend
 from shardproof.formal.selection.restrict import restrict
 from shardproof.formal.selection.solve import Answer, solve
-from shardproof.models.claims import Infeasible, Status, Verdict, WithinGap
-from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual, Elimination, Point, RowConflict, SelectionCertificate, Split
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import Infeasible, Status, Verdict, WithinGap
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Dual, Elimination, Point, RowConflict, SelectionCertificate, Split
+from shardproof.verify.selection.certificate import check_selection
 
 PATHS = {
     "eliminate": None,

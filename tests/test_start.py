@@ -27,7 +27,7 @@ HOOK = textwrap.dedent("""
 
 @pytest.mark.parametrize(
     ("module", "start"),
-    [(m, "module") for m in ("click", "click.core", "shardproof.models.console", "shardproof.formal.cli", "numpy", "shardproof.models.cost")] + [("click", "script"), ("numpy", "script")],
+    [(m, "module") for m in ("click", "click.core", "shardproof.models.terminal.console", "shardproof.formal.verbs.plan", "numpy", "shardproof.models.cost.cost")] + [("click", "script"), ("numpy", "script")],
 )
 def test_interrupted_at_an_import(module: str, start: str, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(HOOK)

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.plan import Planned, plan_graph
-from shardproof.formal.stored_state import StoredState, render_stored_state, stored_state
-from shardproof.models.claims import Status
-from shardproof.models.machine import load_machine
-from shardproof.models.training import training_step
-from shardproof.models.zoo import build as zoo
+from shardproof.formal.explain.stored_state import StoredState, render_stored_state, stored_state
+from shardproof.formal.planning.plan import Planned, plan_graph
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Status
+from shardproof.models.sources.training import training_step
+from shardproof.models.sources.zoo import build as zoo
 
 LOOSE = 1 << 40
 

@@ -9,24 +9,24 @@ import numpy as np
 import pytest
 from strange_graphs import strange_graph
 
-from shardproof.backends.fusion import fuse
-from shardproof.backends.program import Compute, lower
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.backends.run import run_virtual
-from shardproof.formal.deviation import name_of, vertex_of
-from shardproof.formal.plan import plan_graph
-from shardproof.formal.schedules import propagate
-from shardproof.formal.strategy import parse_strategy, resolve, strategy_of
-from shardproof.models.build import Builder
-from shardproof.models.choices import Choices
-from shardproof.models.claims import Verdict
-from shardproof.models.graph import Graph
-from shardproof.models.index import Access, Affine, Axis, access
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import Placement, space
-from shardproof.models.selection import build
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.plan import check_plan
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.fusion import fuse
+from shardproof.backends.lowering.program import Compute, lower
+from shardproof.formal.explain.deviation import name_of, vertex_of
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.planning.schedules import propagate
+from shardproof.formal.planning.strategy import parse_strategy, resolve, strategy_of
+from shardproof.models.communication.choices import Choices
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import Placement, space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Access, Affine, Axis, access
+from shardproof.models.sources.building.builder import Builder
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.plan import check_plan
 
 FEW, MANY = 30, 2000
 """Graphs drawn here and in the slow suite."""

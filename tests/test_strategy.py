@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.formal.audit import audit, render_audit
-from shardproof.formal.strategy import (
+from shardproof.formal.explain.audit import audit, render_audit
+from shardproof.formal.planning.strategy import (
     ChoiceList,
     Strategy,
     StrategyError,
@@ -24,13 +24,13 @@ from shardproof.formal.strategy import (
     resolve,
     strategy_of,
 )
-from shardproof.models import zoo
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import SpaceError, space
-from shardproof.models.problems import ProblemError
-from shardproof.models.selection import Planning, build
-from shardproof.models.training.derived import derived
-from shardproof.models.training.step import training_step
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import SpaceError, space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.selection_problem import ProblemError
+from shardproof.models.sources import zoo
+from shardproof.models.sources.training.derived import derived
+from shardproof.models.sources.training.step import training_step
 
 
 @pytest.fixture(scope="module")

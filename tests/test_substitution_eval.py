@@ -1,6 +1,6 @@
 """The exact evaluator: operators against numpy, both evaluators against each other, and differences that must be seen.
 
-`models.substitution.eval` (numeric typing, compiled index expressions) and `models.substitution.value` (symbolic typing of one instance) share
+`models.rewrites.eval` (numeric typing, compiled index expressions) and `models.rewrites.value` (symbolic typing of one instance) share
 only the operator table: on random instances of the public rules they must agree.
 """
 
@@ -12,15 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.models.frontends.rules.axioms import read_public_axioms
-from shardproof.models.frontends.rules.formats import read_public_rules
-from shardproof.models.frontends.rules.meaning import axiom_substitutions, reading_of, substitutions
-from shardproof.models.substitution.eval import Difference, Evaluator, Tensor, denotation, plain_type
-from shardproof.models.substitution.index_arrays import PRIME, EvaluationError, Exact, Modular
-from shardproof.models.substitution.instances import draw_instances, integer_arrays
-from shardproof.models.substitution.polynomial import Poly
-from shardproof.models.substitution.rule import Equal, Pattern, Substitution, node
-from shardproof.models.substitution.shards import IllTyped
+from shardproof.models.rewrites.eval import Difference, Evaluator, Tensor, denotation, plain_type
+from shardproof.models.rewrites.index_arrays import PRIME, EvaluationError, Exact, Modular
+from shardproof.models.rewrites.instances import draw_instances, integer_arrays
+from shardproof.models.rewrites.polynomial import Poly
+from shardproof.models.rewrites.rule import Equal, Pattern, Substitution, node
+from shardproof.models.rewrites.shards import IllTyped
+from shardproof.models.sources.rules.axioms import read_public_axioms
+from shardproof.models.sources.rules.formats import read_public_rules
+from shardproof.models.sources.rules.meaning import axiom_substitutions, reading_of, substitutions
 
 DATA = Path(__file__).parent / "data" / "rules"
 
@@ -187,7 +187,7 @@ def everything() -> list[Substitution]:
 
 def test_two_evaluators_agree() -> None:
     """Typing and values of both sides of every eighth public rule and every axiom, on random instances."""
-    from shardproof.models.substitution.value import instance_names, right_fault, tensor, type_instance, value_fault
+    from shardproof.models.rewrites.value import instance_names, right_fault, tensor, type_instance, value_fault
 
     compared = 0
     for k, rule in enumerate(everything()):

@@ -14,20 +14,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shardproof.formal.highs import run_alone
-from shardproof.formal.substitution.facts import Reasoner
-from shardproof.formal.substitution.prove import judge
-from shardproof.formal.substitution.refute import instances
-from shardproof.models.claims import Verdict
-from shardproof.models.substitution.eval import Difference, Evaluator, input_types
-from shardproof.models.substitution.index_arrays import Exact
-from shardproof.models.substitution.polynomial import Poly
-from shardproof.models.substitution.rule import Node, Pattern, Substitution, SubstitutionError
-from shardproof.models.substitution.shards import IllTyped
-from shardproof.models.substitution.types import Contradiction
-from shardproof.models.substitution.value import type_instance
-from shardproof.proofs.substitution import Judgement, Proved, Refuted, Vacuous
-from shardproof.verify.substitution import check_substitution
-from shardproof.verify.substitution_facts import check_fact, check_implied
+from shardproof.formal.rewrites.facts import Reasoner
+from shardproof.formal.rewrites.prove import judge
+from shardproof.formal.rewrites.refute import instances
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.rewrites.eval import Difference, Evaluator, input_types
+from shardproof.models.rewrites.index_arrays import Exact
+from shardproof.models.rewrites.polynomial import Poly
+from shardproof.models.rewrites.rule import Node, Pattern, Substitution, SubstitutionError
+from shardproof.models.rewrites.shards import IllTyped
+from shardproof.models.rewrites.types import Contradiction
+from shardproof.models.rewrites.value import type_instance
+from shardproof.proofs.rewrites.judgement import Judgement, Proved, Refuted, Vacuous
+from shardproof.verify.rewrites.facts import check_fact, check_implied
+from shardproof.verify.rewrites.soundness import check_substitution
 
 from .substitution_cases import differences, mutants, node, public, rule
 

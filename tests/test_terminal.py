@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from shardproof.models.console import Lines, escaped, joined, say
+from shardproof.models.terminal.console import say
+from shardproof.models.text import Lines, escaped, joined
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("models", "proofs", "formal", "verify", "backends")
-SPEAKS = {"models/console.py"}
+SPEAKS = {"models/terminal/console.py"}
 """The one file that writes to stdout and stderr."""
 
 
@@ -28,7 +29,7 @@ def test_text_leaves_in_one_place() -> None:
                 "click.echo", "click.secho", "click.echo_via_pager", "print", "rich.print", "sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines",
             ):
                 bad.append(f"{place}:{node.lineno}: {ast.unparse(node.func)}")
-    assert not bad, f"write this with models.console.say, which escapes what stands in files: {bad}"
+    assert not bad, f"write this with models.terminal.console.say, which escapes what stands in files: {bad}"
 
 
 @pytest.mark.parametrize("code", [*range(0x20), 0x7F, *range(0x80, 0xA0), 0xAD, 0x200B, 0x2028, 0x2029, 0x202E, 0x2066, 0xD800, 0xFEFF, 0xE0001])

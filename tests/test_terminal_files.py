@@ -12,9 +12,9 @@ import pytest
 from fuzz_loaders import IOPDDL, PASE, TIMINGS, onnx_files, problem, tiny
 
 from shardproof.__main__ import run
-from shardproof.proofs.canonical import canonical
-from shardproof.proofs.container import read_container, write_container
-from shardproof.proofs.problem_file import problem_json
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.container.canonical import canonical
+from shardproof.proofs.selection.problem_file import problem_json
 
 POISON = "\x1b[2J\r\x07\nFORGED proved\u202e\x9b1m"
 """Clears a screen, rings, starts a line of its own, turns the direction of writing."""
@@ -158,7 +158,7 @@ def test_texts_of_other_files(verb: Seen) -> None:
     for row in ("machine", "nodes"):
         Path("t.csv").write_text(TIMINGS[1].decode().replace("AllReduce", f'"{POISON}"').replace("seconds", f'"seconds{row}{POISON}"', 1), newline="")
         verb("machine", "calibrate", "p2-a100", "--timings", "t.csv")
-    toml = Path(__file__).resolve().parents[1].joinpath("models", "machines", "localhost.toml").read_text()
+    toml = Path(__file__).resolve().parents[1].joinpath("models", "machine", "builtin", "localhost.toml").read_text()
     for old, new in (('[sources]\n', '[sources]\n'), ("assumption: ", "assumption: \\u001b[2J\\nFORGED "), ('name = "ranks"', 'name = "ranks\\u001b"'), ("GiB", "\\u001bGiB")):
         Path("m.toml").write_text(toml.replace(old, new))
         verb("machine", "show", "m.toml")
@@ -190,7 +190,7 @@ def test_progress_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     """File names stand in progress bars, where square brackets are markup to the library that draws them."""
     import sys
 
-    from shardproof.models.console import Watch
+    from shardproof.models.terminal.console import Watch
 
     screen = io.StringIO()
     screen.isatty = lambda: True  # type: ignore[method-assign]

@@ -18,10 +18,10 @@ from shardproof.formal.selection.momentum import Moving
 from shardproof.formal.selection.network import allowed, build, whole
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.ties import Tie, untie
-from shardproof.models.claims import WithinGap
-from shardproof.models.problems import Edge, Ints, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Open, SelectionCertificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import WithinGap
+from shardproof.models.problem.selection_problem import Edge, Ints, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Open, SelectionCertificate
+from shardproof.verify.selection.certificate import check_selection
 from shardproof.verify.verdict import Verdict
 
 CHEAP, LEAN = 0, 1

@@ -19,26 +19,26 @@ import pytest
 from selection_cases import brute, random_problem
 
 from shardproof.__main__ import run
-from shardproof.formal.audit import audit_problem
-from shardproof.formal.plan import plan_graph
+from shardproof.formal.explain.audit import audit_problem
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.formal.planning.simple import simple_plans
+from shardproof.formal.planning.strategy import ChoiceList
+from shardproof.formal.planning.time_limit import TimeLimit, tables_in_time
 from shardproof.formal.selection.budget import Limits
 from shardproof.formal.selection.clock import Clock
 from shardproof.formal.selection.floor import floor, plain_dual
 from shardproof.formal.selection.slack import solve_slack
 from shardproof.formal.selection.solve import Answer, searched, solve
-from shardproof.formal.simple import simple_plans
-from shardproof.formal.strategy import ChoiceList
-from shardproof.formal.time_limit import TimeLimit, tables_in_time
-from shardproof.models.claims import LowerBound, Status, Verdict
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import Edge, SelectionProblem, Usage, Vertex
-from shardproof.models.selection import build
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.plan import write_plan
-from shardproof.proofs.problem_file import problem_json
-from shardproof.verify.plan import check_plan
-from shardproof.verify.selection import check_selection
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import LowerBound, Status, Verdict
+from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.proofs.selection.problem_file import problem_json
+from shardproof.verify.plan.plan import check_plan
+from shardproof.verify.selection.certificate import check_selection
 
 CALLS_PER_PART = 150
 """Most calls of Python or numpy functions between two looks at the clock, per vertex and edge: what a pass over the problem takes."""

@@ -14,18 +14,18 @@ torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parent / "torch_models"))
 
 import dense as dense_models
+from canonical_graph import canonical
+from graph_equality import same_up_to_names
 from torch import Tensor, nn
 from torch_case import compare, imported
 
 from shardproof.__main__ import run
-from shardproof.models.canonical import canonical
-from shardproof.models.frontends.load import load_model
-from shardproof.models.frontends.torch.context import TorchError
-from shardproof.models.frontends.torch.importer import import_torch, supported_operators
-from shardproof.models.graph import Graph, GraphError, UnsupportedOperators
-from shardproof.models.graph_equality import same_up_to_names
-from shardproof.models.index import access
-from shardproof.models.zoo import build as build_zoo
+from shardproof.models.program.graph import Graph, GraphError, UnsupportedOperators
+from shardproof.models.program.index import access
+from shardproof.models.sources.load import load_model
+from shardproof.models.sources.torch.context import TorchError
+from shardproof.models.sources.torch.importer import import_torch, supported_operators
+from shardproof.models.sources.zoo import build as build_zoo
 
 pytestmark = pytest.mark.torch
 FILE = Path(dense_models.__file__)
@@ -391,6 +391,6 @@ def test_wrong_weights_are_noticed() -> None:
     """The comparison itself can fail: a weight that is not the module's gives other numbers."""
     with pytest.raises(GraphError):
         graph = imported(made(lambda x, w: x @ w, (3, 4), weights=((4, 5),))).graph
-        from shardproof.backends.reference import run_graph
+        from shardproof.backends.execution.reference import run_graph
 
         run_graph(graph, {"args_0": np.zeros((3, 4)), "held.0": np.zeros((5, 4))})

@@ -16,11 +16,11 @@ import pytest
 torch = pytest.importorskip("torch")
 sys.path.insert(0, str(Path(__file__).parent / "torch_models"))
 
+from canonical_graph import canonical
+from graph_equality import same_up_to_names
 from torch_case import compare, imported
 
-from shardproof.models.canonical import canonical
-from shardproof.models.graph_equality import same_up_to_names
-from shardproof.models.zoo import TINY, ZOO, build
+from shardproof.models.sources.zoo import TINY, ZOO, build
 
 pytestmark = pytest.mark.torch
 

@@ -16,30 +16,30 @@ from hypothesis import strategies as st
 from test_run import check_run, draw_choices
 
 from shardproof.__main__ import run
-from shardproof.backends.launch import run_mpi
-from shardproof.backends.program import Free, Load, Move, lower
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.backends.run import run_virtual
-from shardproof.formal.plan import plan_graph
-from shardproof.models import choices as models_choices
-from shardproof.models import memory
-from shardproof.models.build import Builder
-from shardproof.models.choices import check_choices, movements, needs_copy, resting_places
-from shardproof.models.claims import Verdict
-from shardproof.models.graph import Graph, GraphError
-from shardproof.models.index import Axis, Combine, access
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.operators import NodeKind
-from shardproof.models.placement import space
-from shardproof.models.selection import DecisionKind, Planning, build
-from shardproof.models.training import Settings, build_step, training_step
-from shardproof.models.zoo import ZOO
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.plan import Plan, read_plan, write_plan
-from shardproof.verify.plan import check_plan
-from shardproof.verify.plan_entries import Entries
-from shardproof.verify.structure import Received, copied, memory_rows, moves, wrong_state
+from shardproof.backends.execution.launch import run_mpi
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.program import Free, Load, Move, lower
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.communication import choices as models_choices
+from shardproof.models.communication.choices import check_choices, movements, needs_copy, resting_places
+from shardproof.models.cost import memory
+from shardproof.models.cost.selection import DecisionKind, Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.program.index import Axis, Combine, access
+from shardproof.models.program.operators import NodeKind
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import Settings, build_step, training_step
+from shardproof.models.sources.zoo import ZOO
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.plan.bundle import Plan, read_plan, write_plan
+from shardproof.verify.plan.plan import check_plan
+from shardproof.verify.plan.structure import Received, copied, memory_rows, moves, wrong_state
+from shardproof.verify.plan.used_entries import Entries
 
 SMALL: dict[str, Callable[[], Graph]] = {
     "mlp": lambda: training_step(zoo("mlp-unity", batch=8, inputs=12, hidden=16, classes=8, dtype="float64"), "adam"),
@@ -471,7 +471,7 @@ def test_a_model_that_forgets_the_loop_is_refuted(monkeypatch: pytest.MonkeyPatc
     def forgets(g: Graph) -> dict[str, str]:
         return {t: t for t in models_choices.needs_copy(g)}
 
-    monkeypatch.setattr("shardproof.models.selection.resting_places", forgets)
+    monkeypatch.setattr("shardproof.models.cost.selection.resting_places", forgets)
     found = plan_graph(graph, machine, space("complete"), None)
     assert found.plan is not None
     checked = check_plan(write_plan(None, found.plan), samples=10)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.models.build import Builder
-from shardproof.models.training import training_step
-from shardproof.models.zoo import build as zoo
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import training_step
+from shardproof.models.sources.zoo import build as zoo
 
 
 def mlp() -> str:
@@ -58,7 +58,7 @@ def test_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: str)
 
 
 def test_an_element_type_without_a_peak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = (Path(__file__).resolve().parent.parent / "models" / "machines" / "dgx-a100.toml").read_text().splitlines()
+    lines = (Path(__file__).resolve().parent.parent / "models" / "machine" / "builtin" / "dgx-a100.toml").read_text().splitlines()
     machine = tmp_path / "m.toml"
     machine.write_text("\n".join(x for x in lines if not x.startswith("float32 =") and 'peaks.float32"' not in x))
     model = tmp_path / "m.json"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from shardproof.backends.steps import Flight, redistribute, redistribution
+from shardproof.backends.execution.steps import Flight, redistribute, redistribution
 from shardproof.backends.transport import Transport, TransportError
 from shardproof.backends.transport.memory import OVERRIDE, Staging, cuda_aware, on_device
 from shardproof.backends.transport.mpi import MpiTransport, check_counts
@@ -23,11 +23,11 @@ from shardproof.backends.transport.nccl import NcclTransport, nccl_module
 from shardproof.backends.transport.patterns import PatternKind, patterns
 from shardproof.backends.transport.requests import AllGather, AllReduce, Exchanged, ReduceScatter, array_of
 from shardproof.backends.transport.virtual import Hub, VirtualTransport
-from shardproof.models.communication import derive
-from shardproof.models.index import Affine, Axis, Combine, access
-from shardproof.models.layout import Layout, axis_tables, layout_set
-from shardproof.models.placement import matrices, space
-from shardproof.models.transfers import Exchange, Transfer, Transfers
+from shardproof.models.communication.redistribution import derive
+from shardproof.models.communication.transfers import Exchange, Transfer, Transfers
+from shardproof.models.layout.layout import Layout, axis_tables, layout_set
+from shardproof.models.layout.placement import matrices, space
+from shardproof.models.program.index import Affine, Axis, Combine, access
 
 # --- patterns ---------------------------------------------------------------------------------------------------------
 

@@ -12,21 +12,22 @@ import numpy as np
 import pytest
 
 from shardproof import __main__ as front
-from shardproof.formal.explain import explain
-from shardproof.formal.plan import plan_graph
-from shardproof.formal.terms import PlanTerms
-from shardproof.models import selection
-from shardproof.models.build import Builder
-from shardproof.models.claims import Verdict
-from shardproof.models.cost import UNIT, ceil_sum
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import FINITE_LIMIT, ProblemError, TooFine, largest_finite
-from shardproof.models.selection import Planning, build
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.plan import write_plan
-from shardproof.verify.plan import check_plan
+from shardproof.formal.explain.explain import explain
+from shardproof.formal.explain.terms import PlanTerms
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.cost import selection
+from shardproof.models.cost.cost import UNIT, ceil_sum
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine import machine
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.problem.selection_problem import FINITE_LIMIT, ProblemError, TooFine, largest_finite
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.plan import check_plan
 
 
 def small(rows: int = 64) -> Graph:
@@ -90,7 +91,7 @@ def test_parts_of_the_cost_are_in_the_unit_of_the_problem() -> None:
 
 @pytest.mark.parametrize("change", [lambda t: t + 1, lambda t: np.maximum(t - 1, 0)])
 def test_entries_off_by_one_coarse_unit_are_refuted(change: Callable[[np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardproof.models import cost
+    from shardproof.models.cost import cost
 
     true = cost.edge_times
     monkeypatch.setattr(cost, "edge_times", lambda *args: change(true(*args)))
@@ -120,7 +121,7 @@ def said(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 def test_the_command_line_says_the_unit(model: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`plan llama --machine localhost:2` asked for "a coarser unit", which nobody could choose."""
     out, slow = tmp_path / "l.spz", tmp_path / "slow.toml"
-    text = (Path(selection.__file__).parent / "machines" / "localhost.toml").read_text(encoding="utf-8")
+    text = (Path(machine.__file__).parent / "builtin" / "localhost.toml").read_text(encoding="utf-8")
     slow.write_text(text.replace("size = 8", "size = 2").replace("GB/s", "B/s").replace('"20 Gflop', '"20 flop'), encoding="utf-8")
     document = json.loads(said(["plan", model, "--machine", str(slow) if model == "mlp-unity" else "localhost:2", "-o", str(out), "--json"], capsys))
     assert document["scale"] == 10**10 and document["rounding_bound"] > 0

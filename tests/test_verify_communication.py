@@ -12,16 +12,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from shardproof.models.claims import Verdict
-from shardproof.models.communication import CommunicationPlan, Reduction, derive
-from shardproof.models.index import Affine, Axis, Combine, access
-from shardproof.models.layout import Layout, LayoutSet, OpenDigit, axis_tables, layout_set
-from shardproof.models.placement import matrices, space
-from shardproof.models.transfers import Box, Exchange, Transfer, Transfers
-from shardproof.verify import transfers
-from shardproof.verify.boxes import Digit, volume
-from shardproof.verify.communication import check_bytes, check_delivers, held, totals
-from shardproof.verify.entries import movement_loads
+from shardproof.models.communication.redistribution import CommunicationPlan, Reduction, derive
+from shardproof.models.communication.transfers import Box, Exchange, Transfer, Transfers
+from shardproof.models.layout.layout import Layout, LayoutSet, OpenDigit, axis_tables, layout_set
+from shardproof.models.layout.placement import matrices, space
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.verify.plan import transfers
+from shardproof.verify.plan.boxes import Digit, volume
+from shardproof.verify.plan.communication import check_bytes, check_delivers, held, totals
+from shardproof.verify.plan.entries import movement_loads
 
 SETS = [((2, 4), "complete", (8, 4, 8)), ((2, 3), "complete,uneven", (7, 5, 4)), ((2, 2, 2), "complete,uneven", (5, 6, 7)), ((2, 1, 3), "complete,uneven", (4, 4, 6)), ((4,), "complete,uneven", (6, 3, 5))]
 

@@ -17,18 +17,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.models.build import Builder
-from shardproof.models.choices import movements, needs_copy
-from shardproof.models.graph import Graph
-from shardproof.models.index import Affine, Axis, Combine, access
-from shardproof.models.limits import Counter, TooLarge, check_sizes
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import Placement, matrices, space
-from shardproof.models.problems import SelectionProblem, Vertex
-from shardproof.models.selection import DecisionKind, Planning, build
-from shardproof.models.zoo import ZOO
-from shardproof.models.zoo import build as zoo
-from shardproof.verify.boxes import (
+from shardproof.models.communication.choices import movements, needs_copy
+from shardproof.models.cost.limits import Counter, TooLarge, check_sizes
+from shardproof.models.cost.selection import DecisionKind, Planning, build
+from shardproof.models.layout.placement import Placement, matrices, space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.zoo import ZOO
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.verify.plan.boxes import (
     Digit,
     Held,
     axis_blocks,
@@ -42,10 +42,10 @@ from shardproof.verify.boxes import (
     volume,
     written_by,
 )
-from shardproof.verify.entries import movement_entry, movement_loads, operator_entry, reduction
-from shardproof.verify.plan_entries import Draw, Entries, wrong_sampled, wrong_structure, wrong_used
-from shardproof.verify.space import check_list
-from shardproof.verify.structure import Received, copied, memory_rows, moves
+from shardproof.verify.plan.entries import movement_entry, movement_loads, operator_entry, reduction
+from shardproof.verify.plan.space import check_list
+from shardproof.verify.plan.structure import Received, copied, memory_rows, moves
+from shardproof.verify.plan.used_entries import Draw, Entries, wrong_sampled, wrong_structure, wrong_used
 
 
 def mixed() -> Graph:

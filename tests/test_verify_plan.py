@@ -14,27 +14,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.formal.plan import plan_graph
+from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection.solve import solve
-from shardproof.models import choices as models_choices
-from shardproof.models import cost, memory
-from shardproof.models import structures as models_structures
-from shardproof.models.choices import Choices
-from shardproof.models.claims import Infeasible, LowerBound, Optimal, Status, Verdict
-from shardproof.models.communication import CommunicationPlan
-from shardproof.models.layout import Layout
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import Ints
-from shardproof.models.selection import build
-from shardproof.models.transfers import Exchange
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.certificates import SelectionCertificate
-from shardproof.proofs.plan import Plan, write_plan
-from shardproof.verify import plan as verify_plan
-from shardproof.verify.boxes import Held
-from shardproof.verify.plan import PlanCheck, check_plan
+from shardproof.models.communication import choices as models_choices
+from shardproof.models.communication.choices import Choices
+from shardproof.models.communication.redistribution import CommunicationPlan
+from shardproof.models.communication.transfers import Exchange
+from shardproof.models.cost import cost, memory
+from shardproof.models.cost import structures as models_structures
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.layout import Layout
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Status, Verdict
+from shardproof.models.problem.selection_problem import Ints
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.plan.bundle import Plan, write_plan
+from shardproof.proofs.selection.certificates import SelectionCertificate
+from shardproof.verify.plan import plan as verify_plan
+from shardproof.verify.plan.boxes import Held
+from shardproof.verify.plan.plan import PlanCheck, check_plan
 from shardproof.verify.verdict import CheckResult
 
 KINDS = ["Parts", "Space", "Optimal", "Entries", "Delivers", "Bytes"]

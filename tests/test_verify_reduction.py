@@ -15,17 +15,17 @@ sys.path.insert(0, str(Path(__file__).parent))
 from reduction_cases import certificate, single
 
 from shardproof.__main__ import run
-from shardproof.formal.reduction.graph import explore
-from shardproof.formal.reduction.synthesize import synthesize
-from shardproof.models.claims import Verdict
-from shardproof.models.collective_cost import PAYLOAD, Algorithm
-from shardproof.models.machine import load_machine
-from shardproof.models.parallelism import Hierarchy, Order, ReductionRequest, Request, UnevenRequest
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.reduction_certificate import Cheapest, Correct, CostSpec, Impossible, Part, ReductionCertificate
-from shardproof.proofs.reduction_file import decode_reduction, read_reduction, write_reduction
-from shardproof.verify.reduction import check_reduction
-from shardproof.verify.reduction_replay import ReplayError, replay
+from shardproof.formal.collective_programs.graph import explore
+from shardproof.formal.collective_programs.synthesize import synthesize
+from shardproof.models.collective_programs.cost import PAYLOAD, Algorithm
+from shardproof.models.collective_programs.parallelism import Hierarchy, Order, ReductionRequest, Request, UnevenRequest
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Verdict
+from shardproof.proofs.collective_programs.certificate import Cheapest, Correct, CostSpec, Impossible, Part, ReductionCertificate
+from shardproof.proofs.collective_programs.file import decode_reduction, read_reduction, write_reduction
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.verify.collective_programs.program import check_reduction
+from shardproof.verify.collective_programs.replay import ReplayError, replay
 
 NONE = np.zeros(0, dtype=np.int64)
 

@@ -19,12 +19,13 @@ from hypothesis import strategies as st
 sys.path.insert(0, str(Path(__file__).parent))
 import selection_cases as cases
 
-from shardproof.models.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
-from shardproof.models.problems import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
-from shardproof.proofs.certificates import Dual, Elimination, Open, Point, RowConflict, SelectionCertificate, Split
-from shardproof.verify import selection_dual, selection_elimination
-from shardproof.verify.selection import check_selection, tree_bound
-from shardproof.verify.selection_ground import Facts, Ground, evaluate
+from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
+from shardproof.proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict, SelectionCertificate, Split
+from shardproof.verify.selection import dual as selection_dual
+from shardproof.verify.selection import elimination as selection_elimination
+from shardproof.verify.selection.certificate import check_selection, tree_bound
+from shardproof.verify.selection.ground import Facts, Ground, evaluate
 from shardproof.verify.verdict import CheckResult, report, worst
 
 seeds = st.integers(0, 10**9)

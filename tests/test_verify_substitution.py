@@ -9,15 +9,15 @@ from functools import cache
 
 import pytest
 
-from shardproof.formal.substitution.facts import Reasoner
-from shardproof.formal.substitution.prove import judge
-from shardproof.models.claims import Verdict
-from shardproof.models.substitution.guarded_sums import Apply, Entry, GuardedSum, Monomial
-from shardproof.models.substitution.polynomial import Poly
-from shardproof.models.substitution.rule import Pattern, Substitution
-from shardproof.proofs.canonical import ContainerError
-from shardproof.proofs.container import write_container
-from shardproof.proofs.substitution import (
+from shardproof.formal.rewrites.facts import Reasoner
+from shardproof.formal.rewrites.prove import judge
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.rewrites.guarded_sums import Apply, Entry, GuardedSum, Monomial
+from shardproof.models.rewrites.polynomial import Poly
+from shardproof.models.rewrites.rule import Pattern, Substitution
+from shardproof.proofs.container.archive import write_container
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.rewrites.judgement import (
     Applied,
     Case,
     Cluster,
@@ -44,8 +44,8 @@ from shardproof.proofs.substitution import (
     Zero,
 )
 from shardproof.proofs.substitution_file import encode_judgements, read_judgements, write_judgements
-from shardproof.verify.substitution import check_substitution
-from shardproof.verify.substitution_facts import Rejected, check_equality, check_fact, replayed, scope_of
+from shardproof.verify.rewrites.facts import Rejected, check_equality, check_fact, replayed, scope_of
+from shardproof.verify.rewrites.soundness import check_substitution
 
 from .substitution_cases import mutants, node, public, rule
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.graph import Graph, Role
-from shardproof.models.operators import NodeKind, Operator
-from shardproof.models.zoo import TINY, ZOO, ZooError, build
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.models.program.graph import Graph, Role
+from shardproof.models.program.operators import NodeKind, Operator
+from shardproof.models.sources.zoo import TINY, ZOO, ZooError, build
 
 
 def parameters(graph: Graph) -> int:

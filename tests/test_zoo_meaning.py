@@ -8,9 +8,9 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.models.graph import Graph
-from shardproof.models.zoo import TINY, build
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.zoo import TINY, build
 
 
 def values_of(name: str, seed: int = 3, **options: int | str) -> tuple[Graph, dict[str, np.ndarray], dict[str, np.ndarray]]:

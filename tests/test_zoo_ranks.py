@@ -9,15 +9,15 @@ from math import prod
 import numpy as np
 import pytest
 
-from shardproof.backends.program import lower
-from shardproof.backends.reference import random_inputs, run_graph
-from shardproof.backends.run import run_virtual
-from shardproof.formal.plan import plan_graph
-from shardproof.models.graph import Graph
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.placement import space
-from shardproof.models.training import build_step
-from shardproof.models.zoo import TINY, ZOO, build
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.program import lower
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import TINY, ZOO, build
 
 SLOW = {"bert-large", "inception-v3", "resnet101"}
 WITHOUT_LOSS = {"linear-training", "mlp-unity-training"}

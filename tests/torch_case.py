@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from shardproof.backends.reference import run_graph
-from shardproof.models.frontends.torch.importer import Imported, convert
-from shardproof.models.frontends.torch.program import build
-from shardproof.models.graph import Role
+from shardproof.backends.execution.reference import run_graph
+from shardproof.models.program.graph import Role
+from shardproof.models.sources.torch.importer import Imported, convert
+from shardproof.models.sources.torch.program import build
 
 Made = tuple[nn.Module, object] | tuple[nn.Module, object, object]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ..proofs.canonical import ContainerError
+from ..proofs.container.canonical import ContainerError
 
 WORK: Final = 1 << 31
 """Cells that any file may take: some 10 seconds."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..models.claims import Verdict
+from ..models.problem.claims import Verdict
 
 EXIT_CODES: Final = {Verdict.PROVED: 0, Verdict.UNDECIDED: 5, Verdict.REFUTED: 10}
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from ...models.operators import Operator
+from ...models.program.operators import Operator
 from .expressions import expression
 from .kernel import C_TYPES, LANES, MOST_BLOCKS, REALS, VECTORS, Kernel, KernelTextError, Operand, dense, index_type, merged, named
 

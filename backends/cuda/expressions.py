@@ -13,7 +13,7 @@ from math import pi, sqrt
 from types import MappingProxyType
 from typing import Final
 
-from ...models.operators import Operator
+from ...models.program.operators import Operator
 from ..kernels.elementwise import number
 from .kernel import KernelTextError
 from .scalar import Row, Scalar, larger, sigmoid, smaller

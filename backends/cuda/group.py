@@ -17,13 +17,13 @@ from dataclasses import dataclass
 from math import prod
 from types import ModuleType
 
-from ...models.graph import Graph
-from ...models.index import access
-from ...models.operators import NodeKind, Operator
+from ...models.program.graph import Graph
+from ...models.program.index import access
+from ...models.program.operators import NodeKind, Operator
 from ..kernels import Array, Block
 from ..kernels.blocks import align, view
 from ..kernels.elementwise import number
-from ..program import Fused
+from ..lowering.program import Fused
 from . import chain, rows
 from .kernel import C_TYPES, Kernel, KernelTextError, Operand, dense
 

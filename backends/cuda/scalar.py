@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ...models.operators import Operator
+from ...models.program.operators import Operator
 from ..kernels.elementwise import number
 from .kernel import literal
 

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...models.index import Access, Axis, Combine
+from ...models.program.index import Access, Axis, Combine
 
 Array = npt.NDArray[np.float64]
 """An array of `xp`.  float64 stands for "numbers" to the type checker; the element type at run time is the caller's."""
@@ -122,7 +122,7 @@ def view(
     `shape` is the shape of the whole tensor.  Raises `KernelError` for indices that are read whole, or a short block.
 
     >>> import numpy
-    >>> from ...models.index import Affine, access
+    >>> from ...models.program.index import Affine, access
     >>> rows = access("t", Affine.axis("y").plus("k").shift(-1))
     >>> view(numpy, Block(numpy.arange(4.0), (0,)), rows, {"y": (0, 2), "k": (0, 3)}, (4,), 0, "example")
     array([[0., 0., 1.],

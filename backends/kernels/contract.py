@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from math import prod
 from types import ModuleType
 
-from ...models.graph import Graph
-from ...models.index import Access
-from ...models.operators import Operator, Value
+from ...models.program.graph import Graph
+from ...models.program.index import Access
+from ...models.program.operators import Operator, Value
 from .blocks import Array, Block, align, lengths, spread, view
 
 _LIMIT = 1 << 25

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import assert_never
 
-from ...models.graph import Graph
-from ...models.operators import NodeKind, Operator
+from ...models.program.graph import Graph
+from ...models.program.operators import NodeKind, Operator
 from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, lengths, spread, view
 from .contract import contract
 from .elementwise import MAPS
@@ -34,7 +34,7 @@ def execute(
     Raises `KernelError` naming the operator: a block too small, a missing axis, an attribute of the wrong type.
 
     >>> import numpy
-    >>> from ...models.build import Builder
+    >>> from ...models.sources.building.builder import Builder
     >>> g = Builder("g")
     >>> y = g.contract("y", "m k, k n -> m n", g.input("a", (2, 3)), g.input("b", (3, 2)))
     >>> graph = g.build(y)

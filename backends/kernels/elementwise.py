@@ -19,8 +19,8 @@ from math import inf, pi, sqrt
 from types import MappingProxyType, ModuleType
 from typing import Final
 
-from ...models.graph import ELEMENT_BYTES
-from ...models.operators import Operator
+from ...models.program.graph import ELEMENT_BYTES
+from ...models.program.operators import Operator
 from .blocks import Array, KernelError, execution_dtype
 
 Elementwise = Callable[[ModuleType, Sequence[Array], Operator], Array]

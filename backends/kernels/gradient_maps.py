@@ -1,6 +1,6 @@
 """Elementwise functions of training: local gradients, losses, optimizer updates.
 
-`g` is the incoming gradient and comes first.  Kinks follow PyTorch: see `models.training.maps`.
+`g` is the incoming gradient and comes first.  Kinks follow PyTorch: see `models.sources.training.maps`.
 
     gelu_gradient(g, x)     g (Phi(x) + x phi(x));  attribute approximate = "tanh": the derivative of the tanh formula
     silu_gradient(g, x)     g s (1 + x (1 - s)),  s = sigmoid(x)
@@ -18,7 +18,7 @@ from math import inf, pi, sqrt
 from types import MappingProxyType, ModuleType
 from typing import Final
 
-from ...models.operators import Operator
+from ...models.program.operators import Operator
 from .blocks import Array
 from .elementwise import Elementwise, erf, number
 

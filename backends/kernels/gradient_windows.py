@@ -1,6 +1,6 @@
 """Gradients that read windows whole: of strided contractions, pools and local response.
 
-Attributes as in `models.training.windows`: position p = stride y + dilation t + offset of the result collects every window y and tap t.
+Attributes as in `models.sources.training.windows`: position p = stride y + dilation t + offset of the result collects every window y and tap t.
 
     strided_gradient        SUM over (y, t) and the reduced axes of  g[.., y] w[.., t]
     max_pool_gradient       SUM of g[y] where p is the first largest element of window y
@@ -17,7 +17,7 @@ from itertools import product
 from math import prod
 from types import ModuleType
 
-from ...models.index import Affine, Combine
+from ...models.program.index import Affine, Combine
 from .blocks import Array, KernelError, align, lengths, neutral
 from .elementwise import number
 from .task import Task

@@ -25,9 +25,9 @@ from math import prod
 from types import MappingProxyType, ModuleType
 from typing import Final
 
-from ...models.graph import Graph
-from ...models.index import Combine
-from ...models.operators import Operator
+from ...models.program.graph import Graph
+from ...models.program.index import Combine
+from ...models.program.operators import Operator
 from .blocks import Array, Block, KernelError, StatisticsReducer, align, fold, lengths, spread, view
 from .contract import contract
 from .elementwise import number

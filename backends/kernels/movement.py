@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from math import prod
 from types import ModuleType
 
-from ...models.graph import Graph
-from ...models.index import Access
-from ...models.operators import Operator
+from ...models.program.graph import Graph
+from ...models.program.index import Access
+from ...models.program.operators import Operator
 from .blocks import Array, Block, KernelError, align, cover, execution_dtype, lengths, spread, view
 from .elementwise import number
 

@@ -2,7 +2,7 @@
 
 constant    values in row-major order, attribute `values` (integers, or floats as hexadecimal text)
 update      out[o] = value[..] where start <= o < stop in every dimension, else old[o]           (the assignment x[a:b] = v)
-opaque      the function named by attribute `kernel`, called with every operand's part for the box (`models.opaque`)
+opaque      the function named by attribute `kernel`, called with every operand's part for the box (`models.program.opaque`)
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from types import ModuleType
 
-from ...models.graph import Graph
-from ...models.opaque import OpaqueError, resolve
-from ...models.operators import Operator
+from ...models.program.graph import Graph
+from ...models.program.opaque import OpaqueError, resolve
+from ...models.program.operators import Operator
 from .blocks import Array, Block, KernelError, align, cover, execution_dtype, lengths, spread, view
 
 

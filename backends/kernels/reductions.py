@@ -21,9 +21,9 @@ from itertools import product
 from math import prod
 from types import ModuleType
 
-from ...models.graph import Graph
-from ...models.index import Access, Affine, Combine
-from ...models.operators import Operator
+from ...models.program.graph import Graph
+from ...models.program.index import Access, Affine, Combine
+from ...models.program.operators import Operator
 from .blocks import Array, Block, KernelError, StatisticsReducer, align, execution_dtype, fold, lengths, neutral, spread, view
 from .elementwise import number
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
-from ...models.graph import Graph
-from ...models.operators import Operator
+from ...models.program.graph import Graph
+from ...models.program.operators import Operator
 from .blocks import Array, Block, KernelError, StatisticsReducer, align, cover, lengths, view
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from ...models.index import Combine
+from ...models.program.index import Combine
 from ..kernels import Array
 from .patterns import Pattern
 from .requests import AllGather, AllReduce, Exchanged, Pending, ReduceScatter, Request, Result

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...models.index import Combine
+from ...models.program.index import Combine
 from ..kernels import Array
 from . import TransportError
 from .memory import Staging, cuda_aware, on_device

@@ -19,7 +19,7 @@ from itertools import accumulate
 from types import ModuleType
 from typing import Any, Protocol
 
-from ...models.index import Combine
+from ...models.program.index import Combine
 from ..kernels import Array
 from . import TransportError
 from .patterns import Pattern, PatternKind

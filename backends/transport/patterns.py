@@ -18,7 +18,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Final
 
-from ...models.transfers import Box, Exchange, Transfer
+from ...models.communication.transfers import Box, Exchange, Transfer
 
 PARTNERS: Final = 8
 """Neighbours of a cell in two dimensions: beyond that many, one collective is cheaper than single messages."""
@@ -53,7 +53,7 @@ class Pattern:
 def patterns(step: Exchange) -> tuple[Pattern, ...]:
     """The patterns of one exchange, by lowest rank.
 
-    >>> from ...models.transfers import Transfers
+    >>> from ...models.communication.transfers import Transfers
     >>> box = ((0, 2),)
     >>> [(p.kind.value, p.group) for p in patterns(Exchange(0, Transfers.of([Transfer(0, 1, box), Transfer(3, 2, box), Transfer(2, 3, ((2, 4),))])))]
     [('neighbours', (0, 1)), ('all-gather', (2, 3))]

@@ -1,6 +1,6 @@
 """Requests: one collective each, as data, so that it can be carried out at once or started now and finished later.
 
-A redistribution is a generator of requests (`backends.steps`); whoever drives it decides.  `Result`: an array, or per sender an array.
+A redistribution is a generator of requests (`backends.execution.steps`); whoever drives it decides.  `Result`: an array, or per sender an array.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...models.index import Combine
+from ...models.program.index import Combine
 from ..kernels import Array
 from .patterns import Pattern
 

@@ -1,7 +1,7 @@
 """Virtual ranks: all ranks of a program as threads of one process, moving real arrays and counting them.
 
     counted(label, level i, rank)  =  elements that reach the rank from a sender outside its level-i subtree
-    load_i of a subtree            =  sum over its ranks                        (the loads of `models.pricing`)
+    load_i of a subtree            =  sum over its ranks                        (the loads of `models.communication.pricing`)
 
 A reduce-scatter brings each member its part from every other member; an all-gather every other member's; an all-reduce is one of
 each, in parts as equal as they can be (`portion`).
@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from math import prod
 from types import ModuleType
 
-from ...models.index import Combine
-from ...models.layout import coordinates
-from ...models.received import portion
+from ...models.layout.layout import coordinates
+from ...models.program.index import Combine
 from ..kernels import Array, combine_arrays
 from . import TransportError
 from .patterns import Pattern
+from .received import portion
 from .requests import AllGather, AllReduce, Exchanged, Pending, ReduceScatter, Request, Result
 
 Payload = Array | dict[int, Array]

@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.problems import Ints
+from ...models.problem.selection_problem import Ints
 from .clock import Clock
 from .messages import Sweeper
 from .momentum import Moving

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...proofs.certificates import Dual
+from ...proofs.selection.certificates import Dual
 from .bounds import Score
 from .network import Domains
 from .restrict import restrict

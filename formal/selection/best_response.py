@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.problems import FORBIDDEN, Ints, ProblemError, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, Ints, ProblemError, SelectionProblem
 from .network import saturate
 
 Mask = NDArray[np.bool_]
@@ -53,7 +53,7 @@ def best_responses(problem: SelectionProblem, pick: Pick = first, order: Sequenc
 
     Raises `ProblemError` for resource rows, tables or enumerations beyond 10 million entries, and an order that breaks the rule.
 
-    >>> from ...models.problems import Edge, Vertex
+    >>> from ...models.problem.selection_problem import Edge, Vertex
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
     ...                      (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
     >>> best_responses(p)

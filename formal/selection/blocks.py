@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import Ints, SelectionProblem
-from ...proofs.certificates import Dual
+from ...models.problem.selection_problem import Ints, SelectionProblem
+from ...proofs.selection.certificates import Dual
 from . import bounds
 from .ascent import apply
 from .columns import generate

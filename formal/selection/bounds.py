@@ -1,6 +1,6 @@
 """The exact side of a dual record: its bound and its reduced costs, in int64 under a tested range.
 
-For integer messages m, multipliers n and denominator Q (see `proofs.certificates`)
+For integer messages m, multipliers n and denominator Q (see `proofs.selection.certificates`)
 
     LB(D)      = Q constant + sum_v min theta_v + sum_e min bracket_e - sum_t n_t L
     excess_v(a) = theta_v(a) - min theta_v + sum_{e at v} [ rowmin_e(index of a) - min_e ]
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints
-from ...proofs.certificates import Dual
+from ...models.problem.selection_problem import FORBIDDEN, Ints
+from ...proofs.selection.certificates import Dual
 from .kernels import columns_min, rows_min
 from .network import INFINITE, Base, Domains, Network, build, saturate
 

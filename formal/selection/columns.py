@@ -13,8 +13,8 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import SelectionProblem
-from ...proofs.certificates import Dual
+from ...models.problem.selection_problem import SelectionProblem
+from ...proofs.selection.certificates import Dual
 from .clock import Clock
 from .draft import DualDraft
 from .layered import mix, pair

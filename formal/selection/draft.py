@@ -14,8 +14,8 @@ from typing import Final, assert_never
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, SelectionProblem
-from ...proofs.certificates import Dual, Elimination, Open, Point, Record, RowConflict, Split
+from ...models.problem.selection_problem import FORBIDDEN, SelectionProblem
+from ...proofs.selection.certificates import Dual, Elimination, Open, Point, Record, RowConflict, Split
 from .bounds import Score, fix_labels, gather, row_costs, score
 from .network import Base, Domains, build, exact_cost
 

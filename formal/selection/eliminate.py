@@ -22,9 +22,9 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints
-from ...proofs.certificates import Elimination
-from ...proofs.container import MAX_AXES
+from ...models.problem.selection_problem import FORBIDDEN, Ints
+from ...proofs.container.archive import MAX_AXES
+from ...proofs.selection.certificates import Elimination
 from .clock import Clock
 from .kernels import columns_min, rows_min
 from .network import INFINITE, Network, saturate

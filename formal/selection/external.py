@@ -27,8 +27,8 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.problems import FORBIDDEN, Edge, Fine, Ints, SelectionProblem, Usage, Vertex, fine_type
-from ...proofs.certificates import Dual
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Fine, Ints, SelectionProblem, Usage, Vertex, fine_type
+from ...proofs.selection.certificates import Dual
 from .ascent import climb
 from .bounds import Score
 from .clock import Clock

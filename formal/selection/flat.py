@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from .network import Domains, whole
 
 Floats = NDArray[np.float64]

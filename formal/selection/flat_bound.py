@@ -1,6 +1,6 @@
 """Bound of a `Flat` problem: ascent over messages and multipliers in floats, and its exact integer value.
 
-    LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c         (proofs/certificates.py, `Dual`)
+    LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c         (proofs/selection/certificates.py, `Dual`)
 
 (c: rounded rows, `flat_cuts`.)  A step is a forward and a backward sweep, then a projected subgradient step on n and k (direction averaged with the last one).  `quantise` writes
 messages and multipliers as integers over Q = 2^k and evaluates them in int64: rounding moves the bound by at most one unit of 1/Q per
@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints
-from ...proofs.certificates import Dual, Rounded
+from ...models.problem.selection_problem import FORBIDDEN, Ints
+from ...proofs.selection.certificates import Dual, Rounded
 from . import flat_kernels as kernels
 from .clock import Clock
 from .flat import Flat, Floats

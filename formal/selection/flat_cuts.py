@@ -1,6 +1,6 @@
 """Rounded resource rows of a `Flat` problem: found where the relaxed solution breaks them, used in the ascent like any other row.
 
-For a row t, a modulus g and a reference label z_v of every vertex (proofs/certificates.py, `Rounded`), with d_v(a) = u_v(a) - u_v(z_v),
+For a row t, a modulus g and a reference label z_v of every vertex (proofs/selection/certificates.py, `Rounded`), with d_v(a) = u_v(a) - u_v(z_v),
 C = L - sum_v u_v(z_v) and r = C mod g:
 
     sum_v F(d_v(x_v)) <= F(C),     F(d) = (g - r) floor(d / g) + max(0, d mod g - r)                 (mixed integer rounding)
@@ -21,8 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from ...models.problems import Ints
-from ...proofs.certificates import Rounded
+from ...models.problem.selection_problem import Ints
+from ...proofs.selection.certificates import Rounded
 from .flat import Flat, Floats
 
 Flags = NDArray[np.bool_]

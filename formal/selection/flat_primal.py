@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints
+from ...models.problem.selection_problem import FORBIDDEN, Ints
 from . import flat_kernels as kernels
 from . import flat_moves
 from .clock import Clock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...models.problems import Ints
+from ...models.problem.selection_problem import Ints
 from .flat import Flat, Floats
 from .flat_bound import State
 from .flat_cuts import NONE, Cut, Cuts, build, usage_of

@@ -22,9 +22,9 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem
-from ...proofs.certificates import Open, Point, Record, RowConflict, Split
-from ...proofs.reduction_log import Rule
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...proofs.selection.certificates import Open, Point, Record, RowConflict, Split
+from ...proofs.selection.presolve_log import Rule
 from .clock import Clock
 from .flat import Flat, Floats, flatten
 from .flat_bound import Bounder, Exact, State, prices, quantise

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...models.claims import LowerBound, Optimal, Status, WithinGap
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem
-from ...proofs.certificates import Dual, Elimination, SelectionCertificate
+from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...proofs.selection.certificates import Dual, Elimination, SelectionCertificate
 from .bounds import gather, row_costs, score
 from .clock import Clock
 from .draft import INFINITY
@@ -37,7 +37,7 @@ MOMENT: Final = 2.0
 def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
     """Messages that are all zero, and the bound they establish in units of the coarse tables (INFINITY: nothing is allowed).
 
-    >>> from ...models.problems import Edge, Vertex
+    >>> from ...models.problem.selection_problem import Edge, Vertex
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([0, 5]))), (np.array([[3, 9], [9, 4]]),), (Edge(0, 1, 0),))
     >>> plain_dual(p)[1]
     4

@@ -24,7 +24,7 @@ from typing import Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 
 Solver = Literal["highs", "toulbar2"]
 
@@ -56,7 +56,7 @@ def propose(problem: SelectionProblem, time_limit_s: float, solver: Solver | Non
     `upper`: only solutions that cost less are of interest (a good one makes toulbar2 much faster).  None: nothing found.
 
     >>> import numpy as np
-    >>> from shardproof.models.problems import SelectionProblem, Vertex
+    >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
     >>> p = SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ())
     >>> propose(p, 30.0) in ((1,), None)
     True

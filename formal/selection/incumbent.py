@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...models.problems import SelectionProblem
+from ...models.problem.selection_problem import SelectionProblem
 from .draft import INFINITY
 from .network import exact_cost
 

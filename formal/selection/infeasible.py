@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Final, assert_never
 
 import numpy as np
 
-from ...models.claims import Infeasible
-from ...models.problems import Ints, SelectionProblem
-from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
-from ...proofs.reduction_log import Rule
+from ...models.problem.claims import Infeasible
+from ...models.problem.selection_problem import Ints, SelectionProblem
+from ...proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
+from ...proofs.selection.presolve_log import Rule
 from .clock import Clock
 from .eliminate import eliminate, plan
 from .messages import Sweeper

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from ...models.problems import Ints
+from ...models.problem.selection_problem import Ints
 
 SMALL: Final = 1 << 15
 """Tables below this many entries are cheaper in numpy than one more compiled path."""

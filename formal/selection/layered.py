@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import Ints
+from ...models.problem.selection_problem import Ints
 from .clock import Clock
 from .mend import Make, connected, mend, tighten
 from .mixtures import Column, layers

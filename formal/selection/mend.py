@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Final
 import networkx as nx
 import numpy as np
 
-from ...models.problems import SelectionProblem
-from ...proofs.certificates import Dual
+from ...models.problem.selection_problem import SelectionProblem
+from ...proofs.selection.certificates import Dual
 from . import bounds
 from .clock import Clock
 from .eliminate import plan

@@ -29,8 +29,8 @@ from typing import Literal
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints
-from ...proofs.certificates import Dual
+from ...models.problem.selection_problem import FORBIDDEN, Ints
+from ...proofs.selection.certificates import Dual
 from .bounds import gather
 from .clock import Clock
 from .kernels import columns_min, rows_min

@@ -21,7 +21,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import Ints, SelectionProblem
+from ...models.problem.selection_problem import Ints, SelectionProblem
 from ..highs import run_alone
 from .repeat import Quotient
 from .uniform import Floats

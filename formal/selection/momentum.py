@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.problems import Ints
+from ...models.problem.selection_problem import Ints
 from .clock import Clock
 from .dissect import Dissection, dissect
 from .kernels import executor

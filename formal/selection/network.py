@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 
 INFINITE: Final = FORBIDDEN >> 1
 """Sums at or above this contain a forbidden entry: finite sums stay below 2**58 (see `Base`), FORBIDDEN is 2**60."""

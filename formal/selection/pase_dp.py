@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints, ProblemError, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, Ints, ProblemError, SelectionProblem
 from .network import saturate
 
 MOST_CELLS: Final = 1 << 27
@@ -37,7 +37,7 @@ class PaseResult:
 def pase_dp(problem: SelectionProblem) -> PaseResult:
     """Optimum of `problem` (of its int64 costs, where they have a fine part) by dynamic programming.  Raises `ProblemError` for resource rows or a table of more than 2**27 entries.
 
-    >>> from ...models.problems import Edge, Vertex
+    >>> from ...models.problem.selection_problem import Edge, Vertex
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
     ...                      (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
     >>> pase_dp(p)

@@ -5,7 +5,7 @@
     D'_v   = { a : for some s of D', the sum at (s, a) exceeds m_v(s) by at most `slack` }        last eliminated first     -> survivors()
 
 The excesses of all vertices over their messages add up to F(x) - min F, so that D' holds every x within `slack` of the minimum.  This
-serves problems with a fine part (`models.problems.Fine`): with N tables an optimum is less than N above the coarse minimum, what survives is
+serves problems with a fine part (`models.problem.selection_problem.Fine`): with N tables an optimum is less than N above the coarse minimum, what survives is
 a handful of choices, and those are eliminated once more in Python integers.  The checker does the same with the real slack.
 
 Large joint tables are never built: the sums of a few of v's choices at a time fill a buffer that stays in the second cache, the longest axis
@@ -23,8 +23,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.problems import Fine, Ints, SelectionProblem, forbids
-from ...proofs.certificates import Elimination, Point
+from ...models.problem.selection_problem import Fine, Ints, SelectionProblem, forbids
+from ...proofs.selection.certificates import Elimination, Point
 from .clock import Clock
 from .eliminate import STORED, WIDEST
 

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints
+from ...models.problem.selection_problem import FORBIDDEN, Ints
 from .clock import Clock
 from .messages import Sweeper
 from .network import INFINITE, Network, saturate

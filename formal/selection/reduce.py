@@ -2,7 +2,7 @@
 
 Order: to a fixpoint, (1) arc consistency, fixing, functional merges and separable edges over the pairs that changed, (2) labels that
 exceed the limit on their own, rows that the limit or other rows imply, (3) dominance and elimination over the vertices that changed.
-The rules and why none loses all optima: `proofs/reduction_log.py`; ties are broken by the smaller number, rules apply one after another.
+The rules and why none loses all optima: `proofs/selection/presolve_log.py`; ties are broken by the smaller number, rules apply one after another.
 Source: `shared/research/memory-constrained-selection.md`, section 5.
 """
 
@@ -15,9 +15,9 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
-from ...proofs.certificates import Record, Reduced
-from ...proofs.reduction_log import BASELINE, Rule
+from ...models.problem.selection_problem import Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from ...proofs.selection.certificates import Record, Reduced
+from ...proofs.selection.presolve_log import BASELINE, Rule
 from .clock import Clock
 from .network import Domains, whole
 from .reduce_kernels import EMPTY_COLUMN, EMPTY_ROW, ONE_PER_COLUMN, ONE_PER_ROW, SEPARABLE, compiled
@@ -43,7 +43,7 @@ DROP: Final = 0.03
 class Reduction:
     """`problem`: the reduced problem (None: the log empties a domain, nothing in the domains is feasible).
 
-    `log`, `steps`: see `proofs.certificates.Reduced`; `fired`: how often each rule applied (DOMINATED, OVERFULL: labels; "parallel": edges).
+    `log`, `steps`: see `proofs.selection.certificates.Reduced`; `fired`: how often each rule applied (DOMINATED, OVERFULL: labels; "parallel": edges).
     `left`: the original vertices that the reduced problem's first ones are, with the original choices that theirs are; `follows`: how the
     choices of the others follow, in the order in which they vanished.
     """
@@ -233,7 +233,7 @@ class _Run:
 
 
 def _finish(state: State) -> Reduction:
-    """The reduced problem, numbered as `proofs.certificates.Reduced` says."""
+    """The reduced problem, numbered as `proofs.selection.certificates.Reduced` says."""
     original = state.problem
     log = np.array(state.log, dtype=np.int64).reshape(-1, 4)
     fired = {Rule(r).name.lower(): n for r, n in sorted(Counter(entry[0] for entry in state.log).items())}

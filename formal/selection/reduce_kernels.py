@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints
+from ...models.problem.selection_problem import FORBIDDEN, Ints
 
 EMPTY_ROW: Final = 1  # a row without allowed entries
 EMPTY_COLUMN: Final = 2

@@ -3,7 +3,7 @@
     labels[v]     choices left, numbers of the original problem, ascending            cost[v]      int64 per label, FORBIDDEN or below 2**57
     table(i, j)   costs of the pair, shape (labels of i, labels of j)                 constant     Python integer
 
-Parallel edges are added up.  Every operation here writes its log entry (`proofs/reduction_log.py` defines what it does) and remembers how
+Parallel edges are added up.  Every operation here writes its log entry (`proofs/selection/presolve_log.py` defines what it does) and remembers how
 the choice of a vertex that vanishes follows from choices of vertices that are left.
 """
 
@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...models.problems import FINITE_LIMIT, FORBIDDEN, Ints, SelectionProblem
-from ...proofs.reduction_log import Rule
+from ...models.problem.selection_problem import FINITE_LIMIT, FORBIDDEN, Ints, SelectionProblem
+from ...proofs.selection.presolve_log import Rule
 from .network import Domains, saturate
 from .reduce_usage import RowUsage
 

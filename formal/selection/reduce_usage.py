@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...models.problems import Ints, SelectionProblem, Usage
+from ...models.problem.selection_problem import Ints, SelectionProblem, Usage
 
 Part = tuple[Ints, Ints, Ints]
 """(first, last, amount): shapes (n,), (n,), (n, labels)."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from ...models.problems import Edge, Ints, SelectionProblem
+from ...models.problem.selection_problem import Edge, Ints, SelectionProblem
 
 ROUNDS: Final = 8
 """Rounds of refinement: enough to tell the operands of one operator apart, few enough that layers near the ends join the others."""
@@ -54,7 +54,7 @@ def quotient(problem: SelectionProblem, rounds: int = ROUNDS) -> Quotient | None
     """The quotient of `problem` without its resource rows; None when too little is repeated.
 
     >>> import numpy as np
-    >>> from shardproof.models.problems import Vertex
+    >>> from shardproof.models.problem.selection_problem import Vertex
     >>> cost, table = np.array([1, 2]), np.array([[0, 3], [3, 0]])
     >>> chain = SelectionProblem("chain", tuple(Vertex(f"v{i}", cost) for i in range(40)), (table,),
     ...                          tuple(Edge(i, i + 1, 0) for i in range(39)))

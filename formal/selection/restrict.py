@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Edge, Fine, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Fine, Ints, ProblemError, SelectionProblem, Usage, Vertex
 from .network import saturate
 
 Back = Callable[[tuple[int, ...]], tuple[int, ...]]
@@ -25,7 +25,7 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
     Raises `ProblemError` for a vertex or choice that does not exist, or an empty domain.
 
     >>> import numpy as np
-    >>> from shardproof.models.problems import SelectionProblem, Vertex
+    >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
     >>> p = SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ())
     >>> q, back = restrict(p, {0: (0, 2)})
     >>> q.vertices[0].cost.tolist(), back((1,))
@@ -77,7 +77,7 @@ def condition(problem: SelectionProblem, solution: tuple[int, ...], free: Abstra
     Raises `ProblemError` for problems with costs in two parts.
 
     >>> import numpy as np
-    >>> from shardproof.models.problems import Edge, SelectionProblem, Vertex
+    >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
     >>> pair = SelectionProblem("pair", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([5, 3]))), (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
     >>> small, back = condition(pair, (1, 0), {0})
     >>> small.vertices[0].cost.tolist(), small.constant, back((0,))

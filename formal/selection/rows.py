@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from .clock import Clock
 from .network import INFINITE, Domains, Network
 from .primal import Choice, local_costs

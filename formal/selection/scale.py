@@ -16,8 +16,8 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem
-from ...proofs.certificates import Open, Record
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...proofs.selection.certificates import Open, Record
 from .clock import Clock, Progress, Quiet
 from .flat import Flat, Floats, flatten
 from .flat_bound import Bounder, State

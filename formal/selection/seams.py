@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Final
 
-from ...models.problems import SelectionProblem
+from ...models.problem.selection_problem import SelectionProblem
 from .clock import Clock
 from .dissect import HUB
 from .messages import Style, Sweeper

@@ -18,8 +18,8 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem
-from ...proofs.certificates import Dual, Elimination, Open, Point, RowConflict
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict
 from .ascent import apply, ascend, climb
 from .aspire import aspire, narrow
 from .bounds import Score, branching_vertex, gather, row_costs, score, spread

@@ -21,8 +21,8 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problems import Edge, Ints, SelectionProblem
-from ...proofs.certificates import Dual
+from ...models.problem.selection_problem import Edge, Ints, SelectionProblem
+from ...proofs.selection.certificates import Dual
 from .repeat import Quotient
 
 KEPT: Final = 6

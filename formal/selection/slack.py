@@ -17,10 +17,10 @@ from typing import Final
 
 import numpy as np
 
-from ...models.claims import Optimal, Status, WithinGap
-from ...models.problems import SelectionProblem
-from ...proofs.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
-from ...proofs.reduction_log import Rule
+from ...models.problem.claims import Optimal, Status, WithinGap
+from ...models.problem.selection_problem import SelectionProblem
+from ...proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
+from ...proofs.selection.presolve_log import Rule
 from .clock import Clock, Progress
 from .external import Asked
 from .floor import certified, floor

@@ -1,7 +1,7 @@
 """Solve a selection problem and say what is proved: `solve`.
 
 Every answer ends in the same certificate, whatever engine found the solution: the incumbent's cost is the upper bound UB, and a
-tree of integer facts (`proofs.certificates`) establishes the lower bound B.  `optimal` is said only when B >= UB, `infeasible` only
+tree of integer facts (`proofs.selection.certificates`) establishes the lower bound B.  `optimal` is said only when B >= UB, `infeasible` only
 when B is infinite without a solution; a time limit ends in `feasible` or `unknown` with the best bound proved so far, and however short it is,
 with what can always be answered (`floor`).
 """
@@ -19,9 +19,9 @@ from fractions import Fraction
 from types import FrameType
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from ...models.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
-from ...models.problems import SelectionProblem
-from ...proofs.certificates import Dual, Record, SelectionCertificate
+from ...models.problem.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
+from ...models.problem.selection_problem import SelectionProblem
+from ...proofs.selection.certificates import Dual, Record, SelectionCertificate
 from .blocks import LEAST, begin
 from .budget import Limits
 from .clock import Clock, Progress
@@ -85,7 +85,7 @@ def solve(
     `engine`: who looks for the solution (`external`); the proof is native.  Raises `EngineRefused` for what an engine cannot take.
 
     >>> import numpy as np
-    >>> from shardproof.models.problems import Edge, SelectionProblem, Vertex
+    >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
     ...                      (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
     >>> a = solve(p)

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ...models.problems import FORBIDDEN, Ints, SelectionProblem, Vertex
-from ...proofs.certificates import Dual, Open
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem, Vertex
+from ...proofs.selection.certificates import Dual, Open
 from .ascent import apply
 from .draft import Draft, DualDraft, LeafDraft, SplitDraft
 from .mend import Make, mend

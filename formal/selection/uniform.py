@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...models.problems import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from .network import saturate
 from .repeat import Numbers, Quotient
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...models.problems import Ints, SelectionProblem
+from ...models.problem.selection_problem import Ints, SelectionProblem
 from .network import INFINITE
 from .rows import Rows
 

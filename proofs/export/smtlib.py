@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...models.substitution.polynomial import Monomial, Poly
-from ..substitution import Fact
+from ...models.rewrites.polynomial import Monomial, Poly
+from ..rewrites.judgement import Fact
 
 
 @dataclass(frozen=True)

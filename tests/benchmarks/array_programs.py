@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from array_cases import CASES
 
-from shardproof.backends.traffic import traffic
+from shardproof.backends.lowering.traffic import traffic
 
 
 def main(ranks: list[int]) -> None:

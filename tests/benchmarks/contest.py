@@ -23,16 +23,16 @@ from pathlib import Path
 
 import numpy as np
 
-from shardproof.formal.report import table_text
+from shardproof.formal.planning.report import table_text
 from shardproof.formal.selection.flat import Flat, flatten
 from shardproof.formal.selection.flat_primal import Improver
 from shardproof.formal.selection.pase_dp import pase_dp
 from shardproof.formal.selection.reduce import reduce
 from shardproof.formal.selection.solve import solve
-from shardproof.models.problems import FORBIDDEN, ProblemError, SelectionProblem
-from shardproof.proofs.load import load_selection_problem
-from shardproof.proofs.selection_file import read_certificate, write_certificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem
+from shardproof.proofs.selection.file import read_certificate, write_certificate
+from shardproof.proofs.selection.load import load_selection_problem
+from shardproof.verify.selection.certificate import check_selection
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "iopddl"
 LIMITS = {"A": 60, "B": 60, "C": 60, "G": 120, "K": 180, "M": 180, "S": 240}

@@ -12,15 +12,15 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from shardproof.formal.plan import default_space
+from shardproof.formal.planning.plan import default_space
 from shardproof.formal.selection.external import EngineRefused
 from shardproof.formal.selection.solve import Engine, solve
-from shardproof.models.machine import load_machine
-from shardproof.models.problems import SelectionProblem
-from shardproof.models.selection import build as tables
-from shardproof.models.training.step import training_step
-from shardproof.models.zoo import build
-from shardproof.proofs.load import load_selection_problem
+from shardproof.models.cost.selection import build as tables
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.models.sources.training.step import training_step
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.selection.load import load_selection_problem
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 

@@ -16,14 +16,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from strategies import KNOWN
 
-from shardproof.formal.report import amount, percent, table_text
+from shardproof.formal.planning.report import amount, percent, table_text
+from shardproof.formal.planning.strategy import apply
 from shardproof.formal.selection.restrict import restrict
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.strategy import apply
-from shardproof.models import zoo
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.selection import build
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.sources import zoo
 
 CASES = (("4x8", 8, "complete"), ("32x8", 256, "two-per-level"))
 

@@ -17,11 +17,11 @@ from pathlib import Path
 
 PLAN = """
 import json, resource, sys, time
-from shardproof.formal.plan import plan_graph
-from shardproof.models.machine import load_machine
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build
-from shardproof.proofs.plan import write_plan
+from shardproof.formal.planning.plan import plan_graph
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build
+from shardproof.proofs.plan.bundle import write_plan
 sizes, train, limit, path = sys.argv[1:5]
 graph = build("llama", layers=2, batch=512, sequence=8192, width=16384, heads=128, kv_heads=8, hidden=53248)
 if train:
@@ -39,7 +39,7 @@ print(json.dumps({"operators": len(graph.operators), "space": p.space, "entries"
 CHECK = """
 import json, resource, sys, time
 from pathlib import Path
-from shardproof.verify.plan import check_plan
+from shardproof.verify.plan.plan import check_plan
 start = time.process_time()
 verdict = check_plan(Path(sys.argv[1])).verdict.value
 print(json.dumps({"check_s": round(time.process_time() - start, 1), "verdict": verdict, "check_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10}))

@@ -17,17 +17,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import click
 import numpy as np
 
-from shardproof.backends.collectives import count
-from shardproof.backends.program import lower
-from shardproof.backends.reference import random_inputs
-from shardproof.backends.run import run_virtual
-from shardproof.backends.traffic import received, traffic
-from shardproof.formal.schedules import propagate
-from shardproof.formal.strategy import Rule, Strategy
-from shardproof.models.choices import movements
-from shardproof.models.frontends.numpy.trace import trace
-from shardproof.models.machine import load_machine
-from shardproof.models.zoo import array_programs as programs
+from shardproof.backends.execution.reference import random_inputs
+from shardproof.backends.execution.run import run_virtual
+from shardproof.backends.lowering.collectives import count
+from shardproof.backends.lowering.program import lower
+from shardproof.backends.lowering.traffic import received, traffic
+from shardproof.formal.planning.schedules import propagate
+from shardproof.formal.planning.strategy import Rule, Strategy
+from shardproof.models.communication.choices import movements
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.sources.numpy.trace import trace
+from shardproof.models.sources.zoo import array_programs as programs
 
 DEGREES = {1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (2, 2, 2), 16: (4, 2, 2), 32: (4, 4, 2), 64: (4, 4, 4), 128: (8, 4, 4)}
 

@@ -1,4 +1,4 @@
-"""What it costs that a waiting rank sleeps between polls (`backends.launch.CROWDED`), and what it costs that it does not.
+"""What it costs that a waiting rank sleeps between polls (`backends.execution.launch.CROWDED`), and what it costs that it does not.
 
     python tests/benchmarks/message_waits.py [--ranks 2 4 8] [--others N]
 
@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from shardproof.backends.launch import CROWDED, cores, environment
+from shardproof.backends.execution.launch import CROWDED, cores, environment
 
 SIZES = (1 << 16, 1 << 20)
 REPEATS = 20

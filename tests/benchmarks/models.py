@@ -23,11 +23,11 @@ print(json.dumps({"code": int(code), "seconds": time.monotonic() - start, "rss":
 
 TABLES = """
 import json, sys, time
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.selection import build
-from shardproof.models.zoo import build as zoo
-from shardproof.models import cost, structures
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.layout.placement import space
+from shardproof.models.cost.selection import build
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.models.cost import cost, structures
 spent = 0.0
 def timed(function):
     def call(*arguments):

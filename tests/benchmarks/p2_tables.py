@@ -23,15 +23,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from p2_appendix import FILE, Fit, Row, fit, rows
 
-from shardproof.formal.calibrate import Calibration, calibrate, predict
-from shardproof.formal.reduction.graph import edge_costs, explore
-from shardproof.formal.reduction.synthesize import synthesize
-from shardproof.formal.timings import Timing, program_of, read_timings, selected, write_timings
-from shardproof.models.collective_cost import Algorithm, LinkCost, m0, m1, m2
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.machine_parts import Resource
-from shardproof.models.parallelism import Order, ReductionRequest
-from shardproof.models.reduction_programs import words
+from shardproof.formal.calibration.calibrate import Calibration, calibrate, predict
+from shardproof.formal.calibration.timings import Timing, program_of, read_timings, selected, write_timings
+from shardproof.formal.collective_programs.graph import edge_costs, explore
+from shardproof.formal.collective_programs.synthesize import synthesize
+from shardproof.models.collective_programs.cost import Algorithm, LinkCost, m0, m1, m2
+from shardproof.models.collective_programs.parallelism import Order, ReductionRequest
+from shardproof.models.collective_programs.programs import words
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.machine.parts import Resource
 
 LOCAL = FILE.parent / "local_ranks.csv"
 
@@ -154,7 +154,7 @@ PAYLOADS = (1 << 13, 1 << 17, 1 << 20)
 
 def measure() -> None:
     """Every program of every case at every payload, the fastest of seven rounds."""
-    from shardproof.backends.reduction import run_mpi
+    from shardproof.backends.execution.collective_programs import run_mpi
 
     out = []
     for hierarchy, matrix in CASES:

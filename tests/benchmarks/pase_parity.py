@@ -29,15 +29,15 @@ from pathlib import Path
 
 from shardproof.formal.selection.restrict import restrict
 from shardproof.formal.selection.solve import Answer, solve
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.operators import NodeKind, Operator
-from shardproof.models.placement import space
-from shardproof.models.problems import SelectionProblem
-from shardproof.models.selection import Planning, build
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.load import load_selection_problem
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.operators import NodeKind, Operator
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.selection.load import load_selection_problem
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "pase"
 BATCH = 128

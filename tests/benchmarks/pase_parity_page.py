@@ -11,8 +11,8 @@ from typing import cast
 
 from pase_parity import BATCH, MODELS, PUBLISHED, completed, matches, numbers
 
-from shardproof.models.zoo import build as zoo
-from shardproof.proofs.load import load_selection_problem
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.proofs.selection.load import load_selection_problem
 
 Row = Mapping[str, object]
 

@@ -27,12 +27,12 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from shardproof.formal.report import table_text
+from shardproof.formal.planning.report import table_text
 from shardproof.formal.selection.solve import solve
-from shardproof.models.claims import Status
-from shardproof.proofs.load import load_selection_problem
-from shardproof.proofs.selection_file import read_certificate, write_certificate
-from shardproof.verify.selection import check_selection
+from shardproof.models.problem.claims import Status
+from shardproof.proofs.selection.file import read_certificate, write_certificate
+from shardproof.proofs.selection.load import load_selection_problem
+from shardproof.verify.selection.certificate import check_selection
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "pase"
 RATIO = 1.2

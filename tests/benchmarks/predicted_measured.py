@@ -37,19 +37,19 @@ from pathlib import Path
 import numpy as np
 
 from shardproof.__main__ import FrontDoor
-from shardproof.backends.timing import measure
-from shardproof.formal.calibrate import calibrate
-from shardproof.formal.calibrate_cli import measured_collectives
-from shardproof.formal.calibrate_fit import spearman
-from shardproof.formal.calibrate_parts import calibrate_parts, coverage, movement_times, operator_times
+from shardproof.backends.execution.timing import measure
+from shardproof.formal.calibration.calibrate import calibrate
+from shardproof.formal.calibration.fit import spearman
+from shardproof.formal.calibration.parts import calibrate_parts, coverage, movement_times, operator_times
 from shardproof.formal.selection.solve import solve
-from shardproof.models.choices import Choices
-from shardproof.models.machine import Machine, load_machine
-from shardproof.models.operators import NodeKind
-from shardproof.models.placement import space
-from shardproof.models.selection import Planning, build
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build as zoo
+from shardproof.formal.verbs.calibrate import measured_collectives
+from shardproof.models.communication.choices import Choices
+from shardproof.models.cost.selection import Planning, build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.program.operators import NodeKind
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
 
 MODELS: Mapping[str, Mapping[str, int | str]] = {
     "mlp-unity": {"batch": 512, "inputs": 784, "hidden": 1024, "classes": 16},

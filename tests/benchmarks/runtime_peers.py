@@ -4,7 +4,7 @@
 
 Two ranks, one thread each, tensors of 16 MB (float32, 2048 x 2048).  A step is timed on every rank between barriers; the slowest rank counts;
 the table shows the median of 20 steps, ours and theirs in turns so that a slow moment of the computer hits both.  Collectives: ours from the
-program (`backends.collectives`), DTensor's from CommDebugMode, JAX's from the compiled HLO on 8 host devices, intermediate values pinned.
+program (`backends.lowering.collectives`), DTensor's from CommDebugMode, JAX's from the compiled HLO on 8 host devices, intermediate values pinned.
 
     mlp            relu(x w1) w2, w1 split by columns, w2 by rows, the result whole everywhere         (Megatron)
     matmul k       x w, the summed axis split, the result whole everywhere
@@ -30,7 +30,7 @@ PROGRAMS = ("mlp", "matmul k", "data parallel")
 
 
 def graph_of(name: str, size: int):
-    from shardproof.models.build import Builder
+    from shardproof.models.sources.building.builder import Builder
 
     g = Builder(name, "float32")
     x, w = g.input("x", (size, size)), g.parameter("w1", (size, size))
@@ -47,10 +47,10 @@ SPLITS = {  # operator, or tensor: + copy -> axis to split, per level of the mac
 
 def program_of(name: str, size: int, hierarchy: tuple[int, ...], level: int = 0):
     """Our program; other levels split the rows."""
-    from shardproof.backends.job import Options, prepared
-    from shardproof.models.choices import Choices, needs_copy
-    from shardproof.models.classes import axis_orders
-    from shardproof.models.placement import Placement
+    from shardproof.backends.execution.job import Options, prepared
+    from shardproof.models.communication.choices import Choices, needs_copy
+    from shardproof.models.layout.classes import axis_orders
+    from shardproof.models.layout.placement import Placement
 
     graph, orders = graph_of(name, size), None
     orders = axis_orders(graph)
@@ -86,8 +86,8 @@ def ours(folder: Path, name: str, size: int, steps: int) -> None:
     import numpy as np
     from mpi4py import MPI
 
-    from shardproof.backends.interpreter import run_rank
-    from shardproof.backends.run import slices
+    from shardproof.backends.execution.interpreter import run_rank
+    from shardproof.backends.execution.run import slices
     from shardproof.backends.transport.mpi import MpiTransport
 
     world = MPI.COMM_WORLD
@@ -226,8 +226,8 @@ def main(context: click.Context, steps: int, size: int, rounds: int, only: tuple
     """Print the table."""
     if context.invoked_subcommand is not None:
         return
-    from shardproof.backends.collectives import count
-    from shardproof.backends.launch import launch, mpi_available
+    from shardproof.backends.execution.launch import launch, mpi_available
+    from shardproof.backends.lowering.collectives import count
 
     pinned = os.environ.pop("OPENBLAS_CORETYPE", None)  # peers bring libraries of their own: every one chooses the kernels for this processor
     if pinned:

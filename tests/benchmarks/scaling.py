@@ -18,17 +18,17 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from shardproof.formal.report import table_text
+from shardproof.formal.planning.report import table_text
 
 CHILD = """
 import json, resource, sys, time
 from shardproof.__main__ import FrontDoor
-from shardproof.formal.plan import bundle, default_space
+from shardproof.formal.planning.plan import bundle, default_space
 from shardproof.formal.selection.solve import solve
-from shardproof.models.machine import load_machine
-from shardproof.models.selection import build
-from shardproof.models.training import build_step
-from shardproof.models.zoo import build as zoo
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.cost.selection import build
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
 layers, batch, sizes, limit = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], float(sys.argv[4])
 wall, clock = time.monotonic, time.process_time
 w0, c0 = wall(), clock()

@@ -16,13 +16,13 @@ import numpy as np
 
 from shardproof.formal.selection.reduce import reduce
 from shardproof.formal.selection.reduce_kernels import compiled
-from shardproof.models.claims import LowerBound
-from shardproof.models.problems import SelectionProblem
-from shardproof.proofs.certificates import Open, SelectionCertificate
-from shardproof.proofs.load import load_selection_problem
-from shardproof.proofs.selection_file import write_certificate
-from shardproof.verify.selection_ground import Facts, Ground
-from shardproof.verify.selection_reductions import replay
+from shardproof.models.problem.claims import LowerBound
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.proofs.selection.certificates import Open, SelectionCertificate
+from shardproof.proofs.selection.file import write_certificate
+from shardproof.proofs.selection.load import load_selection_problem
+from shardproof.verify.selection.ground import Facts, Ground
+from shardproof.verify.selection.presolve import replay
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "iopddl"
 

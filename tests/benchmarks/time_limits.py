@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shardproof.models.console import seconds_text
+from shardproof.models.text import seconds_text
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 RESULTS = Path(__file__).parent / "results" / "time-limits.md"

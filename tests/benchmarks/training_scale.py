@@ -2,7 +2,7 @@
 
     training_scale.py [--seconds S] GRAPH MACHINE SPACE [MEMORY_GiB ..]
 
-GRAPH is a graph file (`models.training`, `Graph.to_json`).  Without MEMORY there is no limit; `steps` stands for three limits between the
+GRAPH is a graph file (`models.sources.training`, `Graph.to_json`).  Without MEMORY there is no limit; `steps` stands for three limits between the
 peak of the plan found without one and what every vertex needs by itself (no plan needs less).  One row per event in which bound or cost moved.
 """
 
@@ -17,11 +17,11 @@ from pathlib import Path
 from shardproof.formal.selection.network import whole
 from shardproof.formal.selection.rows import Rows
 from shardproof.formal.selection.solve import Answer, solve
-from shardproof.models.graph import Graph
-from shardproof.models.machine import load_machine
-from shardproof.models.placement import space
-from shardproof.models.problems import SelectionProblem
-from shardproof.models.selection import build
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.selection_problem import SelectionProblem
+from shardproof.models.program.graph import Graph
 
 GIB = 1 << 30
 

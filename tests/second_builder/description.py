@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from fractions import Fraction
 
-from shardproof.models.operators import FUNCTIONS
+from shardproof.models.program.operators import FUNCTIONS
 
 BYTES = {
     "float64": 8,

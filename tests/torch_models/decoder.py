@@ -1,4 +1,4 @@
-"""A Llama-like decoder and a mixture of experts as plain PyTorch; sizes and defaults follow `models/zoo`."""
+"""A Llama-like decoder and a mixture of experts as plain PyTorch; sizes and defaults follow `models/sources/zoo`."""
 
 from __future__ import annotations
 

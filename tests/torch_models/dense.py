@@ -1,4 +1,4 @@
-"""Perceptrons, DLRM, XDL and CANDLE-Uno as plain PyTorch; sizes and defaults follow `models/zoo`."""
+"""Perceptrons, DLRM, XDL and CANDLE-Uno as plain PyTorch; sizes and defaults follow `models/sources/zoo`."""
 
 from __future__ import annotations
 

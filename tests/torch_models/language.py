@@ -1,4 +1,4 @@
-"""BERT, the encoder-decoder Transformer and an RNN language model as plain PyTorch; sizes and defaults follow `models/zoo`.
+"""BERT, the encoder-decoder Transformer and an RNN language model as plain PyTorch; sizes and defaults follow `models/sources/zoo`.
 
 Every factory returns (module, example inputs): `shardproof plan tests/torch_models/language.py:bert --machine ..`.
 """

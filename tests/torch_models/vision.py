@@ -1,4 +1,4 @@
-"""AlexNet, residual networks, Inception-v3 and the vision transformer as plain PyTorch; sizes and defaults follow `models/zoo`.
+"""AlexNet, residual networks, Inception-v3 and the vision transformer as plain PyTorch; sizes and defaults follow `models/sources/zoo`.
 
 Written here because the usual collections of convolution nets need torchvision, which does not work beside PyTorch's CPU wheels.
 Normalisation uses the statistics of the batch (training) or stored ones (`frozen`).

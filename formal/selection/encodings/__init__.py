@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....models.problems import Ints, SelectionProblem
+from ....models.problem.selection_problem import Ints, SelectionProblem
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ def row_terms(problem: SelectionProblem, event: int) -> tuple[dict[int, Ints], i
     Vertices whose choices all use the same are left out.  Raises ValueError for a problem without a limit.
 
     >>> import numpy as np
-    >>> from shardproof.models.problems import Usage, Vertex
+    >>> from shardproof.models.problem.selection_problem import Usage, Vertex
     >>> p = SelectionProblem("one", (Vertex("a", np.array([3, 1])),), (), (), (Usage(0, 0, 2, np.array([4, 9])),), 10)
     >>> row_terms(p, 1)
     ({0: array([0, 5])}, 6)

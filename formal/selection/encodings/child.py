@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final, Literal
 
-from ....models.problems import SelectionProblem
+from ....models.problem.selection_problem import SelectionProblem
 from . import Reply
 
 GRACE: Final = 2.0
@@ -28,7 +28,7 @@ def reply_in_time(
     """What the engine says within `seconds`, by a clock outside of it.
 
     >>> import numpy as np
-    >>> from shardproof.models.problems import SelectionProblem, Vertex
+    >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
     >>> reply_in_time("smt", SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ()), 60.0, 0, 1, ()).solution
     (1,)
     """

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from ....models.problems import FORBIDDEN, Ints, SelectionProblem
+from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ...highs import fresh_pool
 from . import Reply, all_events, row_terms
 

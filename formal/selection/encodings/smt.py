@@ -25,7 +25,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....models.problems import FORBIDDEN, Ints, SelectionProblem
+from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from . import Reply, all_events, row_terms
 
 Names = dict[int, str]

@@ -1,0 +1,193 @@
+"""Carrying out a `Fused` instruction.
+
+On the host: the box is cut into chunks of whole rows (along dimensions that no member takes statistics over), and every chunk passes
+through all members before the next one starts.  Intermediate values and the temporaries of a function (gelu has forty) then have the size
+of a chunk and stay in cache, where operator by operator they would have the size of the tensor and go to memory and back.
+
+    elements of a chunk  =  about what fits the second-level cache          (`CHUNK`)
+
+On a GPU: one generated kernel (`backends.cuda`), where the chain has one; otherwise operator by operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from math import prod
+from types import ModuleType
+from typing import Final
+
+from ...models.program.graph import Graph
+from ...models.program.operators import NodeKind
+from ..cuda import Kernel, KernelTextError
+from ..cuda.group import Launch, launches
+from ..kernels import Array, Block
+from ..kernels.blocks import align, view
+from ..kernels.elementwise import MAPS
+from ..kernels.gradient_maps import GRADIENT_MAPS
+from ..lowering.program import Compute, Fused
+
+CHUNK: Final = 1 << 17
+"""Elements per chunk, twice that where a member takes statistics (a call of its kernel costs 0.1 ms).
+
+Measured on one core with 1 MiB of second-level cache, float32, 2048 x 2048, operator by operator -> fused: bias, relu 4.6 -> 3.0 ms; bias, gelu,
+residual 395 -> 209 ms; residual, layer norm 18 -> 16 ms.  Chunks of 2^15 to 2^19 elements are equally good for maps, smaller ones are not."""
+
+_FUNCTIONS: Final = {**MAPS, **GRADIENT_MAPS}
+
+Execute = Callable[..., Array]
+"""`kernels.execute`."""
+
+Run = Callable[[Kernel, Sequence[Array]], None]
+"""Launches a generated kernel."""
+
+
+class MemberError(RuntimeError):
+    """Member number `member` of a fused instruction failed; the reason is its cause."""
+
+    def __init__(self, member: int, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.member, self.reason = member, reason
+
+
+def execute_fused(
+    xp: ModuleType, graph: Graph, step: Fused, slots: Mapping[str, Array], execute: Execute, run: Run | None = None
+) -> dict[str, Array]:
+    """The results by slot.  `run` launches generated kernels on arrays of `xp`; without it, chunk by chunk.
+
+    Raises `MemberError`.
+    """
+    boxes = [{a.name: i for a, i in zip(graph.operators[m.operator].axes, m.box, strict=True)} for m in step.members]
+    wanted = list(dict.fromkeys(k for _, k in step.results))
+    if run is not None:
+        found = _generated(xp, graph, step, boxes, slots, execute, run)
+    else:
+        found = _chunked(xp, graph, step, boxes, slots, execute, wanted)
+    return {slot: found[k] for slot, k in step.results}
+
+
+def _chunked(
+    xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[dict[str, tuple[int, int]]], slots: Mapping[str, Array],
+    execute: Execute, wanted: Sequence[int],
+) -> dict[int, Array]:
+    out_axes = [graph.operators[m.operator].output.axes for m in step.members]
+    whole = tuple(boxes[0][a] for a in out_axes[0])
+    fixed = {
+        axes.index(a) for m, axes in zip(step.members, out_axes, strict=True) for a in graph.operators[m.operator].over
+    }
+    parts = list(chunks(whole, fixed, CHUNK * (2 if fixed else 1)))
+    if len(parts) == 1:
+        values = _members(xp, graph, step, boxes, slots, execute, whole, {})
+        return {k: values[k] for k in wanted}
+    views = {
+        k: _views(xp, graph, m, box, slots, dict(step.links)) for k, (m, box) in enumerate(zip(step.members, boxes, strict=True))
+        if graph.operators[m.operator].kind is NodeKind.MAP and graph.operators[m.operator].function in _FUNCTIONS
+    }
+    results: dict[int, Array] = {}
+    for part in parts:
+        where = tuple(slice(lo - low, hi - low) for (lo, hi), (low, _) in zip(part, whole, strict=True))
+        cut = {k: [None if v is None else _part(v, where) for v in each] for k, each in views.items()}
+        values = _members(xp, graph, step, boxes, slots, execute, part, cut)
+        for k in wanted:
+            if k not in results:
+                results[k] = _destination(xp, step, slots, whole, values[k])
+            results[k][where] = values[k]
+    return results
+
+
+def _views(
+    xp: ModuleType, graph: Graph, member: Compute, box: dict[str, tuple[int, int]], slots: Mapping[str, Array], linked: Mapping[str, int]
+) -> list[Array | None]:
+    """Operands of a map operator on the whole box, with one dimension per output dimension; None for values of the chain.
+
+    A chunk then costs a slice per operand: preparing operands anew would take longer than a small chunk itself.
+    """
+    op = graph.operators[member.operator]
+    out: list[Array | None] = []
+    for j, ((slot, origin), a) in enumerate(zip(member.operands, op.inputs, strict=True)):
+        if slot in linked:
+            out.append(None)
+            continue
+        place = f"operator {op.name!r}, input {j}"
+        out.append(align(view(xp, Block(slots[slot], origin), a, box, graph.tensor(a.tensor).shape, 0, place), a.axes, op.output.axes))
+    return out
+
+
+def _part(array: Array, where: Sequence[slice]) -> Array:
+    return array[tuple(w if n != 1 else slice(None) for n, w in zip(array.shape, where, strict=True))]
+
+
+def _destination(xp: ModuleType, step: Fused, slots: Mapping[str, Array], whole: Sequence[tuple[int, int]], value: Array) -> Array:
+    """Memory for a result: that of the operand nobody else reads, if it fits."""
+    shape = tuple(hi - lo for lo, hi in whole)
+    spare = slots.get(step.reuse) if step.reuse is not None else None
+    if spare is not None and spare.shape == shape and spare.dtype == value.dtype and spare.flags.c_contiguous and spare.flags.writeable:
+        return spare
+    return xp.empty(shape, dtype=value.dtype)  # type: ignore[no-any-return]
+
+
+def _members(
+    xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[dict[str, tuple[int, int]]], slots: Mapping[str, Array],
+    execute: Execute, part: Sequence[tuple[int, int]], cut: Mapping[int, Sequence[Array | None]],
+) -> list[Array]:
+    """Every member's value on a part of the output box; `cut`: operands of map members there, where they are prepared."""
+    linked, values = dict(step.links), list[Array]()
+    low, shape = tuple(lo for lo, _ in part), tuple(hi - lo for lo, hi in part)
+    for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
+        op = graph.operators[member.operator]
+        try:
+            if k in cut:
+                given = [values[linked[slot]] if have is None else have for (slot, _), have in zip(member.operands, cut[k], strict=True)]
+                value: Array = _FUNCTIONS[op.function](xp, given, op)
+                values.append(value if value.shape == shape else xp.broadcast_to(value, shape))
+                continue
+            here = {**box, **dict(zip(op.output.axes, part, strict=True))}
+            blocks = [Block(values[linked[slot]], low) if slot in linked else Block(slots[slot], origin) for slot, origin in member.operands]
+            values.append(execute(xp, op, graph, here, blocks))
+        except Exception as e:
+            raise MemberError(k, e) from e
+    return values
+
+
+def chunks(whole: Sequence[tuple[int, int]], fixed: set[int], most: int) -> Iterator[tuple[tuple[int, int], ...]]:
+    """The box in row-major pieces of about `most` elements, never cut along the dimensions `fixed`.
+
+    >>> list(chunks(((0, 4), (0, 3)), set(), 6))
+    [((0, 2), (0, 3)), ((2, 4), (0, 3))]
+    >>> list(chunks(((0, 4), (0, 3)), {0}, 6))
+    [((0, 4), (0, 1)), ((0, 4), (1, 3))]
+    """
+    lengths = [max(0, hi - lo) for lo, hi in whole]
+    pieces = [1] * len(whole)
+    size = prod(lengths)
+    for k, n in enumerate(lengths):  # the outer dimensions first, so that a piece is as contiguous as possible
+        if size <= most + most // 2 or k in fixed or n < 2:
+            continue
+        pieces[k] = min(n, -(-size // most))
+        size = -(-size // pieces[k])
+    cuts = [
+        [(lo + n * i // p, lo + n * (i + 1) // p) for i in range(p)] if p > 1 else [(lo, hi)]
+        for (lo, hi), n, p in zip(whole, lengths, pieces, strict=True)
+    ]
+    yield from product(*cuts)
+
+
+def _generated(
+    xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[dict[str, tuple[int, int]]], slots: Mapping[str, Array],
+    execute: Execute, run: Run,
+) -> dict[int, Array]:
+    whole = tuple(boxes[0][a] for a in graph.operators[step.members[0].operator].output.axes)
+    try:
+        planned: list[Launch] = launches(xp, graph, step, boxes, slots)
+        results: dict[int, Array] = {}
+        for launch in planned:
+            run(launch.kernel, launch.arrays)
+            results.update(launch.results)
+        return results
+    except KernelTextError:
+        return dict(enumerate(_members(xp, graph, step, boxes, slots, execute, whole, {})))
+
+
+def alone(step: Compute) -> Fused:
+    """One operator as a chain of its own."""
+    return Fused((step,), (), ((step.slot, 0),))

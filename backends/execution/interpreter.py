@@ -1,0 +1,168 @@
+"""One rank at work: its instructions, one after another, over a transport.
+
+Errors leave as `RankError`, which names the rank, the instruction (the operator, or the redistribution) and the tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import assert_never
+
+from ...models.communication.redistribution import Reduction
+from ...models.communication.transfers import Box
+from ...models.program.graph import Graph
+from ...models.program.index import Combine
+from ..cuda import device
+from ..cuda.events import EventRecorder
+from ..kernels import Array, Block, execute
+from ..lowering.program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
+from ..trace import Recorder
+from ..transport import Transport, TransportError
+from .fused import MemberError, Run, execute_fused
+from .live import Meter, alone
+from .progress import Table
+from .steps import Flight, redistribute, redistribution, reduce, sides
+
+Source = Callable[[str, Box], Array]
+"""Gives the part `box` of an input or parameter, in digit shape."""
+
+
+class RankError(RuntimeError):
+    """A rank that failed: `rank`, `place` (the instruction in words), `reason`."""
+
+    def __init__(self, rank: int, place: str, reason: str) -> None:
+        super().__init__(f"rank {rank}, {place}: {reason}")
+        self.rank, self.place, self.reason = rank, place, reason
+
+
+class Statistics:
+    """`StatisticsReducer` over a transport: the prepared reductions of one operator, in order."""
+
+    def __init__(self, xp: ModuleType, transport: Transport, steps: tuple[Reduction, ...], hierarchy: tuple[int, ...]) -> None:
+        self._xp, self._transport, self._hierarchy = xp, transport, hierarchy
+        self._steps = list(steps)
+
+    def all_reduce(self, array: Array, combine: Combine) -> Array:
+        """Combination of `array` over the ranks that share the `over` axes."""
+        if not self._steps or self._steps[0].combine is not combine:
+            raise TransportError(f"statistic {combine.value} was not planned")
+        step = self._steps.pop(0)
+        tile = step.tiles[self._transport.rank]
+        return reduce(self._xp, self._transport, step, self._hierarchy, array.reshape(sides(tile)), tile).reshape(array.shape)
+
+
+def move_label(movement: int) -> str:
+    """Account of a movement's traffic."""
+    return f"movement {movement}"
+
+
+def statistics_label(operator: str) -> str:
+    """Account of an operator's statistics."""
+    return f"statistics of {operator}"
+
+
+def recorder_for(xp: ModuleType, rank: int, origin_s: float | None = None) -> Recorder:
+    """A recorder of what runs on arrays of `xp`."""
+    return EventRecorder(rank, xp, origin_s) if device.is_device(xp) else Recorder(rank, origin_s)
+
+
+@dataclass
+class Watching:
+    """Who looks on: `recorder` gets times, `progress` this rank's instruction numbers, `meter` the blocks held after each.
+
+    On a GPU the recorder is one of events (`recorder_for`): nothing waits for the device until the end.
+    """
+
+    recorder: Recorder | None = None
+    progress: Table | None = None
+    meter: Meter | None = None
+
+
+@dataclass
+class _Rank:
+    program: Program
+    transport: Transport
+    source: Source
+    xp: ModuleType
+    launch: Run | None
+    recorder: Recorder | None
+    slots: dict[str, Array] = field(default_factory=dict)
+    flights: dict[int, tuple[Flight, float]] = field(default_factory=dict)
+
+
+def run_rank(
+    program: Program, rank: int, transport: Transport, source: Source, xp: ModuleType, watching: Watching | None = None
+) -> dict[str, Array]:
+    """This rank's blocks of the program's outputs.  Raises `RankError`."""
+    watching = watching or Watching()
+    state = _Rank(program, transport, source, xp, device.run if device.is_device(xp) else None, watching.recorder)
+    for number, instruction in enumerate(program.ranks[rank]):
+        if watching.progress is not None:
+            watching.progress[rank, 1] = number
+        try:
+            _step(state, instruction)
+            for flight, _ in state.flights.values():
+                flight.poll()
+            if watching.meter is not None:
+                watching.meter.look(state.slots, number)
+        except MemberError as e:
+            place = program.place(instruction.members[e.member] if isinstance(instruction, Fused) else instruction)
+            raise RankError(rank, place, f"{type(e.reason).__name__}: {e.reason}") from e
+        except Exception as e:
+            raise RankError(rank, program.place(instruction), f"{type(e).__name__}: {e}") from e
+    if watching.recorder is not None:
+        watching.recorder.settle()
+    if watching.progress is not None:
+        watching.progress[rank, 1] = len(program.ranks[rank])
+    return {tensor: state.slots[tensor] for tensor, _ in program.outputs}
+
+
+def _step(state: _Rank, instruction: Instruction) -> None:
+    program, transport, xp, slots, recorder = state.program, state.transport, state.xp, state.slots, state.recorder
+    start = 0.0 if recorder is None or isinstance(instruction, Free) else recorder.now()
+    kind = "data"
+    match instruction:
+        case Load(slot=slot, tensor=tensor, box=box):
+            slots[slot] = state.source(tensor, box)
+        case Move(source=begin, target=slot, movement=n):
+            plan = program.movements[n].plan
+            kind = "communication" if plan.steps else "data"
+            transport.account(move_label(n))
+            moved = redistribute(xp, transport, plan, slots[begin])
+            slots[slot] = moved if program.movements[n].reader is not None else alone(moved)  # what rests outlives what it was cut from
+        case Start(source=begin, movement=n):
+            transport.account(move_label(n))
+            state.flights[n] = (Flight(transport, redistribution(xp, transport.rank, program.movements[n].plan, slots[begin])), start)
+        case Finish(target=slot, movement=n):
+            kind = "communication"
+            flight, begun = state.flights.pop(n)
+            transport.account(move_label(n))
+            slots[slot] = flight.finish() if program.movements[n].reader is not None else alone(flight.finish())
+            if recorder is not None:
+                recorder.add(program.place(instruction), "flight", begun)
+        case Compute():
+            kind = "compute"
+            slots[instruction.slot] = alone(_compute(program.graph, program.hierarchy, instruction, slots, transport, xp))
+        case Fused():
+            kind = "compute"
+            slots.update(execute_fused(xp, program.graph, instruction, slots, execute, state.launch))
+        case Free(slot=slot):
+            del slots[slot]
+        case _:
+            assert_never(instruction)
+    if recorder is not None and not isinstance(instruction, Free):
+        recorder.add(program.place(instruction), kind, start)
+
+
+def _compute(
+    graph: Graph, hierarchy: tuple[int, ...], step: Compute, slots: dict[str, Array], transport: Transport, xp: ModuleType
+) -> Array:
+    op = graph.operators[step.operator]
+    box = {a.name: interval for a, interval in zip(op.axes, step.box, strict=True)}
+    blocks = [Block(slots[slot], origin) for slot, origin in step.operands]
+    if not step.statistics:
+        return execute(xp, op, graph, box, blocks)
+    transport.account(statistics_label(op.name))
+    return execute(xp, op, graph, box, blocks, Statistics(xp, transport, step.statistics, hierarchy))

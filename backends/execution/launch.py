@@ -1,0 +1,230 @@
+"""Running a program on MPI ranks: start `mpiexec`, wait under a time limit, read the outputs.
+
+The parent stays free of MPI.  The child environment has one thread per rank.  With more ranks than cores MPICH sleeps while it polls, which
+is 5 to 20 times faster when others want the cores as well (8 ranks and 2 busy processes on 2 cores, all-gather of 1 MiB: 52 ms, 720 ms without).
+With a core for every rank it must not: every piece of a message then costs a sleep (2 ranks, the same: 5.6 to 7.6 ms, 0.2 to 0.5 ms without).
+Measured by `tests/benchmarks/message_waits.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from ...models.communication.choices import Choices, check_choices
+from ...models.program.graph import Graph
+from ..kernels import Array
+from ..lowering.program import Program
+from ..trace import Span, read_spans
+from . import progress
+from .interpreter import RankError
+from .job import Options, prepared, read_error, write_job
+from .reference import check_inputs
+from .workplace import need_room, workplace
+
+ENVIRONMENT = {
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TOP_PAD_": str(1 << 26),
+}
+"""Added to the environment of every rank.  The allocator keeps what is freed: asking the system for every block anew costs a third of a small step."""
+
+CROWDED = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
+"""Added with more ranks than cores, unless the caller's environment has its own values."""
+
+GRACE_S = 5.0
+"""How long the launcher may take to end all ranks after one has failed."""
+
+_ROOT = __name__.partition(".")[0]
+
+
+class LaunchError(RuntimeError):
+    """MPI could not be started, took too long, or broke without a rank leaving word."""
+
+
+class SilentRank(LaunchError):
+    """Rank `rank` does not run any more, though its process exists."""
+
+    def __init__(self, rank: int, reason: str) -> None:
+        super().__init__(f"rank {rank}: {reason}; all ranks were ended")
+        self.rank, self.reason = rank, reason
+
+
+def mpi_available() -> bool:
+    """Whether mpi4py and a launcher are installed; imports neither."""
+    return find_spec("mpi4py") is not None and _mpiexec() is not None
+
+
+def _mpiexec() -> str | None:
+    own = Path(sys.prefix) / "bin" / "mpiexec"  # the wheel's, which belongs to the mpi4py of this environment
+    return str(own) if own.is_file() else shutil.which("mpiexec")
+
+
+def cores() -> int:
+    """Cores that this process may use; all of them where the system does not say (macOS).
+
+    >>> cores() >= 1
+    True
+    """
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def environment(ranks: int) -> dict[str, str]:
+    """What `ranks` processes on this computer are started with: the caller's environment and what the module docstring says.
+
+    >>> environment(1 << 20)["MPIR_CVAR_ENABLE_HEAVY_YIELD"]
+    '1'
+    """
+    crowded = CROWDED if ranks > cores() else {}
+    home = str(Path(next(iter(sys.modules[_ROOT].__path__))).parent)  # children must find the package that we are
+    path = os.pathsep.join(p for p in (home, os.environ.get("PYTHONPATH", "")) if p)
+    return {**crowded, **os.environ, **ENVIRONMENT, "PYTHONPATH": path}
+
+
+def launch(arguments: Sequence[str], ranks: int, timeout_s: float, folder: Path | None = None) -> None:
+    """Start `python -m mpi4py ARGUMENTS` on `ranks` ranks and wait.
+
+    `folder`: of a job whose ranks have guards (`progress`): then a rank that has failed or was stopped is noticed here.  MPICH's launcher
+    should end by itself when a rank fails, but was seen not to notice that a process is gone (once in CI, not in 700 tries on purpose); it
+    has `GRACE_S` for it.
+
+    Raises `LaunchError` when MPI is missing, the time is over (all ranks are killed), or a rank ends with an error, `SilentRank` when one is stopped.
+    """
+    mpiexec = _mpiexec()
+    if mpiexec is None or find_spec("mpi4py") is None:
+        raise LaunchError("MPI is not installed: pip install 'shardproof[mpi]', or run with --virtual")
+    safe = ["-P"] if arguments[0] == "-m" else []  # what lies in the current folder is not to be imported; a script may import its neighbours
+    command = [mpiexec, "-n", str(ranks), sys.executable, *safe, "-m", "mpi4py", *arguments]
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(command, env=environment(ranks), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        try:
+            code = _wait(child, ranks, timeout_s, folder)
+        finally:
+            if child.poll() is None:  # time-out or interrupt: the launcher passes the signal on to its ranks
+                _end(child)
+                if folder is not None:
+                    _end_ranks(folder)
+        log.seek(0)
+        text = log.read().decode(errors="replace")
+    if code:
+        raise LaunchError(f"mpiexec ended with code {code}; last lines:\n" + "\n".join(text.strip().splitlines()[-12:]))
+
+
+def _wait(child: subprocess.Popen[bytes], ranks: int, timeout_s: float, folder: Path | None) -> int:
+    """The launcher's exit code."""
+    deadline, reason = time.monotonic() + timeout_s, f"did not finish within {timeout_s:g} s and were ended; raise the time limit"
+    word = False
+    listener = None if folder is None else progress.Listener(folder, time.monotonic())
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            return child.wait(min(left, 0.2))
+        except subprocess.TimeoutExpired:
+            if folder is not None and not word and (read_error(folder) is not None or progress.read_death(folder) is not None):
+                word, deadline = True, min(deadline, time.monotonic() + GRACE_S)
+                reason = f"were ended: one of them failed, and the launcher did not end the others within {GRACE_S:g} s"
+            if listener is not None and not word and (found := listener.silent(time.monotonic())) is not None:
+                raise SilentRank(*found) from None
+    raise LaunchError(f"{ranks} ranks {reason}")
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(child.pid, sign)
+            child.wait(5)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+        except ProcessLookupError:
+            return
+
+
+def _end_ranks(folder: Path) -> None:
+    """Ranks and guards that the launcher has left behind, stopped ones for example; elsewhere than on Linux guards end themselves.
+
+    They are found by the job's folder among their words: a process number may be in use again.
+    """
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(folder).encode() in (place / "cmdline").read_bytes().split(b"\0"):
+                os.kill(int(place.name), signal.SIGKILL)
+        except OSError:  # gone, or not ours
+            continue
+
+
+@dataclass(frozen=True, eq=False)
+class MpiResult:
+    """`outputs`: whole tensors in digit shape; `spans`: times of all ranks, if they were asked for; `transport`: what carried messages, in words."""
+
+    outputs: dict[str, Array]
+    spans: tuple[Span, ...]
+    transport: str
+
+
+def run_mpi(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], timeout_s: float = 120.0
+) -> dict[str, Array]:
+    """Run the choices on one MPI rank per device; the graph's outputs as whole tensors in digit shape.  See `run_job`."""
+    return run_job(graph, hierarchy, choices, inputs, Options(), timeout_s).outputs
+
+
+def run_job(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], options: Options, timeout_s: float = 120.0
+) -> MpiResult:
+    """Run the choices on one MPI rank per device.
+
+    Raises `ChoicesError` or `GraphError` before anything starts, `RankError` naming rank, operator and tensor when a rank fails, dies or
+    does not come back in time, `LaunchError` otherwise.
+    """
+    check_choices(graph, hierarchy, choices)
+    arrays = check_inputs(graph, inputs)
+    ranks = prod(hierarchy)
+    with workplace() as folder:
+        need_room(folder, sum(a.nbytes for a in arrays.values()) + sum(8 * graph.tensor(n).elements for n in graph.results))
+        write_job(folder, graph, hierarchy, choices, arrays, options)
+        table = progress.open_table(folder)
+        program = prepared(graph, hierarchy, choices, options)
+        try:
+            launch(["-m", f"{_ROOT}.backends.rank", str(folder)], ranks, timeout_s, folder)
+        except SilentRank as e:
+            raise RankError(e.rank, at(program, table.tolist(), e.rank), e.reason) from e
+        except LaunchError as e:
+            error = read_error(folder) or post_mortem(program, table.tolist(), progress.read_death(folder), str(e))
+            if error is not None:
+                raise error from e
+            raise
+        outputs = {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(graph.results)}
+        spans = [s for r in range(ranks) if options.trace for s in read_spans(folder / f"trace/{r}.json")]
+        return MpiResult(outputs, tuple(spans), (folder / "transport.txt").read_text())
+
+
+def post_mortem(program: Program, table: Sequence[Sequence[int]], death: progress.Death | None, report: str) -> RankError | None:
+    """Who is to blame when no rank left word of an exception: the process that died first, or, after a time-out, the rank furthest behind.
+
+    `table`: (process, instruction) per rank; `report`: the launcher's error.
+    """
+    processes = [process for process, _ in table]
+    if death is not None and death.process in processes:
+        rank, reason = processes.index(death.process), death.words()
+    elif "did not finish" in report and (started := [(number, r) for r, (process, number) in enumerate(table) if process and number != progress.DONE]):
+        rank, reason = min(started)[1], f"did not come back; {report}"
+    else:
+        return None
+    return RankError(rank, at(program, table, rank), reason)
+
+
+def at(program: Program, table: Sequence[Sequence[int]], rank: int) -> str:
+    """Where a rank is, in words."""
+    number, steps = table[rank][1], program.ranks[rank]
+    return program.place(steps[number]) if 0 <= number < len(steps) else "start" if number == progress.START else "collecting the outputs"

@@ -1,0 +1,101 @@
+"""Which collectives a program uses, movement by movement, and why.
+
+    nothing                          every rank holds what it needs
+    reduction, nothing scattered     one all-reduce if the sum stays inside one level; else reduce-scatter inwards out, all-gather back
+    reduction, scattered             reduce-scatter per level, all-gather per level with replicated digits
+    exchange                         per group of linked ranks: `transport.patterns`
+    statistics of an operator        all-reduces, one per statistic
+
+`calls` counts what one rank calls; groups of the same step work side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...models.communication.redistribution import CommunicationPlan, Reduction
+from ...models.communication.transfers import Exchange
+from ..transport.patterns import patterns
+from .program import Compute, Program
+
+
+@dataclass(frozen=True)
+class Use:
+    """`kind` of collective of one step, carried out `calls` times by a rank that takes part, in `groups` groups of up to `members` ranks."""
+
+    place: str
+    kind: str
+    calls: int
+    groups: int
+    members: int
+    reason: str
+
+
+def of_plan(place: str, plan: CommunicationPlan) -> Iterator[Use]:
+    """The collectives of one redistribution; none where nothing moves."""
+    for step in plan.steps:
+        match step:
+            case Reduction():
+                yield from _of_reduction(place, step, plan.source.hierarchy)
+            case Exchange():
+                found: dict[tuple[str, str], list[int]] = {}
+                for p in patterns(step):
+                    found.setdefault((p.kind.value, p.reason), []).append(len(p.group))
+                for (kind, reason), sizes in found.items():
+                    yield Use(place, kind, 1, len(sizes), max(sizes), reason)
+
+
+def _of_reduction(place: str, step: Reduction, hierarchy: tuple[int, ...]) -> Iterator[Use]:
+    groups = step.groups(hierarchy)
+    size = (len(groups), len(groups[0]))
+    levels = {d.level for d in step.digits}
+    if len(levels) == 1 and not any(step.scattered):
+        yield Use(place, "all-reduce", 1, *size, "every member wants the whole sum")
+        return
+    back = {d.level for d, s in zip(step.digits, step.scattered, strict=True) if not s}
+    reason = "every member wants its own part of the sum" if not back else "the sum crosses levels: each member sums a part, parts are collected again"
+    yield Use(place, "reduce-scatter", len(levels), *size, reason)
+    if back:
+        yield Use(place, "all-gather", len(back), *size, reason)
+
+
+def uses(program: Program) -> tuple[Use, ...]:
+    """Every collective of the program, in execution order."""
+    out: list[Use] = []
+    for instruction in program.ranks[0]:
+        out.extend(_of_instruction(program, instruction))
+    return tuple(out)
+
+
+def _of_instruction(program: Program, instruction: object) -> Iterator[Use]:
+    from .program import Finish, Fused, Move
+
+    match instruction:
+        case Move(movement=n) | Finish(movement=n):
+            yield from of_plan(program.place(instruction), program.movements[n].plan)
+        case Compute(statistics=steps) if steps:
+            for step in steps:
+                yield from _of_reduction(f"statistics of {program.place(instruction)}", step, program.hierarchy)
+        case Fused(members=members):
+            for member in members:
+                yield from _of_instruction(program, member)
+
+
+def count(program: Program) -> dict[str, int]:
+    """Calls per kind of collective that a rank makes at most, over the whole program.
+
+    >>> from ...models.sources.building.builder import Builder
+    >>> from ...models.communication.choices import Choices
+    >>> from ...models.layout.placement import Placement
+    >>> from .program import lower
+    >>> g = Builder("g")
+    >>> graph = g.build(g.contract("y", "m k, k n -> m n", g.input("a", (4, 8)), g.input("b", (8, 4))))
+    >>> rows = Choices((("y", Placement(("m", "n", "k"), ((1,), (1,), (4,), (1,)))),), (("y", Placement(("0", "1"), ((1,), (1,), (4,)))),))
+    >>> count(lower(graph, (4,), rows))
+    {'all-reduce': 1}
+    """
+    total: dict[str, int] = {}
+    for use in uses(program):
+        total[use.kind] = total.get(use.kind, 0) + use.calls
+    return dict(sorted(total.items()))

@@ -1,0 +1,82 @@
+"""What every device receives in a redistribution, element by element: the exact counterpart of the loads that are priced.
+
+    portion k of n elements in p parts   [ k n // p, (k+1) n // p )                                parts differ by one element at most
+    reduction   the devices that want the same tile own a portion of it each; s_v = size of the portion of member v
+                scatter, level j = last .. 0    (g_j - 1) * sum of s_v over the members v that agree with the device in the digits of levels >= j
+                gather,  level j = 0 .. last    the portions of the members that differ at levels <= j, less those it has already
+    exchange    the boxes of its transfers
+
+Summed over the group this is  (g - 1) * (elements of all its distinct tiles) + (replicas - 1) * (the same):  the least that a sum can cost where
+every rank holds a part (`backends.lowering.traffic`).  (L2) of `models.communication.pricing` prices the largest portion for everybody: never less than this, and
+equal where tiles are equal and can be cut evenly.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, product
+from math import prod
+
+import numpy as np
+
+from ...models.communication.redistribution import CommunicationPlan, Reduction
+from ...models.communication.transfers import crossing
+
+
+def portion(elements: int, k: int, parts: int) -> tuple[int, int]:
+    """Range of part k when `elements` are cut into parts as equal as they can be.
+
+    >>> [portion(7, k, 3) for k in range(3)]
+    [(0, 2), (2, 4), (4, 7)]
+    """
+    return k * elements // parts, (k + 1) * elements // parts
+
+
+def reduction_receives(step: Reduction, hierarchy: tuple[int, ...]) -> list[list[int]]:
+    """Elements that every device receives in a reduction, by the outermost level they cross: [device][level].
+
+    >>> from ...models.program.index import Combine
+    >>> from ...models.layout.layout import OpenDigit
+    >>> one = (((0, 1),),) * 4  # one number, summed over four devices and wanted by all: device 3 receives three parts, the others the sum
+    >>> reduction_receives(Reduction(Combine.SUM, (OpenDigit(0, 2, 2), OpenDigit(0, 1, 2)), (False, False), one, 4), (4,))
+    [[1], [1], [1], [3]]
+    """
+    levels = range(len(hierarchy))
+    received = [[0] * len(hierarchy) for _ in range(prod(hierarchy))]
+    radix, kept = [d.prime for d in step.digits], [k for k, scattered in enumerate(step.scattered) if not scattered]
+    values = list(product(*(range(p) for p in radix)))
+    sharing = [prod(d.prime for d in step.digits if d.level == j) for j in levels]
+    for group in step.groups(hierarchy):
+        sizes = []
+        for v, device in zip(values, group, strict=True):
+            part = 0
+            for k in kept:
+                part = part * radix[k] + v[k]
+            low, high = portion(prod(b - a for a, b in step.tiles[device]), part, prod(radix[k] for k in kept))
+            sizes.append(high - low)
+        table = np.array(sizes, dtype=np.int64).reshape(radix)
+        for v, device in zip(values, group, strict=True):
+            for j in levels:
+                own = tuple(v[k] if d.level >= j else slice(None) for k, d in enumerate(step.digits))
+                received[device][j] += (sharing[j] - 1) * int(table[own].sum()) if sharing[j] > 1 else 0
+                before = tuple(v[k] if s or d.level >= j else slice(None) for k, (d, s) in enumerate(zip(step.digits, step.scattered, strict=True)))
+                after = tuple(v[k] if s or d.level > j else slice(None) for k, (d, s) in enumerate(zip(step.digits, step.scattered, strict=True)))
+                received[device][j] += int(table[after].sum()) - int(table[before].sum())
+    return received
+
+
+def is_even(step: Reduction, group: tuple[int, ...]) -> bool:
+    """Whether every tile of the group has `padded` elements, so that all portions are equal."""
+    return all(prod(high - low for low, high in step.tiles[device]) == step.padded for device in group)
+
+
+def receives(plan: CommunicationPlan) -> list[list[int]]:
+    """Elements that every device receives from outside its level-i subtree: [device][level i]."""
+    hierarchy = plan.source.hierarchy
+    received = np.zeros((prod(hierarchy), len(hierarchy)), dtype=np.int64)
+    for step in plan.steps:
+        if isinstance(step, Reduction):
+            received += np.array(reduction_receives(step, hierarchy), dtype=np.int64)
+        else:
+            t = step.transfers
+            np.add.at(received, (t.targets, crossing(t.sources, t.targets, hierarchy)), t.volumes())
+    return [list(accumulate(levels)) for levels in received.tolist()]

@@ -1,0 +1,310 @@
+"""How far may each machine constant move before the same plan is no longer proved optimal?
+
+Constant k is multiplied by a factor f, tables are built again for that machine, and the problem is solved again with a
+certificate: the plan x passes at f when F_x(f) = F*(f) is proved.  Factors come from a fixed grid of exact rationals.
+
+Which factors are solved.  Every solve that refutes x at f yields a witness y with F_y(f) < F_x(f); at other factors F_y - F_x is
+evaluated exactly from the loads of both plans, without solving, and factors at which a known witness beats x are skipped:
+they are refuted already.  The outermost factor that no witness refutes is solved next, until x passes or nothing is left; after a solve that did not
+close, factors are halved instead.
+
+What lies between.  For a link's bandwidth or latency, F_y is linear in 1/bandwidth or latency up to rounding (one unit per term),
+so the set where x is optimal is an interval: between two factors that pass, x costs at most 2 (V + E) units more than the
+optimum.  For peaks and memory bandwidth the roofline's maximum is only piecewise linear: there "tested at" means just that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from typing import Final, Protocol
+
+from ...models.cost.selection import Planning, build
+from ...models.machine.machine import DeviceClass, Machine
+from ...models.machine.quantities import Dimension, show
+from ...models.problem.claims import Optimal, Status
+from ...models.problem.selection_problem import FORBIDDEN
+from ...models.text import joined
+from ...proofs.selection.certificates import SelectionCertificate
+from ..planning.report import amount, percent, table_text
+from ..selection.clock import Clock
+from ..selection.solve import Engine, solve
+from .terms import PlanTerms
+
+GRID: Final = tuple(Fraction(n, 100) for n in (101, 102, 105, 110, 120, 135, 150, 175, 200, 250, 300, 400, 500, 700, 1000, 2000, 3000, 5000, 10000))
+"""Factors 1.01 .. 100; downwards their inverses."""
+
+
+class Part(Enum):
+    """Which constant of a machine."""
+
+    BANDWIDTH = "bandwidth"
+    LATENCY = "latency"
+    PEAK = "peak"
+    MEMORY_BANDWIDTH = "memory bandwidth"
+
+
+@dataclass(frozen=True)
+class Constant:
+    """`where`: number of the level (links), or the element type (peaks)."""
+
+    part: Part
+    where: int | str
+    name: str
+    value: Fraction
+    dimension: Dimension
+
+    def scaled(self, machine: Machine, factor: Fraction) -> Machine:
+        """`machine` with this constant multiplied by `factor`."""
+        if self.part is Part.BANDWIDTH or self.part is Part.LATENCY:
+            level = machine.levels[int(self.where)]
+            moved = replace(level, bandwidth=level.bandwidth * factor) if self.part is Part.BANDWIDTH else replace(level, latency=level.latency * factor)
+            return replace(machine, levels=(*machine.levels[: int(self.where)], moved, *machine.levels[int(self.where) + 1 :]))
+        return replace(machine, device=self._scaled(machine.device, factor), others=tuple(self._scaled(c, factor) for c in machine.others))
+
+    def _scaled(self, device: DeviceClass, factor: Fraction) -> DeviceClass:
+        """A device class with this constant multiplied by `factor`: in a mixed machine all classes move together."""
+        if self.part is Part.PEAK:
+            return replace(device, peaks=tuple((d, v * factor if d == self.where else v) for d, v in device.peaks))
+        return replace(device, bandwidth=device.bandwidth * factor)
+
+
+@dataclass(frozen=True, eq=False)
+class Test:
+    """One solve at a moved constant.  `passed`: the plan's cost is the proved optimum there."""
+
+    factor: Fraction
+    plan_cost: int
+    best_cost: int | None
+    lower_bound: int | None
+    passed: bool
+    certificate: SelectionCertificate | None
+
+
+@dataclass(frozen=True, eq=False)
+class Range:
+    """`low`, `high`: outermost factors of the grid at which the plan passed (1 where none but the base did).  `low_open`,
+    `high_open`: the next factor outwards, at which it did not (None: passed to the end of the grid).  `low_better`, `high_better`: cost
+    of a better plan and of this one there; None where the solve did not close in time.  `tests`: all solves, by factor."""
+
+    constant: Constant
+    low: Fraction
+    high: Fraction
+    low_open: Fraction | None
+    high_open: Fraction | None
+    low_better: tuple[int, int] | None
+    high_better: tuple[int, int] | None
+    between: str
+    tests: tuple[Test, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivity:
+    """Ranges of every constant that can matter, and those that cannot with the reason."""
+
+    planning: Planning
+    choices: tuple[int, ...]
+    cost: int
+    base_proved: bool
+    ranges: tuple[Range, ...]
+    irrelevant: tuple[tuple[str, str], ...]
+    complete: bool
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data; factors as exact fractions, costs in units of 1/scale."""
+        def factor(f: Fraction | None) -> str | None:
+            return None if f is None else str(f)
+
+        return {
+            "cost": self.cost, "base_proved": self.base_proved, "complete": self.complete, "scale": self.planning.problem.scale,
+            "space": self.planning.space.name, "grid": [str(f) for f in GRID],
+            "constants": [
+                {
+                    "name": r.constant.name, "value": str(r.constant.value), "low": str(r.low), "high": str(r.high),
+                    "not_proved_low": factor(r.low_open), "not_proved_high": factor(r.high_open),
+                    "better_low": None if r.low_better is None else list(r.low_better), "better_high": None if r.high_better is None else list(r.high_better),
+                    "between": r.between,
+                    "tests": [{"factor": str(t.factor), "plan_cost": t.plan_cost, "best_cost": t.best_cost, "lower_bound": t.lower_bound, "passed": t.passed} for t in r.tests],
+                }
+                for r in self.ranges
+            ],
+            "irrelevant": [{"name": n, "reason": why} for n, why in self.irrelevant],
+        }
+
+
+class Watch(Protocol):
+    """Progress: constants done, constants in all, what is being solved."""
+
+    def __call__(self, done: int, total: int, stage: str) -> None: ...
+
+
+Grid = tuple[Fraction, ...]
+
+
+def sensitivity(
+    planning: Planning, choices: tuple[int, ...], base: SelectionCertificate | None = None, *, grid: Grid = GRID, constants: tuple[str, ...] | None = None,
+    time_limit: float | None = None, solve_limit: float | None = 15.0, engine: Engine = "native", progress: Watch | None = None,
+) -> Sensitivity:
+    """Ranges of the machine's constants over which `choices` stays proved optimal.
+
+    `base`: a certificate, already checked, at the constants as they are; without one (or if it claims another cost) the base is solved here.
+    `constants`: names to test (default all that can matter).  `time_limit`: seconds for everything; what is not reached is left out
+    and `complete` is False.  `solve_limit`: seconds for one solve; where it neither proves the plan nor finds a better one, the factor
+    counts as not closed.
+    """
+    clock = Clock(time_limit)
+    tester = _Tester(planning, choices, clock, engine, solve_limit)
+    cost = planning.problem.cost_of(choices)
+    claim = None if base is None or base.problem_sha256 != planning.problem.sha256() else base.claim
+    proved = isinstance(claim, Optimal) and claim.cost == cost
+    if not proved:
+        answer = solve(planning.problem, time_limit_s=None if time_limit is None else clock.left(), engine=engine)
+        proved = answer.status is Status.OPTIMAL and answer.cost == cost
+    candidates, irrelevant = constants_of(planning)
+    if constants is not None:
+        candidates = tuple(c for c in candidates if c.name in constants)
+    ranges: list[Range] = []
+    for i, c in enumerate(candidates if proved else ()):
+        def say(stage: str, i: int = i) -> None:
+            if progress is not None:
+                progress(i, len(candidates), stage)
+
+        found = tester.range(c, grid, say)
+        if found is None:
+            break
+        ranges.append(found)
+    return Sensitivity(planning, choices, cost, proved, tuple(ranges), irrelevant, len(ranges) == len(candidates))
+
+
+def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[str, str], ...]]:
+    """Constants that can change which plan is best, and those that cannot, with the reason."""
+    machine, graph = planning.machine, planning.graph
+    out: list[Constant] = []
+    never: list[tuple[str, str]] = []
+    for i, level in enumerate(machine.levels):
+        if level.size == 1:
+            never.append((f"level {level.name}", "it has one child: nothing crosses it"))
+            continue
+        out.append(Constant(Part.BANDWIDTH, i, f"{level.name}.bandwidth", level.bandwidth, "rate"))
+        if level.latency:
+            out.append(Constant(Part.LATENCY, i, f"{level.name}.latency", level.latency, "time"))
+    used = [graph.tensor(op.output.tensor).dtype for op in graph.operators if graph.flops_per_point(op)]
+    for dtype, value in machine.device.peaks:
+        if dtype in used:
+            out.append(Constant(Part.PEAK, dtype, f"peak.{dtype}", value, "flops"))
+    out.append(Constant(Part.MEMORY_BANDWIDTH, "", "memory.bandwidth", machine.device.bandwidth, "rate"))
+    if machine.device.launch:
+        never.append(("launch", "every plan pays it once per operator"))
+    return tuple(out), tuple(never)
+
+
+@dataclass(eq=False)
+class _Tester:
+    planning: Planning
+    choices: tuple[int, ...]
+    clock: Clock
+    engine: Engine
+    solve_limit: float | None
+
+    def __post_init__(self) -> None:
+        self.terms = PlanTerms(self.planning)
+        self.witnesses: list[tuple[int, ...]] = []
+
+    def range(self, constant: Constant, grid: Grid, say: Callable[[str], None]) -> Range | None:
+        """The range of one constant; None when time is over."""
+        tests: list[Test] = []
+        ends = []
+        for upward in (False, True):
+            end = self._end(constant, grid, upward, tests, say)
+            if end is None:
+                return None
+            ends.append(end)
+        (low, low_open, low_better), (high, high_open, high_better) = ends
+        linear = constant.part in (Part.BANDWIDTH, Part.LATENCY)
+        terms = len(self.planning.problem.vertices) + len(self.planning.problem.edges)
+        between = f"within {2 * terms} units of optimal in between (linear up to rounding)" if linear else "tested at the ends only"
+        return Range(constant, low, high, low_open, high_open, low_better, high_better, between, tuple(sorted(tests, key=lambda t: t.factor)))
+
+    def _end(
+        self, constant: Constant, grid: Grid, upward: bool, tests: list[Test], say: Callable[[str], None]
+    ) -> tuple[Fraction, Fraction | None, tuple[int, int] | None] | None:
+        factors = [f if upward else 1 / f for f in grid]
+        machines = [constant.scaled(self.planning.machine, f) for f in factors]
+        refuted: dict[int, tuple[int, int] | None] = {}  # position -> (better, this), None where a solve did not close
+        known, low, high, halving = 0, -1, len(factors), False  # factors[low] passed (-1: the base), factors[high] did not (len: none failed)
+        while True:
+            for y in self.witnesses[known:]:
+                for i, m in enumerate(machines):
+                    better, this = self.terms.cost_at(y, m), self.terms.cost_at(self.choices, m)
+                    if better < this and (refuted.get(i) is None or better < (refuted[i] or (better + 1, 0))[0]):
+                        refuted[i] = (better, this)
+            known = len(self.witnesses)
+            while high - 1 > low and high - 1 in refuted:
+                high -= 1
+            if high - 1 == low:
+                return Fraction(1) if low < 0 else factors[low], None if high == len(factors) else factors[high], refuted.get(high)
+            at = (low + high) // 2 if halving else high - 1
+            if at in refuted:
+                high = at
+                continue
+            if self.clock.over():
+                return None
+            say(f"{constant.name} x {float(factors[at]):.4g}")
+            test = self._solve(factors[at], machines[at])
+            tests.append(test)
+            if test.passed:
+                low = at
+            elif test.best_cost is None or test.best_cost >= test.plan_cost:
+                refuted[at], high, halving = None, at, True
+            else:
+                refuted[at], high = (test.best_cost, test.plan_cost), at
+
+    def _solve(self, factor: Fraction, machine: Machine) -> Test:
+        moved = build(self.planning.graph, machine, self.planning.space, self.planning.problem.limit, unit=Fraction(1, self.planning.problem.scale))
+        plan_cost = moved.problem.cost_of(self.choices)
+        limits = [t for t in (self.solve_limit, None if self.clock.limit_s is None else max(0.1, self.clock.left())) if t is not None]
+        limit = min(limits, default=None)
+        answer = solve(moved.problem, time_limit_s=limit, engine=self.engine)
+        passed = answer.lower_bound is not None and answer.lower_bound >= plan_cost and plan_cost < FORBIDDEN
+        if answer.solution is not None and answer.cost is not None and answer.cost < plan_cost:
+            self.witnesses.append(answer.solution)
+        return Test(factor, plan_cost, answer.cost, answer.lower_bound, passed, answer.certificate)
+
+
+def render_sensitivity(s: Sensitivity, width: int = 160, color: bool = False) -> str:
+    """One row per constant: the factors and values tested, and what is better beyond."""
+    problem = s.planning.problem
+    if not s.base_proved:
+        return "the plan is not proved optimal at the machine's own constants: nothing to vary"
+    rows = []
+    for r in s.ranges:
+        c = r.constant
+        rows.append([
+            c.name, show(c.value, c.dimension), f"x {float(r.low):.4g} .. x {float(r.high):.4g}",
+            f"{_value(c, r.low)} .. {_value(c, r.high)}", _beyond(r.low_open, r.low_better), _beyond(r.high_open, r.high_better), str(len(r.tests)),
+        ])
+    columns = ["constant", "value", "plan stays proved optimal, tested at", "that is", "below", "above", "solves"]
+    lines = [table_text("", columns, rows, (6,), width, color), ""]
+    lines.append(f"the plan ({amount(s.cost, problem)}, space {problem.space!r}) was proved optimal again at each end, one constant moved at a time; grid x 1.01 .. x 100")
+    lines.append("links: in between the plan is optimal up to rounding (a plan's cost is linear in 1/bandwidth and latency); peaks and memory bandwidth: tested at the ends")
+    lines.extend(f"{name} cannot matter: {why}" for name, why in s.irrelevant)
+    if not s.complete:
+        lines.append("time ran out: the constants not listed were not tested")
+    return joined(lines)
+
+
+def _beyond(factor: Fraction | None, better: tuple[int, int] | None) -> str:
+    if factor is None:
+        return "no other plan to the end of the grid"
+    if better is None:
+        return f"x {float(factor):.4g}: not closed"
+    return f"x {float(factor):.4g}: another plan is {percent(better[1] - better[0], better[1])} better"
+
+
+def _value(c: Constant, factor: Fraction) -> str:
+    try:
+        return show(c.value * factor, c.dimension)
+    except (ValueError, ArithmeticError):
+        return f"{float(c.value * factor):.4g}"

@@ -1,0 +1,126 @@
+"""Plan a graph on a machine: build the selection problem, solve it, bundle the answer.
+
+The default space is `complete` where its tables fit, else `two-per-level` (measured equal to `complete` in 39 of 39 pairs,
+`shared/research/search-space.md`); either way its name is part of the claim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib import metadata
+from platform import python_version
+from typing import Final
+
+from ...models.communication.choices import Choices, movements
+from ...models.communication.redistribution import analyse
+from ...models.cost.limits import TooLarge, check_sizes
+from ...models.cost.selection import Notify, Planning
+from ...models.layout.placement import Space, space
+from ...models.machine.machine import Machine
+from ...models.program.graph import Graph
+from ...proofs.plan.bundle import Moved, Plan
+from ..selection.clock import Clock, Progress
+from ..selection.slack import solve_slack
+from ..selection.solve import Answer, Engine
+from .simple import simple_plans
+from .time_limit import TimeLimit, plan_check_seconds, tables_in_time
+
+COMPLETE_UP_TO: Final = 64
+"""Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per model."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """`plan` is None when no solution was found or the problem is infeasible."""
+
+    planning: Planning
+    answer: Answer
+    plan: Plan | None
+
+
+def default_space(machine: Machine) -> Space:
+    """`complete` for small machines, `two-per-level` beyond.
+
+    >>> from shardproof.models.machine.machine import load_machine
+    >>> default_space(load_machine("4x8")).name, default_space(load_machine("32x8")).name
+    ('complete', 'two-per-level')
+    """
+    return space("complete" if machine.devices <= COMPLETE_UP_TO else "two-per-level")
+
+
+def fitting_space(graph: Graph, machine: Machine) -> Space:
+    """The default space, or `one-per-level` where only that is small enough to be planned and checked (`models.cost.limits`)."""
+    where = default_space(machine)
+    try:
+        check_sizes(graph, machine, where)
+    except TooLarge:
+        narrow = space("one-per-level")
+        check_sizes(graph, machine, narrow)
+        return narrow
+    return where
+
+
+def plan_graph(
+    graph: Graph, machine: Machine, where: Space | None = None, memory_limit: int | None = None, *, engine: Engine = "native",
+    time_limit_s: float | None = None, gap: Fraction = Fraction(0), threads: int = 1, progress: Progress | None = None,
+    notify: Notify | None = None, limit: TimeLimit | None = None,
+) -> Planned:
+    """Best plan found, with its certificate.  `memory_limit`: bytes per device; one that does not bind costs nothing (`selection.slack`).
+
+    `time_limit_s`: for tables and search; `limit`: that of a whole command (`time_limit`), of which this is a part.
+    Errors are those of `models.cost.selection.build`; `TooLarge`, before anything is built, for what could not be checked.
+    """
+    limit = limit or TimeLimit(Clock(time_limit_s))
+    clock = limit.clock.at_most(time_limit_s)
+    default = default_space(machine) if where else fitting_space(graph, machine)
+    check_sizes(graph, machine, where or default)
+    planning = tables_in_time(graph, machine, where, default, memory_limit, limit, notify)
+    limit.hold_back(plan_check_seconds(planning, limit))
+    with limit.phase("search"):
+        answer = solve_slack(
+            planning.problem, clock=clock, gap=gap, engine=engine, progress=progress, threads=threads, brought=simple_plans(planning)
+        )
+    if answer.solution is None or answer.certificate is None:
+        return Planned(planning, answer, None)
+    return Planned(planning, answer, bundle(planning, answer, engine if answer.asked else "native"))
+
+
+def bundle(planning: Planning, answer: Answer, engine: Engine = "native") -> Plan:
+    """The plan of a solved problem.  Raises ValueError if there is no solution or no certificate."""
+    if answer.solution is None or answer.certificate is None:
+        raise ValueError("only a solved problem has a plan")
+    choices = planning.choices(answer.solution)
+    return Plan(
+        planning.graph, planning.machine, planning.space.name, planning.problem.limit, choices,
+        communication(planning.graph, planning.machine, choices), answer.certificate, versions(engine),
+    )
+
+
+def communication(graph: Graph, machine: Machine, choices: Choices) -> tuple[Moved, ...]:
+    """Totals of every redistribution the choices cause, in execution order."""
+    known: dict[int, tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    out = []
+    for m in movements(graph, machine.hierarchy, choices):
+        if id(m.plan) not in known:
+            found = analyse(m.plan.source, m.plan.target)  # its steps, a million between a thousand devices, are not needed for that
+            known[id(m.plan)] = (found.collective, found.loads, found.phases)
+        out.append(Moved(m.tensor, m.writer, m.reader, m.position, *known[id(m.plan)]))
+    return tuple(out)
+
+
+ENGINES: Final[dict[Engine, tuple[str, ...]]] = {"native": (), "ilp": ("highspy", "pulp"), "smt": ("z3-solver",)}
+"""Packages that take part beside NumPy and numba."""
+
+
+def versions(engine: Engine = "native") -> tuple[tuple[str, str], ...]:
+    """Versions of what took part in the search."""
+    names = ("numba", "numpy", *ENGINES[engine])
+    return (*((n, metadata.version(n)) for n in names), ("python", python_version()), ("shardproof", _own_version()))
+
+
+def _own_version() -> str:
+    try:
+        return metadata.version("shardproof")
+    except metadata.PackageNotFoundError:
+        return "unknown"

@@ -1,0 +1,111 @@
+"""Which blocks to compute again when memory is short: plans of several candidate graphs, the cheapest that fits.
+
+    candidate k      the training step whose first k blocks are recomputed in the reverse pass       (k = 0: none, n: all)
+    order            0; unless that is proved to be the best even without rows: n; then halving the interval: towards fewer where the smaller end does not
+                     fit, else towards the cheaper end
+
+Under a time limit the plain step gets half of the time at least, the next half of what is left, and so on: a search that was given a seventh found
+nothing but what always exists (BERT-Large at 4 GiB: 1.44 s after 7 s, 104.6 ms after 25 s).  Candidates that close leave the rest to the others.
+
+Every candidate is a graph of its own with a certificate of its own.  The claim of the answer is about its graph, which names the
+blocks; that no other set of blocks would be cheaper is not proved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import ceil, log2
+from typing import Final
+
+from ...models.problem.claims import Status
+from ...models.problem.selection_problem import SelectionProblem
+from ...models.program.graph import Graph
+from ...models.sources.training import TrainingStep
+from ..selection.clock import Clock
+from ..selection.slack import ignores_rows
+from .plan import Planned
+from .report import amount, bytes_text
+
+LEAST_SHARE: Final = 0.5
+"""Of the time that is left, what a candidate gets at least."""
+
+BEGIN_SHARE: Final = 0.1
+"""Of the time limit: with less than that no other candidate is begun, as it could only be worse."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One candidate.  `peak`: bytes on the fullest device under its plan; None without one."""
+
+    blocks: int
+    of: int
+    status: str
+    cost: int | None
+    lower_bound: int | None
+    peak: int | None
+
+    def to_json(self) -> dict[str, object]:
+        """Plain data; times in units of 1/scale."""
+        return {"recomputed_blocks": self.blocks, "of": self.of, "status": self.status, "cost": self.cost, "lower_bound": self.lower_bound, "peak_bytes": self.peak}
+
+
+@dataclass(frozen=True, eq=False)
+class Chosen:
+    """The cheapest candidate that fits; without one, the last that was tried (its problem says what is too small)."""
+
+    planned: Planned
+    step: TrainingStep
+    attempts: tuple[Attempt, ...]
+
+
+def plan_recomputed(
+    names: tuple[str, ...], make: Callable[[str], TrainingStep], plan: Callable[[Graph, float | None], Planned], time_limit_s: float | None, clock: Clock | None = None,
+) -> Chosen:
+    """Try candidates.  `make`: step for a `--recompute` text; `plan`: plan of a graph within some seconds; `clock`: one that runs already."""
+    clock, n = (clock or Clock()).at_most(time_limit_s), len(names)
+    known: dict[int, tuple[Planned, TrainingStep]] = {}
+    attempts: list[Attempt] = []
+    most = 2 + max(0, ceil(log2(max(1, n))))
+
+    def attempt(k: int) -> int | None:
+        step = make(",".join(names[:k]) if k else "none")
+        seconds = None if clock.limit_s is None else max(0.0, clock.left() * max(LEAST_SHARE, 1 / max(1, most - len(attempts))))
+        planned = plan(step.graph, seconds)
+        known[k] = planned, step
+        a = planned.answer
+        peak = None if a.solution is None else planned.planning.problem.peak_of(a.solution)[0]
+        attempts.append(Attempt(k, n, a.status.value, a.cost, a.lower_bound, peak))
+        return a.cost
+
+    def time_enough() -> bool:
+        return clock.limit_s is None or clock.left() > BEGIN_SHARE * clock.limit_s
+
+    least = attempt(0)
+    first = known[0][0].answer
+    if n and not (first.status is Status.OPTIMAL and first.certificate is not None and ignores_rows(first.certificate.proof)):
+        most_cost = attempt(n)
+        low, high = 0, n
+        while high - low > 1 and time_enough() and (least is not None or most_cost is not None):
+            middle = (low + high) // 2
+            cost = attempt(middle)
+            if cost is None or (least is not None and (most_cost is None or most_cost < least)):
+                low, least = middle, cost
+            else:
+                high, most_cost = middle, cost
+    fitting = [k for k, (planned, _) in known.items() if planned.answer.cost is not None]
+    best = min(fitting, key=lambda k: (known[k][0].answer.cost or 0, k)) if fitting else attempts[-1].blocks
+    return Chosen(*known[best], tuple(attempts))
+
+
+def render_attempts(attempts: Sequence[Attempt], problem: SelectionProblem) -> list[str]:
+    """What was tried, in the order of the number of blocks; `problem`: any of theirs, for the unit of costs."""
+    lines = []
+    for a in sorted(attempts, key=lambda a: a.blocks):
+        if a.cost is None or a.peak is None:
+            found = "proved not to fit" if a.status == "infeasible" else "no plan found"
+        else:
+            proved = ", optimal for this graph" if a.status == "optimal" else f", at least {amount(a.lower_bound, problem)} for this graph"
+            found = f"{amount(a.cost, problem)}{proved}, {bytes_text(a.peak)} on the fullest device"
+        lines.append(f"  {a.blocks} of {a.of} blocks recomputed: {found}")
+    return lines

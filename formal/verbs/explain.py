@@ -1,0 +1,131 @@
+"""The verbs `explain` and `sensitivity`: what a checked plan decided, what alternatives cost, how robust it is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from ...models.cost.selection import Planning, build
+from ...models.layout.placement import space
+from ...models.machine.difference import builtin_notice
+from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.options import SECONDS, SHARE
+from ...models.text import InputError
+from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.publisher import Publisher
+from ..calibration.parts import calibration_errors
+from ..explain.constraints import plan_constraints, render, to_json
+from ..explain.cost_table import cost_table, render_cost_table
+from ..explain.deviation import forced, render_deviation
+from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
+from ..explain.sensitivity import render_sensitivity, sensitivity
+from ..explain.stored_state import render_stored_state, stored_state
+from ..planning.remarks import remarks
+from ..planning.strategy import parse_config
+from ..selection.clock import Clock
+from .plan import json_option, time_option
+
+plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+
+
+@click.command("explain")
+@plan_argument
+@click.option("--op", help="One operator: the exact price of choosing anything else there.")
+@click.option("--instead", metavar="CONFIG", help="With --op: what this placement would cost, re-solved, e.g. 'b over node, h over gpu'.")
+@click.option("--error", "errors", type=SHARE, multiple=True, help="Relative error of the cost model to translate into a bound, e.g. 3%; may be repeated.")
+@click.option("--symbolic", is_flag=True, help="With --op: what each rank reads and writes, as formulas in the process coordinates.")
+@click.option("--cost", is_flag=True, help="Only flops, bytes and the deciding formula of every operator.")
+@click.option("--state", is_flag=True, help="Only how a training step keeps weights, gradients and optimizer state, and what synchronises them.")
+@time_option
+@json_option
+@click.pass_obj
+def explain_command(
+    publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, errors: tuple[Fraction, ...], symbolic: bool, cost: bool, state: bool,
+    time_limit: float, as_json: bool,
+) -> int:
+    """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
+    if instead is not None and op is None:
+        raise click.UsageError("--instead needs --op NAME: the operator whose placement is to be changed")
+    if symbolic and (op is None or instead is not None):
+        raise click.UsageError("--symbolic needs --op NAME, and no --instead")
+    if cost and (op is not None or instead is not None):
+        raise click.UsageError("--cost prints every operator; leave out --op and --instead")
+    if state and (op is not None or cost):
+        raise click.UsageError("--state prints every trained parameter; leave out --op, --instead and --cost")
+    plan, identity = publisher.checked_plan(plan_file)
+    notice = builtin_notice(plan.machine)
+    about: dict[str, object] = {"identity": identity, **({"machine_notice": notice} if notice else {})}
+    if notice and not as_json:
+        say(f"note: the machine is {notice}")
+    if symbolic and op is not None:
+        formulas = plan_constraints(plan, op)
+        if as_json:
+            emit({**about, **to_json(formulas)})
+        else:
+            say(*render(formulas))
+        return Exit.DONE
+    with Watch("explaining") as watch:
+        planning, x = _rebuilt(plan)
+        if state:
+            kept = stored_state(planning, x)
+            if not kept:
+                raise InputError(f"{plan_file}: the plan trains nothing; make one with 'shardproof plan MODEL --train adam'")
+            if as_json:
+                emit({**about, "stored_state": [s.to_json() for s in kept]})
+            else:
+                say(render_stored_state(kept))
+            return Exit.DONE
+        if cost:
+            rows = cost_table(planning, x)
+            if as_json:
+                emit({**about, "scale": planning.problem.scale, "operators": [r.to_json() for r in rows]})
+            else:
+                say(render_cost_table(planning, rows))
+            return Exit.DONE
+        if op is not None and instead is not None:
+            config = parse_config(instead, tuple(level.name for level in plan.machine.levels))
+            change = forced(planning, x, op, config, time_limit, progress=watch)
+            if as_json:
+                emit({**about, **change.to_json()})
+            else:
+                say(render_deviation(change, planning.problem))
+            return Exit.DONE
+        wanted = list(errors) or calibration_errors(plan.machine) or DEFAULT_ERRORS
+        found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
+        said = remarks(planning, x, clock=Clock(time_limit)) if op is None else ()
+    if as_json:
+        emit({**about, **found.to_json(), "remarks": [r.to_json() for r in said]})
+    else:
+        say(render_explanation(found), *(f"remark: {r.words}" for r in said))
+    return Exit.DONE
+
+
+@click.command("sensitivity")
+@plan_argument
+@click.option("--solve-limit", type=SECONDS, default=15.0, show_default=True, help="Seconds for one solve; beyond it a factor counts as not closed.")
+@time_option
+@json_option
+@click.pass_obj
+def sensitivity_command(publisher: Publisher, plan_file: Path, solve_limit: float, time_limit: float, as_json: bool) -> int:
+    """Show how far each machine constant may move before PLAN stops being proved optimal."""
+    plan, identity = publisher.checked_plan(plan_file)
+    with Watch("testing constants") as watch:
+        planning, x = _rebuilt(plan)
+
+        def progress(done: int, total: int, stage: str) -> None:
+            watch.label = f"testing constants, {stage}"
+            watch.count(done, total)
+
+        found = sensitivity(planning, x, plan.certificate, time_limit=time_limit, solve_limit=solve_limit, progress=progress)
+    if as_json:
+        emit({"identity": identity, **found.to_json()})
+    else:
+        say(render_sensitivity(found))
+    return Exit.DONE if found.complete else Exit.UNDECIDED
+
+
+def _rebuilt(plan: Plan) -> tuple[Planning, tuple[int, ...]]:
+    planning = build(plan.graph, plan.machine, space(plan.space), plan.memory_limit)
+    return planning, planning.solution(plan.choices)

@@ -1,0 +1,244 @@
+"""The cost model: exact times of operators and redistributions, rounded up once.
+
+    operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) + launch_d,
+                                or the measured time of device d's box where the machine's profile has one
+      flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis); none if the result is no float
+      bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element per point of the
+                 iteration box without the row axis, whether or not the rows are on the device)
+      statistics normalise operators whose `over` axes are split all-reduce each statistic ((L2) of `models.communication.pricing`,
+                 nothing scattered), float32
+    edge, layouts A -> B        t_e = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i         ((L1) to (L4))
+
+Operators run one after another on the whole machine; nothing overlaps (flag `no-overlap`); inputs and parameters start in
+the layout that their readers want (flag `inputs-anywhere`).  Machine constants are exact rationals.  A time is an exact
+rational of seconds, rounded up once to a unit (1 ps, or what `models.problem.unit` chooses) in integers: `ceil_sum` works over one common
+denominator in int64 when a bound in Python integers allows it, else over Python integers.
+
+Source: DESIGN.md sections 1 and 2; P2 (MLSys 2022) for the shared-link loads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from fractions import Fraction
+from math import lcm
+
+import numpy as np
+
+from ..communication.pricing import PairLoads, check_reduction
+from ..layout.layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
+from ..machine.machine import DeviceClass, Machine
+from ..problem.selection_problem import Ints, TooFine
+from ..program.operators import Function, NodeKind, Operator
+from .forms import OperatorForm
+
+UNIT = Fraction(1, 10**12)
+"""The finest unit of cost: a picosecond, in seconds."""
+
+STATISTIC_BYTES = 4
+"""Statistics of softmax and layer norm are exchanged in float32."""
+
+FLAGS = ("inputs-anywhere", "no-overlap", "receive-side")
+"""Assumptions of this cost model, stated by every claim about a planned graph."""
+
+_INT64_SAFE = 1 << 62
+
+
+def ceil_sum(terms: Sequence[tuple[Fraction, Ints]]) -> Ints:
+    """ceil( sum coef * array ) elementwise, exactly.  coefs >= 0, arrays >= 0 of one shape.  Raises `TooFine` for what is not below 2**62.
+
+    >>> import numpy as np
+    >>> ceil_sum([(Fraction(1, 3), np.array([1, 3])), (Fraction(1, 6), np.array([1, 0]))]).tolist()
+    [1, 1]
+    """
+    denominator = lcm(*(c.denominator for c, _ in terms))
+    scaled = [(int(c * denominator), a) for c, a in terms if c and a.any()]  # a coefficient without anything to count may be of any size
+    shape = terms[0][1].shape
+    bound = sum(c * int(a.max(initial=0)) for c, a in scaled) + denominator
+    if bound < _INT64_SAFE:
+        total = np.zeros(shape, dtype=np.int64)
+        for c, a in scaled:
+            total += a * c
+        return -(-total // denominator)
+    wide = np.zeros(shape, dtype=object)
+    for c, a in scaled:
+        wide = wide + a.astype(object) * c
+    rounded = np.asarray(-(-wide // denominator))
+    if rounded.size and (most := int(rounded.max())) >= _INT64_SAFE:
+        raise TooFine(most)
+    return rounded.astype(np.int64)
+
+
+def edge_times(loads: PairLoads, element_bytes: int, machine: Machine, unit: Fraction = UNIT) -> Ints:
+    """Time of every redistribution in units: shape of the loads."""
+    terms: list[tuple[Fraction, Ints]] = []
+    for level, load, phase in zip(machine.levels, loads.loads, loads.phases, strict=True):
+        terms.append((element_bytes / level.bandwidth / unit, load))
+        terms.append((level.latency / unit, phase))
+    return ceil_sum(terms)
+
+
+class Formula(Enum):
+    """What decided the time of an operator on its slowest device."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    PROFILE = "profile"
+
+
+FORMULAS = tuple(Formula)
+"""Numbers of the formulas: `FORMULAS[OperatorCosts.decided[i]]`."""
+
+
+@dataclass(frozen=True, eq=False)
+class OperatorCosts:
+    """Per placement, shape (K,): times in units, and what they are made of (flops, bytes of the busiest device).
+
+    `compute`: without the all-reduce of statistics, which is `reduction`.  `decided`: position in `FORMULAS`.
+    """
+
+    times: Ints
+    compute: Ints
+    reduction: Ints
+    flops: Ints
+    bytes: Ints
+    decided: Ints
+
+
+def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> OperatorCosts:
+    """Times of an operator under every placement; `tables` are those of the form's axes.  Raises `MachineError` if the machine lacks the element type's peak."""
+    gathered = form.spec.kind is NodeKind.GATHER
+    touched = [intervals(operand.access, operand.shape, tables) for operand in (*form.inputs, form.output)[gathered:]]
+    some = _one_of_a_kind(machine, [*tables.tables, *(table for dims, _ in touched for table in dims)])
+    tables = replace(tables, tables=tuple(table[:, some] for table in tables.tables))
+    points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(form.axes) if a.name != form.rows], some.size)
+    moved = points * form.inputs[0].element_bytes if gathered else np.zeros_like(points)
+    for operand, (dims, codes) in zip((*form.inputs, form.output)[gathered:], touched, strict=True):
+        moved += device_volumes([table[:, some] for table in dims], codes, range(len(dims)), some.size) * operand.element_bytes
+    work = points * form.flops
+    measured = measured_times(form, tables, machine, some.size)
+    extra = statistics_terms(form.spec, form.over, tables, machine, unit)
+    dtype = form.output.dtype
+    classes = [(device, np.flatnonzero(np.isin(some, ranks))) for device, ranks in _ranks(machine)]
+    by_formula = _slowest(classes, dtype, work, moved, measured, [], unit)
+    busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
+    flops, read = work.max(axis=1), moved.max(axis=1)
+    if not extra:
+        return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read, decided)
+    times = np.maximum.reduce(_slowest(classes, dtype, work, moved, measured, extra, unit))
+    return OperatorCosts(times, busy, times - busy, flops, read, decided)
+
+
+def _one_of_a_kind(machine: Machine, tables: Sequence[Ints]) -> Ints:
+    """Devices that stand for all: every other one is of the class of one of them, and all its intervals are as long.  Ascending."""
+    rows = [table[..., 1] - table[..., 0] for table in tables]
+    kind = np.zeros((1, machine.devices), dtype=np.int64)
+    for number, (_, ranks) in enumerate(_ranks(machine)):
+        kind[0, ranks] = number
+    lengths = np.concatenate([kind, *rows])
+    if (lengths == lengths[:, :1]).all():
+        return np.zeros(1, dtype=np.int64)
+    return np.sort(np.unique(lengths, axis=1, return_index=True)[1])
+
+
+def _slowest(
+    classes: Sequence[tuple[DeviceClass, Ints]], dtype: str, work: Ints, moved: Ints, measured: Ints | None, extra: list[tuple[Fraction, Ints]], unit: Fraction
+) -> list[Ints]:
+    """Per formula (the order of `FORMULAS`) the time of the slowest device it holds for, plus the terms `extra`; 0 where it holds for none."""
+    zero = np.zeros(work.shape[0], dtype=np.int64)
+    one = zero + 1
+    found = [zero, zero, zero]
+    free = None if measured is None else measured < 0
+    for device, ranks in classes:
+        here = None if free is None else free[:, ranks]
+        peak = device.peak(dtype) if work.any() else Fraction(1)
+        for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.bandwidth, moved[:, ranks]))):
+            most = (amount if here is None else amount * here).max(axis=1)
+            time = ceil_sum([(1 / rate / unit, most), (device.launch / unit, one), *extra])
+            found[k] = np.maximum(found[k], time if here is None else np.where(here.any(axis=1), time, 0))
+    if measured is not None:
+        most = measured.max(axis=1)
+        found[2] = np.where(most >= 0, ceil_sum([(UNIT / unit, np.maximum(most, 0)), *extra]), 0)
+    return found
+
+
+def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints]]:
+    """Every device class with its ranks."""
+    if not machine.others:
+        return [(machine.device, np.arange(machine.devices))]
+    block = np.arange(machine.devices) // (machine.devices // machine.levels[0].size)
+    named = [(c, np.nonzero(np.isin(block, c.blocks))[0]) for c in machine.others]
+    rest = np.nonzero(~np.isin(block, [b for c in machine.others for b in c.blocks]))[0]
+    return [(machine.device, rest), *named]
+
+
+def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, devices: int) -> Ints | None:
+    """Per placement and each of the `devices` of the tables the measured time of its box in picoseconds, -1 where the profile has none; None if it has none anywhere."""
+    order = form.measured
+    rows = [p for p in machine.profiles if p.function == form.function and p.dtype == form.output.dtype and len(p.extents) == len(order)]
+    if not rows:
+        return None
+    names = [a.name for a in form.axes]
+    lengths = []
+    for name in order:
+        i = names.index(name)
+        lengths.append((tables.tables[i][..., 1] - tables.tables[i][..., 0])[tables.codes[:, i]])
+    times: Ints = np.full((tables.codes.shape[0], devices), -1, dtype=np.int64)
+    for p in rows:
+        here = np.ones(times.shape, dtype=bool)
+        for length, n in zip(lengths, p.extents, strict=True):
+            here &= length == n
+        times[here] = int(p.seconds / UNIT)
+    return times if bool((times >= 0).any()) else None
+
+
+def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int], devices: int) -> Ints:
+    """Product of interval lengths over the dimensions `which`, per placement and device: shape (K, devices); 1 for no dimensions."""
+    volume = np.ones((codes.shape[0], devices), dtype=np.int64)
+    for i in which:
+        volume = volume * (tables[i][..., 1] - tables[i][..., 0])[codes[:, i]]
+    return volume
+
+
+def statistics_terms(spec: Function, over_axes: Sequence[str], tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> list[tuple[Fraction, Ints]]:
+    """Terms of `ceil_sum` for the all-reduces of a normalise operator's statistics over some axes; empty if it has none."""
+    if spec.kind is not NodeKind.NORMALISE:
+        return []
+    over = [i for i, a in enumerate(tables.axes) if a.name in over_axes]
+    rest = [i for i, a in enumerate(tables.axes) if a.name not in over_axes]
+    size = device_volumes(tables.tables, tables.codes, rest, tables.tables[0].shape[1] if tables.tables else 1).max(axis=1)
+    hierarchy = tables.hierarchy
+    count = len(spec.statistics)
+    g = np.ones((tables.placements.shape[0], len(hierarchy)), dtype=np.int64)
+    for i in over:
+        g *= tables.placements[:, i, :]
+    q = -(-size // g.prod(axis=1))
+    check_reduction(int(q.max(initial=0)) * int(g.prod(axis=1).max(initial=1)), hierarchy)
+    n = q * g.prod(axis=1)
+    loads = [np.zeros_like(n) for _ in hierarchy]
+    phases = [np.zeros_like(n) for _ in hierarchy]
+    below = subtrees_below(hierarchy)
+    for j in reversed(range(len(hierarchy))):
+        n = n // g[:, j]
+        for i in range(j, len(hierarchy)):
+            loads[i] += below[i] * (g[:, j] - 1) * n
+        phases[j] += (g[:, j] > 1) & (n > 0)
+    for j in range(len(hierarchy)):
+        for i in range(j, len(hierarchy)):
+            loads[i] += below[i] * (g[:, j] - 1) * n
+        phases[j] += (g[:, j] > 1) & (n > 0)
+        n = n * g[:, j]
+    terms: list[tuple[Fraction, Ints]] = []
+    for level, load, phase in zip(machine.levels, loads, phases, strict=True):
+        terms.append((count * STATISTIC_BYTES / level.bandwidth / unit, load))
+        terms.append((count * level.latency / unit, phase))
+    return terms
+
+
+def statistics_digits(op: Operator, axes: Sequence[str], matrix: Sequence[Sequence[int]]) -> OpenDigits:
+    """Prime digits of the device number along which one placement splits the `over` axes."""
+    below = strides(np.array([matrix], dtype=np.int64))[0]
+    out = [d for i, a in enumerate(axes) if a in op.over for j, x in enumerate(matrix[i]) for d in prime_digits(j, x, int(below[i, j]))]
+    return tuple(sorted(out, key=lambda d: (d.level, -d.stride)))

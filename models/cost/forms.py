@@ -1,0 +1,114 @@
+"""An operator up to names: everything that its placements, layouts and times depend on, and nothing else.
+
+What prices an operator is given its form and not the operator, so it cannot read what the form lacks, and equal forms have equal prices.
+Axes are called by their number in class order (`models.layout.classes`); tensors are known by shape and element type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..program.graph import ELEMENT_BYTES, Graph
+from ..program.index import Access, Affine, Axis
+from ..program.operators import FUNCTIONS, Function, NodeKind, Operator
+
+
+@dataclass(frozen=True)
+class OperandForm:
+    """A tensor of `shape` and `dtype`, touched at `index`."""
+
+    index: tuple[Affine, ...]
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def access(self) -> Access:
+        """The access, to a tensor without a name."""
+        return Access("", self.index)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes per element."""
+        return ELEMENT_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class OperatorForm:
+    """`axes` in class order, called '0', '1', ..; `reduced`: those that are summed away, in the operator's own order (profiles list extents so).
+
+    `over`: axes of statistics; `rows`: the row axis of a gather or scatter, else empty; `flops` per point of the iteration space.
+    """
+
+    function: str
+    axes: tuple[Axis, ...]
+    reduced: tuple[str, ...]
+    inputs: tuple[OperandForm, ...]
+    output: OperandForm
+    over: tuple[str, ...]
+    rows: str
+    flops: int
+
+    @property
+    def spec(self) -> Function:
+        """Row of the function table."""
+        return FUNCTIONS[self.function]
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """Axes in the order of a profile's extents: the output's, then the reduced ones."""
+        return (*self.output.access.axes, *self.reduced)
+
+
+@dataclass(frozen=True)
+class LayoutForm:
+    """Layouts of a tensor of `shape` touched at `index`, open in the axes `reduced`; only these have a combine function here.
+
+    `copy`: of a tensor's copy, whose axes are its dimensions.
+    """
+
+    axes: tuple[Axis, ...]
+    index: tuple[Affine, ...]
+    shape: tuple[int, ...]
+    reduced: tuple[str, ...]
+    copy: bool = False
+
+    @property
+    def access(self) -> Access:
+        """The access, to a tensor without a name."""
+        return Access("", self.index)
+
+
+def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorForm:
+    """The form of an operator whose axes have this class order."""
+    number = {name: str(i) for i, name in enumerate(order)}
+
+    def operand(a: Access) -> OperandForm:
+        tensor = graph.tensor(a.tensor)
+        return OperandForm(_renamed(a.index, number), tensor.shape, tensor.dtype)
+
+    rows = str(op.attribute("rows", "")) if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
+    return OperatorForm(
+        op.function, tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)), tuple(number[a.name] for a in op.reduced),
+        tuple(operand(a) for a in op.inputs), operand(op.output), tuple(sorted(number[n] for n in op.over if n in number)), number.get(rows, ""),
+        graph.flops_per_point(op),
+    )
+
+
+def layout_form(form: OperatorForm, position: int | None) -> LayoutForm:
+    """Layouts in which an operator reads its input `position`, or (None) leaves its output, open in the reduced axes."""
+    operand = form.output if position is None else form.inputs[position]
+    reduced = form.reduced if position is None else ()
+    axes = tuple(Axis(a.name, a.extent, a.combine if a.name in reduced else None, a.splittable) for a in form.axes)
+    return LayoutForm(axes, operand.index, operand.shape, reduced)
+
+
+def copy_form(shape: tuple[int, ...], order: Sequence[str]) -> LayoutForm:
+    """Layouts of the copy of a tensor whose dimensions have this class order."""
+    number = {name: str(i) for i, name in enumerate(order)}
+    index = tuple(Affine.axis(number[str(k)]) for k in range(len(shape)))
+    return LayoutForm(tuple(Axis(number[n], shape[int(n)]) for n in order), index, shape, (), copy=True)
+
+
+def _renamed(index: Sequence[Affine], number: dict[str, str]) -> tuple[Affine, ...]:
+    return tuple(Affine(tuple((number[n], c) for n, c in i.terms), i.offset, i.whole) for i in index)

@@ -1,0 +1,130 @@
+"""What operators and tensors have in common up to names, computed once: placements, layout sets, costs, tables.
+
+Every cache is keyed by a *form* (`models.cost.forms`), and what it holds is computed from that form alone (and from machine, space
+and unit, which are the same for all), so two operators share exactly what cannot differ.  Repeated layers therefore cost once, whatever their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from ..communication.pricing import pair_loads
+from ..layout.classes import copy_key, operator_key
+from ..layout.layout import AxisTables, LayoutSet, axis_tables, layout_set
+from ..layout.placement import Space, matrices
+from ..machine.machine import Machine
+from ..problem.selection_problem import Ints
+from ..program.graph import Graph
+from ..program.index import Axis
+from ..program.operators import Operator
+from . import cost
+from .forms import LayoutForm, OperatorForm, copy_form, layout_form, operator_form
+
+Extents = tuple[tuple[int, bool], ...]
+"""Extent of every axis and whether it may be split."""
+
+
+@dataclass(frozen=True, eq=False)
+class Keyed:
+    """A layout set and the form that it follows from: equal forms, equal sets."""
+
+    key: LayoutForm
+    layouts: LayoutSet
+
+
+class Structures:
+    """Caches for one graph on one machine over one space, times in one unit.  `orders`: see `classes.axis_orders`."""
+
+    def __init__(self, graph: Graph, machine: Machine, where: Space, orders: Mapping[str, tuple[str, ...]], unit: Fraction = cost.UNIT) -> None:
+        self.graph, self.machine, self.where, self.orders, self.unit = graph, machine, where, orders, unit
+        self._forms = {op.name: operator_form(op, graph, orders[operator_key(op.name)]) for op in graph.operators}
+        self._axes: dict[Extents, AxisTables] = {}
+        self._layouts: dict[LayoutForm, LayoutSet] = {}
+        self._costs: dict[OperatorForm, cost.OperatorCosts] = {}
+        self._maps: dict[LayoutForm, Ints | None] = {}
+        self._zeros: dict[int, Ints] = {}
+        self._keys: dict[tuple[str, int | None], Keyed] = {}
+        self._number: dict[tuple[LayoutForm, LayoutForm, int], int] = {}
+        self.tables: list[Ints] = []
+
+    def of_operator(self, op: Operator) -> Ints:
+        """Placements of an operator: rows in class order, then replication."""
+        return self._axis_tables(self._forms[op.name].axes).placements
+
+    def of_copy(self, tensor: str) -> Ints:
+        """Placements of a tensor's copy: its dimensions are the axes."""
+        return self._axis_tables(self._copy_form(tensor).axes).placements
+
+    def read(self, op: Operator, position: int) -> Keyed:
+        """Layouts in which the operator reads an input."""
+        return self._touched(op, position)
+
+    def written(self, op: Operator) -> Keyed:
+        """Layouts in which the operator leaves its output, open in split reduction axes."""
+        return self._touched(op, None)
+
+    def copied(self, tensor: str) -> Keyed:
+        """Layouts of a tensor's copy."""
+        return self._keyed(self._copy_form(tensor))
+
+    def costs(self, op: Operator) -> cost.OperatorCosts:
+        """Times of the operator under every placement."""
+        form = self._forms[op.name]
+        if form not in self._costs:
+            self._costs[form] = cost.operator_costs(form, self._axis_tables(form.axes), self.machine, self.unit)
+        return self._costs[form]
+
+    def zeros(self, count: int) -> Ints:
+        """The costs of a copy's `count` choices."""
+        return self._zeros.setdefault(count, np.zeros(count, dtype=np.int64))
+
+    def choice_map(self, layouts: Keyed) -> Ints | None:
+        """Choice -> distinct layout; None for the identity."""
+        if layouts.key not in self._maps:
+            of = layouts.layouts.of_choice
+            same = of.shape[0] == len(layouts.layouts) and bool((of == np.arange(of.shape[0])).all())
+            self._maps[layouts.key] = None if same else of
+        return self._maps[layouts.key]
+
+    def table(self, source: Keyed, target: Keyed, element_bytes: int) -> int:
+        """Number of the table of redistribution times between two layout sets."""
+        key, _ = self.entries(source, target, element_bytes)
+        if key not in self._number:
+            self._number[key] = len(self.tables)
+            self.tables.append(cost.edge_times(pair_loads(source.layouts, target.layouts), element_bytes, self.machine, self.unit))
+        return self._number[key]
+
+    def entries(self, source: Keyed, target: Keyed, element_bytes: int) -> tuple[tuple[LayoutForm, LayoutForm, int], int]:
+        """The key of that table, and how many entries it has."""
+        return (source.key, target.key, element_bytes), len(source.layouts) * len(target.layouts)
+
+    def _axis_tables(self, axes: tuple[Axis, ...]) -> AxisTables:
+        """Placements of the axes (in class order) and their blocks."""
+        key = tuple((a.extent, a.splittable) for a in axes)
+        if key not in self._axes:
+            self._axes[key] = self._tables_of(key)
+        known = self._axes[key]
+        return AxisTables(known.hierarchy, axes, known.placements, known.tables, known.codes)
+
+    def _tables_of(self, extents: Extents) -> AxisTables:
+        hierarchy = self.machine.hierarchy
+        placements = matrices([n for n, _ in extents], [free for _, free in extents], hierarchy, self.where)
+        return axis_tables(tuple(Axis(str(i), n, None, free) for i, (n, free) in enumerate(extents)), placements, hierarchy)
+
+    def _copy_form(self, tensor: str) -> LayoutForm:
+        return copy_form(self.graph.tensor(tensor).shape, self.orders[copy_key(tensor)])
+
+    def _touched(self, op: Operator, position: int | None) -> Keyed:
+        at = (op.name, position)
+        if at not in self._keys:
+            self._keys[at] = self._keyed(layout_form(self._forms[op.name], position))
+        return self._keys[at]
+
+    def _keyed(self, form: LayoutForm) -> Keyed:
+        if form not in self._layouts:
+            self._layouts[form] = layout_set(form.access, form.shape, self._axis_tables(form.axes), form.reduced)
+        return Keyed(form, self._layouts[form])

@@ -1,0 +1,138 @@
+"""The parts of a machine: levels, the device class, shared resources, and what may be wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import prod
+from typing import Final
+
+MAX_LEVELS: Final = 8
+MAX_DEVICES: Final = 1 << 20
+MAX_RESOURCES: Final = 64
+MAX_PROFILES: Final = 4096
+
+
+class MachineError(ValueError):
+    """A machine that is not well formed.  `place` names file, table and field; `hint` the next step."""
+
+    def __init__(self, place: str, message: str, hint: str = "") -> None:
+        super().__init__(f"{place}: {message}" + (f" ({hint})" if hint else ""))
+        self.place, self.message, self.hint = place, message, hint
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level: `size` children per parent; `bandwidth` bytes/s per child link, each way; `latency` seconds per phase."""
+
+    name: str
+    size: int
+    bandwidth: Fraction
+    latency: Fraction
+
+
+@dataclass(frozen=True)
+class DeviceClass:
+    """A kind of device: `peaks` dtype -> flop/s (sorted), `memory` bytes, `bandwidth` bytes/s, `launch` seconds per operator.
+
+    `blocks`: which children of the outermost level consist of it (ascending; empty: all that no other class names).
+    """
+
+    name: str
+    peaks: tuple[tuple[str, Fraction], ...]
+    memory: int
+    bandwidth: Fraction
+    launch: Fraction = Fraction(0)
+    blocks: tuple[int, ...] = ()
+    origin: str = field(default="", compare=False, repr=False)  # file it was read from, for messages only
+
+    def peak(self, dtype: str) -> Fraction:
+        """Flop/s for `dtype`.  Raises `MachineError` naming the dtype and the file."""
+        for name, value in self.peaks:
+            if name == dtype:
+                return value
+        place = f"{self.origin or 'machine'}, [[device_class]] {self.name!r}, peaks"
+        raise MachineError(place, f"no peak for {dtype}", f"add {dtype} = \"... Tflop/s\" and its source; there are {', '.join(n for n, _ in self.peaks)}")
+
+
+@dataclass(frozen=True)
+class Resource:
+    """A shared link or switch: one for every `devices` consecutive ranks, `capacity` bytes/s, loaded by the traffic of these levels.
+
+    `only`: which of these blocks have it (ascending; empty: all), so that one slow link can be described.
+    The cost of reduction programs prices it (`models.machine.topology`); the cost model of selection does not yet.
+    """
+
+    name: str
+    devices: int
+    capacity: Fraction
+    traffic: tuple[str, ...]
+    only: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReductionConstants:
+    """What reduction programs need beyond the links; None: no such limit or term.
+
+    `tree_flow`: bytes/s of one tree across the outermost level; `copy`: bytes/s of the copy after every step;
+    `switch_quad`: weight of a pair of devices under different switches when the group is one contiguous quad.
+    """
+
+    tree_flow: Fraction | None = None
+    copy: Fraction | None = None
+    switch_quad: Fraction | None = None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A measured time: `seconds` (whole picoseconds) of `function` with results of type `dtype` on a box of these local `extents`.
+
+    Extents are those of the output's axes in its order, then those of the reduction axes.  The time replaces the roofline
+    and the launch of every operator of the function with such a box on a device, whatever its accesses.
+    """
+
+    function: str
+    dtype: str
+    extents: tuple[int, ...]
+    seconds: Fraction
+
+    @property
+    def path(self) -> str:
+        """Name of the constant, as in [sources]."""
+        return f"profile.{self.function}.{self.dtype}.{'x'.join(map(str, self.extents))}"
+
+
+def check_classes(levels: Sequence[Level], classes: Sequence[DeviceClass], place: str) -> None:
+    """Raises `MachineError` unless every child of the outermost level has exactly one class, and exactly one class is the rest."""
+    rest = [c.name for c in classes if not c.blocks]
+    if len(rest) != 1:
+        raise MachineError(
+            f"{place}, [[device_class]]", f"{len(rest)} of {len(classes)} classes have no blocks ({', '.join(rest)}); exactly one must be what the others leave",
+            f"give every other class blocks = [..], numbers of {levels[0].name!r} from 0",
+        )
+    seen: dict[int, str] = {}
+    for c in classes:
+        for b in c.blocks:
+            if b >= levels[0].size:
+                raise MachineError(f"{place}, [[device_class]] {c.name!r}, blocks", f"there is no {levels[0].name!r} {b}", f"they are numbered 0 to {levels[0].size - 1}")
+            if b in seen:
+                raise MachineError(f"{place}, [[device_class]] {c.name!r}, blocks", f"{b} belongs to {seen[b]!r} already")
+            seen[b] = c.name
+    if len(seen) == levels[0].size:
+        raise MachineError(f"{place}, [[device_class]] {rest[0]!r}", "no device is left for it", "leave out its blocks' owners, or give it a block")
+
+
+def check_sizes(levels: Sequence[Level], resources: Sequence[Resource], place: str) -> None:
+    """Raises `MachineError` when a level or the whole machine is empty or too large, or a resource does not divide it."""
+    for i, level in enumerate(levels, start=1):
+        if not 1 <= level.size <= MAX_DEVICES:
+            raise MachineError(f"{place}, [[level]] {i} {level.name!r}, size", f"must be 1 .. {MAX_DEVICES}, is {level.size}")
+    devices = prod(level.size for level in levels)
+    if devices > MAX_DEVICES:
+        raise MachineError(place, f"has {devices} devices", f"at most {MAX_DEVICES} are supported")
+    for i, r in enumerate(resources, start=1):
+        if r.devices < 1 or devices % r.devices:
+            raise MachineError(f"{place}, [[resource]] {i} {r.name!r}, devices", f"{r.devices} does not divide the {devices} devices")
+        if any(v >= devices // r.devices for v in r.only):
+            raise MachineError(f"{place}, [[resource]] {i} {r.name!r}, only", f"there are {devices // r.devices} blocks of {r.devices} devices, numbered from 0")

@@ -1,0 +1,92 @@
+"""One way in for models: a zoo name, an ONNX file, a NumPy or PyTorch program in a Python file, a saved PyTorch program, our JSON."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+from ..files.input import regular
+from ..program.graph import Graph, GraphError
+from ..text import InputError, did_you_mean
+from .zoo import ZOO
+from .zoo import build as build_zoo
+
+PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)$")
+"""FILE.py:NAME, or NAME of an importable module: package.module:NAME."""
+
+
+def load_model(spec: str, batch: int | None = None) -> Graph:
+    """The graph behind `spec`.  Raises `InputError` naming what can be given, or the error of the frontend.
+
+    >>> load_model("mlp-unity").name
+    'mlp-unity'
+    """
+    if batch is not None and batch < 1:
+        raise InputError(f"--batch {batch}: the batch must be at least 1")
+    if "\0" in spec:
+        raise InputError(f"model {spec[:200]!r} holds a zero byte, which no name can")
+    if spec in ZOO:
+        return build_zoo(spec, batch=batch)
+    named = PYTHON.match(spec)
+    if named is not None:
+        return _from_python(Path(named["file"]), named["name"], batch)
+    path = Path(spec)
+    if not _exists(path):
+        raise InputError(f"model {spec[:200]!r} is neither a zoo name nor a file{did_you_mean(spec, ZOO)}; zoo: {', '.join(sorted(ZOO))}")
+    if path.suffix in (".onnx", ".pt2", ".json"):
+        regular(path)
+    if path.suffix == ".onnx":
+        from .onnx.importer import load_onnx
+
+        return load_onnx(path, batch=batch)
+    if path.suffix == ".pt2":
+        from .torch.importer import load_torch
+
+        return load_torch(spec, batch)
+    if path.suffix == ".json":
+        if batch is not None:
+            raise InputError("--batch applies to zoo names and ONNX files; a JSON graph has its sizes written in")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{spec}: cannot be read: {error}") from None
+        try:
+            return Graph.from_json(text)
+        except GraphError as error:
+            raise GraphError(f"{spec}, {error.place}", error.message) from None
+    if path.suffix == ".spz":
+        raise InputError(f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan")
+    raise InputError(f"{spec}: unknown kind of model; give a zoo name, a .onnx or .pt2 file, FILE.py:NAME, or a .json graph written by 'shardproof import'")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
+
+
+def _from_python(path: Path, name: str, batch: int | None) -> Graph:
+    """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
+    from .building.python_file import load_object
+    from .numpy.program import is_numpy_program
+    from .numpy.trace import load_program
+
+    sys.path.insert(0, str(path.resolve().parent))  # the file may import its neighbours
+    try:
+        found = load_object(path, name)
+    finally:
+        sys.path.pop(0)
+    if is_numpy_program(found):
+        if batch is not None:
+            raise InputError("--batch applies to zoo names and ONNX files; a NumPy program has its shapes written in")
+        return load_program(path, name)
+    if "torch" not in sys.modules:
+        raise InputError(
+            f"{path}:{name} is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..); "
+            "a PyTorch model is a function that returns (module, example inputs)"
+        )
+    from .torch.importer import load_torch
+
+    return load_torch(f"{path}:{name}", batch)

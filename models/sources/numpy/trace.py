@@ -1,0 +1,125 @@
+"""NumPy programs: a plain function, traced through NumPy's array protocols on arrays that have a shape and no elements.
+
+    __array_ufunc__       elementwise functions, reductions, matmul         -> `numpy_trace_ufuncs`
+    __array_function__    einsum, concatenate, pad, where, windows, ..      -> `numpy_trace_functions`, `numpy_trace_shapes`
+    methods, operators    slices, reshape, transpose, in-place updates      -> `numpy_trace_index`, `numpy_trace_write`
+
+The function runs once, with Python's own control flow, and is not changed.  What it returns are the outputs of the graph; a parameter that it writes in place
+has a next value (`Graph.state`).  `backward` is differentiated here (`numpy_trace_backward`).  Reshapes are
+removed by splitting axes into digits (`digits`).  Whatever depends on data (`if x:`, boolean masks) is refused with file and line.
+
+Source: thesis on automatic partitioning of array programs, chapter 8 (its programs are in `models/programs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from ...program.graph import Graph, GraphError, Role
+from ..building.digits import split_digits
+from ..building.digits_cuts import is_view
+from ..building.python_file import load_object
+from . import backward as numpy_trace_backward
+from . import functions as numpy_trace_functions
+from . import index as numpy_trace_index
+from .array import FUNCTION, UFUNC, TracedArray
+from .program import ArraySpec, arguments_of, is_numpy_program
+from .recorder import Recorder, TraceError, own_error, raised_at
+from .table import FUNCTIONS, function
+from .ufuncs import SUPPORTED, ufunc
+from .views import View
+
+UFUNC.append(ufunc)
+FUNCTION.append(function)
+
+Arrays = Sequence[npt.NDArray[np.generic]]
+
+
+@dataclass(frozen=True)
+class Traced:
+    """`graph`; `arguments`: names of the inputs in the order of the signature; `results`: for every array that the function returns, in order,
+    the tensor of the graph and the shape that the function gives it."""
+
+    graph: Graph
+    arguments: tuple[str, ...]
+    results: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+def trace(program: Callable[..., object], name: str = "", arguments: Mapping[str, ArraySpec | tuple[int, ...]] | None = None) -> Traced:
+    """The graph of a NumPy program.  `arguments` replaces shapes that it was given (a tuple keeps the element type and the role).
+
+    Raises `GraphError` for arguments without shapes, `TraceError` with file and line for what cannot be traced, and `UnsupportedOperators`
+    listing every NumPy function without a translation.
+
+    >>> from .program import program
+    >>> @program(a=(4, 6), b=(6, 5))
+    ... def matmul(a, b):
+    ...     return a @ b
+    >>> op, = trace(matmul).graph.operators
+    >>> op.name, [a.name for a in op.axes], op.function
+    ('matmul', ['m', 'n', 'k'], 'product')
+    """
+    label = name or getattr(program, "__name__", "program")
+    specs = arguments_of(program, arguments)
+    recorder = Recorder(label)
+    arrays = {n: _argument(recorder, n, s) for n, s in specs.items()}
+    try:
+        returned = program(**arrays)
+    except Exception as error:  # the user's program ran; what it raises is a fault of the program, at a line of it
+        if own_error(error):
+            raise
+        raise TraceError(raised_at(error), f"{type(error).__name__}: {str(error)[:300]}") from error
+    results = [] if returned is None else _results(returned)
+    state = [(n, a.view) for n, a in arrays.items() if specs[n].role is Role.PARAMETER and a.view.tensor != n]
+    if not results and not state:
+        raise GraphError(f"program {label!r}", "returns no array")
+    views = [r.view for r in results]
+    names = [label if len(views) == 1 else f"{label}_{k}" for k in range(len(views))]
+    graph, tensors = recorder.finish(views, names, state)
+    final, stored = _in_digits(graph)
+    out = tuple((stored[t], r.shape) for t, r in zip(tensors, results, strict=True))
+    return Traced(final, tuple(specs), out)
+
+
+def load_program(path: Path, name: str) -> Graph:
+    """The graph of the program `name` of a file.  Raises `InputError` if there is none, and the errors of `trace`."""
+    found = load_object(path, name)
+    if not is_numpy_program(found) or not callable(found):
+        raise GraphError(f"{path}:{name}", "is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..)")
+    return trace(found, name).graph
+
+
+def supported() -> dict[str, str]:
+    """NumPy functions that have a translation -> what they become."""
+    names = {f"np.{f.__name__}": "ufunc" for f in SUPPORTED}
+    return dict(sorted({**names, **{f"np.{f.__name__}": "function" for f in FUNCTIONS}}.items()))
+
+
+def _argument(recorder: Recorder, name: str, spec: ArraySpec) -> TracedArray:
+    return TracedArray.of(recorder, recorder.input(name, spec.shape, spec.dtype, spec.role))
+
+
+def _results(returned: object) -> list[TracedArray]:
+    if isinstance(returned, TracedArray):
+        return [returned]
+    if isinstance(returned, dict):
+        return [r for v in returned.values() for r in _results(v)]
+    if isinstance(returned, (tuple, list)):
+        return [r for v in returned for r in _results(v)]
+    raise TraceError("return value", f"{type(returned).__name__} is not an array that depends on the arguments")
+
+
+def _in_digits(graph: Graph) -> tuple[Graph, dict[str, str]]:
+    """Reshapes removed where digits allow it; the tensor that holds every result."""
+    if graph.state or not any(is_view(op) for op in graph.operators):
+        return graph, {t: t for t in graph.outputs}
+    done = split_digits(graph)
+    return done.graph, dict(zip(graph.outputs, done.graph.outputs, strict=True))
+
+
+__all__ = ["TraceError", "Traced", "View", "is_numpy_program", "load_program", "numpy_trace_backward", "numpy_trace_functions", "numpy_trace_index", "supported", "trace"]

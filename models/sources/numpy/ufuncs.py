@@ -1,0 +1,327 @@
+"""Universal functions: elementwise calls, reductions and in-place results, as operators of the function table.
+
+A Python number stays an attribute of its operator (`x + 1` is `shift`, `x > 0` is `greater` with value 0); an array that is not
+traced becomes a constant.  Element types follow NumPy's promotion, with a `cast` where an operand has another type than the
+result.  Integer arithmetic with numbers uses constants, because attributes are floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import log, prod
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from ...program.graph import UnsupportedOperators
+from ...program.index import Axis, Combine
+from ...program.operators import Value
+from .array import TracedArray
+from .contract import matmul
+from .recorder import HINT, Recorder, TraceError, place
+from .views import View, broadcast, inserted
+from .write import assign, materialise
+
+Number = bool | int | float
+
+UNARY: Final[Mapping[np.ufunc, str]] = MappingProxyType({
+    np.negative: "negate", np.exp: "exp", np.tanh: "tanh", np.sqrt: "sqrt", np.log: "log", np.cos: "cos", np.sin: "sin", np.absolute: "abs",
+    np.fabs: "abs", np.sign: "sign", np.floor: "floor", np.reciprocal: "reciprocal", np.logical_not: "logical_not", np.invert: "logical_not",
+})
+BINARY: Final[Mapping[np.ufunc, str]] = MappingProxyType({
+    np.add: "add", np.subtract: "subtract", np.multiply: "multiply", np.divide: "divide", np.maximum: "maximum", np.minimum: "minimum",
+    np.fmax: "maximum", np.fmin: "minimum", np.logical_and: "logical_and", np.logical_or: "logical_or", np.bitwise_and: "logical_and",
+    np.bitwise_or: "logical_or",
+})
+COMPARE: Final[Mapping[np.ufunc, tuple[str, str]]] = MappingProxyType({
+    np.equal: ("equal", "equal"), np.not_equal: ("not_equal", "not_equal"), np.less: ("less", "greater"),
+    np.less_equal: ("less_equal", "greater_equal"), np.greater: ("greater", "less"), np.greater_equal: ("greater_equal", "less_equal"),
+})
+"""Ufunc -> function, and the function with its operands exchanged."""
+REDUCE: Final[Mapping[np.ufunc, tuple[str, Combine]]] = MappingProxyType({
+    np.add: ("sum", Combine.SUM), np.maximum: ("max", Combine.MAX), np.minimum: ("min", Combine.MIN), np.fmax: ("max", Combine.MAX),
+    np.fmin: ("min", Combine.MIN), np.logical_or: ("max", Combine.MAX), np.logical_and: ("min", Combine.MIN),
+})
+_LOGICAL: Final = frozenset({np.logical_and, np.logical_or, np.bitwise_and, np.bitwise_or, np.logical_not, np.invert})
+OTHERS: Final = frozenset({np.square, np.power, np.float_power, np.remainder, np.matmul, np.positive, np.log1p, np.expm1, np.rint})
+SUPPORTED: Final = (*UNARY, *BINARY, *COMPARE, np.square, np.power, np.remainder, np.matmul, np.positive)
+
+
+def number(x: object) -> Number | None:
+    """A Python number, or the only element of a NumPy scalar or 0-dimensional array; else None."""
+    if isinstance(x, (bool, int, float)):
+        return x
+    if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
+        value: Number = x.item()
+        return value
+    return None
+
+
+def view_of(recorder: Recorder, x: object) -> View:
+    """The view of any operand; arrays and numbers that are not traced become constants."""
+    if isinstance(x, TracedArray):
+        if x.recorder is not recorder:
+            raise TraceError(place(), "two arrays of different traces meet")
+        return x.view
+    return recorder.constant(np.asarray(x))
+
+
+def shapes(recorder: Recorder, views: Sequence[View]) -> tuple[int, ...]:
+    """The shape that NumPy broadcasts to; `TraceError` if it refuses."""
+    try:
+        return tuple(np.broadcast_shapes(*[v.shape for v in views]))
+    except ValueError as error:
+        raise TraceError(place(), str(error)) from None
+
+
+def cast(recorder: Recorder, view: View, dtype: np.dtype[np.generic]) -> View:
+    """The elements as another type."""
+    if recorder.dtype(view) == dtype:
+        return view
+    return elementwise(recorder, "cast", "cast", [view], dtype, {"dtype": dtype.name})
+
+
+def elementwise(
+    recorder: Recorder, function: str, base: str, views: Sequence[View], dtype: np.dtype[np.generic], attributes: Mapping[str, Value] | None = None
+) -> View:
+    """A map over the broadcast shape, axes i0, i1, .."""
+    shape = shapes(recorder, views)
+    names = [f"i{k}" for k in range(len(shape))]
+    inputs = [broadcast(v, shape).access(names) for v in views]
+    return recorder.emit(function, base, [Axis(a, n) for a, n in zip(names, shape, strict=True)], inputs, names, dtype, attributes)
+
+
+def ufunc_result(ufunc: np.ufunc, operands: Sequence[object]) -> np.dtype[np.generic]:
+    """Element type by NumPy's own promotion, Python numbers weak."""
+    samples = [np.ones(1, dtype=x.dtype) if isinstance(x, TracedArray) else np.ones(1, dtype=x.dtype) if isinstance(x, np.ndarray) and x.ndim else x for x in operands]
+    try:
+        with np.errstate(all="ignore"):
+            dtype: np.dtype[np.generic] = np.asarray(ufunc(*samples)).dtype
+    except TypeError as error:
+        raise TraceError(place(), str(error)) from None
+    return dtype
+
+
+def ufunc(recorder: Recorder, function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, object]) -> object:
+    """`__array_ufunc__` of traced arrays."""
+    rest = dict(options)
+    out = rest.pop("out", None)
+    target = out[0] if isinstance(out, tuple) else out
+    if rest.pop("where", True) is not True:
+        raise TraceError(place(), f"np.{function.__name__} with where= is not supported; use np.where")
+    rest.pop("casting", None)
+    dtype = rest.pop("dtype", None)
+    if method == "__call__" and not rest and known(function):
+        result = _call(recorder, function, inputs)
+    elif method == "reduce" and function in REDUCE:
+        result = _reduce(recorder, function, inputs, rest)
+    elif method == "outer" and len(inputs) == 2 and known(function):
+        left, right = view_of(recorder, inputs[0]), view_of(recorder, inputs[1])
+        wide = inserted(left, range(len(left.shape), len(left.shape) + len(right.shape)))
+        result = _call(recorder, function, [TracedArray.of(recorder, wide), TracedArray.of(recorder, right)])
+    elif method == "reduceat" and function is np.add:
+        from .gather import reduceat
+
+        result = reduceat(recorder, *inputs, **rest)  # type: ignore[arg-type]
+    elif method == "accumulate" and function is np.add:
+        result = cumulative(recorder, inputs[0], int(str(rest.get("axis", 0))))
+    else:
+        name = f"np.{function.__name__}" + ("" if method == "__call__" else f".{method}")
+        return unsupported(recorder, name, getattr(function, method), inputs, options)
+    if dtype is not None:
+        result = cast(recorder, result, np.dtype(str(np.dtype(dtype))))  # type: ignore[call-overload]
+    if target is not None:
+        if not isinstance(target, TracedArray):
+            raise TraceError(place(), "out= is not a traced array; make it with np.empty_like")
+        if not np.can_cast(recorder.dtype(result), target.dtype, "same_kind"):
+            raise TraceError(place(), f"np.{function.__name__}: cannot write {recorder.dtype(result).name} into an array of {target.dtype.name}")
+        written = cast(recorder, result, target.dtype)
+        if target.scalar:
+            return TracedArray.result(recorder, written)
+        assign(target, TracedArray.of(recorder, written))
+        return target
+    return TracedArray.result(recorder, result)
+
+
+def known(function: np.ufunc) -> bool:
+    """Whether there is a translation of its calls."""
+    return function in UNARY or function in BINARY or function in COMPARE or function in OTHERS
+
+
+def unsupported(recorder: Recorder, name: str, function: Callable[..., object], args: Sequence[object], options: Mapping[str, object]) -> object:
+    """Remember the function; go on with the shape that NumPy gives it, so that all such functions are found in one run."""
+    recorder.miss(name)
+
+    def sample(x: object) -> object:
+        if isinstance(x, TracedArray):
+            if x.size > 1 << 20:
+                raise TraceError(place(), f"{name} is not supported")
+            return np.ones(x.shape, dtype=x.dtype)
+        return [sample(y) for y in x] if isinstance(x, (list, tuple)) else x
+
+    try:
+        with np.errstate(all="ignore"):
+            result = function(*[sample(x) for x in args], **{k: sample(v) for k, v in options.items() if k != "out"})
+    except (ValueError, TypeError, ArithmeticError, IndexError, np.linalg.LinAlgError):
+        raise UnsupportedOperators(recorder.unsupported, HINT) from None  # the shape of the result is unknown, so the trace ends here
+    if isinstance(result, np.ndarray) and result.size:
+        stand_in = recorder.emit("iota", name, [Axis("i0", 1)], [], ["i0"], result.dtype, {"along": "i0", "start": 1, "step": 0})
+        return TracedArray.of(recorder, broadcast(stand_in, result.shape) if result.ndim else stand_in.mapped((), [((), 0)]))
+    return result
+
+
+def _call(recorder: Recorder, function: np.ufunc, inputs: Sequence[object]) -> View:
+    dtype = ufunc_result(function, inputs)
+    base = function.__name__
+    if function is np.matmul:
+        return matmul(recorder, *[cast(recorder, view_of(recorder, x), dtype) for x in inputs])
+    if function in COMPARE:
+        return _compare(recorder, function, inputs)
+    if function in UNARY:
+        if function is np.invert and dtype != bool:
+            raise TraceError(place(), "~ is supported for boolean arrays only")
+        view = view_of(recorder, inputs[0])
+        return elementwise(recorder, UNARY[function], base, [view if function in _LOGICAL else cast(recorder, view, dtype)], dtype)
+    if function in (np.square, np.positive, np.log1p, np.expm1, np.rint):
+        return _composed(recorder, function, cast(recorder, view_of(recorder, inputs[0]), dtype), dtype)
+    numbers = [number(x) for x in inputs]
+    if function in (np.power, np.float_power, np.remainder):
+        return _with_number(recorder, function, inputs, numbers, dtype)
+    if dtype.kind == "f" and function not in _LOGICAL and any(n is not None for n in numbers):
+        return _scalar(recorder, function, inputs, numbers, dtype)
+    views = [view_of(recorder, x) for x in inputs]
+    if function in (np.bitwise_and, np.bitwise_or) and dtype != bool:
+        raise TraceError(place(), f"np.{base} is supported for boolean arrays only")
+    if function not in _LOGICAL:
+        views = [cast(recorder, v, dtype) for v in views]
+    return elementwise(recorder, BINARY[function], base, views, dtype)
+
+
+def _compare(recorder: Recorder, function: np.ufunc, inputs: Sequence[object]) -> View:
+    straight, exchanged = COMPARE[function]
+    for j, name in ((1, straight), (0, exchanged)):
+        value = number(inputs[j])
+        if value is not None:
+            return elementwise(recorder, name, straight, [view_of(recorder, inputs[1 - j])], np.dtype(bool), {"value": value + 0})
+    return elementwise(recorder, straight, straight, [view_of(recorder, x) for x in inputs], np.dtype(bool))
+
+
+def _scalar(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], numbers: Sequence[Number | None], dtype: np.dtype[np.generic]) -> View:
+    """An array of floats and a number."""
+    j = 0 if numbers[0] is None else 1
+    x, found = cast(recorder, view_of(recorder, inputs[j]), dtype), numbers[1 - j]
+    if found is None:
+        raise TraceError(place(), "two arrays and no number")
+    c, base = float(found), function.__name__
+
+    def step(name: str, operand: View, **attributes: Value) -> View:
+        return elementwise(recorder, name, base, [operand], dtype, attributes)
+
+    if function is np.add:
+        return step("shift", x, shift=c)
+    if function is np.subtract:
+        return step("shift", x, shift=-c) if j == 0 else step("shift", step("negate", x), shift=c)
+    if function is np.multiply:
+        return step("scale", x, scale=c)
+    if function is np.divide:
+        if j == 1:
+            inverse = step("reciprocal", x)
+            return inverse if c == 1.0 else step("scale", inverse, scale=c)
+        if c == 0.0:
+            raise TraceError(place(), "division by zero")
+        return step("scale", x, scale=1.0 / c)
+    if function in (np.maximum, np.fmax):
+        return step("relu", x) if c == 0.0 else step("clip", x, low=c)
+    return step("clip", x, high=c)
+
+
+def _with_number(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], numbers: Sequence[Number | None], dtype: np.dtype[np.generic]) -> View:
+    """Powers and remainders: the right side must be a number (or the left side of a power)."""
+    base = function.__name__
+    if function is np.remainder:
+        if numbers[1] is None or dtype.kind != "f":
+            raise TraceError(place(), "np.remainder is supported for floats and a number on the right")
+        x, c = cast(recorder, view_of(recorder, inputs[0]), dtype), float(numbers[1])
+        wholes = elementwise(recorder, "floor", base, [elementwise(recorder, "scale", base, [x], dtype, {"scale": 1 / c})], dtype)
+        return elementwise(recorder, "subtract", base, [x, elementwise(recorder, "scale", base, [wholes], dtype, {"scale": c})], dtype)
+    if numbers[1] is not None:
+        x = cast(recorder, view_of(recorder, inputs[0]), dtype)
+        if dtype.kind != "f" and numbers[1] != 2:
+            raise TraceError(place(), "powers of integers are supported for exponent 2 only")
+        return elementwise(recorder, "power", base, [x], dtype, {"exponent": float(numbers[1])})
+    if numbers[0] is not None and numbers[0] > 0 and dtype.kind == "f":
+        y = elementwise(recorder, "scale", base, [cast(recorder, view_of(recorder, inputs[1]), dtype)], dtype, {"scale": log(numbers[0])})
+        return elementwise(recorder, "exp", base, [y], dtype)
+    raise TraceError(place(), "np.power needs a number on one side")
+
+
+def _composed(recorder: Recorder, function: np.ufunc, x: View, dtype: np.dtype[np.generic]) -> View:
+    base = function.__name__
+    if function is np.square:
+        return elementwise(recorder, "power", base, [x], dtype, {"exponent": 2.0})
+    if function is np.positive:
+        return x
+    if function is np.log1p:
+        return elementwise(recorder, "log", base, [elementwise(recorder, "shift", base, [x], dtype, {"shift": 1.0})], dtype)
+    if function is np.expm1:
+        return elementwise(recorder, "shift", base, [elementwise(recorder, "exp", base, [x], dtype)], dtype, {"shift": -1.0})
+    raise TraceError(place(), f"np.{base} is not supported")
+
+
+def axes_of(axis: object, rank: int) -> tuple[int, ...]:
+    """Dimensions that a reduction runs over, ascending; None: all."""
+    if axis is None:
+        return tuple(range(rank))
+    listed = axis if isinstance(axis, (tuple, list)) else (axis,)
+    try:
+        dims = [int(d) for d in listed]
+        found = sorted({range(rank)[d] for d in dims})
+    except (IndexError, TypeError, ValueError):
+        raise TraceError(place(), f"axis {axis!r} is out of bounds for an array of dimension {rank}") from None
+    return tuple(found)
+
+
+def _reduce(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], options: Mapping[str, object]) -> View:
+    rest = dict(options)
+    view = view_of(recorder, inputs[0])
+    dims = axes_of(rest.pop("axis", inputs[1] if len(inputs) > 1 else 0), len(view.shape))
+    keepdims = bool(rest.pop("keepdims", False))
+    rest.pop("initial", None) if rest.get("initial") is np._NoValue else None
+    if rest:
+        raise TraceError(place(), f"np.{function.__name__}.reduce with {', '.join(rest)} is not supported")
+    logical = function in _LOGICAL
+    dtype = np.dtype(bool) if logical else np.asarray(function.reduce(np.ones(1, dtype=recorder.dtype(view)))).dtype
+    return reduced(recorder, function, cast(recorder, view, dtype), dims, keepdims)
+
+
+def reduced(recorder: Recorder, function: np.ufunc, view: View, dims: Sequence[int], keepdims: bool, scale: float = 1.0, base: str = "") -> View:
+    """Sum, maximum or minimum over `dims`; axes i0, i1, .. are the operand's dimensions."""
+    name, combine = REDUCE[function]
+    if combine is not Combine.SUM and view.padded:
+        view = materialise(recorder, view)  # beyond a tensor lies the neutral element, beyond a padded array zeros
+    names = [f"i{k}" for k in range(len(view.shape))]
+    axes = [
+        Axis(a, n, combine if k in dims else None, not (k in dims and k in view.taps)) for k, (a, n) in enumerate(zip(names, view.shape, strict=True))
+    ]
+    kept = [a.name for a in axes if a.combine is None]
+    attributes: dict[str, Value] = {} if scale == 1.0 else {"scale": scale}
+    out = view
+    if dims:
+        out = recorder.emit(name, base or name, [a for a in axes if a.combine is None] + [a for a in axes if a.combine], [view.access(names)], kept, recorder.dtype(view), attributes)
+    return inserted(out, dims) if keepdims and dims else out
+
+
+def mean(recorder: Recorder, view: View, dims: Sequence[int], keepdims: bool) -> View:
+    """Sum times 1/n."""
+    dtype = recorder.dtype(view) if recorder.dtype(view).kind == "f" else np.dtype("float64")
+    return reduced(recorder, np.add, cast(recorder, view, dtype), dims, keepdims, 1.0 / prod(view.shape[d] for d in dims), "mean")
+
+
+def cumulative(recorder: Recorder, x: object, axis: int) -> View:
+    """Running sums along one axis, which is never split."""
+    view = view_of(recorder, x)
+    dim = range(len(view.shape))[axis]
+    names = [f"i{k}" for k in range(len(view.shape))]
+    axes = [Axis(a, n, None, k != dim) for k, (a, n) in enumerate(zip(names, view.shape, strict=True))]
+    return recorder.emit("cumulative_sum", "cumsum", axes, [view.access(names)], names, recorder.dtype(view), {"over": (names[dim],)})

@@ -1,0 +1,103 @@
+"""Named patterns: compositions in an imported graph that are one function of the table.
+
+    gelu-exact     x/2 (1 + erf(x / sqrt 2))                          -> gelu
+    gelu-tanh      x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))      -> gelu, approximate = tanh
+    silu           x sigmoid(x)                                       -> silu
+    sigmoid        1 / (1 + exp(-x))                                  -> sigmoid
+    softplus       log(1 + exp(x)), or x itself where x > 20          -> softplus (beyond 20 they agree to 2.1e-9)
+    rms-norm       x (sum(x^2)/n + epsilon)^(-1/2)                    -> rms_norm
+    norm-gain      rms_norm(x) * w, w over the normalised axes        -> rms_norm with gamma
+    exclusive-sum  sums along an axis minus the element itself        -> cumulative_sum with exclusive = 1
+    safe-softmax   softmax(s), 0 where every s of the row is -inf     -> softmax, if no row is all -inf
+
+Formulas are compared in normal form (`pattern_algebra`).  A pattern is applied where everything inside it serves nothing else.
+For safe-softmax, rows hold a finite score if scores are products of finite numbers, and constant masks leave one in every row;
+a mask that is an input of the program keeps the composition.  Each pattern is tested by evaluating both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ...program.graph import Graph
+from ...program.index import Access
+from ...program.operators import Operator
+from ..building.flat import used
+from . import masks as pattern_masks
+from . import norms as pattern_norms
+from . import pointwise as pattern_pointwise
+from .view import View
+
+
+@dataclass(frozen=True)
+class Recognised:
+    """A graph after the patterns, which pattern made which operator, and the operators whose names changed."""
+
+    graph: Graph
+    applied: tuple[tuple[str, str], ...]
+    renamed: Mapping[str, str]
+
+
+def recognise(graph: Graph, stated: Mapping[str, npt.NDArray[np.generic]] | None = None) -> Recognised:
+    """Apply all patterns; `stated` gives the contents of inputs that are constants of the program.
+
+    >>> from ..building.builder import Builder
+    >>> g = Builder("g")
+    >>> x = g.input("x", (4,))
+    >>> y = g.map("y", "multiply", x, g.map("s", "sigmoid", x))
+    >>> found = recognise(g.build(y))
+    >>> [op.function for op in found.graph.operators], found.applied
+    (['silu'], (('silu', 'y'),))
+    """
+    applied: dict[str, str] = {}
+    while True:
+        view = View(graph, stated or {})
+        found = {}
+        for op in graph.operators:
+            for name, pattern in PATTERNS.items():
+                new = pattern(view, op)
+                if new is not None:
+                    found[op.name] = new
+                    applied[op.name] = name
+                    break
+        if not found:
+            break
+        graph = used(replace(graph, operators=tuple(found.get(op.name, op) for op in graph.operators))).check()
+    functions = {op.name: op.function for op in graph.operators}
+    renamed: dict[str, str] = {}
+    taken = {t.name for t in graph.tensors}
+    for old in applied:
+        if old in functions:
+            better = f"{old.rpartition('.')[0]}.{functions[old]}".strip(".")
+            if better not in taken and old not in graph.outputs:
+                taken.add(better)
+                renamed[old] = better
+    made = tuple((pattern, renamed.get(old, old)) for old, pattern in applied.items() if old in functions)
+    return Recognised(_with_names(graph, renamed), made, MappingProxyType(renamed))
+
+
+def _with_names(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with operators, and the tensors they write, renamed."""
+
+    def access(a: Access) -> Access:
+        return replace(a, tensor=names.get(a.tensor, a.tensor))
+
+    tensors = tuple(replace(t, name=names.get(t.name, t.name)) for t in graph.tensors)
+    operators = tuple(
+        replace(op, name=names.get(op.name, op.name), inputs=tuple(map(access, op.inputs)), output=access(op.output)) for op in graph.operators
+    )
+    return replace(graph, tensors=tensors, operators=operators).check()
+
+
+PATTERNS: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = MappingProxyType({
+    **{row[0]: pattern_pointwise.of_one_value(*row) for row in pattern_pointwise.formulas()}, "softplus-where": pattern_pointwise.softplus,
+    "rms-norm": pattern_norms.rms_norm, "norm-gain": pattern_norms.norm_gain, "exclusive-sum": pattern_norms.exclusive_sum,
+    "safe-softmax": pattern_masks.safe_softmax,
+})
+"""Pattern -> rewriting of its topmost operator, or None where it does not apply."""

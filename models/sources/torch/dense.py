@@ -1,0 +1,125 @@
+"""Core ATen matrix products and gathers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...program.index import Access, Affine, Axis, Combine
+from ..building.flat import Unsupported, gathered, matrix_product, part_of, pointwise
+from .context import Context, Handler, Node, Ref, TorchError, dimension
+
+
+def product(c: Context, node: Node) -> None:
+    """mm, bmm, mv, dot."""
+    left, right = (c.operand(node.ref(k)) for k in ("self", next(k for k in ("mat2", "vec", "tensor", "other") if k in node.arguments)))
+    c.put(node, matrix_product(c, node, "", left, right))
+
+
+def add_product(c: Context, node: Node) -> None:
+    """addmm, baddbmm: beta * self + alpha * product."""
+    a, b = ("mat1", "mat2") if "mat1" in node.arguments else ("batch1", "batch2")
+    y = matrix_product(c, node, "", c.operand(node.ref(a)), c.operand(node.ref(b)))
+    if (alpha := node.number("alpha", 1.0)) != 1.0:
+        y = pointwise(c, node, "alpha", "scale", [(y, node.shape)], None, scale=alpha)
+    bias, beta = c.operand(node.ref("self")), node.number("beta", 1.0)
+    if beta != 0.0 and c.uniform(node.ref("self")) != 0.0:
+        if beta != 1.0:
+            bias = (pointwise(c, node, "beta", "scale", [bias], None, scale=beta), bias[1])
+        y = pointwise(c, node, "bias_add", "add", [(y, node.shape), bias])
+    c.put(node, y)
+
+
+def linear(c: Context, node: Node) -> None:
+    """linear(x, weight[n, k], bias), as programs hold it that are not decomposed: x[.., k] weight[n, k] + bias[n]."""
+    (x, shape), (w, (n, k)) = c.operand(node.ref("input")), c.operand(node.ref("weight"))
+    rows = [f"b{i}" for i in range(len(shape) - 1)]
+    axes = [*(Axis(a, e) for a, e in zip(rows, shape, strict=False)), Axis("n", n), Axis("k", k, Combine.SUM)]
+    reads = [Access(x, (*map(Affine.axis, rows), Affine.axis("k"))), Access(w, (Affine.axis("n"), Affine.axis("k")))]
+    y = c.operator(node, "", "product", axes, reads, [*rows, "n"])
+    if (bias := node.optional("bias")) is not None:
+        y = pointwise(c, node, "bias_add", "add", [(y, node.shape), c.operand(bias)])
+    c.put(node, y)
+
+
+def _positions(c: Context, value: Ref) -> tuple[int, int] | None:
+    """(first, count) if the value is a constant run first, first + 1, .. in its last dimension and the same in all others."""
+    found = c.constants.get(value)
+    if found is None or found.ndim == 0 or any(n != 1 for n in found.shape[:-1]):
+        return None
+    run = found.reshape(-1)
+    first = int(run[0])
+    return (first, len(run)) if first >= 0 and bool((run == range(first, first + len(run))).all()) else None
+
+
+def _rows(c: Context, node: Node, table: tuple[str, tuple[int, ...]], dim: int, ids: Ref) -> None:
+    """Rows of a table along a dimension; consecutive ones are a slice, computed ones an embedding."""
+    run, (tensor, shape) = _positions(c, ids), table
+    if run is not None and run[0] + run[1] <= shape[dim]:
+        extents = [*shape[:dim], run[1], *shape[dim + 1 :]]
+        cut = tensor if list(shape) == extents else part_of(c, node, "", tensor, extents, {dim: (1, run[0])})
+        c.put(node, c.view(node, "rows", cut, node.shape))
+        return
+    c.put(node, gathered(c, node, "", table, dim, c.operand(ids)))
+
+
+def embedding(c: Context, node: Node) -> None:
+    """embedding: rows of a matrix (padding_idx only concerns gradients)."""
+    _rows(c, node, c.operand(node.ref("weight")), 0, node.ref("indices"))
+
+
+def index_select(c: Context, node: Node) -> None:
+    """index_select along one dimension."""
+    table = c.operand(node.ref("self"))
+    _rows(c, node, table, dimension(node, node.integer("dim", 0), len(table[1])), node.ref("index"))
+
+
+def index(c: Context, node: Node) -> None:
+    """index.Tensor: one index tensor, or constant ones over neighbouring dimensions, which are read as one flat dimension."""
+    listed = node.arguments["indices"]
+    if not isinstance(listed, tuple):
+        raise TorchError(f"node {node.name!r}", "lacks its index tensors")
+    given = [(k, v) for k, v in enumerate(listed) if isinstance(v, Ref)]
+    tensor, shape = c.operand(node.ref("self"))
+    if len(given) == 1:
+        k, ids = given[0]
+        if c.dtypes[ids] == "bool":
+            raise Unsupported("a mask (the size of the result depends on its contents)")
+        _rows(c, node, (tensor, shape), k, ids)
+        return
+    dims = [k for k, _ in given]
+    known = [c.constants.get(v) for _, v in given]
+    if dims != list(range(dims[0], dims[0] + len(dims))) or any(v is None or v.dtype.kind not in "iu" for v in known):
+        raise Unsupported(f"{len(given)} computed or separated index tensors")
+    flat, size = np.zeros((), np.int64), 1
+    for k, v in reversed(list(zip(dims, known, strict=True))):
+        if v is not None:
+            flat, size = flat + size * (v.astype(np.int64) % shape[k]), size * shape[k]
+    merged = (*shape[: dims[0]], size, *shape[dims[-1] + 1 :])
+    ids = Ref(f"{node.name}/flat")
+    c.constants[ids] = flat
+    c.shapes[ids], c.dtypes[ids] = c.constants[ids].shape, "int64"
+    _rows(c, node, (c.view(node, "flat", tensor, merged), merged), dims[0], ids)
+
+
+def embedding_bag(c: Context, node: Node) -> None:
+    """_embedding_bag with bags of one size: rows summed (or averaged) over the bag."""
+    c.unused(node, 1)
+    table, (ids, places) = c.operand(node.ref("weight")), c.operand(node.ref("indices"))
+    offsets = c.constants.get(node.ref("offsets"))
+    mode, last = node.integer("mode", 0), node.integer("include_last_offset", 0)
+    if offsets is None or node.optional("per_sample_weights") is not None or mode not in (0, 1) or last or len(places) != 1:
+        raise Unsupported("computed offsets, weights per sample or mode max")
+    count = len(offsets)
+    size = places[0] // count
+    if size * count != places[0] or list(offsets) != list(range(0, places[0], size)):
+        raise Unsupported("bags of different sizes")
+    bags = c.view(node, "bags", ids, (count, size))
+    y = gathered(c, node, "", table, 0, (bags, (count, size)), bag=1)
+    c.put(node, pointwise(c, node, "mean", "scale", [(y, node.shape)], None, scale=1.0 / size) if mode == 1 else y)
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "matmul"), product), **dict.fromkeys(("addmm", "baddbmm"), add_product), "linear": linear,
+    "embedding": embedding, "index_select": index_select, "index": index,
+    **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only", "embedding_bag"), embedding_bag),
+}

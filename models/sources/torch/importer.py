@@ -1,0 +1,316 @@
+"""PyTorch programs become graphs in digits.
+
+    FILE.py:NAME or FILE.pt2 -> core ATen (`torch_program`) -> nodes as plain data, constants folded (`torch_fold`)
+    -> operators over flat dimensions, reshapes as views (`torch_*` handlers) -> digits (`digits`) -> named patterns (`patterns`)
+
+Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent, is refused
+with all its places listed at once.  Weights are parameters under their names in the `state_dict` (tied weights once).  Dropout is
+the identity; running statistics that a training step would update are not outputs.  What the program computes from nothing is
+folded; where an operator must read it, it is an input `constant.*` whose contents are in `Imported.stated`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+from ...program.graph import Graph, GraphError, UnsupportedOperators
+from ..building.builder import Builder
+from ..building.digits import Digits, split_digits
+from ..building.flat import Unsupported, check_extents, used
+from ..building.stated import carried
+from ..patterns.recognise import recognise
+from . import (
+    dense as torch_dense,
+)
+from . import (
+    layout as torch_layout,
+)
+from . import (
+    normalise as torch_normalise,
+)
+from . import (
+    pointwise as torch_pointwise,
+)
+from . import (
+    window as torch_window,
+)
+from .constants import emit
+from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
+from .fold import Folder
+from .layout import refuse_if_empty
+from .program import Program, load_program
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Node as FxNode
+
+HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
+    {**torch_pointwise.HANDLERS, **torch_normalise.HANDLERS, **torch_dense.HANDLERS, **torch_window.HANDLERS, **torch_layout.HANDLERS}
+)
+"""ATen operator, without overload -> what converts it."""
+
+_HINT = "supported operators: 'shardproof import --list-ops'"
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An imported program.
+
+    `where`: operator -> FX node it came from.  `stated`: graph input -> contents it must have (constants of the program).
+    `digits`: what became of reshapes and transposes.  `patterns`: (pattern, operator) for compositions that became one function.
+    """
+
+    graph: Graph
+    where: Mapping[str, str]
+    stated: Mapping[str, Constant]
+    digits: Digits
+    patterns: tuple[tuple[str, str], ...]
+
+
+def supported_operators() -> list[str]:
+    """ATen operators that can be imported, sorted; operators on constants of the program are computed, whatever they are.
+
+    >>> "aten.addmm" in supported_operators(), "aten.nonzero" in supported_operators()
+    (True, False)
+    """
+    return sorted(f"aten.{k}" for k in HANDLERS)
+
+
+def load_torch(spec: str, batch: int | None = None) -> Graph:
+    """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that takes it.
+
+    Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
+    """
+    found = import_torch(spec, batch)
+    return carried(found.graph, found.stated)
+
+
+def import_torch(spec: str, batch: int | None = None) -> Imported:
+    """Like `load_torch`, with the way back to the program."""
+    return convert(load_program(spec, batch))
+
+
+def convert(program: Program) -> Imported:
+    """The graph of an exported program."""
+    exported = program.exported
+    reader = _Reader(exported)
+    context = _context(program, reader)
+    _convert(context, reader)
+    outputs = [reader.result(o) for o in exported.graph_signature.user_outputs if isinstance(o, str)]
+    wanted: list[str] = []
+    for o in outputs:
+        if o not in context.values and o in context.constants:
+            raise TorchError(f"output {o.node!r}", "is a constant of the program; return what depends on an input")
+        wanted.append(context.tensor(o))
+    if not wanted:
+        raise TorchError(program.name, "returns no tensor")
+    try:
+        flat = Graph(program.name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(dict.fromkeys(wanted)))
+        digits = split_digits(used(flat).check())
+        found = recognise(digits.graph, context.contents)
+        graph = check_extents(found.graph)
+    except GraphError as e:
+        raise TorchError(program.name, str(e)) from None
+    kept, held = {op.name for op in graph.operators}, {t.name for t in graph.tensors}
+    return Imported(
+        graph, {found.renamed.get(k, k): v for k, v in context.where.items() if found.renamed.get(k, k) in kept}, {k: v for k, v in context.stated.items() if k in held}, digits, found.applied
+    )
+
+
+class _Reader:
+    """FX nodes as plain data."""
+
+    def __init__(self, exported: ExportedProgram) -> None:
+        self.exported = exported
+        self.nodes: list[FxNode] = list(exported.graph.nodes)
+        self._by_name = {n.name: n for n in self.nodes}
+        self.live = self._live()
+        calls = [n for n in self.live if getattr(n.target, "__name__", "") != "getitem"]
+        self.read = frozenset(self.ref(n) for node in calls for n in node.all_input_nodes) | {
+            self.result(o) for o in exported.graph_signature.user_outputs if isinstance(o, str)
+        }
+
+    def _live(self) -> list[FxNode]:
+        """Calls that contribute to what the user wants, in order."""
+        needed = {o for o in self.exported.graph_signature.user_outputs if isinstance(o, str)}
+        out: list[FxNode] = []
+        for n in reversed(self.nodes):
+            if n.name in needed and n.op == "call_function":
+                needed.update(m.name for m in n.all_input_nodes)
+                out.append(n)
+        return out[::-1]
+
+    def ref(self, node: FxNode) -> Ref:
+        """The value of a node; `getitem` is a result of another."""
+        if node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem":
+            return Ref(node.args[0].name, int(node.args[1]))
+        return Ref(node.name)
+
+    def result(self, name: str) -> Ref:
+        """The value of a node, by name."""
+        return self.ref(self._by_name[name])
+
+    def plain(self, node: FxNode) -> Node:
+        """A call as plain data.  Raises `TorchError` for sizes that are not numbers."""
+        import torch
+
+        target = node.target
+        if not isinstance(target, torch._ops.OpOverload):
+            return Node(getattr(target, "__name__", str(target)), node.name, "", False, {}, ((),), ("float32",))
+        names = [a.name for a in target._schema.arguments]
+        given = {**{a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}, **dict(zip(names, node.args, strict=False))}
+        arguments = {k: self._argument(node, v) for k, v in {**given, **node.kwargs}.items()}
+        results = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else (node.meta["val"],)
+        path, own = self._module(node)
+        shapes = tuple(self.shape(node.name, t) for t in results)
+        dtypes = tuple(str(getattr(t, "dtype", "torch.float32")).removeprefix("torch.") for t in results)
+        return Node(str(target), node.name, path, own, arguments, shapes, dtypes)
+
+    def shape(self, name: str, value: object) -> tuple[int, ...]:
+        """A static shape."""
+        sizes = tuple(getattr(value, "shape", ()))
+        for n in sizes:
+            if type(n) is not int:
+                raise TorchError(
+                    f"value {name!r}", f"has the size {n} in shape {list(sizes)}, which depends on the contents of a tensor or is dynamic; "
+                    "give it a static size (pad and mask; export without dynamic_shapes)",
+                )
+        return sizes
+
+    def _argument(self, node: FxNode, value: object) -> Argument:
+        import torch
+
+        match value:
+            case torch.fx.Node():
+                held = value.meta.get("val")
+                if not isinstance(held, (torch.Tensor, tuple, list)):
+                    raise TorchError(
+                        f"node {node.name!r}", f"reads the number {value.name!r}, which depends on the contents of a tensor; give it a static size"
+                    )
+                return self.ref(value)
+            case bool() | int() | float() | str() | None:
+                return value
+            case tuple() | list():
+                return tuple(self._argument(node, v) for v in value)
+            case torch.dtype():
+                return str(value).removeprefix("torch.")
+            case _:
+                return None
+
+    def _module(self, node: FxNode) -> tuple[str, bool]:
+        """Path of the innermost module, and whether it is a layer of PyTorch."""
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        if not stack:
+            return "", False
+        path, kind = stack[-1]
+        kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+        path = re.sub(r"^L\['self'\]\.?|@\d+$", "", path).replace("['", ".").replace("']", "")
+        own = kind.startswith("torch.nn.modules.") and not re.search(r"container|transformer|MultiheadAttention|LSTM|GRU|RNN", kind)
+        moves = str(node.target).removeprefix("aten.").partition(".")[0] in torch_layout.HANDLERS
+        return path, not moves and (own or kind.endswith(("Conv1D", "Norm")))
+
+
+def _context(program: Program, reader: _Reader) -> Context:
+    """Weights, buffers and inputs."""
+    from torch.export.graph_signature import InputKind
+
+    exported = program.exported
+    signature = exported.graph_signature
+    placeholders = [n for n in reader.nodes if n.op == "placeholder"]
+    mutated = set(signature.buffers_to_mutate.values())
+    stored: dict[int, str] = {}
+    weights: dict[str, tuple[str, tuple[int, ...], str]] = {}
+    constants: list[tuple[FxNode, object]] = []
+    inputs: list[FxNode] = []
+    for node, spec in zip(placeholders, signature.input_specs, strict=True):
+        value = node.meta.get("val")
+        if spec.kind is InputKind.USER_INPUT:
+            if hasattr(value, "shape"):
+                inputs.append(node)
+            continue
+        if spec.kind is InputKind.TOKEN:  # orders side effects; what has them is refused where it is called
+            continue
+        if spec.target is None or not hasattr(value, "shape"):
+            raise TorchError(f"input {node.name!r}", f"is a {spec.kind.name.lower()}, which cannot be represented")
+        dtype = str(value.dtype).removeprefix("torch.")
+        known = program.contents.get(spec.target)
+        if spec.kind is InputKind.CONSTANT_TENSOR and known is None:
+            held = exported.constants.get(spec.target)
+            known = held if held is not None and not held.is_meta and type(held).__name__ != "FakeTensor" else None
+        loaded = spec.kind is InputKind.PARAMETER or (spec.kind is InputKind.BUFFER and spec.persistent and value.dtype.is_floating_point)
+        if known is not None and not loaded and spec.target not in mutated:
+            constants.append((node, known))
+            continue
+        tensor = exported.state_dict.get(spec.target, exported.constants.get(spec.target))
+        name = stored.setdefault(id(tensor), spec.target) if tensor is not None else spec.target
+        weights[node.name] = (name, reader.shape(node.name, value), dtype)
+    reserved = frozenset([*(w[0] for w in weights.values()), *(n.name for n in inputs)])
+    c = Context(Builder(program.name), reserved, weights, reader.read, lambda c, value: emit(c, value, HANDLERS))
+    folder = Folder(c, reader.ref)
+    for node in placeholders:
+        value = node.meta.get("val")
+        if hasattr(value, "shape"):
+            ref = Ref(node.name)
+            c.shapes[ref], c.dtypes[ref] = reader.shape(node.name, value), str(value.dtype).removeprefix("torch.")
+    for node in inputs:
+        ref = Ref(node.name)
+        if ref in reader.read:
+            shape, dtype = c.shapes[ref], c.dtypes[ref]
+            _known_dtype(f"input {node.name!r}", dtype)
+            if 0 in shape:
+                raise TorchError(f"input {node.name!r}", f"has shape {shape}; every extent, also the batch, must be at least 1")
+            c.values[ref] = c.g.input(node.name, shape or (1,), dtype, None if shape else ())
+    for node, known in constants:
+        folder.keep(Ref(node.name), known)
+    reader.folder = folder  # type: ignore[attr-defined]
+    return c
+
+
+def _known_dtype(place: str, dtype: str) -> None:
+    if dtype not in DTYPES:
+        raise TorchError(place, f"has element type {dtype}, which cannot be represented; known: {', '.join(sorted(DTYPES))}")
+
+
+def _convert(c: Context, reader: _Reader) -> None:
+    """Run every node's handler."""
+    folder: Folder = reader.folder  # type: ignore[attr-defined]
+    missing: dict[str, list[str]] = {}
+    lost: set[str] = set()
+    for fx in reader.live:
+        if getattr(fx.target, "__name__", "") == "getitem":
+            continue
+        node = reader.plain(fx)
+        for k, (shape, dtype) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
+            c.shapes[Ref(node.name, k)], c.dtypes[Ref(node.name, k)] = shape, dtype
+        inputs = {n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes}
+        if lost & inputs:  # depends on what was refused already
+            lost.add(node.name)
+            continue
+        if folder.fold(fx):
+            c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
+            continue
+        c.places[node.name] = node
+        kind = node.kind.removeprefix("aten.").partition(".")[0]
+        place = f"{node.path}.{node.name}" if node.path else node.name
+        handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
+        if handler is None:
+            missing.setdefault(node.kind, []).append(place)
+            lost.add(node.name)
+            continue
+        for k, dtype in enumerate(node.dtypes):
+            if Ref(node.name, k) in c.read:
+                _known_dtype(f"node {place!r}", dtype)
+        refuse_if_empty(c, node)
+        try:
+            handler(c, node)
+        except Unsupported as e:
+            missing.setdefault(f"{node.kind} with {e.reason}", []).append(place)
+            lost.add(node.name)
+        except GraphError as e:
+            raise flat_error(node, e) from None
+    if missing:
+        raise UnsupportedOperators(missing, _HINT)

@@ -1,0 +1,210 @@
+"""Core ATen operators that move elements: views, permutations, expansion, slices, concatenation, padding, positions."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ...program.index import Access, Affine, Axis
+from ...program.operators import Value
+from ..building.flat import Unsupported, joined, letters, normalised, part_of, permuted, pointwise
+from .context import Context, Handler, Node, Ref, TorchError, dimension
+from .pointwise import spread
+
+
+def view(c: Context, node: Node) -> None:
+    """view, reshape, unsqueeze, squeeze: the same elements in row-major order."""
+    c.put(node, c.view(node, "", c.tensor(node.ref("self")), node.shape or (1,)))
+
+
+def permute(c: Context, node: Node) -> None:
+    """permute."""
+    tensor, shape = c.operand(node.ref("self"))
+    dims = [dimension(node, d, len(shape)) for d in node.integers("dims") or ()]
+    c.put(node, tensor if dims == sorted(dims) else permuted(c, node, "", tensor, dims))
+
+
+def transpose(c: Context, node: Node) -> None:
+    """transpose and t: two dimensions change places."""
+    tensor, shape = c.operand(node.ref("self"))
+    order = list(range(len(shape)))
+    if len(shape) > 1:
+        a, b = (dimension(node, node.integer(k, d), len(shape)) for k, d in (("dim0", 0), ("dim1", 1)))
+        order[a], order[b] = b, a
+    c.put(node, tensor if order == sorted(order) else permuted(c, node, "", tensor, order))
+
+
+def expand(c: Context, node: Node) -> None:
+    """expand: dimensions of extent 1 are repeated."""
+    x = node.ref("self")
+    if c.shapes[x] == node.shape:
+        c.alias(node, x)
+        return
+    c.put(node, spread(c, node, *c.operand(x)))
+
+
+def repeat(c: Context, node: Node) -> None:
+    """repeat: an expansion of new dimensions before the old ones, flattened."""
+    tensor, shape = c.operand(node.ref("self"))
+    times = node.integers("repeats") or ()
+    padded = (1,) * (len(times) - len(shape)) + shape
+    names = [x for k in range(len(times)) for x in (f"r{k}", f"i{k}")]
+    extents = {**{f"r{k}": n for k, n in enumerate(times)}, **{f"i{k}": n for k, n in enumerate(padded)}}
+    first = len(times) - len(shape)
+    reads = Access(tensor, tuple(Affine.axis(f"i{first + k}") for k in range(len(shape))) or (Affine(),))
+    y = c.operator(node, "", "copy", [Axis(a, extents[a]) for a in names], [reads], names)
+    c.put(node, c.view(node, "merge", y, node.shape))
+
+
+def slice_(c: Context, node: Node) -> None:
+    """slice with constant bounds and a positive step."""
+    tensor, shape = c.operand(node.ref("self"))
+    k = dimension(node, node.integer("dim", 0), len(shape))
+    n, step = shape[k], node.integer("step", 1)
+    start = node.integer("start", 0)
+    low = min(max(start + n if start < 0 else start, 0), n)
+    _cut(c, node, tensor, shape, k, step, low)
+
+
+def _cut(c: Context, node: Node, tensor: str, shape: tuple[int, ...], k: int, step: int, low: int, result: int = 0) -> None:
+    extents = node.shapes[result]
+    if extents == shape:
+        c.put(node, tensor, result)
+        return
+    c.put(node, part_of(c, node, f"part{result}" if len(node.shapes) > 1 else "", tensor, extents, {k: (step, low)}), result)
+
+
+def select(c: Context, node: Node) -> None:
+    """select: one index of a dimension, which disappears."""
+    tensor, shape = c.operand(node.ref("self"))
+    k = dimension(node, node.integer("dim", 0), len(shape))
+    at = node.integer("index", 0)
+    names = letters(len(node.shape)) or ["n"]
+    rest = iter(names)
+    index = [Affine((), at % shape[k]) if d == k else Affine.axis(next(rest)) for d in range(len(shape))]
+    axes = [Axis(a, n) for a, n in zip(names, node.shape or (1,), strict=True)]
+    c.put(node, c.operator(node, "", "copy", axes, [Access(tensor, tuple(index))], names))
+
+
+def split(c: Context, node: Node) -> None:
+    """split_with_sizes, split, chunk: parts along one dimension."""
+    tensor, shape = c.operand(node.ref("self"))
+    k, start = dimension(node, node.integer("dim", 0), len(shape)), 0
+    for i, s in enumerate(node.shapes):
+        if Ref(node.name, i) in c.read:
+            _cut(c, node, tensor, shape, k, 1, start, i)
+        start += s[k]
+
+
+def unbind(c: Context, node: Node) -> None:
+    """unbind: every index of a dimension."""
+    tensor, shape = c.operand(node.ref("self"))
+    k = dimension(node, node.integer("dim", 0), len(shape))
+    for i, s in enumerate(node.shapes):
+        if Ref(node.name, i) in c.read:
+            names = letters(len(s)) or ["n"]
+            rest = iter(names)
+            index = [Affine((), i) if d == k else Affine.axis(next(rest)) for d in range(len(shape))]
+            axes = [Axis(a, n) for a, n in zip(names, s or (1,), strict=True)]
+            c.put(node, c.operator(node, f"part{i}", "copy", axes, [Access(tensor, tuple(index))], names), i)
+
+
+def cat(c: Context, node: Node) -> None:
+    """cat (legacy empty operands are left out) and stack (through dimensions of extent 1)."""
+    values = [r for r in node.refs("tensors") if c.shapes[r] != (0,)]
+    k = dimension(node, node.integer("dim", 0), len(node.shape))
+    tensors = [c.tensor(r) for r in values]
+    if node.kind.startswith("aten.stack"):
+        single = tuple(1 if d == k else n for d, n in enumerate(node.shape))
+        tensors = [c.view(node, "unsqueeze", t, single) for t in tensors]
+    c.put(node, tensors[0] if len(tensors) == 1 else joined(c, node, "", tensors, k))
+
+
+def pad(c: Context, node: Node) -> None:
+    """constant_pad_nd with zeros; pairs count from the last dimension; negative padding crops."""
+    tensor, shape = c.operand(node.ref("self"))
+    if node.number("value", 0.0) != 0.0:
+        raise Unsupported("a value other than 0")
+    pads = node.integers("pad") or ()
+    index = {len(shape) - 1 - i: (1, -pads[2 * i]) for i in range(len(pads) // 2) if pads[2 * i] or pads[2 * i + 1]}
+    c.put(node, part_of(c, node, "", tensor, node.shape, index) if index else tensor)
+
+
+def arange(c: Context, node: Node) -> None:
+    """arange too large to be folded: start + step * position."""
+    start, step = node.number("start", 0.0), node.number("step", 1.0)
+    attributes: dict[str, Value] = {"along": "n", "start": start, "step": step}
+    c.put(node, c.operator(node, "", "iota", [Axis("n", node.shape[0])], [], ["n"], attributes, node.dtype))
+
+
+def roll(c: Context, node: Node) -> None:
+    """roll along given dimensions: two slices that change places, one dimension after another."""
+    tensor, shape = c.operand(node.ref("self"))
+    shifts, dims = node.integers("shifts") or (), node.integers("dims") or ()
+    if len(shifts) != len(dims):
+        raise Unsupported("no dimensions (a roll of the flattened tensor)")
+    names = letters(len(shape))
+    for s, d in zip(shifts, dims, strict=True):
+        k = dimension(node, d, len(shape))
+        n = shape[k]
+        move = s % n
+        if move == 0:
+            continue
+        axes = [Axis(a, e) for a, e in zip(names, shape, strict=True)]
+        reads = [
+            Access(tensor, tuple(Affine.axis(a).shift(offset) if i == k else Affine.axis(a) for i, a in enumerate(names)))
+            for offset in (-move, n - move)
+        ]
+        tensor = c.operator(node, "", "copy", axes, reads, names)
+    c.put(node, tensor)
+
+
+def flip(c: Context, node: Node) -> None:
+    """flip of dimensions of two elements: each is the other one, so both shifts are added."""
+    tensor, shape = c.operand(node.ref("self"))
+    names = letters(len(shape))
+    for k in {dimension(node, d, len(shape)) for d in node.integers("dims") or ()}:
+        if shape[k] > 2:
+            raise Unsupported(f"{shape[k]} elements (an index must not fall)")
+        if shape[k] == 2:
+            axes = [Axis(a, e) for a, e in zip(names, shape, strict=True)]
+            reads = [Access(tensor, tuple(Affine.axis(a).shift(d) if i == k else Affine.axis(a) for i, a in enumerate(names))) for d in (1, -1)]
+            tensor = c.operator(node, "", "copy", axes, reads, names)
+    c.put(node, tensor)
+
+
+def top_k(c: Context, node: Node) -> None:
+    """topk whose indices only mark the chosen (`scatter` of one value into a constant): the mark is made there."""
+    if Ref(node.name, 0) in c.read:
+        raise Unsupported("its values read")
+    if not node.integer("largest", 1):
+        raise Unsupported("largest=False")
+    x = node.ref("self")
+    c.chosen[Ref(node.name, 1)] = (x, node.integer("k", 1), dimension(node, node.integer("dim", -1), len(c.shapes[x])))
+
+
+def scatter(c: Context, node: Node) -> None:
+    """scatter of true (or one) at the indices of `topk`: a mask of the k largest."""
+    found = c.chosen.get(node.ref("index"))
+    value, base = c.uniform(node.arguments.get("value", node.arguments.get("src"))), c.uniform(node.arguments["self"])
+    if found is None or value != 1.0 or base != 0.0:
+        raise Unsupported("other indices than those of topk, or other values than 1 into 0")
+    x, k, dim = found
+    if dim != dimension(node, node.integer("dim", 0), len(node.shape)) or node.shape != c.shapes[x]:
+        raise Unsupported("another dimension or shape than that of topk")
+    mask = normalised(c, node, "", "top_k_mask", [c.operand(x)], [dim], k=k)
+    c.put(node, mask if node.dtype == "bool" else pointwise(c, node, "cast", "cast", [(mask, node.shape)], node.dtype, dtype=node.dtype))
+
+
+def refuse_if_empty(c: Context, node: Node) -> None:
+    """Raise `TorchError` for a result without elements, if anybody reads it."""
+    for k, s in enumerate(node.shapes):
+        if prod(s) == 0 and Ref(node.name, k) in c.read:
+            raise TorchError(f"node {node.name!r}", f"{node.kind} has shape {s}; every extent, also the batch, must be at least 1")
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "view_copy", "_reshape_copy", "flatten"), view),
+    "permute": permute, **dict.fromkeys(("transpose", "t"), transpose), "expand": expand, "repeat": repeat, "slice": slice_, "select": select,
+    **dict.fromkeys(("split_with_sizes", "split", "chunk"), split), "unbind": unbind, **dict.fromkeys(("cat", "stack"), cat),
+    "constant_pad_nd": pad, "arange": arange, "roll": roll, "flip": flip, "topk": top_k, "scatter": scatter,
+}

@@ -1,0 +1,309 @@
+"""Core ATen operators that work element by element.
+
+A constant operand that is one number everywhere becomes an attribute (`scale`, `shift`, a comparison's `value`) or disappears
+(x + 0, x * 1, where(true, a, b)); other constants become inputs with stated contents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import inf, isfinite, isinf
+
+import numpy as np
+
+from ...program.index import Access, Affine, Axis
+from ...program.operators import Value
+from ..building.flat import Unsupported, letters, pointwise
+from .context import Argument, Context, Handler, Node, Ref
+
+UNARY = {
+    "relu": "relu", "neg": "negate", "tanh": "tanh", "sigmoid": "sigmoid", "exp": "exp", "erf": "erf", "sqrt": "sqrt", "rsqrt": "rsqrt",
+    "log": "log", "cos": "cos", "sin": "sin", "abs": "abs", "sign": "sign", "floor": "floor", "reciprocal": "reciprocal", "silu": "silu",
+}
+"""ATen operator (x) -> our function, the same mathematics."""
+
+BINARY = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "maximum": "maximum", "minimum": "minimum", "eq": "equal",
+    "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "logical_and": "logical_and",
+    "logical_or": "logical_or", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
+}
+"""ATen operator (x, y) -> our function."""
+
+_COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+_MIRRORED = {"less": "greater", "less_equal": "greater_equal", "greater": "less", "greater_equal": "less_equal"}
+
+
+def spread(c: Context, node: Node, tensor: str, shape: Sequence[int]) -> str:
+    """`tensor` of `shape` repeated to the node's shape; itself if it has it."""
+    if tuple(shape) == node.shape or not node.shape:
+        return tensor
+    names = letters(len(node.shape))
+    first = len(node.shape) - len(shape)
+    index = tuple(Affine() if n != node.shape[first + k] else Affine.axis(names[first + k]) for k, n in enumerate(shape)) or (Affine(),)
+    axes = [Axis(a, n) for a, n in zip(names, node.shape, strict=True)]
+    return c.operator(node, "expand", "copy", axes, [Access(tensor, index)], names)
+
+
+def cast(c: Context, node: Node, value: Ref, dtype: str) -> Ref | None:
+    """The operand in the element type of the result; None if it has it (or integers meet integers)."""
+    have = c.dtypes[value]
+    if have == dtype or ("int" in have and "int" in dtype):
+        return None
+    tensor, shape = c.operand(value)
+    made = Ref(f"{node.name}/{dtype}", len(c.values))
+    c.values[made] = pointwise(c, node, "cast", "cast", [(tensor, shape)], dtype, dtype=dtype)
+    c.shapes[made], c.dtypes[made] = shape, dtype
+    return made
+
+
+def elementwise(c: Context, node: Node, function: str, values: Sequence[Ref], **attributes: Value) -> None:
+    """One elementwise operator over the values, the result in the node's element type and shape."""
+    operands = []
+    for v in values:
+        promoted = v if function in _COMPARISONS or node.dtype == "bool" or c.dtypes[v] == "bool" else cast(c, node, v, node.dtype) or v
+        operands.append(c.operand(promoted))
+    tensor = pointwise(c, node, "", function, operands, node.dtype, **attributes)
+    c.put(node, spread(c, node, tensor, c.g.tensors[tensor].shape))
+
+
+def unary(c: Context, node: Node) -> None:
+    """A row of `UNARY`."""
+    elementwise(c, node, UNARY[short_kind(node)], [node.ref("self")])
+
+
+def negation(c: Context, node: Node) -> None:
+    """logical_not, and bitwise_not of a mask."""
+    x = node.ref("self")
+    if node.kind.startswith("aten.bitwise") and node.dtype != "bool":
+        raise Unsupported("integers")
+    if c.dtypes[x] == "bool":
+        c.opposite[Ref(node.name)] = x
+    elementwise(c, node, "logical_not", [x])
+
+
+def short_kind(node: Node) -> str:
+    return node.kind.removeprefix("aten.").partition(".")[0]
+
+
+def binary(c: Context, node: Node) -> None:
+    """A row of `BINARY`; `alpha` multiplies the second operand of add and sub."""
+    function = BINARY[short_kind(node)]
+    left, right = node.arguments["self"], node.arguments["other"]
+    if node.kind.startswith("aten.bitwise") and node.dtype != "bool":
+        raise Unsupported("integers")
+    alpha = node.number("alpha", 1.0)
+    if node.text("rounding_mode", ""):
+        raise Unsupported(f"rounding_mode={node.text('rounding_mode', '')}")
+    numbers = c.uniform(left), c.uniform(right)
+    if numbers[1] is not None and isinstance(left, Ref):
+        _with_number(c, node, function, left, numbers[1] * alpha, False)
+    elif numbers[0] is not None and isinstance(right, Ref) and alpha == 1.0:
+        _with_number(c, node, function, right, numbers[0], True)
+    elif isinstance(left, Ref) and isinstance(right, Ref):
+        if function == "add" and alpha == 1.0 and (_masked(c, node, left, right) or _masked(c, node, right, left)):
+            return
+        if alpha != 1.0:
+            tensor, shape = c.operand(right)
+            scaled = Ref(f"{node.name}/alpha")
+            c.values[scaled] = pointwise(c, node, "alpha", "scale", [(tensor, shape)], None, scale=alpha)
+            c.shapes[scaled], c.dtypes[scaled] = shape, c.dtypes[right]
+            right = scaled
+        elementwise(c, node, function, [left, right])
+    else:
+        raise Unsupported("two numbers")
+
+
+_OUT_OF_SIGHT = -1e30
+
+
+def _masked(c: Context, node: Node, x: Ref, mask: Ref) -> bool:
+    """x + a constant of 0 and one number below -10^30, which no sum of ordinary size changes: that number where the mask is not 0."""
+    found = c.constants.get(mask)
+    if found is None or found.dtype.kind != "f" or c.shapes[x] != node.shape or c.dtypes[x] != node.dtype:
+        return False
+    small = found[tuple(slice(0, 1) if n == 0 else slice(None) for n in found.strides)]
+    low = float(np.min(small))
+    if not low <= _OUT_OF_SIGHT or not bool(np.all((small == 0) | (small == low))):
+        return False
+    shown = Ref(f"{mask.node}/shown", mask.result)
+    c.constants[shown], c.shapes[shown], c.dtypes[shown] = np.broadcast_to(small == 0, found.shape), found.shape, "bool"
+    elementwise(c, node, "mask_fill", [x, shown], value=low)
+    return True
+
+
+def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, reverse: bool) -> None:
+    """function(x, number), or function(number, x) if `reverse`."""
+    match function:
+        case "add" | "subtract" if not reverse:
+            _affine(c, node, x, 1.0, number if function == "add" else -number)
+        case "add":
+            _affine(c, node, x, 1.0, number)
+        case "subtract":
+            _affine(c, node, x, -1.0, number)
+        case "multiply":
+            _affine(c, node, x, number, 0.0)
+        case "divide" if not reverse and number != 0:
+            _affine(c, node, x, 1.0 / number, 0.0)
+        case "divide":
+            tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
+            inverse = pointwise(c, node, "", "reciprocal", [(tensor, shape)], node.dtype)
+            c.put(node, inverse if number == 1.0 else pointwise(c, node, "scale", "scale", [(inverse, shape)], node.dtype, scale=number))
+        case "maximum" | "minimum":
+            bounds = {"low": number} if function == "maximum" else {"high": number}
+            _clipped(c, node, x, bounds.get("low", -inf), bounds.get("high", inf))
+        case "logical_and" | "logical_or":
+            if (number != 0) == (function == "logical_and") and c.dtypes[x] == "bool":
+                _same(c, node, x)
+            else:
+                c.fill(node, float(function == "logical_or"))
+        case _:
+            elementwise(c, node, _MIRRORED.get(function, function) if reverse else function, [x], value=number)
+
+
+def _affine(c: Context, node: Node, x: Ref, scale: float, shift: float) -> None:
+    """x * scale + shift."""
+    if scale == 0.0 and isfinite(shift):
+        c.fill(node, shift)
+        return
+    if scale == 1.0 and shift == 0.0:
+        _same(c, node, x)
+        return
+    tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
+    if scale == -1.0:
+        tensor = pointwise(c, node, "" if shift == 0.0 else "negate", "negate", [(tensor, shape)], node.dtype)
+    elif scale != 1.0:
+        tensor = pointwise(c, node, "" if shift == 0.0 else "scale", "scale", [(tensor, shape)], node.dtype, scale=scale)
+    if shift != 0.0:
+        tensor = pointwise(c, node, "", "shift", [(tensor, shape)], node.dtype, shift=shift)
+    c.put(node, spread(c, node, tensor, shape))
+
+
+def _same(c: Context, node: Node, x: Ref) -> None:
+    """x itself, in the node's element type and shape."""
+    if x in c.constants and c.shapes[x] == node.shape:
+        c.alias(node, x)
+        return
+    tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
+    c.put(node, spread(c, node, tensor, shape))
+
+
+def identity(c: Context, node: Node) -> None:
+    """clone, alias, detach, dropout: nothing is computed."""
+    c.unused(node, 1)
+    _same(c, node, node.ref("input" if "input" in node.arguments else "self"))
+
+
+def to_copy(c: Context, node: Node) -> None:
+    """_to_copy: another element type."""
+    _same(c, node, node.ref("self"))
+
+
+def fill(c: Context, node: Node) -> None:
+    """full_like and its relatives, of a value that is computed: a constant all the same."""
+    value = node.arguments.get("fill_value", node.arguments.get("value"))
+    kind = short_kind(node)
+    number = {"ones_like": 1.0, "zeros_like": 0.0, "new_ones": 1.0, "new_zeros": 0.0}.get(kind)
+    if number is None:
+        number = c.uniform(value)
+    if number is None:
+        raise Unsupported("a computed value")
+    c.fill(node, number)
+
+
+def _clipped(c: Context, node: Node, x: Ref, low: float, high: float) -> None:
+    if (low, high) == (-inf, inf):
+        _same(c, node, x)
+    elif (low, high) == (0.0, inf):
+        elementwise(c, node, "relu", [x])
+    else:
+        bounds = {k: v for k, v in (("low", low), ("high", high)) if not isinf(v)}
+        tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
+        c.put(node, pointwise(c, node, "", "clip", [(tensor, shape)], node.dtype, **bounds))
+
+
+def clip(c: Context, node: Node) -> None:
+    """clamp and hardtanh."""
+    low, high = (node.arguments.get(a, node.arguments.get(b)) for a, b in (("min", "min_val"), ("max", "max_val")))
+    if isinstance(low, Ref) or isinstance(high, Ref):
+        raise Unsupported("computed limits")
+    _clipped(c, node, node.ref("self"), -inf if low is None else float(_number(low)), inf if high is None else float(_number(high)))
+
+
+def _number(value: Argument) -> float:
+    if isinstance(value, (int, float)):
+        return value
+    raise Unsupported(f"{value!r} for a number")
+
+
+def power(c: Context, node: Node) -> None:
+    """pow with a constant exponent."""
+    exponent, x = c.uniform(node.arguments["exponent"]), node.ref("self")
+    if exponent is None:
+        raise Unsupported("a computed exponent")
+    match exponent:
+        case 1.0:
+            _same(c, node, x)
+        case 0.5 | -0.5:
+            elementwise(c, node, "sqrt" if exponent > 0 else "rsqrt", [x])
+        case -1.0:
+            elementwise(c, node, "reciprocal", [x])
+        case _:
+            elementwise(c, node, "power", [x], exponent=exponent)
+
+
+def gelu(c: Context, node: Node) -> None:
+    """gelu, exact or by tanh."""
+    how: dict[str, Value] = {} if node.text("approximate", "none") == "none" else {"approximate": "tanh"}
+    elementwise(c, node, "gelu", [node.ref("self")], **how)
+
+
+def softplus(c: Context, node: Node) -> None:
+    """softplus with beta 1 (its threshold only saves work)."""
+    if node.number("beta", 1.0) != 1.0:
+        raise Unsupported(f"beta={node.number('beta', 1.0)}")
+    elementwise(c, node, "softplus", [node.ref("self")])
+
+
+def log1p(c: Context, node: Node) -> None:
+    """log(1 + x)."""
+    tensor, shape = c.operand(node.ref("self"))
+    moved = pointwise(c, node, "shift", "shift", [(tensor, shape)], node.dtype, shift=1.0)
+    c.put(node, pointwise(c, node, "", "log", [(moved, shape)], node.dtype))
+
+
+def where(c: Context, node: Node) -> None:
+    """where(mask, a, b); a constant branch becomes `mask_fill`."""
+    mask, a, b = node.ref("condition"), node.ref("self"), node.ref("other")
+    chosen = c.uniform(mask)
+    if chosen is not None:
+        _same(c, node, a if chosen else b)
+        return
+    if c.uniform(a) is not None and c.uniform(a) == c.uniform(b):
+        c.fill(node, c.uniform(a) or 0.0)
+        return
+    value = c.uniform(b)
+    if value is not None:
+        elementwise(c, node, "mask_fill", [a, mask], value=value)
+        return
+    value = c.uniform(a)
+    if value is not None:
+        opposite = c.opposite.get(mask, Ref(f"{node.name}/not"))
+        if opposite in c.values or opposite in c.constants:
+            elementwise(c, node, "mask_fill", [b, opposite], value=value)
+            return
+        if mask in c.constants:
+            c.constants[opposite] = ~c.constants[mask].astype(bool)
+        else:
+            c.values[opposite] = pointwise(c, node, "not", "logical_not", [c.operand(mask)])
+        c.shapes[opposite], c.dtypes[opposite] = c.shapes[mask], "bool"
+        elementwise(c, node, "mask_fill", [b, opposite], value=value)
+        return
+    elementwise(c, node, "where", [mask, a, b])
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(UNARY, unary), **dict.fromkeys(BINARY, binary), **dict.fromkeys(("logical_not", "bitwise_not"), negation),
+    **dict.fromkeys(("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "native_dropout", "dropout"), identity),
+    "_to_copy": to_copy, **dict.fromkeys(("full_like", "ones_like", "zeros_like", "fill", "new_full", "new_ones", "new_zeros"), fill),
+    "clamp": clip, "hardtanh": clip, "pow": power, "gelu": gelu, "softplus": softplus, "log1p": log1p, "where": where,
+}

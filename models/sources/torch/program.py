@@ -1,0 +1,218 @@
+"""From a Python file or a saved program to an exported program in core ATen, without weights.
+
+    FILE.py:NAME   a function that returns (module, example inputs), or (module, positional, keyword inputs),
+                   or a module class with `example_inputs` (a value, or a method that returns it)
+    FILE.pt2       written by `torch.export.save`
+
+Modules are built on the meta device (`torch_shadow`) and exported with fake inputs, so weights are never allocated; the shapes of
+the example inputs count, not their contents.  What PyTorch raises becomes a `TorchError` that names the place and the next step.
+"""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..building.python_file import load_object
+from .context import TorchError
+from .shadow import hollow, watched
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+_TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
+"""PyTorch's switch, read at every load."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name."""
+
+    name: str
+    exported: ExportedProgram
+    contents: Mapping[str, torch.Tensor]
+
+
+def need_torch() -> None:
+    """Raise `TorchError` if PyTorch is not installed."""
+    try:
+        import torch  # noqa: F401
+    except ImportError:
+        raise TorchError("PyTorch", "is not installed; it is the extra [torch]: pip install 'shardproof[torch]'") from None
+
+
+def load_program(spec: str, batch: int | None = None) -> Program:
+    """The program behind FILE.py:NAME or FILE.pt2.  Raises `TorchError`."""
+    need_torch()
+    file, colon, name = spec.rpartition(":")
+    if colon and file.endswith(".py"):
+        return from_file(Path(file), name, batch)
+    if batch is not None:
+        raise TorchError(spec, "--batch does not apply to a saved program; its sizes were fixed by torch.export")
+    return from_saved(Path(spec))
+
+
+def from_saved(path: Path) -> Program:
+    """A program written by `torch.export.save`."""
+    import torch
+
+    try:
+        with _no_pickles():
+            exported = torch.export.load(str(path))
+    except Exception as e:
+        raise TorchError(f"{path}", f"is not a program saved by torch.export.save, or holds more than tensors: {_first(e)}") from e
+    held = {**exported.state_dict, **exported.constants}
+    parameters = set(exported.graph_signature.parameters)
+    contents = {k: v for k, v in held.items() if k not in parameters and isinstance(v, torch.Tensor) and not v.is_meta}
+    return Program(path.stem, _core(exported, f"{path}"), contents)
+
+
+@contextmanager
+def _no_pickles() -> Iterator[None]:
+    """PyTorch tries a file as tensors only, and where that fails unpickles whatever it holds, which executes it; this keeps it to the first."""
+    before = os.environ.get(_TENSORS_ONLY)
+    os.environ[_TENSORS_ONLY] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_TENSORS_ONLY]
+        else:
+            os.environ[_TENSORS_ONLY] = before
+
+
+def from_file(path: Path, name: str, batch: int | None) -> Program:
+    """Build, on the meta device, what `name` of a Python file describes, and export it.  The file may import its neighbours."""
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        found = load_object(path, name)
+        if not callable(found):
+            raise TorchError(f"{path}:{name}", f"is a {type(found).__name__}; give a function or a module class")
+        return build(found, name, batch, f"{path}:{name}")
+    finally:
+        sys.path.remove(folder)
+
+
+def build(factory: Callable[..., object], name: str, batch: int | None = None, place: str = "model") -> Program:
+    """Export what the factory (function or module class) describes; it runs on the meta device."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
+    from torch.utils._pytree import tree_map_only
+
+    context, shadow = watched()
+    try:
+        with warnings.catch_warnings(), context:
+            warnings.simplefilter("ignore")
+            module, positional, keyword = _made(factory, batch, place)
+    except TorchError:
+        raise
+    except Exception as e:
+        raise TorchError(place, f"cannot be built on the meta device (where tensors have shapes and no contents): {_first(e)}") from e
+    buffers = [*module.named_buffers(remove_duplicate=False)]
+    contents = {k: v for k, b in buffers if (v := shadow.value(b) if b.is_meta else b) is not None}
+    mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+    fake = hollow(module, mode)
+    # every input is a tensor of its own, also where the example passes one tensor twice
+    args, kwargs = tree_map_only(torch.Tensor, lambda t: fake(t.detach().to("meta").clone()), (positional, keyword))
+    for key, t in [*_leaves(args), *_leaves(kwargs)]:
+        if any(n == 0 for n in t.shape):
+            raise TorchError(place, f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1")
+    return Program(name, _core(_export(module, args, kwargs, place), place), contents)
+
+
+def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
+    import torch
+    from torch.utils._pytree import keystr, tree_flatten_with_path
+
+    return [(keystr(k), v) for k, v in tree_flatten_with_path(tree)[0] if isinstance(v, torch.Tensor)]
+
+
+def _made(factory: Callable[..., object], batch: int | None, place: str) -> tuple[torch.nn.Module, tuple[object, ...], dict[str, object]]:
+    """Module, positional and keyword inputs."""
+    import torch
+
+    options: dict[str, object] = {}
+    if batch is not None:
+        takes = inspect.signature(factory).parameters
+        if "batch" not in takes:
+            raise TorchError(place, f"--batch needs a parameter 'batch' of {place.rpartition(':')[2]}; it has: {', '.join(takes) or 'none'}")
+        options["batch"] = batch
+    made = factory(**options)
+    if isinstance(made, torch.nn.Module):
+        inputs = getattr(made, "example_inputs", None)
+        if inputs is None:
+            raise TorchError(place, "has no example_inputs; a module class needs them, a function returns (module, example inputs)")
+        made = (made, inputs() if callable(inputs) else inputs)
+    match made:
+        case (torch.nn.Module() as module, tuple() as args, dict() as kwargs):
+            return module, args, kwargs
+        case (torch.nn.Module() as module, dict() as kwargs):
+            return module, (), kwargs
+        case (torch.nn.Module() as module, tuple() | list() as args):
+            return module, tuple(args), {}
+        case (torch.nn.Module() as module, torch.Tensor() as only):
+            return module, (only,), {}
+        case _:
+            raise TorchError(place, f"must return (module, example inputs), returned {type(made).__name__}")
+
+
+@contextmanager
+def _plain() -> Iterator[None]:
+    """Attention as matrix products and softmax; a fused kernel for the CPU decomposes into strides that views reject."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    log = logging.getLogger("torch")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # what goes wrong is raised, and said once
+    try:
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
+    finally:
+        log.setLevel(level)
+
+
+def _export(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object], place: str) -> ExportedProgram:
+    import torch
+
+    try:
+        with _plain(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return torch.export.export(module, args, kwargs, strict=False)
+    except Exception as e:
+        raise TorchError(place, _why(e)) from e
+
+
+def _core(exported: ExportedProgram, place: str) -> ExportedProgram:
+    try:
+        with _plain(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return exported.run_decompositions()
+    except Exception as e:
+        raise TorchError(place, f"cannot be decomposed to core ATen: {_first(e)}") from e
+
+
+def _why(error: Exception) -> str:
+    """What torch.export said, and what to do."""
+    text = str(error)
+    if "data-dependent" in text or type(error).__name__ in ("GuardOnDataDependentSymNode", "DataDependentOutputException"):
+        at = re.search(r"Caused by: (.*)|File \"([^\"]+)\", line (\d+), in forward", text)
+        where = "" if at is None else f" at {at[1] or f'{at[2]}:{at[3]}'}"
+        return f"a shape or a branch depends on the contents of a tensor{where}: {_first(error)}; give it a static size (pad and mask)"
+    return f"torch.export cannot trace it: {type(error).__name__}: {_first(error)}; make the module exportable (torch.export.export(module, inputs))"
+
+
+def _first(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300]

@@ -1,0 +1,269 @@
+"""Derivatives of everything that is no map: one rule per function, the table `RULES` at the end.
+
+    product           grad A_j = sum over the axes that A_j does not have of  g * (the other factors)
+    sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme
+    softmax           y (g - sum g y)                    log_softmax   g - exp(y) sum g
+    layer_norm        with h = g gamma, x^ = (x - mean) / s:   (h - mean h - x^ mean(h x^)) / s;  gamma: sum g x^;  beta: sum g
+    rms_norm          with x^ = x / s:   (h - x^ mean(h x^)) / s
+    embedding         sum over uses of  [ids = v] g      (a scatter written as a one-hot contraction; the ids have no gradient)
+    pools, local response                                functions of their own that read windows of g whole
+    copy              the adjoint of reading
+    update            outside the part that is overwritten to the old value, inside to the new one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+from ...program.graph import GraphError
+from ...program.index import Access, Affine, Axis, Combine, access
+from ...program.operators import Operator
+from .adjoint import pull
+from .backward import Backward, Pending
+from .maps import MAP_RULES, differentiate_map, map_positions
+from .windows import Window, opened, result_axes, reversed_windows, tap_axes, whole_windows, windows
+
+Rule = Callable[[Backward, Operator], None]
+
+
+def _parallel(op: Operator, names: tuple[str, ...]) -> list[Axis]:
+    return [replace(op.axis(n), combine=None) for n in names]
+
+
+def _summed(op: Operator, without: tuple[str, ...]) -> list[Axis]:
+    return [replace(a, combine=Combine.SUM) for a in op.axes if a.name not in without]
+
+
+def _product(b: Backward, op: Operator) -> None:
+    for j, a in enumerate(op.inputs):
+        if not b.wants(op, j):
+            continue
+        shape = b.tensors[a.tensor].shape
+        others = [b.forward(x) for i, x in enumerate(op.inputs) if i != j]
+        names = tuple(i.terms[0][0] for i in a.index if len(i.terms) == 1 and i.terms[0][1] == 1)
+        if len(set(names)) == len(a.index):
+            axes = (*_parallel(op, names), *_summed(op, names))
+            inputs = (b.incoming(op), *others)
+            if all(i.single for i in a.index) and tuple(op.axis(n).extent for n in names) == shape:
+                b.give(op, j, Pending(op.name, "product", axes, inputs, names))
+            else:  # a slice of the input: the gradient of the slice, then its place
+                part = b.emit(f"grad:{op.name}/input{j}", "product", axes, inputs, names, (), b.tensors[a.tensor].dtype)
+                padded = [Axis(n, extent, None, op.axis(n).splittable) for n, extent in zip(names, shape, strict=True)]
+                read = access(part, *(Affine.axis(n).shift(-i.offset) for n, i in zip(names, a.index, strict=True)))
+                b.give(op, j, Pending(op.name, "copy", tuple(padded), (read,), names))
+            continue
+        found = windows(op, a, shape)
+        if not found or _shared(op, j, found) or (any(w.stride > 1 for w in found) and len(others) != 1):
+            raise GraphError(f"operator {op.name!r}", f"no gradient of a product through the access to {a.tensor!r}")
+        if all(w.stride == 1 for w in found):
+            b.give(op, j, _reversed(b, op, a, found, others))
+        else:
+            b.give(op, j, _strided(b, op, a, found, others[0]))
+
+
+def _shared(op: Operator, position: int, found: list[Window]) -> bool:
+    """Does another factor use a window's axes in any way but a single tap?"""
+    axes, taps = {w.axis for w in found}, {w.tap for w in found}
+    return any(n in axes or (n in taps and i.single is None) for k, x in enumerate(op.inputs) if k != position for i in x.index for n, _ in i.terms)
+
+
+def _reversed(b: Backward, op: Operator, a: Access, found: list[Window], others: list[Access]) -> Pending:
+    moved = reversed_windows(found)
+    extent = {w.axis: w.extent for w in found}
+    window = {w.dimension: w.axis for w in found}
+    names = tuple(window[k] if k in window else i.terms[0][0] for k, i in enumerate(a.index))
+    axes = [replace(x, extent=extent.get(x.name, x.extent)) for x in (*_parallel(op, names), *_summed(op, names))]
+    g = b.incoming(op)
+    read = Access(g.tensor, tuple(moved.get(str(i.single), i) for i in g.index))
+    taps = tuple(sorted(w.tap for w in found if w.tap is not None))
+    return Pending(op.name, "product", tuple(axes), (read, *others), names, (("reversed", taps),) if taps else ())
+
+
+def _strided(b: Backward, op: Operator, a: Access, found: list[Window], other: Access) -> Pending:
+    axes = result_axes(op, a, found)
+    names = tuple(x.name for x in axes)
+    taps = {w.tap for w in found if w.tap is not None}
+    summed = [x for x in _summed(op, names) if x.name not in taps]
+    g = b.incoming(op)
+    place = {i.single: k for k, i in enumerate(other.index)}
+    through = ("through", tuple(-1 if w.tap is None else place.get(w.tap, -1) for w in found))
+    return Pending(
+        op.name, "strided_gradient", (*axes, *summed, *tap_axes(found)), (opened(g, {w.axis for w in found}), opened(other, taps)), names,
+        (*whole_windows(found, g), through),
+    )
+
+
+def _sum(b: Backward, op: Operator) -> None:
+    _spread(b, op, "scale" if "scale" in dict(op.attributes) else "identity", (), ())
+
+
+def _extreme(b: Backward, op: Operator) -> None:
+    over = tuple(a.name for a in op.reduced)
+    _spread(b, op, "extreme_gradient", (b.forward(op.inputs[0]), b.forward(op.output)), over)
+
+
+def _spread(b: Backward, op: Operator, function: str, more: tuple[Access, ...], over: tuple[str, ...]) -> None:
+    """A gradient over the whole iteration space, then the adjoint of reading it."""
+    if not b.wants(op, 0):
+        return
+    a = op.inputs[0]
+    names = tuple(x.name for x in op.axes)
+    axes = tuple(_parallel(op, names))
+    attributes = (*((k, v) for k, v in op.attributes if k == "scale"), *((("over", over),) if over else ()))
+    inputs = (b.incoming(op), *more)
+    singles = tuple(i.single for i in a.index)
+    shape = b.tensors[a.tensor].shape
+    if len(set(singles)) == len(names) == len(singles) and None not in singles and _extent(op, singles) == shape:
+        b.give(op, 0, Pending(op.name, function, axes, inputs, tuple(str(s) for s in singles), attributes))
+        return
+    whole = b.emit(f"grad:{op.name}/spread", function, axes, inputs, names, attributes, b.tensors[a.tensor].dtype)
+    pull(b, replace(op, axes=axes, output=access(whole, *names)), 0, whole)
+
+
+def _extent(op: Operator, names: tuple[str | None, ...]) -> tuple[int, ...]:
+    return tuple(op.axis(str(n)).extent for n in names)
+
+
+def _normalise(b: Backward, op: Operator, function: str, inputs: tuple[Access, ...]) -> None:
+    """The gradient of the first input of a normalise operator, over all of its axes."""
+    if not b.wants(op, 0):
+        return
+    a, out = op.inputs[0], op.output.axes
+    attributes = tuple((k, v) for k, v in op.attributes if k in ("over", "epsilon"))
+    singles = tuple(i.single for i in a.index)
+    if set(singles) == set(out) and len(singles) == len(out) and _extent(op, singles) == b.tensors[a.tensor].shape:
+        b.give(op, 0, Pending(op.name, function, op.axes, inputs, tuple(str(s) for s in singles), attributes))
+    else:
+        pull(b, op, 0, b.emit(f"grad:{op.name}/input0", function, op.axes, inputs, out, attributes, b.tensors[a.tensor].dtype))
+
+
+def _softmax(b: Backward, op: Operator) -> None:
+    _normalise(b, op, f"{op.function}_gradient", (b.incoming(op), b.forward(op.output)))
+
+
+def _norm(b: Backward, op: Operator) -> None:
+    """layer_norm and rms_norm with their scale and shift."""
+    g, x, scale = b.incoming(op), b.forward(op.inputs[0]), [b.forward(a) for a in op.inputs[1:2]]
+    _normalise(b, op, f"{op.function}_gradient", (g, x, *scale))
+    out = op.output.axes
+    for j in range(1, len(op.inputs)):
+        if not b.wants(op, j):
+            continue
+        if j == 2:
+            pull(b, op, j, g.tensor)
+            continue
+        attributes = tuple((k, v) for k, v in op.attributes if k in ("over", "epsilon"))
+        normal = b.emit(f"grad:{op.name}/normal", op.function, op.axes, [x], out, attributes, b.tensors[op.output.tensor].dtype)
+        names = tuple(i.single for i in op.inputs[j].index)
+        if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[op.inputs[j].tensor].shape:
+            raise GraphError(f"operator {op.name!r}", "no gradient of a scale that is not read axis by axis")
+        kept = tuple(str(n) for n in names)
+        axes = (*_parallel(op, kept), *_summed(op, kept))
+        b.give(op, j, Pending(op.name, "product", axes, (g, access(normal, *out)), kept))
+
+
+def _embedding(b: Backward, op: Operator) -> None:
+    if not b.wants(op, 0):
+        return
+    table = op.inputs[0]
+    names = tuple(i.single for i in table.index)
+    if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[table.tensor].shape:
+        raise GraphError(f"operator {op.name!r}", "no gradient of a table that is not read axis by axis")
+    kept = tuple(str(n) for n in names)
+    axes = (*_parallel(op, kept), *_summed(op, kept))
+    attributes = (("rows", op.attribute("rows", "")),)
+    b.give(op, 0, Pending(op.name, "embedding_gradient", axes, (b.incoming(op), b.forward(op.inputs[1])), kept, attributes))
+
+
+def _window(b: Backward, op: Operator) -> None:
+    if not b.wants(op, 0):
+        return
+    a = op.inputs[0]
+    found = windows(op, a, b.tensors[a.tensor].shape)
+    if not found:
+        raise GraphError(f"operator {op.name!r}", f"no gradient of {op.function} through the access to {a.tensor!r}")
+    axes = result_axes(op, a, found)
+    g = b.incoming(op)
+    touched = {w.axis for w in found} | {w.tap for w in found if w.tap is not None}
+    inputs = [opened(g, touched)]
+    if op.function != "average_pool":
+        inputs.append(opened(b.forward(a), touched))
+    kept = tuple((k, v) for k, v in op.attributes if k in ("count_include_pad", "alpha", "beta", "bias", "size"))
+    names = tuple(x.name for x in axes)
+    attributes = (*whole_windows(found, g), *kept)
+    b.give(op, 0, Pending(op.name, f"{op.function}_gradient", (*axes, *tap_axes(found)), tuple(inputs), names, attributes))
+
+
+def _copy(b: Backward, op: Operator) -> None:
+    if op.reduced:
+        raise GraphError(f"operator {op.name!r}", "no gradient of a copy that sums")
+    for j in range(len(op.inputs)):
+        if b.wants(op, j):
+            pull(b, op, j, b.incoming(op).tensor)
+
+
+def _cumulative(b: Backward, op: Operator) -> None:
+    if not b.wants(op, 0):
+        return
+    attributes = tuple((k, v) for k, v in op.attributes if k in ("over", "exclusive"))
+    out = op.output.axes
+    name = b.emit(f"grad:{op.name}/input0", "reverse_cumulative_sum", op.axes, [b.incoming(op)], out, attributes, b.tensors[op.output.tensor].dtype)
+    pull(b, op, 0, name)
+
+
+def _corner(op: Operator, name: str) -> tuple[int, ...]:
+    value = op.attribute(name, ())
+    found = tuple(v for v in value if isinstance(v, int)) if isinstance(value, tuple) else ()
+    if len(found) != len(op.output.axes):
+        raise GraphError(f"operator {op.name!r}", f"attribute {name} needs one index per dimension")
+    return found
+
+
+def _update(b: Backward, op: Operator) -> None:
+    """old with a part overwritten by value: outside the part the gradient goes to old, inside it to value."""
+    g, out = b.incoming(op), op.output.axes
+    start, stop = _corner(op, "start"), _corner(op, "stop")
+    dtype = b.tensors[op.output.tensor].dtype
+    if b.wants(op, 0):
+        zero = b.emit(f"grad:{op.name}/zero", "fill", (), [access(b.seed)], (), (("value", 0.0),), dtype)
+        pull(b, op, 0, b.emit(f"grad:{op.name}/outside", "update", op.axes, [g, access(zero)], out, op.attributes, dtype))
+    if b.wants(op, 1):
+        low = dict(zip(out, start, strict=True))
+        part = tuple(Axis(a, hi - lo, None, op.axis(a).splittable) for a, lo, hi in zip(out, start, stop, strict=True))
+        inside = b.emit(f"grad:{op.name}/inside", "copy", part, [access(g.tensor, *(Affine.axis(a).shift(low[a]) for a in out))], out, (), dtype)
+        value = op.inputs[1]
+        moved = Access(value.tensor, tuple(i if i.whole else i.shift(sum(c * low[n] for n, c in i.terms)) for i in value.index))
+        pull(b, replace(op, axes=part, inputs=(op.inputs[0], moved), output=access(inside, *out)), 1, inside)
+
+
+RULES: Final[Mapping[str, Rule]] = MappingProxyType({
+    "product": _product, "sum": _sum, "max": _extreme, "min": _extreme, "softmax": _softmax, "log_softmax": _softmax,
+    "layer_norm": _norm, "rms_norm": _norm, "embedding": _embedding, "copy": _copy, "cumulative_sum": _cumulative,
+    "update": _update, "max_pool": _window, "average_pool": _window, "local_response": _window,
+})
+"""Function -> rule, for functions that are no maps."""
+
+CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask"})
+"""Functions, no maps, whose result does not depend on any number smoothly: they end the reverse pass."""
+
+
+def positions(op: Operator) -> tuple[int, ...] | None:
+    """Inputs that can carry a gradient; None if the function has no rule."""
+    if op.function in MAP_RULES or op.function == "sum_inputs":
+        return tuple(j for j, local in enumerate(map_positions(op)[: len(op.inputs)]) if local is not None)
+    if op.function in CONSTANT:
+        return ()
+    if op.function == "embedding":
+        return (0,)
+    return tuple(range(len(op.inputs))) if op.function in RULES else None
+
+
+def differentiate(b: Backward, op: Operator) -> None:
+    """Contributions of one operator whose output has a gradient.  Raises `GraphError` for an access that no rule covers."""
+    if op.function in RULES:
+        RULES[op.function](b, op)
+    else:
+        differentiate_map(b, op)

@@ -1,0 +1,154 @@
+"""From a model to one step of its training: forward, backward, optimizer, in one graph.
+
+    1. a loss is found or added                                                         -> loss.with_loss()
+    2. operators that the loss does not need are dropped                                -> needed()
+    3. active tensors: floating-point parameters that reach the loss, and what depends on them    -> active()
+    4. in reverse order every operator hands the gradient of its output to its inputs   -> rules.differentiate()
+    5. each parameter's update stands right behind the last operator that reads its old value     -> _scheduled()
+
+Outputs: the loss.  The next values of parameters and moments are the graph's `state`.  Gradients that nobody needs are never
+written down: inputs are not active.  Repeated layers stay equal up to the prefix of their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from ...program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
+from ...program.index import access
+from ...program.operators import Operator
+from .backward import Backward
+from .loss import with_loss
+from .optimizers import Settings, Update, update
+from .recompute import Blocks, compute_again, selected
+from .rules import differentiate, positions
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """`graph`: the whole step.  `loss`: what is minimised, in words.  `trained`: (parameter, its gradient), in graph order.
+    `constant`: parameters that the loss does not depend on smoothly; the step leaves them alone.  `recomputed`: blocks whose values the
+    reverse pass computes again."""
+
+    graph: Graph
+    loss: str
+    trained: tuple[tuple[str, str], ...]
+    constant: tuple[str, ...]
+    recomputed: tuple[str, ...] = ()
+
+
+def training_step(graph: Graph, optimizer: str, loss: str | None = None, settings: Settings | None = None) -> Graph:
+    """One training step of `graph` with `sgd` or `adam`; see `build_step`.
+
+    >>> from ..zoo import build
+    >>> step = training_step(build("mlp-unity"), "sgd")
+    >>> step.outputs, step.state
+    (('loss',), (('fc1.weight', 'fc1.weight.next'), ('fc2.weight', 'fc2.weight.next')))
+    """
+    return build_step(graph, optimizer, loss, settings).graph
+
+
+def build_step(graph: Graph, optimizer: str, loss: str | None = None, settings: Settings | None = None, recompute: str = "none") -> TrainingStep:
+    """One training step and what was decided on the way.  `loss`: a scalar of the graph, or None for its output or a default.
+    `recompute`: see `recompute.selected`.
+
+    Raises `GraphError` for a graph that has a state already, without parameters to train or without a possible loss,
+    `UnsupportedOperators` listing every operator on the way from a parameter to the loss that has no derivative.
+    """
+    if graph.state:
+        raise GraphError(f"graph {graph.name!r}", "is a training step already: leave out --train, or give the forward model")
+    whole, scalar, words = with_loss(graph, loss)
+    forward = replace(whole, operators=tuple(needed(whole.operators, [scalar])))
+    live = {op.output.tensor for op in forward.operators}
+    forward = replace(forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live)).check()
+    chosen_blocks = selected(forward, recompute)
+    reached = active(forward, scalar)
+    backward = Backward(forward, reached)
+    backward.seed = backward.emit(f"grad:{scalar}", "fill", (), [access(scalar)], (), (("value", 1.0),), forward.tensor(scalar).dtype)
+    backward.gradient[scalar] = backward.seed
+    _reverse(backward, forward, chosen_blocks)
+    trained = tuple((t.name, backward.gradient[t.name]) for t in forward.tensors if t.role is Role.PARAMETER and t.name in backward.gradient)
+    if not trained:
+        raise GraphError(f"graph {graph.name!r}", "has no floating-point parameter that the loss depends on: nothing to train; leave out --train to plan it as it is")
+    updates = [update(forward.tensor(w), backward.names[w], g, optimizer, settings or Settings()) for w, g in trained]
+    operators = needed([*forward.operators, *backward.operators], [scalar, *(g for _, g in trained)])
+    scheduled = _scheduled(operators, list(zip(trained, updates, strict=True)))
+    kept = {op.output.tensor for op in operators}
+    tensors: dict[str, Tensor] = {n: t for n, t in backward.tensors.items() if t.role is not Role.VALUE or n in kept}
+    tensors.update({t.name: t for u in updates for t in u.tensors})
+    state = tuple(pair for u in updates for pair in u.state)
+    name = f"{graph.name}+{optimizer}" + (f"+recompute({','.join(chosen_blocks)})" if chosen_blocks else "")
+    step = Graph(name, tuple(tensors.values()), tuple(scheduled), (scalar,), state).check()
+    chosen = {w for w, _ in trained}
+    constant = tuple(t.name for t in graph.tensors if t.role is Role.PARAMETER and t.name not in chosen)
+    return TrainingStep(step, words, trained, constant, tuple(chosen_blocks))
+
+
+def needed(operators: Iterable[Operator], results: Iterable[str]) -> list[Operator]:
+    """The operators that the results depend on, in order."""
+    wanted, kept = set(results), []
+    for op in reversed(list(operators)):
+        if op.output.tensor in wanted:
+            kept.append(op)
+            wanted.update(a.tensor for a in op.inputs)
+    return kept[::-1]
+
+
+def active(graph: Graph, loss: str, place: Callable[[Operator], str] = lambda op: op.name) -> set[str]:
+    """Tensors on a differentiable way from a parameter to the loss.
+
+    Raises `UnsupportedOperators` with the `place` of every operator on such a way that has no derivative.
+    """
+    depends = {t.name for t in graph.tensors if t.role is Role.PARAMETER and t.dtype.startswith(("float", "bfloat"))}
+    missing: dict[str, list[str]] = {}
+    for op in graph.operators:
+        carrying = positions(op)
+        if carrying is None:
+            if any(a.tensor in depends for a in op.inputs):
+                missing.setdefault(op.function, []).append(place(op))
+                depends.add(op.output.tensor)
+        elif any(op.inputs[j].tensor in depends for j in carrying) and graph.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
+            depends.add(op.output.tensor)
+    if missing:
+        raise UnsupportedOperators(missing, "these functions have no derivative here: see models/sources/training/rules.py")
+    reaches = {loss}
+    for op in reversed(graph.operators):
+        if op.output.tensor in reaches and op.output.tensor in depends:
+            reaches.update(op.inputs[j].tensor for j in positions(op) or ())
+    return depends & reaches
+
+
+def _reverse(b: Backward, graph: Graph, again: Blocks) -> None:
+    """Differentiate in reverse order; a tensor is finished after the first of its readers, weights before activations.
+
+    Blocks of `again` are computed once more right before their first adjoint.
+    """
+    block_of = {i: name for name, at in again.items() for i in at}
+    waiting = set(again)
+    first: dict[str, int] = {}
+    for i, op in enumerate(graph.operators):
+        for a in op.inputs:
+            first.setdefault(a.tensor, i)
+    for i, op in reversed(list(enumerate(graph.operators))):
+        if op.output.tensor in b.gradient:
+            if block_of.get(i) in waiting:
+                waiting.remove(block_of[i])
+                compute_again(b, again[block_of[i]])
+            differentiate(b, op)
+        done = [t for t in dict.fromkeys(a.tensor for a in op.inputs) if first[t] == i and t in b.active]
+        for t in sorted(done, key=lambda t: graph.tensor(t).role is not Role.PARAMETER):
+            b.finish(t)
+
+
+def _scheduled(operators: list[Operator], updates: list[tuple[tuple[str, str], Update]]) -> list[Operator]:
+    """The operators with every update right behind the gradient and the last reader of its parameter."""
+    last = {op.output.tensor: i for i, op in enumerate(operators)}
+    for i, op in enumerate(operators):
+        for a in op.inputs:
+            last[a.tensor] = i
+    behind: dict[int, list[Operator]] = {}
+    writer = {op.output.tensor: i for i, op in enumerate(operators)}
+    for (weight, gradient), u in updates:
+        behind.setdefault(max(writer[gradient], last[weight]), []).extend(u.operators)
+    return [x for i, op in enumerate(operators) for x in (op, *behind.get(i, ()))]

@@ -1,0 +1,80 @@
+"""The zoo: models built by name, with sizes as options.
+
+>>> build("mlp-unity", batch=32).tensor("fc2").shape
+(32, 10)
+>>> len(build("bert-large", layers=2).operators)
+47
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import signature
+from types import MappingProxyType
+from typing import Final
+
+from ...program.graph import ELEMENT_BYTES, Graph
+from . import decoder, dense, experts, inception, language, recommendation, recurrent, residual, vision, vit
+from .tiny import TINY
+
+__all__ = ["TINY", "ZOO", "ZooError", "build", "default_batch"]
+
+ZOO: Final[Mapping[str, Callable[..., Graph]]] = MappingProxyType({
+    "alexnet": vision.alexnet,
+    "attention": language.attention,
+    "bert-large": language.bert_large,
+    "bert-tiny": language.bert_tiny,
+    "candle-uno": recommendation.candle_uno,
+    "conv-stack": vision.conv_stack,
+    "dlrm": recommendation.dlrm,
+    "inception-v3": inception.inception_v3,
+    "linear-training": dense.linear_training,
+    "llama": decoder.llama,
+    "mlp-8192": dense.mlp_8192,
+    "mlp-uneven": dense.mlp_uneven,
+    "mlp-unity": dense.mlp_unity,
+    "mlp-unity-training": dense.mlp_unity_training,
+    "moe": experts.moe,
+    "resnet101": residual.resnet101,
+    "resnext50": residual.resnext50,
+    "rnnlm": recurrent.rnnlm,
+    "transformer": language.transformer,
+    "transformer-layer": language.transformer_layer,
+    "vit": vit.vit,
+    "xdl": recommendation.xdl,
+})
+"""Name -> function that builds the graph; its keyword arguments (all with defaults) are the options."""
+
+
+class ZooError(ValueError):
+    """An unknown model name, option or option value; the message lists what exists."""
+
+
+def build(name: str, batch: int | None = None, **options: int | str) -> Graph:
+    """The zoo model `name`; `batch` and `options` replace the defaults of its sizes.
+
+    Raises `ZooError` for an unknown name or option, or a size below 1.
+    """
+    if name not in ZOO:
+        raise ZooError(f"no model {name!r} in the zoo; it has: {', '.join(sorted(ZOO))}")
+    known = signature(ZOO[name]).parameters
+    values: dict[str, int | str] = {**options, **({} if batch is None else {"batch": batch})}
+    for key, value in values.items():
+        if key not in known:
+            raise ZooError(f"model {name!r} has no option {key!r}; it has: {', '.join(known)}")
+        if isinstance(known[key].default, int):
+            if type(value) is not int or value < 1:
+                raise ZooError(f"model {name!r}: option {key} must be an integer of at least 1, got {value!r}")
+        elif key == "dtype" and value not in ELEMENT_BYTES:
+            raise ZooError(f"model {name!r}: unknown element type {value!r}; known: {', '.join(ELEMENT_BYTES)}")
+    return ZOO[name](**values)
+
+
+def default_batch(name: str) -> int | None:
+    """The batch size that a zoo model has unless another is given; None for what is not in the zoo.
+
+    >>> default_batch("bert-tiny"), default_batch("prog.py:layer")
+    (8, None)
+    """
+    option = signature(ZOO[name]).parameters.get("batch") if name in ZOO else None
+    return option.default if option is not None and isinstance(option.default, int) else None

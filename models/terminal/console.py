@@ -1,0 +1,113 @@
+"""What every verb of the command line shares: exit codes, the one way out for text, one JSON object, and progress that only people see.
+
+Results go to stdout, progress to stderr and only on a terminal, after two seconds.  Exit code 1 is never used, so that a
+Python traceback stays distinguishable.
+
+Text for people holds names and titles out of files that anybody may have written.  All of it leaves through `say`, which writes whatever
+cannot be printed as an escape: a line end or a terminal's control sequence in a title cannot forge a verdict (`tests/test_terminal.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from enum import IntEnum
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from ..text import escaped, joined, seconds_text
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+
+class Exit(IntEnum):
+    """Exit codes of the command line contract."""
+
+    DONE = 0
+    USAGE = 2
+    BAD_INPUT = 3
+    UNDECIDED = 5
+    INTERNAL = 6
+    REFUTED = 10
+    INFEASIBLE = 20
+
+
+SEVERITY = (Exit.DONE, Exit.UNDECIDED, Exit.REFUTED, Exit.BAD_INPUT)
+"""Of several files the worst decides: 3, 10, 5, 0."""
+
+
+def worst(codes: list[Exit]) -> Exit:
+    """The code that decides for several files.
+
+    >>> worst([Exit.DONE, Exit.REFUTED, Exit.UNDECIDED]).name
+    'REFUTED'
+    """
+    return max(codes, key=SEVERITY.index)
+
+
+def emit(document: dict[str, object]) -> None:
+    """Write exactly one JSON object to stdout."""
+    sys.stdout.write(json.dumps(document, sort_keys=True).replace("\x7f", "\\u007f") + "\n")  # ASCII; JSON leaves one control character as it is
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Write lines (or blocks made by `joined`) to stdout or stderr, escaped: the only way out for text that may come from a file."""
+    stream = sys.stderr if err else sys.stdout
+    encoding = stream.encoding or "utf-8"
+    for line in lines:
+        stream.write(joined([line]).encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    stream.flush()
+
+
+MANY = 10_000
+"""Parts from which progress is told in percent."""
+
+
+class Watch:
+    """Progress on stderr: shows itself after two seconds, only on a terminal, and disappears when done.
+
+    Serves as the solver's progress (`update`) and as a counter (`count`).
+    """
+
+    def __init__(self, label: str, scale: int = 10**12) -> None:
+        self.label, self.scale = label, scale
+        self.start = time.monotonic()
+        self.visible = sys.stderr.isatty()
+        self.bar: Bar | None = None
+        self.task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def _show(self, text: str, done: int | None, total: int | None) -> None:
+        if not self.visible or time.monotonic() - self.start < 2:
+            return
+        text = escaped(text)
+        if self.bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self.bar = Progress(
+                TextColumn("{task.description}", markup=False), BarColumn(bar_width=30), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+            )
+            self.task = self.bar.add_task(text, total=None)
+            self.bar.start()
+        if self.task is not None:
+            self.bar.update(self.task, description=text, completed=done, total=total)
+
+    def update(self, stage: str, lower: int | None, upper: int | None) -> None:
+        """A solver's stage with the bounds known so far."""
+        bounds = [seconds_text(b, self.scale) if b is not None else "?" for b in (lower, upper)]
+        self._show(f"{self.label}: {stage}  bound {bounds[0]}  best {bounds[1]}", None, None)
+
+    def count(self, done: int, total: int) -> None:
+        """`done` of `total` parts; 0 of 0 while nobody knows how many there are."""
+        text = "" if not total else f" {done / total:.0%}" if total > MANY else f" {done}/{total}"
+        self._show(self.label + text, done, total or None)

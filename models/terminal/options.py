@@ -1,0 +1,139 @@
+"""Types of command-line options: what a value may be is said once, and refused as a usage error that names the option.
+
+Numbers are ASCII digits of a bounded length: `float` takes `nan`, `int` takes `1_0`, and `Fraction("1e999999999")` takes all memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from ..files.output import check_target
+from ..text import InputError, parse_bytes, parse_fraction
+from .console import say
+
+LONGEST_WAIT_S: Final = 10**9
+"""More seconds than anybody waits (31 years); clocks and timers of the system take this many."""
+
+LONGEST_TEXT: Final = 64
+"""Characters of a number."""
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_DECIMAL: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_FORCE: Final = "shardproof.force"
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
+    """A span of time: more than zero, at most `LONGEST_WAIT_S`."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float | int):
+            return float(value)
+        if len(value) > LONGEST_TEXT or not _DECIMAL.fullmatch(value):
+            self.fail(f"{value[:LONGEST_TEXT]!r} is not a number of seconds, such as 60 or 0.5.", param, ctx)
+        seconds = float(value)
+        if not 0 < seconds <= LONGEST_WAIT_S:
+            self.fail(f"{value} is not between 0 and {LONGEST_WAIT_S} seconds.", param, ctx)
+        return seconds
+
+
+class Count(click.ParamType):  # type: ignore[type-arg]
+    """An integer between two bounds, both included."""
+
+    name = "integer"
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if len(value) > LONGEST_TEXT or not _INTEGER.fullmatch(value):
+            self.fail(f"{value[:LONGEST_TEXT]!r} is not an integer.", param, ctx)
+        if not self.low <= int(value) <= self.high:
+            self.fail(f"{value} is not between {self.low} and {self.high}.", param, ctx)
+        return int(value)
+
+
+class Share(click.ParamType):  # type: ignore[type-arg]
+    """A part of a whole, `0.01`, `1%` or `1/100`: at least 0, less than 1."""
+
+    name = "share"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Fraction:
+        if isinstance(value, Fraction):
+            return value
+        try:
+            share = parse_fraction(value, "the value")
+        except InputError as error:
+            self.fail(f"{error}.", param, ctx)
+        if share >= 1:
+            self.fail(f"{value} is not less than 1 (100 %).", param, ctx)
+        return share
+
+
+class Amount(click.ParamType):  # type: ignore[type-arg]
+    """Bytes, `80GiB` or `500MB`: between one and 2**60."""
+
+    name = "bytes"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        try:
+            amount = parse_bytes(value)
+        except InputError as error:
+            self.fail(f"{error}.", param, ctx)
+        if not 1 <= amount <= 1 << 60:
+            self.fail(f"{value} is not between 1 byte and 2**60 bytes.", param, ctx)
+        return amount
+
+
+SECONDS: Final = Seconds()
+SHARE: Final = Share()
+AMOUNT: Final = Amount()
+BATCH: Final = Count(1, (1 << 31) - 1)
+THREADS: Final = Count(1, 1024)
+SEED: Final = Count(0, (1 << 64) - 1)
+RANKS: Final = Count(1, 1 << 16)
+
+
+def output_option(*names: str, help: str, required: bool = False, replaces_results: bool = False) -> Callable[[Command], Command]:
+    """An option that names a file to be written.  Whether it can be is tried when the command line is read, before any work.
+
+    Commands with such an option also take `force_option`.
+    """
+
+    def tried(ctx: click.Context, param: click.Parameter, value: str | None) -> Path | None:
+        if value is None or ctx.resilient_parsing:
+            return None
+        if value in ("-", ""):
+            raise click.BadParameter("results are written to a regular file; name one ('./-' for a file of that name).", ctx, param)
+        path = Path(value)
+        taken: dict[Path, str] = ctx.meta.setdefault("shardproof.outputs", {})
+        real = check_target(path, force=bool(ctx.meta.get(_FORCE)), replaces_results=replaces_results)
+        if real in taken:
+            raise click.BadParameter(f"{value} is written by {taken[real]} already.", ctx, param)
+        taken[real] = param.opts[0]
+        if path.is_symlink():
+            say(f"note: {path} is a link; {real} will be written", err=True)
+        return path
+
+    return click.option(*names, type=str, metavar="FILE", required=required, help=help, callback=tried)
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    ctx.meta[_FORCE] = value
+
+
+force_option = click.option("--force", is_flag=True, is_eager=True, expose_value=False, callback=_remember, help="Let output replace files that are not results of ours.")
+"""Eager: known when the outputs are tried."""

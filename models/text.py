@@ -1,0 +1,107 @@
+"""This module writes numbers and foreign text as people read them, and reads the amounts that people write.
+
+Names and titles out of files may have been written by anybody: `escaped` keeps every line end and control sequence visible, and `joined` makes blocks
+whose parts are escaped already.  Nothing here prints; `console.say` does.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from difflib import get_close_matches
+from fractions import Fraction
+
+
+class InputError(ValueError):
+    """Bad or unsupported input; exit 3.  The message names the place and the next step."""
+
+
+def escaped(text: str) -> str:
+    """`text` on one line, whatever a terminal would not print as a character (controls, line ends, directions of writing) as an escape.
+
+    >>> escaped("a\\x1b[1A\\nproved"), escaped("Größe 漢")
+    ('a\\\\x1b[1A\\\\nproved', 'Größe 漢')
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """`; did you mean 'x'?` for the known word that is nearest, or nothing.
+
+    >>> did_you_mean("localhots", ["localhost", "summit"]), did_you_mean("x", ["localhost"])
+    ("; did you mean 'localhost'?", '')
+    """
+    near = get_close_matches(word[:100], list(known), n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+class Lines(str):
+    """Several lines as one text, each escaped already.  Made by `joined` only; whatever str does to it gives a plain str again."""
+
+    __slots__ = ()
+
+
+def joined(lines: Iterable[str]) -> Lines:
+    """Lines, or blocks of them, as one text; what stands in a line stays in it."""
+    return Lines("\n".join(line if isinstance(line, Lines) else escaped(line) for line in lines))
+
+
+def seconds_text(units: int, scale: int) -> str:
+    """A cost in units of 1/scale seconds, for people.
+
+    >>> seconds_text(1178773800, 10**12), seconds_text(1500, 10**12)
+    ('1.179 ms', '1.5 ns')
+    """
+    value = Fraction(units, scale)
+    for factor, unit in ((1, "s"), (1000, "ms"), (10**6, "us"), (10**9, "ns"), (10**12, "ps")):
+        if abs(value) * factor >= 1 or unit == "ps":
+            return f"{float(value * factor):.4g} {unit}"
+    raise AssertionError("unreachable")
+
+
+def bytes_text(n: int) -> str:
+    """Bytes for people.
+
+    >>> bytes_text(80 << 30)
+    '80 GiB'
+    """
+    for shift, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if n >= 1 << shift:
+            return f"{n / (1 << shift):.4g} {unit}"
+    return f"{n} B"
+
+
+def parse_bytes(text: str) -> int:
+    """`80GiB`, `2e9`, `500 MB` as bytes.  Raises `InputError`.
+
+    >>> parse_bytes("80GiB") == 80 << 30, parse_bytes("1.5kB")
+    (True, 1500)
+    """
+    match = re.fullmatch(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][0-9]{1,2})?)\s*([KMGT]?i?B?|k?B?)\s*", text, re.ASCII)
+    if match is None:
+        raise InputError(f"{text[:60]!r} is not an amount of memory; write for example 80GiB or 500MB")
+    unit = match[2].removesuffix("B")
+    factor = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}.get(unit)
+    if factor is None:
+        raise InputError(f"{text!r}: unknown unit {match[2]!r}; use B, KiB, MiB, GiB, TiB, kB, MB, GB or TB")
+    return int(Fraction(match[1]) * factor)
+
+
+def parse_fraction(text: str, what: str) -> Fraction:
+    """`0.01`, `1%`, `1/100` as a fraction.  Raises `InputError`.
+
+    >>> parse_fraction("1%", "--gap"), parse_fraction("0.5", "--gap")
+    (Fraction(1, 100), Fraction(1, 2))
+    """
+    body, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
+    try:
+        if not re.fullmatch(r"[+-]?[0-9./]{1,40}(?:[eE][+-]?[0-9]{1,2})?", body, re.ASCII):  # 1e999999999 would be an integer of gigabytes
+            raise ValueError
+        value = Fraction(body) / percent
+    except (ValueError, ZeroDivisionError):
+        raise InputError(f"{what} {text[:60]!r} is not a number; write for example 0.01 or 1%") from None
+    if value < 0:
+        raise InputError(f"{what} must not be negative")
+    return value

@@ -1,0 +1,31 @@
+"""What a container holds, told by its members: so that the wrong kind of file is called by its name, with the verbs that take it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from .archive import MANIFEST, Member
+from .canonical import ContainerError
+
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "plan.json": ("a plan", "run, explain, sensitivity and check take it"),
+    "library.json": ("a rule library", "rules check, rules show and check take it"),
+    "reduction.json": ("reduction programs", "check takes it"),
+    "placement.json": ("placements of axes", "check takes it"),
+    "certificate.json": ("a certificate of a selection problem", "check takes it, with the file of its problem beside it"),
+    "problem.json": ("a selection problem", "solve, audit and check take it"),
+}
+"""Member that gives a kind away (the first one counts: a plan holds a certificate too) -> what it is, who takes it."""
+
+
+def require_kind(members: Mapping[str, Member], member: str) -> None:
+    """Nothing if `member` is there; else a `ContainerError` that says what the file is."""
+    if member in members:
+        return
+    wanted = KINDS[member][0]
+    for other, (what, takers) in KINDS.items():
+        if other in members:
+            raise ContainerError("file", f"holds {what}, not {wanted}; {takers}")
+    names = ", ".join(sorted(set(members) - {MANIFEST})[:5]) or "none"
+    raise ContainerError("file", f"does not hold {wanted} (members: {names})")

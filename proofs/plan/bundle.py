@@ -1,0 +1,150 @@
+"""The plan bundle: one file that ties model, machine, choices, certificate and versions together.
+
+    plan.json         {"format", "space", "memory_limit", "problem_sha256", "graph_sha256", "machine_sha256",
+                       "decisions": {"operators": [[name, axes, matrix], ..], "copies": [[tensor, axes, matrix], ..]},
+                       "communication": [[tensor, writer, reader, position, collective, loads, phases], ..],
+                       "versions": {..}}
+    graph.json        canonical JSON of the graph          machine.json   canonical JSON of the machine
+    certificate.*     the selection certificate
+
+Cost tables are not stored: whoever checks builds them again.  No times of day, no durations, no paths: two runs give the
+same bytes.  Identity: see `container.identity`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ...models.communication.choices import Choices
+from ...models.layout.placement import Placement
+from ...models.machine.machine import Machine, MachineError
+from ...models.program.graph import Graph, GraphError
+from ..container.archive import Member, identity, read_container, read_json, write_container
+from ..container.canonical import ContainerError, Reader, canonical
+from ..container.kinds import require_kind
+from ..selection.certificates import SelectionCertificate
+from ..selection.file import decode_certificate, encode_certificate
+
+FORMAT: Final = "shardproof-plan/1"
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Totals of one redistribution: elements and phases per level; `reader` None is the copy, `writer` None the copy."""
+
+    tensor: str
+    writer: str | None
+    reader: str | None
+    position: int
+    collective: str
+    loads: tuple[int, ...]
+    phases: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a plan says.  `memory_limit`: bytes per device, or None."""
+
+    graph: Graph
+    machine: Machine
+    space: str
+    memory_limit: int | None
+    choices: Choices
+    communication: tuple[Moved, ...]
+    certificate: SelectionCertificate
+    versions: tuple[tuple[str, str], ...]
+
+
+def encode_plan(plan: Plan) -> dict[str, Member]:
+    """Members of the plan's container."""
+
+    def rows(items: tuple[tuple[str, Placement], ...]) -> list[object]:
+        return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
+
+    head = {
+        "format": FORMAT, "space": plan.space, "memory_limit": plan.memory_limit,
+        "problem_sha256": plan.certificate.problem_sha256, "graph_sha256": plan.graph.sha256(), "machine_sha256": plan.machine.sha256(),
+        "decisions": {"operators": rows(plan.choices.operators), "copies": rows(plan.choices.copies)},
+        "communication": [[m.tensor, m.writer, m.reader, m.position, m.collective, list(m.loads), list(m.phases)] for m in plan.communication],
+        "versions": dict(plan.versions),
+    }
+    return {
+        "plan.json": canonical(head), "graph.json": plan.graph.to_json().encode(), "machine.json": plan.machine.to_json().encode(),
+        **encode_certificate(plan.certificate),
+    }
+
+
+def write_plan(path: Path | str | None, plan: Plan) -> bytes:
+    """Bytes of the plan's `.spz` file, also written to `path` if given."""
+    return write_container(path, encode_plan(plan))
+
+
+def read_plan(source: bytes | Path | str) -> tuple[Plan, str]:
+    """The plan and its identity.  `ContainerError` on anything malformed, hashes that do not fit included."""
+    members = read_container(source)
+    return decode_plan(members), identity(members)
+
+
+def decode_plan(members: Mapping[str, Member]) -> Plan:
+    """Inverse of `encode_plan`."""
+    require_kind(members, "plan.json")
+    head = read_json(members, "plan.json").fields(
+        "format", "space", "memory_limit", "problem_sha256", "graph_sha256", "machine_sha256", "decisions", "communication", "versions"
+    )
+    if head["format"].text() != FORMAT:
+        head["format"].fail(f"this version reads {FORMAT!r} only")
+    try:
+        graph = Graph.from_json(_text(members, "graph.json"))
+        machine = Machine.from_json(_text(members, "machine.json"))
+    except (GraphError, MachineError) as error:
+        raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
+    certificate = decode_certificate(members)
+    for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256()), ("problem_sha256", certificate.problem_sha256)):
+        if head[name].text(64) != found:
+            head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
+    decisions = head["decisions"].fields("operators", "copies")
+    versions = head["versions"]
+    if not isinstance(versions.value, dict):
+        versions.fail("must be an object")
+    return Plan(
+        graph, machine, head["space"].text(100), None if head["memory_limit"].is_null() else head["memory_limit"].integer(0, 1 << 62),
+        Choices(_placements(decisions["operators"]), _placements(decisions["copies"])),
+        tuple(_moved(m) for m in head["communication"].items()), certificate,
+        tuple((name, versions[name].text(200)) for name in sorted(versions.value)),
+    )
+
+
+def _text(members: Mapping[str, Member], name: str) -> str:
+    value = members.get(name)
+    if not isinstance(value, bytes):
+        raise ContainerError(f"member {name!r}", "is missing")
+    try:
+        return value.decode("ascii")
+    except UnicodeDecodeError:
+        raise ContainerError(f"member {name!r}", "is not ASCII") from None
+
+
+def _placements(rows: Reader) -> tuple[tuple[str, Placement], ...]:
+    out = []
+    for row in rows.items():
+        name, axes, matrix = _tuple(row, 3)
+        out.append((name.text(), Placement(axes.texts(), tuple(tuple(r.integers(1, 1 << 40)) for r in matrix.items()))))
+    return tuple(out)
+
+
+def _moved(row: Reader) -> Moved:
+    tensor, writer, reader, position, collective, loads, phases = _tuple(row, 7)
+    return Moved(
+        tensor.text(), None if writer.is_null() else writer.text(), None if reader.is_null() else reader.text(), position.integer(0, 1 << 20),
+        collective.text(100), tuple(loads.integers(0)), tuple(phases.integers(0)),
+    )
+
+
+def _tuple(row: Reader, size: int) -> tuple[Reader, ...]:
+    parts = tuple(row.items())
+    if len(parts) != size:
+        row.fail(f"must have {size} parts")
+    return parts

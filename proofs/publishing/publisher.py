@@ -1,0 +1,67 @@
+"""The contract of `publish`: nothing appears under its final name before the checker has accepted it.
+
+Only the front door sees both `formal` and `verify`, so it implements this protocol and hands it to whoever makes results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ...models.problem.claims import Verdict
+from ...models.problem.selection_problem import SelectionProblem
+from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
+from ..plan.bundle import Plan
+from ..rewrites.library import Library
+from ..selection.certificates import SelectionCertificate
+
+
+@dataclass(frozen=True)
+class Published:
+    """What the checker said of the bytes.  `path` is None if nothing was written; `identity` names the content."""
+
+    verdict: Verdict
+    kind: str
+    cost: int | None
+    lower_bound: int | None
+    reason: str
+    identity: str
+    path: Path | None
+    size: int
+
+
+Notify = Callable[[int, int], None]
+
+
+class Publisher(Protocol):
+    """Encodes, decodes again, checks, and only then renames into place.  Raises `SelfCheckFailed` on a refutation."""
+
+    def plan(self, path: Path | None, plan: Plan, notify: Notify | None = None) -> Published:
+        """Publish a plan; `notify(done, total)` is told how far its check is."""
+        ...
+
+    def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
+        """Publish a certificate of a selection problem."""
+        ...
+
+    def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
+        """Publish placements, or reduction programs with their proofs."""
+        ...
+
+    def rules(self, path: Path | None, library: Library) -> dict[str, str]:
+        """Publish judgements of rules: rule -> what the checker says (proved, refuted, vacuous, undecided, derived)."""
+        ...
+
+    def checked_plan(self, path: Path) -> tuple[Plan, str]:
+        """Read a plan that somebody wrote, and its identity; `RefutedPlan` if the checker refutes any of its claims."""
+        ...
+
+
+class RefutedPlan(ValueError):
+    """A plan file whose claims the checker refutes; exit 10.  It is not executed, explained or exported."""
+
+
+class SelfCheckFailed(RuntimeError):
+    """Our own checker refuted our own result; the last checked file is untouched.  A defect: please report it."""

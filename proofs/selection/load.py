@@ -1,0 +1,141 @@
+"""One way in for selection problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables; gzipped or not.
+
+IOPDDL files are read as a stream (a gigabyte of text becomes int64 arrays without passing through Python objects); the others are small.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import stat
+import zlib
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from ...models.files.json_text import JsonError, parse_json
+from ...models.problem.iopddl import from_iopddl, read_iopddl
+from ...models.problem.pase import from_pase
+from ...models.problem.selection_problem import ProblemError, SelectionProblem
+from ..container.archive import LIMITS, read_file
+from ..container.canonical import ContainerError
+from ..container.room import check_room, needs
+from .problem_file import MOST_TEXT, parse_problem
+
+MOST_STREAM: Final = 1 << 33
+"""Longest text, after unpacking, that is read as a stream."""
+
+PIECE: Final = 1 << 20
+
+_IOPDDL = re.compile(rb'\s*\{\s*"problem"\s*:')
+
+
+def load_selection_problem(path: Path) -> SelectionProblem:
+    """The problem in a file.  Raises `ContainerError` or `ProblemError` naming the place."""
+    place = str(path)
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise ContainerError(f"file {place!r}", "is not a regular file")
+        with open(path, "rb") as file:
+            if file.read(4) != b"PK\3\4":
+                file.seek(0)
+                return _read(file, place)
+    except (OSError, ValueError) as error:
+        if isinstance(error, ProblemError | ContainerError):
+            raise
+        raise ContainerError(f"file {place!r}", f"cannot be read: {error}") from None
+    try:
+        return parse_problem(read_file(path, LIMITS.file), place)
+    except ContainerError as error:
+        raise ContainerError(place if error.place == "file" else f"{place}, {error.place}", error.message) from None
+
+
+def selection_problem(data: bytes, place: str) -> SelectionProblem:
+    """The problem in the bytes of a file; `place` names it in errors."""
+    return parse_problem(data, place) if data[:4] == b"PK\3\4" else _read(io.BytesIO(data), place)
+
+
+class _Text:
+    """Text of a file, unpacked if it is gzipped; `ContainerError` if that is cut off, followed by more, or too long."""
+
+    def __init__(self, file: BinaryIO, place: str) -> None:
+        self._file, self._place = file, place
+        packed = file.read(2) == b"\x1f\x8b"
+        file.seek(0)
+        self._inflater = zlib.decompressobj(31) if packed else None
+        self._given = self._taken = self._needed = 0
+        self._back = b""
+
+    def read(self, n: int) -> bytes:
+        """Up to n bytes (n > 0), b"" at the end."""
+        out, self._back = self._back[:n], self._back[n:]
+        if not out:
+            out = self._taking(n) if self._inflater is None else self._unpacked(self._inflater, n)
+            self._given += len(out)
+            self._needed += needs(out)
+            check_room(self._needed, self._taken, self._place)
+            if self._given > MOST_STREAM:
+                raise ContainerError(self._place, f"text has more than {MOST_STREAM} bytes")
+        return out
+
+    def _taking(self, n: int) -> bytes:
+        """Up to n bytes of the file as it is."""
+        data = self._file.read(n)
+        self._taken += len(data)
+        return data
+
+    def _unpacked(self, inflater: zlib._Decompress, n: int) -> bytes:
+        out = b""
+        try:
+            while not out and not inflater.eof:
+                packed = inflater.unconsumed_tail or self._taking(PIECE)
+                if not packed:
+                    raise ContainerError(self._place, "gzip data is cut off")
+                out = inflater.decompress(packed, n)
+        except zlib.error as error:
+            raise ContainerError(self._place, f"is not a gzip file: {error}") from None
+        if inflater.eof and (inflater.unused_data or self._file.read(1)):
+            raise ContainerError(self._place, "gzip data has more behind its end")
+        return out
+
+    def put_back(self, text: bytes) -> None:
+        """`text` is what the next reads return first."""
+        self._back = text + self._back
+
+
+def _read(file: BinaryIO, place: str) -> SelectionProblem:
+    text = _Text(file, place)
+    start = text.read(PIECE)
+    try:
+        if _IOPDDL.match(start):
+            text.put_back(start)
+            return read_iopddl(text.read)
+        return _parse(_all(text, start, place), place)
+    except ProblemError as error:
+        raise ProblemError(f"{place}, {error.place}", error.message, error.hint) from None
+
+
+def _all(text: _Text, start: bytes, place: str) -> bytes:
+    pieces, size = [start], len(start)
+    while piece := text.read(PIECE):
+        pieces.append(piece)
+        size += len(piece)
+        if size > MOST_TEXT:
+            raise ContainerError(place, f"text has more than {MOST_TEXT} bytes; only IOPDDL files with the key problem first may be longer")
+    return b"".join(pieces)
+
+
+def _parse(data: bytes, place: str) -> SelectionProblem:
+    try:
+        head = parse_json(data)
+    except JsonError as error:
+        raise ContainerError(place, f"is neither JSON nor an .spz file: {error}") from None
+    if not isinstance(head, dict):
+        raise ContainerError(place, "must hold one JSON object")
+    if "format" in head:
+        del head  # read again, without floats
+        return parse_problem(data, place)
+    if "problem" in head:
+        return from_iopddl(head)
+    if "nodes" in head and "edges" in head:
+        return from_pase(head)
+    raise ContainerError(place, "is none of: our own problem JSON (key format), IOPDDL (key problem), PaSE tables (keys nodes and edges)")

@@ -1,0 +1,168 @@
+"""This script draws the house: which folder imports which, and what has to be believed of each checker.
+
+    python tests/house.py arrows      folders from the ground up, each with the folders that it imports
+    python tests/house.py trust       the table of docs/trust.md
+    python tests/house.py mermaid     the same arrows as a diagram
+
+A folder is a package of the five rooms.  Imports inside functions count, those for type checkers alone do not: what never runs need not be believed.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+ROOMS = ("models", "proofs", "verify", "formal", "backends")
+
+
+@dataclass(frozen=True)
+class Checker:
+    """One kind of file and the module whose imports are believed when it is checked.  `needs`: folders that it may reach, the trusted base."""
+
+    kind: str
+    module: str
+    needs: frozenset[str]
+
+
+GROUND = frozenset({"models", "models.files", "models.problem", "proofs", "proofs.container", "verify"})
+"""What every checker may use: text, files, problems and claims, the container, verdicts and the budget of a check."""
+
+PROGRAMS = frozenset({"models.program", "models.machine", "models.layout", "models.communication", "models.cost"})
+
+CHECKERS = (
+    Checker("selection certificate", "verify.selection.certificate", GROUND | {"proofs.selection", "verify.selection"}),
+    Checker("redistribution", "verify.plan.communication", GROUND | PROGRAMS | {"verify.plan"}),
+    Checker("placements", "verify.collective_programs.placement", GROUND | PROGRAMS | {"models.collective_programs", "proofs.collective_programs", "verify.collective_programs"}),
+    Checker("collective program", "verify.collective_programs.program", GROUND | PROGRAMS | {"models.collective_programs", "proofs.collective_programs", "verify.collective_programs"}),
+    Checker("rule library", "verify.rewrites.library", GROUND | {"models.rewrites", "proofs.rewrites", "verify.rewrites"}),
+    Checker("plan", "verify.plan.plan", GROUND | PROGRAMS | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan"}),
+)
+
+
+@cache
+def modules() -> Mapping[str, Path]:
+    """Every module of the rooms by its dotted name."""
+    found = {}
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def _nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if not (isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"):
+            yield node
+            yield from _nodes(node)
+
+
+@cache
+def imports(name: str) -> frozenset[str]:
+    """Modules of ours that `name` imports."""
+    path, known = modules()[name], modules()
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    out = set()
+    for node in _nodes(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = ".".join([*package[: len(package) - node.level + 1], *([node.module] if node.module else [])])
+            out |= {f"{base}.{a.name}" if f"{base}.{a.name}" in known else base for a in node.names}
+    return frozenset(m for m in out if m in known and m != name)
+
+
+@cache
+def foreign(name: str) -> frozenset[str]:
+    """Packages of others that `name` imports."""
+    out = set()
+    for node in _nodes(ast.parse(modules()[name].read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            out |= {a.name.partition(".")[0] for a in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
+            out.add(node.module.partition(".")[0])
+    return frozenset(out - set(sys.stdlib_module_names))
+
+
+def folder(name: str) -> str:
+    """The package that a module lies in.
+
+    >>> folder("models.layout.placement"), folder("verify.verdict")
+    ('models.layout', 'verify')
+    """
+    return name if modules()[name].name == "__init__.py" else name.rpartition(".")[0]
+
+
+def arrows() -> dict[str, set[str]]:
+    """Folder -> folders that its modules import.  Folders of `models/sources` and of `backends/cuda` and the like count for themselves."""
+    out: dict[str, set[str]] = {}
+    for name in modules():
+        out.setdefault(folder(name), set()).update(f for m in imports(name) if (f := folder(m)) != folder(name))
+    return out
+
+
+def floors(graph: Mapping[str, Iterable[str]]) -> list[list[str]]:
+    """Folders by how many stairs lie below them; raises `graphlib.CycleError` for a circle.
+
+    >>> floors({"roof": ["wall"], "wall": ["ground"], "ground": []})
+    [['ground'], ['wall'], ['roof']]
+    """
+    height: dict[str, int] = {}
+    for name in TopologicalSorter({k: list(v) for k, v in graph.items()}).static_order():
+        height[name] = 1 + max((height[below] for below in graph.get(name, ())), default=-1)
+    return [sorted(k for k, h in height.items() if h == level) for level in sorted(set(height.values()))]
+
+
+def closure(name: str) -> frozenset[str]:
+    """`name`, everything that it imports, and the packages that this passes through."""
+    seen: set[str] = set()
+    todo = [name]
+    while todo:
+        m = todo.pop()
+        if m not in seen:
+            seen.add(m)
+            todo += [*imports(m), *(p for i in range(m.count(".") + 1) if (p := m.rsplit(".", i)[0]) in modules())]
+    return frozenset(seen)
+
+
+def lines(names: Iterable[str]) -> int:
+    """Lines of these modules."""
+    return sum(len(modules()[m].read_text(encoding="utf-8").splitlines()) for m in names)
+
+
+def trust() -> str:
+    """The table: what a verdict about each kind of file rests on, in lines of the three rooms that a checker may import."""
+    rows = [("file", "checker", "modules", "`verify/`", "`proofs/`", "`models/`", "lines in all")]
+    for c in CHECKERS:
+        base = closure(c.module)
+        parts = [lines(m for m in base if m.split(".")[0] == room) for room in ("verify", "proofs", "models")]
+        rows.append((c.kind, f"`{c.module}`", str(len(base)), *(f"{n:,}" for n in parts), f"{sum(parts):,}"))
+    every = frozenset().union(*(closure(c.module) for c in CHECKERS))
+    parts = [lines(m for m in every if m.split(".")[0] == room) for room in ("verify", "proofs", "models")]
+    rows.append(("all of them", "", str(len(every)), *(f"{n:,}" for n in parts), f"{sum(parts):,}"))
+    text = ["| " + " | ".join(r) + " |" for r in rows]
+    text.insert(1, "|---|---|" + "---:|" * 5)
+    return "\n".join(text)
+
+
+def main(words: list[str]) -> None:
+    """Command line."""
+    graph = arrows()
+    match words:
+        case ["trust"]:
+            print(trust())
+        case ["mermaid"]:
+            print("graph BT")
+            print(*(f"  {a} --> {b}" for a in sorted(graph) for b in sorted(graph[a])), sep="\n")
+        case _:
+            for level, names in enumerate(floors(graph)):
+                for name in names:
+                    print(f"{level:2}  {name:32} {' '.join(sorted(graph[name]))}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

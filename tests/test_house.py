@@ -1,0 +1,47 @@
+"""The house: no circle of folders, no arrow up, and a trusted base that is what docs/trust.md says."""
+
+from __future__ import annotations
+
+from graphlib import CycleError
+from pathlib import Path
+
+import house
+import pytest
+
+UP = {"models": 0, "proofs": 1, "verify": 2, "formal": 2, "backends": 2}
+"""Rooms from the ground up; those on one floor are blind to each other."""
+
+TALKS = frozenset({"click", "rich"})
+
+
+def test_no_circle_and_no_arrow_up() -> None:
+    graph = house.arrows()
+    house.floors(graph)
+    rooms = {(a.split(".")[0], b.split(".")[0]) for a in graph for b in graph[a]}
+    assert not [(a, b) for a, b in rooms if a != b and UP[a] <= UP[b]]
+
+
+def test_a_circle_is_found() -> None:
+    with pytest.raises(CycleError):
+        house.floors({"a": ["b"], "b": ["c"], "c": ["a"]})
+
+
+@pytest.mark.parametrize("checker", house.CHECKERS, ids=lambda c: c.kind)
+def test_a_checker_imports_what_its_kind_of_file_needs(checker: house.Checker) -> None:
+    base = house.closure(checker.module)
+    assert {house.folder(m) for m in base} <= checker.needs
+    packages = frozenset().union(*(house.foreign(m) for m in base))
+    assert packages <= {"numpy"}, "a checker sees the standard library and numpy"
+
+
+def test_the_sources_and_the_terminal_are_never_believed() -> None:
+    base = frozenset().union(*(house.closure(c.module) for c in house.CHECKERS))
+    assert not [m for m in base if m.startswith(("models.sources", "models.terminal", "models.verbs", "formal", "backends"))]
+    named = {m for m in house.modules() if m.startswith("verify.") and not m.startswith("verify.verbs")}
+    assert named <= base, "a module of verify that no checker needs"
+    assert any(house.foreign(m) & TALKS for m in house.modules() if m.startswith("models.terminal"))
+
+
+def test_the_trust_table_is_true() -> None:
+    text = Path(house.ROOT, "docs", "trust.md").read_text(encoding="utf-8")
+    assert house.trust() in text, "python tests/house.py trust"

@@ -1,0 +1,52 @@
+"""The assumptions that a claim about a plan must state, from graph, machine, space and memory limit alone.
+
+Written a second time on purpose: the problem's own list (`models/cost/assumptions.py`) is what is checked.  A flag too many is a statement that
+is not true of the plan, a flag too few hides one; both are refused.
+"""
+
+from __future__ import annotations
+
+from ...models.layout.placement import Space
+from ...models.machine.machine import Machine
+from ...models.problem.selection_problem import SelectionProblem
+from ...models.program.graph import Graph
+from .structure import moves
+
+_ALWAYS = ("class-order", "closed-reads", "inputs-anywhere", "no-overlap", "one-copy-per-tensor", "receive-side", "whole-taps")
+_NAMED = 3
+
+
+def wrong_assumptions(problem: SelectionProblem, graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> str:
+    """The first assumption that the problem leaves out, or states though it is not made; empty if there is none."""
+    made, stated = assumed(graph, machine, where, memory_limit), set(problem.assumptions)
+    if missing := sorted(made - stated):
+        return f"the assumption {missing[0]} is made and not stated"
+    if extra := sorted(stated - made):
+        return f"the assumption {extra[0][:200]} is stated and not made"
+    return "" if len(problem.assumptions) == len(stated) else "an assumption is stated twice"
+
+
+def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> set[str]:
+    """Every assumption under which a plan's cost, bound and memory rows hold."""
+    found = set(_ALWAYS)
+    if not where.uneven:
+        found.add("even-splits")
+    if next(moves(graph), None) is not None:
+        found.add("one-step-redistribution")
+    if memory_limit is None:
+        found.add("no-memory-limit")
+    else:
+        found.update(("every-operand-received", "packing-not-counted"))
+        if graph.state:
+            found.add("donated-state")
+    if machine.resources:
+        found.add("unpriced-resources(" + _some(tuple(r.name for r in machine.resources)) + ")")
+    pinned = tuple(f"{op.name}.{axis.name}" for op in graph.operators for axis in op.axes if not axis.splittable and axis.extent != 1)
+    if pinned:
+        found.add(f"unsplit-axes({len(pinned)}: " + _some(pinned) + ")")
+    return found
+
+
+def _some(names: tuple[str, ...]) -> str:
+    shown, rest = names[:_NAMED], names[_NAMED:]
+    return " ".join((*shown, f"and {len(rest)} more")) if rest else " ".join(shown)

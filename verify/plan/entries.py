@@ -1,0 +1,159 @@
+"""Single entries of a selection problem, recomputed device by device from index sets; small, slow, independent of `models/`.
+
+    operator   t = max_d busy_d + statistics;  busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) + launch_d, constants of the
+               device's class, or the time that the machine's profile has for the function, element type and extents of device d's box
+               flops_d   flops per point x points of device d's iteration box (gather, scatter: without their row axis); none if the result is no float
+               bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched)
+               statistics of softmax and layer norm: all-reduced over the digits of the `over` axes, 4 bytes each
+    movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
+               fetch     load_i = max over level-i subtrees u of | union_{d in u} B_d  minus  union_{d in u} A_d |,
+                         nothing if every B_d is inside A_d
+               reduction over the open digits first, if there are any, see `reduction`
+    usage      elements of the largest box x element size
+
+Time is exact in seconds and is rounded up once, to the unit of the problem (1 ps, where that fits).  The formulas are those that every claim about a plan refers to
+(`models/cost/cost.py`, `models/communication/pricing.py`: read there, not imported from there).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil, prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...models.layout.placement import Placement
+from ...models.machine.machine import Machine
+from ...models.machine.parts import DeviceClass
+from ...models.program.graph import Graph
+from ...models.program.operators import NodeKind, Operator
+from .boxes import Digit, Ends, Held, all_inside, axis_blocks, below, difference, distinct, open_digits, read_by, written_by
+
+PER_SECOND = 10**12
+"""Units of a problem in picoseconds."""
+STATISTIC_BYTES = 4
+
+Loads = tuple[tuple[int, ...], tuple[int, ...]]
+"""Elements and phases per level."""
+
+
+def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Machine, scale: int = PER_SECOND) -> int:
+    """Time of an operator under a placement, in units of 1/`scale` s.  Raises `MachineError` if the machine lacks the element type's peak."""
+    hierarchy = machine.hierarchy
+    rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
+    extent = {a.name: a.extent for a in op.axes}
+    blocks = axis_blocks(tuple(extent[name] for name in placement.axes), placement.matrix, hierarchy)
+    operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
+    operands.append((written_by(op, graph, placement, hierarchy), op.output.tensor))
+    sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
+    order = (*op.output.axes, *(a.name for a in op.reduced))
+    dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
+    device, number = _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
+    lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held, _ in operands))]
+    measured = measured_by_box(machine) if machine.profiles else {}
+    busy = Fraction(0)
+    for d in distinct(np.concatenate([number[:, None], *lengths], axis=1)):  # devices with equal boxes count once
+        at, (mine, *boxes) = device[number[d]], [n[d].tolist() for n in lengths]
+        length = dict(zip(placement.axes, mine, strict=True))
+        known = measured.get((op.function, dtype, tuple(length[name] for name in order)))
+        if known is not None:
+            busy = max(busy, known)
+            continue
+        points = prod(n for name, n in length.items() if name != rows)
+        elements = [prod(max(0, n) for n in box) for box in boxes]
+        if op.kind is NodeKind.GATHER:
+            elements[0] = points
+        time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / at.bandwidth
+        if flops:
+            time = max(time, points * flops / at.peak(dtype))
+        busy = max(busy, time + at.launch)
+    return ceil((busy + _statistics(op, placement, machine, blocks)) * scale)
+
+
+@lru_cache(maxsize=8)
+def _classes(machine: Machine) -> tuple[tuple[DeviceClass, ...], NDArray[np.int64]]:
+    """The device classes, and the number of every device's."""
+    each = [machine.class_of(rank) for rank in range(machine.devices)]
+    known = {id(c): c for c in each}
+    place = {name: i for i, name in enumerate(known)}
+    return tuple(known.values()), np.array([place[id(c)] for c in each], dtype=np.int64)
+
+
+@lru_cache(maxsize=8)
+def measured_by_box(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], Fraction]:
+    """Measured times by function, element type and extents."""
+    return {(p.function, p.dtype, p.extents): p.seconds for p in machine.profiles}
+
+
+def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: Ends) -> Fraction:
+    """Seconds of the all-reduces of a normalise operator's statistics: one value per point of the axes that are not in `over`."""
+    if op.kind is not NodeKind.NORMALISE:
+        return Fraction(0)
+    digits = open_digits(placement.matrix, [i for i, name in enumerate(placement.axes) if name in op.over])
+    lengths = blocks[:, [i for i, name in enumerate(placement.axes) if name not in op.over]]
+    lengths = lengths[:, :, 1] - lengths[:, :, 0]
+    values = max(prod(lengths[d].tolist()) for d in distinct(lengths))
+    once = seconds(reduction(machine.hierarchy, digits, (False,) * len(digits), values), STATISTIC_BYTES, machine)
+    return len(op.spec.statistics) * once
+
+
+def movement_entry(element_bytes: int, source: Held, target: Held, machine: Machine, scale: int = PER_SECOND) -> int:
+    """Time of the redistribution from `source` (perhaps partial) to `target` (closed), in units of 1/`scale` s."""
+    return ceil(seconds(movement_loads(source, target), element_bytes, machine) * scale)
+
+
+@lru_cache(maxsize=512)
+def movement_loads(source: Held, target: Held) -> Loads:
+    """Elements that enter the fullest subtree of every level, and phases per level."""
+    hierarchy, a, b = source.hierarchy, source.ends, target.ends
+    within = all_inside(b, a)
+    loads, phases = [0] * len(hierarchy), [0] * len(hierarchy)
+    if not within:
+        for level in range(len(hierarchy)):
+            loads[level] = max(difference(*run) for run in below(b, a, prod(hierarchy[level + 1 :])))
+            phases[level] = int(loads[level] > 0)
+    if source.open:
+        scattered = tuple(within and bool((b != b[o.zeroed_all(hierarchy)]).any()) for o in source.open)
+        more, steps = reduction(hierarchy, source.open, scattered, target.largest if within else source.largest)
+        loads = [x + y for x, y in zip(loads, more, strict=True)]
+        phases = [x + y for x, y in zip(phases, steps, strict=True)]
+    return tuple(loads), tuple(phases)
+
+
+def reduction(hierarchy: tuple[int, ...], digits: tuple[Digit, ...], scattered: tuple[bool, ...], elements: int) -> Loads:
+    """Reduce-scatter over all digits, innermost level first, then all-gather over those not scattered, outermost level first.
+
+    `elements`: of the largest tile that a device keeps.  It is padded to a multiple of the number of devices that keep the same tile.
+
+    >>> reduction((4,), (Digit(0, 2, 2), Digit(0, 1, 2)), (False, False), 8)  # an all-reduce of 8 elements over 4 devices: 6 in, 6 in
+    ((12,), (2,))
+    """
+    levels = range(len(hierarchy))
+    sharing = [prod(d.prime for d in digits if d.level == j) for j in levels]
+    keeping = [prod(d.prime for d, s in zip(digits, scattered, strict=True) if d.level == j and not s) for j in levels]
+    loads, phases = [0] * len(hierarchy), [0] * len(hierarchy)
+
+    def receive(level: int, each: int) -> None:
+        """Every device receives `each` elements through its links of `level` and below it."""
+        phases[level] += int(each > 0)
+        for i in range(level, len(hierarchy)):
+            loads[i] += prod(hierarchy[i + 1 :]) * each
+
+    part = -(-elements // prod(keeping))
+    size = part * prod(sharing)
+    for j in reversed(levels):
+        size //= sharing[j]
+        receive(j, (sharing[j] - 1) * size)
+    for j in levels:
+        receive(j, (keeping[j] - 1) * size)
+        size *= keeping[j]
+    return tuple(loads), tuple(phases)
+
+
+def seconds(loads: Loads, element_bytes: int, machine: Machine) -> Fraction:
+    """Time of loads and phases on a machine."""
+    return sum(
+        (element_bytes * load / level.bandwidth + level.latency * phase for load, phase, level in zip(*loads, machine.levels, strict=True)), Fraction(0)
+    )

@@ -1,0 +1,215 @@
+"""Whole arrays of a selection problem from boxes: the formulas of `verify/plan/entries.py` for all placements, or all pairs of layouts, at once.
+
+Unions of boxes below a subtree are boxes themselves nearly always (blocks of one axis lie side by side); then
+
+    | B_u minus A_u |  =  | B_u |  -  | A_u and B_u |       in closed form
+
+and where one is not, the pair is counted cell by cell (`boxes.difference`).  Times are exact: integers over one denominator.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from math import lcm, prod
+
+import numpy as np
+
+from ...models.machine.machine import Machine
+from ...models.problem.selection_problem import Ints
+from ...models.program.operators import NodeKind
+from .box_tables import Layouts, Shape, blocks, parts, touched, volumes
+from .boxes import Box, difference, open_digits
+from .entries import STATISTIC_BYTES, Loads, measured_by_box, reduction, seconds
+
+PAIRS = 1 << 20
+"""Cells (pairs x subtrees) worked on at a time."""
+_SAFE = 1 << 62
+
+Truths = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+def operator_times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
+    """Times of an operator under all placements, in units of 1/`scale` s.  Raises `MachineError` if the machine lacks the element type's peak."""
+    found = [_times(shape, matrices[part], machine, scale) for part in parts(matrices, machine.devices, len(shape.extents) + 4)]
+    return np.concatenate(found)
+
+
+def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
+    block = blocks(shape.extents, matrices, machine.hierarchy)
+    length = block[..., 1] - block[..., 0]
+    points = np.asarray(length[:, :, [i for i in range(len(shape.extents)) if i != shape.rows]].prod(axis=2, dtype=np.int64))
+    moved = np.zeros_like(points)
+    for k, (operand, size) in enumerate(zip((*shape.inputs, shape.output), shape.sizes, strict=True)):
+        rows_only = k == 0 and shape.spec.kind is NodeKind.GATHER
+        moved += size * (points if rows_only else volumes(touched(operand, block)))
+    known = np.full(points.shape, -1, dtype=np.int64)
+    table = {extents: time for (function, dtype, extents), time in measured_by_box(machine).items() if (function, dtype) == (shape.function, shape.dtype)}
+    if table:
+        per_box = length[:, :, list(shape.order)]
+        for number, extents in enumerate(table):
+            if len(extents) == len(shape.order):
+                known[(per_box == np.array(extents, dtype=np.int64)).all(axis=2)] = number
+    return _rounded(shape, matrices, machine, scale, points, moved, known, list(table.values()), length)
+
+
+def _rounded(
+    shape: Shape, matrices: Ints, machine: Machine, scale: int, points: Ints, moved: Ints, known: Ints, measured: list[Fraction], length: Ints
+) -> Ints:
+    """The slowest device of every placement, plus its statistics, over one denominator."""
+    rates = [(1 / c.peak(shape.dtype) if shape.flops else Fraction(0), 1 / c.bandwidth, c.launch) for c in machine.classes]
+    statistics = _statistics(shape, matrices, machine, length)
+    whole = lcm(*(f.denominator for rate in rates for f in rate), *(f.denominator for f in (*measured, *statistics)))
+    worst = np.zeros(points.shape[0], dtype=object)
+    device_class = np.array([machine.classes.index(machine.class_of(d)) for d in range(machine.devices)])
+    for number, (compute, transfer, launch) in enumerate(rates):
+        free = (device_class == number)[None, :] & (known < 0)
+        most = [np.where(free, amount, 0).max(axis=1).astype(object) for amount in (points * shape.flops, moved)]
+        time = np.maximum(most[0] * int(compute * whole), most[1] * int(transfer * whole)) + int(launch * whole)
+        worst = np.where(free.any(axis=1), np.maximum(worst, time), worst)
+    for number, value in enumerate(measured):
+        worst = np.where((known == number).any(axis=1), np.maximum(worst, int(value * whole)), worst)
+    total = (worst + np.array([int(f * whole) for f in statistics], dtype=object)) * scale
+    return np.array([-(-int(n) // whole) for n in total], dtype=np.int64)
+
+
+def _statistics(shape: Shape, matrices: Ints, machine: Machine, length: Ints) -> list[Fraction]:
+    """Seconds of the all-reduces of a normalise operator's statistics under every placement."""
+    if shape.spec.kind is not NodeKind.NORMALISE:
+        return [Fraction(0)] * matrices.shape[0]
+    rest = [i for i in range(len(shape.extents)) if i not in shape.over]
+    values = length[:, :, rest].prod(axis=2, dtype=np.int64).max(axis=1)
+    known: dict[tuple[object, int], Fraction] = {}
+    out = []
+    for matrix, value in zip(matrices.tolist(), values.tolist(), strict=True):
+        digits = open_digits(tuple(map(tuple, matrix)), shape.over)
+        if (digits, value) not in known:
+            once = seconds(reduction(machine.hierarchy, digits, (False,) * len(digits), value), STATISTIC_BYTES, machine)
+            known[digits, value] = len(shape.spec.statistics) * once
+        out.append(known[digits, value])
+    return out
+
+
+def movement_times(source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int) -> Ints:
+    """Times of the redistribution from every layout of `source` to every (closed) layout of `target`, in units of 1/`scale` s."""
+    loads, phases = movement_loads(source, target)
+    rates = [(element_bytes * scale / level.bandwidth, level.latency * scale) for level in machine.levels]
+    whole = lcm(*(f.denominator for rate in rates for f in rate))
+    terms = [(int(f * whole), n) for rate, pair in zip(rates, zip(loads, phases, strict=True), strict=True) for f, n in zip(rate, pair, strict=True)]
+    wide = sum(f * int(n.max(initial=0)) for f, n in terms) + whole >= _SAFE
+    total = np.zeros(loads[0].shape, dtype=object if wide else np.int64)
+    for f, n in terms:
+        total = total + f * n.astype(total.dtype)
+    return np.asarray(-(-total // whole), dtype=np.int64)
+
+
+def movement_loads(source: Layouts, target: Layouts) -> tuple[list[Ints], list[Ints]]:
+    """Elements that enter the fullest subtree, and phases, per level: arrays (layouts of the source, layouts of the target)."""
+    levels = len(source.hierarchy)
+    loads = [_entering(source, target, level) for level in range(levels)]
+    within = loads[-1] == 0  # below the last level there are single devices
+    loads = [np.where(within, 0, load) for load in loads]
+    phases = [(load > 0).astype(np.int64) for load in loads]
+    for digits in dict.fromkeys(source.open):
+        if digits:
+            mine = np.array([open_ == digits for open_ in source.open])
+            varies = [_varies(target, d.stride * prod(target.hierarchy[d.level + 1 :]), d.prime) for d in digits]
+            pattern = sum((v.astype(np.int64) << k for k, v in enumerate(varies)), np.zeros(len(target.open), dtype=np.int64))
+            inside = [_reduced(source.hierarchy, digits, int(p), int(n)) for p, n in zip(pattern, target.largest, strict=True)]
+            outside = [_reduced(source.hierarchy, digits, 0, int(n)) for n in source.largest[mine]]
+            for total, kind in ((loads, 0), (phases, 1)):
+                for i in range(levels):
+                    columns, rows = (np.array([one[kind][i] for one in side], dtype=np.int64) for side in (inside, outside))
+                    total[i][mine] += np.where(within[mine], columns[None, :], rows[:, None])
+    return loads, phases
+
+
+@lru_cache(maxsize=1 << 14)
+def _reduced(hierarchy: tuple[int, ...], digits: tuple[object, ...], pattern: int, elements: int) -> Loads:
+    return reduction(hierarchy, digits, tuple(bool(pattern >> k & 1) for k in range(len(digits))), elements)  # type: ignore[arg-type]
+
+
+def _varies(target: Layouts, weight: int, prime: int) -> Truths:
+    """Per layout: some device's box is not that of the device whose digit is 0."""
+    device = np.arange(target.boxes.shape[1])
+    zeroed = device - device // weight % prime * weight
+    return np.asarray((target.boxes != target.boxes[:, zeroed]).any(axis=(1, 2, 3)))
+
+
+def _entering(source: Layouts, target: Layouts, level: int) -> Ints:
+    """max over subtrees u of | B_u minus A_u |, for every pair."""
+    below = prod(source.hierarchy[level + 1 :])
+    (hull_a, full_a), (hull_b, full_b) = _hulls(source, below), _hulls(target, below)
+    need = volumes(hull_b)
+    kind = np.int32 if int(need.max(initial=0)) < 1 << 31 else np.int64  # no product of overlaps is larger
+    need = need.astype(kind)
+    columns = [(*_distinct(hull_a[:, :, k]), *_distinct(hull_b[:, :, k])) for k in range(hull_a.shape[2])]
+    out = np.empty((hull_a.shape[0], hull_b.shape[0]), dtype=np.int64)
+    step = max(1, PAIRS // max(1, need.size))
+    for first in range(0, out.shape[0], step):
+        part = slice(first, first + step)
+        shared = np.ones((out[part].shape[0], *need.shape), dtype=kind)
+        for have, of_a, want, of_b in columns:
+            here, number = np.unique(of_a[part], return_inverse=True)
+            low = np.maximum(have[here, None, :, 0], want[None, :, :, 0])
+            overlap = np.maximum(np.minimum(have[here, None, :, 1], want[None, :, :, 1]) - low, 0).astype(kind)
+            shared *= overlap[number[:, None], of_b[None, :]]
+        np.subtract(need[None], shared, out=shared)
+        out[part] = shared.max(axis=2)
+    for i, j in zip(*np.nonzero(~(full_a[:, None] & full_b[None, :])), strict=True):
+        out[i, j] = max(
+            difference(b, a) for a, b in zip(_below(source.boxes[i], below), _below(target.boxes[j], below), strict=True)
+        )
+    return out
+
+
+def _distinct(intervals: Ints) -> tuple[Ints, Ints]:
+    """The distinct rows of (layouts, subtrees, ends), and the number of every layout's."""
+    seen: dict[bytes, int] = {}
+    of = np.array([seen.setdefault(np.ascontiguousarray(row).tobytes(), len(seen)) for row in intervals], dtype=np.int64)
+    return intervals[np.unique(of, return_index=True)[1]], of
+
+
+def _hulls(side: Layouts, below: int) -> tuple[Ints, Truths]:
+    """Hull of the boxes below every subtree (layouts, subtrees, dimensions, 2), and per layout whether every union is its hull."""
+    if below == 1:
+        return side.boxes, np.ones(side.boxes.shape[0], dtype=bool)
+    if below not in side.hulls:
+        count, devices, dimensions = side.boxes.shape[:3]
+        grouped = side.boxes.reshape(count, devices // below, below, dimensions, 2)
+        step = max(1, PAIRS // (devices * below))
+        found = [_hull(grouped[first : first + step]) for first in range(0, count, step)]
+        side.hulls[below] = np.concatenate([hull for hull, _ in found]), np.concatenate([full for _, full in found])
+    return side.hulls[below]
+
+
+def _hull(grouped: Ints) -> tuple[Ints, Truths]:
+    """`_hulls` of boxes (layouts, subtrees, devices below, dimensions, ends)."""
+    size = volumes(grouped)
+    filled = size > 0
+    low = np.where(filled[..., None], grouped[..., 0], np.iinfo(np.int64).max).min(axis=2)
+    high = np.where(filled[..., None], grouped[..., 1], 0).max(axis=2)
+    hull = np.stack([np.where(np.asarray(filled.any(axis=2))[..., None], low, 0), high], axis=3)
+    pairs = (*filled.shape, filled.shape[2])
+    same, apart = np.ones(pairs, dtype=bool), ~(filled[..., :, None] & filled[..., None, :])
+    for k in range(grouped.shape[3]):
+        (a, b), (c, d) = (tuple(ends[..., k, e] for e in (0, 1)) for ends in (grouped[:, :, :, None], grouped[:, :, None]))
+        same &= (a == c) & (b == d)
+        apart |= (b <= c) | (d <= a)
+    clear = np.asarray((same | apart).all(axis=(2, 3)))  # equal or disjoint, all of them: each box counts once
+    first = ~np.tril(same, -1).any(axis=3)
+    full = clear & np.asarray((size * first).sum(axis=2) == volumes(hull))
+    known: dict[bytes, int] = {}
+    for i, u in zip(*np.nonzero(~clear), strict=True):  # overlaps, as of halos
+        moved = grouped[i, u] - np.where(filled[i, u, :, None, None], hull[i, u, None, :, :1], 0)
+        key = moved.tobytes()
+        if key not in known:
+            known[key] = difference([tuple(map(tuple, box)) for box in moved.tolist()], ())
+        full[i, u] = known[key] == int(volumes(hull[i, u]))
+    return hull, full.all(axis=1)
+
+
+def _below(boxes: Ints, below: int) -> list[tuple[Box, ...]]:
+    """Boxes of the devices below every subtree."""
+    all_ = [tuple((low, high) for low, high in box) for box in boxes.tolist()]
+    return [tuple(all_[first : first + below]) for first in range(0, len(all_), below)]

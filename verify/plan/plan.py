@@ -1,0 +1,333 @@
+"""The checker of plans.  Standard library and numpy only; it searches nothing and believes nothing that it can compute.
+
+A plan file holds a graph, a machine, the name of a space, choices, totals of communication and a certificate.  Its claims:
+
+    Parts          the parts belong together: the problem built again from graph, machine, space and memory limit is the one the
+                   certificate is about (hash), its vertices, edges and memory rows are the graph's, it states every assumption that is
+                   made (`verify/plan/assumptions.py`), and the choices are its solution
+    Space          the choices of every vertex are all placements of the named space, each once
+    Optimal, ..    the claim of the certificate (`verify/selection/certificate.py`)
+    Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give (`verify/plan/entries.py`); so are
+                   all distinct entries, or as many as `cells` allow (`verify/plan/tables.py`): how many of how many is said
+    Delivers       the steps of every movement bring every rank its box, fully summed (`verify/plan/communication.py`); every output element is
+                   written by one owner or the ranks of one declared sum (`verify/plan/owners.py`)
+    Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that index sets give
+
+Verdicts: a part that is false or does not belong is REFUTED with the place.  What cannot be read, or is too large to be checked, is
+a `ContainerError`; sizes are bounded before memory is taken (`models/cost/limits.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from pathlib import Path
+from typing import assert_never
+
+import numpy as np
+
+from ...models.communication.choices import copy_layout, input_layout, output_layout
+from ...models.communication.redistribution import derive
+from ...models.cost.limits import LARGE, Budget, Counter, OverBudget, TooLarge, check_sizes
+from ...models.cost.selection import DecisionKind, Planning, build
+from ...models.layout.layout import Layout
+from ...models.layout.placement import SpaceError, space
+from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ...models.program.graph import Graph
+from ...proofs.container.archive import identity, read_container
+from ...proofs.container.canonical import ContainerError
+from ...proofs.plan.bundle import Moved, Plan, decode_plan
+from ..selection.certificate import check_selection
+from ..verdict import EXIT_CODES, CheckResult, Coverage, worst
+from .assumptions import wrong_assumptions
+from .boxes import Box, Held, all_inside, volume
+from .communication import check_bytes, check_delivers, held
+from .entries import movement_loads
+from .owners import wrong_owner
+from .space import check_list
+from .structure import Move, moves, replaces
+from .tables import CELLS, wrong_anywhere
+from .used_entries import Entries, wrong_sampled, wrong_structure, wrong_used
+
+MOST_TEXT = 1 << 24
+"""Bytes of plan.json, and of graph.json: a hundred times those of BERT-Large."""
+HELD = 4
+"""Cells that stand for a device in a movement of few: its boxes at both ends are listed and compared in Python."""
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class PlanCheck:
+    """What the checker says of a plan: one result per claim.  `plan` is what was read; `planning` the rebuilt problem."""
+
+    identity: str
+    results: tuple[CheckResult, ...]
+    plan: Plan
+    planning: Planning
+
+    @property
+    def verdict(self) -> Verdict:
+        """The worst of the results."""
+        return worst(r.verdict for r in self.results)
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.verdict]
+
+
+def check_plan(
+    source: Path | bytes, *, samples: int = 1000, cells: int = CELLS, notify: Progress | None = None, budget: Budget = LARGE
+) -> PlanCheck:
+    """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large, or needs more than `budget`.
+
+    `notify(done, total)` is called while tables are built and again while entries are recomputed.
+    """
+    plan, name = _read(source)
+    planning = _build(plan, notify, budget)
+    results = [_parts(plan, planning), _space(planning)]
+    certified = check_selection(planning.problem, plan.certificate)
+    results.append(replace(certified, kind=type(plan.certificate.claim).__name__))
+    if results[0].verdict is Verdict.PROVED:
+        x = planning.solution(plan.choices) if plan.choices.operators else None
+        results.append(_entries(planning, x, samples, cells, name, notify))
+        results.extend(_communication(plan, planning, budget))
+    return PlanCheck(name, tuple(results), plan, planning)
+
+
+def _read(source: Path | bytes) -> tuple[Plan, str]:
+    """The plan and its identity; whatever is wrong with the content is a `ContainerError`."""
+    members = read_container(source)
+    for member in ("plan.json", "graph.json"):
+        value = members.get(member)
+        if isinstance(value, bytes) and len(value) > MOST_TEXT:
+            raise ContainerError(f"member {member!r}", f"has {len(value)} bytes, at most {MOST_TEXT} are read")
+    try:
+        return decode_plan(members), identity(members)
+    except ContainerError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise ContainerError("plan", f"is malformed: {_short(error)}") from None
+
+
+def _build(plan: Plan, notify: Progress | None, budget: Budget) -> Planning:
+    """The selection problem, built again."""
+    try:
+        where = space(plan.space)
+        plan.graph.check()
+        check_sizes(plan.graph, plan.machine, where, budget)
+        return build(plan.graph, plan.machine, where, plan.memory_limit, notify)
+    except OverBudget as error:
+        raise ContainerError("plan", f"takes more than a minute or 2 GiB to check: {error}; 'shardproof check --large' takes its time") from None
+    except TooLarge as error:
+        raise ContainerError("plan", f"is too large to be checked: {error}") from None
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise ContainerError("plan", f"no selection problem can be built from it: {_short(error)}") from None
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error)[:300]}"
+
+
+def _result(planning: Planning, kind: str, wrong: str) -> CheckResult:
+    verdict = Verdict.REFUTED if wrong else Verdict.PROVED
+    return CheckResult(kind, verdict, None, None, planning.space.name, planning.problem.assumptions, wrong)
+
+
+def _parts(plan: Plan, planning: Planning) -> CheckResult:
+    """Do the parts belong together?"""
+    return _result(planning, "Parts", _wrong_part(plan, planning))
+
+
+def _wrong_part(plan: Plan, planning: Planning) -> str:
+    if wrong := wrong_structure(Entries(planning)):
+        return f"problem: {wrong}"
+    if wrong := wrong_assumptions(planning.problem, plan.graph, plan.machine, planning.space, plan.memory_limit):
+        return f"problem: {wrong}"
+    rebuilt, claimed = planning.problem.sha256(), plan.certificate.problem_sha256
+    if rebuilt != claimed:
+        return (
+            f"certificate: it is about the problem {claimed[:12]}.., but graph, machine, space {plan.space!r} and memory limit "
+            f"{plan.memory_limit} give {rebuilt[:12]}.."
+        )
+    claim = plan.certificate.claim
+    match claim:
+        case Optimal() | WithinGap():
+            solution: tuple[int, ...] | None = claim.solution
+        case Infeasible():
+            solution = claim.witness
+        case LowerBound():
+            solution = None
+        case _:
+            assert_never(claim)
+    if not (plan.choices.operators or plan.choices.copies) and not isinstance(claim, Optimal | WithinGap):
+        return "communication: it is listed for a plan without choices" if plan.communication else ""
+    for kind, listed, wanted in (
+        ("operators", plan.choices.operators, list(planning.operators)), ("copies", plan.choices.copies, list(planning.copies)),
+    ):
+        if [name for name, _ in listed] != wanted:
+            return f"choices: the {kind} are not the graph's, each once and in order"
+        for name, placement in listed:
+            if len(placement.matrix) != len(placement.axes) + 1 or any(len(row) != len(planning.machine.levels) for row in placement.matrix):
+                return f"choices: the matrix of {name!r} must have a row per axis, one of replication, and a column per level"
+    try:
+        found = planning.solution(plan.choices)
+    except SpaceError as error:
+        return f"choices: {error}"
+    if solution is None:
+        return f"choices: the claim {type(claim).__name__} comes with no solution"
+    for v, (a, b) in enumerate(zip(found, solution, strict=False)):
+        if a != b:
+            decision = planning.decisions[v]
+            return f"choices: {decision.kind.value} {decision.name!r} has choice {a}, the certificate's solution {b}"
+    return "" if found == solution else "choices: the certificate's solution has another length"
+
+
+def _space(planning: Planning) -> CheckResult:
+    """Are the choices of every vertex the whole space?"""
+    counter, known = Counter(planning.machine.hierarchy, planning.space), set[object]()
+    operators = {op.name: op for op in planning.graph.operators}
+    for v, decision in enumerate(planning.decisions):
+        if decision.kind is DecisionKind.OPERATOR:
+            axes = [operators[decision.name].axis(n) for n in decision.axes]
+            extents, split = [a.extent for a in axes], [a.splittable for a in axes]
+        else:
+            extents = [planning.graph.tensor(decision.name).shape[int(k)] for k in decision.axes]
+            split = [True] * len(extents)
+        key = (id(decision.placements), tuple(extents), tuple(split))
+        wrong = "" if key in known else check_list(decision.placements, extents, split, planning.space, counter)
+        known.add(key)
+        if not wrong and planning.problem.domain_size(v) != decision.placements.shape[0]:
+            wrong = f"{planning.problem.domain_size(v)} costs for {decision.placements.shape[0]} placements"
+        if wrong:
+            return _result(planning, "Space", f"{decision.kind.value} {decision.name!r}: {wrong}")
+    return _result(planning, "Space", "")
+
+
+def _entries(planning: Planning, x: tuple[int, ...] | None, samples: int, cells: int, seed: str, notify: Progress | None) -> CheckResult:
+    entries = Entries(planning)
+    wrong = (wrong_used(entries, x) if x is not None else "") or wrong_sampled(entries, samples, seed, notify)
+    found, coverage = ("", Coverage()) if wrong else wrong_anywhere(entries, cells, seed, notify)
+    return replace(_result(planning, "Entries", wrong or found), coverage=None if wrong else coverage)
+
+
+def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[CheckResult, CheckResult]:
+    """`Delivers` and `Bytes` of all movements; equal movements are derived and checked once, none before it is charged to the budget."""
+    listed = list(moves(plan.graph)) if plan.choices.operators else []
+    delivers, totals = _owners(plan), ""
+    if len(plan.communication) != len(listed):
+        totals = f"the plan lists {len(plan.communication)} movements, its choices cause {len(listed)}"
+    ends = _Ends(plan, planning)
+    known: dict[tuple[Held, Held, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
+    spent = 0
+    for number, move in enumerate(listed):
+        place = f"movement {number} of {move.tensor!r} to " + ("its copy" if move.reader is None else f"input {move.position} of {move.reader!r}")
+        source, target = ends.held(move)
+        layouts = ends.layouts(move)
+        if (ends.plain(layouts[0]), ends.plain(layouts[1])) != (source, target):
+            delivers = delivers or f"{place}: layouts differ from what index sets give"
+            continue
+        key = (source, target, layouts[0].combine)
+        if key not in known:
+            size = cells(source, target)
+            spent += size + HELD * plan.machine.devices
+            _charge(place, size, spent, budget)
+            steps = derive(*layouts)
+            known[key] = (steps.collective(), *movement_loads(source, target))
+            delivered = check_delivers(steps)
+            if delivered.verdict is not Verdict.PROVED:
+                delivers = delivers or f"{place}: {delivered.reason}"
+            counted = check_bytes(steps, known[key][1], known[key][2])
+            if counted.verdict is not Verdict.PROVED:
+                totals = totals or f"{place}: index sets and steps disagree: {counted.reason}"
+        expected = Moved(move.tensor, move.writer, move.reader, move.position, *known[key])
+        if not totals and plan.communication[number] != expected:
+            totals = f"{place}: the plan says {_said(plan.communication[number])}, not {_said(expected)}"
+    return _result(planning, "Delivers", delivers), _result(planning, "Bytes", totals)
+
+
+def _charge(place: str, size: int, spent: int, budget: Budget) -> None:
+    """`ContainerError` for a movement that is larger, or movements that together are larger, than what may be derived."""
+    for amount, what, most, given in ((size, "cells", LARGE.cells_at_once, budget.cells_at_once), (spent, "cells until there", LARGE.cells, budget.cells)):
+        if amount > most:
+            raise ContainerError("plan", f"{place}: its boxes have {amount} {what}, too many to be checked, at most {most}")
+        if amount > given:
+            raise ContainerError(
+                "plan", f"takes more than a minute or 2 GiB to check: {place}: its boxes have {amount} {what}, at most {given} without --large; "
+                "'shardproof check --large' takes its time"
+            )
+
+
+def _owners(plan: Plan) -> str:
+    """The first operator of which something is computed or written by no rank, or by two."""
+    placements, known = dict(plan.choices.operators), set[object]()
+    for op in plan.graph.operators:
+        if op.name in placements:
+            key = (op.axes, op.output.index, plan.graph.tensor(op.output.tensor).shape, placements[op.name])  # repeated layers are alike
+            wrong = "" if key in known else wrong_owner(op, plan.graph, placements[op.name], plan.machine.hierarchy)
+            if wrong:
+                return wrong
+            known.add(key)
+    return ""
+
+
+def _said(m: Moved) -> str:
+    return f"{m.tensor!r} {m.writer!r} to {m.reader!r} {m.position}: {m.collective}, loads {list(m.loads)[:8]}, phases {list(m.phases)[:8]}"
+
+
+def cells(source: Held, target: Held) -> int:
+    """What deriving steps takes, in cells of the grid of end points; 0 if nothing moves.
+
+    The most of: cells of the distinct boxes of the source; of all boxes of the target; of all boxes of the source, as far as they are wanted.
+
+    >>> rows, columns = (((0, 1), (0, 4)), ((1, 4), (0, 4))), (((0, 4), (0, 4)), ((0, 0), (0, 0)))
+    >>> cells(Held.of((2,), (4, 4), rows), Held.of((2,), (4, 4), columns)), cells(Held.of((2,), (4, 4), columns), Held.of((2,), (4, 4), rows))
+    (2, 2)
+    """
+    if all_inside(target.ends, source.ends):
+        return 0
+    cuts = [np.unique(np.concatenate([source.ends[:, k], target.ends[:, k]])) for k in range(len(source.shape))]
+
+    def of(boxes: Sequence[Box]) -> int:
+        full = np.array([box for box in boxes if volume(box)], dtype=np.int64).reshape(-1, len(cuts), 2)
+        counts = [(np.searchsorted(cut, full[:, k, 1]) - np.searchsorted(cut, full[:, k, 0])).tolist() for k, cut in enumerate(cuts)]
+        return sum(map(prod, zip(*counts, strict=True))) if counts else len(full)
+
+    devices = len(target.ends)
+    return max(of(list(set(source.boxes))), of(target.boxes), min(of(source.boxes), of(list(set(target.boxes))) * devices))
+
+
+class _Ends:
+    """Both ends of a movement, twice: from index sets, and as the layouts from which steps are derived and executed."""
+
+    def __init__(self, plan: Plan, planning: Planning) -> None:
+        self.graph: Graph = plan.graph
+        self.hierarchy = plan.machine.hierarchy
+        self.placements, self.copies = dict(plan.choices.operators), dict(plan.choices.copies)
+        self.operators = {op.name: op for op in plan.graph.operators}
+        self.entries = Entries(planning)
+        self.replaced = replaces(plan.graph)
+        self.x = planning.solution(plan.choices) if plan.choices.operators else ()
+        self.known: dict[tuple[object, ...], Held] = {}
+
+    def held(self, move: Move) -> tuple[Held, Held]:
+        u, v = self.entries.vertex(move.writer, move.tensor), self.entries.vertex(move.reader, move.tensor)
+        return self.entries.ends(move, self.x[u], self.x[v])
+
+    def layouts(self, move: Move) -> tuple[Layout, Layout]:
+        g, h = self.graph, self.hierarchy
+        if move.writer is None:
+            a = copy_layout(move.tensor, g, self.copies[self.replaced.get(move.tensor, move.tensor)], h)
+        else:
+            a = output_layout(self.operators[move.writer], g, self.placements[move.writer], h)
+        if move.reader is None:
+            return a, copy_layout(move.tensor, g, self.copies[self.replaced.get(move.tensor, move.tensor)], h)
+        return a, input_layout(self.operators[move.reader], move.position, g, self.placements[move.reader], h)
+
+    def plain(self, layout: Layout) -> Held:
+        """`held(layout)`, once per distinct layout."""
+        key = (layout.shape, layout.boxes.tobytes(), layout.open)
+        if key not in self.known:
+            self.known[key] = held(layout)
+        return self.known[key]

@@ -1,0 +1,221 @@
+"""The verb `check`: plans, and certificates together with their problems.  No solver is loaded."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from ...models.cost.limits import LARGE, SMALL, Budget
+from ...models.machine.machine import load_machine
+from ...models.problem.claims import Verdict
+from ...models.problem.selection_problem import SelectionProblem
+from ...models.problem.unit import rounding_bound, rounding_text
+from ...models.program.opaque import kernels_of
+from ...models.terminal.console import Exit, Watch, emit, say, worst
+from ...models.terminal.options import BATCH
+from ...models.text import seconds_text
+from ...proofs.collective_programs.file import PLACEMENT, REDUCTION
+from ...proofs.container.archive import LIMITS, MANIFEST, Member, identity, read_container, read_file
+from ...proofs.container.canonical import ContainerError
+from ...proofs.selection.file import decode_certificate
+from ...proofs.selection.load import selection_problem
+from ..collective_programs.program import check_members
+from ..plan.own import Own
+from ..plan.plan import check_plan
+from ..plan.subject import subject_document, subject_lines
+from ..plan.tables import CELLS, MORE_CELLS
+from ..rewrites.library import HEAD as RULES
+from ..rewrites.library import check_members as check_library_members
+from ..rewrites.library import library_result
+from ..selection.certificate import check_selection
+from ..verdict import CheckResult, report
+from ..verdict import worst as worst_verdict
+
+_CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
+
+
+def _optimizer(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
+    """A name of an optimizer; the module that knows them is loaded only when one is given."""
+    if value is None:
+        return None
+    from ...models.sources.training import OPTIMIZERS
+
+    return str(click.Choice(OPTIMIZERS).convert(value, option, context))
+
+
+@click.command("check")
+@click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--second-opinion", is_flag=True, help="Recompute more table entries of a plan: all of most plans, in about a minute.")
+@click.option("--large", is_flag=True, help="Check plans whose tables take more than a minute or 2 GiB too, up to 8 GiB.")
+@click.option("--model", help="Compare the plan's model with this one: whatever 'plan' takes.")
+@click.option("--machine", help="Compare the plan's machine with this one: whatever 'plan' takes.")
+@click.option("--train", metavar="OPTIMIZER", callback=_optimizer, help="With --model: compare with one training step of it.")
+@click.option("--loss", help="With --train: as given to 'plan'.")
+@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again, by name or glob; of 'auto' those that 'plan' printed.")
+@click.option("--batch", type=BATCH, help="With --model: batch size.")
+@click.option("--show-machine", is_flag=True, help="Print every constant of the plan's machine, with its source.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def check_command(
+    files: tuple[Path, ...], second_opinion: bool, large: bool, model: str | None, machine: str | None, train: str | None, loss: str | None, recompute: str,
+    batch: int | None, show_machine: bool, as_json: bool,
+) -> int:
+    """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the command line."""
+    own = _own(model, machine, train, loss, recompute, batch)
+    collecting = gc.isenabled()
+    gc.disable()  # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time
+    try:
+        return _check(files, second_opinion, LARGE if large else SMALL, own, show_machine, as_json)
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _own(model: str | None, machine: str | None, train: str | None, loss: str | None, recompute: str, batch: int | None) -> Own:
+    """What the reader means.  Frontends are loaded only for a model: no check of a file alone depends on them."""
+    if model is None and (train, loss, batch, recompute) != (None, None, None, "none"):
+        raise click.UsageError("--train, --loss, --batch and --recompute belong to --model: the model that the plan's is compared with")
+    if recompute == "auto":
+        raise click.UsageError("--recompute auto is a search; give the blocks that 'plan' says are recomputed")
+    graph = None
+    if model is not None:
+        from ...models.sources.load import load_model
+        from ...models.verbs.describe import training_of
+
+        graph = load_model(model, batch)
+        step = training_of(graph, train, loss, recompute)
+        graph = graph if step is None else step.graph
+    return Own(graph, None if machine is None else load_machine(machine))
+
+
+def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: Own, show_machine: bool, as_json: bool) -> int:
+    start = time.monotonic()
+    results: list[CheckResult] = []
+    lines: list[str] = []
+    codes: list[Exit] = []
+    errors: list[str] = []
+    kernels: tuple[str, ...] = ()
+    rounding: list[dict[str, object]] = []
+    stated: list[dict[str, object]] = []  # what is shown and no claim covers
+    plans: list[dict[str, object]] = []
+    problems: dict[str, SelectionProblem] = {}
+    certificates: list[tuple[Path, Mapping[str, Member]]] = []
+    for path in files:
+        try:
+            data = read_file(path, LIMITS.file)
+            members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
+            if "plan.json" in members:
+                with Watch(f"checking {path.name}") as watch:
+                    checked = check_plan(data, samples=10_000 if second_opinion else 1_000, cells=MORE_CELLS if second_opinion else CELLS, notify=watch.count, budget=budget)
+                found = (*own.results(checked.plan.graph, checked.plan.machine), *checked.results)
+                results.extend(found)
+                codes.extend(_CODES[r.verdict] for r in found)
+                lines.append(f"{path}: plan {checked.identity}")
+                lines += subject_lines(checked.plan, checked.planning, show_machine)
+                plans.append({"file": str(path), "identity": checked.identity, **subject_document(checked.plan, checked.planning, show_machine)})
+                lines.extend(_line(r, checked.planning.problem) for r in found)
+                lines.append("  " + rounding_text(checked.planning.problem))
+                versions = ", ".join(" ".join(version) for version in checked.plan.versions)
+                lines.append(f"  stated by the writer, not checked: versions {versions or 'of nothing'}")
+                stated.append({"file": str(path), "versions": dict(checked.plan.versions)})
+                rounding.append({"file": str(path), "scale": checked.planning.problem.scale, "rounding_bound": rounding_bound(checked.planning.problem)})
+                kernels += (here := kernels_of(checked.plan.graph))
+                if here:
+                    lines.append(f"  kernels of the user's own, which no claim covers: {', '.join(map(ascii, here))}")
+            elif PLACEMENT in members or REDUCTION in members:
+                found = check_members(members)
+                results.extend(found)
+                codes.extend(_CODES[r.verdict] for r in found)
+                lines.append(f"{path}: {'reduction programs' if REDUCTION in members else 'placements'} {identity(members)}")
+                lines.extend(_line(r) for r in found)
+            elif RULES in members:
+                library, rules = check_library_members(members)
+                claim = library_result(rules)
+                results.append(claim)
+                codes.append(_CODES[claim.verdict])
+                lines.append(f"{path}: {library.title} {identity(members)}")
+                lines.append(f"{_line(claim)}; {claim.space}")
+                lines += [f"  {r.name}: {r.word} at degree 1 only" for r in rules if r.degree_one]
+            elif "certificate.json" in members:
+                certificates.append((path, members))
+            elif members and "problem.json" not in members:
+                raise ContainerError(str(path), f"holds nothing that this version knows (members: {', '.join(sorted(set(members) - {MANIFEST})[:5])})")
+            else:
+                problem = selection_problem(data, str(path))
+                problems[problem.sha256()] = problem
+        except ValueError as error:
+            errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            codes.append(Exit.BAD_INPUT)
+    for path, held in certificates:
+        try:
+            certificate = decode_certificate(held)
+            if certificate.problem_sha256 not in problems:
+                raise ContainerError(str(path), f"is a certificate of the problem with sha256 {certificate.problem_sha256[:16]}..; give that problem's file too")
+            result = check_selection(problems[certificate.problem_sha256], certificate, certificate.problem_sha256)  # loaded, so checked
+        except ValueError as error:
+            errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            codes.append(Exit.BAD_INPUT)
+            continue
+        results.append(result)
+        codes.append(_CODES[result.verdict])
+        lines.append(f"{path}: certificate {identity(held)}")
+        problem = problems[certificate.problem_sha256]
+        lines.append(_line(result, problem))
+        lines.append(f"  stated by the problem file, not checked: space {problem.space}, unit 1/{problem.scale} {problem.unit_name}"
+                     + (f", assumptions {', '.join(problem.assumptions)}" if problem.assumptions else ""))  # fmt: skip
+        stated.append({"file": str(path), "problem": problem.name, "space": problem.space, "unit": problem.unit_name, "assumptions": list(problem.assumptions)})
+    if not codes:
+        errors.append(f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)")
+        codes.append(Exit.BAD_INPUT)
+    if own != Own() and not plans:
+        errors.append(f"{', '.join(map(str, files))}: no plan to compare --model or --machine with")
+        codes.append(Exit.BAD_INPUT)
+    code = worst(codes)
+    seconds = time.monotonic() - start
+    for text in errors:
+        say(f"error: {text}", err=True)
+    if as_json:
+        document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
+        if plans:
+            document["plans"] = plans
+        if rounding:
+            document["rounding"] = rounding
+        if stated:
+            document["stated_not_checked"] = stated
+        if kernels:
+            document["kernels"] = list(kernels)
+        if errors:
+            document |= {"errors": errors, "error": "; ".join(errors), "exit": int(code)}
+            document["verdict"] = "refuted" if code is Exit.REFUTED else "undecided"
+        emit(document)
+        return code
+    for line in lines:
+        say(line)
+    if results:  # never a last line that says proved where a file was refused
+        refused = f"not checked: {len(errors)} of {len(files)} files; of the others: " if errors else ""
+        say(f"{refused}{worst_verdict(r.verdict for r in results).value} in {seconds:.1f} s")
+    return code
+
+
+def _line(result: CheckResult, problem: SelectionProblem | None = None) -> str:
+    timed = problem is None or problem.unit_name == "s"
+    scale = 10**12 if problem is None else problem.scale
+
+    def number(value: int) -> str:
+        return seconds_text(value, scale) if timed else str(value)
+
+    parts = [f"  {result.kind:<12} {result.verdict.value}"]
+    if result.cost is not None:
+        parts.append(f"cost {number(result.cost)}")
+    if result.lower_bound is not None and result.lower_bound != result.cost:
+        parts.append(f"lower bound {number(result.lower_bound)}")
+    if result.space and result.cost is not None:
+        parts.append(f"space {result.space}")
+    if result.coverage is not None:
+        parts.append(result.coverage.words)
+    if result.reason:
+        parts.append(result.reason)
+    return "; ".join(parts)
