@@ -5,7 +5,7 @@
     positions    scale or shift of positions              ->  positions
     units        dimensions and axes of extent 1, read at 0 only, and taps of extent 1   ->  left out
     constants    computed from positions more than once   ->  computed once
-    layout       transposes, reshapes and expansions      ->  index maps of their readers (`frontends.digits`)
+    layout       transposes, reshapes and expansions      ->  index maps of their readers (`models.sources.building.digits`)
 
 Each step keeps every value over the reals; floating-point results differ in the last digits where a scale moves.  Nothing else is
 changed: which weights exist, what is contracted with what, in which order sums are taken, and every element type stay as they are.

@@ -1,6 +1,6 @@
 """Forged reduction programs and placements: programs, costs, potentials, counts, matrices, requests and machines changed.
 
-The truth is a search over states written from `research/placement-and-reduction.md` alone: sets of contributions per position and chunk, all
+The truth is a search over states written from P2 (MLSys 2022) alone: sets of contributions per position and chunk, all
 instructions of the language, Dijkstra.  Only the price of one step comes from the cost model of the file.
 """
 

@@ -1,6 +1,6 @@
 """Remarks on plans: which ones are made for which plans, and every number in them computed a second time.
 
-Blocks are counted device by device from the formulas of DESIGN.md (digits, ranks, ceilings); prices are those of plans made anew in the
+Blocks are counted device by device from the formulas of layouts alone (digits, ranks, ceilings); prices are those of plans made anew in the
 space and on the machine that the remark names; peaks are those of a problem with memory rows.
 """
 

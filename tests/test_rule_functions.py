@@ -22,7 +22,7 @@ from shardproof.models.rewrites.guarded_sums import Apply, Atom, Entry, GuardedS
 from shardproof.models.rewrites.polynomial import Poly
 from shardproof.models.rewrites.rule import Pattern, Substitution, node
 from shardproof.proofs.rewrites.judgement import Keep, Known, Proved, Refuted
-from shardproof.proofs.substitution_file import read_judgements, write_judgements
+from shardproof.proofs.rewrites.library import Library, read_library, write_library
 from shardproof.verify.rewrites.facts import Rejected, replayed, scope_of
 from shardproof.verify.rewrites.soundness import check_substitution
 
@@ -105,7 +105,7 @@ def test_decided_by_what_the_function_is(name: str) -> None:
     assert isinstance(found, wanted) and not report.reason, (found, report)
     assert report.verdict is (Verdict.PROVED if wanted is Proved else Verdict.REFUTED)
     assert not isinstance(found, Proved) or found.rule.preconditions == ()
-    assert read_judgements(write_judgements(None, (found,))) == (found,)
+    assert read_library(write_library(None, Library("one", (found,))))[0].judgements == (found,)
 
 
 def test_a_counterexample_that_needs_an_arbitrary_function_shows_nothing() -> None:

@@ -147,7 +147,7 @@ def test_other_fields_are_refused() -> None:
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The contract of DESIGN.md section 4: documents, exit codes, the file is checked by `check`."""
+    """The contract of the command line: documents, exit codes, the file is checked by `check`."""
     assert run(["place", "--hierarchy", "4x16", "--axes", "4,16", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["count"] == 3 and document["matrices"] == [[[1, 4], [4, 4]], [[2, 2], [2, 8]], [[4, 1], [1, 16]]]

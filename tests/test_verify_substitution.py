@@ -43,7 +43,7 @@ from shardproof.proofs.rewrites.judgement import (
     Void,
     Zero,
 )
-from shardproof.proofs.substitution_file import encode_judgements, read_judgements, write_judgements
+from shardproof.proofs.rewrites.library import Library, encode_library, read_library, write_library
 from shardproof.verify.rewrites.facts import Rejected, check_equality, check_fact, replayed, scope_of
 from shardproof.verify.rewrites.soundness import check_substitution
 
@@ -188,7 +188,7 @@ def test_unequal_copies_are_shown_for_every_instance() -> None:
     u = case.outcome
     assert isinstance(u, Unequal)
     assert check_substitution(found).vacuous
-    assert read_judgements(write_judgements(None, (found,))) == (found,)
+    assert read_library(write_library(None, Library("one", (found,))))[0].judgements == (found,)
 
     def refused(changed: Unequal, rule: Substitution = found.rule) -> None:
         report = check_substitution(replace(found, rule=rule, cases=(replace(case, outcome=changed),), violation=None))
@@ -275,26 +275,28 @@ def test_facts_need_positive_multipliers_and_existing_hypotheses() -> None:
 
 
 def test_files_round_trip_and_are_small() -> None:
-    found = (*proofs(), judge(rule("x y", [node("matmul", -1, -2)], [node("matmul", -2, -1)], (0, 0))), Undecided(ASSOCIATES, "limit"))
-    data = write_judgements(None, found)
-    assert read_judgements(data) == found
-    assert write_judgements(None, read_judgements(data)) == data
+    some = (*proofs(), judge(rule("x y", [node("matmul", -1, -2)], [node("matmul", -2, -1)], (0, 0))), Undecided(ASSOCIATES, "limit"))
+    found = tuple(replace(j, rule=replace(j.rule, name=f"{j.rule.name} {k}")) for k, j in enumerate(some))
+    data = write_library(None, Library("some", found))
+    assert read_library(data)[0].judgements == found
+    assert write_library(None, read_library(data)[0]) == data
     assert len(data) < 2000 * len(found)
 
 
 def test_malformed_files_are_refused_with_a_place() -> None:
-    text = encode_judgements(proofs()[:1])["substitutions.json"]
+    members = encode_library(Library("one", proofs()[:1]))
+    text = members["rules.json"]
     assert isinstance(text, bytes)
     rng = random.Random(5)
     for old, new in ((b'"Proved"', b'"Prov"'), (b'"Leaf"', b'"Dict"'), (b'"Keep"', b"1"), (b'"matmul"', b"true"), (b"[[", b"[[[", ), (b"null", b"0.5")):
         if old in text:
             with pytest.raises(ContainerError):
-                read_judgements(write_container(None, {"substitutions.json": text.replace(old, new, 1)}))
+                read_library(write_container(None, {**members, "rules.json": text.replace(old, new, 1)}))
     for _ in range(200):  # whatever is read is either the same, or refused, or not proved by accident of a crash
         at = rng.randrange(len(text))
         changed = text[:at] + bytes([rng.choice(b'0123456789[],"x')]) + text[at + 1 :]
         try:
-            found = read_judgements(write_container(None, {"substitutions.json": changed}))
+            found = read_library(write_container(None, {**members, "rules.json": changed}))[0].judgements
         except ContainerError:
             continue
         for j in found:

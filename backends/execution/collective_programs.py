@@ -202,7 +202,7 @@ def run_mpi(
         progress.create(folder, len(devices))
         (folder / "reduction.json").write_text(json.dumps({**_encode(system, programs), "width": width, "seed": seed, "repeats": repeats}))
         try:
-            launch(["-m", f"{_ROOT}.backends.reduction", str(folder)], len(devices), timeout_s, folder)
+            launch(["-m", f"{_ROOT}.backends.execution.collective_programs", str(folder)], len(devices), timeout_s, folder)
         except LaunchError as e:
             error = read_error(folder)
             if error is not None:

@@ -196,7 +196,7 @@ def run_job(
         table = progress.open_table(folder)
         program = prepared(graph, hierarchy, choices, options)
         try:
-            launch(["-m", f"{_ROOT}.backends.rank", str(folder)], ranks, timeout_s, folder)
+            launch(["-m", f"{_ROOT}.backends.execution.rank", str(folder)], ranks, timeout_s, folder)
         except SilentRank as e:
             raise RankError(e.rank, at(program, table.tolist(), e.rank), e.reason) from e
         except LaunchError as e:

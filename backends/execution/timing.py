@@ -100,7 +100,7 @@ def measure(
         what = {"candidates": len(candidates), "rounds": rounds, "wholes": wholes, "parts": parts, "seed": seed}
         (folder / "timing.json").write_text(json.dumps(what))
         try:
-            launch(["-m", f"{_ROOT}.backends.timing", str(folder)], prod(hierarchy), timeout_s, folder)
+            launch(["-m", f"{_ROOT}.backends.execution.timing", str(folder)], prod(hierarchy), timeout_s, folder)
         except LaunchError as e:
             error = read_error(folder)
             if error is not None:

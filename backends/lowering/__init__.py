@@ -1,0 +1,1 @@
+"""This package lowers a plan to one program of instructions per rank."""

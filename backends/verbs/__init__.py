@@ -1,0 +1,1 @@
+"""This package is the command line of what is run: `run`, `run-collectives` and their kin."""

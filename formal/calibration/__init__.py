@@ -1,0 +1,1 @@
+"""This package measures links and devices, and fits the constants of a machine file."""

@@ -52,7 +52,7 @@ class Residuals:
         return Residuals(len(ratio), float(error.mean()), float(error.max()), float(ratio.min()), float(ratio.max()), rank)
 
     def words(self) -> str:
-        """The errors in the fixed words that stand in the source of a calibrated constant (`calibrate_parts.calibration_errors`)."""
+        """The errors in the fixed words that stand in the source of a calibrated constant (`parts.calibration_errors`)."""
         return f"mean error {100 * self.mean:.1f} %, worst {100 * self.worst:.1f} %"
 
     def as_json(self) -> dict[str, object]:

@@ -5,7 +5,7 @@
     profile         t of (function, element type, local extents)  =  median over the operators measured that agree in these
 
 These are the formulas of `models.cost.cost` with the loads of `models.communication.pricing`, so the residuals say what the cost model is worth where it is used.  The fit
-is that of `calibrate_fit`.  Every constant's source ends with its residuals in fixed words, from which `calibration_errors` reads them again for `explain`.
+is that of `fit`.  Every constant's source ends with its residuals in fixed words, from which `calibration_errors` reads them again for `explain`.
 
 What is measured are the parts of candidate plans (`coverage`): every placement of every operator occurs, and so do redistributions between most pairs.
 """

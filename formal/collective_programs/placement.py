@@ -9,7 +9,7 @@
 `enumerate_matrices` needs neither: every prime is a transportation problem of its own; its solutions are listed by recursion over rows
 and combined by products.  All three give the same list, in lexicographic order.
 
-Source: P2 (MLSys 2022) section 3.1; `shared/research/placement-and-reduction.md` section 2.
+Source: P2 (MLSys 2022) section 3.1.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ is not a representative is never built: it is rewritten by the rule that its par
 Graphs of several outputs need no rules of their own for the same reason: each output is rewritten by itself.
 
 Several pools of inputs (ranks, degrees) are enumerated one after another; a candidate is written without the degrees it was found with,
-because the prover finds what degrees it needs.  Source: `shared/research/substitutions.md`, section 9; Unity, section 4.
+because the prover finds what degrees it needs.  Source: Unity (OSDI 2022), section 4.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
       2. every monomial is refined: zero, pinned variables, digits, cuts
       3. monomials are carried onto each other by integer affine maps with determinant +-1 and equal ranges; coefficients must cancel
 
-Nothing here is trusted.  Source: `shared/research/substitutions.md`, section 5.
+Nothing here is trusted.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@
 
 Preconditions are found from what the right side owes and cannot show: first the condition itself, in sizes, degrees and parameters of the
 pattern; then, if values differ, "this quotient is 1" (groups of convolutions) and "this degree is 1".  Each is kept only if a
-counterexample without it exists.  Source: `shared/research/substitutions.md`, sections 4 to 7.
+counterexample without it exists.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Instances and counterexamples, by sampling the general solution of the left side's typing.
 
 Sizes come from small pools (equal and unequal across unknowns), entries from -6..6; the smallest failure of those found is kept.  Seeds are fixed.
-Source: `shared/research/substitutions.md`, section 7.
 """
 
 from __future__ import annotations

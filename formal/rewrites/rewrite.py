@@ -4,7 +4,7 @@
 
 Breadth-first from both sides: one step from the right, one or two from the left, so that derivations of up to three steps are found if
 one exists within the size bound.  Matches are structural and shared by all searches; what a search adds is one instance, on which types and
-preconditions are tested.  Source: `shared/research/substitutions.md`, section 8.
+preconditions are tested.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 A step moves n along  use(argmin theta) - L  averaged with the last direction, kept at n >= 0, with length
 rho (target - best LB) / |g|^2; rho shrinks when the bound has not moved for a while.  Multipliers stay integers in units of 1/Q
 throughout: rounding them at the end would give back part of the bound.
-Source: `shared/research/memory-constrained-selection.md`, section 6.2.
+Source: Held, Wolfe and Crowder, "Validation of subgradient optimization", Mathematical Programming 1974.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@
         neighbours w of v keep only what agrees with an entry of tbl(v) on v, w and their common neighbours           (`restrict`)
     valid   all strategies that agree with every table; the cheapest of them is the result
 
-The printed listing is repaired as noted in `shared/research/strategy-selection.md`, section 7 (alg. 2 returns true at its end, alg. 3 takes the
+The printed listing is repaired (alg. 2 returns true at its end, alg. 3 takes the
 vertices of the entry and does not mistake an empty set for the first vertex).  The manuscript claims that an optimal strategy stays
-valid whatever minimum is picked.  That is false (section 8; `tests/test_best_response.py` runs the counterexample).  It is true for one fixed
+valid whatever minimum is picked.  That is false (`tests/test_best_response.py` runs the counterexample).  It is true for one fixed
 order of the choices of every vertex, cheapest entry first in that order, costs compared exactly: the default `pick`.
 
 Exponential in the degree, and in the number of chosen best responses: for small graphs only.  Resource rows are not known to it.

@@ -10,7 +10,7 @@ consumed tables form a class, and the joint table is built over classes, never o
 one min-plus product and needs no joint table at all.
 
 Order: least fill-in, then least joint size, then least vertex number (`plan`).
-Source: Dechter, "Bucket elimination", 1999; `shared/research/strategy-selection.md`, sections 4 and 5.
+Source: Dechter, "Bucket elimination", 1999.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 Any choice of rows is a relaxation, so an x that fits them all and is optimal for some of them is optimal.  None of that is believed: a
 solution is evaluated exactly (`SelectionProblem`), and a bound is never asked for.  Every solver runs in a process of its own, which
 is ended with its time: a crash or a memory blow-up in there is "no proposal" here, and the caller may work on meanwhile.
-Source: `shared/research/memory-constrained-selection.md`, section 8 (two or three rounds of at most 25 rows; rows scaled to 100).
+Two or three rounds of at most 25 rows, scaled to 100, are what helped.
 """
 
 from __future__ import annotations

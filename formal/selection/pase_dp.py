@@ -6,7 +6,7 @@
 
 What PaSE keeps as data frames of whole strategies is one array and its argmin here, so this is the lower limit of that method's time, and the
 plain elimination that other solvers are compared with.  Time and memory are those of the largest table, K^(M+1).
-Source: V. Elango, "PaSE", IPDPS 2021, section III; `shared/research/strategy-selection.md`, sections 2 and 5.
+Source: V. Elango, "PaSE", IPDPS 2021, section III.
 """
 
 from __future__ import annotations

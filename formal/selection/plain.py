@@ -10,7 +10,7 @@ a handful of choices, and those are eliminated once more in Python integers.  Th
 
 Large joint tables are never built: the sums of a few of v's choices at a time fill a buffer that stays in the second cache, the longest axis
 innermost, and minima run over v's axis, eight lanes wide.
-Source: Dechter, "Bucket elimination", 1999; `shared/research/strategy-selection.md`, section 5.
+Source: Dechter, "Bucket elimination", 1999.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Order: to a fixpoint, (1) arc consistency, fixing, functional merges and separable edges over the pairs that changed, (2) labels that
 exceed the limit on their own, rows that the limit or other rows imply, (3) dominance and elimination over the vertices that changed.
 The rules and why none loses all optima: `proofs/selection/presolve_log.py`; ties are broken by the smaller number, rules apply one after another.
-Source: `shared/research/memory-constrained-selection.md`, section 5.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""This package is the command line of what is decided: `plan`, `solve`, `audit`, `explain`, `reduce`, `rules`, `calibrate`."""

@@ -18,9 +18,9 @@ Information never decreases and grows with every step, so the graph of reachable
 A state is stored exactly and compactly: per position the pairs (rows, contributions) as bit masks, one pair per distinct set of
 contributions, ascending by lowest row.  Nearly always that is one pair, so 512 positions x 512 rows cost 512 pairs.
 
-The paper's rules leave open what `Reading` fixes.  `paper` is the default; the others are the named alternatives of the note.
+The paper's rules leave open what `Reading` fixes.  `paper` is the default; the others are the alternatives.
 
-Source: P2 (MLSys 2022) sections 3.2, 3.3; `shared/research/placement-and-reduction.md` section 5.
+Source: P2 (MLSys 2022) sections 3.2, 3.3.
 """
 
 from __future__ import annotations

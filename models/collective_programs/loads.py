@@ -19,7 +19,7 @@ level l inside p; "spans" = crosses the outermost level that it crosses at all. 
 `through` charges a level further inside for what crosses a level further out, as `models.communication.pricing` does; P2's systems show that their
 GPU links do not notice.
 
-Source: `shared/research/placement-and-reduction.md`, section 7 (model M2, fitted to P2's published times).  Levels between the
+Fitted to the times that P2 (MLSys 2022) publishes.  Levels between the
 outermost and the innermost are our extension of the two-level model.
 """
 

@@ -15,7 +15,7 @@ that agree in the digits of all other axes form a reduction group.  Position of 
 Synthesis hierarchies: (a) `system` H itself; (b) `column` all factors by columns; (c) `row` all factors by rows; (d) `reduction` the
 factors of the reduction axes only, `collapsed` to one level per hardware level (default, as in the paper) or not.
 
-Source: P2 (MLSys 2022) sections 2.5, 3.1, 3.4, appendix B; `shared/research/placement-and-reduction.md` sections 2, 3.
+Source: P2 (MLSys 2022) sections 2.5, 3.1, 3.4, appendix B.
 """
 
 from __future__ import annotations

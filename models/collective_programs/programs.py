@@ -13,7 +13,7 @@ blocks that have a j-th position, so the language needs no change there.
 
 The same program runs in every reduction group: lowering maps positions to devices.
 
-Source: P2 (MLSys 2022) section 3.3; `shared/research/placement-and-reduction.md` section 4.
+Source: P2 (MLSys 2022) section 3.3.
 """
 
 from __future__ import annotations

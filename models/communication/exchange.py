@@ -11,7 +11,7 @@ do not hold it, at level i:
 
 Cells that go from one device to the same other and abut become one box.  All of it is arrays of pairs (cell, device), sorted by cell.
 
-Source: `shared/research/runtime-and-frontends.md`, section 6; thesis chapters 4 and 5.
+Source: thesis on automatic partitioning of array programs, chapters 4 and 5.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ stores their totals, the backend executes them, the checker tests them with its 
 [Reduction, Exchange ..].  The kind of collective that a step amounts to is `collective()`: all-reduce, reduce-scatter, all-gather, broadcast,
 scatter, all-to-all.
 
-Source: `shared/research/runtime-and-frontends.md`, section 6; thesis chapters 4 and 5.
+Source: thesis on automatic partitioning of array programs, chapters 4 and 5.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ the layout that their readers want (flag `inputs-anywhere`).  Machine constants 
 rational of seconds, rounded up once to a unit (1 ps, or what `models.problem.unit` chooses) in integers: `ceil_sum` works over one common
 denominator in int64 when a bound in Python integers allows it, else over Python integers.
 
-Source: DESIGN.md sections 1 and 2; P2 (MLSys 2022) for the shared-link loads.
+Source: P2 (MLSys 2022) for the shared-link loads.
 """
 
 from __future__ import annotations

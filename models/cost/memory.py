@@ -18,7 +18,7 @@ An operand that is read where it lies needs no buffer, but whether it does depen
 all the same (flag `every-operand-received`), so a plan that fits the rows fits, and a limit that is too small for the rows may not be
 too small for the machine, by at most the operands of one operator.  Not counted: what a transport packs into messages (flag
 `packing-not-counted`), and operands that are fetched ahead of their step while something else is computed.
-Source: DESIGN.md section 1; the ASPLOS/EuroSys 2025 contest's usage intervals.
+Source: the ASPLOS/EuroSys 2025 contest's usage intervals.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ starts with, and who reads the next value reads it there.  Any other input or pa
 Everything is built once per structure (`models.cost.structures`): edges that agree in both layout sets and the element size share one
 table, so that repeated layers cost once.
 
-Source: DESIGN.md section 1; `shared/research/search-space.md` (formulation `lv`).
+Source: Alpa (OSDI 2022), section 4.2, with a vertex per layout of a tensor.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""This package says where the points of tensors and operators lie: placement matrices, boxes of index sets, layouts, splits that are not even."""

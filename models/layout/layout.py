@@ -12,7 +12,7 @@ tables are equal.  A partial tensor has open digits, a replica has none, so they
 `LayoutSet` holds the layouts of one operand under all placements of a space at once, factored by dimension:
 `dims[k]` lists the distinct interval tables of dimension k, `codes` names one per layout and dimension.
 
-Source: DESIGN.md section 1; thesis, chapter 3 (rank tiling).
+Source: thesis on automatic partitioning of array programs, chapter 3 (rank tiling).
 """
 
 from __future__ import annotations

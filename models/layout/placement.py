@@ -12,7 +12,7 @@ stride prod_{i' > i} X[i'][j].
 Spaces: `complete` all matrices; `two-per-level` at most two rows differ from 1 in a column; `one-per-level` at most one.
 `even-splits` (default, dropped by adding `,uneven`): the degree of an axis divides its extent; otherwise degree <= extent.
 
-Source: P2 (MLSys 2022) section 3; `shared/research/search-space.md`.
+Source: P2 (MLSys 2022) section 3.
 """
 
 from __future__ import annotations

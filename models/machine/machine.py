@@ -8,7 +8,7 @@ the level costs `latency` seconds.  Constants are decimal text, read as exact ra
 
     [[level]]  name, size, bandwidth, latency            [[device_class]]  name, memory, bandwidth, launch?, blocks?, peaks = {dtype = flop/s}
     [[resource]]?  name, devices, capacity, traffic, only?        [reduction]?  tree_flow?, copy?, switch_quad?
-    [[profile]]?  function, dtype, extents, seconds           measured operators, instead of the roofline (`machine_parts.Profile`)
+    [[profile]]?  function, dtype, extents, seconds           measured operators, instead of the roofline (`parts.Profile`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
 
 Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the last one has

@@ -2,7 +2,7 @@
 
 One object with the key `problem`: node intervals [s, e) half-open, costs and usages per strategy, edges of two nodes with flat
 row-major cost lists, `usage_limit` (may be absent).  Costs of 10^18 and more mean forbidden, which is an assumption of the problem as soon as
-one occurs (formally they are large costs); every other number is taken as it is or refused.  Source: `shared/data/iopddl/README.md`.
+one occurs (formally they are large costs); every other number is taken as it is or refused.  Source: rules of the ASPLOS/EuroSys 2025 contest.
 
 Files are read as a stream: beside the problem's own int64 arrays there is never more than a chunk of text and one list in memory.
 """

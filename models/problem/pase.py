@@ -6,7 +6,6 @@ Costs are floats, that is dyadic rationals, and become integers over one power o
     scale = 2**(c + f), c + f = b       otherwise: c the most bits that fit, floor(2**c T) the int64 part, the other f bits the fine part
 
 Published tables need 47 to 77 bits.  What needs more than 57 + 52 is refused.
-Source: `shared/data/pase/README.md`; `shared/research/certificates-and-proofs.md`, section 2.1.
 """
 
 from __future__ import annotations

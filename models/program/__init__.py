@@ -1,0 +1,1 @@
+"""This package describes programs: graphs of tensor operators with exact dimensions, their index expressions and their files."""

@@ -8,7 +8,7 @@ so that a box of iteration space touches an interval of every dimension.  Indice
 that is how padding, concatenation and slices are written.  `whole` marks a dimension that is read entirely, whatever
 the iteration box (opaque views).
 
-Source: thesis on automatic partitioning of array programs, section 3.2 (access maps); DESIGN.md section 1.
+Source: thesis on automatic partitioning of array programs, section 3.2 (access maps).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     output[o(a)]  =  combine over reduction axes of   function(input_1[i_1(a)], .., input_n[i_n(a)])
 
-Node kinds (`shared/research/runtime-and-frontends.md`, section 4.1):
+Node kinds:
 
 contract      product of the inputs, summed over the reduction axes (matmul, einsum, convolution, grouped convolution); `product_sum`:
               sum of products of pairs of inputs

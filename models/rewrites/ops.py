@@ -5,15 +5,13 @@ Everything that reasons about or evaluates substitutions interprets these rows a
 
 Defined names (`define`): floor of a quotient, or maximum of two integers, usable in all later fields.
 
-Shard degrees follow one rule generated from the index expression (`substitution_shards`), unless a row states them; rows that state them
+Shard degrees follow one rule generated from the index expression (`shards`), unless a row states them; rows that state them
 are the four data-axis operators and `linear3` of FlexFlow's public rule file, whose axis 0 is a replica axis.
 Device index: Replicate adds a COPY extent (values never depend on it), a contraction over a sharded axis adds a PARTIAL-SUM coordinate,
 Reduce sums the outermost one, Pipeline adds a TIME coordinate and Batch removes it.
 
 Conventions made explicit: SAME padding puts ceil(T/2) before; average pooling counts padding (`average_pool`) or not
 (`average_pool_inside`); maximum pooling never sees padding.
-
-Source: `shared/research/substitutions.md`, sections 2 and 3.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ Every operator has one result (a two-way split is the two nodes `split0` and `sp
 input k of the rule, `n >= 0` is node n of the same side; nodes stand in topological order.  Numeric parameters are integers or the name
 of a symbol (an unknown integer >= 1, shared by both sides: strides, kernels, extents of constants, degrees).
 
-The operators and what they mean: `substitution_ops.OPERATORS`.
+The operators and what they mean: `ops.OPERATORS`.
 """
 
 from __future__ import annotations

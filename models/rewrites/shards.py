@@ -5,7 +5,7 @@ extent d for it (consumed); if a is an output axis the result is sharded d; if a
 PARTIAL-SUM coordinate of extent d.  Axes inside compound indices, under a non-linear function or a maximum need degree 1.
 
 Kind rule: an operator acts pointwise on partial sums and is accepted only if its expression is linear in the partial operands together;
-the other operands then carry COPY for those coordinates.  Source: `shared/research/substitutions.md`, section 3.
+the other operands then carry COPY for those coordinates.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Typing a substitution for all shapes: sizes and degrees as polynomials over unknowns, facts about the unknowns.
 
-The left side and the preconditions are *assumed* (`substitution_knowledge`): every instance on which the left side types is an instance of the
+The left side and the preconditions are *assumed* (`knowledge`): every instance on which the left side types is an instance of the
 unknowns that are left, with all facts true.
 
 The right side and the agreement of the mapped outputs are *owed*: equations and inequalities that must follow from the facts.
 
 With integers for the unknowns the same code types one instance.  Everything here is deterministic: a proof refers to facts by position.
-Source: `shared/research/substitutions.md`, section 4.
 """
 
 from __future__ import annotations

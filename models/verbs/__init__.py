@@ -1,0 +1,1 @@
+"""This package is the command line of what is described: `import`, `machine`, and the options that other verbs share."""

@@ -1,0 +1,1 @@
+"""This package holds certificates of collective programs and of placements."""

@@ -16,8 +16,6 @@ Reduction      parts; a part is a request (who reduces, over which tree, by whic
   Impossible   no program of any length.  Proof: the goal is not in the closed graph.
 Best           of all placements (Complete) and device orders, the placement `matrix` makes the weighted sum of the cheapest programs of all
                reductions least.  Proof: a Cheapest part for every placement, reduction and order.
-
-Source: `shared/research/placement-and-reduction.md`, section 9.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""This package holds the plan bundle: graph, machine, choices, totals and the certificate."""

@@ -22,7 +22,7 @@ Equality of two guarded sums under a list of facts ("context"):
     Known(k, axiom, ..)     what is known of the function of atom k: relu of what is not negative, exp of a sum, a monotone function of a maximum, ..
 
 A member of a cluster is carried to the first one (the representative) by an integer affine map of bound variables with determinant +-1; `there`
-shows its mapped guards from the representative's, `back` the converse; then atoms pair off.  Source: `shared/research/substitutions.md`, 5, 6.
+shows its mapped guards from the representative's, `back` the converse; then atoms pair off.
 """
 
 from __future__ import annotations

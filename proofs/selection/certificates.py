@@ -41,7 +41,7 @@ Open          nothing is said: B = minus infinity (an enclosing Dual may still g
 Fine parts    (`models.problem.selection_problem.Fine`, f bits)  every record above but Point and a fine Elimination speaks about the coarse costs, with
               ceil(UB / 2**f) for UB; what it establishes is 2**f times its coarse number, since cost(x) >= 2**f coarse(x).
 Reduced       `log` turns the problem restricted to D, entry by entry, into a smaller problem P' whose minimum is not larger; every entry is a
-              local fact that the checker tests on the state replayed so far (`reduction_log` lists the rules).  The checker builds P'
+              local fact that the checker tests on the state replayed so far (`presolve_log` lists the rules).  The checker builds P'
               itself: vertices left in ascending order, then the baseline vertex; choices left in ascending order; one edge (u < v) per pair, ascending, identity
               maps; steps renumbered 0, 1, ... in order.  `then` is a record about P' (its vertices, choices, edges, steps, constant):
                 B(Reduced, D) = B(then, every choice of P')          under the same UB;
@@ -49,7 +49,6 @@ Reduced       `log` turns the problem restricted to D, entry by entry, into a sm
               cost(x) >= min P' >= min(B(then), UB).  The claimed solution is always one of the original problem and is evaluated there.
 
 A smaller message or multiplier is legal and only weakens B.
-Source: `shared/research/certificates-and-proofs.md`, sections 2.2 to 2.6.
 """
 
 from __future__ import annotations
@@ -125,7 +124,7 @@ class Open:
 
 @dataclass(frozen=True, eq=False)
 class Reduced:
-    """`log`: shape (entries, 4), see `reduction_log.Rule`; `steps[r]`: ascending steps kept by entry (ROWS, r)."""
+    """`log`: shape (entries, 4), see `presolve_log.Rule`; `steps[r]`: ascending steps kept by entry (ROWS, r)."""
 
     log: Ints
     steps: tuple[Ints, ...]

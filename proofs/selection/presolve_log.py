@@ -21,7 +21,6 @@ ELIMINATE  (i)           i has at most two neighbours and, at every step, all it
 OVERFULL   (i, a, t)     u_t,i(a) + base_t + sum_{v != i} min u_t,v > limit: a leaves.
 
 `base_t`: usage at step t that does not depend on choices any more.
-Source: `shared/research/memory-constrained-selection.md`, section 5.1.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""This package replays collective programs and counts placements."""

@@ -1,7 +1,7 @@
 """Checks of reduction programs: `Correct`, `Cheapest`, `Count`, `Impossible`, and `Best` placement.  No search, no solver.
 
 Invariants
-- Correct      two replays agree and reach the goal: row by row (`reduction_replay`) and by the rules of `models.collective_programs.collectives`.
+- Correct      two replays agree and reach the goal: row by row (`replay`) and by the rules of `models.collective_programs.collectives`.
 - Cheapest     correct; its cost, recomputed by the cost model, is the claimed one; and for potentials phi of the listed states
                  phi(goal) <= 0,  phi(s) <= cost(s, t) + phi(t) for every instruction that applies in s (0 for unlisted t), all costs >= 0.
                Then every program of any length costs at least phi(start).  Proved if phi(start) >= cost; less is a weaker bound.
@@ -10,7 +10,7 @@ Invariants
 - Best         placements complete; for every placement, reduction and order a Cheapest part that holds; sums and minima recomputed.
 
 What replays and expanded states take is charged to one budget for all parts before it is done.
-Source: `proofs/collective_programs/certificate.py`; `shared/research/placement-and-reduction.md` section 9.
+Source: `proofs/collective_programs/certificate.py`.
 """
 
 from __future__ import annotations

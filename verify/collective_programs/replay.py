@@ -1,4 +1,4 @@
-"""Replay of a reduction program, row by row, with no code of `models/collective_programs/collectives`, `reduction_programs` or `parallelism`.
+"""Replay of a reduction program, row by row, with no code of `models/collective_programs/collectives`, `programs` or `parallelism`.
 
     digits of a device     index at level j = mixed-radix number, one digit per axis, radix x[i][j], axis 0 most significant
     reduction group        devices that agree in the digits of all axes that are not reduced

@@ -1,0 +1,1 @@
+"""This package checks plans: entries of the tables from index sets, memory, owners, redistributions, and the certificate."""

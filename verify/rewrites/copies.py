@@ -3,7 +3,7 @@
     value 0              every monomial is absent (guards contradictory) or has an atom that is 0
     value at least 1     every monomial is at least 0, and one is present: a point of its range where every atom is at least 1
 
-relu is max(v, 0); a monomial with any other function counts for nothing.  Source: `shared/research/substitutions.md`, section 4.5.
+relu is max(v, 0); a monomial with any other function counts for nothing.
 """
 
 from __future__ import annotations

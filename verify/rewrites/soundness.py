@@ -2,7 +2,7 @@
 
 Proved     * the rule is well formed; every case of typing (choices of `OneOrMultiple`, completely enumerated) has an outcome
            * void: typing the left side fails visibly, or what is known of the unknowns is contradictory (a fact)
-           * unequal: the left side breaks its own copy requirement on every instance (`substitution_copies`)
+           * unequal: the left side breaks its own copy requirement on every instance (`copies`)
            * shown: everything the right side owes by facts; copy requirements of both sides and mapped outputs by equality proofs
            * the witness satisfies all preconditions, both sides type with equal types and have equal values
            * every precondition has a counterexample that satisfies all the others and not it
@@ -11,8 +11,8 @@ Vacuous    every case is void or unequal; or, without cases, the left side break
            nothing is known of other instances (`reason` says so)
 Undecided  nothing
 
-Trusted: the operator table with typing and guarded sums (`models.substitution_*`, `models.rewrites.guarded_sums`), and this file with
-`substitution_facts`.  No solver, no search.
+Trusted: the operator table with typing and guarded sums (`models.rewrites`, `models.rewrites.guarded_sums`), and this file with
+`facts`.  No solver, no search.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What an elimination record rules out besides its bound: choices that no x cheaper than the claimed solution makes.
 
-With the steps of the record (`selection_elimination`), for every x in D
+With the steps of the record (`elimination`), for every x in D
 
     coarse(x) = B + sum over steps of excess_k(x),      excess_k = sum of the consumed tables at x - message_k at x  >=  0,
 

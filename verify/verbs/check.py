@@ -26,7 +26,6 @@ from ...proofs.selection.load import selection_problem
 from ..collective_programs.program import check_members
 from ..plan.own import Own
 from ..plan.plan import check_plan
-from ..plan.subject import subject_document, subject_lines
 from ..plan.tables import CELLS, MORE_CELLS
 from ..rewrites.library import HEAD as RULES
 from ..rewrites.library import check_members as check_library_members
@@ -34,6 +33,7 @@ from ..rewrites.library import library_result
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult, report
 from ..verdict import worst as worst_verdict
+from .subject import subject_document, subject_lines
 
 _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
 

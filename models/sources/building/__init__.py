@@ -1,0 +1,1 @@
+"""This package builds graphs operator by operator; every frontend ends here."""

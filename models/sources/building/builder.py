@@ -182,7 +182,7 @@ class Builder:
         return self.operator(name, function, axes, [access(x, "b", "c", rows, cols)], ["b", "c", "y", "x"], dict(attributes))
 
     def view(self, name: str, x: str, shape: Sequence[int]) -> str:
-        """Row-major view of `x` in another shape (a reshape): an opaque copy, which `frontends.digits` removes where it can.
+        """Row-major view of `x` in another shape (a reshape): an opaque copy, which `digits` removes where it can.
 
         Raises `GraphError` if the number of elements differs.
         """

@@ -11,8 +11,6 @@ affine, stored[17 g + c], where a flat dimension is read as digits; else the dim
 
 Steps: views in graph order are offered to the cut system -> `_accepted`; the graph is written again in digits -> `_Writer`.
 A cut only names a part of an axis, so superfluous cuts enlarge the search space and never change a value.
-
-Source: `shared/research/runtime-and-frontends.md`, section 4.2.
 """
 
 from __future__ import annotations

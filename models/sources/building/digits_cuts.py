@@ -9,8 +9,6 @@ radix: its digits, most significant first, have N/c_k, c_k/c_(k-1), .., c_1 valu
 (C4) every other read must stay affine: `split_index` finds no carry between the digits of the dimension     -> `CutSystem._settle`
 
 A view whose cuts would break a chain or (C4) is rejected as a whole and leaves no trace.
-
-Source: `shared/research/runtime-and-frontends.md`, section 4.2.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ METHODS: Final[dict[str, Handler]] = {}
 
 UFUNC: Final[list[Handler]] = []
 FUNCTION: Final[list[Handler]] = []
-"""The two protocols' translations; `numpy_trace` puts one function into each."""
+"""The two protocols' translations; `trace` puts one function into each."""
 
 
 class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):

@@ -1,8 +1,8 @@
 """Indexing: basic slices are views on the same buffer, one array of integers is a gather.
 
     x[i], x[a:b:s], x[..., None]     a view, no operator (steps must be positive; a negative step is a gather at constant positions)
-    x[ids], x[:, ids]                a gather (`numpy_trace_gather`)
-    x[key] = v                       an update (`numpy_trace_write`)
+    x[ids], x[:, ids]                a gather (`gather`)
+    x[key] = v                       an update (`write`)
 """
 
 from __future__ import annotations

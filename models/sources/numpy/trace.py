@@ -1,14 +1,14 @@
 """NumPy programs: a plain function, traced through NumPy's array protocols on arrays that have a shape and no elements.
 
-    __array_ufunc__       elementwise functions, reductions, matmul         -> `numpy_trace_ufuncs`
-    __array_function__    einsum, concatenate, pad, where, windows, ..      -> `numpy_trace_functions`, `numpy_trace_shapes`
-    methods, operators    slices, reshape, transpose, in-place updates      -> `numpy_trace_index`, `numpy_trace_write`
+    __array_ufunc__       elementwise functions, reductions, matmul         -> `ufuncs`
+    __array_function__    einsum, concatenate, pad, where, windows, ..      -> `functions`, `shapes`
+    methods, operators    slices, reshape, transpose, in-place updates      -> `index`, `write`
 
 The function runs once, with Python's own control flow, and is not changed.  What it returns are the outputs of the graph; a parameter that it writes in place
-has a next value (`Graph.state`).  `backward` is differentiated here (`numpy_trace_backward`).  Reshapes are
+has a next value (`Graph.state`).  `backward` is differentiated here (`backward`).  Reshapes are
 removed by splitting axes into digits (`digits`).  Whatever depends on data (`if x:`, boolean masks) is refused with file and line.
 
-Source: thesis on automatic partitioning of array programs, chapter 8 (its programs are in `models/programs`).
+Source: thesis on automatic partitioning of array programs, chapter 8 (its programs are in `models/sources/zoo/array_programs.py`).
 """
 
 from __future__ import annotations

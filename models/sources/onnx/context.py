@@ -1,6 +1,6 @@
 """What the conversion of an ONNX graph knows: values, constants, shapes, names, and where operators came from.
 
-Handlers (`onnx_dense`, `onnx_window`, `onnx_layout`, `onnx_pointwise`) see nodes as plain data; only `onnx` sees the file.
+Handlers (`dense`, `window`, `layout`, `pointwise`) see nodes as plain data; only `onnx` sees the file.
 """
 
 from __future__ import annotations

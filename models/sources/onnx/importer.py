@@ -8,7 +8,7 @@ Stored weights (initialisers, and the ConstantOfShape nodes with which light mod
 contents are not read, except small integers (shapes, axes) and scalars that are constants of the program.
 
 Another batch (`batch=`): the first dimension of every input is replaced, the file is converted under both batches, and
-shapes that differ are the batch's (`onnx_layout` for reshapes).
+shapes that differ are the batch's (`layout` for reshapes).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@
     exclusive-sum  sums along an axis minus the element itself        -> cumulative_sum with exclusive = 1
     safe-softmax   softmax(s), 0 where every s of the row is -inf     -> softmax, if no row is all -inf
 
-Formulas are compared in normal form (`pattern_algebra`).  A pattern is applied where everything inside it serves nothing else.
+Formulas are compared in normal form (`algebra`).  A pattern is applied where everything inside it serves nothing else.
 For safe-softmax, rows hold a finite score if scores are products of finite numbers, and constant masks leave one in every row;
 a mask that is an input of the program keeps the composition.  Each pattern is tested by evaluating both sides.
 """

@@ -2,7 +2,7 @@
 
 An axiom is a pair of terms over tensor variables and parameters, such as `(matmul x (matmul y z)) = (matmul (matmul x y) z)`.  One axiom stands
 for one equation per rank of its tensors and per value of its enumerated parameters (axis, padding, activation); strides and kernels stay open.
-Meaning of the words: `shared/data/rules/README.md`; as substitutions: `public_meaning`.
+Meaning of the words: FlexFlow's `substitution_loader.h`; as substitutions: `meaning`.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
 
 A tensor is (operator, output): a negative operator is a pattern input, and the same number on both sides is the same tensor; an
 operator >= 0 is an entry of the list of the same side, which must stand before its reader (lists are topologically sorted).  What the
-operators mean is not said here: `public_meaning` turns a `PublicRule` into a `Substitution`.
+operators mean is not said here: `meaning` turns a `PublicRule` into a `Substitution`.
 
 Sources: `graph_subst.pb` of jiazhihao/TASO and `substitutions/graph_subst_3_v2.json` of flexflow/flexflow-train (both Apache-2.0);
-codes and schema as described in `shared/data/rules/README.md`, names compared with FlexFlow's `substitution_loader.h`.
+codes and schema as the files of TASO and Unity have them, names compared with FlexFlow's `substitution_loader.h`.
 """
 
 from __future__ import annotations

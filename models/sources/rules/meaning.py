@@ -7,8 +7,6 @@ TASO       logical axes; the rank of a tensor follows from NUMDIM and the operat
 FlexFlow   every tensor has rank 3: replica, sample (weights: out channel), channel; pattern inputs have extent 1 on the replica axis and any
            degrees on the others; Replicate and Reduce tile and sum equal blocks of any axis; Linear reads replica 0 of both operands, which
            is only right when all replicas are equal.
-
-Source: `shared/data/rules/README.md`; `shared/research/substitutions.md`, section 12.
 """
 
 from __future__ import annotations

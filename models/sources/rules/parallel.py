@@ -4,7 +4,7 @@
     Pipeline, Batch, Accumulate   the same in time         AllReduce = Reduce, then Replicate         Stack   two tensors as partial sums
 
 Each property stands for every size and degree; a family is written once per rank and axis it is stated for.  Sources: Unity (OSDI 2022),
-section 3.3 and figures 9, 10, 11, 16; `shared/research/substitutions.md`, section 3.
+section 3.3 and figures 9, 10, 11, 16.
 """
 
 from __future__ import annotations

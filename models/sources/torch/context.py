@@ -1,7 +1,7 @@
 """What the conversion of an exported PyTorch program knows: nodes as plain data, values, constants, names.
 
-Handlers (`torch_dense`, `torch_window`, `torch_layout`, `torch_pointwise`) see no PyTorch object; only `torch_program` and
-`torch_fold` do.  A constant of the program (a mask, position ids) stays a constant until an operator must read it; then it becomes
+Handlers (`dense`, `window`, `layout`, `pointwise`) see no PyTorch object; only `program` and
+`fold` do.  A constant of the program (a mask, position ids) stays a constant until an operator must read it; then it becomes
 an input of the graph, with its contents beside it (`Context.stated`).
 """
 
@@ -126,7 +126,7 @@ class Context(Flat):
 
     `weights`: placeholder -> (stored name, shape, element type), a parameter at its first use.  `shapes`, `dtypes`: of every value.
     `constants`: contents of values that depend on no input and no weight; `makers`: the nodes that computed them; `emit` makes a
-    tensor of one (`torch_constants`).  `stated`: graph input -> contents it must have; `contents`: of every tensor that is a constant.
+    tensor of one (`constants`).  `stated`: graph input -> contents it must have; `contents`: of every tensor that is a constant.
     `chosen`: indices of the k largest -> (of what, k, along which dimension).  `opposite`: a negated mask -> the mask.
     """
 

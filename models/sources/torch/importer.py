@@ -1,6 +1,6 @@
 """PyTorch programs become graphs in digits.
 
-    FILE.py:NAME or FILE.pt2 -> core ATen (`torch_program`) -> nodes as plain data, constants folded (`torch_fold`)
+    FILE.py:NAME or FILE.pt2 -> core ATen (`program`) -> nodes as plain data, constants folded (`fold`)
     -> operators over flat dimensions, reshapes as views (`torch_*` handlers) -> digits (`digits`) -> named patterns (`patterns`)
 
 Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent, is refused

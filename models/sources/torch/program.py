@@ -4,7 +4,7 @@
                    or a module class with `example_inputs` (a value, or a method that returns it)
     FILE.pt2       written by `torch.export.save`
 
-Modules are built on the meta device (`torch_shadow`) and exported with fake inputs, so weights are never allocated; the shapes of
+Modules are built on the meta device (`shadow`) and exported with fake inputs, so weights are never allocated; the shapes of
 the example inputs count, not their contents.  What PyTorch raises becomes a `TorchError` that names the place and the next step.
 """
 

@@ -54,7 +54,7 @@ def transformer(
     """PaSE's Transformer: 6 encoder and 6 decoder layers, 256 tokens, width 512 = 8 heads x 64, feed-forward 2048 (relu, no
     biases), vocabulary 50000, positions added to the embeddings, softmax over the vocabulary at the end.
 
-    Source of the sizes: the published PaSE graph (`shared/data/pase`); batch 64 as in the paper's Table I.
+    Source of the sizes: the published PaSE graph; batch 64 as in the paper's Table I.
     """
     w = _width("transformer", width, heads, hidden, "relu", bias=False)
     g = Builder("transformer", dtype)
