@@ -42,7 +42,7 @@ def test_references_lead_somewhere(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     lost = [n for n in NAMED.findall(text) if leads_nowhere(n.rstrip("."))]
     if path.suffix == ".md":
-        prose = re.sub(r"```.*?```", "", text, flags=re.S)
+        prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         lost += [n for n in LINKED.findall(prose) if not (path.parent / n).exists()]
     if path != Path(__file__):
         assert not lost, lost

@@ -1,6 +1,6 @@
 """The unit of time of a planning problem: the finest power of ten, from a picosecond to a second, whose tables fit int64.
 
-    total(u)   sum of the largest entry of every vertex and edge, in units of u; it must be below `selection.FINITE_LIMIT`
+    total(u)   sum of the largest entry of every vertex and edge, in units of u; it must be below `selection_problem.FINITE_LIMIT`
 
 Every entry is the ceiling of an exact time, so that total(u) >= total(v) v / u for u >= v: where that is too large already, u need not
 be tried (`coarser`).  Nothing but the problem decides: planner and checker find the same unit, and it is part of the problem's content.
