@@ -204,6 +204,7 @@ def test_signals_unwind_once_and_then_end_the_process(sign: signal.Signals, tmp_
     """A second signal while the first one tidies up changes nothing, and the exit status is the signal's."""
     code = (
         "from shardproof.backends.execution.workplace import workplace\nimport os, signal\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # under nohup both are ignored
         f"with workplace() as f:\n    try:\n        os.kill(os.getpid(), {int(sign)})\n        signal.pause()\n"
         f"    finally:\n        os.kill(os.getpid(), {int(signal.SIGTERM)})\n        print('tidy', flush=True)\n"
     )

@@ -14,7 +14,7 @@ def regular(path: Path) -> Path:
     >>> regular(Path("/dev/zero"))
     Traceback (most recent call last):
         ..
-    shardproof.models.terminal.console.InputError: /dev/zero: cannot be read: it is a device
+    shardproof.models.text.InputError: /dev/zero: cannot be read: it is a device
     """
     try:
         mode = path.stat().st_mode
