@@ -11,12 +11,12 @@ FAST := not slow and not gpu and not torch and not coq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install plan test lint typecheck test-slow test-mpi test-torch test-all bench clean distclean
+.PHONY: help install plan test lint format typecheck test-slow test-mpi test-torch test-all bench clean distclean
 
 help:
 	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
 	@echo "make test       lint, types, tests (JOBS=0: one process; PYTEST='-k machine': more options)"
-	@echo "make lint | typecheck | test-slow | test-mpi | test-torch | test-all | bench | clean | distclean"
+	@echo "make lint | format | typecheck | test-slow | test-mpi | test-torch | test-all | bench | clean | distclean"
 
 install: $(READY)
 
@@ -40,6 +40,10 @@ test: lint typecheck
 
 lint: $(READY)
 	$(PY) -m ruff check .
+	$(PY) -m ruff format --check --quiet . || { echo 'run: make format' >&2; exit 1; }
+
+format: $(READY)
+	$(PY) -m ruff format .
 
 typecheck: $(READY)
 	$(PY) .ci/typecheck.py

@@ -1,7 +1,9 @@
-"""Certified parallelization plans: plan how a deep-learning program is split over a machine, and prove what is said about it.
+"""Certified parallelization plans: plan how a deep-learning program is split over a machine, and prove what is said
+about it.
 
-The names below are loaded on first use, so that `import shardproof` costs nothing and never pulls a solver into a program
-that only checks.  No relative import may run here: pytest executes this file under the name of the checkout's folder.
+The names below are loaded on first use, so that `import shardproof` costs nothing and never pulls a solver into a
+program that only checks.  No relative import may run here: pytest executes this file under the name of the checkout's
+folder.
 """
 
 from typing import TYPE_CHECKING
@@ -41,5 +43,16 @@ else:
 
 
 __all__ = [
-    "Graph", "Machine", "__version__", "boolean", "float32", "float64", "int32", "int64", "load_machine", "opaque", "parameter", "program",
+    "Graph",
+    "Machine",
+    "__version__",
+    "boolean",
+    "float32",
+    "float64",
+    "int32",
+    "int64",
+    "load_machine",
+    "opaque",
+    "parameter",
+    "program",
 ]

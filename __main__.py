@@ -1,8 +1,8 @@
 """The front door: `python -m shardproof VERB ..`.
 
-Thin on purpose: every verb lives in the room that does its work and is loaded only when it is called, so that `check` never
-loads a solver.  Only this file sees both `formal` and `verify`; its `FrontDoor` publishes: a result is encoded, decoded again,
-checked, and only then renamed into place.  The status people see is the checker's.
+Thin on purpose: every verb lives in the room that does its work and is loaded only when it is called, so that `check`
+never loads a solver.  Only this file sees both `formal` and `verify`; its `FrontDoor` publishes: a result is encoded,
+decoded again, checked, and only then renamed into place.  The status people see is the checker's.
 """
 
 from __future__ import annotations
@@ -19,9 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 @contextmanager
 def starting() -> Iterator[None]:
-    """While modules are loaded a Ctrl-C ends the process at once: inside an import it would come out as a traceback, or as a broken library."""
+    """While modules are loaded a Ctrl-C ends the process at once: inside an import it would come out as a
+    traceback, or as a broken library.
+    """
     try:
-        before = signal.signal(signal.SIGINT, _leave) if signal.getsignal(signal.SIGINT) is signal.default_int_handler else None
+        before = (
+            signal.signal(signal.SIGINT, _leave)
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            else None
+        )
     except ValueError:  # not the main thread: Ctrl-C does not come here
         before = None
     try:
@@ -39,11 +45,15 @@ def _leave(number: int, frame: object) -> None:
 
 
 def asks_json(arguments: list[str]) -> bool:
-    """Whether errors are to be said as one JSON object too.  The command line may be one that cannot be understood, so the word decides."""
+    """Whether errors are to be said as one JSON object too.  The command line may be one that cannot be understood,
+    so the word decides.
+    """
     return "--json" in (arguments[: arguments.index("--")] if "--" in arguments else arguments)
 
 
-if __name__ == "__main__" or Path(sys.argv[0]).stem == "shardproof":  # this process is the command line, not somebody who imports this file
+if (
+    __name__ == "__main__" or Path(sys.argv[0]).stem == "shardproof"
+):  # this process is the command line, not somebody who imports this file
     with starting():
         import click
 else:
@@ -64,14 +74,26 @@ if TYPE_CHECKING:
     from shardproof.verify.verdict import CheckResult
 
 VERBS = {
-    "audit": ("formal.verbs.audit", "audit_command", "Is this strategy optimal? A proof, a better one, or the certified gap."),
+    "audit": (
+        "formal.verbs.audit",
+        "audit_command",
+        "Is this strategy optimal? A proof, a better one, or the certified gap.",
+    ),
     "check": ("verify.verbs.check", "check_command", "Check plans and certificates; trusts no solver."),
     "explain": ("formal.verbs.explain", "explain_command", "What a plan decided, why, and what alternatives cost."),
     "import": ("models.verbs.describe", "import_command", "Read a model and write it as a JSON graph."),
     "machine": ("models.verbs.describe", "machine_command", "Show machine descriptions."),
     "plan": ("formal.verbs.plan", "plan_command", "Plan a model on a machine and prove the plan."),
-    "place": ("formal.verbs.collective_programs", "place_command", "All placements of parallelism axes over a hierarchy; the best one for given reductions."),
-    "reduce": ("formal.verbs.collective_programs", "reduce_command", "All reduction programs of a request, and the cheapest one with a proof."),
+    "place": (
+        "formal.verbs.collective_programs",
+        "place_command",
+        "All placements of parallelism axes over a hierarchy; the best one for given reductions.",
+    ),
+    "reduce": (
+        "formal.verbs.collective_programs",
+        "reduce_command",
+        "All reduction programs of a request, and the cheapest one with a proof.",
+    ),
     "rules": ("", "", "Prove, refute, generate, check and show graph substitutions."),
     "run": ("backends.verbs.run", "run_command", "Execute a plan on several ranks and compare with one process."),
     "sensitivity": ("formal.verbs.explain", "sensitivity_command", "How far each machine constant may move."),
@@ -89,12 +111,22 @@ WORDS = {
         "prove": ("formal.verbs.rewrites", "prove_command", "Judge every rule of a file: proved, refuted or vacuous."),
         "refute": ("formal.verbs.rewrites", "refute_command", "The rules of a file that fail, with counterexamples."),
         "generate": ("formal.verbs.rewrites", "generate_command", "Enumerate graphs and keep a proved basis of rules."),
-        "derive": ("formal.verbs.rewrites", "derive_command", "Derive rules from a library by rewriting: a second proof."),
-        "check": ("verify.verbs.rules", "rules_check_command", "Replay the proofs of a rule library; trusts no solver."),
+        "derive": (
+            "formal.verbs.rewrites",
+            "derive_command",
+            "Derive rules from a library by rewriting: a second proof.",
+        ),
+        "check": (
+            "verify.verbs.rules",
+            "rules_check_command",
+            "Replay the proofs of a rule library; trusts no solver.",
+        ),
         "show": ("formal.verbs.rewrites", "show_command", "Show a rule, its preconditions and its proof."),
     },
 }
-"""Verb -> word -> (module, command, one line of help): verbs whose words live in several rooms, each loaded when it is called."""
+"""Verb -> word -> (module, command, one line of help): verbs whose words live in several rooms, each loaded when it
+is called.
+"""
 
 
 class FrontDoor:
@@ -128,16 +160,24 @@ class FrontDoor:
         from shardproof.proofs.container.archive import identity, read_container
         from shardproof.verify.collective_programs.program import check_members
 
-        data = write_reduction(None, certificate) if isinstance(certificate, ReductionCertificate) else write_placement(None, certificate)
+        data = (
+            write_reduction(None, certificate)
+            if isinstance(certificate, ReductionCertificate)
+            else write_placement(None, certificate)
+        )
         members = read_container(data)
         results = check_members(members)
-        main = next((r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0])
+        main = next(
+            (r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0]
+        )
         return _publish(path, data, identity(members), results, main)
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
-        """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided, derived).
+        """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,
+        derived).
 
-        Derivations come from a search that tests one instance; those that do not replay for all shapes are left out ("rejected").
+        Derivations come from a search that tests one instance; those that do not replay for all shapes are left out
+        ("rejected").
         """
         from dataclasses import replace
 
@@ -155,7 +195,10 @@ class FrontDoor:
             return words | self.rules(path, replace(library, derivations=kept))
         for r in results:
             if r.word == "rejected":
-                raise SelfCheckFailed(f"our own checker rejected our own proof ({r.name}: {r.reason}); nothing was written. Please report this.")
+                raise SelfCheckFailed(
+                    f"our own checker rejected our own proof ({r.name}: {r.reason}); nothing was written. Please "
+                    f"report this."
+                )
         if path is not None:
             write_file(path, data)
         return words
@@ -179,7 +222,9 @@ class FrontDoor:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return plan, name
 
-    def measure(self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float) -> list[tuple[float, ...]]:
+    def measure(
+        self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float
+    ) -> list[tuple[float, ...]]:
         """Times of reduction programs on MPI ranks, for `machine calibrate`; see `formal.verbs.calibrate.Measurer`."""
         from shardproof.backends.execution.collective_programs import run_mpi
         from shardproof.backends.execution.launch import LaunchError
@@ -190,28 +235,49 @@ class FrontDoor:
         return [o.seconds for o in outcomes]
 
     def measure_parts(
-        self, graph: Graph, hierarchy: tuple[int, ...], candidates: Sequence[Choices], rounds: int, timeout_s: float, backend: str
+        self,
+        graph: Graph,
+        hierarchy: tuple[int, ...],
+        candidates: Sequence[Choices],
+        rounds: int,
+        timeout_s: float,
+        backend: str,
     ) -> tuple[list[tuple[int, int, tuple[float, ...]]], list[tuple[int, int, tuple[float, ...]]]]:
-        """Times of the distinct operators and redistributions of plans on MPI ranks; see `formal.verbs.calibrate.PartsMeasurer`."""
+        """Times of the distinct operators and redistributions of plans on MPI ranks; see
+        `formal.verbs.calibrate.PartsMeasurer`.
+        """
         from shardproof.backends.execution.job import Options
         from shardproof.backends.execution.timing import measure
 
         options = Options(fuse=False, overlap=False, backend=backend)
-        times = measure(graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s)
-        return [(p.candidate, p.number, p.seconds) for p in times.operators], [(p.candidate, p.number, p.seconds) for p in times.movements]
+        times = measure(
+            graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s
+        )
+        return [(p.candidate, p.number, p.seconds) for p in times.operators], [
+            (p.candidate, p.number, p.seconds) for p in times.movements
+        ]
 
 
-def _publish(path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult) -> Published:
+def _publish(
+    path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult
+) -> Published:
     from shardproof.models.files.output import write_file
     from shardproof.models.problem.claims import Verdict
     from shardproof.proofs.publishing.publisher import Published, SelfCheckFailed
 
     bad = [r for r in results if r.verdict is Verdict.REFUTED]
     if bad:
-        raise SelfCheckFailed(f"our own checker refuted our own result ({bad[0].kind}: {bad[0].reason}); nothing was written. Please report this.")
+        raise SelfCheckFailed(
+            f"our own checker refuted our own result ({bad[0].kind}: {bad[0].reason}); nothing was written. "
+            f"Please report this."
+        )
     if path is not None:
         write_file(path, data)
-    weakest = main if main.verdict is not Verdict.PROVED else next((r for r in results if r.verdict is not Verdict.PROVED), main)
+    weakest = (
+        main
+        if main.verdict is not Verdict.PROVED
+        else next((r for r in results if r.verdict is not Verdict.PROVED), main)
+    )
     return Published(weakest.verdict, main.kind, main.cost, main.lower_bound, weakest.reason, name, path, len(data))
 
 
@@ -224,13 +290,17 @@ def _loaded(module: str, name: str) -> click.Command:
 class _Group(click.Group):
     """A group that names the nearest word when there is none of the name asked for."""
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
             from shardproof.models.text import did_you_mean
 
             words = self.list_commands(ctx)
             kind = "verb" if ctx.parent is None else f"word of {ctx.info_name!r}"
-            raise click.UsageError(f"there is no {kind} {args[0][:100]!r}{did_you_mean(args[0], words)}; there are {', '.join(words)}", ctx)
+            raise click.UsageError(
+                f"there is no {kind} {args[0][:100]!r}{did_you_mean(args[0], words)}; there are {', '.join(words)}", ctx
+            )
         return super().resolve_command(ctx, args)
 
 
@@ -305,7 +375,9 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         result: Any = cli.main(args=arguments, prog_name="shardproof", standalone_mode=False)
     except click.UsageError as error:
-        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):  # nothing was asked: the help page is the answer
+        if isinstance(
+            error, getattr(click.exceptions, "NoArgsIsHelpError", ())
+        ):  # nothing was asked: the help page is the answer
             say(*error.format_message().split("\n"), err=True)
             return Exit.USAGE
         code = _report(error.format_message(), Exit.USAGE, as_json)
@@ -335,13 +407,19 @@ def run(arguments: list[str] | None = None) -> int:
 
 
 def main() -> None:
-    """Entry point of the command line.  An unexpected error is exit 6, with the traceback if SHARDPROOF_DEBUG is set."""
+    """Entry point of the command line.  An unexpected error is exit 6, with the traceback if SHARDPROOF_DEBUG is
+    set.
+    """
     try:
         code = run()
     except Exception as error:  # the last line of defence: anything that reaches here is a defect of ours
         if os.environ.get("SHARDPROOF_DEBUG"):
             raise
-        code = _report(f"internal error, please report it: {type(error).__name__}: {error} (SHARDPROOF_DEBUG=1 shows where)", 6, asks_json(sys.argv[1:]))
+        code = _report(
+            f"internal error, please report it: {type(error).__name__}: {error} (SHARDPROOF_DEBUG=1 shows where)",
+            6,
+            asks_json(sys.argv[1:]),
+        )
     except KeyboardInterrupt:  # between a verb's end and this one's
         code = 5
     sys.exit(code)

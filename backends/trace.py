@@ -1,11 +1,14 @@
-"""What a run did and when: one span per instruction and one per redistribution in flight, as a table and as a Chrome trace.
+"""What a run did and when: one span per instruction and one per redistribution in flight, as a table and as a Chrome
+trace.
 
-    compute        time in operators                       wait      time in redistributions that cannot go on without their partners
+    compute        time in operators                       wait      time in redistributions that cannot go on without
+    their partners
     in flight      from a redistribution's start to its end
     overlap        part of the time in flight during which the rank computed:  1 - wait / in flight
 
-Times are seconds of `time.perf_counter`, minus that at the common start; on one computer all processes share this clock.
-Format: Trace Event Format of Chrome (`ph` X: complete events, b and e: asynchronous ones, M: names), read by Perfetto as well.
+Times are seconds of `time.perf_counter`, minus that at the common start; on one computer all processes share this
+clock.  Format: Trace Event Format of Chrome (`ph` X: complete events, b and e: asynchronous ones, M: names), read by
+Perfetto as well.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ class Span:
 
 
 class Recorder:
-    """Collects the spans of one rank.  `origin_s`: the common start on the clock.  A mark is what `now` gives: here seconds since the start."""
+    """Collects the spans of one rank.  `origin_s`: the common start on the clock.  A mark is what `now` gives: here
+    seconds since the start.
+    """
 
     def __init__(self, rank: int, origin_s: float | None = None) -> None:
         self.rank, self.origin_s = rank, time.perf_counter() if origin_s is None else origin_s
@@ -90,7 +95,8 @@ class Summary:
 def summary(spans: Iterable[Span], ranks: int) -> Summary:
     """The table of a run.
 
-    >>> spans = [Span(0, "y", "compute", 0.0, 3.0), Span(0, "m", "flight", 1.0, 5.0), Span(0, "m", "communication", 3.0, 5.0)]
+    >>> spans = [Span(0, "y", "compute", 0.0, 3.0), Span(0, "m", "flight", 1.0, 5.0), Span(0, "m", "communication",
+    ...     3.0, 5.0)]
     >>> summary(spans, 1).overlap
     0.5
     """
@@ -115,24 +121,39 @@ def table(times: Summary, ranks: int, most: int = 12) -> list[str]:
     shown = [r for r in times.rows if r.kind != "flight"]
     lines += [f"{1e3 * r.slowest_s:>9.3f} ms  {1e3 * r.mean_s:>7.3f} ms  {r.name}" for r in shown[:most]]
     if len(shown) > most:
-        lines.append(f"{1e3 * sum(r.slowest_s for r in shown[most:]):>9.3f} ms  {'':>10}  {len(shown) - most} more rows together")
-    share = "nothing communicated" if times.overlap is None else f"{times.overlap:.0%} of {1e3 * times.flight_s / ranks:.3f} ms in flight ran beside computation"
-    lines.append(f"per rank: {1e3 * times.compute_s / ranks:.3f} ms computing, {1e3 * times.wait_s / ranks:.3f} ms waiting; {share}")
+        lines.append(
+            f"{1e3 * sum(r.slowest_s for r in shown[most:]):>9.3f} ms  {'':>10}  {len(shown) - most} more rows together"
+        )
+    share = (
+        "nothing communicated"
+        if times.overlap is None
+        else f"{times.overlap:.0%} of {1e3 * times.flight_s / ranks:.3f} ms in flight ran beside computation"
+    )
+    lines.append(
+        f"per rank: {1e3 * times.compute_s / ranks:.3f} ms computing, {1e3 * times.wait_s / ranks:.3f} ms "
+        f"waiting; {share}"
+    )
     return lines
 
 
 def chrome(spans: Iterable[Span], name: str) -> dict[str, object]:
     """The trace as a JSON object; one line per rank, times in microseconds."""
     ordered = sorted(spans, key=lambda s: (s.rank, s.start_s, -s.end_s))
-    events: list[Mapping[str, object]] = [{"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": name}}]
+    events: list[Mapping[str, object]] = [
+        {"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": name}}
+    ]
     events += [
-        {"name": "thread_name", "ph": "M", "pid": 0, "tid": r, "args": {"name": f"rank {r}"}} for r in sorted({s.rank for s in ordered})
+        {"name": "thread_name", "ph": "M", "pid": 0, "tid": r, "args": {"name": f"rank {r}"}}
+        for r in sorted({s.rank for s in ordered})
     ]
     for number, s in enumerate(ordered):
         common = {"name": s.name, "cat": s.kind, "pid": 0, "tid": s.rank}
         start, length = round(s.start_s * 1e6, 3), round(s.seconds * 1e6, 3)
         if s.kind == "flight":
-            events += [{**common, "ph": "b", "id": number, "ts": start}, {**common, "ph": "e", "id": number, "ts": round(start + length, 3)}]
+            events += [
+                {**common, "ph": "b", "id": number, "ts": start},
+                {**common, "ph": "e", "id": number, "ts": round(start + length, 3)},
+            ]
         else:
             events.append({**common, "ph": "X", "ts": start, "dur": length, "args": {}})
     return {"traceEvents": events, "displayTimeUnit": "ms"}

@@ -1,8 +1,8 @@
 """HiGHS in one process with other users of HiGHS.
 
-All instances of a process share one pool of threads.  An instance that asks for another number of threads than the pool was made with
-gets an error and `Not Set` from its run, not an answer (the story: proofs of rules were lost after a selection problem had been solved
-with two threads).  `run_alone` makes the pool anew when that happens.
+All instances of a process share one pool of threads.  An instance that asks for another number of threads than the pool
+was made with gets an error and `Not Set` from its run, not an answer (the story: proofs of rules were lost after a
+selection problem had been solved with two threads).  `run_alone` makes the pool anew when that happens.
 """
 
 from __future__ import annotations

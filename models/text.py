@@ -1,7 +1,7 @@
 """This module writes numbers and foreign text as people read them, and reads the amounts that people write.
 
-Names and titles out of files may have been written by anybody: `escaped` keeps every line end and control sequence visible, and `joined` makes blocks
-whose parts are escaped already.  Nothing here prints; `console.say` does.
+Names and titles out of files may have been written by anybody: `escaped` keeps every line end and control sequence
+visible, and `joined` makes blocks whose parts are escaped already.  Nothing here prints; `console.say` does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ class InputError(ValueError):
 
 
 def escaped(text: str) -> str:
-    """`text` on one line, whatever a terminal would not print as a character (controls, line ends, directions of writing) as an escape.
+    """`text` on one line, whatever a terminal would not print as a character (controls, line ends, directions of
+    writing) as an escape.
 
     >>> escaped("a\\x1b[1A\\nproved"), escaped("Größe 漢")
     ('a\\\\x1b[1A\\\\nproved', 'Größe 漢')
@@ -38,7 +39,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class Lines(str):
-    """Several lines as one text, each escaped already.  Made by `joined` only; whatever str does to it gives a plain str again."""
+    """Several lines as one text, each escaped already.  Made by `joined` only; whatever str does to it gives a
+    plain str again.
+    """
 
     __slots__ = ()
 
@@ -79,11 +82,24 @@ def parse_bytes(text: str) -> int:
     >>> parse_bytes("80GiB") == 80 << 30, parse_bytes("1.5kB")
     (True, 1500)
     """
-    match = re.fullmatch(r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][0-9]{1,2})?)\s*([KMGT]?i?B?|k?B?)\s*", text, re.ASCII)
+    match = re.fullmatch(
+        r"\s*([0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][0-9]{1,2})?)\s*([KMGT]?i?B?|k?B?)\s*", text, re.ASCII
+    )
     if match is None:
         raise InputError(f"{text[:60]!r} is not an amount of memory; write for example 80GiB or 500MB")
     unit = match[2].removesuffix("B")
-    factor = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40}.get(unit)
+    factor = {
+        "": 1,
+        "k": 10**3,
+        "K": 10**3,
+        "M": 10**6,
+        "G": 10**9,
+        "T": 10**12,
+        "Ki": 1 << 10,
+        "Mi": 1 << 20,
+        "Gi": 1 << 30,
+        "Ti": 1 << 40,
+    }.get(unit)
     if factor is None:
         raise InputError(f"{text!r}: unknown unit {match[2]!r}; use B, KiB, MiB, GiB, TiB, kB, MB, GB or TB")
     return int(Fraction(match[1]) * factor)
@@ -97,7 +113,9 @@ def parse_fraction(text: str, what: str) -> Fraction:
     """
     body, percent = (text[:-1], 100) if text.endswith("%") else (text, 1)
     try:
-        if not re.fullmatch(r"[+-]?[0-9./]{1,40}(?:[eE][+-]?[0-9]{1,2})?", body, re.ASCII):  # 1e999999999 would be an integer of gigabytes
+        if not re.fullmatch(
+            r"[+-]?[0-9./]{1,40}(?:[eE][+-]?[0-9]{1,2})?", body, re.ASCII
+        ):  # 1e999999999 would be an integer of gigabytes
             raise ValueError
         value = Fraction(body) / percent
     except (ValueError, ZeroDivisionError):

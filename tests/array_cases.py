@@ -1,7 +1,8 @@
-"""Array programs with small sizes and hand-written schedules, their oracle (the plain function on NumPy arrays), and a runner.
+"""Array programs with small sizes and hand-written schedules, their oracle (the plain function on NumPy arrays), and a
+runner.
 
-A schedule names degrees of a few operators, as a strategy file does; `formal.planning.schedules` carries them to the rest.  `P` stands for the number
-of ranks; a tuple gives the degrees for 1, 2, 4, 8 and 64 ranks.
+A schedule names degrees of a few operators, as a strategy file does; `formal.planning.schedules` carries them to the
+rest.  `P` stands for the number of ranks; a tuple gives the degrees for 1, 2, 4, 8 and 64 ranks.
 """
 
 from __future__ import annotations
@@ -37,11 +38,15 @@ class Case:
     inputs: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def traced(self) -> Traced:
-        return trace(self.program, "case", {n: s if isinstance(s, ArraySpec) else ArraySpec(s) for n, s in self.sizes.items()})
+        return trace(
+            self.program, "case", {n: s if isinstance(s, ArraySpec) else ArraySpec(s) for n, s in self.sizes.items()}
+        )
 
     def scheduled(self, traced: Traced, ranks: int) -> Propagated:
         n = RANKS.index(ranks)
-        rules = tuple(Rule(op, tuple((a, (("0", d[n]),)) for a, d in axes.items())) for op, axes in self.schedule.items())
+        rules = tuple(
+            Rule(op, tuple((a, (("0", d[n]),)) for a, d in axes.items())) for op, axes in self.schedule.items()
+        )
         return propagate(traced.graph, load_machine(f"localhost:{ranks}"), Strategy(rules))
 
     def values(self, traced: Traced) -> dict[str, np.ndarray]:
@@ -64,7 +69,9 @@ def check_outputs(traced: Traced, outputs: Mapping[str, np.ndarray], expected: l
 
 
 def run_case(case: Case, ranks: int) -> tuple[Traced, Propagated, RunResult]:
-    """On virtual ranks: equal to the plain function, counted bytes equal to priced ones, every redistribution proved to deliver."""
+    """On virtual ranks: equal to the plain function, counted bytes equal to priced ones, every redistribution
+    proved to deliver.
+    """
     traced = case.traced()
     done = case.scheduled(traced, ranks)
     values = case.values(traced)
@@ -90,7 +97,10 @@ def crs(rows: int, columns: int, entries: int) -> tuple[np.ndarray, np.ndarray]:
 def padded(rows: int, width: int, columns: int) -> dict[str, np.ndarray]:
     """The same padded to the longest row: `row`, `col`."""
     lengths = RNG.integers(0, width + 1, rows)
-    return {"row": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), "col": RNG.integers(0, columns, (rows, width)).astype(np.int32)}
+    return {
+        "row": np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32),
+        "col": RNG.integers(0, columns, (rows, width)).astype(np.int32),
+    }
 
 
 ROW, COL = crs(20, 9, 70)
@@ -111,26 +121,44 @@ CASES = {
     "matmul n": Case(programs.matmul, {"a": (24, 36), "b": (36, 20)}, {"matmul": {"n": P}}),
     "matmul k": Case(programs.matmul, {"a": (24, 36), "b": (36, 20)}, {"matmul": {"k": P}}),
     "matmul m-n-k": Case(
-        programs.matmul, {"a": (24, 36), "b": (36, 20)}, {"matmul": {"m": (1, 2, 2, 2, 4), "n": (1, 1, 2, 2, 4), "k": (1, 1, 1, 2, 4)}}
+        programs.matmul,
+        {"a": (24, 36), "b": (36, 20)},
+        {"matmul": {"m": (1, 2, 2, 2, 4), "n": (1, 1, 2, 2, 4), "k": (1, 1, 1, 2, 4)}},
     ),
     "matmul uneven m-n-k": Case(
-        programs.matmul, {"a": (5, 131), "b": (131, 7)}, {"matmul": {"m": (1, 2, 2, 2, 8), "n": (1, 1, 1, 2, 4), "k": (1, 1, 2, 2, 2)}}
+        programs.matmul,
+        {"a": (5, 131), "b": (131, 7)},
+        {"matmul": {"m": (1, 2, 2, 2, 8), "n": (1, 1, 1, 2, 4), "k": (1, 1, 2, 2, 2)}},
     ),
     "spmv rows": Case(
-        programs.spmv, {"row": ArraySpec((21,), "int32"), "col": ArraySpec((20, 5), "int32"), "val": (20, 5), "x": (9,)},
-        {"length": {"i0": P}}, padded(20, 5, 9),
+        programs.spmv,
+        {"row": ArraySpec((21,), "int32"), "col": ArraySpec((20, 5), "int32"), "val": (20, 5), "x": (9,)},
+        {"length": {"i0": P}},
+        padded(20, 5, 9),
     ),
     "spmv csr entries": Case(CSR, {}, {"multiply": {"i0": P}}),
     "spmv csr rows": Case(CSR, {}, {"reduceat": {"i0": P}, "multiply": {"i0": P}}),
     "softmax whole": Case(programs.softmax, {"x": (2, 3, 10, 12)}, {"row_max": {"i2": P}}),
     "softmax split": Case(programs.softmax, {"x": (2, 3, 5, 24)}, {"row_max": {"i3": P}}),
     "attention by heads": Case(programs.attention, HEADS, {"q": {"h": P}}),
-    "attention by heads, projection by data": Case(programs.attention, HEADS, {"q": {"h": P}, "values": {"h": P}, "einsum_2": {"b": (1, 2, 2, 2, 2), "i": (1, 1, 2, 4, 8)}}),
+    "attention by heads, projection by data": Case(
+        programs.attention,
+        HEADS,
+        {"q": {"h": P}, "values": {"h": P}, "einsum_2": {"b": (1, 2, 2, 2, 2), "i": (1, 1, 2, 4, 8)}},
+    ),
     "fused projections by heads": Case(fused, FUSED, {"qkv": {"n.1": UP_TO_8}}),
-    "monte carlo": Case(programs.monte_carlo, {"x": (12,), "y": (7,), "z": (9,)}, {"total": {"i": (1, 2, 4, 4, 4), "j": (1, 1, 1, 2, 4), "k": (1, 1, 1, 1, 4)}}),
+    "monte carlo": Case(
+        programs.monte_carlo,
+        {"x": (12,), "y": (7,), "z": (9,)},
+        {"total": {"i": (1, 2, 4, 4, 4), "j": (1, 1, 1, 2, 4), "k": (1, 1, 1, 1, 4)}},
+    ),
     "jacobi rows": Case(programs.jacobi, {"u": (24, 17)}, {"vertical": {"i0": P}}),
-    "jacobi rows and columns": Case(programs.jacobi, {"u": (24, 24)}, {"vertical": {"i0": (1, 2, 2, 4, 8), "i1": (1, 1, 2, 2, 8)}}),
+    "jacobi rows and columns": Case(
+        programs.jacobi, {"u": (24, 24)}, {"vertical": {"i0": (1, 2, 2, 4, 8), "i1": (1, 1, 2, 2, 8)}}
+    ),
     "jacobi in place": Case(programs.jacobi_in_place, {"u": (19, 14)}, {"add": {"i0": P}}),
     "convolutions by rows": Case(programs.convolutions, LAYERS, {"einsum": {"y": P}}),
-    "convolutions by rows and columns": Case(programs.convolutions, LAYERS, {"einsum": {"y": (1, 2, 2, 4, 8), "x": (1, 1, 2, 2, 8)}}),
+    "convolutions by rows and columns": Case(
+        programs.convolutions, LAYERS, {"einsum": {"y": (1, 2, 2, 4, 8), "x": (1, 1, 2, 2, 8)}}
+    ),
 }

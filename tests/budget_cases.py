@@ -1,4 +1,5 @@
-"""Small files that ask for much: time, memory or both.  Every maker gives the files of one `check`; none of them is a mistake in the format.
+"""Small files that ask for much: time, memory or both.  Every maker gives the files of one `check`; none of them is a
+mistake in the format.
 
 `fewer` divides how often something is repeated: for tests with a small budget.
 """
@@ -39,8 +40,12 @@ def ints(*values: int) -> np.ndarray:
     return np.array(values, dtype=np.int64)
 
 
-def wide(n: int = 3, k: int = 8000, *, rows: bool = False, edges: list[tuple[int, int]] | None = None, distinct: bool = False) -> SelectionProblem:
-    """n vertices of k choices, every two joined through maps to one small table; with `distinct` the maps tell 250 choices apart."""
+def wide(
+    n: int = 3, k: int = 8000, *, rows: bool = False, edges: list[tuple[int, int]] | None = None, distinct: bool = False
+) -> SelectionProblem:
+    """n vertices of k choices, every two joined through maps to one small table; with `distinct` the maps tell 250
+    choices apart.
+    """
     size = 250 if distinct else 1
     table = np.zeros((size, size), dtype=np.int64)
     index = np.arange(k, dtype=np.int64) % size
@@ -55,7 +60,10 @@ def wide(n: int = 3, k: int = 8000, *, rows: bool = False, edges: list[tuple[int
 def files(problem: SelectionProblem, proof: Record) -> Files:
     claim = LowerBound(1 << 500)
     certificate = SelectionCertificate(problem.sha256(), claim, proof)
-    return {"problem.spz": write_container(None, encode_problem(problem)), "certificate.spz": write_container(None, encode_certificate(certificate))}
+    return {
+        "problem.spz": write_container(None, encode_problem(problem)),
+        "certificate.spz": write_container(None, encode_certificate(certificate)),
+    }
 
 
 def log(*entries: tuple[int, ...], then: Record | None = None) -> Reduced:
@@ -90,17 +98,28 @@ def zero_messages(fewer: int = 1) -> Files:
     """Elimination records that share their messages, in a split of 3,000 parts."""
     problem = wide(3, 200, distinct=True)
     square, line = np.zeros((200, 200), dtype=np.int64), np.zeros(200, dtype=np.int64)
-    return files(problem, many(200, 3000 // fewer, Elimination((0, 1, 2), ((1, 2), (2,), ()), (square, line, np.array(0)))))
+    return files(
+        problem, many(200, 3000 // fewer, Elimination((0, 1, 2), ((1, 2), (2,), ()), (square, line, np.array(0))))
+    )
 
 
 def left_out_messages(fewer: int = 1) -> Files:
-    return files(wide(4, 250, distinct=True), many(250, 2000 // fewer, Elimination((0, 1, 2, 3), ((1, 2, 3), (2, 3), (3,), ()), ())))
+    return files(
+        wide(4, 250, distinct=True),
+        many(250, 2000 // fewer, Elimination((0, 1, 2, 3), ((1, 2, 3), (2, 3), (3,), ()), ())),
+    )
 
 
 def eliminations_with_more(fewer: int = 1) -> Files:
     problem = wide(3, 200, distinct=True)
     square, line = np.zeros((200, 200), dtype=np.int64), np.zeros(200, dtype=np.int64)
-    return files(problem, chain(lambda then: Elimination((0, 1, 2), ((1, 2), (2,), ()), (square, line, np.array(0)), then or Open()), 1500 // fewer))
+    return files(
+        problem,
+        chain(
+            lambda then: Elimination((0, 1, 2), ((1, 2), (2,), ()), (square, line, np.array(0)), then or Open()),
+            1500 // fewer,
+        ),
+    )
 
 
 def duals(fewer: int = 1) -> Files:
@@ -127,7 +146,9 @@ def conflicts(fewer: int = 1) -> Files:
 
 def wide_splits(fewer: int = 1) -> Files:
     part = tuple(range(1000))
-    return files(wide(3, 1000), chain(lambda then: Split(0, (part,) * 8, ((then or Open()), *(Open(),) * 7)), 1000 // fewer))
+    return files(
+        wide(3, 1000), chain(lambda then: Split(0, (part,) * 8, ((then or Open()), *(Open(),) * 7)), 1000 // fewer)
+    )
 
 
 def points(fewer: int = 1) -> Files:
@@ -157,7 +178,9 @@ def long_logs(fewer: int = 1) -> Files:
     k = 3000
     problem = wide(3, k, rows=True)
     pairs = [(Rule.DOMINATED, 0, a, a + 1) for a in range(k - 1)]
-    alternating = [entry for a, b in zip(pairs[::2], pairs[::2], strict=True) for entry in (a, (Rule.DOMINATED, 1, b[2], b[3]))]
+    alternating = [
+        entry for a, b in zip(pairs[::2], pairs[::2], strict=True) for entry in (a, (Rule.DOMINATED, 1, b[2], b[3]))
+    ]
     return files(problem, many(k, 20, log(*alternating)))
 
 
@@ -177,7 +200,11 @@ def gzip_of(piece: bytes, times: int, start: bytes = b"", end: bytes = b"") -> b
 
 
 def empty_objects(fewer: int = 1) -> Files:
-    return {"objects.json.gz": gzip_of(b"{},", 20_000_000 // min(fewer, 5), b'{"format":"shardproof-selection/1","vertices":[', b"{}]}")}
+    return {
+        "objects.json.gz": gzip_of(
+            b"{},", 20_000_000 // min(fewer, 5), b'{"format":"shardproof-selection/1","vertices":[', b"{}]}"
+        )
+    }
 
 
 def empty_lists(fewer: int = 1) -> Files:
@@ -198,28 +225,65 @@ def spaces(fewer: int = 1) -> Files:
 
 def one_vertex_objects(fewer: int = 1) -> Files:
     start = b'{"format":"shardproof-selection/1","name":"","tables":[],"edges":[],"vertices":['
-    return {"vertices.json.gz": gzip_of(b'{"name":"","cost":[0]},', 10_000_000 // min(fewer, 8), start, b'{"name":"","cost":[0]}]}')}
+    return {
+        "vertices.json.gz": gzip_of(
+            b'{"name":"","cost":[0]},', 10_000_000 // min(fewer, 8), start, b'{"name":"","cost":[0]}]}'
+        )
+    }
 
 
 def objects_in_a_certificate(fewer: int = 1) -> Files:
     text = b'{"format":"shardproof-selection-certificate/1","records":[' + b"{}," * 5_000_000 + b"{}]}"
-    return {"certificate.spz": write_container(None, {"certificate.json": text, "certificate.i64": np.zeros(0, dtype=np.int64)})}
+    return {
+        "certificate.spz": write_container(
+            None, {"certificate.json": text, "certificate.i64": np.zeros(0, dtype=np.int64)}
+        )
+    }
 
 
 def many_vertices(fewer: int = 1) -> Files:
-    text = json.dumps({"problem": {"name": "x", "nodes": {"intervals": [], "costs": [], "usages": []}, "edges": {"nodes": [], "costs": []}}})
+    text = json.dumps(
+        {
+            "problem": {
+                "name": "x",
+                "nodes": {"intervals": [], "costs": [], "usages": []},
+                "edges": {"nodes": [], "costs": []},
+            }
+        }
+    )
     head, tail = text.split('"costs": []', 1)
-    return {"nodes.json.gz": gzip.compress((head + '"costs": [' + "[0]," * (900_000 // fewer) + "[0]]" + tail).encode(), 9)}
+    return {
+        "nodes.json.gz": gzip.compress((head + '"costs": [' + "[0]," * (900_000 // fewer) + "[0]]" + tail).encode(), 9)
+    }
 
 
 def reduction(part: dict[str, object], times: int) -> Files:
     """A file of `times` equal parts; the machines and costs are empty, the claims need none."""
-    head = {"format": "shardproof-reduction/1", "machines": [], "costs": [], "parts": [part] * times, "best": None, "shapes": [[0]]}
-    return {"reduction.spz": write_container(None, {"reduction.json": canonical(head), "reduction.i64": np.zeros(0, dtype=np.int64)})}
+    head = {
+        "format": "shardproof-reduction/1",
+        "machines": [],
+        "costs": [],
+        "parts": [part] * times,
+        "best": None,
+        "shapes": [[0]],
+    }
+    return {
+        "reduction.spz": write_container(
+            None, {"reduction.json": canonical(head), "reduction.i64": np.zeros(0, dtype=np.int64)}
+        )
+    }
 
 
 def request(devices: int) -> dict[str, object]:
-    return {"kind": "placement", "hierarchy": [devices], "matrix": [[devices]], "reduce": [0], "order": "row-major", "reading": "paper", "synthesis": "d-collapsed"}
+    return {
+        "kind": "placement",
+        "hierarchy": [devices],
+        "matrix": [[devices]],
+        "reduce": [0],
+        "order": "row-major",
+        "reading": "paper",
+        "synthesis": "d-collapsed",
+    }
 
 
 def long_programs(fewer: int = 1) -> Files:
@@ -229,7 +293,9 @@ def long_programs(fewer: int = 1) -> Files:
 
 def many_programs(fewer: int = 1) -> Files:
     program = [[0, "InsideGroup", None, "AllReduce"]]
-    return reduction({"request": request(256), "claim": {"kind": "correct", "program": program}, "potentials": 0}, 20_000 // fewer)
+    return reduction(
+        {"request": request(256), "claim": {"kind": "correct", "program": program}, "potentials": 0}, 20_000 // fewer
+    )
 
 
 def many_devices(fewer: int = 1) -> Files:

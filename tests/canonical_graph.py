@@ -1,14 +1,18 @@
-"""One form for graphs that say the same thing in more or fewer operators; used to compare an imported model with the zoo's.
+"""One form for graphs that say the same thing in more or fewer operators; used to compare an imported model with the
+zoo's.
 
     fused        x a + b in one operator                  ->  a product and a sum
-    scales       scale(x) y  and  scale of a scale        ->  one scale of the contraction's result (contractions are linear)
+    scales       scale(x) y  and  scale of a scale        ->  one scale of the contraction's result (contractions are
+    linear)
     positions    scale or shift of positions              ->  positions
     units        dimensions and axes of extent 1, read at 0 only, and taps of extent 1   ->  left out
     constants    computed from positions more than once   ->  computed once
-    layout       transposes, reshapes and expansions      ->  index maps of their readers (`models.sources.building.digits`)
+    layout       transposes, reshapes and expansions      ->  index maps of their readers
+    (`models.sources.building.digits`)
 
-Each step keeps every value over the reals; floating-point results differ in the last digits where a scale moves.  Nothing else is
-changed: which weights exist, what is contracted with what, in which order sums are taken, and every element type stay as they are.
+Each step keeps every value over the reals; floating-point results differ in the last digits where a scale moves.
+Nothing else is changed: which weights exist, what is contracted with what, in which order sums are taken, and every
+element type stay as they are.
 """
 
 from __future__ import annotations
@@ -74,7 +78,11 @@ def _scales(graph: Graph) -> Graph:
             operators.append(_positions(op, start))
         elif op.function == "scale" and found:
             inner = found[0][1]
-            operators.append(replace(op, inputs=(_through(inner, op.inputs[0]),), attributes=(("scale", _factor(op) * _factor(inner)),)))
+            operators.append(
+                replace(
+                    op, inputs=(_through(inner, op.inputs[0]),), attributes=(("scale", _factor(op) * _factor(inner)),)
+                )
+            )
         elif op.function == "product" and found and all(_plain(s) for _, s in found):
             factor, inputs = 1.0, list(op.inputs)
             for j, s in found:
@@ -97,7 +105,9 @@ def _positions(op: Operator, iota: Operator) -> Operator:
     along = at.get(str(numbers["along"]))
     if along is None:  # read at one place only
         return op
-    start, step = (float(v) if isinstance(v := numbers.get(k, d), (int, float)) else d for k, d in (("start", 0.0), ("step", 1.0)))
+    start, step = (
+        float(v) if isinstance(v := numbers.get(k, d), (int, float)) else d for k, d in (("start", 0.0), ("step", 1.0))
+    )
     if op.function == "scale":
         start, step = start * _factor(op), step * _factor(op)
     else:
@@ -137,14 +147,22 @@ def _units(graph: Graph) -> Graph:
         one = {a.name for a in op.axes if a.extent == 1}
         for a in op.inputs:
             for k, i in enumerate(a.index):
-                if shapes[a.tensor][k] == 1 and not i.whole and (i.offset != 0 or any(t not in one for t, _ in i.terms)):
+                if (
+                    shapes[a.tensor][k] == 1
+                    and not i.whole
+                    and (i.offset != 0 or any(t not in one for t, _ in i.terms))
+                ):
                     needed.add((a.tensor, k))
-    for op in graph.operators:  # a statistic, or positions, along one element: the axis stays, and so does its dimension
+    for (
+        op
+    ) in graph.operators:  # a statistic, or positions, along one element: the axis stays, and so does its dimension
         named = _named(op)
         needed |= {(op.output.tensor, k) for k, i in enumerate(op.output.index) if i.single in named}
     kept = {t.name: [k for k, n in enumerate(t.shape) if n > 1 or (t.name, k) in needed] for t in graph.tensors}
     tensors = tuple(
-        t if len(kept[t.name]) == len(t.shape) else replace(t, shape=tuple(t.shape[k] for k in kept[t.name]), source_shape=None)
+        t
+        if len(kept[t.name]) == len(t.shape)
+        else replace(t, shape=tuple(t.shape[k] for k in kept[t.name]), source_shape=None)
         for t in graph.tensors
     )
     return replace(graph, tensors=tensors, operators=tuple(_without_units(op, kept) for op in graph.operators))
@@ -160,14 +178,21 @@ def _without_units(op: Operator, kept: dict[str, list[int]]) -> Operator:
 
     def access(a: Access) -> Access:
         index = [a.index[k] for k in kept[a.tensor]]
-        return Access(a.tensor, tuple(replace(i, terms=tuple((t, c) for t, c in i.terms if t not in gone)) for i in index))
+        return Access(
+            a.tensor, tuple(replace(i, terms=tuple((t, c) for t, c in i.terms if t not in gone)) for i in index)
+        )
 
     axes = tuple(a for a in op.axes if a.name not in gone)
     attributes = tuple((k, v) for k, v in op.attributes if (k, v) not in _DEFAULTS)
     return replace(op, axes=axes, inputs=tuple(map(access, op.inputs)), output=access(op.output), attributes=attributes)
 
 
-_DEFAULTS: tuple[tuple[str, Value], ...] = (("scale", 1.0), ("count_include_pad", 0), ("approximate", "none"), ("exclusive", 0))
+_DEFAULTS: tuple[tuple[str, Value], ...] = (
+    ("scale", 1.0),
+    ("count_include_pad", 0),
+    ("approximate", "none"),
+    ("exclusive", 0),
+)
 
 
 def _layout(graph: Graph) -> Graph:
@@ -203,7 +228,14 @@ def _nameless(op: Operator) -> Operator:
         return Access(tensor, tuple(replace(i, terms=tuple((names[t], c) for t, c in i.terms)) for i in a.index))
 
     attributes = tuple(
-        (k, tuple(names.get(str(x), x) for x in v) if isinstance(v, tuple) else names.get(str(v), v) if k in ("along", "rows", "axis") else v)
+        (
+            k,
+            tuple(names.get(str(x), x) for x in v)
+            if isinstance(v, tuple)
+            else names.get(str(v), v)
+            if k in ("along", "rows", "axis")
+            else v,
+        )
         for k, v in op.attributes
     )
     axes = tuple(replace(a, name=names[a.name]) for a in op.axes)
@@ -212,4 +244,3 @@ def _nameless(op: Operator) -> Operator:
 
 
 _STEPS: tuple[Callable[[Graph], Graph], ...] = (_unfused, _units, _layout, _scales, _shared)
-

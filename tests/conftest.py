@@ -20,7 +20,9 @@ settings.load_profile("repeatable")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="write what the tests produce to tests/golden instead of comparing")
+    parser.addoption(
+        "--update-golden", action="store_true", help="write what the tests produce to tests/golden instead of comparing"
+    )
 
 
 @pytest.fixture
@@ -35,7 +37,9 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
             return
         if not path.exists():
             pytest.fail(f"{path} does not exist; create it with: pytest --update-golden", pytrace=False)
-        assert text == path.read_text(encoding="utf-8"), f"differs from {path}; if that is right: pytest --update-golden"
+        assert text == path.read_text(encoding="utf-8"), (
+            f"differs from {path}; if that is right: pytest --update-golden"
+        )
 
     return compare
 

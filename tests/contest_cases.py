@@ -1,5 +1,5 @@
-"""Problems in the manner of the contest on intra-operator parallelism, made up: chains of operators with skip links, layout changes that
-cost or are forbidden, usage over intervals, and a limit that binds.  Deterministic in the seed.
+"""Problems in the manner of the contest on intra-operator parallelism, made up: chains of operators with skip links,
+layout changes that cost or are forbidden, usage over intervals, and a limit that binds.  Deterministic in the seed.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import numpy as np
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 
 
-def contest_problem(seed: int, layers: int = 40, width: int = 3, *, crosscuts: float = 0.3, tight: float = 0.5) -> SelectionProblem:
+def contest_problem(
+    seed: int, layers: int = 40, width: int = 3, *, crosscuts: float = 0.3, tight: float = 0.5
+) -> SelectionProblem:
     """`layers` x `width` operators, each followed by up to three vertices that copy or convert its layout.
 
-    `crosscuts`: share of edges that allow equal layouts only; `tight`: where the limit lies between the least use of every vertex alone
+    `crosscuts`: share of edges that allow equal layouts only; `tight`: where the limit lies between the least use of
+    every vertex alone
     (0) and that of the cheapest choices (1).
     """
     rng = random.Random(seed)
@@ -71,7 +74,12 @@ def contest_problem(seed: int, layers: int = 40, width: int = 3, *, crosscuts: f
             old = list(lanes)
     usages = tuple(Usage(i, s, e, a, f"t{i}") for i, ((s, e), a) in enumerate(zip(spans, amounts, strict=True)))
     free = SelectionProblem(
-        f"made up {seed}", tuple(Vertex(f"n{i}", c) for i, c in enumerate(costs)), tuple(tables), tuple(edges), usages, 1 << 40
+        f"made up {seed}",
+        tuple(Vertex(f"n{i}", c) for i, c in enumerate(costs)),
+        tuple(tables),
+        tuple(edges),
+        usages,
+        1 << 40,
     ).check()
     least = free.peak_of(tuple(int(a.argmin()) for a in amounts))[0]
     most = free.peak_of(tuple(int(c.argmin()) for c in costs))[0]

@@ -1,7 +1,7 @@
 """Mutants of real certificates that must be rejected by construction: each class states its argument.
 
-`everything(original, rng, most)` gives up to `most` mutants per class, spread over the certificate.  Hashes are made anew, so that only what is
-said can be wrong.  `weaker(..)` gives changes that stay valid proofs of less.
+`everything(original, rng, most)` gives up to `most` mutants per class, spread over the certificate.  Hashes are made
+anew, so that only what is said can be wrong.  `weaker(..)` gives changes that stay valid proofs of less.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ class Mutant:
 
 @dataclass(eq=False)
 class Original:
-    """A certificate of an optimum that the checker accepts; `domains`: what is left of the vertex of every Split, as the checker finds it."""
+    """A certificate of an optimum that the checker accepts; `domains`: what is left of the vertex of every Split,
+    as the checker finds it.
+    """
 
     problem: SelectionProblem
     certificate: SelectionCertificate
@@ -68,7 +70,14 @@ class Original:
             yield record, put
             if isinstance(record, Split):
                 for i, child in enumerate(record.children):
-                    todo.append((child, lambda r, s=record, i=i, put=put: put(replace(s, children=(*s.children[:i], r, *s.children[i + 1 :])))))  # type: ignore[misc]
+                    todo.append(
+                        (
+                            child,
+                            lambda r, s=record, i=i, put=put: put(
+                                replace(s, children=(*s.children[:i], r, *s.children[i + 1 :]))
+                            ),
+                        )
+                    )  # type: ignore[misc]
             elif isinstance(record, Reduced) or (isinstance(record, Dual) and record.then is not None):
                 assert record.then is not None
                 todo.append((record.then, lambda r, s=record, put=put: put(replace(s, then=r))))  # type: ignore[misc]
@@ -80,33 +89,53 @@ class Original:
         return Mutant(what, self.problem, write_certificate(None, replace(self.certificate, claim=claim)))
 
     def with_problem(self, what: str, problem: SelectionProblem) -> Mutant:
-        return Mutant(what, problem, write_certificate(None, replace(self.certificate, problem_sha256=problem.sha256())))
+        return Mutant(
+            what, problem, write_certificate(None, replace(self.certificate, problem_sha256=problem.sha256()))
+        )
 
     def edited(self, what: str, edit: Callable[[dict], object]) -> Mutant:
         head = json.loads(self.members["certificate.json"])
         edit(head)
-        return Mutant(what, self.problem, write_container(None, {**self.members, "certificate.json": json.dumps(head).encode()}))
+        return Mutant(
+            what, self.problem, write_container(None, {**self.members, "certificate.json": json.dumps(head).encode()})
+        )
 
 
 def removed_leaves(o: Original, rng: random.Random) -> Iterator[Mutant]:
-    """Choices of the domain that no part covers, parts without a child, children that say nothing where something is needed, or a point
-    where many choices are left."""
+    """Choices of the domain that no part covers, parts without a child, children that say nothing where something is
+    needed, or a point where many choices are left."""
     for record, put in o.paths():
         if isinstance(record, Split):
             for i, part in enumerate(record.parts):
                 rest = slice(i + 1, None)
                 others = {a for k, other in enumerate(record.parts) if k != i for a in other}
                 if (set(o.domains[id(record)]) & set(part)) - others:
-                    cut = replace(record, parts=record.parts[:i] + record.parts[rest], children=record.children[:i] + record.children[rest])
+                    cut = replace(
+                        record,
+                        parts=record.parts[:i] + record.parts[rest],
+                        children=record.children[:i] + record.children[rest],
+                    )
                     yield o.with_proof(f"split of {record.vertex}: part {i} and its child removed", put(cut))
                     if len(part) > 1:
                         for a in part:
                             if a in o.domains[id(record)] and a not in others:
                                 smaller = (*record.parts[:i], tuple(b for b in part if b != a), *record.parts[rest])
-                                yield o.with_proof(f"split of {record.vertex}: choice {a} taken out of part {i}", put(replace(record, parts=smaller)))
-                yield o.with_proof(f"split of {record.vertex}: child {i} removed", put(replace(record, children=record.children[:i] + record.children[rest])))
-                yield o.with_proof(f"split of {record.vertex}: part {i} emptied", put(replace(record, parts=(*record.parts[:i], (), *record.parts[rest]))))
-                yield o.with_proof(f"split of {record.vertex}: part {i} with a choice too many", put(replace(record, parts=(*record.parts[:i], (*part, 1 << 30), *record.parts[rest]))))
+                                yield o.with_proof(
+                                    f"split of {record.vertex}: choice {a} taken out of part {i}",
+                                    put(replace(record, parts=smaller)),
+                                )
+                yield o.with_proof(
+                    f"split of {record.vertex}: child {i} removed",
+                    put(replace(record, children=record.children[:i] + record.children[rest])),
+                )
+                yield o.with_proof(
+                    f"split of {record.vertex}: part {i} emptied",
+                    put(replace(record, parts=(*record.parts[:i], (), *record.parts[rest]))),
+                )
+                yield o.with_proof(
+                    f"split of {record.vertex}: part {i} with a choice too many",
+                    put(replace(record, parts=(*record.parts[:i], (*part, 1 << 30), *record.parts[rest]))),
+                )
                 opened = replace(record, children=(*record.children[:i], Open(), *record.children[rest]))
                 yield o.with_proof(f"split of {record.vertex}: leaf {i} opened", put(opened))
             for vertex in (-1, 1 << 40):
@@ -117,7 +146,9 @@ def removed_leaves(o: Original, rng: random.Random) -> Iterator[Mutant]:
 
 
 def widened_domains(o: Original, rng: random.Random) -> Iterator[Mutant]:
-    """The problem gets one more choice: what the solution uses, but 1 cheaper.  So the claimed cost is not the least."""
+    """The problem gets one more choice: what the solution uses, but 1 cheaper.  So the claimed cost is not the
+    least.
+    """
     p = o.problem
     at: dict[int, list[int]] = {}
     for k, e in enumerate(p.edges):
@@ -150,7 +181,9 @@ def widened_domains(o: Original, rng: random.Random) -> Iterator[Mutant]:
 
 
 def changed_problems(o: Original, rng: random.Random) -> Iterator[Mutant]:
-    """A number that the solution uses changes, so the claimed cost is wrong; or the limit falls below what the solution uses."""
+    """A number that the solution uses changes, so the claimed cost is wrong; or the limit falls below what the
+    solution uses.
+    """
     p, x = o.problem, o.claim.solution
     if p.limit is not None:
         peak = p.peak_of(x)[0]
@@ -162,12 +195,18 @@ def changed_problems(o: Original, rng: random.Random) -> Iterator[Mutant]:
         for change in (-1, 1):
             cost = p.vertices[k].cost.copy()
             cost[x[k]] += change
-            yield o.with_problem(f"cost of vertex {k} changed by {change}", replace(p, vertices=(*p.vertices[:k], Vertex(p.vertices[k].name, cost), *p.vertices[k + 1 :])))
+            yield o.with_problem(
+                f"cost of vertex {k} changed by {change}",
+                replace(p, vertices=(*p.vertices[:k], Vertex(p.vertices[k].name, cost), *p.vertices[k + 1 :])),
+            )
         e = p.edges[k % len(p.edges)]
         if sum(other.table == e.table for other in p.edges[:2000]) == 1:
             table = p.tables[e.table].copy()
             table[x[e.u] if e.rows is None else e.rows[x[e.u]], x[e.v] if e.cols is None else e.cols[x[e.v]]] -= 1
-            yield o.with_problem(f"used entry of table {e.table} lowered", replace(p, tables=(*p.tables[: e.table], table, *p.tables[e.table + 1 :])))
+            yield o.with_problem(
+                f"used entry of table {e.table} lowered",
+                replace(p, tables=(*p.tables[: e.table], table, *p.tables[e.table + 1 :])),
+            )
 
 
 def wrong_solutions(o: Original, rng: random.Random) -> Iterator[Mutant]:
@@ -183,9 +222,14 @@ def wrong_solutions(o: Original, rng: random.Random) -> Iterator[Mutant]:
                 fits = cost < FORBIDDEN and (p.limit is None or p.peak_of(y)[0] <= p.limit)
                 if not fits or cost != o.claim.cost:
                     infeasible += not fits
-                    yield o.with_claim(f"choice {a} of vertex {v}, which is {'infeasible' if not fits else 'of another cost'}", replace(o.claim, solution=y))
+                    yield o.with_claim(
+                        f"choice {a} of vertex {v}, which is {'infeasible' if not fits else 'of another cost'}",
+                        replace(o.claim, solution=y),
+                    )
                 break
-        yield o.with_claim(f"choice {size} of vertex {v}, which has {size}", replace(o.claim, solution=(*x[:v], size, *x[v + 1 :])))
+        yield o.with_claim(
+            f"choice {size} of vertex {v}, which has {size}", replace(o.claim, solution=(*x[:v], size, *x[v + 1 :]))
+        )
     assert infeasible > 0
 
 
@@ -199,14 +243,16 @@ def wrong_claims(o: Original, rng: random.Random) -> Iterator[Mutant]:
         yield o.with_claim(f"gap with a bound {more} above", WithinGap(x, cost, cost + more))
     steps = tuple(o.problem.events())
     yield o.with_claim("infeasible", Infeasible(steps, tuple(range(len(x))), None, None))
-    yield o.with_claim("infeasible with the solution as witness", Infeasible(steps, tuple(range(len(x))), o.problem.limit, x))
+    yield o.with_claim(
+        "infeasible with the solution as witness", Infeasible(steps, tuple(range(len(x))), o.problem.limit, x)
+    )
     yield o.with_claim("solution too short", Optimal(x[:-1], cost))
     yield o.with_claim("solution too long", Optimal((*x, 0), cost))
 
 
 def changed_logs(o: Original, rng: random.Random) -> Iterator[Mutant]:
-    """Entries that do not hold: said twice, about what has gone or never was, without what they rest on, or against the solution, which
-    the limit allows."""
+    """Entries that do not hold: said twice, about what has gone or never was, without what they rest on, or against the
+    solution, which the limit allows."""
     for record, put in o.paths():
         if not isinstance(record, Reduced) or not len(record.log):
             continue
@@ -232,29 +278,59 @@ def changed_logs(o: Original, rng: random.Random) -> Iterator[Mutant]:
             if rule in removing:
                 yield made(f"vertex {v} fixed after entry {k} removed it", insert(k + 1, (Rule.FIX, v, 0, 0)))
                 if rule == Rule.FIX and v in left:
-                    yield made(f"removal {left[v][-1]} left out, which entry {k} needs", np.delete(log, left[v][-1], axis=0))
+                    yield made(
+                        f"removal {left[v][-1]} left out, which entry {k} needs", np.delete(log, left[v][-1], axis=0)
+                    )
                 earlier = [w for w, m in gone.items() if m < k]
                 if earlier and rule in (Rule.MERGE, Rule.FOLLOW):
-                    yield made(f"entry {k} with a neighbour that has gone", np.concatenate([log[:k], [[rule, v, rng.choice(earlier), b]], log[k + 1 :]]))
-                    yield made(f"entry {k} with itself as neighbour", np.concatenate([log[:k], [[rule, v, v, b]], log[k + 1 :]]))
+                    yield made(
+                        f"entry {k} with a neighbour that has gone",
+                        np.concatenate([log[:k], [[rule, v, rng.choice(earlier), b]], log[k + 1 :]]),
+                    )
+                    yield made(
+                        f"entry {k} with itself as neighbour",
+                        np.concatenate([log[:k], [[rule, v, v, b]], log[k + 1 :]]),
+                    )
                 if earlier:
-                    yield made(f"entry {k} about a vertex that has gone", np.concatenate([log[:k], [[rule, rng.choice(earlier), a, b]], log[k + 1 :]]))
+                    yield made(
+                        f"entry {k} about a vertex that has gone",
+                        np.concatenate([log[:k], [[rule, rng.choice(earlier), a, b]], log[k + 1 :]]),
+                    )
                 if left.get(v) and left[v][-1] < k:
                     m = left[v][-1]
-                    yield made(f"entry {m} moved behind {k}", np.concatenate([log[:m], log[m + 1 : k + 1], log[m : m + 1], log[k + 1 :]]))
+                    yield made(
+                        f"entry {m} moved behind {k}",
+                        np.concatenate([log[:m], log[m + 1 : k + 1], log[m : m + 1], log[k + 1 :]]),
+                    )
             if rule == Rule.DOMINATED:
                 yield made(f"entry {k} dominated by itself", np.concatenate([log[:k], [[rule, v, a, a]], log[k + 1 :]]))
-                yield made(f"entry {k} about a choice that is not there", np.concatenate([log[:k], [[rule, v, 1 << 20, b]], log[k + 1 :]]))
+                yield made(
+                    f"entry {k} about a choice that is not there",
+                    np.concatenate([log[:k], [[rule, v, 1 << 20, b]], log[k + 1 :]]),
+                )
             yield made(f"entry {k} becomes rule 10", np.concatenate([log[:k], [[10, v, a, b]], log[k + 1 :]]))
-            yield made(f"entry {k} about vertex {n}", np.concatenate([log[:k], [[rule if rule != Rule.ROWS else int(Rule.FIX), n, a, b]], log[k + 1 :]]))
+            yield made(
+                f"entry {k} about vertex {n}",
+                np.concatenate([log[:k], [[rule if rule != Rule.ROWS else int(Rule.FIX), n, a, b]], log[k + 1 :]]),
+            )
             if whole and o.problem.limit is not None:
                 w, t = rng.randrange(n), rng.choice(o.problem.events())
-                yield made(f"choice of the solution at {w} called overfull at {t}", insert(0, (Rule.OVERFULL, w, o.claim.solution[w], t)))
+                yield made(
+                    f"choice of the solution at {w} called overfull at {t}",
+                    insert(0, (Rule.OVERFULL, w, o.claim.solution[w], t)),
+                )
         for r in range(len(record.steps)):
             steps = record.steps[r]
-            for what, new in (("descending", steps[::-1]), ("one twice", np.append(steps, steps[-1:])), ("one that is no row", np.append(steps, 1 << 40))):
+            for what, new in (
+                ("descending", steps[::-1]),
+                ("one twice", np.append(steps, steps[-1:])),
+                ("one that is no row", np.append(steps, 1 << 40)),
+            ):
                 if not np.array_equal(new, steps):
-                    yield o.with_proof(f"steps {r}: {what}", put(replace(record, steps=(*record.steps[:r], np.asarray(new), *record.steps[r + 1 :]))))
+                    yield o.with_proof(
+                        f"steps {r}: {what}",
+                        put(replace(record, steps=(*record.steps[:r], np.asarray(new), *record.steps[r + 1 :]))),
+                    )
             yield o.with_proof(f"steps {r} missing", put(replace(record, steps=record.steps[:r])))
 
 
@@ -268,10 +344,16 @@ def wrong_multipliers(o: Original, rng: random.Random) -> Iterator[Mutant]:
         m = record.multipliers
         for k, (t, n) in enumerate(m):
             for wrong in (-n, 0, -1, -(1 << 70)):
-                yield o.with_proof(f"multiplier {k} becomes {wrong}", put(replace(record, multipliers=(*m[:k], (t, wrong), *m[k + 1 :]))))
+                yield o.with_proof(
+                    f"multiplier {k} becomes {wrong}",
+                    put(replace(record, multipliers=(*m[:k], (t, wrong), *m[k + 1 :]))),
+                )
             yield o.with_proof(f"step {t} twice", put(replace(record, multipliers=(*m[: k + 1], (t, n), *m[k + 1 :]))))
             if k:
-                yield o.with_proof(f"steps {k - 1} and {k} swapped", put(replace(record, multipliers=(*m[: k - 1], m[k], m[k - 1], *m[k + 1 :]))))
+                yield o.with_proof(
+                    f"steps {k - 1} and {k} swapped",
+                    put(replace(record, multipliers=(*m[: k - 1], m[k], m[k - 1], *m[k + 1 :]))),
+                )
 
 
 def wrong_shapes(o: Original, rng: random.Random) -> Iterator[Mutant]:
@@ -281,11 +363,21 @@ def wrong_shapes(o: Original, rng: random.Random) -> Iterator[Mutant]:
             continue
         n = len(record.to_u)
         yield o.with_proof("an edge missing", put(replace(record, to_u=record.to_u[:-1], to_v=record.to_v[:-1])))
-        yield o.with_proof("an edge too many", put(replace(record, to_u=(*record.to_u, record.to_u[0]), to_v=(*record.to_v, record.to_v[0]))))
+        yield o.with_proof(
+            "an edge too many",
+            put(replace(record, to_u=(*record.to_u, record.to_u[0]), to_v=(*record.to_v, record.to_v[0]))),
+        )
         for e in rng.sample(range(n), min(n, 60)):
             for side, messages in (("to_u", record.to_u), ("to_v", record.to_v)):
-                for what, new in (("too long", np.append(messages[e], 0)), ("too short", messages[e][:-1]), ("of two axes", messages[e][None])):
-                    yield o.with_proof(f"message {side} {e} {what}", put(replace(record, **{side: (*messages[:e], new, *messages[e + 1 :])})))
+                for what, new in (
+                    ("too long", np.append(messages[e], 0)),
+                    ("too short", messages[e][:-1]),
+                    ("of two axes", messages[e][None]),
+                ):
+                    yield o.with_proof(
+                        f"message {side} {e} {what}",
+                        put(replace(record, **{side: (*messages[:e], new, *messages[e + 1 :])})),
+                    )
 
 
 def malformed_files(o: Original, rng: random.Random) -> Iterator[Mutant]:
@@ -317,14 +409,20 @@ CLASSES = (
 )  # fmt: skip
 
 
-def of_class(o: Original, make: Callable[[Original, random.Random], Iterator[Mutant]], most: int, seed: int = 1) -> list[Mutant]:
+def of_class(
+    o: Original, make: Callable[[Original, random.Random], Iterator[Mutant]], most: int, seed: int = 1
+) -> list[Mutant]:
     """Up to `most` mutants of one class, more of the few that there are of trees."""
     return list(islice(make(o, random.Random(seed)), max(most, 40) if make is removed_leaves else most))
 
 
 def weaker(o: Original, rng: random.Random) -> Iterator[Mutant]:
-    """Valid proofs of something else: other messages, larger or fewer multipliers, rows dropped.  What they prove is for the checker to say."""
-    duals = [(record, put) for record, put in o.paths() if isinstance(record, Dual) and record.then is None]  # nothing rests on what they fix
+    """Valid proofs of something else: other messages, larger or fewer multipliers, rows dropped.  What they prove
+    is for the checker to say.
+    """
+    duals = [
+        (record, put) for record, put in o.paths() if isinstance(record, Dual) and record.then is None
+    ]  # nothing rests on what they fix
     while True:
         record, put = rng.choice(duals)
         kind = rng.choice(["message", "multiplier", "no multiplier", "denominator"])
@@ -333,15 +431,26 @@ def weaker(o: Original, rng: random.Random) -> Iterator[Mutant]:
             side, messages = rng.choice([("to_u", record.to_u), ("to_v", record.to_v)])
             new = messages[e].copy()
             new[rng.randrange(new.size)] += change * rng.choice([1, record.denominator])
-            yield o.with_proof(f"message {side} {e} changed", put(replace(record, **{side: (*messages[:e], new, *messages[e + 1 :])})))
+            yield o.with_proof(
+                f"message {side} {e} changed", put(replace(record, **{side: (*messages[:e], new, *messages[e + 1 :])}))
+            )
         elif kind == "multiplier" and record.multipliers:
             k = rng.randrange(len(record.multipliers))
             t, n = record.multipliers[k]
-            changed = (*record.multipliers[:k], (t, max(1, n + rng.choice([-1, 1, n, -n // 2]))), *record.multipliers[k + 1 :])
+            changed = (
+                *record.multipliers[:k],
+                (t, max(1, n + rng.choice([-1, 1, n, -n // 2]))),
+                *record.multipliers[k + 1 :],
+            )
             if changed != record.multipliers:
                 yield o.with_proof(f"multiplier {k} changed", put(replace(record, multipliers=changed)))
         elif kind == "no multiplier" and record.multipliers:
             k = rng.randrange(len(record.multipliers))
-            yield o.with_proof(f"multiplier {k} left out", put(replace(record, multipliers=record.multipliers[:k] + record.multipliers[k + 1 :])))
+            yield o.with_proof(
+                f"multiplier {k} left out",
+                put(replace(record, multipliers=record.multipliers[:k] + record.multipliers[k + 1 :])),
+            )
         elif kind == "denominator":
-            yield o.with_proof("denominator raised", put(replace(record, denominator=record.denominator + rng.randint(1, 3))))
+            yield o.with_proof(
+                "denominator raised", put(replace(record, denominator=record.denominator + rng.randint(1, 3)))
+            )

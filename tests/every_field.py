@@ -1,4 +1,6 @@
-"""A value with every field changed in turn: what a comparison must notice, found by looking at the fields and not at a list kept by hand."""
+"""A value with every field changed in turn: what a comparison must notice, found by looking at the fields and not
+at a list kept by hand.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,16 @@ from shardproof.models.machine.machine import ReductionConstants
 from shardproof.models.program.index import Combine
 
 INSTEAD_OF_NOTHING: dict[str, object] = {
-    "combine": Combine.MAX, "source_shape": (7,), "reduction": ReductionConstants(), "tree_flow": Fraction(7), "copy": Fraction(7), "switch_quad": Fraction(7),
+    "combine": Combine.MAX,
+    "source_shape": (7,),
+    "reduction": ReductionConstants(),
+    "tree_flow": Fraction(7),
+    "copy": Fraction(7),
+    "switch_quad": Fraction(7),
 }
-"""Field that may be None -> something else.  A new field of this kind is a KeyError here, so that it is not forgotten."""
+"""Field that may be None -> something else.  A new field of this kind is a KeyError here, so that it is not
+forgotten.
+"""
 
 PAIR = re.compile(r"\.(terms|peaks|sources|attributes|state)\[\d+\]$")
 """Elements of these are (name, value), which nothing can be left out of."""
@@ -40,7 +49,9 @@ def changed(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             return
         if value:
             yield f"{place}[-1] left out", value[:-1]
-        if len(value) > 1 and value[0] != value[-1] and not place.endswith((".peaks", ".sources", ".attributes")):  # order is no content of these
+        if (
+            len(value) > 1 and value[0] != value[-1] and not place.endswith((".peaks", ".sources", ".attributes"))
+        ):  # order is no content of these
             yield f"{place} turned round", value[::-1]
     else:
         yield place, _other(value)

@@ -1,6 +1,8 @@
-"""Forgeries: valid files with something changed, hashes made right again, and counts of what the checker says about them.
+"""Forgeries: valid files with something changed, hashes made right again, and counts of what the checker says about
+them.
 
-A change is drawn at random, so a forgery may be true (a weaker bound, a name); whoever judges asks an oracle about every forgery that was accepted.
+A change is drawn at random, so a forgery may be true (a weaker bound, a name); whoever judges asks an oracle about
+every forgery that was accepted.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ def at(value: Json, path: tuple[Any, ...]) -> Json:
 
 
 def number(rng: random.Random, old: int) -> int:
-    return rng.choice((old + 1, old - 1, old + 1, old - 1, 2 * old, -old, old + rng.randint(-9, 9), rng.choice(NUMBERS)))
+    return rng.choice(
+        (old + 1, old - 1, old + 1, old - 1, 2 * old, -old, old + rng.randint(-9, 9), rng.choice(NUMBERS))
+    )
 
 
 def change(value: Json, rng: random.Random, *, skip: frozenset[str] = frozenset()) -> str:

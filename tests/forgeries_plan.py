@@ -1,7 +1,8 @@
 """Forged plans: members changed or exchanged between plans, claims, choices, totals, and all hashes made right again.
 
-The truth of a plan that was accepted: its claim by brute force over the selection problem of its graph, machine, space and limit, its choices
-those of the solution, its movements those that its choices cause.  The tables are those of `models`; a second builder has tests of its own.
+The truth of a plan that was accepted: its claim by brute force over the selection problem of its graph, machine, space
+and limit, its choices those of the solution, its movements those that its choices cause.  The tables are those of
+`models`; a second builder has tests of its own.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def forge(seed: int) -> tuple[str, dict[str, Member], str]:
                 put(members, f"{kind}.json", head)
             case _:
                 other = originals()[rng.randrange(len(originals()))][1]
-                for name in rng.choice((["graph.json"], ["machine.json"], ["plan.json"], ["certificate.json", "certificate.i64"])):
+                for name in rng.choice(
+                    (["graph.json"], ["machine.json"], ["plan.json"], ["certificate.json", "certificate.i64"])
+                ):
                     members[name] = other[name]
                     done.append(f"{name} of another plan")
     _hash_again(members, rng.random() < 0.7)
@@ -91,11 +94,19 @@ def _hash_again(members: dict[str, Member], rebuild: bool) -> None:
         graph, machine = _parts(members)
         head["graph_sha256"], head["machine_sha256"] = graph.sha256(), machine.sha256()
         if rebuild:
-            certificate["problem_sha256"] = _planning(graph.to_json(), machine.to_json(), head["space"], head["memory_limit"]).problem.sha256()
+            certificate["problem_sha256"] = _planning(
+                graph.to_json(), machine.to_json(), head["space"], head["memory_limit"]
+            ).problem.sha256()
         head["problem_sha256"] = certificate["problem_sha256"]
         put(members, "plan.json", head)
         put(members, "certificate.json", certificate)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # it will be malformed for the checker too
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        TypeError,
+        ValueError,
+    ):  # it will be malformed for the checker too
         return
 
 

@@ -1,4 +1,5 @@
-"""Forged reduction programs and placements: programs, costs, potentials, counts, matrices, requests and machines changed.
+"""Forged reduction programs and placements: programs, costs, potentials, counts, matrices, requests and machines
+changed.
 
 The truth is a search over states written from P2 (MLSys 2022) alone: sets of contributions per position and chunk, all
 instructions of the language, Dijkstra.  Only the price of one step comes from the cost model of the file.
@@ -17,7 +18,13 @@ from typing import Any
 import reduction_cases as cases
 from forgeries import Tally, change, change_array, head_of, put
 
-from shardproof.models.collective_programs.collectives import READINGS, Collective, CollectiveCost, LoweredStep, MasterGroups
+from shardproof.models.collective_programs.collectives import (
+    READINGS,
+    Collective,
+    CollectiveCost,
+    LoweredStep,
+    MasterGroups,
+)
 from shardproof.models.collective_programs.parallelism import Hierarchy, Order, ReductionRequest, Request, UnevenRequest
 from shardproof.models.collective_programs.programs import Form, Program
 from shardproof.models.problem.claims import Verdict
@@ -57,7 +64,13 @@ MOST_STATES = 4000
 @cache
 def originals() -> tuple[tuple[str, dict[str, Member]], ...]:
     out = []
-    for hierarchy, axes, reduce in (((2, 2), (4,), (0,)), ((2, 2), (2, 2), (0,)), ((2, 3), (6,), (0,)), ((2, 2), (2, 2), (0, 1)), ((2, 4), (2, 4), (1,))):
+    for hierarchy, axes, reduce in (
+        ((2, 2), (4,), (0,)),
+        ((2, 2), (2, 2), (0,)),
+        ((2, 3), (6,), (0,)),
+        ((2, 2), (2, 2), (0, 1)),
+        ((2, 4), (2, 4), (1,)),
+    ):
         certificate = cases.certificate(hierarchy, axes, reduce)
         out.append(("best placement", encode_reduction(certificate)))
         assert certificate.placement is not None
@@ -122,7 +135,10 @@ def holds(members: dict[str, Member]) -> bool:
 def complete(certificate: PlacementCertificate) -> bool:
     """Every matrix with the given row and column products, each once: all products of divisors are tried."""
     hierarchy, axes = certificate.problem.hierarchy, certificate.problem.axes
-    rows = [[row for row in product(*([d for d in range(1, h + 1) if h % d == 0] for h in hierarchy)) if prod(row) == p] for p in axes]
+    rows = [
+        [row for row in product(*([d for d in range(1, h + 1) if h % d == 0] for h in hierarchy)) if prod(row) == p]
+        for p in axes
+    ]
     found = {m for m in product(*rows) if all(prod(row[j] for row in m) == h for j, h in enumerate(hierarchy))}
     return len(certificate.matrices) == len(found) and set(certificate.matrices) == found
 
@@ -134,7 +150,9 @@ def _part(part: Part, models: list[CollectiveCost]) -> bool:
         case Cheapest():
             steps = run(part.request, part.claim.program)
             model = models[part.claim.model]
-            return steps is not None and sum(map(model.step_time, steps)) == part.claim.cost == cheapest(part.request, model)
+            return steps is not None and sum(map(model.step_time, steps)) == part.claim.cost == cheapest(
+                part.request, model
+            )
         case Count():
             return counts(part.request) == part.claim.lengths
         case _:
@@ -149,7 +167,13 @@ def _best(certificate: ReductionCertificate, best: Best, models: list[Collective
     for matrix in placement.matrices:
         total = 0
         for term in best.terms:
-            found = [cheapest(ReductionRequest(placement.problem.hierarchy, matrix, term.reduce, Order(o), reading), models[term.model]) for o in best.orders]
+            found = [
+                cheapest(
+                    ReductionRequest(placement.problem.hierarchy, matrix, term.reduce, Order(o), reading),
+                    models[term.model],
+                )
+                for o in best.orders
+            ]
             if None in found:
                 return False
             total += term.weight * min(f for f in found if f is not None)
@@ -165,7 +189,11 @@ class System:
         if isinstance(request, UnevenRequest):
             n = sum(request.nodes)
             first = [sum(request.nodes[:i]) for i, size in enumerate(request.nodes) for _ in range(size)]
-            self.copies, self.starts, self.chunks = [list(range(n))], [[0] * n, first, list(range(n))], lcm(n, *request.nodes)
+            self.copies, self.starts, self.chunks = (
+                [list(range(n))],
+                [[0] * n, first, list(range(n))],
+                lcm(n, *request.nodes),
+            )
             self.wanted = [frozenset(range(n))] * n
             return
         matrix, levels = request.matrix, range(len(request.hierarchy))
@@ -226,7 +254,9 @@ class System:
                 continue
             assert ancestor is not None
             above = self.starts[ancestor][p]
-            if form is Form.PARALLEL or (offset == 0 and (self.rules.masters is MasterGroups.PER_ANCESTOR or above == 0)):
+            if form is Form.PARALLEL or (
+                offset == 0 and (self.rules.masters is MasterGroups.PER_ANCESTOR or above == 0)
+            ):
                 found.setdefault((above, offset), []).append(p)
         return tuple(sorted(tuple(g) for g in found.values() if len(g) > 1))
 
@@ -249,7 +279,11 @@ class System:
 
     def step(self, state: State, groups: Groups, kind: Collective, master: bool) -> State | None:
         """The state after one instruction, None where a group does not satisfy its rule."""
-        if master and self.rules.guarded and any(any(state[p]) for p in range(self.n) if not any(p in g for g in groups)):
+        if (
+            master
+            and self.rules.guarded
+            and any(any(state[p]) for p in range(self.n) if not any(p in g for g in groups))
+        ):
             return None
         out = list(state)
         for g in groups:
@@ -294,7 +328,12 @@ class System:
     def lowered(self, groups: Groups, kind: Collective, before: State, after: State) -> LoweredStep:
         source = after if kind is Collective.ALL_GATHER else before
         moved = tuple(sum(map(bool, source[g[0]])) for g in groups)
-        return LoweredStep(kind, tuple(tuple(copy[p] for p in g) for copy in self.copies for g in groups), moved * len(self.copies), self.chunks)
+        return LoweredStep(
+            kind,
+            tuple(tuple(copy[p] for p in g) for copy in self.copies for g in groups),
+            moved * len(self.copies),
+            self.chunks,
+        )
 
     def edges(self, state: State) -> Iterator[tuple[State, Groups, Collective]]:
         """What can follow a state that is not the goal."""
@@ -330,7 +369,11 @@ def run(request: Request, program: Program) -> list[LoweredStep] | None:
     s = system(request)
     state, steps, language = s.start(), [], s.language()
     for i in program:
-        if not 0 <= i.slice < len(s.starts) or (i.form is Form.INSIDE) != (i.ancestor is None) or (i.ancestor is not None and i.ancestor >= i.slice):
+        if (
+            not 0 <= i.slice < len(s.starts)
+            or (i.form is Form.INSIDE) != (i.ancestor is None)
+            or (i.ancestor is not None and i.ancestor >= i.slice)
+        ):
             return None
         groups = s.groups(i.slice, i.form, i.ancestor)
         if groups not in language or i.collective not in s.allowed(language[groups]):
@@ -380,4 +423,3 @@ def counts(request: Request) -> tuple[int, ...]:
     while len(out) > 1 and out[-1] == 0:
         out.pop()
     return tuple(out)
-

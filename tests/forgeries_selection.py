@@ -1,4 +1,5 @@
-"""Forged selection certificates: every kind of record and claim, both solver engines, problems and certificates changed and hashed again.
+"""Forged selection certificates: every kind of record and claim, both solver engines, problems and certificates changed
+and hashed again.
 
 The truth is brute force over the numbers of the problem's JSON, with no code of the package.
 """
@@ -37,7 +38,9 @@ ORIGINALS = 60
 """Random problems, each with several certificates."""
 
 THROUGH_FILES = 20
-"""Every so many forgeries are written as container files and read again; the others go in as members, which changes nothing else."""
+"""Every so many forgeries are written as container files and read again; the others go in as members, which changes
+nothing else.
+"""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,9 @@ def originals() -> tuple[Original, ...]:
     for seed in range(ORIGINALS):
         for name, problem, certificate in _certificates(seed):
             if check_selection(problem, certificate).verdict is Verdict.PROVED:
-                out.append(Original(f"{name} {seed}", json.loads(problem_json(problem)), encode_certificate(certificate)))
+                out.append(
+                    Original(f"{name} {seed}", json.loads(problem_json(problem)), encode_certificate(certificate))
+                )
     return tuple(out)
 
 
@@ -70,7 +75,11 @@ def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionC
         yield "dive", problem, answer.certificate
     outcome = Scale(problem, Clock()).run()
     if outcome is not None and outcome.best.solution is not None and outcome.bound >= outcome.best.cost:
-        yield "at scale", problem, cases.certified(problem, Optimal(outcome.best.solution, outcome.best.cost), outcome.record)
+        yield (
+            "at scale",
+            problem,
+            cases.certified(problem, Optimal(outcome.best.solution, outcome.best.cost), outcome.record),
+        )
     for conflicts in (False, True):
         proof = cases.points(problem, conflicts=conflicts)
         for claim in claims(proof):
@@ -81,9 +90,19 @@ def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionC
         for claim in (Optimal(cheap[1], cheap[0]), WithinGap(cheap[1], cheap[0], cheap[0]), LowerBound(cheap[0])):
             yield f"elimination, {type(claim).__name__}", free, cases.certified(free, claim, cases.eliminate(free, rng))
         stored = cases.eliminate(free, rng)
-        yield "left out messages", free, cases.certified(free, Optimal(cheap[1], cheap[0]), replace(stored, messages=()))
+        yield (
+            "left out messages",
+            free,
+            cases.certified(free, Optimal(cheap[1], cheap[0]), replace(stored, messages=())),
+        )
         slack = cases.eliminate(free, rng, slack=2)
-        yield "elimination with more", free, cases.certified(free, Optimal(cheap[1], cheap[0]), replace(slack, then=cases.eliminate(free, rng, slack=1)))
+        yield (
+            "elimination with more",
+            free,
+            cases.certified(
+                free, Optimal(cheap[1], cheap[0]), replace(slack, then=cases.eliminate(free, rng, slack=1))
+            ),
+        )
         fine = _fine(free, rng)
         found = solve(fine, threads=1)
         if found.certificate is not None:
@@ -97,19 +116,32 @@ def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionC
         if bound is not None:
             yield "dual", problem, cases.certified(problem, LowerBound(bound), dual)
         if best is not None:
-            proof = Dual(dual.to_u, dual.to_v, dual.denominator, dual.multipliers, cases.random_tree(problem, rng, best[0]), dual.rounded)
-            bound = check_selection(problem, cases.certified(problem, WithinGap(best[1], best[0], -(1 << 59)), proof)).lower_bound
+            proof = Dual(
+                dual.to_u,
+                dual.to_v,
+                dual.denominator,
+                dual.multipliers,
+                cases.random_tree(problem, rng, best[0]),
+                dual.rounded,
+            )
+            bound = check_selection(
+                problem, cases.certified(problem, WithinGap(best[1], best[0], -(1 << 59)), proof)
+            ).lower_bound
             if bound is not None:
                 yield "dual with more", problem, cases.certified(problem, WithinGap(best[1], best[0], bound), proof)
     reduction = reduce(problem)
     if reduction is not None:
-        proof = reduction.record(Open() if reduction.problem is None else cases.points(reduction.problem, conflicts=True))
+        proof = reduction.record(
+            Open() if reduction.problem is None else cases.points(reduction.problem, conflicts=True)
+        )
         for claim in claims(proof):
             yield f"reduced, {type(claim).__name__}", problem, cases.certified(problem, claim, proof)
     if best is None and problem.limit is not None:
         loose = cases.brute(replace(problem, limit=None))
         if loose is not None:
-            claim = replace(cases.named(problem, cases.points(problem)), least_limit=cases.peak(problem, loose[1]), witness=loose[1])
+            claim = replace(
+                cases.named(problem, cases.points(problem)), least_limit=cases.peak(problem, loose[1]), witness=loose[1]
+            )
             yield "infeasible with a witness", problem, cases.certified(problem, claim, cases.points(problem))
 
 
@@ -159,7 +191,9 @@ def _claim(problem: Json, head: Json, members: dict[str, Member], rng: random.Ra
         cost = evaluate(problem, x)[0]
     except (LookupError, TypeError, ValueError):  # the problem is malformed by now
         return "nothing"
-    flat = np.concatenate([np.array(members["certificate.i64"], dtype=np.int64).reshape(-1), np.array(x, dtype=np.int64)])
+    flat = np.concatenate(
+        [np.array(members["certificate.i64"], dtype=np.int64).reshape(-1), np.array(x, dtype=np.int64)]
+    )
     members["certificate.i64"] = flat
     head["shapes"].append([len(x)])
     solution, bound = len(head["shapes"]) - 1, cost + rng.choice((0, 0, -1, 1, -3))
@@ -193,14 +227,20 @@ def evaluate(p: Json, x: tuple[int, ...]) -> tuple[int, bool, int]:
     if p.get("fine") is not None:
         cost = cost * 2 ** p["fine"]["bits"] + sum(p["fine"]["digits"][i] for i in places)
     starts = [u["start"] for u in p["usages"]]
-    peak = max((sum(u["amount"][x[u["vertex"]]] for u in p["usages"] if u["start"] <= t < u["end"]) for t in starts), default=0)
+    peak = max(
+        (sum(u["amount"][x[u["vertex"]]] for u in p["usages"] if u["start"] <= t < u["end"]) for t in starts), default=0
+    )
     return cost, all(entry < 2**60 for entry in entries), peak
 
 
 def true(p: Json, claim: SelectionClaim) -> bool:
     """Is the claim true of the problem?"""
     everything = {x: evaluate(p, x) for x in product(*(range(len(v["cost"])) for v in p["vertices"]))}
-    fits = {x: cost for x, (cost, allowed, peak) in everything.items() if allowed and (p["limit"] is None or peak <= p["limit"])}
+    fits = {
+        x: cost
+        for x, (cost, allowed, peak) in everything.items()
+        if allowed and (p["limit"] is None or peak <= p["limit"])
+    }
     least = min(fits.values(), default=None)
     match claim:
         case Optimal():
@@ -210,7 +250,9 @@ def true(p: Json, claim: SelectionClaim) -> bool:
         case LowerBound():
             return least is None or claim.lower_bound <= least
         case Infeasible():
-            rows = all(any(u["start"] <= t < u["end"] for u in p["usages"]) for t in claim.steps) and (p["limit"] is not None or not claim.steps)
+            rows = all(any(u["start"] <= t < u["end"] for u in p["usages"]) for t in claim.steps) and (
+                p["limit"] is not None or not claim.steps
+            )
             named = all(0 <= v < len(p["vertices"]) for v in claim.vertices)
             if claim.witness is None or claim.least_limit is None:
                 return least is None and rows and named and claim.witness is None and claim.least_limit is None
@@ -226,7 +268,9 @@ def judge(seeds: range, tally: Tally) -> None:
             problem = parse_problem(json.dumps(p).encode())
             head = head_of(members, "certificate.json")
             put(members, "certificate.json", {**head, "problem_sha256": problem.sha256()})
-            certificate = decode_certificate(read_container(write_container(None, members)) if seed % THROUGH_FILES == 0 else members)
+            certificate = decode_certificate(
+                read_container(write_container(None, members)) if seed % THROUGH_FILES == 0 else members
+            )
             accepted = check_selection(problem, certificate).verdict is Verdict.PROVED
             is_true = accepted and true(p, certificate.claim)
         except (ContainerError, ProblemError):

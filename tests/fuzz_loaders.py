@@ -1,9 +1,11 @@
-"""Every loader against hostile files: each either accepts or refuses with an error of ours (exit 3), quickly and in little memory.
+"""Every loader against hostile files: each either accepts or refuses with an error of ours (exit 3), quickly and in
+little memory.
 
     python tests/fuzz_loaders.py [--cases 100000] [--seed 1] [LOADER ..]
 
-prints counts per loader.  Case k of a loader is the same bytes in every run, so a failure is named by its number; `--keep FOLDER` writes the files.
-Every loader has a process of its own: a NumPy program is code, and a mutant of one may leave another function under a name of NumPy's.
+prints counts per loader.  Case k of a loader is the same bytes in every run, so a failure is named by its number;
+`--keep FOLDER` writes the files.  Every loader has a process of its own: a NumPy program is code, and a mutant of one
+may leave another function under a name of NumPy's.
 """
 
 from __future__ import annotations
@@ -78,7 +80,10 @@ MEMORY = 2 << 30
 """Address space that the cases of a loader may take beyond what the process had before them."""
 
 
-HEAD = f"{'loader':<20} {'accepted':>9} {'refused':>9} {'other':>6} {'seconds':>8} {'a second':>9} {'slowest':>8} {'MiB':>6}"
+HEAD = (
+    f"{'loader':<20} {'accepted':>9} {'refused':>9} {'other':>6} {'seconds':>8} {'a second':>9} {'slowest':>8} "
+    f"{'MiB':>6}"
+)
 
 
 class Hang(BaseException):
@@ -107,7 +112,8 @@ class Counts:
     kinds: Counter[str] = field(default_factory=Counter)
 
 
-# --- valid files -----------------------------------------------------------------------------------------------------------------------------------
+# --- valid files
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -126,13 +132,24 @@ def problem(limit: int | None = 5) -> SelectionProblem:
     table = np.array([[0, 9], [9, 0]], dtype=np.int64)
     amount = np.array([3, 1], dtype=np.int64)
     usages = () if limit is None else (Usage(0, 0, 2, amount, "weights of a"), Usage(1, 0, 2, amount, "weights of b"))
-    return SelectionProblem("small", tuple(Vertex(n, np.array([1, 0])) for n in "abc"), (table,), (Edge(0, 1, 0), Edge(1, 2, 0)), usages, limit)
+    return SelectionProblem(
+        "small",
+        tuple(Vertex(n, np.array([1, 0])) for n in "abc"),
+        (table,),
+        (Edge(0, 1, 0), Edge(1, 2, 0)),
+        usages,
+        limit,
+    )
 
 
 def graphs() -> list[bytes]:
     from shardproof.models.sources.training import build_step
 
-    return [tiny().to_json().encode(), build_step(tiny(), "sgd", None).graph.to_json().encode(), build("mlp-unity").to_json().encode()]
+    return [
+        tiny().to_json().encode(),
+        build_step(tiny(), "sgd", None).graph.to_json().encode(),
+        build("mlp-unity").to_json().encode(),
+    ]
 
 
 @cache
@@ -144,18 +161,32 @@ def tiny() -> Graph:
 
 
 def tomls() -> list[bytes]:
-    measured = b'\n[[profile]]\nfunction = "product"\ndtype = "float32"\nextents = [64, 64, 64]\nseconds = "12 us"\n\n[sources]\n"profile.product" = "measured"\n'
+    measured = (
+        b'\n[[profile]]\nfunction = "product"\ndtype = "float32"\nextents = [64, 64, 64]\nseconds = "12 '
+        b'us"\n\n[sources]\n"profile.product" = "measured"\n'
+    )
     files = [path.read_bytes() for path in sorted(machines.BUILTIN.glob("*.toml"))]
     return [*files, files[0].replace(b"\n[sources]\n", measured)]
 
 
 IOPDDL = {"problem": {"name": "p", "nodes": {"intervals": [[0, 2], [3, 4]], "costs": [[1, 2], [5, 6]], "usages": [[3, 4], [9, 9]]},
                       "edges": {"nodes": [[1, 0]], "costs": [[1, 2, 3, 10**18]]}, "usage_limit": 14, "comment": {"a": [1, {"b": None}]}}}  # fmt: skip
-PASE = {"info": {"x": 1}, "nodes": [{"name": "a", "configs": [[1]], "cost": [0.5, 3]}, {"name": "b", "cost": [0.25]}], "edges": [[0, 1, [[1], [0.125]]]]}
+PASE = {
+    "info": {"x": 1},
+    "nodes": [{"name": "a", "configs": [[1]], "cost": [0.5, 3]}, {"name": "b", "cost": [0.25]}],
+    "edges": [[0, 1, [[1], [0.125]]]],
+}
 
 
 def problems() -> list[bytes]:
-    return [json.dumps(IOPDDL).encode(), json.dumps({"x": 1, **IOPDDL}).encode(), json.dumps(PASE).encode(), problem_json(problem()), problem_json(problem(None)), problem_json(problem(1))]
+    return [
+        json.dumps(IOPDDL).encode(),
+        json.dumps({"x": 1, **IOPDDL}).encode(),
+        json.dumps(PASE).encode(),
+        problem_json(problem()),
+        problem_json(problem(None)),
+        problem_json(problem(1)),
+    ]
 
 
 def packed_problems() -> list[bytes]:
@@ -167,7 +198,10 @@ def problem_containers() -> list[bytes]:
 
 
 def plans() -> list[bytes]:
-    return [_made("plan", "m.json", "--machine", "localhost:2"), _made("plan", "m.json", "--machine", "2x2", "--train", "sgd", "--memory", "1GiB")]
+    return [
+        _made("plan", "m.json", "--machine", "localhost:2"),
+        _made("plan", "m.json", "--machine", "2x2", "--train", "sgd", "--memory", "1GiB"),
+    ]
 
 
 def certificates() -> list[bytes]:
@@ -181,7 +215,11 @@ def reductions() -> list[bytes]:
     ]  # fmt: skip
 
 
-STRATEGIES = [b'{"fc1": {"b": {"ranks": 2}}, "tensor:x": null, "fc*": {"m": {"0": 2}}}', b"[0, 1, null, 2]", b'{"*": {}}']
+STRATEGIES = [
+    b'{"fc1": {"b": {"ranks": 2}}, "tensor:x": null, "fc*": {"m": {"0": 2}}}',
+    b"[0, 1, null, 2]",
+    b'{"*": {}}',
+]
 CONFIGS = [b"b over nodes, h over 2 of gpus", b'{"b": {"nodes": 2}}', b"replicated", b"one device"]
 NAMES = [b"dgx-a100", b"dgx-a100:4x8", b"4x8", b"localhost:2", b"summit:2x2x3", b"m.toml", b"m.toml:2x2"]
 
@@ -201,9 +239,15 @@ def onnx_files() -> list[bytes]:
     def ints(name: str, *values: int) -> onnx.TensorProto:
         return numpy_helper.from_array(np.array(values, dtype=np.int64), name)
 
-    def model(nodes: list[onnx.NodeProto], shape: list[int], result: list[int], weights: list[onnx.TensorProto]) -> bytes:
+    def model(
+        nodes: list[onnx.NodeProto], shape: list[int], result: list[int], weights: list[onnx.TensorProto]
+    ) -> bytes:
         graph = helper.make_graph(
-            nodes, "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)], [helper.make_tensor_value_info("y", TensorProto.FLOAT, result)], weights
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, result)],
+            weights,
         )
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
         made.ir_version = 8
@@ -220,7 +264,12 @@ def onnx_files() -> list[bytes]:
     ]  # fmt: skip
     return [
         model(window, [2, 4, 8, 8], [2, 6], [weight("w", 4, 4, 3, 3), weight("v", 6, 4)]),
-        model(dense, [2, 4, 8], [2, 3, 4, 2], [weight("w", 8, 12), ints("s", 2, 4, 3, 4), ints("z", 0), ints("t", 2), ints("ax", 3)]),
+        model(
+            dense,
+            [2, 4, 8],
+            [2, 3, 4, 2],
+            [weight("w", 8, 12), ints("s", 2, 4, 3, 4), ints("z", 0), ints("t", 2), ints("ax", 3)],
+        ),
     ]
 
 
@@ -236,17 +285,32 @@ def arrays() -> list[bytes]:
 
 TIMINGS = [
     (HERE / "data" / "p2" / "appendix.csv").read_bytes()[:1500].rsplit(b"\n", 1)[0],
-    b"machine,matrix,reduce,program,algorithm,payload,seconds\n2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n2x2,[[2 1][1 2]],1,RS.A AG.A,tree,4096,1e-3\n",
+    (
+        b"machine,matrix,reduce,program,algorithm,payload,seconds\n2x2,[[2 1][1 "
+        b"2]],0,AllReduce,ring,1024,0.001\n2x2,[[2 1][1 2]],1,RS.A AG.A,tree,4096,1e-3\n"
+    ),
 ]
 
 PROGRAMS = [
-    b"import numpy as np\nimport shardproof\n\n\n@shardproof.program(a=(4, 6), b=(6, 5))\ndef f(a, b):\n    c = a @ b\n    for i in range(2):\n        c = np.maximum(c * 2.0 + i, 0.5)\n    return c / c.sum(axis=1, keepdims=True)\n",
-    b"import numpy as np\nfrom shardproof import program, parameter\n\n\n@program(x=(2, 3, 8), w=parameter(8, 4))\ndef f(x, w):\n    y = np.einsum('abc,cd->abd', x, w)\n    z = y.reshape(2, 12).T[1:, ::2]\n    w[...] = w * 0.5\n    return np.exp(z), np.where(z > 0, z, 0)\n",
-    b"import numpy as np\nfrom shardproof import program, parameter\n\n\n@program(x=(4, 6), w=parameter(6, 4), v=parameter(4, 2))\ndef f(x, w, v):\n    return np.tanh(x @ w) @ v\n",
+    (
+        b"import numpy as np\nimport shardproof\n\n\n@shardproof.program(a=(4, 6), b=(6, 5))\ndef f(a, b):\n    c = a "
+        b"@ b\n    for i in range(2):\n        c = np.maximum(c * 2.0 + i, 0.5)\n    return c / c.sum(axis=1, "
+        b"keepdims=True)\n"
+    ),
+    (
+        b"import numpy as np\nfrom shardproof import program, parameter\n\n\n@program(x=(2, 3, 8), w=parameter(8, "
+        b"4))\ndef f(x, w):\n    y = np.einsum('abc,cd->abd', x, w)\n    z = y.reshape(2, 12).T[1:, ::2]\n    w[...] "
+        b"= w * 0.5\n    return np.exp(z), np.where(z > 0, z, 0)\n"
+    ),
+    (
+        b"import numpy as np\nfrom shardproof import program, parameter\n\n\n@program(x=(4, 6), w=parameter(6, 4), "
+        b"v=parameter(4, 2))\ndef f(x, w, v):\n    return np.tanh(x @ w) @ v\n"
+    ),
 ]
 
 
-# --- loaders ---------------------------------------------------------------------------------------------------------------------------------------
+# --- loaders
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _text(path: Path) -> str:
@@ -297,7 +361,9 @@ def _inputs(path: Path) -> object:
 
 
 def _timings(path: Path) -> object:
-    """Timings that are accepted can be fitted to, or are refused by what fits; fitting takes long, so one in twenty is."""
+    """Timings that are accepted can be fitted to, or are refused by what fits; fitting takes long, so one in twenty
+    is.
+    """
     rows = read_timings(path)
     chosen = hashlib.sha256(path.read_bytes()).digest()[0] % 20 == 0
     return calibrate(load_machine("p2-a100"), rows, (), True) if chosen else rows
@@ -331,23 +397,35 @@ def _python(path: Path) -> object:
 
 
 LOADERS: dict[str, Loader] = {
-    **({"PyTorch program": Loader(torch_programs, (changed_bytes,), _torch, "m.pt2")} if importlib.util.find_spec("torch") else {}),
+    **(
+        {"PyTorch program": Loader(torch_programs, (changed_bytes,), _torch, "m.pt2")}
+        if importlib.util.find_spec("torch")
+        else {}
+    ),
     "graph": Loader(graphs, (changed_json, changed_json, changed_bytes), _graph, "m.json"),
     "machine": Loader(tomls, (changed_words, changed_words, changed_bytes), _machine, "m.toml"),
     "machine name": Loader(lambda: NAMES, (changed_words, changed_bytes), _names, "name"),
     "model name": Loader(models, (changed_words, changed_bytes), _model, "name"),
     "problem": Loader(problems, (changed_json, changed_json, changed_bytes), _problem, "p.json"),
     "problem, gzipped": Loader(packed_problems, (changed_gzip, changed_bytes), _problem, "p.json.gz"),
-    "problem container": Loader(problem_containers, (changed_members, changed_members, changed_bytes), _problem, "p.spz"),
+    "problem container": Loader(
+        problem_containers, (changed_members, changed_members, changed_bytes), _problem, "p.spz"
+    ),
     "plan": Loader(plans, (changed_members, changed_members, changed_bytes), read_plan, "p.spz"),
     "certificate": Loader(certificates, (changed_members, changed_members, changed_bytes), read_certificate, "c.spz"),
     "reduction": Loader(reductions, (changed_members, changed_members, changed_bytes), read_reduction, "r.spz"),
-    "onnx": Loader(onnx_files, (changed_protobuf, changed_protobuf, changed_bytes), lambda p: load_model(str(p)), "m.onnx"),
+    "onnx": Loader(
+        onnx_files, (changed_protobuf, changed_protobuf, changed_bytes), lambda p: load_model(str(p)), "m.onnx"
+    ),
     "inputs": Loader(arrays, (changed_arrays, changed_arrays, changed_bytes), _inputs, "x.npz"),
     "strategy": Loader(lambda: STRATEGIES, (changed_json, changed_bytes), load_strategy, "s.json"),
-    "configuration": Loader(lambda: CONFIGS, (changed_words, changed_bytes), lambda p: parse_config(_text(p), ("nodes", "gpus")), "c"),
+    "configuration": Loader(
+        lambda: CONFIGS, (changed_words, changed_bytes), lambda p: parse_config(_text(p), ("nodes", "gpus")), "c"
+    ),
     "timings": Loader(lambda: TIMINGS, (changed_words, changed_words, changed_bytes), _timings, "t.csv"),
-    "NumPy program": Loader(lambda: PROGRAMS, (changed_words, changed_words, changed_bytes), _python, "fuzzed_program.py"),
+    "NumPy program": Loader(
+        lambda: PROGRAMS, (changed_words, changed_words, changed_bytes), _python, "fuzzed_program.py"
+    ),
 }
 
 
@@ -422,9 +500,20 @@ def main() -> int:
     asked = parser.parse_args()
     if len(asked.loaders) != 1:
         print(HEAD, flush=True)
-        words = [sys.executable, __file__, "--cases", str(asked.cases), "--start", str(asked.start), "--seed", str(asked.seed)]
+        words = [
+            sys.executable,
+            __file__,
+            "--cases",
+            str(asked.cases),
+            "--start",
+            str(asked.start),
+            "--seed",
+            str(asked.seed),
+        ]
         words += ["--keep", str(asked.keep)] if asked.keep else []
-        return max([subprocess.run([*words, "--row", name], check=False).returncode for name in asked.loaders or LOADERS])
+        return max(
+            [subprocess.run([*words, "--row", name], check=False).returncode for name in asked.loaders or LOADERS]
+        )
     if not asked.row:
         print(HEAD, flush=True)
     (name,) = asked.loaders
@@ -435,12 +524,15 @@ def main() -> int:
     found = fuzz(name, range(asked.start, asked.start + asked.cases), asked.seed, asked.keep)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     print(
-        f"{name:<20} {found.accepted:>9} {found.refused:>9} {len(found.other):>6} {found.seconds:>8.1f} {asked.cases / found.seconds:>9.0f} "
-        f"{found.slowest:>7.2f}s {peak:>6}", flush=True,
+        f"{name:<20} {found.accepted:>9} {found.refused:>9} {len(found.other):>6} {found.seconds:>8.1f} "
+        f"{asked.cases / found.seconds:>9.0f} "
+        f"{found.slowest:>7.2f}s {peak:>6}",
+        flush=True,
     )
     for kind, n in Counter(what for _, what in found.other).most_common(40):
         print(f"    {n:>6} x {kind}   (case {next(k for k, w in found.other if w == kind)})")
     return 1 if found.other else 0
+
 
 if __name__ == "__main__":
     sys.exit(main())

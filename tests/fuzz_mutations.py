@@ -124,13 +124,17 @@ def change_value(rng: random.Random, value: object) -> object:
         case 1 if isinstance(holder, list):
             holder.insert(key, json.loads(json.dumps(holder[rng.randrange(len(holder))])))
         case 2 if isinstance(holder, dict):
-            holder[rng.choice(["", "x", "format", "name", "\ud800", key + "x" if isinstance(key, str) else "y"])] = holder.pop(key)
+            holder[rng.choice(["", "x", "format", "name", "\ud800", key + "x" if isinstance(key, str) else "y"])] = (
+                holder.pop(key)
+            )
         case 3 if isinstance(holder, list) and len(holder) > 1:
             rng.shuffle(holder)
         case 4:
             holder[key] = [holder[key]]
         case 5 if isinstance(here, int) and not isinstance(here, bool):
-            holder[key] = rng.choice((here + 1, here - 1, -here, here * 2, here << 32, max(-(2**60), min(here, 2**60)) * 1.0, str(here)))
+            holder[key] = rng.choice(
+                (here + 1, here - 1, -here, here * 2, here << 32, max(-(2**60), min(here, 2**60)) * 1.0, str(here))
+            )
         case 6 if len(path) > 1:
             other, at = rng.choice(path[:-1])
             holder[key] = json.loads(json.dumps(other[at])) if len(json.dumps(other[at])) < 20_000 else None
@@ -153,7 +157,9 @@ def changed_gzip(rng: random.Random, data: bytes, seeds: Sequence[bytes]) -> byt
 
 
 def changed_members(rng: random.Random, data: bytes, seeds: Sequence[bytes]) -> bytes:
-    """Members of a container changed and the manifest written anew, hashes of a plan's parts too: what the archive's own checks cannot see."""
+    """Members of a container changed and the manifest written anew, hashes of a plan's parts too: what the
+    archive's own checks cannot see.
+    """
     members = dict(read_container(data))
     for _ in range(rng.choice((1, 1, 2, 3))):
         name = rng.choice([n for n in members if n != "manifest.json"] or ["x.json"])
@@ -187,7 +193,9 @@ def _changed_member(rng: random.Random, value: Member) -> Member:
     array = np.array(value)
     if array.size and rng.random() < 0.8:
         at = rng.randrange(array.size)
-        array.reshape(-1)[at] = rng.choice((0, 1, -1, 2**31, 2**62, -(2**63), 2**63 - 1, min(int(array.reshape(-1)[at]), 2**63 - 2) + 1))
+        array.reshape(-1)[at] = rng.choice(
+            (0, 1, -1, 2**31, 2**62, -(2**63), 2**63 - 1, min(int(array.reshape(-1)[at]), 2**63 - 2) + 1)
+        )
         return array
     match rng.randrange(3):
         case 0:
@@ -233,14 +241,47 @@ def changed_arrays(rng: random.Random, data: bytes, seeds: Sequence[bytes]) -> b
             members[k] = (rng.choice((name[:-4], "x.npy", "../x.npy", "", name + "x", "漢.npy")), content)
         case 4:
             made = io.BytesIO()
-            np.save(made, np.array(rng.choice([[1 + 2j], ["x"], [None], [True], [[0.5] * 3] * 2, 7, [], float("nan")]), dtype=None), allow_pickle=True)
+            np.save(
+                made,
+                np.array(
+                    rng.choice([[1 + 2j], ["x"], [None], [True], [[0.5] * 3] * 2, 7, [], float("nan")]), dtype=None
+                ),
+                allow_pickle=True,
+            )
             members[k] = (name, made.getvalue())
         case 5:
-            header = rng.choice((b"(1099511627776,)", b"(-1,)", b"(2, 99999999999999999999)", b"()", b"(0,)", b"None", b"(1" + b",1" * 40 + b")", b"(__import__('os'),)", b"(" * 500))
+            header = rng.choice(
+                (
+                    b"(1099511627776,)",
+                    b"(-1,)",
+                    b"(2, 99999999999999999999)",
+                    b"()",
+                    b"(0,)",
+                    b"None",
+                    b"(1" + b",1" * 40 + b")",
+                    b"(__import__('os'),)",
+                    b"(" * 500,
+                )
+            )
             at = content.find(b"(")
             members[k] = (name, content[:at] + header + content[content.find(b")", at) + 1 :])
         case 6:
-            kind = rng.choice((b"'|O'", b"'<c16'", b"'<U9'", b"'<M8[s]'", b"'<f2'", b"'>f8'", b"'V9'", b"[('a', '<f4')]", b"''", b"'<f99'", b"None", b"'S0'"))
+            kind = rng.choice(
+                (
+                    b"'|O'",
+                    b"'<c16'",
+                    b"'<U9'",
+                    b"'<M8[s]'",
+                    b"'<f2'",
+                    b"'>f8'",
+                    b"'V9'",
+                    b"[('a', '<f4')]",
+                    b"''",
+                    b"'<f99'",
+                    b"None",
+                    b"'S0'",
+                )
+            )
             at = content.find(b"'<f")
             members[k] = (name, content[:at] + kind + content[at + 5 :])
         case _:
@@ -278,7 +319,11 @@ def _slots(message: object) -> list[tuple[object, object, object, bool]]:
 
 
 def _repeated(field: object) -> bool:
-    return bool(getattr(field, "is_repeated", False)) if hasattr(field, "is_repeated") else field.label == field.LABEL_REPEATED
+    return (
+        bool(getattr(field, "is_repeated", False))
+        if hasattr(field, "is_repeated")
+        else field.label == field.LABEL_REPEATED
+    )
 
 
 def _change_field(rng: random.Random, message: object, field: object, value: object, many: bool) -> None:

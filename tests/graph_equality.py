@@ -1,12 +1,16 @@
-"""Whether two graphs are the same up to names: of operators, tensors and axes, and the order of dimensions and of commuting operands.
+"""Whether two graphs are the same up to names: of operators, tensors and axes, and the order of dimensions and of
+commuting operands.
 
-    1  every operator, axis, tensor and dimension gets a colour from what it is and what surrounds it (forward and backward passes)
-    2  operators are listed in the order of a depth-first walk from the outputs; commuting operands and dimensions by colour
-    3  tensors are numbered by first use, axes by first use in their operator; every operator is written as one line of text
+    1  every operator, axis, tensor and dimension gets a colour from what it is and what surrounds it (forward and
+       backward passes)
+    2  operators are listed in the order of a depth-first walk from the outputs; commuting operands and dimensions by
+       colour
+    3  tensors are numbered by first use, axes by first use in their operator; every operator is written as one line of
+       text
 
-Equal texts are a proof of sameness: a text says everything but names.  Colours only choose the order of what could stand in any;
-where they leave a choice, equal graphs could get different texts, so a difference is reported with that possibility (`ties`).
-Numbers are compared to six digits: sizes such as 1/sqrt(64) come in several roundings.
+Equal texts are a proof of sameness: a text says everything but names.  Colours only choose the order of what could
+stand in any; where they leave a choice, equal graphs could get different texts, so a difference is reported with that
+possibility (`ties`).  Numbers are compared to six digits: sizes such as 1/sqrt(64) come in several roundings.
 """
 
 from __future__ import annotations
@@ -19,14 +23,30 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Access, Affine
 from shardproof.models.program.operators import Operator, Value
 
-_COMMUTING = frozenset({"product", "add", "multiply", "maximum", "minimum", "sum_inputs", "equal", "not_equal", "logical_and", "logical_or", "copy"})
+_COMMUTING = frozenset(
+    {
+        "product",
+        "add",
+        "multiply",
+        "maximum",
+        "minimum",
+        "sum_inputs",
+        "equal",
+        "not_equal",
+        "logical_and",
+        "logical_or",
+        "copy",
+    }
+)
 _PASSES = 12
 _CHOICES = 24
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The first difference: the operators concerned by their names in both graphs (empty: none), and what differs, in words."""
+    """The first difference: the operators concerned by their names in both graphs (empty: none), and what differs,
+    in words.
+    """
 
     left: str
     right: str
@@ -87,12 +107,23 @@ def _told(a: _Listing, b: _Listing, x: Operator, y: Operator) -> str:
     """What differs between two operators, whatever their axes are called."""
 
     def facts(listing: _Listing, op: Operator) -> list[tuple[str, str]]:
-        axes = sorted(f"{e.extent}{' ' + e.combine.value if e.combine else ''}{'' if e.splittable else ' unsplittable'}" for e in op.axes)
+        axes = sorted(
+            f"{e.extent}{' ' + e.combine.value if e.combine else ''}{'' if e.splittable else ' unsplittable'}"
+            for e in op.axes
+        )
         wanted = [i for i, o in enumerate(listing.graph.results) if o == op.output.tensor]
-        stored = sorted(f"{t.role.value} {t.dtype}" for i in op.inputs if (t := listing.graph.tensor(i.tensor)).role.value != "value")
+        stored = sorted(
+            f"{t.role.value} {t.dtype}"
+            for i in op.inputs
+            if (t := listing.graph.tensor(i.tensor)).role.value != "value"
+        )
         return [
-            ("function", op.function), ("operands", str(len(op.inputs))), ("axes", ", ".join(axes)), ("attributes", ", ".join(_attributes(op))),
-            ("element type", listing.graph.tensor(op.output.tensor).dtype), ("stored operands", ", ".join(stored)),
+            ("function", op.function),
+            ("operands", str(len(op.inputs))),
+            ("axes", ", ".join(axes)),
+            ("attributes", ", ".join(_attributes(op))),
+            ("element type", listing.graph.tensor(op.output.tensor).dtype),
+            ("stored operands", ", ".join(stored)),
             ("place among the outputs", ", ".join(map(str, wanted)) or "none"),
         ]
 
@@ -157,7 +188,9 @@ class _Listing:
         self.tensor = {t.name: _hash(t.role.value, t.dtype, sorted(t.shape), wanted.get(t.name)) for t in graph.tensors}
         self.dim = {(t.name, k): _hash(n) for t in graph.tensors for k, n in enumerate(t.shape)}
         self.axis = {
-            (op.name, a.name): _hash(a.extent, str(a.combine), a.splittable, _roles(op, a.name)) for op in graph.operators for a in op.axes
+            (op.name, a.name): _hash(a.extent, str(a.combine), a.splittable, _roles(op, a.name))
+            for op in graph.operators
+            for a in op.axes
         }
         for op in graph.operators:
             self._colour(op)
@@ -194,7 +227,9 @@ class _Listing:
                     self._colour_reads(t.name)
 
     def _choose(self) -> bool:
-        """Break one symmetry (rows and columns of a square image): a member of the first class of equal dimensions or operands."""
+        """Break one symmetry (rows and columns of a square image): a member of the first class of equal dimensions
+        or operands.
+        """
         tied: dict[str, tuple[str, int]] = {}
         for t in self.graph.tensors:
             colours = [self.dim[t.name, k] for k in range(len(t.shape))]
@@ -218,7 +253,10 @@ class _Listing:
         return bool(twins)
 
     def _access(self, op: Operator, a: Access) -> str:
-        index = [(self.dim[a.tensor, k], sorted((self.axis[op.name, t], c) for t, c in i.terms), i.offset, i.whole) for k, i in enumerate(a.index)]
+        index = [
+            (self.dim[a.tensor, k], sorted((self.axis[op.name, t], c) for t, c in i.terms), i.offset, i.whole)
+            for k, i in enumerate(a.index)
+        ]
         return _hash(self.tensor[a.tensor], sorted(index))
 
     def _operands(self, op: Operator) -> list[tuple[str, int]]:
@@ -272,7 +310,9 @@ class _Listing:
             if op is None:
                 self._give(name)
                 t = self.graph.tensor(name)
-                self.stored.append(f"T{self.number[name]}: {t.role.value} {t.dtype} {[t.shape[k] for k in self.order[name]]}")
+                self.stored.append(
+                    f"T{self.number[name]}: {t.role.value} {t.dtype} {[t.shape[k] for k in self.order[name]]}"
+                )
             elif done:
                 self._give(name)
                 self.lines.append(self.line(op))
@@ -303,20 +343,27 @@ class _Listing:
                     names.setdefault(t, f"a{len(names)}")
         for axis in sorted((x for x in op.axes if x.name not in names), key=lambda x: self.axis[op.name, x.name]):
             names[axis.name] = f"a{len(names)}"
-        extents = {names[x.name]: f"{names[x.name]} {x.extent} {x.combine.value if x.combine else 'parallel'} {x.splittable}" for x in op.axes}
+        extents = {
+            names[x.name]: f"{names[x.name]} {x.extent} {x.combine.value if x.combine else 'parallel'} {x.splittable}"
+            for x in op.axes
+        }
 
         def one(a: Access) -> str:
             return f"T{self.number[a.tensor]}[{', '.join(_index(a.index[k], names) for k in self.order[a.tensor])}]"
 
         axes = tuple(extents[k] for k in sorted(extents, key=lambda n: int(n[1:])))
         output = f"{one(op.output)} {self.graph.tensor(op.output.tensor).dtype}"
-        return _Line(op.name, op.function, axes, tuple(one(a) for a in accesses[1:]), output, tuple(_attributes(op, names)))
+        return _Line(
+            op.name, op.function, axes, tuple(one(a) for a in accesses[1:]), output, tuple(_attributes(op, names))
+        )
 
 
 def _index(index: Affine, names: dict[str, str]) -> str:
     terms = sorted((names[t], c) for t, c in index.terms)
     text = " + ".join(f"{c} {t}" if c != 1 else t for t, c in terms)
-    return f"{text} + {index.offset}{' whole' if index.whole else ''}" if index.offset or index.whole or not text else text
+    return (
+        f"{text} + {index.offset}{' whole' if index.whole else ''}" if index.offset or index.whole or not text else text
+    )
 
 
 def _roles(op: Operator, axis: str) -> tuple[str, ...]:

@@ -4,7 +4,8 @@
     python tests/house.py trust       the table of docs/trust.md
     python tests/house.py mermaid     the same arrows as a diagram
 
-A folder is a package of the five rooms.  Imports inside functions count, those for type checkers alone do not: what never runs need not be believed.
+A folder is a package of the five rooms.  Imports inside functions count, those for type checkers alone do not: what
+never runs need not be believed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ ROOMS = ("models", "proofs", "verify", "formal", "backends")
 
 @dataclass(frozen=True)
 class Checker:
-    """One kind of file and the module whose imports are believed when it is checked.  `needs`: folders that it may reach, the trusted base."""
+    """One kind of file and the module whose imports are believed when it is checked.  `needs`: folders that it may
+    reach, the trusted base.
+    """
 
     kind: str
     module: str
@@ -38,10 +41,24 @@ PROGRAMS = frozenset({"models.program", "models.machine", "models.layout", "mode
 CHECKERS = (
     Checker("selection certificate", "verify.selection.certificate", GROUND | {"proofs.selection", "verify.selection"}),
     Checker("redistribution", "verify.plan.communication", GROUND | PROGRAMS | {"verify.plan"}),
-    Checker("placements", "verify.collective_programs.placement", GROUND | PROGRAMS | {"models.collective_programs", "proofs.collective_programs", "verify.collective_programs"}),
-    Checker("collective program", "verify.collective_programs.program", GROUND | PROGRAMS | {"models.collective_programs", "proofs.collective_programs", "verify.collective_programs"}),
-    Checker("rule library", "verify.rewrites.library", GROUND | {"models.rewrites", "proofs.rewrites", "verify.rewrites"}),
-    Checker("plan", "verify.plan.plan", GROUND | PROGRAMS | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan"}),
+    Checker(
+        "placements",
+        "verify.collective_programs.placement",
+        GROUND | PROGRAMS | {"models.collective_programs", "proofs.collective_programs", "verify.collective_programs"},
+    ),
+    Checker(
+        "collective program",
+        "verify.collective_programs.program",
+        GROUND | PROGRAMS | {"models.collective_programs", "proofs.collective_programs", "verify.collective_programs"},
+    ),
+    Checker(
+        "rule library", "verify.rewrites.library", GROUND | {"models.rewrites", "proofs.rewrites", "verify.rewrites"}
+    ),
+    Checker(
+        "plan",
+        "verify.plan.plan",
+        GROUND | PROGRAMS | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan"},
+    ),
 )
 
 
@@ -98,7 +115,9 @@ def folder(name: str) -> str:
 
 
 def arrows() -> dict[str, set[str]]:
-    """Folder -> folders that its modules import.  Folders of `models/sources` and of `backends/cuda` and the like count for themselves."""
+    """Folder -> folders that its modules import.  Folders of `models/sources` and of `backends/cuda` and the like
+    count for themselves.
+    """
     out: dict[str, set[str]] = {}
     for name in modules():
         out.setdefault(folder(name), set()).update(f for m in imports(name) if (f := folder(m)) != folder(name))
@@ -135,7 +154,9 @@ def lines(names: Iterable[str]) -> int:
 
 
 def trust() -> str:
-    """The table: what a verdict about each kind of file rests on, in lines of the three rooms that a checker may import."""
+    """The table: what a verdict about each kind of file rests on, in lines of the three rooms that a checker may
+    import.
+    """
     rows = [("file", "checker", "modules", "`verify/`", "`proofs/`", "`models/`", "lines in all")]
     for c in CHECKERS:
         base = closure(c.module)

@@ -1,4 +1,5 @@
-"""The reference evaluator of the `onnx` package as an oracle, with its three operators repaired that contradict the specification.
+"""The reference evaluator of the `onnx` package as an oracle, with its three operators repaired that contradict the
+specification.
 
 Found with onnx 1.23 while comparing the nine light graphs:
 * LRN loops over the batch where it must loop over channels, so only the first channels are normalised;
@@ -57,7 +58,9 @@ def evaluate(model: onnx.ModelProto, feed: dict[str, np.ndarray], wanted: list[s
             feed = {**feed, n.output[0]: np.float64(n.attribute[0].f)}
     free = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.DOUBLE, None) for n in feed]
     graph = onnx.helper.make_graph(
-        [n for n in model.graph.node if not made.intersection(n.output)], "oracle", free,
+        [n for n in model.graph.node if not made.intersection(n.output)],
+        "oracle",
+        free,
         [onnx.helper.make_tensor_value_info(w, onnx.TensorProto.DOUBLE, None) for w in wanted],
         [t for t in model.graph.initializer if t.name not in feed],
     )

@@ -1,7 +1,7 @@
 """Slow, literal definitions for tests: brute force, random problems, and the bound that a record establishes.
 
-`bound_of(problem, record, domains, upper)` evaluates B(record, D) exactly as `proofs.selection.certificates` states it, with Python
-integers and loops, so that it shares nothing with the solver and nothing with the checker.
+`bound_of(problem, record, domains, upper)` evaluates B(record, D) exactly as `proofs.selection.certificates` states it,
+with Python integers and loops, so that it shares nothing with the solver and nothing with the checker.
 """
 
 from __future__ import annotations
@@ -28,13 +28,17 @@ def brute_force(problem: SelectionProblem) -> tuple[int | None, tuple[int, ...] 
     for x in itertools.product(*(range(v.cost.size) for v in problem.vertices)):
         cost = problem.cost_of(x)
         fits = problem.limit is None or problem.peak_of(x)[0] <= problem.limit
-        if cost < FORBIDDEN // 2 and (best is None or cost < best) and fits:  # // 2: negative costs beside a forbidden one
+        if (
+            cost < FORBIDDEN // 2 and (best is None or cost < best) and fits
+        ):  # // 2: negative costs beside a forbidden one
             best, arg = cost, x
     return best, arg
 
 
 def random_problem(seed: int, *, rows: bool = False, largest: int = 6, labels: int = 4) -> SelectionProblem:
-    """Trees, cycles, dense and disconnected graphs, forbidden entries, parallel edges, ties, constants, factored maps."""
+    """Trees, cycles, dense and disconnected graphs, forbidden entries, parallel edges, ties, constants, factored
+    maps.
+    """
     rng = random.Random(seed)
     n = rng.randint(1, largest)
     kind = rng.choice(["tree", "cycle", "dense", "sparse", "parallel", "empty"])
@@ -74,7 +78,9 @@ def random_problem(seed: int, *, rows: bool = False, largest: int = 6, labels: i
         else:
             edges.append(Edge(a, b, len(tables)))
             tables.append(_table(entry, sizes[a], sizes[b]))
-    vertices = tuple(Vertex(f"v{i}", np.array([entry() for _ in range(k)], dtype=np.int64)) for i, k in enumerate(sizes))
+    vertices = tuple(
+        Vertex(f"v{i}", np.array([entry() for _ in range(k)], dtype=np.int64)) for i, k in enumerate(sizes)
+    )
     usages: list[Usage] = []
     limit = None
     if rows:
@@ -86,7 +92,13 @@ def random_problem(seed: int, *, rows: bool = False, largest: int = 6, labels: i
                 usages.append(Usage(v, start, start + rng.randint(0, steps), amount))
         limit = rng.randint(0, 4 * n + 4)
     return SelectionProblem(
-        f"random {seed}", vertices, tuple(tables), tuple(edges), tuple(usages), limit, constant=rng.choice([0, 0, 7, -5])
+        f"random {seed}",
+        vertices,
+        tuple(tables),
+        tuple(edges),
+        tuple(usages),
+        limit,
+        constant=rng.choice([0, 0, 7, -5]),
     ).check()
 
 
@@ -168,7 +180,9 @@ def _dual(problem: SelectionProblem, record: Dual, domains: Domain, upper: float
         for b in domains[e.v]:
             theta[e.v][b] += int(m_v[col[b]])
         bracket = {
-            (a, b): q * _cost(int(table[row[a], col[b]])) - int(m_u[row[a]]) - int(m_v[col[b]]) for a in domains[e.u] for b in domains[e.v]
+            (a, b): q * _cost(int(table[row[a], col[b]])) - int(m_u[row[a]]) - int(m_v[col[b]])
+            for a in domains[e.u]
+            for b in domains[e.v]
         }
         least = min(bracket.values())
         of_u = {a: min(bracket[a, b] for b in domains[e.v]) for a in domains[e.u]}
@@ -202,10 +216,16 @@ def _elimination(problem: SelectionProblem, record: Elimination, domains: Domain
         pool.append(((v,), {(a,): _cost(int(problem.vertices[v].cost[a])) for a in d}))
     for e in problem.edges:
         table = problem.tables[e.table]
-        pool.append(((e.u, e.v), {
-            (a, b): _cost(int(table[a if e.rows is None else e.rows[a], b if e.cols is None else e.cols[b]]))
-            for a in domains[e.u] for b in domains[e.v]
-        }))
+        pool.append(
+            (
+                (e.u, e.v),
+                {
+                    (a, b): _cost(int(table[a if e.rows is None else e.rows[a], b if e.cols is None else e.cols[b]]))
+                    for a in domains[e.u]
+                    for b in domains[e.v]
+                },
+            )
+        )
     total: float | int = problem.constant
     for v, scope, message in zip(record.order, record.scopes, record.messages, strict=True):
         consumed = [f for f in pool if v in f[0]]

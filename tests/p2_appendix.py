@@ -58,10 +58,15 @@ def rows() -> list[Row]:
     with FILE.open(newline="", encoding="utf-8") as file:
         return [
             Row(
-                r["system"], (int(r["nodes"]), int(r["gpus"])), _ints(r["axes"]), _ints(r["reduce_axes"]),
+                r["system"],
+                (int(r["nodes"]), int(r["gpus"])),
+                _ints(r["axes"]),
+                _ints(r["reduce_axes"]),
                 tuple(tuple(x) for x in json.loads(r["matrix"].replace("][", "],[").replace(" ", ","))),
-                {a: _number(r[f"allreduce_{a.value}_s"]) for a in Algorithm}, {a: _number(r[f"optimal_{a.value}_s"]) for a in Algorithm},
-                int(r["total_ring"]) if r["total_ring"] else None, {k: _number(r[k]) for k in ("synth_time_s", "sim_time_ring_s", "sim_time_tree_s")},
+                {a: _number(r[f"allreduce_{a.value}_s"]) for a in Algorithm},
+                {a: _number(r[f"optimal_{a.value}_s"]) for a in Algorithm},
+                int(r["total_ring"]) if r["total_ring"] else None,
+                {k: _number(r[k]) for k in ("synth_time_s", "sim_time_ring_s", "sim_time_tree_s")},
             )
             for r in csv.DictReader(file)
         ]
@@ -78,7 +83,10 @@ class Fit:
     high: float
 
     def __str__(self) -> str:
-        return f"n {self.rows:3}  rho {self.rank:.3f}  error {100 * self.error:5.1f} %  ratio {self.low:.2f} .. {self.high:.2f}"
+        return (
+            f"n {self.rows:3}  rho {self.rank:.3f}  error {100 * self.error:5.1f} %  ratio {self.low:.2f} .. "
+            f"{self.high:.2f}"
+        )
 
 
 def fit(predicted: list[float], measured: list[float]) -> Fit:

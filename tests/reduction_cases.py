@@ -20,7 +20,9 @@ def spec(request: Request) -> CostSpec:
         return CostSpec("m2", load_machine(MACHINES[len(request.hierarchy)]).resized(request.hierarchy), PAYLOAD)
     width = max(request.nodes)
     devices = tuple(v * width + d for v, n in enumerate(request.nodes) for d in range(n))
-    return CostSpec("linked", load_machine("p2-a100").resized((len(request.nodes), width)), PAYLOAD, Algorithm.RING, devices)
+    return CostSpec(
+        "linked", load_machine("p2-a100").resized((len(request.nodes), width)), PAYLOAD, Algorithm.RING, devices
+    )
 
 
 def single(request: Request, cost: CostSpec | None = None) -> ReductionCertificate:

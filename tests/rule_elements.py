@@ -1,11 +1,14 @@
-"""Counting communication in elements, as Unity's introduction does: the sum over devices of the elements that each receives.
+"""Counting communication in elements, as Unity's introduction does: the sum over devices of the elements that each
+receives.
 
-    redistribution   transfers: volume of every box received;  reduction over a ring of D devices: each receives (g-1) n per phase,
+    redistribution   transfers: volume of every box received;  reduction over a ring of D devices: each receives (g-1) n
+                     per phase,
                      so that an all-reduce of S elements over 2 devices counts 2 S                  -> received()
-    statistics       softmax and norm statistics of a split axis: all-reduce, likewise               -> statistics_received()
+    statistics       softmax and norm statistics of a split axis: all-reduce, likewise               ->
+                     statistics_received()
 
-`elements_problem` is the selection problem whose costs are these counts: its optimum moves the fewest elements.  Its tables are
-derived pair by pair from `models.communication.redistribution`, so it is meant for small machines.
+`elements_problem` is the selection problem whose costs are these counts: its optimum moves the fewest elements.  Its
+tables are derived pair by pair from `models.communication.redistribution`, so it is meant for small machines.
 
 Source: Unity, OSDI 2022, section 1 (813,056 and 131,072 elements for the 784-512-10 perceptron on 2 devices).
 """
@@ -50,7 +53,9 @@ def statistics_received(planning: Planning, vertex: int, choice: int) -> int:
     digits = cost.statistics_digits(op, decision.axes, matrix)
     if not digits:
         return 0
-    blocks = [-(-op.axis(n).extent // prod(row)) for n, row in zip(decision.axes, matrix, strict=False) if n not in op.over]
+    blocks = [
+        -(-op.axis(n).extent // prod(row)) for n, row in zip(decision.axes, matrix, strict=False) if n not in op.over
+    ]
     size, ways = prod(blocks), prod(d.prime for d in digits)
     step = Reduction(Combine.SUM, digits, (False,) * len(digits), (), -(-size // ways) * ways)
     return len(op.spec.statistics) * prod(hierarchy) * reduction_load(step, hierarchy)[-1]
@@ -63,12 +68,15 @@ def elements_moved(planning: Planning, x: tuple[int, ...]) -> int:
 
 
 def elements_problem(planning: Planning) -> SelectionProblem:
-    """The same choices with elements moved as cost.  Raises ValueError when there are more than `MOST_PAIRS` pairs of layouts."""
+    """The same choices with elements moved as cost.  Raises ValueError when there are more than `MOST_PAIRS` pairs
+    of layouts.
+    """
     pairs = sum(t.size for t in planning.problem.tables)
     if pairs > MOST_PAIRS:
         raise ValueError(f"{pairs} pairs of layouts; at most {MOST_PAIRS} are derived one by one")
     vertices = tuple(
-        Vertex(v.name, np.array([statistics_received(planning, i, a) for a in range(v.cost.size)], dtype=np.int64)) for i, v in enumerate(planning.problem.vertices)
+        Vertex(v.name, np.array([statistics_received(planning, i, a) for a in range(v.cost.size)], dtype=np.int64))
+        for i, v in enumerate(planning.problem.vertices)
     )
     tables: list[Ints | None] = [None] * len(planning.problem.tables)
     for edge, route in zip(planning.problem.edges, planning.routes, strict=True):
@@ -76,7 +84,13 @@ def elements_problem(planning: Planning) -> SelectionProblem:
             tables[edge.table] = _table(*route.layouts)
     filled = tuple(np.zeros((1, 1), dtype=np.int64) if t is None else t for t in tables)
     return replace(
-        planning.problem, name=planning.problem.name + ", elements", vertices=vertices, tables=filled, constant=0, scale=1, unit_name="elements"
+        planning.problem,
+        name=planning.problem.name + ", elements",
+        vertices=vertices,
+        tables=filled,
+        constant=0,
+        scale=1,
+        unit_name="elements",
     ).check()
 
 

@@ -1,10 +1,11 @@
 """Forgeries of rule libraries: true files changed in one or two places and written again with fitting hashes.
 
-    rule         an operator, wire, parameter, side or output changed under an unchanged proof
-    precondition left out, weakened, its signs changed, with or without the counterexample that showed it necessary
-    proof        a case, fact, step, map or axiom changed; the proof of another rule
-    refutation   of a true rule: a made-up instance, entries, kind of failure
-    derivation   a step left out, doubled, turned, moved, of another rule, with other inputs or numbers; another rule claimed
+rule         an operator, wire, parameter, side or output changed under an unchanged proof
+precondition left out, weakened, its signs changed, with or without the counterexample that showed it necessary
+proof        a case, fact, step, map or axiom changed; the proof of another rule
+refutation   of a true rule: a made-up instance, entries, kind of failure
+derivation   a step left out, doubled, turned, moved, of another rule, with other inputs or numbers; another rule
+             claimed
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 
 from shardproof.models.rewrites.polynomial import Poly
-from shardproof.models.rewrites.rule import AtLeast, Condition, Divides, Equal, OneOrMultiple, Substitution, SubstitutionError
+from shardproof.models.rewrites.rule import (
+    AtLeast,
+    Condition,
+    Divides,
+    Equal,
+    OneOrMultiple,
+    Substitution,
+    SubstitutionError,
+)
 from shardproof.models.rewrites.value import input_sizes, instance_names
 from shardproof.proofs.rewrites.derivation import Applied, Derivation
 from shardproof.proofs.rewrites.judgement import Counterexample, Judgement, Proved, Refuted
@@ -24,7 +33,9 @@ from .substitution_cases import _changed
 
 
 def forgeries(base: Library, count: int, seed: int) -> Iterator[tuple[str, Library, str]]:
-    """(kind, library, name of the forged rule): the forged judgement alone, or the derivation with the rules that it may use."""
+    """(kind, library, name of the forged rule): the forged judgement alone, or the derivation with the rules that
+    it may use.
+    """
     rng = random.Random(seed)
     proved = [j for j in base.judgements if isinstance(j, Proved)]
     kinds = ("rule", "precondition", "proof", "refutation", *(("derivation", "derivation") if base.derivations else ()))
@@ -64,13 +75,17 @@ def _other_rule(r: Substitution, rng: random.Random) -> Substitution | None:
         case 0:
             new = replace(r, left=r.right, right=r.left, outputs=tuple((b, a) for a, b in r.outputs))
         case 1 if len(r.outputs) > 1:
-            new = replace(r, outputs=tuple(zip((a for a, _ in r.outputs), (b for _, b in r.outputs[::-1]), strict=True)))
+            new = replace(
+                r, outputs=tuple(zip((a for a, _ in r.outputs), (b for _, b in r.outputs[::-1]), strict=True))
+            )
         case 2:
             a = r.outputs[0][0]
             new = replace(r, outputs=((a, rng.randrange(-len(r.inputs), len(r.right) or 1)), *r.outputs[1:]))
         case 3:
             k = rng.randrange(len(r.inputs) or 1)
-            new = replace(r, inputs=tuple(replace(p, sharded=not p.sharded) if j == k else p for j, p in enumerate(r.inputs)))
+            new = replace(
+                r, inputs=tuple(replace(p, sharded=not p.sharded) if j == k else p for j, p in enumerate(r.inputs))
+            )
         case _:
             new = _changed(r, rng)
     try:
@@ -87,7 +102,15 @@ def _precondition(j: Proved, rng: random.Random) -> Proved | None:
         if not names:
             return None
         p = Poly.of(rng.choice(names))
-        made: Condition = rng.choice((AtLeast(p - 2), Divides(Poly.of(2), p - 3), Equal(p, Poly.of(1)), Divides(Poly.of(-1), p), OneOrMultiple(p, p)))
+        made: Condition = rng.choice(
+            (
+                AtLeast(p - 2),
+                Divides(Poly.of(2), p - 3),
+                Equal(p, Poly.of(1)),
+                Divides(Poly.of(-1), p),
+                OneOrMultiple(p, p),
+            )
+        )
         return replace(j, rule=replace(j.rule, preconditions=(made,)), needed=tuple(needed[:1]))
     k = rng.randrange(len(conditions))
     if rng.random() < 0.4:
@@ -102,14 +125,37 @@ def _precondition(j: Proved, rng: random.Random) -> Proved | None:
 def _other_condition(c: Condition, rng: random.Random) -> Condition:
     match c:
         case Equal():
-            return rng.choice((AtLeast(c.left - c.right), AtLeast(c.right - c.left), Equal(c.left, c.right + 1), Divides(c.right, c.left), Equal(c.left * c.left, c.right * c.right)))
+            return rng.choice(
+                (
+                    AtLeast(c.left - c.right),
+                    AtLeast(c.right - c.left),
+                    Equal(c.left, c.right + 1),
+                    Divides(c.right, c.left),
+                    Equal(c.left * c.left, c.right * c.right),
+                )
+            )
         case AtLeast():
             return rng.choice((AtLeast(c.value + 1), AtLeast(-c.value), AtLeast(c.value * c.value)))
         case Divides():
-            return rng.choice((Divides(-c.divisor, c.value), Divides(c.divisor, -c.value), Divides(c.value, c.divisor), OneOrMultiple(c.divisor, c.value), Divides(Poly.of(1), c.value),
-                               Divides(c.divisor, c.value - c.divisor)))
+            return rng.choice(
+                (
+                    Divides(-c.divisor, c.value),
+                    Divides(c.divisor, -c.value),
+                    Divides(c.value, c.divisor),
+                    OneOrMultiple(c.divisor, c.value),
+                    Divides(Poly.of(1), c.value),
+                    Divides(c.divisor, c.value - c.divisor),
+                )
+            )
         case OneOrMultiple():
-            return rng.choice((OneOrMultiple(-c.divisor, c.value), OneOrMultiple(c.value, c.divisor), OneOrMultiple(c.divisor, -c.value), OneOrMultiple(Poly.of(1), c.value)))
+            return rng.choice(
+                (
+                    OneOrMultiple(-c.divisor, c.value),
+                    OneOrMultiple(c.value, c.divisor),
+                    OneOrMultiple(c.divisor, -c.value),
+                    OneOrMultiple(Poly.of(1), c.value),
+                )
+            )
 
 
 def _part(value: object, rng: random.Random) -> object:
@@ -150,7 +196,9 @@ def _refutation(j: Proved, rng: random.Random) -> Refuted:
             size *= n
         entries.append(tuple(rng.randint(-6, 6) for _ in range(min(size, 4000))))
     what = rng.choice(("value", "typing", "shape", "copy", "left copy"))
-    return Refuted(j.rule, Counterexample(tuple(sorted(values.items())), tuple(entries), rng.choice(("true", "any")), what))
+    return Refuted(
+        j.rule, Counterexample(tuple(sorted(values.items())), tuple(entries), rng.choice(("true", "any")), what)
+    )
 
 
 def _derivation(base: Library, rng: random.Random) -> Derivation | None:
@@ -181,5 +229,9 @@ def _derivation(base: Library, rng: random.Random) -> Derivation | None:
         case 5:
             steps[k] = replace(steps[k], inputs=tuple(rng.sample(steps[k].inputs, len(steps[k].inputs))))
         case _:
-            steps[k] = replace(steps[k], numbers=tuple((n, rng.choice((v, 1, 2, "d"))) for n, v in steps[k].numbers), output=rng.choice((0, 0, 1)))
+            steps[k] = replace(
+                steps[k],
+                numbers=tuple((n, rng.choice((v, 1, 2, "d"))) for n, v in steps[k].numbers),
+                output=rng.choice((0, 0, 1)),
+            )
     return replace(d, steps=(*d.steps[:at], tuple(steps), *d.steps[at + 1 :]))

@@ -1,4 +1,5 @@
-"""Rules like those of the public files that were kept apart: development rules reversed, extended, substituted into, joined and changed.
+"""Rules like those of the public files that were kept apart: development rules reversed, extended, substituted into,
+joined and changed.
 
     reverse      target => source
     narrow       two pattern inputs become one
@@ -23,28 +24,57 @@ from shardproof.models.sources.rules.meaning import Reading
 _WINDOW = (("KERNEL_H", 3), ("KERNEL_W", 2), ("STRIDE_H", 2), ("STRIDE_W", 1))
 UNARY = {
     Reading.TASO: (
-        *(("RELU", ()), ("SIGMOID", ()), ("TANH", ())) * 3, ("TRANSPOSE", (("NUMDIM", 2), ("PERM", 2))), ("TRANSPOSE", (("NUMDIM", 4), ("PERM", 30))),
-        ("TRANSPOSE", (("NUMDIM", 3), ("PERM", 15))), *((kind, (*_WINDOW, ("PAD", pad))) for kind in ("POOL2D_MAX", "POOL2D_AVG") for pad in (0, 1)),
+        *(("RELU", ()), ("SIGMOID", ()), ("TANH", ())) * 3,
+        ("TRANSPOSE", (("NUMDIM", 2), ("PERM", 2))),
+        ("TRANSPOSE", (("NUMDIM", 4), ("PERM", 30))),
+        ("TRANSPOSE", (("NUMDIM", 3), ("PERM", 15))),
+        *((kind, (*_WINDOW, ("PAD", pad))) for kind in ("POOL2D_MAX", "POOL2D_AVG") for pad in (0, 1)),
         ("ENLARGE", (("KERNEL_H", 5), ("KERNEL_W", 3))),
     ),
     Reading.FLEXFLOW: (
-        ("RELU", ()), *((kind, (("PARALLEL_DIM", axis), ("PARALLEL_DEGREE", d))) for kind in ("PARTITION", "COMBINE", "REPLICATE", "REDUCE")
-                        for axis in (0, 1, 2) for d in (2, 3, 4, 6)),
+        ("RELU", ()),
+        *(
+            (kind, (("PARALLEL_DIM", axis), ("PARALLEL_DEGREE", d)))
+            for kind in ("PARTITION", "COMBINE", "REPLICATE", "REDUCE")
+            for axis in (0, 1, 2)
+            for d in (2, 3, 4, 6)
+        ),
     ),
 }
 BINARY = {
     Reading.TASO: (
-        ("EW_ADD", ()), ("EW_MUL", ()), ("MATMUL", (("ACTI", 0),)), ("MATMUL", (("ACTI", 2),)), *(("CONCAT", (("AXIS", a), ("NUM_INPUTS", 2))) for a in (0, 1, 2)),
+        ("EW_ADD", ()),
+        ("EW_MUL", ()),
+        ("MATMUL", (("ACTI", 0),)),
+        ("MATMUL", (("ACTI", 2),)),
+        *(("CONCAT", (("AXIS", a), ("NUM_INPUTS", 2))) for a in (0, 1, 2)),
         ("CONV2D", (("STRIDE_H", 2), ("STRIDE_W", 1), ("PAD", 0), ("ACTI", 0), ("KERNEL_H", 2), ("KERNEL_W", 3))),
     ),
     Reading.FLEXFLOW: (
-        ("EW_ADD", ()), ("EW_MUL", ()), ("LINEAR", (("ACTI", 0),)), ("LINEAR", (("ACTI", 2),)), *(("CONCAT", (("AXIS", a), ("NUMDIM", 3), ("NUM_INPUTS", 2))) for a in (0, 1, 2)),
+        ("EW_ADD", ()),
+        ("EW_MUL", ()),
+        ("LINEAR", (("ACTI", 0),)),
+        ("LINEAR", (("ACTI", 2),)),
+        *(("CONCAT", (("AXIS", a), ("NUMDIM", 3), ("NUM_INPUTS", 2))) for a in (0, 1, 2)),
     ),
 }
-ALIKE = (("EW_ADD", "EW_MUL"), ("RELU", "SIGMOID", "TANH"), ("PARTITION", "COMBINE", "REPLICATE", "REDUCE"), ("MATMUL", "EW_MUL"), ("LINEAR", "EW_MUL"))
+ALIKE = (
+    ("EW_ADD", "EW_MUL"),
+    ("RELU", "SIGMOID", "TANH"),
+    ("PARTITION", "COMBINE", "REPLICATE", "REDUCE"),
+    ("MATMUL", "EW_MUL"),
+    ("LINEAR", "EW_MUL"),
+)
 VALUES = {
-    "AXIS": (0, 1, 2, 3), "PARALLEL_DIM": (0, 1, 2), "PARALLEL_DEGREE": (1, 2, 3, 4, 6), "STRIDE_H": (1, 2, 3), "STRIDE_W": (1, 2, 3), "PAD": (0, 1),
-    "ACTI": (0, 1, 2, 3), "KERNEL_H": (1, 2, 3, 4, 5), "KERNEL_W": (1, 2, 3),
+    "AXIS": (0, 1, 2, 3),
+    "PARALLEL_DIM": (0, 1, 2),
+    "PARALLEL_DEGREE": (1, 2, 3, 4, 6),
+    "STRIDE_H": (1, 2, 3),
+    "STRIDE_W": (1, 2, 3),
+    "PAD": (0, 1),
+    "ACTI": (0, 1, 2, 3),
+    "KERNEL_H": (1, 2, 3, 4, 5),
+    "KERNEL_W": (1, 2, 3),
 }
 
 
@@ -94,7 +124,9 @@ def narrow(r: PublicRule, rules: list[PublicRule], reading: Reading, rng: random
     if len(names) < 2:
         return r
     a, b = rng.sample(names, 2)
-    outputs = tuple((PublicTensor(b) if s.operator == a else s, PublicTensor(b) if t.operator == a else t) for s, t in r.outputs)
+    outputs = tuple(
+        (PublicTensor(b) if s.operator == a else s, PublicTensor(b) if t.operator == a else t) for s, t in r.outputs
+    )
     return replace(r, source=renamed(r.source, {a: b}), target=renamed(r.target, {a: b}), outputs=outputs)
 
 
@@ -118,16 +150,23 @@ def substitute(r: PublicRule, rules: list[PublicRule], reading: Reading, rng: ra
         kind, parameters = rng.choice(UNARY[reading])
         first = PublicOperator(kind, (PublicTensor(x),), parameters)
     else:
-        first = PublicOperator(rng.choice(("EW_ADD", "EW_MUL")), (PublicTensor(x), PublicTensor(rng.choice([*names, -9]))))
+        first = PublicOperator(
+            rng.choice(("EW_ADD", "EW_MUL")), (PublicTensor(x), PublicTensor(rng.choice([*names, -9])))
+        )
 
     def side(operators: tuple[PublicOperator, ...]) -> tuple[PublicOperator, ...]:
         moved = renamed(operators, {}, 1)
-        return (first, *(replace(op, inputs=tuple(PublicTensor(0) if t.operator == x else t for t in op.inputs)) for op in moved))
+        return (
+            first,
+            *(replace(op, inputs=tuple(PublicTensor(0) if t.operator == x else t for t in op.inputs)) for op in moved),
+        )
 
     def end(t: PublicTensor) -> PublicTensor:
         return PublicTensor(0) if t.operator == x else t if t.operator < 0 else PublicTensor(t.operator + 1, t.output)
 
-    return replace(r, source=side(r.source), target=side(r.target), outputs=tuple((end(s), end(t)) for s, t in r.outputs))
+    return replace(
+        r, source=side(r.source), target=side(r.target), outputs=tuple((end(s), end(t)) for s, t in r.outputs)
+    )
 
 
 def join(r: PublicRule, rules: list[PublicRule], reading: Reading, rng: random.Random) -> PublicRule:
@@ -137,7 +176,12 @@ def join(r: PublicRule, rules: list[PublicRule], reading: Reading, rng: random.R
         return t if t.operator < 0 else PublicTensor(t.operator + by, t.output)
 
     outputs = (*r.outputs, *((end(s, len(r.source)), end(t, len(r.target))) for s, t in o.outputs))
-    return replace(r, source=(*r.source, *renamed(o.source, {}, len(r.source))), target=(*r.target, *renamed(o.target, {}, len(r.target))), outputs=outputs)
+    return replace(
+        r,
+        source=(*r.source, *renamed(o.source, {}, len(r.source))),
+        target=(*r.target, *renamed(o.target, {}, len(r.target))),
+        outputs=outputs,
+    )
 
 
 def part(r: PublicRule, rules: list[PublicRule], reading: Reading, rng: random.Random) -> PublicRule:
@@ -161,7 +205,13 @@ def change(r: PublicRule, rules: list[PublicRule], reading: Reading, rng: random
         case 0 if len(op.inputs) > 1:
             operators[k] = replace(op, inputs=op.inputs[::-1])
         case 1:
-            others = [o for group in ALIKE if op.kind in group for o in group if o != op.kind and len(op.inputs) == (2 if o in ("EW_ADD", "EW_MUL", "LINEAR", "MATMUL") else 1)]
+            others = [
+                o
+                for group in ALIKE
+                if op.kind in group
+                for o in group
+                if o != op.kind and len(op.inputs) == (2 if o in ("EW_ADD", "EW_MUL", "LINEAR", "MATMUL") else 1)
+            ]
             if others:
                 operators[k] = replace(op, kind=rng.choice(others))
         case 2 if op.inputs:
@@ -175,7 +225,9 @@ def change(r: PublicRule, rules: list[PublicRule], reading: Reading, rng: random
                 new, old = rng.choice(VALUES[key]), dict(op.parameters)[key]
 
                 def put(one: PublicOperator) -> PublicOperator:
-                    return replace(one, parameters=tuple((a, new if (a, b) == (key, old) else b) for a, b in one.parameters))
+                    return replace(
+                        one, parameters=tuple((a, new if (a, b) == (key, old) else b) for a, b in one.parameters)
+                    )
 
                 if both:
                     return replace(r, source=tuple(map(put, r.source)), target=tuple(map(put, r.target)))

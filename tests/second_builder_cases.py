@@ -121,7 +121,9 @@ MACHINES = {"mixed": MIXED, "deep": DEEP}
 
 @cache
 def machine(name: str) -> Machine:
-    """A machine of the files above (two kinds of nodes, a switch and measured operators; four levels), or one that everybody has."""
+    """A machine of the files above (two kinds of nodes, a switch and measured operators; four levels), or one that
+    everybody has.
+    """
     if name not in MACHINES:
         return load_machine(name)
     with tempfile.TemporaryDirectory() as folder:
@@ -175,10 +177,18 @@ def convolution(stride: int, pad: int, dilation: int, pad_end: int) -> Graph:
     """Images read with halos by a convolution, a pool and another convolution."""
     b = Builder("convolution")
     x = b.convolution(
-        "c1", b.input("x", (2, 3, 13, 10)), b.parameter("w1", (4, 3, 3, 3)), (stride, 1), (pad, pad), (dilation, 1), (pad_end, pad)
+        "c1",
+        b.input("x", (2, 3, 13, 10)),
+        b.parameter("w1", (4, 3, 3, 3)),
+        (stride, 1),
+        (pad, pad),
+        (dilation, 1),
+        (pad_end, pad),
     )
     y = b.pool("pool", "max_pool", b.map("relu", "relu", x), (3, 2), (2, 1), (1, 0))
-    return b.build(b.convolution("c2", y, b.parameter("w2", (2, 4, 2, 2))), b.pool("mean", "average_pool", y, (2, 2), (2, 2)))
+    return b.build(
+        b.convolution("c2", y, b.parameter("w2", (2, 4, 2, 2))), b.pool("mean", "average_pool", y, (2, 2), (2, 2))
+    )
 
 
 def grouped() -> Graph:
@@ -195,7 +205,12 @@ def embeddings() -> Graph:
     rows = b.embedding("rows", "v m, b q -> b q m", table, ids)
     axes = [Axis("v", 12), Axis("m", 4), Axis("b", 6, Combine.SUM)]
     added = b.operator(
-        "added", "embedding_gradient", axes, [access(bag, "b", "m"), access(b.input("at", (6,), "int64"), "b")], ["v", "m"], {"rows": "v"}
+        "added",
+        "embedding_gradient",
+        axes,
+        [access(bag, "b", "m"), access(b.input("at", (6,), "int64"), "b")],
+        ["v", "m"],
+        {"rows": "v"},
     )
     return b.build(rows, added)
 
@@ -205,16 +220,32 @@ def pieces() -> Graph:
     b = Builder("pieces")
     x, y = b.input("x", (6, 5)), b.map("y", "relu", b.input("z", (4, 5)))
     joined = b.operator(
-        "joined", "copy", [Axis("i", 10), Axis("j", 5)], [access(x, "i", "j"), access(y, Affine.axis("i").shift(-6), "j")], ["i", "j"]
+        "joined",
+        "copy",
+        [Axis("i", 10), Axis("j", 5)],
+        [access(x, "i", "j"), access(y, Affine.axis("i").shift(-6), "j")],
+        ["i", "j"],
     )
-    tail = b.operator("tail", "copy", [Axis("i", 4), Axis("j", 5)], [access(joined, Affine.axis("i").shift(6), "j")], ["i", "j"])
+    tail = b.operator(
+        "tail", "copy", [Axis("i", 4), Axis("j", 5)], [access(joined, Affine.axis("i").shift(6), "j")], ["i", "j"]
+    )
     odd = b.operator(
-        "odd", "copy", [Axis("i", 5), Axis("j", 2)], [access(joined, Affine.axis("i", 2).shift(1), Affine.axis("j", 3))], ["i", "j"]
+        "odd",
+        "copy",
+        [Axis("i", 5), Axis("j", 2)],
+        [access(joined, Affine.axis("i", 2).shift(1), Affine.axis("j", 3))],
+        ["i", "j"],
     )
     padded = b.operator(
-        "padded", "copy", [Axis("i", 8), Axis("j", 7)], [access(tail, Affine.axis("i").shift(-2), Affine.axis("j").shift(-1))], ["i", "j"]
+        "padded",
+        "copy",
+        [Axis("i", 8), Axis("j", 7)],
+        [access(tail, Affine.axis("i").shift(-2), Affine.axis("j").shift(-1))],
+        ["i", "j"],
     )
-    beyond = b.operator("beyond", "copy", [Axis("i", 3), Axis("j", 5)], [access(tail, Affine.axis("i").shift(4), "j")], ["i", "j"])
+    beyond = b.operator(
+        "beyond", "copy", [Axis("i", 3), Axis("j", 5)], [access(tail, Affine.axis("i").shift(4), "j")], ["i", "j"]
+    )
     return b.build(odd, padded, beyond)
 
 
@@ -222,7 +253,11 @@ def nothing_wanted() -> Graph:
     """A partial sum of which the reader sees nothing: no phase is paid for."""
     b = Builder("nothing")
     s = b.contract("s", "i k, k j -> i j", b.input("x", (4, 8)), b.parameter("w", (8, 6)))
-    return b.build(b.operator("beyond", "copy", [Axis("i", 4), Axis("j", 6)], [access(s, Affine.axis("i").shift(4), "j")], ["i", "j"]))
+    return b.build(
+        b.operator(
+            "beyond", "copy", [Axis("i", 4), Axis("j", 6)], [access(s, Affine.axis("i").shift(4), "j")], ["i", "j"]
+        )
+    )
 
 
 def diagonals() -> Graph:
@@ -281,7 +316,9 @@ def ones() -> Graph:
     """Axes of one element beside axes that can be split."""
     b = Builder("ones")
     x = b.contract("x", "a b k, k c -> a b c", b.input("i", (1, 4, 1)), b.parameter("w", (1, 6)))
-    return b.build(b.normalise("p", "softmax", "a b c -> a b c", x, over=("a",)), b.reduce("s", "a b c -> b c", x, Combine.MAX))
+    return b.build(
+        b.normalise("p", "softmax", "a b c -> a b c", x, over=("a",)), b.reduce("s", "a b c -> b c", x, Combine.MAX)
+    )
 
 
 def pairs() -> Graph:
@@ -289,7 +326,9 @@ def pairs() -> Graph:
     x, y = b.input("x", (6, 4)), b.input("y", (4, 8))
     axes = [Axis("i", 6), Axis("j", 8), Axis("k", 4, Combine.SUM)]
     s = b.operator("s", "product_sum", axes, [access(x, "i", "k"), access(y, "k", "j")] * 2, ["i", "j"])
-    return b.build(b.map("n", "batch_norm", s, *(b.parameter(f"p{i}", (8,)) for i in range(4)), text="i j, j, j, j, j -> i j"))
+    return b.build(
+        b.map("n", "batch_norm", s, *(b.parameter(f"p{i}", (8,)) for i in range(4)), text="i j, j, j, j, j -> i j")
+    )
 
 
 def unread() -> Graph:
@@ -337,7 +376,9 @@ CASES: dict[str, Case] = {
     "matmul chain, mixed machine, uneven": Case(chain, "mixed", "two-per-level,uneven"),
     "matmul chain on four levels": Case(chain, "deep", "one-per-level"),
     "matmul chain on one level of eight": Case(chain, "localhost:8", "one-per-level"),
-    "operations near 2**62": Case(lambda: small("linear-training", batch=1 << 20, inputs=1 << 10, outputs=1 << 10), "2x2"),
+    "operations near 2**62": Case(
+        lambda: small("linear-training", batch=1 << 20, inputs=1 << 10, outputs=1 << 10), "2x2"
+    ),
     "uneven perceptron on 7": Case(lambda: small("mlp-uneven"), "localhost:7", "complete,uneven"),
     "uneven perceptron on 2x3": Case(lambda: small("mlp-uneven"), "2x3", "complete,uneven"),
     "partial sums": Case(partial_sums, "2x2"),
@@ -364,27 +405,39 @@ CASES: dict[str, Case] = {
     "an unread result": Case(unread, "2x2"),
     "moments that are read": Case(moments, "localhost:6"),
     "attention": Case(lambda: small("attention", batch=2, tokens=4, width=8, heads=2), "2x2"),
-    "attention, uneven": Case(lambda: small("attention", batch=3, tokens=5, width=8, heads=2), "localhost:3", "complete,uneven"),
+    "attention, uneven": Case(
+        lambda: small("attention", batch=3, tokens=5, width=8, heads=2), "localhost:3", "complete,uneven"
+    ),
     "perceptron with sgd": Case(lambda: training_step(small("mlp-unity"), "sgd"), "2x2"),
     "perceptron with adam": Case(lambda: training_step(small("mlp-unity"), "adam"), "localhost:3", "complete,uneven"),
-    "convolutions with sgd": Case(lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "2x2"),
+    "convolutions with sgd": Case(
+        lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "2x2"
+    ),
     "convolutions with sgd, uneven": Case(
         lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "localhost:3", "complete,uneven"
     ),
     "attention with adam": Case(lambda: training_step(small("attention"), "adam"), "localhost:2"),
     "recommendation with adam": Case(lambda: training_step(small("dlrm"), "adam"), "localhost:2"),
-    "recommendation with sgd, uneven": Case(lambda: training_step(small("xdl"), "sgd"), "localhost:3", "complete,uneven"),
+    "recommendation with sgd, uneven": Case(
+        lambda: training_step(small("xdl"), "sgd"), "localhost:3", "complete,uneven"
+    ),
     "array program: jacobi": Case(_array("jacobi", u=(9, 8)), "localhost:3", "complete,uneven"),
     "array program: softmax": Case(_array("softmax", x=(2, 2, 4, 6)), "2x2"),
-    "convolution, dilated, on two levels": Case(lambda: convolution(1, 0, 2, 0), "2x2", "one-per-level,uneven", slow=True),
+    "convolution, dilated, on two levels": Case(
+        lambda: convolution(1, 0, 2, 0), "2x2", "one-per-level,uneven", slow=True
+    ),
     "attention on four levels": Case(lambda: small("attention"), "deep", "one-per-level", slow=True),
     "encoder with adam, recomputed": Case(
         lambda: build_step(small("bert-tiny", layers=1), "adam", recompute="all").graph, "2x2", slow=True
     ),
-    "encoder with sgd, uneven": Case(lambda: training_step(small("transformer"), "sgd"), "localhost:3", "complete,uneven", slow=True),
+    "encoder with sgd, uneven": Case(
+        lambda: training_step(small("transformer"), "sgd"), "localhost:3", "complete,uneven", slow=True
+    ),
     "decoder": Case(lambda: small("llama"), "2x2", slow=True),
     "experts with adam": Case(lambda: training_step(small("moe"), "adam"), "localhost:2", slow=True),
-    "residual network with sgd": Case(lambda: training_step(small("resnet101"), "sgd"), "localhost:3", "complete,uneven", slow=True),
+    "residual network with sgd": Case(
+        lambda: training_step(small("resnet101"), "sgd"), "localhost:3", "complete,uneven", slow=True
+    ),
     "recurrent network with adam": Case(lambda: training_step(small("rnnlm"), "adam"), "2x2", slow=True),
     "inception": Case(lambda: small("inception-v3"), "localhost:5", "complete,uneven", slow=True),
     "vision transformer": Case(lambda: small("vit"), "2x3", "two-per-level,uneven", slow=True),

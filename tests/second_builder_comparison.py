@@ -29,7 +29,10 @@ class Outcome:
 def tables_of(planning: Planning) -> Tables:
     """The second builder's tables of the same question: graph, machine, name of the space, unit of time."""
     return Tables(
-        read_program(planning.graph.to_json()), read_machine(planning.machine.to_json()), planning.space.name, planning.problem.scale
+        read_program(planning.graph.to_json()),
+        read_machine(planning.machine.to_json()),
+        planning.space.name,
+        planning.problem.scale,
     )
 
 
@@ -53,7 +56,9 @@ def compare(planning: Planning, tables: Tables) -> Outcome:
 
 
 def compare_movements(planning: Planning, tables: Tables, x: tuple[int, ...]) -> Outcome:
-    """Of one solution every redistribution: boxes and open digits at both ends, loads and phases of the derived steps."""
+    """Of one solution every redistribution: boxes and open digits at both ends, loads and phases of the derived
+    steps.
+    """
     outcome = Outcome(0, [])
     chosen = {
         _name(planning, i): tables.choices[_name(planning, i)].matrices.index(_matrix(d.placements[x[i]].tolist()))
@@ -68,12 +73,17 @@ def compare_movements(planning: Planning, tables: Tables, x: tuple[int, ...]) ->
         if (_tiling(m.plan.source), _tiling(m.plan.target)) != (a, b):
             outcome.differences.append(f"{m.tensor} from {source} to {target}: other boxes")
         if (m.plan.loads(), m.plan.phases()) != moved:
-            outcome.differences.append(f"{m.tensor} from {source} to {target}: {m.plan.loads()} in {m.plan.phases()} / {moved}")
+            outcome.differences.append(
+                f"{m.tensor} from {source} to {target}: {m.plan.loads()} in {m.plan.phases()} / {moved}"
+            )
     return outcome
 
 
 def _tiling(found: Layout) -> Tiling:
-    return Tiling(tuple(found.box(d) for d in range(prod(found.hierarchy))), tuple(Digit(d.level, d.stride, d.prime) for d in found.open))
+    return Tiling(
+        tuple(found.box(d) for d in range(prod(found.hierarchy))),
+        tuple(Digit(d.level, d.stride, d.prime) for d in found.open),
+    )
 
 
 def _name(planning: Planning, number: int) -> Vertex:
@@ -92,7 +102,9 @@ def _vertices(planning: Planning, tables: Tables, outcome: Outcome) -> dict[Vert
         decision, costs = planning.decisions[theirs[vertex]], planning.problem.vertices[theirs[vertex]].cost
         known = {_matrix(m): i for i, m in enumerate(decision.placements.tolist())}
         if decision.axes != chosen.axes or {*known} != {*chosen.matrices} or len(known) != costs.size:
-            outcome.differences.append(f"{vertex}: choices over {decision.axes} / {chosen.axes}: {len(known)} / {len(chosen.matrices)}")
+            outcome.differences.append(
+                f"{vertex}: choices over {decision.axes} / {chosen.axes}: {len(known)} / {len(chosen.matrices)}"
+            )
             continue
         order[vertex] = [known[m] for m in chosen.matrices]
         for i, cost in zip(order[vertex], tables.costs(vertex), strict=True):
@@ -109,7 +121,8 @@ def _matrix(rows: list[list[int]]) -> Matrix:
 def _edges(planning: Planning, tables: Tables, order: dict[Vertex, list[int]], outcome: Outcome) -> None:
     problem = planning.problem
     theirs = {
-        Edge(r.tensor, _name(planning, r.source), _name(planning, r.target), r.input_position): e for e, r in enumerate(planning.routes)
+        Edge(r.tensor, _name(planning, r.source), _name(planning, r.target), r.input_position): e
+        for e, r in enumerate(planning.routes)
     }
     if len(theirs) != len(problem.edges) or {*theirs} != {*tables.edges} or len(tables.edges) != len(theirs):
         outcome.differences.append(f"edges: {sorted({*theirs} ^ {*tables.edges}, key=str)}")
@@ -129,7 +142,8 @@ def _edges(planning: Planning, tables: Tables, order: dict[Vertex, list[int]], o
             i, j = np.argwhere(found != ours)[0]
             a, b = tables.choices[edge.source].matrices[i], tables.choices[edge.target].matrices[j]
             outcome.differences.append(
-                f"{edge}: {a} to {b} costs {found[i, j]} / {ours[i, j]} ({np.sum(found != ours)} of {ours.size} entries differ)"
+                f"{edge}: {a} to {b} costs {found[i, j]} / {ours[i, j]} ({np.sum(found != ours)} of {ours.size} "
+                f"entries differ)"
             )
 
 

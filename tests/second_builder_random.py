@@ -1,4 +1,6 @@
-"""Seeded random programs for the second builder: small, of every kind that a graph can hold, with results that nobody reads."""
+"""Seeded random programs for the second builder: small, of every kind that a graph can hold, with results that
+nobody reads.
+"""
 
 from __future__ import annotations
 
@@ -143,7 +145,10 @@ def _map(made: Made) -> None:
     made.rng.shuffle(right)
     if len(right) <= 4:
         dtype = made.rng.choice(DTYPES) if function in ("cast", "fill") else None
-        made.made(made.builder.map(made.name(function), function, *tensors, text=_text(operands, right), dtype=dtype), tuple(right))
+        made.made(
+            made.builder.map(made.name(function), function, *tensors, text=_text(operands, right), dtype=dtype),
+            tuple(right),
+        )
 
 
 def _reduce(made: Made) -> None:
@@ -156,7 +161,14 @@ def _reduce(made: Made) -> None:
 
 def _normalise(made: Made) -> None:
     function, arity = made.rng.choice(
-        (("softmax", 1), ("layer_norm", 3), ("rms_norm", 1), ("layer_norm_gradient", 2), ("top_k_mask", 1), ("cumulative_sum", 1))
+        (
+            ("softmax", 1),
+            ("layer_norm", 3),
+            ("rms_norm", 1),
+            ("layer_norm_gradient", 2),
+            ("top_k_mask", 1),
+            ("cumulative_sum", 1),
+        )
     )
     tensor = made.some()
     letters = tuple(_union(made.letters[tensor]))
@@ -184,14 +196,18 @@ def _gather(made: Made) -> None:
     table = made.fresh((v, m))
     ids = made.fresh(made.rng.choice(((s,), (s, q), (q, s))), made.rng.choice(("int32", "int64")))
     right = made.rng.choice(([s, m], [m, s]))
-    made.made(made.builder.embedding(made.name("gather"), _text([(v, m), made.letters[ids]], right), table, ids), tuple(right))
+    made.made(
+        made.builder.embedding(made.name("gather"), _text([(v, m), made.letters[ids]], right), table, ids), tuple(right)
+    )
 
 
 def _scatter(made: Made) -> None:
     v, m, s = made.rng.sample(sorted(made.extents), 3)
     g, ids = made.fresh((s, m)), made.fresh((s,), "int64")
     axes = [Axis(v, made.extents[v]), Axis(m, made.extents[m]), Axis(s, made.extents[s], Combine.SUM)]
-    name = made.builder.operator(made.name("scatter"), "embedding_gradient", axes, [access(g, s, m), access(ids, s)], [v, m], {"rows": v})
+    name = made.builder.operator(
+        made.name("scatter"), "embedding_gradient", axes, [access(g, s, m), access(ids, s)], [v, m], {"rows": v}
+    )
     made.made(name, (v, m))
 
 
@@ -253,7 +269,11 @@ def _concatenate(made: Made) -> None:
     if made.rng.random() < 0.6:
         half = [Axis("half", n), *axes[1:]]
         made.builder.operator(
-            made.name("half"), "copy", half, [access(name, Affine.axis("half").shift(n), *letters[1:])], [a.name for a in half]
+            made.name("half"),
+            "copy",
+            half,
+            [access(name, Affine.axis("half").shift(n), *letters[1:])],
+            [a.name for a in half],
         )
 
 
@@ -274,10 +294,16 @@ def _opaque(made: Made) -> None:
         for a in [*right, *(a for a in names if a not in right)]
     ]
     inputs = [
-        Access(t, tuple(Affine.everything() if made.rng.random() < 0.25 else Affine.axis(a) for a in made.letters[t])) for t in tensors
+        Access(t, tuple(Affine.everything() if made.rng.random() < 0.25 else Affine.axis(a) for a in made.letters[t]))
+        for t in tensors
     ]
     name = made.builder.operator(
-        made.name("opaque"), "opaque", axes, inputs, right, {"kernel": "nowhere:kernel", "flops": made.rng.randint(0, 5000)}
+        made.name("opaque"),
+        "opaque",
+        axes,
+        inputs,
+        right,
+        {"kernel": "nowhere:kernel", "flops": made.rng.randint(0, 5000)},
     )
     made.made(name, tuple(right))
 
@@ -285,7 +311,12 @@ def _opaque(made: Made) -> None:
 def _positions(made: Made) -> None:
     letters = tuple(made.rng.sample(sorted(made.extents), made.rng.randint(1, 2)))
     made.made(
-        made.builder.iota(made.name("iota"), [made.extents[a] for a in letters], 0, dtype=made.rng.choice(("int32", "int64", "float32"))),
+        made.builder.iota(
+            made.name("iota"),
+            [made.extents[a] for a in letters],
+            0,
+            dtype=made.rng.choice(("int32", "int64", "float32")),
+        ),
         letters,
     )
 
@@ -313,7 +344,9 @@ def _affine(made: Made) -> None:
         for a in made.rng.sample(names, made.rng.randint(0, 2)):
             found = found.plus(a, made.rng.randint(1, 2))
         index.append(found)
-    made.made(made.builder.operator(made.name("affine"), "product", axes, [Access(tensor, tuple(index))], right), tuple(right))
+    made.made(
+        made.builder.operator(made.name("affine"), "product", axes, [Access(tensor, tuple(index))], right), tuple(right)
+    )
 
 
 def _state(made: Made) -> tuple[tuple[str, str], ...]:
@@ -322,7 +355,9 @@ def _state(made: Made) -> tuple[tuple[str, str], ...]:
     parameters = [
         n
         for n in sorted(made.letters)
-        if b.tensors[n].role.value == "parameter" and b.tensors[n].dtype in FLOATS and len(set(made.letters[n])) == len(made.letters[n])
+        if b.tensors[n].role.value == "parameter"
+        and b.tensors[n].dtype in FLOATS
+        and len(set(made.letters[n])) == len(made.letters[n])
     ]
     if not parameters:
         return ()

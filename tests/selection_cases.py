@@ -1,6 +1,8 @@
-"""Test material: small random selection problems, slow reference mathematics in Python integers, and a maker of certificates.
+"""Test material: small random selection problems, slow reference mathematics in Python integers, and a maker of
+certificates.
 
-Nothing here shares code with the checker: `reference_dual` is the formula of `proofs/selection/certificates.py` written as loops.
+Nothing here shares code with the checker: `reference_dual` is the formula of `proofs/selection/certificates.py` written
+as loops.
 """
 
 from __future__ import annotations
@@ -31,8 +33,12 @@ from shardproof.proofs.selection.presolve_log import Rule
 Domains = list[list[int]]
 
 
-def random_problem(seed: int, *, n: int = 4, k: int = 4, forbidden: float = 0.15, rows: bool = True, low: int = -9) -> SelectionProblem:
-    """Up to `n` vertices, tables shared and factored at random, parallel edges and both directions, usages with a middling limit."""
+def random_problem(
+    seed: int, *, n: int = 4, k: int = 4, forbidden: float = 0.15, rows: bool = True, low: int = -9
+) -> SelectionProblem:
+    """Up to `n` vertices, tables shared and factored at random, parallel edges and both directions, usages with a
+    middling limit.
+    """
     rng = random.Random(seed)
 
     def cost() -> int:
@@ -59,9 +65,18 @@ def random_problem(seed: int, *, n: int = 4, k: int = 4, forbidden: float = 0.15
         for v in range(n):
             for _ in range(rng.randint(0, 2)):
                 start = rng.randint(0, 5)
-                usages.append(Usage(v, start, start + rng.randint(0, 4), np.array([rng.randint(0, 9) for _ in range(sizes[v])], dtype=np.int64)))
+                usages.append(
+                    Usage(
+                        v,
+                        start,
+                        start + rng.randint(0, 4),
+                        np.array([rng.randint(0, 9) for _ in range(sizes[v])], dtype=np.int64),
+                    )
+                )
         limit = rng.randint(0, 9 * n // 2)
-    return SelectionProblem(f"random {seed}", vertices, tuple(tables), tuple(edges), tuple(usages), limit, constant=rng.randint(-5, 5)).check()
+    return SelectionProblem(
+        f"random {seed}", vertices, tuple(tables), tuple(edges), tuple(usages), limit, constant=rng.randint(-5, 5)
+    ).check()
 
 
 def entries(problem: SelectionProblem, x: tuple[int, ...]) -> list[int]:
@@ -76,7 +91,9 @@ def entries(problem: SelectionProblem, x: tuple[int, ...]) -> list[int]:
 
 def peak(problem: SelectionProblem, x: tuple[int, ...]) -> int:
     steps = {t for u in problem.usages for t in range(u.start, u.end)}
-    return max((sum(int(u.amount[x[u.vertex]]) for u in problem.usages if u.start <= t < u.end) for t in steps), default=0)
+    return max(
+        (sum(int(u.amount[x[u.vertex]]) for u in problem.usages if u.start <= t < u.end) for t in steps), default=0
+    )
 
 
 def feasible(problem: SelectionProblem, x: tuple[int, ...], rows: bool = True) -> bool:
@@ -89,13 +106,17 @@ def whole(problem: SelectionProblem) -> Domains:
     return [list(range(v.cost.size)) for v in problem.vertices]
 
 
-def brute(problem: SelectionProblem, domains: Domains | None = None, rows: bool = True) -> tuple[int, tuple[int, ...]] | None:
+def brute(
+    problem: SelectionProblem, domains: Domains | None = None, rows: bool = True
+) -> tuple[int, tuple[int, ...]] | None:
     """(least cost, its first solution) over D, or None."""
     points = itertools.product(*(domains or whole(problem)))
     return min(((sum(entries(problem, x)), x) for x in points if feasible(problem, x, rows)), default=None)
 
 
-def eliminate(problem: SelectionProblem, rng: random.Random, domains: Domains | None = None, slack: int = 0) -> Elimination:
+def eliminate(
+    problem: SelectionProblem, rng: random.Random, domains: Domains | None = None, slack: int = 0
+) -> Elimination:
     """Exact messages (lowered at random by up to `slack`) over D in a random order, by enumeration."""
     domains = domains or whole(problem)
     n = len(problem.vertices)
@@ -109,7 +130,9 @@ def eliminate(problem: SelectionProblem, rng: random.Random, domains: Domains | 
     for e in problem.edges:
         row = list(range(len(problem.vertices[e.u].cost))) if e.rows is None else e.rows.tolist()
         col = list(range(len(problem.vertices[e.v].cost))) if e.cols is None else e.cols.tolist()
-        values = {(a, b): clean(int(problem.tables[e.table][row[a], col[b]])) for a in domains[e.u] for b in domains[e.v]}
+        values = {
+            (a, b): clean(int(problem.tables[e.table][row[a], col[b]])) for a in domains[e.u] for b in domains[e.v]
+        }
         pool.append(((e.u, e.v), values))
     order = rng.sample(range(n), n)
     scopes, messages = [], []
@@ -131,8 +154,11 @@ def eliminate(problem: SelectionProblem, rng: random.Random, domains: Domains | 
     return Elimination(tuple(order), tuple(scopes), tuple(messages))
 
 
-def random_dual(problem: SelectionProblem, rng: random.Random, then: Record | None = None, size: int = 8, q: int | None = None) -> Dual:
+def random_dual(
+    problem: SelectionProblem, rng: random.Random, then: Record | None = None, size: int = 8, q: int | None = None
+) -> Dual:
     """Any integers are a valid Dual."""
+
     def message(length: int) -> np.ndarray:
         return np.array([rng.randint(-size, size) for _ in range(length)], dtype=np.int64)
 
@@ -169,7 +195,9 @@ def reference_dual(problem: SelectionProblem, dual: Dual, domains: Domains, ub: 
         for a in domains[edge.u]:
             for b in domains[edge.v]:
                 r, c = a if edge.rows is None else edge.rows[a], b if edge.cols is None else edge.cols[b]
-                bracket[e][a, b] = clean(int(problem.tables[edge.table][r, c])) - int(dual.to_u[e][r]) - int(dual.to_v[e][c])
+                bracket[e][a, b] = (
+                    clean(int(problem.tables[edge.table][r, c])) - int(dual.to_u[e][r]) - int(dual.to_v[e][c])
+                )
     lb = q * problem.constant - sum(n * (problem.limit or 0) for _, n in dual.multipliers)
     lb += sum(min(t.values()) for t in theta) + sum(min(b.values()) for b in bracket)
     if lb == math.inf:
@@ -189,26 +217,34 @@ def reference_dual(problem: SelectionProblem, dual: Dual, domains: Domains, ub: 
     return -(-lb // q), kept
 
 
-def random_tree(problem: SelectionProblem, rng: random.Random, ub: float, domains: Domains | None = None, depth: int = 4) -> Record:
+def random_tree(
+    problem: SelectionProblem, rng: random.Random, ub: float, domains: Domains | None = None, depth: int = 4
+) -> Record:
     """A tree of records that is valid by construction on D; leaves are exact, weak or open."""
     domains = domains or whole(problem)
     if all(len(d) == 1 for d in domains):
         return Point()
     wide = [v for v, d in enumerate(domains) if len(d) > 1]
-    match rng.choice(["dual", "split", "split", "elimination"]) if depth else rng.choice(["elimination", "dual", "open"]):
+    match (
+        rng.choice(["dual", "split", "split", "elimination"]) if depth else rng.choice(["elimination", "dual", "open"])
+    ):
         case "dual":
             dual = random_dual(problem, rng)
             bound, kept = reference_dual(problem, dual, domains, ub)
             if bound >= ub or not all(kept) or not depth:
                 return dual
-            return Dual(dual.to_u, dual.to_v, dual.denominator, dual.multipliers, random_tree(problem, rng, ub, kept, depth - 1))
+            return Dual(
+                dual.to_u, dual.to_v, dual.denominator, dual.multipliers, random_tree(problem, rng, ub, kept, depth - 1)
+            )
         case "split":
             v = rng.choice(wide)
             cut = rng.randint(1, len(domains[v]) - 1)
             parts = [domains[v][:cut], domains[v][cut:]]
             if rng.random() < 0.2:
                 parts[0] = sorted({*parts[0], domains[v][-1]})  # overlap is allowed
-            children = tuple(random_tree(problem, rng, ub, [*domains[:v], part, *domains[v + 1 :]], depth - 1) for part in parts)
+            children = tuple(
+                random_tree(problem, rng, ub, [*domains[:v], part, *domains[v + 1 :]], depth - 1) for part in parts
+            )
             return Split(v, tuple(map(tuple, parts)), children)
         case "elimination":
             return eliminate(problem, rng, domains, slack=rng.choice([0, 0, 3]))
@@ -217,12 +253,16 @@ def random_tree(problem: SelectionProblem, rng: random.Random, ub: float, domain
 
 
 def points(problem: SelectionProblem, domains: Domains | None = None, conflicts: bool = False) -> Record:
-    """The full tree over D down to points (with `conflicts`, resource conflicts where one row says so): proves any true claim."""
+    """The full tree over D down to points (with `conflicts`, resource conflicts where one row says so): proves any
+    true claim.
+    """
     domains = domains or whole(problem)
     if conflicts and problem.limit is not None:
         for t in sorted({u.start for u in problem.usages if u.start < u.end}):
             live = [u for u in problem.usages if u.start <= t < u.end]
-            least = sum(min(sum(int(u.amount[a]) for u in live if u.vertex == v) for a in d) for v, d in enumerate(domains))
+            least = sum(
+                min(sum(int(u.amount[a]) for u in live if u.vertex == v) for a in d) for v, d in enumerate(domains)
+            )
             if least > problem.limit:
                 return RowConflict(((t, 1),))
     for v, d in enumerate(domains):
@@ -244,7 +284,9 @@ def certified(problem: SelectionProblem, claim: SelectionClaim, proof: Record) -
     return SelectionCertificate(problem.sha256(), claim, proof)
 
 
-def all_claims(problem: SelectionProblem, proof: Callable[[SelectionProblem], Record] | None = None) -> list[SelectionClaim]:
+def all_claims(
+    problem: SelectionProblem, proof: Callable[[SelectionProblem], Record] | None = None
+) -> list[SelectionClaim]:
     """Every kind of true claim about the problem; an Infeasible one names what `proof` (`points`) uses."""
     best = brute(problem)
     if best is None:
@@ -253,10 +295,17 @@ def all_claims(problem: SelectionProblem, proof: Callable[[SelectionProblem], Re
 
 
 def named(problem: SelectionProblem, proof: Record) -> Infeasible:
-    """The claim that goes with a proof: steps of its row conflicts and OVERFULL entries, every vertex unless it holds splits and row conflicts only."""
+    """The claim that goes with a proof: steps of its row conflicts and OVERFULL entries, every vertex unless it
+    holds splits and row conflicts only.
+    """
     vertices = _vertices(problem, proof)
     every = tuple(range(len(problem.vertices)))
-    return Infeasible(tuple(sorted(_steps(problem.events(), proof))), every if vertices is None else tuple(sorted(vertices)), None, None)
+    return Infeasible(
+        tuple(sorted(_steps(problem.events(), proof))),
+        every if vertices is None else tuple(sorted(vertices)),
+        None,
+        None,
+    )
 
 
 def _vertices(problem: SelectionProblem, proof: Record) -> set[int] | None:
@@ -269,7 +318,9 @@ def _vertices(problem: SelectionProblem, proof: Record) -> set[int] | None:
 
 
 def _steps(stands: list[int], proof: Record, renumbered: bool = False) -> set[int]:
-    """`stands`: what the events of the problem that the record is about stand for; `renumbered`: its steps are their numbers."""
+    """`stands`: what the events of the problem that the record is about stand for; `renumbered`: its steps are
+    their numbers.
+    """
     match proof:
         case RowConflict():
             return {stands[t] if renumbered else t for t, _ in proof.multipliers}
@@ -283,5 +334,7 @@ def _steps(stands: list[int], proof: Record, renumbered: bool = False) -> set[in
                 return stands[t] if renumbered else t
 
             kept = [back(t) for t in proof.steps[-1].tolist()] if proof.steps else stands
-            return {back(t) for t in proof.log[proof.log[:, 0] == Rule.OVERFULL, 3].tolist()} | _steps(kept, proof.then, True)
+            return {back(t) for t in proof.log[proof.log[:, 0] == Rule.OVERFULL, 3].tolist()} | _steps(
+                kept, proof.then, True
+            )
     return set()

@@ -1,4 +1,5 @@
-"""The rules of `proofs/selection/presolve_log.py` once more, literally: dictionaries, loops over single entries, no arrays, no shared code.
+"""The rules of `proofs/selection/presolve_log.py` once more, literally: dictionaries, loops over single entries, no
+arrays, no shared code.
 
 `State.applies` is the condition of an entry, `State.apply` its effect, `reduced` the whole of a `Reduced` record.
 """
@@ -15,25 +16,41 @@ INF = float("inf")
 
 
 class State:
-    """Costs, tables and usages by choice numbers of the problem; infinity is forbidden.  `used[v][a][t]`: usage at step t."""
+    """Costs, tables and usages by choice numbers of the problem; infinity is forbidden.  `used[v][a][t]`: usage at
+    step t.
+    """
 
     def __init__(self, problem: SelectionProblem, domains: list[list[int]] | None = None) -> None:
         self.problem = problem
-        self.labels = {v: list(d) for v, d in enumerate(domains or [list(range(x.cost.size)) for x in problem.vertices])}
+        self.labels = {
+            v: list(d) for v, d in enumerate(domains or [list(range(x.cost.size)) for x in problem.vertices])
+        }
         self.cost = {v: {a: _cost(int(problem.vertices[v].cost[a])) for a in d} for v, d in self.labels.items()}
         self.table: dict[tuple[int, int], dict[tuple[int, int], float]] = {}
         for e in problem.edges:
             one = {}
             for a in self.labels[e.u]:
                 for b in self.labels[e.v]:
-                    one[a, b] = _cost(int(problem.tables[e.table][a if e.rows is None else e.rows[a], b if e.cols is None else e.cols[b]]))
+                    one[a, b] = _cost(
+                        int(
+                            problem.tables[e.table][
+                                a if e.rows is None else e.rows[a], b if e.cols is None else e.cols[b]
+                            ]
+                        )
+                    )
             self._add(e.u, e.v, one)
         self.constant: float = problem.constant
         self.limit = problem.limit
         self.steps = problem.events() if problem.limit is not None else []
         self.base = dict.fromkeys(self.steps, 0)
         self.used = {
-            v: {a: {t: sum(int(u.amount[a]) for u in problem.usages if u.vertex == v and u.start <= t < u.end) for t in self.steps} for a in d}
+            v: {
+                a: {
+                    t: sum(int(u.amount[a]) for u in problem.usages if u.vertex == v and u.start <= t < u.end)
+                    for t in self.steps
+                }
+                for a in d
+            }
             for v, d in self.labels.items()
         }
 
@@ -93,7 +110,9 @@ class State:
                 return all(sum(t[x, y] < INF for x in labels) == 1 for y in others)
             case Rule.SEPARABLE:
                 x0, y0 = labels[0], others[0]
-                return all(v < INF for v in t.values()) and all(t[x, y] - t[x, y0] == t[x0, y] - t[x0, y0] for x in labels for y in others)
+                return all(v < INF for v in t.values()) and all(
+                    t[x, y] - t[x, y0] == t[x0, y] - t[x0, y0] for x in labels for y in others
+                )
             case _:
                 return self.near(i) == [j] and all(self._follower(i, j, y) is not None for y in others)
 
@@ -125,7 +144,9 @@ class State:
                 self.constant += self.cost[i][x]
                 self._drop(i, x)
             case Rule.MERGE:
-                self._absorb(i, j, {y: next(x for x in self.labels[i] if self.table[i, j][x, y] < INF) for y in self.labels[j]})
+                self._absorb(
+                    i, j, {y: next(x for x in self.labels[i] if self.table[i, j][x, y] < INF) for y in self.labels[j]}
+                )
             case Rule.FOLLOW:
                 self._absorb(i, j, {y: self._follower(i, j, y) for y in self.labels[j]})
             case Rule.SEPARABLE:
@@ -148,7 +169,14 @@ class State:
                         self.cost[ends[0]][y] += min(c[x] + self.table[i, ends[0]][x, y] for x in self.labels[i])
                 else:
                     one, two = (self.table[i, w] for w in ends)
-                    self._add(*ends, {(y, z): min(c[x] + one[x, y] + two[x, z] for x in self.labels[i]) for y in self.labels[ends[0]] for z in self.labels[ends[1]]})
+                    self._add(
+                        *ends,
+                        {
+                            (y, z): min(c[x] + one[x, y] + two[x, z] for x in self.labels[i])
+                            for y in self.labels[ends[0]]
+                            for z in self.labels[ends[1]]
+                        },
+                    )
                 self._drop(i, self.labels[i][0])
             case _:
                 raise AssertionError(rule)
@@ -183,9 +211,14 @@ class State:
     def problem_left(self) -> SelectionProblem:
         """P' of the record; usages by single steps."""
         number = {v: k for k, v in enumerate(sorted(self.labels))}
-        vertices = [Vertex(self.problem.vertices[v].name, _array([self.cost[v][a] for a in self.labels[v]])) for v in number]
+        vertices = [
+            Vertex(self.problem.vertices[v].name, _array([self.cost[v][a] for a in self.labels[v]])) for v in number
+        ]
         pairs = sorted((i, j) for i, j in self.table if i < j)
-        tables = [np.stack([_array([self.table[i, j][a, b] for b in self.labels[j]]) for a in self.labels[i]]) for i, j in pairs]
+        tables = [
+            np.stack([_array([self.table[i, j][a, b] for b in self.labels[j]]) for a in self.labels[i]])
+            for i, j in pairs
+        ]
         usages, base = [], dict(self.base)
         for k, t in enumerate(self.steps):
             for v, new in number.items():
@@ -196,7 +229,9 @@ class State:
             usages += [Usage(len(vertices), k, k + 1, _array([base[t]])) for k, t in enumerate(self.steps)]
             vertices.append(Vertex(BASELINE, _array([0])))
         edges = tuple(Edge(number[i], number[j], k) for k, (i, j) in enumerate(pairs))
-        return SelectionProblem("left", tuple(vertices), tuple(tables), edges, tuple(usages), self.limit, int(self.constant)).check()
+        return SelectionProblem(
+            "left", tuple(vertices), tuple(tables), edges, tuple(usages), self.limit, int(self.constant)
+        ).check()
 
 
 def reduced(problem: SelectionProblem, record: Reduced, domains: list[list[int]]) -> SelectionProblem | None:

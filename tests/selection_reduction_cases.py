@@ -13,8 +13,9 @@ from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Selecti
 
 
 def instance(seed: int, n: int = 6, k: int = 4) -> SelectionProblem:
-    """1 to `n` vertices of 1 to `k` choices: trees, cycles, isolated vertices, parallel edges in both directions; tables that are random,
-    functional, separable, constant or full of forbidden entries; usages with empty, equal and nested intervals; tight, loose or no limit."""
+    """1 to `n` vertices of 1 to `k` choices: trees, cycles, isolated vertices, parallel edges in both directions;
+    tables that are random, functional, separable, constant or full of forbidden entries; usages with empty, equal and
+    nested intervals; tight, loose or no limit."""
     rng = random.Random(seed)
     n = rng.randint(1, n)
     few = rng.random() < 0.5  # few distinct costs: ties
@@ -44,7 +45,9 @@ def instance(seed: int, n: int = 6, k: int = 4) -> SelectionProblem:
         if kind == "separable":
             return np.add.outer(out[:, 0], out[0])
         if kind == "gate":
-            return np.array([[FORBIDDEN if rng.random() < 0.4 else 0 for _ in range(cols)] for _ in range(rows)], dtype=np.int64)
+            return np.array(
+                [[FORBIDDEN if rng.random() < 0.4 else 0 for _ in range(cols)] for _ in range(rows)], dtype=np.int64
+            )
         if kind == "line":
             out[rng.randrange(rows)] = FORBIDDEN
         if kind != "random" or rng.random() < 0.5:
@@ -60,7 +63,17 @@ def instance(seed: int, n: int = 6, k: int = 4) -> SelectionProblem:
         if tables and rng.random() < 0.15:
             t = rng.randrange(len(tables))
             rows, cols = tables[t].shape
-            edges.append(Edge(u, v, t, *(np.array([rng.randrange(s) for _ in range(sizes[w])], dtype=np.int64) for s, w in ((rows, u), (cols, v)))))
+            edges.append(
+                Edge(
+                    u,
+                    v,
+                    t,
+                    *(
+                        np.array([rng.randrange(s) for _ in range(sizes[w])], dtype=np.int64)
+                        for s, w in ((rows, u), (cols, v))
+                    ),
+                )
+            )
         else:
             tables.append(table(sizes[u], sizes[v]))
             edges.append(Edge(u, v, len(tables) - 1))
@@ -71,9 +84,18 @@ def instance(seed: int, n: int = 6, k: int = 4) -> SelectionProblem:
                 start = rng.randint(-1, 5)
                 same = rng.random() < 0.25
                 amount = [rng.randint(0, 6)] * sizes[v] if same else [rng.randint(0, 6) for _ in range(sizes[v])]
-                usages.append(Usage(v, start, start + rng.choice([-1, 0, 1, 1, 2, 3, 5]), np.array(sorted(amount) if ordered[v] else amount, dtype=np.int64)))
+                usages.append(
+                    Usage(
+                        v,
+                        start,
+                        start + rng.choice([-1, 0, 1, 1, 2, 3, 5]),
+                        np.array(sorted(amount) if ordered[v] else amount, dtype=np.int64),
+                    )
+                )
         limit = rng.randint(0, rng.choice([6, 12, 24]))
-    return SelectionProblem(f"tiny {seed}", tuple(vertices), tuple(tables), tuple(edges), tuple(usages), limit, rng.randint(-5, 5)).check()
+    return SelectionProblem(
+        f"tiny {seed}", tuple(vertices), tuple(tables), tuple(edges), tuple(usages), limit, rng.randint(-5, 5)
+    ).check()
 
 
 def landscape(problem: SelectionProblem) -> np.ndarray:

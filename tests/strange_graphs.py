@@ -1,5 +1,6 @@
-"""Small graphs that nobody would write: constant indices, diagonals, scalars, axes of one, odd sizes, results that nobody reads, one tensor
-read twice by one operator, names that look like keys of ours.  `strange_graph(seed)` is the same graph for everybody."""
+"""Small graphs that nobody would write: constant indices, diagonals, scalars, axes of one, odd sizes, results that
+nobody reads, one tensor read twice by one operator, names that look like keys of ours.  `strange_graph(seed)` is the
+same graph for everybody."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ class _Strange:
         self.tensors: list[str] = []
         for _ in range(self.random.randint(1, 3)):
             make = self.random.choice((self.g.input, self.g.parameter))
-            self.tensors.append(make(self.name(), [self.random.choice(SIZES) for _ in range(self.random.randint(0, MOST_DIMENSIONS))]))
+            self.tensors.append(
+                make(self.name(), [self.random.choice(SIZES) for _ in range(self.random.randint(0, MOST_DIMENSIONS))])
+            )
 
     def name(self) -> str:
         """A new name; now and then one made from a name that is taken."""
@@ -58,7 +61,11 @@ class _Strange:
                 stride = self.random.randint(1, 2)
                 extent = self.random.randint(1, max(1, (n - 1) // stride))
                 axes[f"a{len(axes)}"] = extent
-                out.append(Affine.axis(f"a{len(axes) - 1}", stride).shift(self.random.randint(0, max(0, n - 1 - stride * (extent - 1)))))
+                out.append(
+                    Affine.axis(f"a{len(axes) - 1}", stride).shift(
+                        self.random.randint(0, max(0, n - 1 - stride * (extent - 1)))
+                    )
+                )
             else:
                 axes[f"a{len(axes)}"] = n
                 out.append(Affine.axis(f"a{len(axes) - 1}"))
@@ -67,7 +74,9 @@ class _Strange:
     def pointwise(self) -> str | None:
         """One to three operands, often the same tensor at several places."""
         tensors = [self.pick()]
-        function = self.random.choice(("relu", "negate", "tanh", "add", "multiply", "maximum", "subtract", "where_like", "sum_inputs"))
+        function = self.random.choice(
+            ("relu", "negate", "tanh", "add", "multiply", "maximum", "subtract", "where_like", "sum_inputs")
+        )
         more = {"add": 1, "multiply": 1, "maximum": 1, "subtract": 1, "sum_inputs": 2}.get(function, 0)
         tensors += [self.random.choice((tensors[0], self.pick())) for _ in range(more)]
         axes: dict[str, int] = {}
@@ -88,7 +97,9 @@ class _Strange:
         combine = self.random.choice(list(Combine))
         return self.emit(combine.value, axes, reads, combine)
 
-    def emit(self, function: str, axes: dict[str, int], reads: list[object], combine: Combine | None = None) -> str | None:
+    def emit(
+        self, function: str, axes: dict[str, int], reads: list[object], combine: Combine | None = None
+    ) -> str | None:
         summed = {a for a in axes if combine is not None and self.random.random() < 0.5}
         out = [a for a in axes if a not in summed]
         self.random.shuffle(out)
@@ -126,7 +137,9 @@ class _Strange:
         axes = [Axis(f"i{j}", n * (2 if j == k else 1)) for j, n in enumerate(shape)]
         index = [Affine.axis(x.name) for x in axes]
         shifted = [i.shift(-shape[k]) if j == k else i for j, i in enumerate(index)]
-        return self.g.operator(self.name(), "copy", axes, [access(a, *index), access(b, *shifted)], [x.name for x in axes])
+        return self.g.operator(
+            self.name(), "copy", axes, [access(a, *index), access(b, *shifted)], [x.name for x in axes]
+        )
 
     def padded(self) -> str | None:
         a = self.pick()
@@ -134,9 +147,16 @@ class _Strange:
         if not shape:
             return None
         before = [self.random.randint(0, 2) for _ in shape]
-        axes = [Axis(f"i{j}", n + p + self.random.randint(0, 2)) for j, (n, p) in enumerate(zip(shape, before, strict=True))]
-        return self.g.operator(self.name(), "copy", axes, [access(a, *(Affine.axis(x.name).shift(-p) for x, p in zip(axes, before, strict=True)))],
-                               [x.name for x in axes])
+        axes = [
+            Axis(f"i{j}", n + p + self.random.randint(0, 2)) for j, (n, p) in enumerate(zip(shape, before, strict=True))
+        ]
+        return self.g.operator(
+            self.name(),
+            "copy",
+            axes,
+            [access(a, *(Affine.axis(x.name).shift(-p) for x, p in zip(axes, before, strict=True)))],
+            [x.name for x in axes],
+        )
 
     def flat(self) -> str | None:
         a = self.pick()
@@ -154,12 +174,24 @@ class _Strange:
         return self.g.embedding(self.name(), "v m, b -> b m", self.random.choice(tables), ids)
 
     def positions(self) -> str | None:
-        return self.g.iota(self.name(), (self.random.choice(SIZES), self.random.choice(SIZES)), self.random.randrange(2))
+        return self.g.iota(
+            self.name(), (self.random.choice(SIZES), self.random.choice(SIZES)), self.random.randrange(2)
+        )
 
     def grow(self, operators: int) -> None:
         kinds: tuple[Callable[[], str | None], ...] = (
-            self.pointwise, self.pointwise, self.pointwise, self.contraction, self.contraction, self.reduction, self.statistics, self.joined,
-            self.padded, self.flat, self.gathered, self.positions,
+            self.pointwise,
+            self.pointwise,
+            self.pointwise,
+            self.contraction,
+            self.contraction,
+            self.reduction,
+            self.statistics,
+            self.joined,
+            self.padded,
+            self.flat,
+            self.gathered,
+            self.positions,
         )
         while len(self.g.operators) < operators:
             made = self.random.choice(kinds)()

@@ -2,8 +2,8 @@
 
 data_parallel       batch over everything; what is left of a level replicates
 megatron            heads and feed-forward width over the GPUs of a node, batch over nodes (Shoeybi et al., 2019)
-context_parallel    sequence of the queries and of the dense layers over the GPUs, batch over nodes; keys and values stay whole
-                    before the scores, as in ring attention without overlap
+context_parallel    sequence of the queries and of the dense layers over the GPUs, batch over nodes; keys and values
+                    stay whole before the scores, as in ring attention without overlap
 
 Everything not named (embeddings, copies of tensors) is completed by the solver, in the user's favour.
 """
@@ -54,18 +54,26 @@ def megatron(graph: Graph, machine: Machine) -> Strategy:
         if op.name.startswith("embedding."):
             continue
         inner = next((a for a in op.axes if a.name in ("h", "f")), None)
-        split[op.name] = (*b, *(() if inner is None else _over(inner.name, machine, 1, gcd(inner.extent, machine.levels[1].size))))
+        split[op.name] = (
+            *b,
+            *(() if inner is None else _over(inner.name, machine, 1, gcd(inner.extent, machine.levels[1].size))),
+        )
     return _strategy("megatron", graph, split)
 
 
 def context_parallel(graph: Graph, machine: Machine) -> Strategy:
-    """Operators with a sequence axis split it over the GPUs: `s` where there is one, else `t` (the keys' own projections)."""
+    """Operators with a sequence axis split it over the GPUs: `s` where there is one, else `t` (the keys' own
+    projections).
+    """
     b = _levels("b", machine, _batch(graph, machine, (0,)))
     split = {}
     for op in graph.operators:
         names = {a.name: a.extent for a in op.axes}
         axis = "s" if "s" in names else "t" if "t" in names else None
-        split[op.name] = (*b, *(() if axis is None else _over(axis, machine, 1, gcd(names[axis], machine.levels[1].size))))
+        split[op.name] = (
+            *b,
+            *(() if axis is None else _over(axis, machine, 1, gcd(names[axis], machine.levels[1].size))),
+        )
     return _strategy("context parallel", graph, split)
 
 

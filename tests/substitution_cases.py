@@ -23,8 +23,15 @@ from shardproof.models.sources.rules.meaning import axiom_substitutions, reading
 DATA = Path(__file__).parent / "data" / "rules"
 
 ALIKE = (
-    ("add", "mul"), ("relu", "sigmoid", "tanh"), ("split0", "split1"), ("half0", "half1"), ("partition", "combine"), ("tile", "block_sum", "partition"),
-    ("max_pool", "average_pool", "average_pool_inside"), ("replicate", "reduce"), ("softmax", "layer_norm"),
+    ("add", "mul"),
+    ("relu", "sigmoid", "tanh"),
+    ("split0", "split1"),
+    ("half0", "half1"),
+    ("partition", "combine"),
+    ("tile", "block_sum", "partition"),
+    ("max_pool", "average_pool", "average_pool_inside"),
+    ("replicate", "reduce"),
+    ("softmax", "layer_norm"),
 )
 
 
@@ -36,7 +43,9 @@ def public(name: str) -> list[Substitution]:
     return [s for r in rules for s in substitutions(r, reading_of(rules))]
 
 
-def rule(inputs: str, left: list[Node], right: list[Node], out: tuple[int, int], rank: int = 2, sharded: bool = False) -> Substitution:
+def rule(
+    inputs: str, left: list[Node], right: list[Node], out: tuple[int, int], rank: int = 2, sharded: bool = False
+) -> Substitution:
     """A rule over inputs of one rank; an input `w0` has rank 0, `i1` rank 1, `x4` rank 4."""
     patterns = tuple(Pattern(n, int(n[1:]) if n[1:] else rank, (), sharded) for n in inputs.split())
     return Substitution("test", patterns, tuple(left), tuple(right), (out,))
@@ -60,7 +69,9 @@ def differences(r: Substitution, seed: int, most: int, tries: int = 400) -> Iter
 
 
 def mutants(rules: list[Substitution], count: int, seed: int) -> Iterator[Substitution]:
-    """`count` well-formed rules, each a random rule with one or two random changes, all different from their originals."""
+    """`count` well-formed rules, each a random rule with one or two random changes, all different from their
+    originals.
+    """
     rng, made = random.Random(seed), 0
     seen: set[tuple[object, ...]] = set()
     while made < count:

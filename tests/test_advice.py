@@ -22,7 +22,8 @@ def texts() -> Iterator[tuple[str, int, str]]:
     for path in [ROOT / "__main__.py", *(p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py")))]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documentation = {
-            id(n.body[0].value) for n in ast.walk(tree)
+            id(n.body[0].value)
+            for n in ast.walk(tree)
             if isinstance(n, ast.Module | ast.ClassDef | ast.FunctionDef) and n.body and isinstance(n.body[0], ast.Expr)
         }
         for node in ast.walk(tree):
@@ -33,7 +34,9 @@ def texts() -> Iterator[tuple[str, int, str]]:
 TEXTS = tuple(texts())
 
 
-def commands(command: click.Command, context: click.Context, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+def commands(
+    command: click.Command, context: click.Context, words: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     yield words, command
     if isinstance(command, click.Group):
         for name in command.list_commands(context):
@@ -44,12 +47,18 @@ def commands(command: click.Command, context: click.Context, words: tuple[str, .
 
 CONTEXT = click.Context(front.cli)
 COMMANDS = dict(commands(front.cli, CONTEXT))
-OPTIONS = {"--help", "--version", *(text for c in COMMANDS.values() for p in c.params for text in (*p.opts, *p.secondary_opts))}
+OPTIONS = {
+    "--help",
+    "--version",
+    *(text for c in COMMANDS.values() for p in c.params for text in (*p.opts, *p.secondary_opts)),
+}
 
 
 def test_options_that_texts_name_exist() -> None:
     wrong = [
-        (path, line, option) for path, line, text in TEXTS for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)
+        (path, line, option)
+        for path, line, text in TEXTS
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", text)
         if option not in OPTIONS | FOREIGN
     ]
     assert not wrong
@@ -59,7 +68,9 @@ def test_verbs_that_texts_name_exist() -> None:
     wrong = []
     for path, line, text in TEXTS:
         for verb, word in re.findall(r"(?<![\w./-])shardproof ([a-z]+)(?: ([a-z]+))?", text):
-            known = (verb,) in COMMANDS and (not isinstance(COMMANDS[verb,], click.Group) or not word or (verb, word) in COMMANDS)
+            known = (verb,) in COMMANDS and (
+                not isinstance(COMMANDS[verb,], click.Group) or not word or (verb, word) in COMMANDS
+            )
             if not known:
                 wrong.append((path, line, verb, word))
     assert not wrong

@@ -1,8 +1,8 @@
 """Array programs under hand-written schedules: the same numbers as the plain function, and the fewest bytes.
 
-Every program of the thesis' evaluation on 1, 2, 4, 8 and 64 virtual ranks (64 is more than some of their axes have elements), and on 1, 2, 4 and 8 MPI
-ranks in one job each.  The oracle is the NumPy function itself.  Bytes moved are compared with what ranks must receive and do not hold;
-the programs that move more are listed here with the reason.
+Every program of the thesis' evaluation on 1, 2, 4, 8 and 64 virtual ranks (64 is more than some of their axes have
+elements), and on 1, 2, 4 and 8 MPI ranks in one job each.  The oracle is the NumPy function itself.  Bytes moved are
+compared with what ranks must receive and do not hold; the programs that move more are listed here with the reason.
 """
 
 from __future__ import annotations
@@ -41,8 +41,14 @@ EXCESS = {
     "spmv csr entries": {64: IDLE},
     "fused projections by heads": {64: REPLICAS},  # every eighth of the ranks reduces the same sum
     "spmv rows": {4: TWICE},  # row[1:] and row[:-1] are two reads of the pointers
-    "jacobi in place": {4: TWICE, 8: TWICE, 64: TWICE},  # the interior is cut elsewhere than the whole, so that halos overlap
-    "spmv csr rows": dict.fromkeys((2, 4, 8, 64), "over-approximation"),  # a rank's segments are known, but an index set is a box
+    "jacobi in place": {
+        4: TWICE,
+        8: TWICE,
+        64: TWICE,
+    },  # the interior is cut elsewhere than the whole, so that halos overlap
+    "spmv csr rows": dict.fromkeys(
+        (2, 4, 8, 64), "over-approximation"
+    ),  # a rank's segments are known, but an index set is a box
 }
 """Program -> ranks -> why more than the bound is moved.  Every other entry is equal to the bound."""
 
@@ -82,7 +88,9 @@ def test_mpi_ranks_give_the_same(ranks: int, tmp_path: Path) -> None:
         check_outputs(traced, outputs, expected)
 
 
-@pytest.mark.parametrize("name", ["matmul uneven m-n-k", "jacobi in place", "convolutions by rows", "attention by heads, projection by data"])
+@pytest.mark.parametrize(
+    "name", ["matmul uneven m-n-k", "jacobi in place", "convolutions by rows", "attention by heads, projection by data"]
+)
 def test_bound_by_elements(name: str) -> None:
     """The bound of whole values again, element by element with sets of Python tuples."""
     case = CASES[name]
@@ -115,8 +123,13 @@ def test_known_volumes() -> None:
     """Ring volumes of a sum of 24 x 20 numbers on 4 ranks, and a halo of one row each way."""
     case = CASES["matmul k"]
     traced = case.traced()
-    entry, = traffic(traced.graph, (4,), case.scheduled(traced, 4).choices)
-    assert (entry.tensor, entry.moved, entry.bound, entry.collectives) == ("matmul", 2 * 3 * 480, 2 * 3 * 480, ("all-reduce",))
+    (entry,) = traffic(traced.graph, (4,), case.scheduled(traced, 4).choices)
+    assert (entry.tensor, entry.moved, entry.bound, entry.collectives) == (
+        "matmul",
+        2 * 3 * 480,
+        2 * 3 * 480,
+        ("all-reduce",),
+    )
     case = CASES["jacobi rows"]
     traced = case.traced()
     entries = traffic(traced.graph, (4,), case.scheduled(traced, 4).choices)
@@ -125,8 +138,19 @@ def test_known_volumes() -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2, 4, 8, 16, 32, 64, 128])
 def test_figure_8_2(ranks: int) -> None:
-    """The 8192-cubed product of the thesis, planned at full size: bytes and steps per rank beside the bound; executed scaled down by 64."""
-    degrees = {1: (1, 1, 1), 2: (2, 1, 1), 4: (2, 2, 1), 8: (2, 2, 2), 16: (4, 2, 2), 32: (4, 4, 2), 64: (4, 4, 4), 128: (8, 4, 4)}[ranks]
+    """The 8192-cubed product of the thesis, planned at full size: bytes and steps per rank beside the bound;
+    executed scaled down by 64.
+    """
+    degrees = {
+        1: (1, 1, 1),
+        2: (2, 1, 1),
+        4: (2, 2, 1),
+        8: (2, 2, 2),
+        16: (4, 2, 2),
+        32: (4, 4, 2),
+        64: (4, 4, 4),
+        128: (8, 4, 4),
+    }[ranks]
     splits = tuple((a, (("0", d),)) for a, d in zip("mnk", degrees, strict=True))
     for size in (8192, 128):
         traced = trace(programs.matmul, "matmul", {"a": (size, size), "b": (size, size)})
@@ -139,7 +163,8 @@ def test_figure_8_2(ranks: int) -> None:
     np.testing.assert_allclose(result.outputs["matmul"], values["a"] @ values["b"], rtol=1e-10, atol=1e-10)
 
 
-# --- what rank tiling must get right -------------------------------------------------------------------------------------
+# --- what rank tiling must get right
+# -------------------------------------------------------------------------------------
 
 
 def sums(x, y):
@@ -173,22 +198,33 @@ def embedded(table, ids):
 TILING = {
     "write conflicts max": Case(sums, {"x": (6, 10), "y": (10,)}, {"max": {"i1": P}}),
     "write conflicts min": Case(sums, {"x": (6, 10), "y": (10,)}, {"min": {"i0": P}}),
-    "write conflicts sum of everything": Case(sums, {"x": (6, 10), "y": (10,)}, {"sum": {"i0": (1, 2, 2, 2, 8), "i1": (1, 1, 2, 4, 8)}}),
+    "write conflicts sum of everything": Case(
+        sums, {"x": (6, 10), "y": (10,)}, {"sum": {"i0": (1, 2, 2, 2, 8), "i1": (1, 1, 2, 4, 8)}}
+    ),
     "broadcast operand": Case(sums, {"x": (6, 10), "y": (10,)}, {"multiply": {"i0": P}}),
     "strides": Case(strided, {"x": (24, 4)}, {"add": {"i0": P}}),
     "strides against whole": Case(lambda x: strided(x + 1), {"x": (24, 4)}, {"add": {"i0": P}, "add_2": {"i0": P}}),
     "halo two wide, stride two": Case(lambda x: halo(x * 2), {"x": (21, 9)}, {"sum": {"i0": P}, "multiply": {"i0": P}}),
     "halo in two dimensions": Case(
-        lambda x: halo(x * 2), {"x": (21, 19)}, {"sum": {"i0": (1, 2, 2, 4, 8), "i1": (1, 1, 2, 2, 8)}, "multiply": {"i0": (1, 2, 2, 4, 8), "i1": (1, 1, 2, 2, 8)}}
+        lambda x: halo(x * 2),
+        {"x": (21, 19)},
+        {
+            "sum": {"i0": (1, 2, 2, 4, 8), "i1": (1, 1, 2, 2, 8)},
+            "multiply": {"i0": (1, 2, 2, 4, 8), "i1": (1, 1, 2, 2, 8)},
+        },
     ),
     "periodic": Case(periodic, {"x": (11, 3)}, {"subtract": {"i0": P}}),
     "block-cyclic digits": Case(cyclic, {"x": (4, 6), "w": (6, 60)}, {"matmul": {"n.1": UP_TO_4}}),
-    "block-cyclic against blocks": Case(cyclic, {"x": (4, 6), "w": (6, 60)}, {"matmul": {"n.0": (1, 2, 2, 2, 2)}, "max": {"i2": UP_TO_4}}),
+    "block-cyclic against blocks": Case(
+        cyclic, {"x": (4, 6), "w": (6, 60)}, {"matmul": {"n.0": (1, 2, 2, 2, 2)}, "max": {"i2": UP_TO_4}}
+    ),
     "more ranks than elements": Case(programs.matmul, {"a": (3, 2), "b": (2, 1)}, {"matmul": {"m": P}}),
     "more ranks than elements to sum": Case(programs.matmul, {"a": (3, 2), "b": (2, 3)}, {"matmul": {"k": P}}),
     "pieces put together": Case(joined, {"x": (7, 3), "y": (5, 3)}, {"multiply": {"i0": P}, "concatenate": {"i0": P}}),
     "table rows split": Case(embedded, {"table": (13, 4), "ids": ArraySpec((6, 3), "int64")}, {"take": {"rows": P}}),
-    "table columns split": Case(embedded, {"table": (13, 4), "ids": ArraySpec((6, 3), "int64")}, {"take": {"i1": UP_TO_4}}),
+    "table columns split": Case(
+        embedded, {"table": (13, 4), "ids": ArraySpec((6, 3), "int64")}, {"take": {"i1": UP_TO_4}}
+    ),
 }
 
 
@@ -200,7 +236,9 @@ def test_rank_tiling(name: str, ranks: int) -> None:
 
 @pytest.mark.parametrize("name", [*CASES, *TILING])
 def test_any_placement(name: str) -> None:
-    """Every operator and copy placed at random, uneven splits included: no schedule is needed for the numbers to be right."""
+    """Every operator and copy placed at random, uneven splits included: no schedule is needed for the numbers to be
+    right.
+    """
     case = {**CASES, **TILING}[name]
     traced = case.traced()
     values = case.values(traced)

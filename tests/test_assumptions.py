@@ -1,4 +1,6 @@
-"""Every assumption that is made is said: two lists of them, written apart, agree; a plan whose claim leaves one out is refused."""
+"""Every assumption that is made is said: two lists of them, written apart, agree; a plan whose claim leaves one out
+is refused.
+"""
 
 from __future__ import annotations
 
@@ -59,22 +61,33 @@ def test_an_axis_of_one_is_not_listed() -> None:
     graph = network()
     conv = graph.operators[0]
     thin = replace(conv, axes=tuple(replace(a, extent=1) if a.name == "ky" else a for a in conv.axes))
-    assert "unsplit-axes(3: conv.kx pool.ky pool.kx)" in assumptions.flags(replace(graph, operators=(thin, *graph.operators[1:])), MACHINE, space("complete"), None, True)
+    assert "unsplit-axes(3: conv.kx pool.ky pool.kx)" in assumptions.flags(
+        replace(graph, operators=(thin, *graph.operators[1:])), MACHINE, space("complete"), None, True
+    )
 
 
 @pytest.mark.parametrize("graph", [network(), training(), zoo("mlp-unity"), zoo("bert-tiny")], ids=lambda g: g.name)
 def test_two_lists_agree(graph: Graph) -> None:
-    for machine, where, limit in product(("localhost:2", "p2-v100:1x2"), ("complete", "one-per-level,uneven"), (None, LIMIT)):
+    for machine, where, limit in product(
+        ("localhost:2", "p2-v100:1x2"), ("complete", "one-per-level,uneven"), (None, LIMIT)
+    ):
         target, named = load_machine(machine), space(where)
         assert set(assumptions.flags(graph, target, named, limit, True)) == assumed(graph, target, named, limit)
 
 
 def _cases() -> list[tuple[str, int | None, str]]:
-    return [(name, limit, flag) for name, make in (("network", network), ("training", training)) for limit in (None, LIMIT) for flag in sorted(assumed(make(), MACHINE, space("complete"), limit))]
+    return [
+        (name, limit, flag)
+        for name, make in (("network", network), ("training", training))
+        for limit in (None, LIMIT)
+        for flag in sorted(assumed(make(), MACHINE, space("complete"), limit))
+    ]
 
 
 @pytest.mark.parametrize(("name", "limit", "flag"), _cases())
-def test_a_plan_that_leaves_one_out_is_refused(name: str, limit: int | None, flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_leaves_one_out_is_refused(
+    name: str, limit: int | None, flag: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     honest: Callable[..., tuple[str, ...]] = assumptions.flags
     graph = {"network": network, "training": training}[name]()
     with monkeypatch.context() as lying:
@@ -82,8 +95,13 @@ def test_a_plan_that_leaves_one_out_is_refused(name: str, limit: int | None, fla
         plan = plan_graph(graph, MACHINE, None, limit).plan
         assert plan is not None
         data = write_plan(None, plan)
-        assert (check_plan(data).results[0].verdict, f"assumption {flag} is made" in check_plan(data).results[0].reason) == (Verdict.REFUTED, True)
-    parts = check_plan(data).results[0]  # and by a checker that builds the honest problem: another one than the certificate's
+        assert (
+            check_plan(data).results[0].verdict,
+            f"assumption {flag} is made" in check_plan(data).results[0].reason,
+        ) == (Verdict.REFUTED, True)
+    parts = check_plan(data).results[
+        0
+    ]  # and by a checker that builds the honest problem: another one than the certificate's
     assert parts.verdict is Verdict.REFUTED and "certificate" in parts.reason
 
 

@@ -43,7 +43,9 @@ def test_random_problems_against_enumeration(seed: int) -> None:
     assert report.certificate is not None and check_selection(problem, report.certificate).verdict is Verdict.PROVED
     if report.outcome is Outcome.OPTIMAL:
         claim = report.certificate.claim
-        assert isinstance(claim, Optimal) and all(c in (None, a) for c, a in zip(fixed.choices, claim.solution, strict=True))
+        assert isinstance(claim, Optimal) and all(
+            c in (None, a) for c, a in zip(fixed.choices, claim.solution, strict=True)
+        )
         assert report.comparison is None
     else:
         assert report.comparison is not None
@@ -66,13 +68,28 @@ def _answer(status: Status, cost: int | None, lower: int | None) -> Answer:
     ("inner", "outer", "gap", "outcome"),
     [
         ((Status.OPTIMAL, 10, 10), (Status.OPTIMAL, 10, 10), 0, Outcome.OPTIMAL),
-        ((Status.FEASIBLE, 10, 7), (Status.FEASIBLE, 11, 10), 0, Outcome.OPTIMAL),  # the completion is better than what the search found
+        (
+            (Status.FEASIBLE, 10, 7),
+            (Status.FEASIBLE, 11, 10),
+            0,
+            Outcome.OPTIMAL,
+        ),  # the completion is better than what the search found
         ((Status.OPTIMAL, 10, 10), (Status.FEASIBLE, 10, 9), 0, Outcome.UNDECIDED),
         ((Status.OPTIMAL, 10, 10), (Status.FEASIBLE, 10, 9), Fraction(1, 10), Outcome.WITHIN_GAP),
         ((Status.OPTIMAL, 10, 10), (Status.FEASIBLE, 9, 8), 0, Outcome.REFUTED),
-        ((Status.OPTIMAL, 100, 100), (Status.FEASIBLE, 99, 80), Fraction(1, 20), Outcome.UNDECIDED),  # better by 1 %, perhaps by 20 %
+        (
+            (Status.OPTIMAL, 100, 100),
+            (Status.FEASIBLE, 99, 80),
+            Fraction(1, 20),
+            Outcome.UNDECIDED,
+        ),  # better by 1 %, perhaps by 20 %
         ((Status.OPTIMAL, 100, 100), (Status.FEASIBLE, 90, 80), Fraction(1, 20), Outcome.REFUTED),
-        ((Status.FEASIBLE, 10, 8), (Status.OPTIMAL, 9, 9), 0, Outcome.UNDECIDED),  # another completion may cost 8, but then 9 were wrong: see next
+        (
+            (Status.FEASIBLE, 10, 8),
+            (Status.OPTIMAL, 9, 9),
+            0,
+            Outcome.UNDECIDED,
+        ),  # another completion may cost 8, but then 9 were wrong: see next
         ((Status.FEASIBLE, 10, 9), (Status.FEASIBLE, 8, 5), 0, Outcome.REFUTED),
         ((Status.UNKNOWN, None, None), (Status.OPTIMAL, 8, 8), 0, Outcome.UNDECIDED),
         ((Status.UNKNOWN, None, 9), (Status.OPTIMAL, 8, 8), 0, Outcome.REFUTED),
@@ -81,9 +98,14 @@ def _answer(status: Status, cost: int | None, lower: int | None) -> Answer:
         ((Status.INFEASIBLE, None, None), (Status.INFEASIBLE, None, None), 0, Outcome.INFEASIBLE),
     ],
 )
-def test_outcomes(inner: tuple[Status, int, int], outer: tuple[Status, int, int], gap: Fraction, outcome: Outcome) -> None:
+def test_outcomes(
+    inner: tuple[Status, int, int], outer: tuple[Status, int, int], gap: Fraction, outcome: Outcome
+) -> None:
     assert decide(_answer(*inner), _answer(*outer), Fraction(gap)) is outcome
-    assert outcome.exit_code == {"optimal": 0, "within-gap": 0, "refuted": 10, "undecided": 5, "infeasible": 20}[outcome.value]
+    assert (
+        outcome.exit_code
+        == {"optimal": 0, "within-gap": 0, "refuted": 10, "undecided": 5, "infeasible": 20}[outcome.value]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +143,18 @@ def test_numbers_in_names() -> None:
 
 def test_amounts_and_tables() -> None:
     seconds = SelectionProblem("p", (), (), (), scale=10**12, unit_name="s")
-    assert [amount(v, seconds, signed=True) for v in (0, 5, -1_500, 2_000_000_000_000)] == ["0", "+5 ps", "-1.5 ns", "+2 s"]
-    assert amount(1234567, SelectionProblem("p", (), (), ())) == "1,234,567 units" and amount(None, seconds) == "unknown"
-    assert table_text("", ["a", "b"], [["x[0]", "1"], ["[bold]", "22"]], (1,)).splitlines() == ["a        b", "x[0]     1", "[bold]  22"]
+    assert [amount(v, seconds, signed=True) for v in (0, 5, -1_500, 2_000_000_000_000)] == [
+        "0",
+        "+5 ps",
+        "-1.5 ns",
+        "+2 s",
+    ]
+    assert (
+        amount(1234567, SelectionProblem("p", (), (), ())) == "1,234,567 units" and amount(None, seconds) == "unknown"
+    )
+    assert table_text("", ["a", "b"], [["x[0]", "1"], ["[bold]", "22"]], (1,)).splitlines() == [
+        "a        b",
+        "x[0]     1",
+        "[bold]  22",
+    ]
     assert "\x1b[" in table_text("t", ["a"], [["x"]], color=True)

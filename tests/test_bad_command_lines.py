@@ -1,4 +1,6 @@
-"""Bad command lines over all verbs: exit 2 or 3, a message that names the place, one JSON object where JSON was asked for, never an internal error."""
+"""Bad command lines over all verbs: exit 2 or 3, a message that names the place, one JSON object where JSON was
+asked for, never an internal error.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,51 @@ HANG_S = 10
 class Hang(BaseException):
     """A command line took longer than `HANG_S`; nothing catches it."""
 
-NUMBERS = ["nan", "inf", "-inf", "-1", "-0.5", "", " ", "x", "1e400", "1e999999999", "9" * 5000, "0x10", "1_0", "١", "½", "1,5", "\udcff", "--", "1e-400", "0"]
+
+NUMBERS = [
+    "nan",
+    "inf",
+    "-inf",
+    "-1",
+    "-0.5",
+    "",
+    " ",
+    "x",
+    "1e400",
+    "1e999999999",
+    "9" * 5000,
+    "0x10",
+    "1_0",
+    "١",
+    "½",
+    "1,5",
+    "\udcff",
+    "--",
+    "1e-400",
+    "0",
+]
 INTEGERS = [*NUMBERS, "1.5", "1e3", "99999999999999999999999999"]
-SHARES = [n for n in NUMBERS if n not in ("0", "1e-400")] + ["200%", "100%", "1", "-1%", "%", "1/0", "1/", "nan%", "1e99999"]
-AMOUNTS = [n for n in NUMBERS if n != "1e-400"] + ["GiB", "5XiB", "-5GiB", "0B", "9999999999TiB", "1e99TiB", "5 GiB/s", "80GiBGiB"]
+SHARES = [n for n in NUMBERS if n not in ("0", "1e-400")] + [
+    "200%",
+    "100%",
+    "1",
+    "-1%",
+    "%",
+    "1/0",
+    "1/",
+    "nan%",
+    "1e99999",
+]
+AMOUNTS = [n for n in NUMBERS if n != "1e-400"] + [
+    "GiB",
+    "5XiB",
+    "-5GiB",
+    "0B",
+    "9999999999TiB",
+    "1e99TiB",
+    "5 GiB/s",
+    "80GiBGiB",
+]
 
 OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz"): {
@@ -66,7 +109,24 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
 }  # fmt: skip
 """A command line -> option -> values that must be refused."""
 
-FILES = ["absent", "absent/deeper", "folder", "empty", "noise", "text", "pipe", "/dev/null", "/dev/zero", "round", "text/x", "ü漢.json", "x" * 300, "cut.spz", "", "a\nb.json"]
+FILES = [
+    "absent",
+    "absent/deeper",
+    "folder",
+    "empty",
+    "noise",
+    "text",
+    "pipe",
+    "/dev/null",
+    "/dev/zero",
+    "round",
+    "text/x",
+    "ü漢.json",
+    "x" * 300,
+    "cut.spz",
+    "",
+    "a\nb.json",
+]
 SPZ = [*FILES, "problem.json", "other.spz"]
 ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("check", "{}"): [*FILES, "problem.json", "other.spz", "certificate.spz"],
@@ -121,15 +181,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder of good files and of bad ones."""
     here = tmp_path_factory.mktemp("bad")
     with contextlib.chdir(here):
-        problem = SelectionProblem("p", tuple(Vertex(n, np.array([1, 0])) for n in "ab"), (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
+        problem = SelectionProblem(
+            "p", tuple(Vertex(n, np.array([1, 0])) for n in "ab"), (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),)
+        )
         Path("problem.json").write_bytes(problem_json(problem))
         write_container(Path("problem.spz"), encode_problem(problem))
         write_container(Path("other.spz"), {"x.json": b"{}"})
         Path("graph.json").write_text(build("mlp-unity").to_json())
         assert silent(["plan", "mlp-unity", "--machine", "localhost:2", "-o", "plan.spz"]) == 0
         assert silent(["solve", "problem.json", "-o", "certificate.spz"]) == 0
-        rule = {"name": "r", **{side: [{"type": "OP_RELU", "input": [{"opId": -1, "tsId": 0}]}] for side in ("srcOp", "dstOp")}}
-        Path("rules.json").write_text(json.dumps({"rule": [{**rule, "mappedOutput": [dict.fromkeys(("srcOpId", "srcTsId", "dstOpId", "dstTsId"), 0)]}]}))
+        rule = {
+            "name": "r",
+            **{side: [{"type": "OP_RELU", "input": [{"opId": -1, "tsId": 0}]}] for side in ("srcOp", "dstOp")},
+        }
+        Path("rules.json").write_text(
+            json.dumps(
+                {"rule": [{**rule, "mappedOutput": [dict.fromkeys(("srcOpId", "srcTsId", "dstOpId", "dstTsId"), 0)]}]}
+            )
+        )
         assert silent(["rules", "prove", "rules.json", "-o", "library.spz"]) == 0
         Path("cut.spz").write_bytes(Path("plan.spz").read_bytes()[:500])
         for name in ("text", "text.toml", "text.py", "text.onnx", "text.pt2", "graph.onnx"):
@@ -144,7 +213,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         Path("short.json").write_text("[0]")
         Path("outside.json").write_text("[0, 7]")
         Path("model.json").write_text('{"fc1": {"b": {"ranks": 2}}}')
-        Path("timings.csv").write_text("machine,matrix,reduce,program,algorithm,payload,seconds\n2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n")
+        Path("timings.csv").write_text(
+            "machine,matrix,reduce,program,algorithm,payload,seconds\n2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n"
+        )
         np.savez("other.npz", x=np.zeros(3))
         np.save("one.npy", np.zeros(3))
         Path("cut.npz").write_bytes(Path("other.npz").read_bytes()[:100])
@@ -156,7 +227,9 @@ def test_there_are_many_and_every_verb_is_among_them() -> None:
     assert len(lines) >= 200
     verbs = {verb for verb in VERBS if verb not in WORDS and verb not in SUBVERBS}
     assert verbs <= {line[0] for line in lines if line}
-    assert {(v, w) for table in (WORDS, SUBVERBS) for v, words in table.items() for w in words} <= {line[:2] for line in lines}
+    assert {(v, w) for table in (WORDS, SUBVERBS) for v, words in table.items() for w in words} <= {
+        line[:2] for line in lines
+    }
 
 
 STEP = 10
@@ -164,9 +237,17 @@ STEP = 10
 
 
 @pytest.mark.parametrize(
-    ("as_json", "start", "step"), [(False, 0, STEP), (True, 2, STEP), pytest.param(False, 0, 1, marks=pytest.mark.slow), pytest.param(True, 0, 1, marks=pytest.mark.slow)]
+    ("as_json", "start", "step"),
+    [
+        (False, 0, STEP),
+        (True, 2, STEP),
+        pytest.param(False, 0, 1, marks=pytest.mark.slow),
+        pytest.param(True, 0, 1, marks=pytest.mark.slow),
+    ],
 )
-def test_refused_with_the_place_named(folder: Path, capsys: pytest.CaptureFixture[str], as_json: bool, start: int, step: int) -> None:
+def test_refused_with_the_place_named(
+    folder: Path, capsys: pytest.CaptureFixture[str], as_json: bool, start: int, step: int
+) -> None:
     def ring(*_: object) -> None:
         raise Hang(f"longer than {HANG_S} s")
 
@@ -176,7 +257,11 @@ def test_refused_with_the_place_named(folder: Path, capsys: pytest.CaptureFixtur
     try:
         with contextlib.chdir(folder):
             for line, places in islice(rows(), start, None, step):
-                arguments = [*line, "--json"] if as_json and line and line[-1] not in ("--", "--machine", "--batch", "-o") else list(line)
+                arguments = (
+                    [*line, "--json"]
+                    if as_json and line and line[-1] not in ("--", "--machine", "--batch", "-o")
+                    else list(line)
+                )
                 signal.alarm(HANG_S)
                 try:
                     code: object = run(arguments)
@@ -209,7 +294,9 @@ def faults(code: object, out: str, err: str, places: tuple[str, ...], as_json: b
     if "Traceback" in err or "internal error" in err:
         yield f"traceback: {err[:200]}"
     words = [w for place in places for w in re.findall(r"[^\W_]{4,}", place.replace("reduce", "reduc"), re.ASCII)]
-    shown = [p for place in (*places, *words) for p in (place[:60], place.encode("unicode_escape").decode("ascii")[:60])]
+    shown = [
+        p for place in (*places, *words) for p in (place[:60], place.encode("unicode_escape").decode("ascii")[:60])
+    ]
     if "" not in places and places and not any(p in err for p in shown):
         yield f"names none of {places!r}: {err[:200]!r}"
     if as_json:
@@ -232,7 +319,18 @@ def test_unreadable_files(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
             Path(name).chmod(0o600)
 
 
-@pytest.mark.parametrize("line", [("-h",), ("plan", "-h"), ("rules", "-h"), ("rules", "prove", "-h"), ("machine", "show", "-h"), ("machine", "calibrate", "-h"), ("--version",)])
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("-h",),
+        ("plan", "-h"),
+        ("rules", "-h"),
+        ("rules", "prove", "-h"),
+        ("machine", "show", "-h"),
+        ("machine", "calibrate", "-h"),
+        ("--version",),
+    ],
+)
 def test_help(line: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(list(line)) == 0 and capsys.readouterr().err == ""
 
@@ -244,7 +342,9 @@ def test_help(line: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None
         (("machine", "show", "localhots"), "localhost"), (("machine", "show", "dgx-a10:4x8"), "dgx-a100"), (("plan", "--machin", "4"), "--machine"),
     ],
 )  # fmt: skip
-def test_the_nearest_is_named(line: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_the_nearest_is_named(
+    line: tuple[str, ...], meant: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     with contextlib.chdir(tmp_path):
         assert run(list(line)) in (2, 3)
     assert meant in capsys.readouterr().err.partition("Usage")[0]
@@ -261,14 +361,18 @@ def test_the_nearest_is_named(line: tuple[str, ...], meant: str, capsys: pytest.
         (("explain", "other.spz"), "does not hold a plan (members: x.json)"),
     ],
 )  # fmt: skip
-def test_the_wrong_kind_is_called_by_its_name(folder: Path, line: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_wrong_kind_is_called_by_its_name(
+    folder: Path, line: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with contextlib.chdir(folder):
         assert run(list(line)) == 3
     said = capsys.readouterr().err
     assert words in said and line[1 if line[0] != "rules" else 2] in said
 
 
-def test_the_last_line_does_not_say_proved_where_a_file_was_refused(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_line_does_not_say_proved_where_a_file_was_refused(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     with contextlib.chdir(folder):
         assert run(["check", "plan.spz", "noise"]) == 3
         said = capsys.readouterr()

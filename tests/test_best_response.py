@@ -1,4 +1,6 @@
-"""The early manuscript's algorithm, the counterexample to its theorem, and PaSE's dynamic programming, against enumeration."""
+"""The early manuscript's algorithm, the counterexample to its theorem, and PaSE's dynamic programming, against
+enumeration.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,11 @@ def few_costs(seed: int) -> SelectionProblem:
         return FORBIDDEN if seed % 3 == 0 and rng.random() < 0.1 else rng.randint(0, top)
 
     vertices = tuple(Vertex(f"v{i}", np.array([cost() for _ in range(k)])) for i, k in enumerate(sizes))
-    pairs = [(i, (i + 1) % n) for i in range(n)] if seed % 2 and n > 2 else [tuple(rng.sample(range(n), 2)) for _ in range(rng.randint(1, n + 1))]
+    pairs = (
+        [(i, (i + 1) % n) for i in range(n)]
+        if seed % 2 and n > 2
+        else [tuple(rng.sample(range(n), 2)) for _ in range(rng.randint(1, n + 1))]
+    )
     tables = tuple(np.array([[cost() for _ in range(sizes[v])] for _ in range(sizes[u])]) for u, v in pairs)
     return SelectionProblem("few", vertices, tables, tuple(Edge(u, v, k) for k, (u, v) in enumerate(pairs))).check()
 
@@ -86,7 +92,9 @@ def test_random_picks_lose_the_optimum_now_and_then() -> None:
         rng = random.Random(seed)
         n = 4 + seed % 3
         vertices = tuple(Vertex(f"v{i}", np.zeros(2, dtype=np.int64)) for i in range(n))
-        ring = SelectionProblem("ring", vertices, (np.zeros((2, 2), dtype=np.int64),), tuple(Edge(i, (i + 1) % n, 0) for i in range(n)))
+        ring = SelectionProblem(
+            "ring", vertices, (np.zeros((2, 2), dtype=np.int64),), tuple(Edge(i, (i + 1) % n, 0) for i in range(n))
+        )
         lost += best_responses(ring, lambda v, around, cheapest, rng=rng: rng.choice(cheapest)).cost is None
     assert 0 < lost < 50
 
@@ -110,7 +118,9 @@ def test_mistakes_are_named() -> None:
 def test_dynamic_programming_equals_enumeration() -> None:
     for seed in range(700):
         problem = tiny.instance(seed)
-        free = SelectionProblem(problem.name, problem.vertices, problem.tables, problem.edges, constant=problem.constant)
+        free = SelectionProblem(
+            problem.name, problem.vertices, problem.tables, problem.edges, constant=problem.constant
+        )
         costs = tiny.landscape(free)
         found = pase_dp(free)
         assert found.cost == (None if int(costs.min()) == FORBIDDEN else int(costs.min()))

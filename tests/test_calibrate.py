@@ -1,4 +1,6 @@
-"""Calibration: constants are found again from times made with them, the published times, hold-outs, and calm refusals."""
+"""Calibration: constants are found again from times made with them, the published times, hold-outs, and calm
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,25 @@ from shardproof.models.text import InputError
 RING = Algorithm.RING
 
 
-def timings_of(machine: Machine, hierarchy: tuple[int, int], algorithm: Algorithm = RING, latencies: bool = False, noise: float = 0.0) -> list[Timing]:
+def timings_of(
+    machine: Machine,
+    hierarchy: tuple[int, int],
+    algorithm: Algorithm = RING,
+    latencies: bool = False,
+    noise: float = 0.0,
+) -> list[Timing]:
     """What the machine would measure, by its own constants."""
     rng = random.Random(1)
     a, b = hierarchy
     rows = []
-    for matrix in (((a, b),), ((a, 1), (1, b)), ((1, b), (a, 1)), ((a, 2), (1, b // 2)), ((1, 2), (a, b // 2)), ((1, 4), (a, b // 4))):
+    for matrix in (
+        ((a, b),),
+        ((a, 1), (1, b)),
+        ((1, b), (a, 1)),
+        ((a, 2), (1, b // 2)),
+        ((1, 2), (a, b // 2)),
+        ((1, 4), (a, b // 4)),
+    ):
         two = all(x > 1 for x in matrix[0])
         for program in ("AllReduce", "RS.A AG.A", "R.A B.A", *(("RS.L AR.P AG.L", "R.L AR.M B.L") if two else ())):
             for payload in (1 << 14, 1 << 24, 1 << 30):
@@ -42,13 +57,25 @@ def timings_of(machine: Machine, hierarchy: tuple[int, int], algorithm: Algorith
 
 
 @pytest.mark.parametrize(
-    ("spec", "algorithm", "latencies"), [("p2-a100:4x16", RING, False), ("p2-v100:4x8", Algorithm.TREE, False), ("dgx-a100:4x8", RING, True), ("p2-a100:2x16", RING, True)]
+    ("spec", "algorithm", "latencies"),
+    [
+        ("p2-a100:4x16", RING, False),
+        ("p2-v100:4x8", Algorithm.TREE, False),
+        ("dgx-a100:4x8", RING, True),
+        ("p2-a100:2x16", RING, True),
+    ],
 )
 def test_constants_are_found_again(spec: str, algorithm: Algorithm, latencies: bool) -> None:
     """Times made with the true constants, fitted from constants that are wrong by factors."""
     true = load_machine(spec)
     rows = timings_of(true, true.hierarchy, algorithm, latencies)
-    wrong = replace(true, levels=tuple(replace(x, bandwidth=x.bandwidth * f, latency=x.latency * 3) for x, f in zip(true.levels, (Fraction(1, 2), Fraction(3, 2)), strict=True)))
+    wrong = replace(
+        true,
+        levels=tuple(
+            replace(x, bandwidth=x.bandwidth * f, latency=x.latency * 3)
+            for x, f in zip(true.levels, (Fraction(1, 2), Fraction(3, 2)), strict=True)
+        ),
+    )
     result = calibrate(wrong, rows, latencies=latencies)
     assert result.before.mean > 0.2 and result.fitted.mean < 1e-3
     for found, real in zip(result.machine.levels, true.levels, strict=True):
@@ -78,7 +105,8 @@ def test_a_slow_link_of_its_own_is_fitted() -> None:
     """A `[[resource]]` in series with one node's link; the other links keep their rate."""
     machine = load_machine("p2-a100:4x16")
     slow = replace(
-        machine, resources=(Resource("slow-nic", 16, Fraction(3 * 10**9), ("nodes",), (2,)),),
+        machine,
+        resources=(Resource("slow-nic", 16, Fraction(3 * 10**9), ("nodes",), (2,)),),
         sources=(*machine.sources, ("resource.slow-nic.capacity", "assumption")),
     )
     rows = timings_of(slow, (4, 16))
@@ -94,7 +122,9 @@ def test_a_slow_link_of_its_own_is_fitted() -> None:
 def test_hold_out_on_the_published_times(system: str, fit_on: str, judge_on: str, limit: float) -> None:
     """Ring and tree AllReduce rows of one number of nodes, judged on the rows of the other."""
     rows = selected(read_timings(FILE), {"system": system})
-    result = calibrate(load_machine(f"p2-{system.lower()}"), selected(rows, {"nodes": fit_on}), selected(rows, {"nodes": judge_on}))
+    result = calibrate(
+        load_machine(f"p2-{system.lower()}"), selected(rows, {"nodes": fit_on}), selected(rows, {"nodes": judge_on})
+    )
     assert result.held_out.mean <= limit, result.held_out
     assert result.fitted.mean <= result.before.mean
 
@@ -125,10 +155,16 @@ OWN = "machine,matrix,reduce,program,algorithm,payload,seconds\n"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "needs machine"), ("a,b\n1,2\n", "a, b"), (OWN, "no timing"), (OWN + "2x2,[[2 2]],0,AllReduce,ring,1024\n", "line 2: has more or fewer"),
-        (OWN + "2x2,[[2 2]],0,AllReduce,ring,1024,-1\n", "line 2, seconds"), (OWN + "2x2,[[2 2]],0,AllReduce,ring,1024,nan\n", "line 2, seconds"),
-        (OWN + "2x2,[[2 2]],0,AllReduce,ring,1024,0\n", "line 2, seconds"), (OWN + "2x2,[[2 2]],0,AllReduce,star,1024,1\n", "ring or tree"),
-        (OWN + "2x2,[[2 2]],0,AllReduce,ring,0,1\n", "payload"), (OWN + "2x2,hello,0,AllReduce,ring,1,1\n", "not a matrix"),
+        ("", "needs machine"),
+        ("a,b\n1,2\n", "a, b"),
+        (OWN, "no timing"),
+        (OWN + "2x2,[[2 2]],0,AllReduce,ring,1024\n", "line 2: has more or fewer"),
+        (OWN + "2x2,[[2 2]],0,AllReduce,ring,1024,-1\n", "line 2, seconds"),
+        (OWN + "2x2,[[2 2]],0,AllReduce,ring,1024,nan\n", "line 2, seconds"),
+        (OWN + "2x2,[[2 2]],0,AllReduce,ring,1024,0\n", "line 2, seconds"),
+        (OWN + "2x2,[[2 2]],0,AllReduce,star,1024,1\n", "ring or tree"),
+        (OWN + "2x2,[[2 2]],0,AllReduce,ring,0,1\n", "payload"),
+        (OWN + "2x2,hello,0,AllReduce,ring,1,1\n", "not a matrix"),
         (OWN + "2xx,[[2 2]],0,AllReduce,ring,1,1\n", "machine"),
     ],
 )
@@ -141,8 +177,11 @@ def test_bad_csv_names_line_and_column(text: str, words: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("2x16,[[2 16]],0,RS.Q,ring,1024,1", "line 2.*unknown step 'RS.Q'; steps here: AR.A"), ("2x16,[[2 16]],0,AR.A AR.A,ring,1024,1", "line 2.*step 1"),
-        ("2x16,[[2 8]],0,AllReduce,ring,1024,1", "do not fill"), ("2x16,[[2 16]],1,AllReduce,ring,1024,1", "reduction axis 1"), ("2x16x1,[[2 16 1]],0,AllReduce,ring,1024,1", "2 levels"),
+        ("2x16,[[2 16]],0,RS.Q,ring,1024,1", "line 2.*unknown step 'RS.Q'; steps here: AR.A"),
+        ("2x16,[[2 16]],0,AR.A AR.A,ring,1024,1", "line 2.*step 1"),
+        ("2x16,[[2 8]],0,AllReduce,ring,1024,1", "do not fill"),
+        ("2x16,[[2 16]],1,AllReduce,ring,1024,1", "reduction axis 1"),
+        ("2x16x1,[[2 16 1]],0,AllReduce,ring,1024,1", "2 levels"),
     ],
 )
 def test_timings_that_do_not_fit_the_machine(line: str, words: str, tmp_path: Path) -> None:
@@ -162,10 +201,26 @@ def test_empty_programs_and_empty_selections() -> None:
 
 
 def test_the_verb_writes_a_machine_and_one_json_object(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["machine", "calibrate", "p2-v100", "--timings", str(FILE), "--where", "system=V100", "--hold-out", "nodes=4", "-o", str(tmp_path / "new.toml")]
+    arguments = [
+        "machine",
+        "calibrate",
+        "p2-v100",
+        "--timings",
+        str(FILE),
+        "--where",
+        "system=V100",
+        "--hold-out",
+        "nodes=4",
+        "-o",
+        str(tmp_path / "new.toml"),
+    ]
     assert front.run([*arguments, "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["fitted"]["rows"] == 26 and report["held_out"]["rows"] == 50 and report["held_out"]["mean_error"] < report["held_out_before"]["mean_error"] < 0.12
+    assert (
+        report["fitted"]["rows"] == 26
+        and report["held_out"]["rows"] == 50
+        and report["held_out"]["mean_error"] < report["held_out_before"]["mean_error"] < 0.12
+    )
     machine = load_machine(str(tmp_path / "new.toml"))
     assert machine.sha256() == report["sha256"]
     assert str(machine.levels[0].bandwidth) == report["constants"]["level.nodes.bandwidth"]["after"]
@@ -179,9 +234,12 @@ def test_the_verb_writes_a_machine_and_one_json_object(tmp_path: Path, capsys: p
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["nowhere", "--timings", str(FILE)], 3, "neither a built-in"), (["p2-a100", "--timings", "missing.csv"], 3, "missing.csv"),
-        (["p2-a100", "--timings", str(FILE), "--where", "nodes"], 2, "COLUMN=VALUE"), (["p2-a100", "--timings", str(FILE), "--where", "nodes=9"], 3, "no timing is left"),
-        (["p2-a100"], 3, "64 devices"), (["dgx-a100:0x8", "--timings", str(FILE)], 3, "must be 1"),
+        (["nowhere", "--timings", str(FILE)], 3, "neither a built-in"),
+        (["p2-a100", "--timings", "missing.csv"], 3, "missing.csv"),
+        (["p2-a100", "--timings", str(FILE), "--where", "nodes"], 2, "COLUMN=VALUE"),
+        (["p2-a100", "--timings", str(FILE), "--where", "nodes=9"], 3, "no timing is left"),
+        (["p2-a100"], 3, "64 devices"),
+        (["dgx-a100:0x8", "--timings", str(FILE)], 3, "must be 1"),
     ],
 )
 def test_refusals_of_the_verb(arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -195,24 +253,50 @@ def test_without_someone_who_can_measure() -> None:
 
 
 def test_our_own_ground_truth() -> None:
-    """Times of 47 programs on MPI ranks (tests/data/p2/local_ranks.csv): constants from every fourth program predict the others' order."""
+    """Times of 47 programs on MPI ranks (tests/data/p2/local_ranks.csv): constants from every fourth program
+    predict the others' order.
+    """
     rows = [t for t in read_timings(FILE.parent / "local_ranks.csv") if t.matrix == ((2, 2),)]
     assert len(rows) == 3 * 47
     base = load_machine("dgx-a100:2x2")
     guess = replace(
-        base, levels=tuple(replace(x, bandwidth=Fraction(10**9), latency=Fraction(1, 20000)) for x in base.levels),
-        resources=(Resource("memory", 4, Fraction(2 * 10**9), ("nodes", "gpus")),), sources=(*base.sources, ("resource.memory.capacity", "guess")),
+        base,
+        levels=tuple(replace(x, bandwidth=Fraction(10**9), latency=Fraction(1, 20000)) for x in base.levels),
+        resources=(Resource("memory", 4, Fraction(2 * 10**9), ("nodes", "gpus")),),
+        sources=(*base.sources, ("resource.memory.capacity", "guess")),
     )
     result = calibrate(guess, rows[::4], [t for n, t in enumerate(rows) if n % 4], latencies=True)
-    assert result.held_out.mean < 0.25 and result.held_out.rank > 0.9 and result.held_out.rank > result.held_out_before.rank - 0.05, result.held_out
+    assert (
+        result.held_out.mean < 0.25
+        and result.held_out.rank > 0.9
+        and result.held_out.rank > result.held_out_before.rank - 0.05
+    ), result.held_out
 
 
 @pytest.mark.mpi
 @pytest.mark.skipif(not mpi_available(), reason="mpi4py or mpiexec is not installed")
 def test_measuring_on_mpi_ranks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Three programs at three payloads on two ranks; the residual is whatever this computer gives, the report must be complete."""
+    """Three programs at three payloads on two ranks; the residual is whatever this computer gives, the report must
+    be complete.
+    """
     saved = tmp_path / "t.csv"
-    assert front.run(["machine", "calibrate", "localhost:2", "--save", str(saved), "-o", str(tmp_path / "m.toml"), "--time-limit", "60", "--json"]) == 0
+    assert (
+        front.run(
+            [
+                "machine",
+                "calibrate",
+                "localhost:2",
+                "--save",
+                str(saved),
+                "-o",
+                str(tmp_path / "m.toml"),
+                "--time-limit",
+                "60",
+                "--json",
+            ]
+        )
+        == 0
+    )
     report = json.loads(capsys.readouterr().out)
     assert report["fitted"]["rows"] == 9 == len(read_timings(saved))
     assert report["fitted"]["mean_error"] <= report["before"]["mean_error"]

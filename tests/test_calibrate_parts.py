@@ -1,4 +1,6 @@
-"""Calibration of devices, links and operator shapes: constants are found again, profile rows are what the cost model uses, words are read back."""
+"""Calibration of devices, links and operator shapes: constants are found again, profile rows are what the cost
+model uses, words are read back.
+"""
 
 from __future__ import annotations
 
@@ -46,13 +48,17 @@ from shardproof.models.text import InputError
 
 def every_operator(planning: Planning, candidates: Sequence[Choices], seconds: float = 1.0) -> PartTimes:
     """All operators of all candidates, as if measured."""
-    return [(c, n, (seconds, 2 * seconds)) for c in range(len(candidates)) for n in range(len(planning.graph.operators))]
+    return [
+        (c, n, (seconds, 2 * seconds)) for c in range(len(candidates)) for n in range(len(planning.graph.operators))
+    ]
 
 
 def every_movement(planning: Planning, candidates: Sequence[Choices]) -> PartTimes:
     return [
-        (c, n, (1.0,)) for c, choices in enumerate(candidates)
-        for n, m in enumerate(movements(planning.graph, planning.machine.hierarchy, choices)) if m.plan.steps
+        (c, n, (1.0,))
+        for c, choices in enumerate(candidates)
+        for n, m in enumerate(movements(planning.graph, planning.machine.hierarchy, choices))
+        if m.plan.steps
     ]
 
 
@@ -71,12 +77,24 @@ def test_a_device_is_found_again() -> None:
     ]
     result = calibrate_parts(planning.machine, made, profile=False)
     device = result.machine.device
-    assert result.operators_before.mean > 0.5 and result.operators_fitted.worst < 2e-3 and result.profile is None and not result.machine.profiles
-    for found, real in ((device.peak("float32"), 7e10), (device.peak("float64"), 3.1e10), (device.bandwidth, bandwidth), (device.launch, launch)):
+    assert (
+        result.operators_before.mean > 0.5
+        and result.operators_fitted.worst < 2e-3
+        and result.profile is None
+        and not result.machine.profiles
+    )
+    for found, real in (
+        (device.peak("float32"), 7e10),
+        (device.peak("float64"), 3.1e10),
+        (device.bandwidth, bandwidth),
+        (device.launch, launch),
+    ):
         assert abs(float(found) / real - 1) < 0.01
     assert device.peak("int8") == planning.machine.device.peak("int8")
     sources = dict(result.machine.sources)
-    assert "calibrated" in sources["device_class.core.launch"] and "assumption" in sources["device_class.core.peaks.int8"]
+    assert (
+        "calibrated" in sources["device_class.core.launch"] and "assumption" in sources["device_class.core.peaks.int8"]
+    )
 
 
 def test_links_of_two_levels_are_found_again() -> None:
@@ -85,7 +103,8 @@ def test_links_of_two_levels_are_found_again() -> None:
     moved = movement_times(planning, candidates, every_movement(planning, candidates))
     rates, latencies = (3e9, 8e9), (4e-5, 1.5e-5)
     made = [
-        replace(m, seconds=sum(b / r + p * t for b, p, r, t in zip(m.bytes, m.phases, rates, latencies, strict=True))) for m in moved
+        replace(m, seconds=sum(b / r + p * t for b, p, r, t in zip(m.bytes, m.phases, rates, latencies, strict=True)))
+        for m in moved
     ]
     one = OperatorTime("y", "add", "float32", (8, 8), 64, 768, 1e-4)
     result = calibrate_parts(planning.machine, [one], made)
@@ -116,10 +135,23 @@ def test_the_cost_model_uses_every_shape_that_was_measured() -> None:
 
 def test_a_row_is_the_median_of_the_operators_it_stands_for() -> None:
     one = OperatorTime("a", "product", "float32", (4, 8), 10, 10, 3e-6)
-    rows = profile_rows([one, replace(one, name="b", seconds=9e-6), replace(one, name="c", seconds=4e-6), replace(one, name="d", extents=())])
+    rows = profile_rows(
+        [
+            one,
+            replace(one, name="b", seconds=9e-6),
+            replace(one, name="c", seconds=4e-6),
+            replace(one, name="d", extents=()),
+        ]
+    )
     assert [(r.extents, r.seconds) for r in rows] == [((4, 8), Fraction(4, 10**6))]
-    result = calibrate_parts(load_machine("localhost:2"), [one, replace(one, name="b", seconds=9e-6), replace(one, name="c", seconds=4e-6)])
-    assert result.profile is not None and result.profile.rows == 3 and round(result.profile.worst, 3) == round(abs(4 / 9 - 1), 3)
+    result = calibrate_parts(
+        load_machine("localhost:2"), [one, replace(one, name="b", seconds=9e-6), replace(one, name="c", seconds=4e-6)]
+    )
+    assert (
+        result.profile is not None
+        and result.profile.rows == 3
+        and round(result.profile.worst, 3) == round(abs(4 / 9 - 1), 3)
+    )
 
 
 def test_the_calibrated_machine_is_a_machine_file_with_its_errors(tmp_path: Path) -> None:
@@ -132,7 +164,14 @@ def test_the_calibrated_machine_is_a_machine_file_with_its_errors(tmp_path: Path
     assert again == result.machine and len(again.profiles) == 4
     assert calibration_errors(again) == calibration_errors(result.machine) != ()
     mean, worst = calibration_errors(again)
-    assert 0 <= mean <= worst and worst >= Fraction(f"{100 * max(result.operators_fitted.worst, result.movements_fitted.worst if result.movements_fitted else 0):.1f}") / 100
+    assert (
+        0 <= mean <= worst
+        and worst
+        >= Fraction(
+            f"{100 * max(result.operators_fitted.worst, result.movements_fitted.worst if result.movements_fitted else 0):.1f}"
+        )
+        / 100
+    )
     assert calibration_errors(load_machine("p2-a100")) == ()
     # calibrating again starts from the file, and drops its old rows
     assert len(calibrate_parts(again, ones[:2], profile=False).machine.profiles) == 0
@@ -161,7 +200,12 @@ def test_fit_keeps_the_best_point_and_what_nothing_depends_on() -> None:
     rows = [Row((((0, n),),), (), 3 * n) for n in (1.0, 2.0)]
     start = np.array([1.0, 7.0])
     x = fit(rows, start)
-    assert round(float(x[0]), 6) == 3 and x[1] == 7 and touched(rows, x) == [True, False] and objective(rows, x) < 1e-9 < objective(rows, start)
+    assert (
+        round(float(x[0]), 6) == 3
+        and x[1] == 7
+        and touched(rows, x) == [True, False]
+        and objective(rows, x) < 1e-9 < objective(rows, start)
+    )
     assert Residuals.of(np.array([1.0, 3.0]), np.array([2.0, 2.0])) == Residuals(2, 0.5, 0.5, 0.5, 1.5, None)
 
 
@@ -182,19 +226,41 @@ def test_equal_operators_have_one_key_and_transposed_ones_another() -> None:
 class Door:
     """Measures nothing: what the front door would hand over."""
 
-    def measure(self, system: object, programs: Sequence[object], payload: int, repeats: int, timeout_s: float) -> list[tuple[float, ...]]:
+    def measure(
+        self, system: object, programs: Sequence[object], payload: int, repeats: int, timeout_s: float
+    ) -> list[tuple[float, ...]]:
         return [(1e-5 + payload * 1e-9 * (k + 1),) * repeats for k in range(len(programs))]
 
     def measure_parts(
-        self, graph: Graph, hierarchy: tuple[int, ...], candidates: Sequence[Choices], rounds: int, timeout_s: float, backend: str
+        self,
+        graph: Graph,
+        hierarchy: tuple[int, ...],
+        candidates: Sequence[Choices],
+        rounds: int,
+        timeout_s: float,
+        backend: str,
     ) -> tuple[PartTimes, PartTimes]:
         planning = build(graph, load_machine("localhost:2"), space("complete"))
-        return [(c, n, (1e-4,) * rounds) for c, n, _ in every_operator(planning, candidates)], every_movement(planning, candidates)
+        return [(c, n, (1e-4,) * rounds) for c, n, _ in every_operator(planning, candidates)], every_movement(
+            planning, candidates
+        )
 
 
 def test_the_verb_measures_a_model(tmp_path: Path) -> None:
     out = tmp_path / "m.toml"
-    arguments = ["localhost:2", "--model", "mlp-unity", "--train", "sgd", "--batch", "32", "--rounds", "3", "-o", str(out)]
+    arguments = [
+        "localhost:2",
+        "--model",
+        "mlp-unity",
+        "--train",
+        "sgd",
+        "--batch",
+        "32",
+        "--rounds",
+        "3",
+        "-o",
+        str(out),
+    ]
     result = CliRunner().invoke(calibrate_command, [*arguments, "--json"], obj=Door(), standalone_mode=False)
     assert result.exception is None, result.exception
     report = json.loads(result.stdout)
@@ -203,19 +269,32 @@ def test_the_verb_measures_a_model(tmp_path: Path) -> None:
     assert {"operators", "operators_before", "profile", "movements", "movements_before", "collectives"} <= set(report)
     assert report["profile"]["worst_error"] < 1e-9 and report["constants"]["device_class.core.launch"]["identified"]
     shown = CliRunner().invoke(calibrate_command, [*arguments, "--force"], obj=Door(), standalone_mode=False)
-    assert "operators, profile" in shown.output and "redistributions, after" in shown.output and "core.launch" in shown.output
+    assert (
+        "operators, profile" in shown.output
+        and "redistributions, after" in shown.output
+        and "core.launch" in shown.output
+    )
 
 
 def test_without_a_model_only_the_device_is_fitted(tmp_path: Path) -> None:
-    result = CliRunner().invoke(calibrate_command, ["localhost:2", "-o", str(tmp_path / "m.toml"), "--json"], obj=Door(), standalone_mode=False)
+    result = CliRunner().invoke(
+        calibrate_command, ["localhost:2", "-o", str(tmp_path / "m.toml"), "--json"], obj=Door(), standalone_mode=False
+    )
     report = json.loads(result.stdout)
-    assert report["profiles"] == 0 and "movements" not in {k for k, v in report.items() if v} and report["operators"]["rows"] > 40
+    assert (
+        report["profiles"] == 0
+        and "movements" not in {k for k, v in report.items() if v}
+        and report["operators"]["rows"] > 40
+    )
     assert not load_machine(str(tmp_path / "m.toml")).profiles
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
-    [(["localhost:2", "--train", "sgd"], "belong to --model"), (["localhost:2", "--model", "mlp-unity", "--timings", "x.csv"], "leave out --timings")],
+    [
+        (["localhost:2", "--train", "sgd"], "belong to --model"),
+        (["localhost:2", "--model", "mlp-unity", "--timings", "x.csv"], "leave out --timings"),
+    ],
 )
 def test_usage(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(calibrate_command, arguments, obj=Door())
@@ -233,11 +312,19 @@ def test_a_model_needs_someone_who_measures() -> None:
 def test_a_failure_of_a_rank_is_bad_input_not_an_internal_error() -> None:
     class Broken(Door):
         def measure_parts(
-            self, graph: Graph, hierarchy: tuple[int, ...], candidates: Sequence[Choices], rounds: int, timeout_s: float, backend: str
+            self,
+            graph: Graph,
+            hierarchy: tuple[int, ...],
+            candidates: Sequence[Choices],
+            rounds: int,
+            timeout_s: float,
+            backend: str,
         ) -> tuple[PartTimes, PartTimes]:
             raise RankError(1, "start", f"no {backend} here")
 
-    result = CliRunner().invoke(calibrate_command, ["localhost:2", "--model", "mlp-unity", "--backend", "cupy"], obj=Broken())
+    result = CliRunner().invoke(
+        calibrate_command, ["localhost:2", "--model", "mlp-unity", "--backend", "cupy"], obj=Broken()
+    )
     assert isinstance(result.exception, InputError) and "rank 1, start: no cupy here" in str(result.exception)
 
 
@@ -251,9 +338,12 @@ def test_measuring_plans_and_parts_on_mpi_ranks() -> None:
     assert [w.candidate for w in times.wholes] == list(range(len(candidates)))
     assert all(len(w.seconds) == 3 and 0 < w.quiet_s for w in times.wholes)
     first = {graph.operators[p.number].name for p in times.operators if p.candidate == 0}
-    assert len(first & {"fc1", "fc2", "fc3"}) == 1 and len(first & {"relu1", "relu2"}) == 1  # the same work is measured once
+    assert (
+        len(first & {"fc1", "fc2", "fc3"}) == 1 and len(first & {"relu1", "relu2"}) == 1
+    )  # the same work is measured once
     fitted = calibrate_parts(
-        planning.machine, operator_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.operators]),
+        planning.machine,
+        operator_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.operators]),
         movement_times(planning, candidates, [(p.candidate, p.number, p.seconds) for p in times.movements]),
     )
     assert fitted.movements_fitted is not None and fitted.operators_fitted.mean <= fitted.operators_before.mean

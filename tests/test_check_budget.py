@@ -1,7 +1,8 @@
-"""One budget over a whole check: small files that ask for much are refused as too large, honest files are far from the budget.
+"""One budget over a whole check: small files that ask for much are refused as too large, honest files are far from the
+budget.
 
-The verdict must not depend on the speed of the computer, so the fast tests make the budget small and count; the slow ones run `check` on the files
-as they are and measure processor time and memory.
+The verdict must not depend on the speed of the computer, so the fast tests make the budget small and count; the slow
+ones run `check` on the files as they are and measure processor time and memory.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def checked(files: Files) -> Verdict:
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
-def test_small_files_that_ask_for_much_are_too_large(make: Callable[..., Files], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_files_that_ask_for_much_are_too_large(
+    make: Callable[..., Files], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(budget, "WORK", 1 << 22)
     monkeypatch.setattr(budget, "WORK_PER_NUMBER", 1)
     with pytest.raises((ContainerError, ProblemError)) as caught:
@@ -68,13 +71,18 @@ def test_check_of_small_files_ends_soon_and_in_little_memory(make: Callable[...,
     for name, data in files.items():
         (tmp_path / name).write_bytes(data)
     process = subprocess.Popen(
-        [sys.executable, "-m", "shardproof", "check", *(str(tmp_path / name) for name in files)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        [sys.executable, "-m", "shardproof", "check", *(str(tmp_path / name) for name in files)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
     )
     assert process.stdout is not None
     said = process.stdout.read().decode()
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
-    print(f"{make.__name__}: {sum(map(len, files.values()))} bytes, exit {process.returncode}, {used.ru_utime + used.ru_stime:.1f} s, {used.ru_maxrss >> 10} MiB")
+    print(
+        f"{make.__name__}: {sum(map(len, files.values()))} bytes, exit {process.returncode}, "
+        f"{used.ru_utime + used.ru_stime:.1f} s, {used.ru_maxrss >> 10} MiB"
+    )
     assert process.returncode in (0, 3, 5, 10), said
     assert used.ru_utime + used.ru_stime < SECONDS and used.ru_maxrss << 10 < BYTES
 

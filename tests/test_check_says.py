@@ -1,4 +1,6 @@
-"""What `check` says a plan is about, and the comparison with the reader's own model and machine: no field can differ unnoticed."""
+"""What `check` says a plan is about, and the comparison with the reader's own model and machine: no field can
+differ unnoticed.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def full_machine() -> Machine:
     m = load_machine("p2-v100:2x4")
     other = DeviceClass("slow", m.device.peaks, m.device.memory // 2, m.device.bandwidth / 2, Fraction(1, 10**6), (1,))
     shared = tuple(replace(r, only=(0, 1)) for r in m.resources)
-    return replace(m, others=(other,), resources=shared, profiles=(Profile("relu", "float32", (4, 8), Fraction(1, 10**6)),))
+    return replace(
+        m, others=(other,), resources=shared, profiles=(Profile("relu", "float32", (4, 8), Fraction(1, 10**6)),)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -56,10 +60,16 @@ def test_check_says_what_a_plan_is_about(plan_file: str, capsys: pytest.CaptureF
     text = capsys.readouterr().out
     assert f"model mlp-unity: 3 operators, sha256 {graph.sha256()}" in text
     assert f"machine dgx-a100 1x2: sha256 {machine.sha256()}" in text
-    assert "memory limit none; space complete; assumptions: " in text and "no-memory-limit" in text and "note:" not in text
+    assert (
+        "memory limit none; space complete; assumptions: " in text and "no-memory-limit" in text and "note:" not in text
+    )
     assert run(["check", plan_file, "--json"]) == 0
     (about,) = json.loads(capsys.readouterr().out)["plans"]
-    assert about["model"]["sha256"] == graph.sha256() and about["machine"]["sha256"] == machine.sha256() and "constants" not in about["machine"]
+    assert (
+        about["model"]["sha256"] == graph.sha256()
+        and about["machine"]["sha256"] == machine.sha256()
+        and "constants" not in about["machine"]
+    )
     assert about["memory_limit"] is None and about["space"] == "complete" and "no-memory-limit" in about["assumptions"]
 
 
@@ -74,9 +84,14 @@ def test_constants_on_demand(plan_file: str, capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize("verb", ["check", "explain"])
-def test_a_built_in_name_with_other_constants_is_said(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_built_in_name_with_other_constants_is_said(
+    verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = planned(tmp_path / "forged.spz", faster(load_machine("dgx-a100:1x2")))
-    words = "named dgx-a100, but 1 constant differs from the built-in machine: level.gpus.bandwidth 1e+40 instead of 2.7e+11"
+    words = (
+        "named dgx-a100, but 1 constant differs from the built-in machine: level.gpus.bandwidth 1e+40 instead of "
+        "2.7e+11"
+    )
     assert run([verb, path]) == 0
     assert words in capsys.readouterr().out
     assert run([verb, path, "--json"]) == 0
@@ -89,12 +104,18 @@ def test_own_model_and_machine(plan_file: str, tmp_path: Path, capsys: pytest.Ca
     graph.write_text(zoo("mlp-unity").to_json(), encoding="utf-8")
     toml = tmp_path / "own.toml"
     toml.write_text(to_toml(load_machine("dgx-a100:1x2")), encoding="utf-8")
-    for arguments in (["--model", "mlp-unity", "--machine", "dgx-a100:1x2"], ["--model", str(graph)], ["--machine", str(toml)]):
+    for arguments in (
+        ["--model", "mlp-unity", "--machine", "dgx-a100:1x2"],
+        ["--model", str(graph)],
+        ["--machine", str(toml)],
+    ):
         assert run(["check", plan_file, *arguments]) == 0, capsys.readouterr()
         assert "proved" in capsys.readouterr().out
     for arguments, kind, words in (
-        (["--model", "mlp-unity", "--batch", "8"], "Model", "operator 'fc1', axes"), (["--model", "linear-training"], "Model", "name"),
-        (["--model", "mlp-unity", "--train", "sgd"], "Model", "name"), (["--machine", "dgx-a100:1x4"], "Machine", "sizes '1x2' instead of '1x4'"),
+        (["--model", "mlp-unity", "--batch", "8"], "Model", "operator 'fc1', axes"),
+        (["--model", "linear-training"], "Model", "name"),
+        (["--model", "mlp-unity", "--train", "sgd"], "Model", "name"),
+        (["--machine", "dgx-a100:1x4"], "Machine", "sizes '1x2' instead of '1x4'"),
         (["--machine", "p2-a100:1x2"], "Machine", "device_class.a100.memory 8.58993e+10 instead of 4.29497e+10"),
     ):
         assert run(["check", plan_file, *arguments, "--json"]) == 10
@@ -103,8 +124,12 @@ def test_own_model_and_machine(plan_file: str, tmp_path: Path, capsys: pytest.Ca
         assert claims["Parts"]["verdict"] == "proved"  # the plan is what it says; it is not what the reader means
 
 
-def test_a_training_plan_is_compared_with_its_training_graph(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = planned(tmp_path / "train.spz", load_machine("localhost:2"), build_step(zoo("mlp-unity", batch=4), "sgd", None).graph)
+def test_a_training_plan_is_compared_with_its_training_graph(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = planned(
+        tmp_path / "train.spz", load_machine("localhost:2"), build_step(zoo("mlp-unity", batch=4), "sgd", None).graph
+    )
     own = ["--model", "mlp-unity", "--batch", "4"]
     assert run(["check", path, *own, "--train", "sgd"]) == 0
     assert run(["check", path, *own, "--train", "adam"]) == 10
@@ -114,10 +139,18 @@ def test_a_training_plan_is_compared_with_its_training_graph(tmp_path: Path, cap
 
 @pytest.mark.parametrize(
     ("arguments", "code"),
-    [(["--train", "sgd"], 2), (["--batch", "4"], 2), (["--model", "mlp-unity", "--train", "sgdd"], 2), (["--model", "mlp-unity", "--train", "sgd", "--recompute", "auto"], 2),
-     (["--model", "no-such"], 3), (["--machine", "no-such"], 3)],
+    [
+        (["--train", "sgd"], 2),
+        (["--batch", "4"], 2),
+        (["--model", "mlp-unity", "--train", "sgdd"], 2),
+        (["--model", "mlp-unity", "--train", "sgd", "--recompute", "auto"], 2),
+        (["--model", "no-such"], 3),
+        (["--machine", "no-such"], 3),
+    ],
 )
-def test_what_cannot_be_compared(plan_file: str, arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_compared(
+    plan_file: str, arguments: list[str], code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["check", plan_file, *arguments]) == code
     assert "proved" not in capsys.readouterr().out
 
@@ -131,8 +164,10 @@ def test_only_plans_can_be_compared(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def test_no_frontend_is_loaded_without_a_model(plan_file: str) -> None:
     program = (
-        "import sys; from shardproof.__main__ import run; code = run(['check', sys.argv[1], '--machine', 'dgx-a100:1x2']);"
-        "print([m for m in sys.modules if m.startswith(('shardproof.models.sources.load', 'shardproof.models.sources.training', 'shardproof.formal'))]); sys.exit(code)"
+        "import sys; from shardproof.__main__ import run; code = run(['check', sys.argv[1], '--machine', "
+        "'dgx-a100:1x2']);"
+        "print([m for m in sys.modules if m.startswith(('shardproof.models.sources.load', "
+        "'shardproof.models.sources.training', 'shardproof.formal'))]); sys.exit(code)"
     )
     done = subprocess.run([sys.executable, "-c", program, plan_file], stdout=subprocess.PIPE, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -175,7 +210,9 @@ def small_network() -> Graph:
     return g.build(g.map("scaled", "scale", g.map("relu", "relu", y), scale=0.5))
 
 
-@pytest.mark.parametrize("graph", [small_network(), build_step(zoo("mlp-unity", batch=4), "sgd", None).graph], ids=["network", "training"])
+@pytest.mark.parametrize(
+    "graph", [small_network(), build_step(zoo("mlp-unity", batch=4), "sgd", None).graph], ids=["network", "training"]
+)
 def test_every_field_of_a_graph(graph: Graph) -> None:
     count = 0
     assert wrong_model(graph, graph) == ""

@@ -48,7 +48,12 @@ def small(limit: int | None = None, costs: tuple[int, int] = (1, 0)) -> Selectio
     amount = np.array([3, 1], dtype=np.int64)
     usages = () if limit is None else (Usage(0, 0, 2, amount, "weights of a"), Usage(1, 0, 2, amount, "weights of b"))
     return SelectionProblem(
-        "small", (Vertex("a", np.array(costs)), Vertex("b", np.array([0, 5]))), (table,), (Edge(0, 1, 0),), usages, limit
+        "small",
+        (Vertex("a", np.array(costs)), Vertex("b", np.array([0, 5]))),
+        (table,),
+        (Edge(0, 1, 0),),
+        usages,
+        limit,
     )
 
 
@@ -56,14 +61,30 @@ def test_plan_check_run(shardproof) -> None:
     planned = shardproof("plan", "mlp-unity", "--machine", "localhost:4", "-o", "p.spz", "--json")
     assert planned.code == 0
     document = planned.json
-    assert set(document) >= {"status", "cost", "lower_bound", "scale", "gap", "seconds", "certificate", "problem_sha256", "identity"}
+    assert set(document) >= {
+        "status",
+        "cost",
+        "lower_bound",
+        "scale",
+        "gap",
+        "seconds",
+        "certificate",
+        "problem_sha256",
+        "identity",
+    }
     assert document["status"] == "optimal" and document["cost"] == document["lower_bound"] and document["gap"] == 0
     checked = shardproof("check", "p.spz", "--json")
     assert checked.code == 0 and checked.json["verdict"] == "proved"
     claims = checked.json["claims"]
-    assert {c["kind"] for c in claims} >= {"Optimal", "Delivers", "Bytes", "Entries"} and all(c["verdict"] == "proved" for c in claims)
+    assert {c["kind"] for c in claims} >= {"Optimal", "Delivers", "Bytes", "Entries"} and all(
+        c["verdict"] == "proved" for c in claims
+    )
     optimal = next(c for c in claims if c["kind"] == "Optimal")
-    assert optimal["cost"] == document["cost"] and optimal["space"] == "complete" and "class-order" in optimal["assumptions"]
+    assert (
+        optimal["cost"] == document["cost"]
+        and optimal["space"] == "complete"
+        and "class-order" in optimal["assumptions"]
+    )
     ran = shardproof("run", "p.spz", "-n", "4", "--virtual", "--json")
     assert ran.code == 0 and ran.json["equal"] is True and ran.json["bytes_counted_equal_priced"] is True
 
@@ -86,7 +107,11 @@ def test_damaged_plan_is_refused_and_not_run(shardproof, tmp_path: Path) -> None
 def test_solve_and_check_a_problem(shardproof, tmp_path: Path) -> None:
     problem = write(tmp_path / "p.json", small())
     solved = shardproof("solve", problem, "-o", "c.spz", "--json")
-    assert solved.code == 0 and solved.json["cost"] == solved.json["lower_bound"] == 1 and solved.json["certificate"] == "c.spz"
+    assert (
+        solved.code == 0
+        and solved.json["cost"] == solved.json["lower_bound"] == 1
+        and solved.json["certificate"] == "c.spz"
+    )
     assert shardproof("check", "c.spz", problem).code == 0
     alone = shardproof("check", "c.spz")
     assert alone.code == 3 and "give that problem's file too" in alone.err
@@ -133,10 +158,18 @@ def test_audit(shardproof, tmp_path: Path) -> None:
     [
         (("plan", "bert-huge", "--machine", "4x8", "-o", "p.spz"), 3, ["bert-huge", "zoo"]),
         (("plan", "mlp-unity", "--machine", "nowhere", "-o", "p.spz"), 3, ["nowhere"]),
-        (("plan", "mlp-unity", "--machine", "4x8", "--space", "all", "-o", "p.spz"), 3, ["unknown space 'all'", "complete"]),
+        (
+            ("plan", "mlp-unity", "--machine", "4x8", "--space", "all", "-o", "p.spz"),
+            3,
+            ["unknown space 'all'", "complete"],
+        ),
         (("plan", "mlp-unity", "--machine", "4x8", "--memory", "lots", "-o", "p.spz"), 2, ["lots", "80GiB"]),
         (("plan", "mlp-unity", "--machine", "4x8", "--batch", "0", "-o", "p.spz"), 2, ["batch"]),
-        (("plan", "mlp-unity-training", "--machine", "4x8", "--train", "adam", "-o", "p.spz"), 3, ["3 outputs", "name the one"]),
+        (
+            ("plan", "mlp-unity-training", "--machine", "4x8", "--train", "adam", "-o", "p.spz"),
+            3,
+            ["3 outputs", "name the one"],
+        ),
         (("plan", "mlp-unity", "--machine", "4x8", "--joint", "-o", "p.spz"), 3, ["--joint", "not supported"]),
         (("plan", "mlp-unity", "-o", "p.spz"), 2, ["--machine"]),
         (("fly",), 2, ["fly"]),
@@ -176,17 +209,33 @@ def test_strategy_outside_the_space(shardproof, tmp_path: Path) -> None:
 def test_unsupported_operators_are_listed_all_at_once(shardproof, tmp_path: Path) -> None:
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
-    nodes = [helper.make_node("NonZero", ["x"], ["i"], name="where"), helper.make_node("Einsum", ["x", "x"], ["y"], name="ein", equation="ij,jk->ik")]
+    nodes = [
+        helper.make_node("NonZero", ["x"], ["i"], name="where"),
+        helper.make_node("Einsum", ["x", "x"], ["y"], name="ein", equation="ij,jk->ik"),
+    ]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("x", kind, [2, 2])],
-        [helper.make_tensor_value_info("y", kind, [2, 2]), helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [2, None])],
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", kind, [2, 2])],
+        [
+            helper.make_tensor_value_info("y", kind, [2, 2]),
+            helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [2, None]),
+        ],
     )
     onnx.save(helper.make_model(graph), str(tmp_path / "m.onnx"))
     result = shardproof("plan", "m.onnx", "--machine", "localhost:2", "-o", "p.spz")
-    assert result.code == 3 and "NonZero" in result.err and "Einsum" in result.err and "where" in result.err and "ein" in result.err
+    assert (
+        result.code == 3
+        and "NonZero" in result.err
+        and "Einsum" in result.err
+        and "where" in result.err
+        and "ein" in result.err
+    )
 
 
-def test_interrupted_self_check_leaves_the_last_result(shardproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_self_check_leaves_the_last_result(
+    shardproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A result that our own checker refutes is exit 6, and the file that was there stays."""
     from shardproof.models.problem.claims import Verdict
     from shardproof.verify.selection import certificate as selection
@@ -195,6 +244,10 @@ def test_interrupted_self_check_leaves_the_last_result(shardproof, tmp_path: Pat
     problem = write(tmp_path / "p.json", small())
     assert shardproof("solve", problem, "-o", "c.spz").code == 0
     before = (tmp_path / "c.spz").read_bytes()
-    monkeypatch.setattr(selection, "check_selection", lambda *_: CheckResult("Optimal", Verdict.REFUTED, None, None, "", (), "broken on purpose"))
+    monkeypatch.setattr(
+        selection,
+        "check_selection",
+        lambda *_: CheckResult("Optimal", Verdict.REFUTED, None, None, "", (), "broken on purpose"),
+    )
     result = shardproof("solve", problem, "-o", "c.spz")
     assert result.code == 6 and "broken on purpose" in result.err and (tmp_path / "c.spz").read_bytes() == before

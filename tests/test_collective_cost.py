@@ -1,4 +1,6 @@
-"""The cost of reduction programs: loads by hand, the published times of P2, slow links, uneven nodes, and calm refusals."""
+"""The cost of reduction programs: loads by hand, the published times of P2, slow links, uneven nodes, and calm
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,12 @@ def fit_all_reduce(system: str, algorithm: Algorithm, model: object = m2) -> Fit
         if r.system == system and seconds is not None:
             groups = r.request().system().members
             cost = model(load_machine(r.machine), algorithm=algorithm)
-            predicted.append(cost.step_time(LoweredStep(Collective.ALL_REDUCE, groups, (len(groups[0]),) * len(groups), len(groups[0]))) / cost.scale)
+            predicted.append(
+                cost.step_time(
+                    LoweredStep(Collective.ALL_REDUCE, groups, (len(groups[0]),) * len(groups), len(groups[0]))
+                )
+                / cost.scale
+            )
             measured.append(seconds)
     return fit(predicted, measured)
 
@@ -51,7 +58,12 @@ def fit_optimal(system: str, algorithm: Algorithm, order: Order = Order.ROW_MAJO
 
 @pytest.mark.parametrize(
     ("system", "algorithm", "n", "rank", "error"),
-    [("A100", RING, 60, 0.99, 0.03), ("A100", TREE, 58, 0.99, 0.05), ("V100", RING, 42, 0.98, 0.12), ("V100", TREE, 34, 0.91, 0.14)],
+    [
+        ("A100", RING, 60, 0.99, 0.03),
+        ("A100", TREE, 58, 0.99, 0.05),
+        ("V100", RING, 42, 0.98, 0.12),
+        ("V100", TREE, 34, 0.91, 0.14),
+    ],
 )
 def test_all_reduce_times_of_the_appendix(system: str, algorithm: Algorithm, n: int, rank: float, error: float) -> None:
     got = fit_all_reduce(system, algorithm)
@@ -60,7 +72,12 @@ def test_all_reduce_times_of_the_appendix(system: str, algorithm: Algorithm, n: 
 
 @pytest.mark.parametrize(
     ("system", "algorithm", "n", "rank", "error"),
-    [("A100", RING, 59, 0.99, 0.07), ("A100", TREE, 59, 0.99, 0.07), ("V100", RING, 42, 0.97, 0.12), ("V100", TREE, 34, 0.97, 0.14)],
+    [
+        ("A100", RING, 59, 0.99, 0.07),
+        ("A100", TREE, 59, 0.99, 0.07),
+        ("V100", RING, 42, 0.97, 0.12),
+        ("V100", TREE, 34, 0.97, 0.14),
+    ],
 )
 def test_optimal_times_of_the_appendix(system: str, algorithm: Algorithm, n: int, rank: float, error: float) -> None:
     got = fit_optimal(system, algorithm)
@@ -70,12 +87,19 @@ def test_optimal_times_of_the_appendix(system: str, algorithm: Algorithm, n: int
 def test_the_figures_of_the_note() -> None:
     """Exactly the published accuracy of M2, M0 and M1: the loads are the note's."""
     got = [fit_all_reduce("A100", RING, m) for m in (m2, m0, m1)] + [fit_all_reduce("V100", RING, m) for m in (m2, m0)]
-    assert [(round(f.rank, 3), round(100 * f.error, 1)) for f in got] == [(0.992, 2.5), (0.992, 15.0), (0.304, 42.1), (0.983, 11.2), (0.757, 37.5)]
+    assert [(round(f.rank, 3), round(100 * f.error, 1)) for f in got] == [
+        (0.992, 2.5),
+        (0.992, 15.0),
+        (0.304, 42.1),
+        (0.983, 11.2),
+        (0.757, 37.5),
+    ]
     assert [round(100 * fit_all_reduce(s, TREE).error, 1) for s in ("A100", "V100")] == [4.2, 13.3]
 
 
 def test_the_paper_s_device_order_explains_its_optima() -> None:
     """Where the orders differ, row-major fits and the hardware-aligned order does not (section 8 of the note)."""
+
     def error(order: Order) -> float:
         predicted, measured = [], []
         for r in rows():
@@ -111,7 +135,11 @@ def test_double_binary_tree() -> None:
 
 def test_volumes() -> None:
     for m in range(2, 20):
-        assert volume(Collective.ALL_REDUCE, m) == volume(Collective.REDUCE_SCATTER, m) + volume(Collective.ALL_GATHER, m) < 2
+        assert (
+            volume(Collective.ALL_REDUCE, m)
+            == volume(Collective.REDUCE_SCATTER, m) + volume(Collective.ALL_GATHER, m)
+            < 2
+        )
         assert volume(Collective.REDUCE, m) == volume(Collective.BROADCAST, m) == 1
 
 
@@ -126,7 +154,9 @@ def test_chains_have_a_direction() -> None:
 
 
 def test_pair_structure_of_the_v100_switch() -> None:
-    """Groups under one switch and whole nodes are free; an aligned quad pays 0.47; strided groups pay per crossing pair."""
+    """Groups under one switch and whole nodes are free; an aligned quad pays 0.47; strided groups pay per crossing
+    pair.
+    """
     t = of_machine(load_machine("p2-v100:2x8"))
     quad = Fraction(47, 100)
 
@@ -152,8 +182,16 @@ def test_groups_of_one_node_add_up_on_its_nic_and_m1_forgets_it() -> None:
         assert cost.step_seconds(all_of_them) == ratio * cost.step_seconds(one)
 
 
-@given(st.sampled_from(list(Collective)), st.lists(st.integers(2, 6), min_size=1, max_size=4), st.integers(1, 5), st.sampled_from([RING, TREE]), st.data())
-def test_scaling_symmetry_and_monotonicity(kind: Collective, sizes: list[int], rows_: int, algorithm: Algorithm, data: st.DataObject) -> None:
+@given(
+    st.sampled_from(list(Collective)),
+    st.lists(st.integers(2, 6), min_size=1, max_size=4),
+    st.integers(1, 5),
+    st.sampled_from([RING, TREE]),
+    st.data(),
+)
+def test_scaling_symmetry_and_monotonicity(
+    kind: Collective, sizes: list[int], rows_: int, algorithm: Algorithm, data: st.DataObject
+) -> None:
     """Time is linear in rows and payload without latencies; one more concurrent group never makes a step faster."""
     devices = data.draw(st.permutations(range(32)))
     groups, at = [], 0
@@ -187,7 +225,9 @@ def test_planned_adds_levels_and_latencies() -> None:
     seconds = planned(machine, 8 << 20).step_seconds(step)
     part = Fraction(3, 4) * (1 << 20)
     assert seconds == 8 * part / (9 * GB) + part / (270 * GB) + Fraction(1, 10**5)
-    assert linked(machine, 8 << 20).step_seconds(step) == 8 * part / (9 * GB) + Fraction(1, 10**5)  # the largest link only
+    assert linked(machine, 8 << 20).step_seconds(step) == 8 * part / (9 * GB) + Fraction(
+        1, 10**5
+    )  # the largest link only
 
 
 SLOW = """
@@ -236,7 +276,9 @@ def test_a_slow_link_changes_the_chosen_program() -> None:
 
 
 def test_where_the_slow_link_is_matters() -> None:
-    """The double binary tree puts 2 S on the inner nodes and S on node 0: a slow node 0 makes the plain AllReduce the best, a slow node 1 does not."""
+    """The double binary tree puts 2 S on the inner nodes and S on node 0: a slow node 0 makes the plain AllReduce
+    the best, a slow node 1 does not.
+    """
     request = ReductionRequest((4, 16), ((4, 16),), (0,))
     t = of_machine(load_machine("p2-a100:4x16"))
 
@@ -253,7 +295,9 @@ def test_uneven_nodes() -> None:
     nodes = [[0, 1, 2], [3, 4], [5]]
     step = LoweredStep(Collective.ALL_REDUCE, system.members, (system.chunks,), system.chunks)
     fast = custom("uneven", of_nodes(nodes, Fraction(9 * GB), Fraction(270 * GB)), 6 << 20, RING, None)
-    slow = custom("uneven", of_nodes(nodes, Fraction(9 * GB), Fraction(270 * GB), {2: Fraction(GB)}), 6 << 20, RING, None)
+    slow = custom(
+        "uneven", of_nodes(nodes, Fraction(9 * GB), Fraction(270 * GB), {2: Fraction(GB)}), 6 << 20, RING, None
+    )
     assert fast.step_seconds(step) == Fraction(10, 6) * (6 << 20) / (9 * GB)
     assert slow.step_seconds(step) == 9 * fast.step_seconds(step)
     local = LoweredStep(Collective.REDUCE, ((0, 1, 2), (3, 4)), (system.chunks,) * 2, system.chunks)
@@ -264,12 +308,21 @@ def test_a_machine_without_some_devices_keeps_its_links() -> None:
     whole = m2(load_machine("p2-a100:2x16"), 1 << 30)
     few = preset("m2", load_machine("p2-a100:2x16"), 1 << 30, devices=(0, 1, 16))
     assert few.topology.devices == 3
-    assert few.step_seconds(LoweredStep(Collective.ALL_REDUCE, ((0, 1, 2),), (3,), 3)) == whole.step_seconds(LoweredStep(Collective.ALL_REDUCE, ((0, 1, 16),), (3,), 3))
+    assert few.step_seconds(LoweredStep(Collective.ALL_REDUCE, ((0, 1, 2),), (3,), 3)) == whole.step_seconds(
+        LoweredStep(Collective.ALL_REDUCE, ((0, 1, 16),), (3,), 3)
+    )
 
 
 def test_a_bus_is_shared_by_its_whole_block(tmp_path: Path) -> None:
     """The memory of one computer: all ranks' traffic adds up."""
-    toml = (BUILTIN / "localhost.toml").read_text().replace("[[device_class]]", '[[resource]]\nname = "memory"\ndevices = 8\ncapacity = "4 GB/s"\ntraffic = ["ranks"]\n[[device_class]]')
+    toml = (
+        (BUILTIN / "localhost.toml")
+        .read_text()
+        .replace(
+            "[[device_class]]",
+            '[[resource]]\nname = "memory"\ndevices = 8\ncapacity = "4 GB/s"\ntraffic = ["ranks"]\n[[device_class]]',
+        )
+    )
     (tmp_path / "bus.toml").write_text(toml + '"resource.memory.capacity" = "assumption"\n')
     machine = load_machine("bus.toml", tmp_path)
     cost = m2(machine, 8 * GB)
@@ -279,7 +332,13 @@ def test_a_bus_is_shared_by_its_whole_block(tmp_path: Path) -> None:
 
 def test_names_tell_models_apart() -> None:
     a100, v100 = load_machine("p2-a100:2x16"), load_machine("p2-v100:4x8")
-    names = [preset(n, m, p, a).name for n in ("m2", "m0", "m1", "linked", "planned") for m in (a100, v100) for p in (1 << 20, 1 << 21) for a in Algorithm]
+    names = [
+        preset(n, m, p, a).name
+        for n in ("m2", "m0", "m1", "linked", "planned")
+        for m in (a100, v100)
+        for p in (1 << 20, 1 << 21)
+        for a in Algorithm
+    ]
     assert len(set(names)) == len(names) - 4  # planned knows no tree
     assert m2(a100).name == m2(load_machine("p2-a100:2x16")).name
 
@@ -294,7 +353,11 @@ def test_toml_round_trip(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "place"),
     [
-        ('only = [4]', "4 blocks of 16"), ("only = []", "ascending"), ("only = [2, 1]", "ascending"), ("only = [-1]", "ascending"), ('only = "2"', "ascending"),
+        ("only = [4]", "4 blocks of 16"),
+        ("only = []", "ascending"),
+        ("only = [2, 1]", "ascending"),
+        ("only = [-1]", "ascending"),
+        ('only = "2"', "ascending"),
         ('only = [2]\ncapacity = "-3 GB/s"', "TOML"),
     ],
 )
@@ -306,8 +369,12 @@ def test_bad_overrides(change: str, place: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "place"),
     [
-        ('[reduction]\ntree_flow = "-6 GB/s"', "tree_flow"), ('[reduction]\ntree_flow = "0"', "greater than 0"), ('[reduction]\nspeed = "6 GB/s"', "unknown"),
-        ("[reduction]", "at least one"), ('[reduction]\nswitch_quad = "0.5 GB/s"', "unknown unit"), ('[reduction]\ncopy = 3', "bare number"),
+        ('[reduction]\ntree_flow = "-6 GB/s"', "tree_flow"),
+        ('[reduction]\ntree_flow = "0"', "greater than 0"),
+        ('[reduction]\nspeed = "6 GB/s"', "unknown"),
+        ("[reduction]", "at least one"),
+        ('[reduction]\nswitch_quad = "0.5 GB/s"', "unknown unit"),
+        ("[reduction]\ncopy = 3", "bare number"),
     ],
 )
 def test_bad_reduction_constants(text: str, place: str, tmp_path: Path) -> None:
@@ -331,7 +398,10 @@ def test_refusals_name_the_place() -> None:
         (lambda: of_machine(machine).only((0, 0)), "distinct"),
         (lambda: of_machine(machine).only(()), "no devices"),
         (lambda: Topology("x", ()), "no devices"),
-        (lambda: Topology("x", (Links("a", (0, 1), (Fraction(1),) * 2), Links("b", (0, 0), (Fraction(1),)))), "one link per device"),
+        (
+            lambda: Topology("x", (Links("a", (0, 1), (Fraction(1),) * 2), Links("b", (0, 0), (Fraction(1),)))),
+            "one link per device",
+        ),
         (lambda: m2(machine, 0), "payload"),
         (lambda: preset("m3", machine, 1), "unknown.*m2, linked"),
         (lambda: LinkCost("x", of_machine(machine), 1, RING, copy=Fraction(-1)), "copy"),

@@ -1,6 +1,8 @@
-"""The rules of the five collectives, against a second implementation by sets, on every reachable state up to 64 devices.
+"""The rules of the five collectives, against a second implementation by sets, on every reachable state up to 64
+devices.
 
-`models.collective_programs.collectives` stores states compactly; the oracle here keeps one Python set per device and row, as the definition says.
+`models.collective_programs.collectives` stores states compactly; the oracle here keeps one Python set per device and
+row, as the definition says.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def explicit(state: State, chunks: int) -> Explicit:
     return out
 
 
-def oracle(state: Explicit, groups: tuple[tuple[int, ...], ...], kind: Collective, rules: Reading, master: bool) -> Explicit | None:
+def oracle(
+    state: Explicit, groups: tuple[tuple[int, ...], ...], kind: Collective, rules: Reading, master: bool
+) -> Explicit | None:
     """The table of the note, literally."""
     out = [list(rows) for rows in state]
     k = range(len(state[0]))
@@ -58,13 +62,21 @@ def oracle(state: Explicit, groups: tuple[tuple[int, ...], ...], kind: Collectiv
         if kind in (Collective.ALL_REDUCE, Collective.REDUCE_SCATTER, Collective.REDUCE):
             if rules.skip_empty and not any(rows):
                 continue
-            if not rows[0] or any(r != rows[0] for r in rows) or any(s[a][i] & s[b][i] for i in k for a in range(len(g)) for b in range(a)):
+            if (
+                not rows[0]
+                or any(r != rows[0] for r in rows)
+                or any(s[a][i] & s[b][i] for i in k for a in range(len(g)) for b in range(a))
+            ):
                 return None
             held = sorted(rows[0])
             if kind is Collective.REDUCE_SCATTER and len(held) % len(g):
                 return None
             for j, d in enumerate(g):
-                part = held[j * len(held) // len(g) : (j + 1) * len(held) // len(g)] if kind is Collective.REDUCE_SCATTER else held
+                part = (
+                    held[j * len(held) // len(g) : (j + 1) * len(held) // len(g)]
+                    if kind is Collective.REDUCE_SCATTER
+                    else held
+                )
                 part = [] if kind is Collective.REDUCE and j else part
                 out[d] = [union[i] if i in part else frozenset() for i in k]
         elif kind is Collective.ALL_GATHER:
@@ -94,7 +106,10 @@ def test_every_step_from_every_state(name: str, sizes: tuple[int, ...]) -> None:
         for pattern in graph.forms:
             master = pattern.form is Form.MASTER
             for kind in ALL:
-                got, want = apply(state, pattern.groups, kind, system.rules, master), oracle(whole, pattern.groups, kind, system.rules, master)
+                got, want = (
+                    apply(state, pattern.groups, kind, system.rules, master),
+                    oracle(whole, pattern.groups, kind, system.rules, master),
+                )
                 assert (got is None) == (want is None)
                 assert got is None or explicit(got, system.chunks) == want
                 assert (refusal(state, pattern.groups, kind, system.rules, master) is None) == (got is not None)
@@ -102,7 +117,14 @@ def test_every_step_from_every_state(name: str, sizes: tuple[int, ...]) -> None:
     assert tried >= len(graph.states[:120]) * 5
 
 
-@pytest.mark.parametrize("request_", [ReductionRequest((4, 16), ((4, 16),), (0,)), ReductionRequest((2, 4, 4), ((2, 4, 4),), (0,)), UnevenRequest((4, 2, 3))])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        ReductionRequest((4, 16), ((4, 16),), (0,)),
+        ReductionRequest((2, 4, 4), ((2, 4, 4),), (0,)),
+        UnevenRequest((4, 2, 3)),
+    ],
+)
 def test_compact_states_agree_with_explicit_ones_on_large_systems(request_: ReductionRequest | UnevenRequest) -> None:
     """Every edge of the graph, up to 64 devices."""
     system = request_.system()
@@ -145,7 +167,9 @@ def test_the_examples_of_the_paper_that_are_wrong() -> None:
 
 
 def test_groups_of_table_2() -> None:
-    """The paper's table of communication patterns over [(rack, 1), (server, 2), (CPU, 2), (GPU, 4)]; levels count from the root, 0."""
+    """The paper's table of communication patterns over [(rack, 1), (server, 2), (CPU, 2), (GPU, 4)]; levels count
+    from the root, 0.
+    """
     tree = Tree.regular((1, 2, 2, 4))
     groups = {label: p.groups for p in patterns(tree) for label in [(p.slice, p.form, p.ancestor)]}
     four = tuple(tuple(range(4 * i, 4 * i + 4)) for i in range(4))
@@ -169,7 +193,10 @@ def test_four_patterns_at_two_levels_and_their_letters() -> None:
 def test_adjacent_all_reduces_are_fused_only_where_that_is_the_same() -> None:
     system = ReductionSystem(Tree.regular((2, 2)), ((0, 1, 2, 3),), 4)
     by_words = {words(p, system.tree): p for p in explore(system).programs()}
-    assert [len(fused(system, by_words[w])) for w in ("AR.L AR.P", "AR.P AR.L", "RS.A AG.A", "AR.L AR.M B.A", "R.L B.L AR.P")] == [1, 1, 2, 3, 3]
+    assert [
+        len(fused(system, by_words[w]))
+        for w in ("AR.L AR.P", "AR.P AR.L", "RS.A AG.A", "AR.L AR.M B.A", "R.L B.L AR.P")
+    ] == [1, 1, 2, 3, 3]
     steps = fused(system, by_words["RS.L AG.L AR.M B.L"])
     assert [s.collective.short for s in steps] == ["RS", "AG", "AR", "B"]
 

@@ -1,4 +1,6 @@
-"""How partial results are combined follows from the function: a graph file that says otherwise is refused, whatever the operator."""
+"""How partial results are combined follows from the function: a graph file that says otherwise is refused, whatever
+the operator.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 
 SUMS = {NodeKind.CONTRACT, NodeKind.REDUCE, NodeKind.WINDOW, NodeKind.GATHER, NodeKind.SCATTER}
-"""Kinds that add, unless the function says otherwise below; written here a second time, from the text of `models/program/operators.py`."""
+"""Kinds that add, unless the function says otherwise below; written here a second time, from the text of
+`models/program/operators.py`.
+"""
 OTHERS = {"max": Combine.MAX, "max_pool": Combine.MAX, "min": Combine.MIN, "copy_gradient": Combine.SUM}
 
 
@@ -31,7 +35,9 @@ def graph_of(function: str, *combines: Combine, splittable: bool = False) -> Gra
     axes = tuple(Axis(f"r{i}", 2, c, splittable) for i, c in enumerate(combines))
     shape, names = (2,) * len(axes), [a.name for a in axes]
     inputs = tuple(Tensor(f"x{i}", shape, role=Role.INPUT) for i in range(count))
-    attributes: tuple[tuple[str, Value], ...] = (("rows", "r0"),) if FUNCTIONS[function].kind in (NodeKind.GATHER, NodeKind.SCATTER) else ()
+    attributes: tuple[tuple[str, Value], ...] = (
+        (("rows", "r0"),) if FUNCTIONS[function].kind in (NodeKind.GATHER, NodeKind.SCATTER) else ()
+    )
     op = Operator("made", function, axes, tuple(access(t.name, *names) for t in inputs), access("y"), attributes)
     return Graph("g", (*inputs, Tensor("y", ())), (op,), ("y",))
 
@@ -43,7 +49,9 @@ def test_every_function_with_every_combine(function: str, combine: Combine) -> N
         assert graph.check() is graph and Graph.from_json(graph.to_json()) == graph
         return
     for refused in (graph.check, lambda: Graph.from_json(graph.to_json())):
-        with pytest.raises(GraphError, match=f"operator 'made': {function} (combines partial results by|has no reduction axes)"):
+        with pytest.raises(
+            GraphError, match=f"operator 'made': {function} (combines partial results by|has no reduction axes)"
+        ):
             refused()
 
 
@@ -74,7 +82,10 @@ def test_taps_of_a_window_are_not_split(function: str) -> None:
 
 
 def test_taps_of_a_strided_gradient_are_not_split() -> None:
-    (op, *_), graph = graph_of("strided_gradient", Combine.SUM, splittable=True).operators, graph_of("strided_gradient", Combine.SUM, splittable=True)
+    (op, *_), graph = (
+        graph_of("strided_gradient", Combine.SUM, splittable=True).operators,
+        graph_of("strided_gradient", Combine.SUM, splittable=True),
+    )
     graph.check()  # channels, which an operand is read along
     tap = Axis("t", 3, Combine.SUM)
     with pytest.raises(GraphError, match="tap axis 't'"):

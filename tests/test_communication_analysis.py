@@ -1,7 +1,9 @@
-"""Communication from interval tables alone: the same class and totals as the steps, and fast enough to do for every operator.
+"""Communication from interval tables alone: the same class and totals as the steps, and fast enough to do for every
+operator.
 
-Tables of a whole space cost milliseconds for one placement, and the steps of an all-gather between 4,096 ranks are 16 million transfers; so one
-placement has a table of its own (`operand_layout`), steps are listed only when somebody wants them, and class and totals come from closed forms.
+Tables of a whole space cost milliseconds for one placement, and the steps of an all-gather between 4,096 ranks are 16
+million transfers; so one placement has a table of its own (`operand_layout`), steps are listed only when somebody wants
+them, and class and totals come from closed forms.
 """
 
 from __future__ import annotations
@@ -22,19 +24,27 @@ from shardproof.verify.plan.communication import check_bytes, check_delivers
 HIERARCHIES = [(4,), (2, 4), (2, 2, 2), (3, 2), (6,)]
 
 
-def random_layout(rng: np.random.Generator, hierarchy: tuple[int, ...], shape: tuple[int, ...], partial: bool) -> tuple[Layout, Layout]:
+def random_layout(
+    rng: np.random.Generator, hierarchy: tuple[int, ...], shape: tuple[int, ...], partial: bool
+) -> tuple[Layout, Layout]:
     """A layout of a tensor by both ways: a written one, or a read with shifts, strides and windows."""
     axes = [Axis(f"i{k}", n) for k, n in enumerate(shape)]
     if partial:
         axes.append(Axis("r", int(rng.integers(1, 9)), [Combine.SUM, Combine.MAX][rng.integers(2)]))
     where = matrices([a.extent for a in axes], [True] * len(axes), hierarchy, space("complete,uneven"))
-    placement = Placement(tuple(a.name for a in axes), tuple(tuple(int(x) for x in row) for row in where[rng.integers(len(where))]))
+    placement = Placement(
+        tuple(a.name for a in axes), tuple(tuple(int(x) for x in row) for row in where[rng.integers(len(where))])
+    )
     index = []
     for k in range(len(shape)):
         i = Affine.axis(f"i{k}", 1 if partial else int(rng.integers(1, 3)))
         if not partial and rng.integers(3) == 0:
             i = i.plus(axes[int(rng.integers(len(axes)))].name)
-        index.append(Affine.everything() if not partial and rng.integers(9) == 0 else i.shift(0 if partial else int(rng.integers(-2, 3))))
+        index.append(
+            Affine.everything()
+            if not partial and rng.integers(9) == 0
+            else i.shift(0 if partial else int(rng.integers(-2, 3)))
+        )
     access, opened = Access("t", tuple(index)), ["r"] if partial else []
     fast = operand_layout(access, shape, axes, placement.matrix, hierarchy, opened)
     return fast, layout_set(access, shape, single(tuple(axes), placement, hierarchy), opened).layout(0)

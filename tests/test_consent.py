@@ -1,4 +1,6 @@
-"""A file decides nothing that is executed: every route from a plan, a graph, a strategy, a machine or an .npz to an import, none taken."""
+"""A file decides nothing that is executed: every route from a plan, a graph, a strategy, a machine or an .npz to an
+import, none taken.
+"""
 
 from __future__ import annotations
 
@@ -42,13 +44,32 @@ class Command:
 def hostile(kernel: str, payload: bytes) -> Graph:
     """An opaque operator called `kernel` on constant bytes, its result added to an input."""
     numbers = tuple(payload)
-    tensors = (Tensor("x", (1,), "float64", Role.INPUT), Tensor("bytes", (len(numbers),), "uint8"), Tensor("y", (1,), "float64"), Tensor("z", (1,), "float64"))
+    tensors = (
+        Tensor("x", (1,), "float64", Role.INPUT),
+        Tensor("bytes", (len(numbers),), "uint8"),
+        Tensor("y", (1,), "float64"),
+        Tensor("z", (1,), "float64"),
+    )
     attributes: tuple[tuple[str, Value], ...] = (("flops", 1), ("kernel", kernel), ("positional", ("i",)))
-    return Graph("hostile", tensors, (
-        Operator("bytes", "constant", (Axis("k", len(numbers), None, False),), (), access("bytes", "k"), (("values", numbers),)),
-        Operator("y", "opaque", (Axis("i", 1),), (Access("bytes", (Affine.everything(),)),), access("y", "i"), attributes),
-        Operator("z", "add", (Axis("i", 1),), (access("x", "i"), access("y", "i")), access("z", "i")),
-    ), ("z",)).check()
+    return Graph(
+        "hostile",
+        tensors,
+        (
+            Operator(
+                "bytes",
+                "constant",
+                (Axis("k", len(numbers), None, False),),
+                (),
+                access("bytes", "k"),
+                (("values", numbers),),
+            ),
+            Operator(
+                "y", "opaque", (Axis("i", 1),), (Access("bytes", (Affine.everything(),)),), access("y", "i"), attributes
+            ),
+            Operator("z", "add", (Axis("i", 1),), (access("x", "i"), access("y", "i")), access("z", "i")),
+        ),
+        ("z",),
+    ).check()
 
 
 @pytest.fixture
@@ -61,13 +82,29 @@ def shardproof(capsys: pytest.CaptureFixture[str]):
     return call
 
 
-KERNELS = ("pickle:loads", "_pickle:loads", "os:system", "builtins:exec", "builtins:eval", "subprocess:getoutput", "marshal:loads", "lying_here:f", "lying_here.f", "", ":", "os:",
-           "shardproof.backends.execution.consent:allow", "../lying_here:f")
+KERNELS = (
+    "pickle:loads",
+    "_pickle:loads",
+    "os:system",
+    "builtins:exec",
+    "builtins:eval",
+    "subprocess:getoutput",
+    "marshal:loads",
+    "lying_here:f",
+    "lying_here.f",
+    "",
+    ":",
+    "os:",
+    "shardproof.backends.execution.consent:allow",
+    "../lying_here:f",
+)
 
 
 @pytest.fixture
 def canary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file that every payload would make; modules that make it lie in the current folder, under names that a run imports."""
+    """A file that every payload would make; modules that make it lie in the current folder, under names that a run
+    imports.
+    """
     path = tmp_path / "canary"
     monkeypatch.chdir(tmp_path)
     for name in ("lying_here", "numpy", "mpi4py", "cupy", "json"):
@@ -107,7 +144,9 @@ def test_a_graph_runs_no_kernel_of_its_own_choice(kernel: str, canary: Path) -> 
     assert not canary.exists()
 
 
-def test_check_says_in_words_which_kernels_a_plan_names(canary: Path, shardproof, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_says_in_words_which_kernels_a_plan_names(
+    canary: Path, shardproof, capsys: pytest.CaptureFixture[str]
+) -> None:
     planned(shardproof, hostile("pickle:loads", b"N."), canary.parent)
     capsys.readouterr()
     assert run(["check", "g.spz"]) == 0
@@ -130,7 +169,9 @@ def test_what_is_allowed_must_be_a_name(name: str) -> None:
         consent.allow(name)
 
 
-def test_a_kernel_that_is_allowed_and_not_there_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_is_allowed_and_not_there_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "raising_module.py").write_text("raise SystemError('no')\n")
     for name in ("no_such_module:f", "raising_module:f", "os:no_such"):
@@ -150,7 +191,9 @@ def test_ranks_are_told_only_what_was_allowed(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.mpi
 @pytest.mark.skipif(not mpi_available(), reason="mpi4py or mpiexec is not installed")
-def test_ranks_have_the_consent_too_and_import_nothing_from_the_current_folder(canary: Path, tmp_path: Path, shardproof, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_have_the_consent_too_and_import_nothing_from_the_current_folder(
+    canary: Path, tmp_path: Path, shardproof, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kernel of the user's module runs on ranks; modules called numpy, mpi4py and json beside the plan do not."""
     monkeypatch.setattr(opaque, "_REGISTRY", {})
     home = tmp_path / "home"
@@ -164,8 +207,17 @@ def test_ranks_have_the_consent_too_and_import_nothing_from_the_current_folder(c
 
 
 def test_an_npz_with_objects_is_refused(canary: Path, shardproof) -> None:
-    (canary.parent / "g.json").write_text(replace(hostile("a:b", b"ab"), operators=(), outputs=("x",), tensors=(Tensor("x", (1,), "float64", Role.INPUT),)).to_json())
-    graph = Graph("g", (Tensor("x", (2,), "float64", Role.INPUT), Tensor("y", (2,), "float64")), (Operator("y", "exp", (Axis("i", 2),), (access("x", "i"),), access("y", "i")),), ("y",))
+    (canary.parent / "g.json").write_text(
+        replace(
+            hostile("a:b", b"ab"), operators=(), outputs=("x",), tensors=(Tensor("x", (1,), "float64", Role.INPUT),)
+        ).to_json()
+    )
+    graph = Graph(
+        "g",
+        (Tensor("x", (2,), "float64", Role.INPUT), Tensor("y", (2,), "float64")),
+        (Operator("y", "exp", (Axis("i", 2),), (access("x", "i"),), access("y", "i")),),
+        ("y",),
+    )
     planned(shardproof, graph, canary.parent)
     held = np.array([Command(canary), Command(canary)], dtype=object)
     np.savez("objects.npz", x=held)
@@ -187,8 +239,12 @@ def test_a_pickle_under_any_name_is_refused(suffix: str, canary: Path, shardproo
     file = canary.parent / f"hostile{suffix}"
     file.write_bytes(pickle.dumps(Command(canary)))
     for words in (
-        ("check", file.name), ("run", file.name, "-n", "2", "--virtual"), ("explain", file.name), ("plan", file.name, "--machine", "localhost:2", "-o", "p.spz"),
-        ("plan", "mlp-unity", "--machine", file.name, "-o", "p.spz"), ("audit", "mlp-unity", "--machine", "localhost:2", "--strategy", file.name),
+        ("check", file.name),
+        ("run", file.name, "-n", "2", "--virtual"),
+        ("explain", file.name),
+        ("plan", file.name, "--machine", "localhost:2", "-o", "p.spz"),
+        ("plan", "mlp-unity", "--machine", file.name, "-o", "p.spz"),
+        ("audit", "mlp-unity", "--machine", "localhost:2", "--strategy", file.name),
         ("solve", file.name, "-o", "p.spz"),
     ):
         code, _, _ = shardproof(*words)
@@ -208,16 +264,42 @@ def test_strategies_and_machines_are_data(canary: Path, shardproof) -> None:
     assert not canary.exists()
 
 
-HOSTILE = st.sampled_from(["NAME", "x0; system(\"touch canary\");", "*/ asm(\"\"); /*", "\n}\n#include <cstdlib>\n", "\u202e", "v0_0", "threadIdx"])
+HOSTILE = st.sampled_from(
+    [
+        "NAME",
+        'x0; system("touch canary");',
+        '*/ asm(""); /*',
+        "\n}\n#include <cstdlib>\n",
+        "\u202e",
+        "v0_0",
+        "threadIdx",
+    ]
+)
 
 
 @given(HOSTILE, HOSTILE, HOSTILE)
 def test_no_name_of_a_file_reaches_the_text_of_a_kernel(operator: str, tensor: str, axis: str) -> None:
-    """The text holds numbers and words of our own: with other names of operators, tensors and axes it stays as it is, to the byte."""
+    """The text holds numbers and words of our own: with other names of operators, tensors and axes it stays as it
+    is, to the byte.
+    """
 
     def texts(operator: str, tensor: str, axis: str) -> list[str]:
-        op = Operator(operator, "scale", (Axis(axis, 8),), (access(tensor, axis),), access(tensor + "'", axis), (("scale", 0.5), (operator, tensor)))
-        gelu = Operator(operator, "gelu", (Axis(axis, 8),), (access(tensor, axis),), access(tensor + "'", axis), (("approximate", tensor),))
+        op = Operator(
+            operator,
+            "scale",
+            (Axis(axis, 8),),
+            (access(tensor, axis),),
+            access(tensor + "'", axis),
+            (("scale", 0.5), (operator, tensor)),
+        )
+        gelu = Operator(
+            operator,
+            "gelu",
+            (Axis(axis, 8),),
+            (access(tensor, axis),),
+            access(tensor + "'", axis),
+            (("approximate", tensor),),
+        )
         operand, steps = Operand("float32", dense((8,))), (chain.Step(op, (0,)), chain.Step(gelu, (1,)))
         return [
             chain.generate(chain.Chain((8,), (operand,), steps, (1,))).text,
@@ -228,9 +310,16 @@ def test_no_name_of_a_file_reaches_the_text_of_a_kernel(operator: str, tensor: s
 
 
 def test_names_are_no_paths(canary: Path, shardproof) -> None:
-    """Tensors called like files outside: job folders number their files, and written outputs stay members of one archive."""
+    """Tensors called like files outside: job folders number their files, and written outputs stay members of one
+    archive.
+    """
     name = "../../escaped"
-    graph = Graph("../g", (Tensor("../x", (2,), "float64", Role.INPUT), Tensor(name, (2,), "float64")), (Operator(name, "exp", (Axis("i", 2),), (access("../x", "i"),), access(name, "i")),), (name,))
+    graph = Graph(
+        "../g",
+        (Tensor("../x", (2,), "float64", Role.INPUT), Tensor(name, (2,), "float64")),
+        (Operator(name, "exp", (Axis("i", 2),), (access("../x", "i"),), access(name, "i")),),
+        (name,),
+    )
     planned(shardproof, graph, canary.parent)
     before = {p for p in canary.parent.parent.rglob("*") if "escaped" in p.name}
     assert shardproof("run", "g.spz", "-n", "2", "--virtual", "-o", "out.npz", "--trace", "t.json")[0] == 0

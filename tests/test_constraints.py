@@ -1,4 +1,6 @@
-"""Communication constraints as formulas: evaluated on every rank they are the integer tables, of every operator of every program."""
+"""Communication constraints as formulas: evaluated on every rank they are the integer tables, of every operator of
+every program.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.program.operators import Operator
 from shardproof.models.sources.zoo import build
 
-NAMES = ["mlp", "attention", "jacobi in place", "convolutions by rows and columns", "fused projections by heads", "matmul uneven m-n-k"]
+NAMES = [
+    "mlp",
+    "attention",
+    "jacobi in place",
+    "convolutions by rows and columns",
+    "fused projections by heads",
+    "matmul uneven m-n-k",
+]
 
 
 def graph_of(name: str) -> Graph:
@@ -55,4 +64,6 @@ def test_a_convolution_with_halos() -> None:
     lines = render(check(op, graph, placement, (2, 4)))
     assert lines[0] == "conv2 on a process grid of y 4, x 2"
     assert any("p_x = Mod(c_gpu, 2)" in line or "Mod(c_" in line for line in lines)
-    assert "  reads  conv1.relu[:, :, Max(0, 4*p_y - 1) : 4*p_y + 4, Max(0, 8*p_x - 1) : 8*p_x + 8]" in lines  # stride 2
+    assert (
+        "  reads  conv1.relu[:, :, Max(0, 4*p_y - 1) : 4*p_y + 4, Max(0, 8*p_x - 1) : 8*p_x + 8]" in lines
+    )  # stride 2

@@ -1,4 +1,6 @@
-"""The `.spz` container and the files in it: byte-stable, small, and hostile files are one error type with bounded memory."""
+"""The `.spz` container and the files in it: byte-stable, small, and hostile files are one error type with bounded
+memory.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,20 @@ from shardproof.proofs.container.arrays import ArrayPool
 from shardproof.proofs.container.canonical import ContainerError, canonical, parse
 from shardproof.proofs.selection.certificates import Dual, Open, Point, Split
 from shardproof.proofs.selection.file import encode_certificate, read_certificate, write_certificate
-from shardproof.proofs.selection.problem_file import decode_problem, encode_problem, load_problem, parse_problem, problem_json
+from shardproof.proofs.selection.problem_file import (
+    decode_problem,
+    encode_problem,
+    load_problem,
+    parse_problem,
+    problem_json,
+)
 
-MEMBERS = {"b/x.json": b'{"a":1}', "a.i64": np.arange(6).reshape(2, 3), "empty": b"", "none.i64": np.zeros((0, 4), dtype=np.int64)}
+MEMBERS = {
+    "b/x.json": b'{"a":1}',
+    "a.i64": np.arange(6).reshape(2, 3),
+    "empty": b"",
+    "none.i64": np.zeros((0, 4), dtype=np.int64),
+}
 
 
 def zipped(pairs: list[tuple[str, bytes]], method: int = zipfile.ZIP_DEFLATED) -> bytes:
@@ -53,7 +66,10 @@ def test_round_trip_is_byte_stable_and_plain(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["x.spz"]  # no temporary file stays
     members = read_container(tmp_path / "x.spz")
     assert list(members) == sorted([*MEMBERS, "manifest.json"])
-    assert read_array(members, "a.i64").tolist() == [[0, 1, 2], [3, 4, 5]] and not read_array(members, "a.i64").flags.writeable
+    assert (
+        read_array(members, "a.i64").tolist() == [[0, 1, 2], [3, 4, 5]]
+        and not read_array(members, "a.i64").flags.writeable
+    )
     assert read_array(members, "none.i64").shape == (0, 4)
     assert read_json(members, "b/x.json")["a"].integer() == 1
     infos = zipfile.ZipFile(tmp_path / "x.spz").infolist()
@@ -75,7 +91,15 @@ def test_identity_is_that_of_the_content_not_of_the_compression() -> None:
 def test_a_failed_write_leaves_the_old_file(tmp_path: Path) -> None:
     write_container(tmp_path / "x.spz", MEMBERS)
     before = (tmp_path / "x.spz").read_bytes()
-    for bad in ({"../x": b""}, {"/x": b""}, {"a//b": b""}, {"a/./b": b""}, {"": b""}, {"\u00e9": b""}, {"a": np.arange(3.0)}):
+    for bad in (
+        {"../x": b""},
+        {"/x": b""},
+        {"a//b": b""},
+        {"a/./b": b""},
+        {"": b""},
+        {"\u00e9": b""},
+        {"a": np.arange(3.0)},
+    ):
         with pytest.raises(ContainerError):
             write_container(tmp_path / "x.spz", bad)
     assert (tmp_path / "x.spz").read_bytes() == before and len(list(tmp_path.iterdir())) == 1
@@ -87,7 +111,9 @@ def test_not_a_file(tmp_path: Path) -> None:
             read_container(path)
 
 
-@pytest.mark.parametrize("limits", [Limits(file=100), Limits(members=2), Limits(total=30), Limits(free=0, ratio=0), Limits(json=5)])
+@pytest.mark.parametrize(
+    "limits", [Limits(file=100), Limits(members=2), Limits(total=30), Limits(free=0, ratio=0), Limits(json=5)]
+)
 def test_limits(limits: Limits, tmp_path: Path) -> None:
     data = write_container(tmp_path / "x.spz", MEMBERS)
     for source in (data, tmp_path / "x.spz"):
@@ -115,7 +141,12 @@ def hostile() -> list[tuple[str, bytes]]:
         ("packed", 18, 20, "<L", 0xFFFFFFFF), ("packed 0", 18, 20, "<L", 0), ("size", 22, 24, "<L", 0xFFFFFFF0), ("size 0", 22, 24, "<L", 0),
         ("size 900 MB", 22, 24, "<L", 900 << 20), ("name length", 26, 28, "<H", 0xFFFF), ("extra", 28, 30, "<H", 4),
     ]:  # fmt: skip
-        out.append((f"{name} in both headers", patched(patched(data, local, at_local, layout, value), central, at_central, layout, value)))
+        out.append(
+            (
+                f"{name} in both headers",
+                patched(patched(data, local, at_local, layout, value), central, at_central, layout, value),
+            )
+        )
         out.append((f"{name} in the local headers", patched(data, local, at_local, layout, value)))
         out.append((f"{name} in the directory", patched(data, central, at_central, layout, value)))
     for name, offset, layout, value in [("disk", 4, "<H", 1), ("count", 10, "<H", 0xFFFF), ("count 2", 8, "<L", 0x20002), ("count 0", 8, "<L", 0),
@@ -146,7 +177,15 @@ def hostile() -> list[tuple[str, bytes]]:
     ]:  # fmt: skip
         assert old in manifest
         out.append((f"manifest {new[:30]!r}", with_manifest(manifest.replace(old, new, 1))))
-    for text in (b"", b"[]", b"null", b"\xff\xfe", b"[" * 200_000, b'{"a":' * 200_000, b'{"format":"shardproof-container/1"}'):
+    for text in (
+        b"",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"[" * 200_000,
+        b'{"a":' * 200_000,
+        b'{"format":"shardproof-container/1"}',
+    ):
         out.append((f"manifest is {text[:12]!r}", with_manifest(text)))
     return out
 
@@ -292,6 +331,11 @@ def test_shared_messages_are_stored_once_and_the_file_is_small() -> None:
 def test_array_pool_distinguishes_shapes() -> None:
     pool = ArrayPool()
     a = np.arange(6)
-    assert [pool.add(a), pool.add(a.reshape(2, 3)), pool.add(a.copy()), pool.add(np.asfortranarray(a.reshape(2, 3)))] == [0, 1, 0, 1]
+    assert [
+        pool.add(a),
+        pool.add(a.reshape(2, 3)),
+        pool.add(a.copy()),
+        pool.add(np.asfortranarray(a.reshape(2, 3))),
+    ] == [0, 1, 0, 1]
     with pytest.raises(ContainerError):
         pool.add(np.arange(3.0))

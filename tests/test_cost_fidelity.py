@@ -109,22 +109,40 @@ def test_a_machine_without_them_keeps_its_form() -> None:
     assert "profile" not in data and len(data["device_class"]) == 1 and "blocks" not in data["device_class"][0]
 
 
-@pytest.mark.parametrize(("old", "new", "words"), [
-    ("blocks = [1]", "", ("2 of 2 classes have no blocks", "new, old", "numbers of 'nodes' from 0")),
-    ("blocks = [1]", "blocks = [2]", ("there is no 'nodes' 2", "0 to 1")),
-    ("blocks = [1]", "blocks = [0, 1]", ("no device is left",)),
-    ("blocks = [1]", "blocks = [1, 0]", ("ascending",)),
-    ('name = "old"', 'name = "new"', ("'new' is used twice",)),
-    ('function = "relu"', 'function = "rleu"', ("[[profile]] 2, function", "'rleu' is not a function")),
-    ('dtype = "float32"\nextents = [64, 128]', 'dtype = "floats"\nextents = [64, 128]', ("'floats' is not an element type",)),
-    ("extents = [64, 128]", "extents = [64, 0]", ("local extents",)),
-    ("extents = [64, 128]", "extents = []", ("local extents",)),
-    ('seconds = "0.4 us"', 'seconds = "0.4 ns"\nlaunch = 3', ("'launch'", "is unknown")),
-    ('seconds = "0.4 us"', 'seconds = "0.0001 ns"', ("whole number of picoseconds",)),
-    ('seconds = "0.4 us"', 'seconds = "0"', ("greater than 0",)),
-    ('"profile.product" = "measured on the bench"\n', "", ("has no source", "profile.product.float32.32x10x512.seconds")),
-    ("[[profile]]\n", '[[profile]]\nfunction = "product"\ndtype = "float32"\nextents = [32, 10, 512]\nseconds = "1 us"\n[[profile]]\n', ("given twice",)),
-])
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("blocks = [1]", "", ("2 of 2 classes have no blocks", "new, old", "numbers of 'nodes' from 0")),
+        ("blocks = [1]", "blocks = [2]", ("there is no 'nodes' 2", "0 to 1")),
+        ("blocks = [1]", "blocks = [0, 1]", ("no device is left",)),
+        ("blocks = [1]", "blocks = [1, 0]", ("ascending",)),
+        ('name = "old"', 'name = "new"', ("'new' is used twice",)),
+        ('function = "relu"', 'function = "rleu"', ("[[profile]] 2, function", "'rleu' is not a function")),
+        (
+            'dtype = "float32"\nextents = [64, 128]',
+            'dtype = "floats"\nextents = [64, 128]',
+            ("'floats' is not an element type",),
+        ),
+        ("extents = [64, 128]", "extents = [64, 0]", ("local extents",)),
+        ("extents = [64, 128]", "extents = []", ("local extents",)),
+        ('seconds = "0.4 us"', 'seconds = "0.4 ns"\nlaunch = 3', ("'launch'", "is unknown")),
+        ('seconds = "0.4 us"', 'seconds = "0.0001 ns"', ("whole number of picoseconds",)),
+        ('seconds = "0.4 us"', 'seconds = "0"', ("greater than 0",)),
+        (
+            '"profile.product" = "measured on the bench"\n',
+            "",
+            ("has no source", "profile.product.float32.32x10x512.seconds"),
+        ),
+        (
+            "[[profile]]\n",
+            (
+                '[[profile]]\nfunction = "product"\ndtype = "float32"\nextents = [32, 10, 512]\nseconds = "1 '
+                'us"\n[[profile]]\n'
+            ),
+            ("given twice",),
+        ),
+    ],
+)
 def test_wrong_files_name_the_place(tmp_path: Path, old: str, new: str, words: tuple[str, ...]) -> None:
     assert old in MIXED
     with pytest.raises(MachineError) as e:
@@ -165,10 +183,14 @@ def test_the_slowest_device_decides(tmp_path: Path) -> None:
         np.testing.assert_array_equal(u.cost, v.cost)
     graph = zoo("mlp-uneven", batch=2)
     op = graph.operator("fc1")
-    placement = Placement(("b", "n", "k"), ((2, 2), (1, 1), (1, 1), (1, 1)))  # two rows of the batch: ranks 0 and 1 have them
+    placement = Placement(
+        ("b", "n", "k"), ((2, 2), (1, 1), (1, 1), (1, 1))
+    )  # two rows of the batch: ranks 0 and 1 have them
     form = operator_form(op, graph, placement.axes)
     tables = single(form.axes, placement, (2, 2))
-    of_new = max(Fraction(2 * 57 * 131, 20 * 10**12), Fraction(4 * (57 + 57 * 131 + 131), 2 * 10**12)) + Fraction(2, 10**6)
+    of_new = max(Fraction(2 * 57 * 131, 20 * 10**12), Fraction(4 * (57 + 57 * 131 + 131), 2 * 10**12)) + Fraction(
+        2, 10**6
+    )
     of_old = Fraction(4 * 57 * 131, 5 * 10**11) + Fraction(3, 10**6)  # no rows, but the weight is there to be read
     found = operator_costs(form, tables, mixed).times.tolist()
     assert found == [-(-max(of_new, of_old) * 10**12 // 1)]
@@ -207,13 +229,23 @@ def test_a_plan_on_a_mixed_machine_is_proved_and_explained(tmp_path: Path) -> No
     assert all(c.verdict is Verdict.PROVED for c in check_plan(write_plan(None, result.plan)).results)
     rows = cost_table(result.planning, result.answer.solution)
     assert [r.operator for r in rows] == ["fc1", "relu1", "fc2"]
-    assert sum(r.time for r in rows) + sum(
-        int(result.planning.problem.tables[e.table][result.answer.solution[e.u] if e.rows is None else e.rows[result.answer.solution[e.u]],
-                                                    result.answer.solution[e.v] if e.cols is None else e.cols[result.answer.solution[e.v]]])
-        for e in result.planning.problem.edges
-    ) == result.answer.cost
+    assert (
+        sum(r.time for r in rows)
+        + sum(
+            int(
+                result.planning.problem.tables[e.table][
+                    result.answer.solution[e.u] if e.rows is None else e.rows[result.answer.solution[e.u]],
+                    result.answer.solution[e.v] if e.cols is None else e.cols[result.answer.solution[e.v]],
+                ]
+            )
+            for e in result.planning.problem.edges
+        )
+        == result.answer.cost
+    )
     text = render_cost_table(result.planning, rows)
-    assert "new: compute = flops / 20 Tflop/s (float32); memory = bytes / 2 TB/s; launch 2 us" in text and "old: " in text
+    assert (
+        "new: compute = flops / 20 Tflop/s (float32); memory = bytes / 2 TB/s; launch 2 us" in text and "old: " in text
+    )
 
 
 def test_rows_count_flops_and_bytes_of_the_busiest_device() -> None:
@@ -246,7 +278,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     assert "formula" in shown and "fc2" in shown and "measured: one of 2 times" in shown
     assert run(["explain", "p.spz", "--cost", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["operators"]
-    assert [r["operator"] for r in rows] == ["fc1", "relu1", "fc2"] and all(r["time"] == r["busy"] + r["statistics"] for r in rows)
+    assert [r["operator"] for r in rows] == ["fc1", "relu1", "fc2"] and all(
+        r["time"] == r["busy"] + r["statistics"] for r in rows
+    )
     assert run(["plan", "mlp-unity", "--machine", "mixed.toml", "--explain-cost", "-o", "q.spz", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["operators"] == rows
     assert run(["explain", "p.spz", "--cost", "--op", "fc1"]) == 2

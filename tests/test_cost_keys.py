@@ -1,8 +1,9 @@
 """No two things share a price unless all that the price depends on is equal.
 
-Every field of an operator, of its tensors and of the machine is changed in turn (the fields are listed from the dataclasses, so a new one is
-tried by itself): what the caches give for the original and the changed one together, in both orders, is what `verify.plan.entries` gives for each
-alone, which reads the operator itself and shares no code with `models.cost.cost`.
+Every field of an operator, of its tensors and of the machine is changed in turn (the fields are listed from the
+dataclasses, so a new one is tried by itself): what the caches give for the original and the changed one together, in
+both orders, is what `verify.plan.entries` gives for each alone, which reads the operator itself and shares no code with
+`models.cost.cost`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from shardproof.models.cost.forms import LayoutForm, OperatorForm
 from shardproof.models.cost.selection import build
 from shardproof.models.cost.structures import Structures
 from shardproof.models.layout.placement import Placement, space
-from shardproof.models.machine.machine import DeviceClass, Level, Machine, Profile, ReductionConstants, Resource, load_machine
+from shardproof.models.machine.machine import (
+    DeviceClass,
+    Level,
+    Machine,
+    Profile,
+    ReductionConstants,
+    Resource,
+    load_machine,
+)
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph, Role, Tensor
 from shardproof.models.program.index import Affine, Axis, Combine, access
@@ -47,17 +56,45 @@ MOST_TRIES = 12
 
 def machine() -> Machine:
     """Two by two devices of two classes, with a measured box and constants of every kind."""
-    slow = DeviceClass("slow", (("float32", Fraction(10**9)), ("float64", Fraction(10**8)), ("int64", Fraction(10**8))), 1 << 20, Fraction(10**9), Fraction(1, 10**9), (1,))
-    levels = (Level("nodes", 2, Fraction(10**6), Fraction(1, 10**7)), Level("gpus", 2, Fraction(10**7), Fraction(1, 10**8)))
-    profiles = tuple(Profile("product", "float32", e, Fraction(n, 10**9)) for n, e in enumerate([(2, 3, 2, 5), (2, 3, 5, 2), (4, 3, 4, 5)], start=7))
-    return Machine("mixed", levels, replace(slow, name="fast", bandwidth=Fraction(10**10), launch=Fraction(0), blocks=()), (), (Resource("bus", 2, Fraction(10**9), ("gpus",)),),
-                   ReductionConstants(Fraction(1), Fraction(1), Fraction(1)), (slow,), profiles)
+    slow = DeviceClass(
+        "slow",
+        (("float32", Fraction(10**9)), ("float64", Fraction(10**8)), ("int64", Fraction(10**8))),
+        1 << 20,
+        Fraction(10**9),
+        Fraction(1, 10**9),
+        (1,),
+    )
+    levels = (
+        Level("nodes", 2, Fraction(10**6), Fraction(1, 10**7)),
+        Level("gpus", 2, Fraction(10**7), Fraction(1, 10**8)),
+    )
+    profiles = tuple(
+        Profile("product", "float32", e, Fraction(n, 10**9))
+        for n, e in enumerate([(2, 3, 2, 5), (2, 3, 5, 2), (4, 3, 4, 5)], start=7)
+    )
+    return Machine(
+        "mixed",
+        levels,
+        replace(slow, name="fast", bandwidth=Fraction(10**10), launch=Fraction(0), blocks=()),
+        (),
+        (Resource("bus", 2, Fraction(10**9), ("gpus",)),),
+        ReductionConstants(Fraction(1), Fraction(1), Fraction(1)),
+        (slow,),
+        profiles,
+    )
 
 
 Case = tuple[Operator, tuple[Tensor, ...]]
 
 
-def case(function: str, axes: list[Axis], shapes: dict[str, tuple[tuple[int, ...], str]], reads: list[Any], out: list[str], **attributes: Any) -> Case:
+def case(
+    function: str,
+    axes: list[Axis],
+    shapes: dict[str, tuple[tuple[int, ...], str]],
+    reads: list[Any],
+    out: list[str],
+    **attributes: Any,
+) -> Case:
     extent = {a.name: a.extent for a in axes}
     op = Operator("op", function, tuple(axes), tuple(reads), access("y", *out), tuple(sorted(attributes.items())))
     tensors = [Tensor(n, s, d, Role.INPUT) for n, (s, d) in shapes.items()]
@@ -66,18 +103,55 @@ def case(function: str, axes: list[Axis], shapes: dict[str, tuple[tuple[int, ...
 
 SUM = Combine.SUM
 CASES: dict[str, Case] = {
-    "two sums": case("product", [Axis("i", 4), Axis("j", 3), Axis("p", 4, SUM), Axis("k", 5, SUM)], {"a": ((4, 4, 5), "float32"), "b": ((4, 5, 3), "float32")},
-                     [access("a", "i", "p", "k"), access("b", "p", "k", "j")], ["i", "j"]),
-    "window": case("product", [Axis("i", 4), Axis("o", 2), Axis("t", 3, SUM, False)], {"a": ((9,), "float32"), "w": ((2, 3), "float32")},
-                   [access("a", Affine.axis("i", 2).plus("t").shift(-1)), access("w", "o", "t")], ["i", "o"]),
+    "two sums": case(
+        "product",
+        [Axis("i", 4), Axis("j", 3), Axis("p", 4, SUM), Axis("k", 5, SUM)],
+        {"a": ((4, 4, 5), "float32"), "b": ((4, 5, 3), "float32")},
+        [access("a", "i", "p", "k"), access("b", "p", "k", "j")],
+        ["i", "j"],
+    ),
+    "window": case(
+        "product",
+        [Axis("i", 4), Axis("o", 2), Axis("t", 3, SUM, False)],
+        {"a": ((9,), "float32"), "w": ((2, 3), "float32")},
+        [access("a", Affine.axis("i", 2).plus("t").shift(-1)), access("w", "o", "t")],
+        ["i", "o"],
+    ),
     "diagonal": case("identity", [Axis("i", 4)], {"a": ((4, 4), "float32")}, [access("a", "i", "i")], ["i"]),
-    "softmax": case("softmax", [Axis("i", 6), Axis("j", 6)], {"a": ((6, 6), "float32")}, [access("a", "i", "j")], ["i", "j"], over=("j",)),
-    "gather": case("embedding", [Axis("b", 4), Axis("m", 2), Axis("v", 8, SUM)], {"a": ((8, 2), "float32"), "ids": ((4,), "int64")},
-                   [access("a", "v", "m"), access("ids", "b")], ["b", "m"], rows="v"),
-    "scatter": case("embedding_gradient", [Axis("v", 8), Axis("m", 2), Axis("b", 4, SUM)], {"g": ((4, 2), "float32"), "ids": ((4,), "int64")},
-                    [access("g", "b", "m"), access("ids", "b")], ["v", "m"], rows="v"),
-    "opaque": case("opaque", [Axis("i", 6), Axis("j", 4, None, False)], {"a": ((6, 4), "float32")}, [access("a", "i", Affine.everything())], ["i", "j"],
-                   flops=40, kernel="m:f", positional=("i", "j")),
+    "softmax": case(
+        "softmax",
+        [Axis("i", 6), Axis("j", 6)],
+        {"a": ((6, 6), "float32")},
+        [access("a", "i", "j")],
+        ["i", "j"],
+        over=("j",),
+    ),
+    "gather": case(
+        "embedding",
+        [Axis("b", 4), Axis("m", 2), Axis("v", 8, SUM)],
+        {"a": ((8, 2), "float32"), "ids": ((4,), "int64")},
+        [access("a", "v", "m"), access("ids", "b")],
+        ["b", "m"],
+        rows="v",
+    ),
+    "scatter": case(
+        "embedding_gradient",
+        [Axis("v", 8), Axis("m", 2), Axis("b", 4, SUM)],
+        {"g": ((4, 2), "float32"), "ids": ((4,), "int64")},
+        [access("g", "b", "m"), access("ids", "b")],
+        ["v", "m"],
+        rows="v",
+    ),
+    "opaque": case(
+        "opaque",
+        [Axis("i", 6), Axis("j", 4, None, False)],
+        {"a": ((6, 4), "float32")},
+        [access("a", "i", Affine.everything())],
+        ["i", "j"],
+        flops=40,
+        kernel="m:f",
+        positional=("i", "j"),
+    ),
 }
 
 
@@ -90,18 +164,27 @@ def changes(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, int | Fraction):
         yield path, value + 1
     elif isinstance(value, str):
-        yield from ((path, other) for other in (value + "'", "float64", "strided_gradient", "log_softmax", "relu", "i", "k", "m") if other != value)
+        yield from (
+            (path, other)
+            for other in (value + "'", "float64", "strided_gradient", "log_softmax", "relu", "i", "k", "m")
+            if other != value
+        )
     elif value is None:
         yield from ((path, other) for other in (*Combine, (2, 2), ReductionConstants()))
     elif isinstance(value, tuple):
         if len({type(one) for one in value}) == 1:  # a list, not a pair of different things
-            yield from ((path, other) for other in (tuple(reversed(value)), value[1:], value + value[:1]) if other != value)
+            yield from (
+                (path, other) for other in (tuple(reversed(value)), value[1:], value + value[:1]) if other != value
+            )
         for k, one in enumerate(value):
             yield from ((p, (*value[:k], other, *value[k + 1 :])) for p, other in changes(one, f"{path}[]"))
     elif is_dataclass(value):
         for f in fields(value):
             if f.init:
-                yield from ((p, replace(value, **{f.name: other})) for p, other in changes(getattr(value, f.name), f"{path}.{f.name}"))  # type: ignore[type-var]
+                yield from (
+                    (p, replace(value, **{f.name: other}))
+                    for p, other in changes(getattr(value, f.name), f"{path}.{f.name}")
+                )  # type: ignore[type-var]
 
 
 def renamed(part: Case, suffix: str) -> Case:
@@ -111,7 +194,9 @@ def renamed(part: Case, suffix: str) -> Case:
     def away(a: Any) -> Any:
         return replace(a, tensor=a.tensor + suffix)
 
-    return replace(op, name=op.name + suffix, inputs=tuple(map(away, op.inputs)), output=away(op.output)), tuple(replace(t, name=t.name + suffix) for t in tensors)
+    return replace(op, name=op.name + suffix, inputs=tuple(map(away, op.inputs)), output=away(op.output)), tuple(
+        replace(t, name=t.name + suffix) for t in tensors
+    )
 
 
 def together(*parts: Case) -> tuple[Graph, dict[str, tuple[str, ...]]]:
@@ -132,8 +217,16 @@ def truth(part: Case, on: Machine) -> Seen | None:
     try:
         graph.check()
         matrices = Structures(graph, on, FULL, orders).of_operator(op)
-        placements = [Placement(orders[op.name], tuple(tuple(int(x) for x in row) for row in matrix)) for matrix in matrices]
-        boxes = [[*(read_by(op, j, graph, p, on.hierarchy) for j in range(len(op.inputs))), written_by(op, graph, p, on.hierarchy)] for p in placements]
+        placements = [
+            Placement(orders[op.name], tuple(tuple(int(x) for x in row) for row in matrix)) for matrix in matrices
+        ]
+        boxes = [
+            [
+                *(read_by(op, j, graph, p, on.hierarchy) for j in range(len(op.inputs))),
+                written_by(op, graph, p, on.hierarchy),
+            ]
+            for p in placements
+        ]
         return [operator_entry(op, graph, p, on) for p in placements], boxes
     except (ValueError, LookupError, ArithmeticError, TypeError):
         return None
@@ -190,7 +283,9 @@ def test_every_change_of_an_operator_has_its_own_price(name: str) -> None:
 
 
 def test_together_the_cases_tell_every_field() -> None:
-    """Fields that change nothing are names and notes, and how parts are combined, which costs nothing; all others are seen to matter."""
+    """Fields that change nothing are names and notes, and how parts are combined, which costs nothing; all others
+    are seen to matter.
+    """
     told = set().union(*(untouched(name)[1] for name in CASES))
     silent = {"Operator.name", "Axis.combine", "Tensor.name", "Tensor.role", "Tensor.source_shape", "Axis.name"}
     for kind, prefix in ((Operator, "[]."), (Tensor, "[][]."), (Axis, "[].axes[]."), (Affine, "[].inputs[].index[].")):
@@ -229,7 +324,9 @@ def test_a_layout_key_that_lacks_a_field_is_found(field: str, monkeypatch: pytes
 
     monkeypatch.setattr(Structures, "_keyed", careless)
     found = any(tried(name, machine())[0] for name in CASES)
-    assert found != (field in ("copy", "reduced")), field  # copies are of no operator; reduced axes are those that have a combine function
+    assert found != (field in ("copy", "reduced")), (
+        field
+    )  # copies are of no operator; reduced axes are those that have a combine function
 
 
 def told_by_machines(graph: Graph, on: Machine) -> set[str]:
@@ -250,12 +347,18 @@ def told_by_machines(graph: Graph, on: Machine) -> set[str]:
             if times.tolist() != planning.problem.vertices[v].cost.tolist():
                 told.add(path)
             for choice in range(0, times.size, 41):
-                assert times[choice] == operator_entry(op, graph, decision.placement(choice), other) == terms.operator_at(v, choice, other), path
+                assert (
+                    times[choice]
+                    == operator_entry(op, graph, decision.placement(choice), other)
+                    == terms.operator_at(v, choice, other)
+                ), path
     return told
 
 
 def test_every_constant_of_the_machine_has_its_own_price() -> None:
-    """What is remembered for one machine is not taken for another: by the checker's caches, by those of explanations."""
+    """What is remembered for one machine is not taken for another: by the checker's caches, by those of
+    explanations.
+    """
     told: set[str] = set()
     for name in ("two sums", "softmax"):
         told |= told_by_machines(together(CASES[name])[0], machine())
@@ -299,7 +402,13 @@ def test_two_opaque_kernels_of_one_shape(first: Any) -> None:
 def test_a_form_that_forgets_what_counts_is_refuted(forgotten: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forms that leave out a field for planner and checker alike: index sets say no."""
     real = structures_module.operator_form
-    monkeypatch.setattr(structures_module, "operator_form", lambda *given: replace(real(*given), **{forgotten: 0 if forgotten == "flops" else "" if forgotten == "rows" else ()}))
+    monkeypatch.setattr(
+        structures_module,
+        "operator_form",
+        lambda *given: replace(
+            real(*given), **{forgotten: 0 if forgotten == "flops" else "" if forgotten == "rows" else ()}
+        ),
+    )
     graph = {"flops": zoo("mlp-unity"), "rows": zoo("dlrm"), "over": zoo("attention")}[forgotten]
     found = plan_graph(graph, load_machine("2x2"))
     assert found.plan is not None

@@ -1,7 +1,7 @@
 """Generated CUDA text: compiled by NVRTC for sm_80 and sm_90, and run through the host shim against NumPy.
 
-No GPU is needed.  All kernels of this file are compiled together, once per compiler; odd shapes (37 x 53) go through the scalar paths,
-shapes divisible by 4 through the 16-byte ones.
+No GPU is needed.  All kernels of this file are compiled together, once per compiler; odd shapes (37 x 53) go through
+the scalar paths, shapes divisible by 4 through the 16-byte ones.
 """
 
 from __future__ import annotations
@@ -27,14 +27,32 @@ needs_nvrtc = pytest.mark.skipif(not nvrtc.available(), reason="no libnvrtc: pip
 needs_compiler = pytest.mark.skipif(not shim.available(), reason="no g++ on the PATH")
 
 ATTRIBUTES = {
-    "scale": (("scale", 0.37),), "shift": (("shift", -1.25),), "clip": (("high", 0.8), ("low", -0.4)), "power": (("exponent", 1.7),),
-    "mask_fill": (("value", -3.5),), "batch_norm": (("epsilon", 1e-3),), "sgd_update": (("rate", 0.05),),
-    "clip_gradient": (("high", 0.8), ("low", -0.4)), "power_gradient": (("exponent", 1.7),), "fill": (("value", 2.5),),
+    "scale": (("scale", 0.37),),
+    "shift": (("shift", -1.25),),
+    "clip": (("high", 0.8), ("low", -0.4)),
+    "power": (("exponent", 1.7),),
+    "mask_fill": (("value", -3.5),),
+    "batch_norm": (("epsilon", 1e-3),),
+    "sgd_update": (("rate", 0.05),),
+    "clip_gradient": (("high", 0.8), ("low", -0.4)),
+    "power_gradient": (("exponent", 1.7),),
+    "fill": (("value", 2.5),),
     "adam_update": (("beta1", 0.8), ("beta2", 0.95), ("epsilon", 1e-4), ("rate", 0.1), ("step", 3)),
 }
 POSITIVE = {
-    "log", "sqrt", "rsqrt", "power", "reciprocal", "divide", "batch_norm", "power_gradient", "divide_gradient", "sqrt_gradient",
-    "batch_norm_gradient", "batch_norm_scale_gradient", "adam_update",
+    "log",
+    "sqrt",
+    "rsqrt",
+    "power",
+    "reciprocal",
+    "divide",
+    "batch_norm",
+    "power_gradient",
+    "divide_gradient",
+    "sqrt_gradient",
+    "batch_norm_gradient",
+    "batch_norm_scale_gradient",
+    "adam_update",
 }
 ODD, EVEN = (37, 53), (12, 56)
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
@@ -42,13 +60,26 @@ TOLERANCE = {"float32": 1e-6, "float64": 1e-12}
 
 def operator(function: str, inputs: int, attributes: tuple = ()) -> Operator:
     axes = (Axis("m", ODD[0]), Axis("n", ODD[1]))
-    return Operator(function, function, axes, tuple(access(f"x{j}", "m", "n") for j in range(inputs)), access("y", "m", "n"), attributes)
+    return Operator(
+        function,
+        function,
+        axes,
+        tuple(access(f"x{j}", "m", "n") for j in range(inputs)),
+        access("y", "m", "n"),
+        attributes,
+    )
 
 
 def data(shape: tuple[int, ...], dtype: str, seed: int, positive: bool = False) -> np.ndarray:
     rng = np.random.default_rng(seed)
     out = shim.empty(shape, dtype)
-    out[...] = rng.uniform(0.5, 1.5, shape) if positive else rng.integers(0, 2, shape) if dtype == "bool" else rng.standard_normal(shape)
+    out[...] = (
+        rng.uniform(0.5, 1.5, shape)
+        if positive
+        else rng.integers(0, 2, shape)
+        if dtype == "bool"
+        else rng.standard_normal(shape)
+    )
     return out
 
 
@@ -57,14 +88,23 @@ def near(got: np.ndarray, expected: np.ndarray, dtype: str) -> None:
         np.testing.assert_array_equal(got, expected)
     else:
         assert str(got.dtype) == dtype
-        np.testing.assert_allclose(got, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * max(1.0, float(np.abs(expected).max())))
+        np.testing.assert_allclose(
+            got, expected, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype] * max(1.0, float(np.abs(expected).max()))
+        )
 
 
 # --- what is generated ------------------------------------------------------------------------------------------------
 
 
 def masks(name: str) -> set[int]:
-    return {"where": {0}, "mask_fill": {1}, "mask_clear": {1}, "logical_and": {0, 1}, "logical_or": {0, 1}, "logical_not": {0}}.get(name, set())
+    return {
+        "where": {0},
+        "mask_fill": {1},
+        "mask_clear": {1},
+        "logical_and": {0, 1},
+        "logical_or": {0, 1},
+        "logical_not": {0},
+    }.get(name, set())
 
 
 @dataclass(frozen=True)
@@ -100,37 +140,60 @@ def everyone() -> list[Every]:
     rest = tuple(sorted(set(EXPRESSIONS) - set(plain)))
     tanh = (("approximate", "tanh"),)
     out = []
-    for names, (dtype, shape) in [*product((plain,), (("float32", ODD), ("float32", EVEN), ("float64", EVEN))), *product((rest,), (("float32", ODD), ("float64", EVEN)))]:
+    for names, (dtype, shape) in [
+        *product((plain,), (("float32", ODD), ("float32", EVEN), ("float64", EVEN))),
+        *product((rest,), (("float32", ODD), ("float64", EVEN))),
+    ]:
         steps = [step_of(n) for n in names]
         if names is plain:
             steps += [step_of("gelu", tanh), step_of("gelu_gradient", tanh)]
-        operands = (Operand(dtype, dense(shape)),) * 10 + ((Operand("bool", dense(shape)),) * 2 if names is rest else ())
+        operands = (Operand(dtype, dense(shape)),) * 10 + (
+            (Operand("bool", dense(shape)),) * 2 if names is rest else ()
+        )
         spec = chain.Chain(shape, operands, tuple(steps), tuple(range(len(steps))))
         out.append(Every(names, dtype, shape, spec, chain.generate(spec)))
     return out
 
 
 STEPS = (  # bias, gelu, times a column, plus the transposed operand, where a mask allows it
-    chain.Step(operator("add", 2), (0, 1)), chain.Step(operator("gelu", 1), (5,)), chain.Step(operator("multiply", 2), (6, 2)),
-    chain.Step(operator("add", 2), (7, 3)), chain.Step(operator("where", 3), (4, 8, 0)), chain.Step(operator("greater", 2), (9, 1)),
+    chain.Step(operator("add", 2), (0, 1)),
+    chain.Step(operator("gelu", 1), (5,)),
+    chain.Step(operator("multiply", 2), (6, 2)),
+    chain.Step(operator("add", 2), (7, 3)),
+    chain.Step(operator("where", 3), (4, 8, 0)),
+    chain.Step(operator("greater", 2), (9, 1)),
 )
 
 
 @cache
 def chains() -> list[tuple[chain.Chain, Kernel]]:
-    """A chain of six operators with broadcast, transposed and mask operands and three results; and a vectorised bias-activation."""
+    """A chain of six operators with broadcast, transposed and mask operands and three results; and a vectorised
+    bias-activation.
+    """
     out = []
     for shape, dtype in product((ODD, EVEN), ("float32", "float64")):
         m, n = shape
-        operands = (Operand(dtype, (n, 1)), Operand(dtype, (0, 1)), Operand(dtype, (1, 0)), Operand(dtype, (1, m)), Operand("bool", (n, 1)))
+        operands = (
+            Operand(dtype, (n, 1)),
+            Operand(dtype, (0, 1)),
+            Operand(dtype, (1, 0)),
+            Operand(dtype, (1, m)),
+            Operand("bool", (n, 1)),
+        )
         spec = chain.Chain(shape, operands, STEPS, (1, 4, 5))
         out.append((spec, chain.generate(spec)))
-        bias = chain.Chain(shape, operands[:2], (chain.Step(operator("add", 2), (0, 1)), chain.Step(operator("relu", 1), (2,))), (1,))
+        bias = chain.Chain(
+            shape, operands[:2], (chain.Step(operator("add", 2), (0, 1)), chain.Step(operator("relu", 1), (2,))), (1,)
+        )
         out.append((bias, chain.generate(bias)))
     return out
 
 
-AFFINE = (chain.Step(operator("multiply", 2), (0, 1)), chain.Step(operator("add", 2), (3, 2)), chain.Step(operator("gelu", 1), (4,)))
+AFFINE = (
+    chain.Step(operator("multiply", 2), (0, 1)),
+    chain.Step(operator("add", 2), (3, 2)),
+    chain.Step(operator("gelu", 1), (4,)),
+)
 
 
 @cache
@@ -149,8 +212,15 @@ def row_kernels() -> list[tuple[rows.Rows, int, Kernel]]:
     return out
 
 
-BOXES = {(5, 37, 53): [((0, 5), (3, 4), (0, 53)), ((1, 2), (0, 37), (50, 53)), ((4, 5), (36, 37), (0, 1)), ((2, 2), (0, 1), (0, 1))],
-         (6, 8, 16): [((0, 2), (1, 3), (4, 12)), ((5, 6), (0, 8), (0, 16))]}
+BOXES = {
+    (5, 37, 53): [
+        ((0, 5), (3, 4), (0, 53)),
+        ((1, 2), (0, 37), (50, 53)),
+        ((4, 5), (36, 37), (0, 1)),
+        ((2, 2), (0, 1), (0, 1)),
+    ],
+    (6, 8, 16): [((0, 2), (1, 3), (4, 12)), ((5, 6), (0, 8), (0, 16))],
+}
 
 
 @cache
@@ -159,12 +229,24 @@ def box_kernels() -> list[tuple[str, str, tuple[int, ...], Kernel]]:
     for shape, dtype, direction in product(BOXES, ("float32", "float64"), ("pack", "unpack")):
         t = boxes.table(shape, BOXES[shape])
         largest = int(t[:, 2:].prod(axis=1).max())
-        out.append((direction, dtype, shape, boxes.generate(direction, dtype, shape, len(t), largest, boxes.aligned_width(dtype, shape, t))))
+        out.append(
+            (
+                direction,
+                dtype,
+                shape,
+                boxes.generate(direction, dtype, shape, len(t), largest, boxes.aligned_width(dtype, shape, t)),
+            )
+        )
     return out
 
 
 def everything() -> list[Kernel]:
-    found = [*(e.kernel for e in everyone()), *(k for _, k in chains()), *(k for *_, k in row_kernels()), *(k for *_, k in box_kernels())]
+    found = [
+        *(e.kernel for e in everyone()),
+        *(k for _, k in chains()),
+        *(k for *_, k in row_kernels()),
+        *(k for *_, k in box_kernels()),
+    ]
     return list({k.name: k for k in found}.values())
 
 
@@ -230,9 +312,23 @@ def test_functions_without_text_are_those_that_change_the_type() -> None:
     with pytest.raises(KernelTextError, match="'cast' has no CUDA text"):
         chain.generate(chain.Chain((4,), (Operand("float32", (1,)),), (chain.Step(operator("cast", 1), (0,)),), (0,)))
     with pytest.raises(KernelTextError, match="no common real type"):
-        chain.generate(chain.Chain((4,), (Operand("float32", (1,)), Operand("float64", (1,))), (chain.Step(operator("add", 2), (0, 1)),), (0,)))
+        chain.generate(
+            chain.Chain(
+                (4,),
+                (Operand("float32", (1,)), Operand("float64", (1,))),
+                (chain.Step(operator("add", 2), (0, 1)),),
+                (0,),
+            )
+        )
     with pytest.raises(KernelTextError, match="int64"):
-        chain.generate(chain.Chain((4,), (Operand("float32", (1,)), Operand("int64", (1,))), (chain.Step(operator("add", 2), (0, 1)),), (0,)))
+        chain.generate(
+            chain.Chain(
+                (4,),
+                (Operand("float32", (1,)), Operand("int64", (1,))),
+                (chain.Step(operator("add", 2), (0, 1)),),
+                (0,),
+            )
+        )
 
 
 @needs_compiler
@@ -285,7 +381,9 @@ def expected_row(spec: rows.Rows, x: np.ndarray) -> np.ndarray:
 
 @needs_compiler
 def test_row_kernels_equal_the_definition_whatever_the_order_of_threads() -> None:
-    """Threads of a block in ascending, descending and shuffled order: the same bits, so nothing is read before it is written."""
+    """Threads of a block in ascending, descending and shuffled order: the same bits, so nothing is read before it
+    is written.
+    """
     for number, (spec, _, kernel) in enumerate(row_kernels()):
         shape = (spec.rows, spec.columns)
         x = data(shape, spec.dtype, number)
@@ -342,9 +440,34 @@ RACE = 'extern "C" __global__ void NAME(const float* x, float* y) {\n    __share
 
 @needs_compiler
 def test_the_shim_shows_races_and_missed_meetings() -> None:
-    good = Kernel("good", RACE.replace("NAME", "good") % "s[threadIdx.x] = x[threadIdx.x]; __syncthreads(); y[threadIdx.x] = s[63 - threadIdx.x];", ("float", "float"), (1, 1), 64, 1, True)
-    race = Kernel("race", RACE.replace("NAME", "race") % "s[threadIdx.x] = x[threadIdx.x]; y[threadIdx.x] = s[63 - threadIdx.x];", ("float", "float"), (1, 1), 64, 1, True)
-    missed = Kernel("missed", RACE.replace("NAME", "missed") % "if (threadIdx.x < 32) __syncthreads(); y[threadIdx.x] = x[threadIdx.x];", ("float", "float"), (1, 1), 64, 1, True)
+    good = Kernel(
+        "good",
+        RACE.replace("NAME", "good")
+        % "s[threadIdx.x] = x[threadIdx.x]; __syncthreads(); y[threadIdx.x] = s[63 - threadIdx.x];",
+        ("float", "float"),
+        (1, 1),
+        64,
+        1,
+        True,
+    )
+    race = Kernel(
+        "race",
+        RACE.replace("NAME", "race") % "s[threadIdx.x] = x[threadIdx.x]; y[threadIdx.x] = s[63 - threadIdx.x];",
+        ("float", "float"),
+        (1, 1),
+        64,
+        1,
+        True,
+    )
+    missed = Kernel(
+        "missed",
+        RACE.replace("NAME", "missed") % "if (threadIdx.x < 32) __syncthreads(); y[threadIdx.x] = x[threadIdx.x];",
+        ("float", "float"),
+        (1, 1),
+        64,
+        1,
+        True,
+    )
     host, x = shim.HostModule([good, race, missed]), data((64,), "float32", 0)
 
     def run(kernel: Kernel, order: int) -> np.ndarray:
@@ -403,7 +526,9 @@ def test_bandwidth_on_a_gpu() -> None:
 
     copy = gigabytes_per_s(lambda: cupy.copyto(y, x))
     steps = (chain.Step(operator("add", 2), (0, 1)), chain.Step(operator("gelu", 1), (2,)))
-    fused = chain.generate(chain.Chain(shape, (Operand("float32", dense(shape)), Operand("float32", (0, 1))), steps, (1,)))
+    fused = chain.generate(
+        chain.Chain(shape, (Operand("float32", dense(shape)), Operand("float32", (0, 1))), steps, (1,))
+    )
     report = {"bias + gelu": gigabytes_per_s(lambda: device.run(fused, [x, bias, y]))}
     for name in ("softmax", "layer_norm", "rms_norm"):
         kernel = rows.generate(rows.Rows(name, *shape, "float32"))

@@ -1,7 +1,9 @@
-"""The order of calls on a GPU, by stand-ins that keep a queue: what MPI is given is not in use any more, and tracing waits once.
+"""The order of calls on a GPU, by stand-ins that keep a queue: what MPI is given is not in use any more, and tracing
+waits once.
 
-A fake stream holds what was queued and not waited for.  New device memory is in use from the start: a block of CuPy's pool may be one that a
-queued kernel still reads or writes.  A fake MPI notes every buffer that it is given while it is in use.
+A fake stream holds what was queued and not waited for.  New device memory is in use from the start: a block of CuPy's
+pool may be one that a queued kernel still reads or writes.  A fake MPI notes every buffer that it is given while it is
+in use.
 """
 
 from __future__ import annotations
@@ -140,12 +142,32 @@ def requests(xp: Cupy, rank: int) -> Iterator[tuple[str, Callable[[], object]]]:
     for kind in PatternKind:
         pattern = Pattern(kind, GROUP, 1, ())
         others = [r for r in GROUP if r != rank]
-        sends = others if kind in (PatternKind.ALL_TO_ALL, PatternKind.NEIGHBOURS, PatternKind.ALL_GATHER) else others if rank == 1 and kind is not PatternKind.GATHER else []
+        sends = (
+            others
+            if kind in (PatternKind.ALL_TO_ALL, PatternKind.NEIGHBOURS, PatternKind.ALL_GATHER)
+            else others
+            if rank == 1 and kind is not PatternKind.GATHER
+            else []
+        )
         if kind is PatternKind.GATHER and rank != 1:
             sends = [1]
-        comes = [r for r in others if kind in (PatternKind.ALL_TO_ALL, PatternKind.NEIGHBOURS, PatternKind.ALL_GATHER) or (r == 1) == (kind is not PatternKind.GATHER) and (rank == 1) == (kind is PatternKind.GATHER)]
+        comes = [
+            r
+            for r in others
+            if kind in (PatternKind.ALL_TO_ALL, PatternKind.NEIGHBOURS, PatternKind.ALL_GATHER)
+            or (r == 1) == (kind is not PatternKind.GATHER)
+            and (rank == 1) == (kind is PatternKind.GATHER)
+        ]
         outgoing = {r: whole if kind in (PatternKind.BROADCAST, PatternKind.ALL_GATHER) else whole[:2] for r in sends}
-        yield kind.value, lambda pattern=pattern, outgoing=outgoing, comes=comes: Exchanged(pattern, outgoing, {r: 6 if pattern.kind in (PatternKind.BROADCAST, PatternKind.ALL_GATHER) else 2 for r in comes}, whole)
+        yield (
+            kind.value,
+            lambda pattern=pattern, outgoing=outgoing, comes=comes: Exchanged(
+                pattern,
+                outgoing,
+                {r: 6 if pattern.kind in (PatternKind.BROADCAST, PatternKind.ALL_GATHER) else 2 for r in comes},
+                whole,
+            ),
+        )
 
 
 def races(made: Callable[[Comm, Cupy], Any], rank: int, aware: bool, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -183,7 +205,9 @@ def mutant(module: ModuleType, number: int, folder: Path) -> ModuleType:
     """The module with its synchronisation `number` left out."""
     parts = Path(str(module.__file__)).read_text().split(".synchronize()")
     file = folder / "mutant.py"
-    file.write_text(".synchronize()".join(parts[: number + 1]) + ".synchronize" + ".synchronize()".join(parts[number + 1 :]))
+    file.write_text(
+        ".synchronize()".join(parts[: number + 1]) + ".synchronize" + ".synchronize()".join(parts[number + 1 :])
+    )
     spec = importlib.util.spec_from_file_location(module.__name__, file)
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)
@@ -203,7 +227,9 @@ def waits(module: ModuleType) -> int:
 @pytest.mark.parametrize("aware", [True, False])
 @pytest.mark.parametrize("rank", GROUP)
 def test_no_buffer_goes_to_mpi_while_it_is_in_use(rank: int, aware: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffers to send and to receive into, every collective, blocking and not; pinned memory is given back after the copy that reads it."""
+    """Buffers to send and to receive into, every collective, blocking and not; pinned memory is given back after
+    the copy that reads it.
+    """
     assert races(lambda comm, xp: mpi.MpiTransport(comm, xp), rank, aware, monkeypatch) == []
 
 
@@ -216,7 +242,11 @@ def test_every_wait_is_needed(module: ModuleType, number: int, tmp_path: Path, m
         transport = mpi.MpiTransport
     else:
         transport = changed.MpiTransport
-    found = [races(lambda comm, xp: transport(comm, xp), rank, aware, monkeypatch) for rank in GROUP for aware in (True, False)]
+    found = [
+        races(lambda comm, xp: transport(comm, xp), rank, aware, monkeypatch)
+        for rank in GROUP
+        for aware in (True, False)
+    ]
     assert any(found)
 
 
@@ -256,7 +286,9 @@ class Events(Cupy):
 
 
 def test_tracing_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program of many instructions under a recorder: one wait, at the end; spans in order, as long as the events say."""
+    """A program of many instructions under a recorder: one wait, at the end; spans in order, as long as the events
+    say.
+    """
     graph = build("mlp-unity", batch=4, inputs=8, hidden=8, classes=4, dtype="float64")
     program = prepared(graph, (1,), choose(graph, (1,), {}), Options(fuse=False))
     xp = Events()
@@ -276,7 +308,9 @@ def test_tracing_waits_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_text_of_a_kernel_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every instruction writes its texts at its first launch; other layouts of the operands are other texts; what has none is remembered too."""
+    """Every instruction writes its texts at its first launch; other layouts of the operands are other texts; what
+    has none is remembered too.
+    """
     graph = build("bert-tiny", batch=1, layers=1, sequence=8)
     program = prepared(graph, (1,), choose(graph, (1,), {}), Options())
     written = 0

@@ -1,7 +1,7 @@
 """Digit splitting: reshapes and transposes disappear, values stay.
 
-The property test runs random programs of views, transposes, slices, concatenations, windows, contractions and softmax before
-and after the pass and compares every output.
+The property test runs random programs of views, transposes, slices, concatenations, windows, contractions and softmax
+before and after the pass and compares every output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ def copy(g: Builder, name: str, x: str, order: tuple[int, ...]) -> str:
     """Transpose."""
     shape = g.tensors[x].shape
     names = [f"a{k}" for k in range(len(shape))]
-    return g.operator(name, "copy", [Axis(names[k], shape[k]) for k in order], [access(x, *names)], [names[k] for k in order])
+    return g.operator(
+        name, "copy", [Axis(names[k], shape[k]) for k in order], [access(x, *names)], [names[k] for k in order]
+    )
 
 
 def shifted(g: Builder, name: str, parts: list[str], dim: int, extent: int, offsets: list[int], step: int = 1) -> str:
@@ -110,10 +112,14 @@ def test_repetition_is_written_out_where_it_must_exist() -> None:
     g = Builder("g")
     x = repeated(g, "repeat", g.input("x", (3, 4)), 1, 5)
     window = [Axis("a", 3), Axis("r", 5), Axis("b", 4), Axis("k", 3, Combine.SUM, False)]
-    y = g.operator("pool", "average_pool", window, [access(x, "a", Affine.axis("r").plus("k").shift(-1), "b")], ["a", "r", "b"])
+    y = g.operator(
+        "pool", "average_pool", window, [access(x, "a", Affine.axis("r").plus("k").shift(-1), "b")], ["a", "r", "b"]
+    )
     assert [op.name for op in compare(g.build(y)).operators] == ["repeat", "pool"], "read beyond its end"
     g = Builder("h")
-    assert [op.name for op in compare(g.build(repeated(g, "repeat", g.input("x", (3, 4)), 0, 2))).operators] == ["repeat"], "wanted by the user"
+    assert [op.name for op in compare(g.build(repeated(g, "repeat", g.input("x", (3, 4)), 0, 2))).operators] == [
+        "repeat"
+    ], "wanted by the user"
 
 
 def test_patches_cut_an_image_and_their_taps_become_axes() -> None:
@@ -178,8 +184,12 @@ def test_extent_one_dimension_read_with_padding_is_kept() -> None:
     g = Builder("g")
     x = g.view("column", g.input("x", (5,)), (5, 1))
     y = g.operator(
-        "pool", "average_pool", [Axis("a", 5), Axis("b", 1), Axis("k", 3, Combine.SUM, False)],
-        [access(x, "a", Affine.axis("b").plus("k").shift(-1))], ["a", "b"], {"count_include_pad": 1},
+        "pool",
+        "average_pool",
+        [Axis("a", 5), Axis("b", 1), Axis("k", 3, Combine.SUM, False)],
+        [access(x, "a", Affine.axis("b").plus("k").shift(-1))],
+        ["a", "b"],
+        {"count_include_pad": 1},
     )
     new = compare(g.build(y))
     assert new.operators[0].name == "column"
@@ -201,7 +211,23 @@ def test_random_programs_keep_their_values(data: st.DataObject) -> None:
         x = data.draw(st.sampled_from(values))
         shape = g.tensors[x].shape
         dim = data.draw(st.integers(0, len(shape) - 1))
-        match data.draw(st.sampled_from(["view", "view", "transpose", "repeat", "map", "slice", "concat", "contract", "softmax", "window", "add"])):
+        match data.draw(
+            st.sampled_from(
+                [
+                    "view",
+                    "view",
+                    "transpose",
+                    "repeat",
+                    "map",
+                    "slice",
+                    "concat",
+                    "contract",
+                    "softmax",
+                    "window",
+                    "add",
+                ]
+            )
+        ):
             case "view":
                 n = g.tensors[x].elements
                 new: list[int] = []
@@ -245,7 +271,10 @@ def test_random_programs_keep_their_values(data: st.DataObject) -> None:
 @settings(max_examples=300, deadline=None)
 def test_split_index_is_exact_wherever_it_answers(data: st.DataObject) -> None:
     chain = data.draw(st.sampled_from([(4,), (2, 4), (3, 6), (5,)]))
-    terms = [(f"a{i}", data.draw(st.sampled_from([1, 2, 3, 4, 5, 6, 12])), data.draw(st.integers(1, 6))) for i in range(data.draw(st.integers(0, 3)))]
+    terms = [
+        (f"a{i}", data.draw(st.sampled_from([1, 2, 3, 4, 5, 6, 12])), data.draw(st.integers(1, 6)))
+        for i in range(data.draw(st.integers(0, 3)))
+    ]
     offset = data.draw(st.integers(-20, 20))
     digits = split_index(terms, offset, chain)
     if digits is None:
@@ -266,7 +295,9 @@ def test_groups_cover_both_sides() -> None:
 
 @pytest.mark.parametrize("flat", [False, True])
 def test_next_values_keep_their_parameters(flat: bool) -> None:
-    """A weight of 3 x 4 heads and its next value, which a transpose or a view makes: same digits, stored where the weight is."""
+    """A weight of 3 x 4 heads and its next value, which a transpose or a view makes: same digits, stored where the
+    weight is.
+    """
     g = Builder("g")
     x, w = g.input("x", (5, 12)), g.parameter("w", (12, 12))
     heads = g.view("heads", g.contract("y", "b k, k n -> b n", x, w), (5, 3, 4))
@@ -278,4 +309,6 @@ def test_next_values_keep_their_parameters(flat: bool) -> None:
     assert new.state == ((w, value),)
     assert new.tensor(w).shape == new.tensor(value).shape and new.operators[-1].output.tensor == value
     stored = {n: v.reshape(new.tensor(n).shape) for n, v in random_inputs(graph, 0).items()}
-    np.testing.assert_allclose(run_graph(new, stored)[value].reshape(12, 12), run_graph(graph, random_inputs(graph, 0))[value])
+    np.testing.assert_allclose(
+        run_graph(new, stored)[value].reshape(12, 12), run_graph(graph, random_inputs(graph, 0))[value]
+    )

@@ -35,7 +35,9 @@ def test_no_edge_joins_two_parts(n: int, data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("parts", [2, 4])
 def test_a_long_row_falls_into_equal_parts(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbered as layers of a training step are, forwards and backwards again: the parts are runs of layers, not halves of the numbers."""
+    """Numbered as layers of a training step are, forwards and backwards again: the parts are runs of layers, not
+    halves of the numbers.
+    """
     monkeypatch.setattr(module, "PARTS", parts)
     n = 400
     edges = [(i, i + 1) for i in range(n - 1)] + [(i, n - 1 - i) for i in range(n // 2 - 1)]

@@ -1,7 +1,7 @@
 """The examples in docstrings run.
 
-Modules are imported by name: `pytest --doctest-modules` imports by path, under the name of the checkout's folder, and fails when
-that is not an identifier.
+Modules are imported by name: `pytest --doctest-modules` imports by path, under the name of the checkout's folder, and
+fails when that is not an identifier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("backends", "formal", "models", "proofs", "verify")
 MODULES = sorted(
     ".".join(("shardproof", *f.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
-    for room in ROOMS for f in (ROOT / room).rglob("*.py")
+    for room in ROOMS
+    for f in (ROOT / room).rglob("*.py")
 )
 OPTIONAL = {"cupy", "jax", "mpi4py", "ortools", "pytoulbar2", "torch"}
 """Packages of extras: a module may need one at its top, and is then not importable here."""

@@ -50,7 +50,9 @@ def test_bad_orders_and_scopes_are_refused() -> None:
         Elimination((*stored.order[1:], stored.order[1]), stored.scopes, ()),
         Elimination(stored.order, stored.scopes[:-1], ()),
         Elimination(stored.order, (*stored.scopes[:-1], (99,)), ()),
-        Elimination(stored.order, ((), *stored.scopes[1:]), ()) if stored.scopes[0] else Elimination(stored.order, (stored.order[:1], *stored.scopes[1:]), ()),
+        Elimination(stored.order, ((), *stored.scopes[1:]), ())
+        if stored.scopes[0]
+        else Elimination(stored.order, (stored.order[:1], *stored.scopes[1:]), ()),
     ]
     for record in bad:
         result = check_selection(problem, certified(problem, claim, record))
@@ -58,7 +60,9 @@ def test_bad_orders_and_scopes_are_refused() -> None:
 
 
 def test_an_eliminated_vertex_costs_a_step_however_few_its_entries(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables of one entry are no work, the Python around them is: 2,000 such vertices a thousand times over took minutes."""
+    """Tables of one entry are no work, the Python around them is: 2,000 such vertices a thousand times over took
+    minutes.
+    """
     n, given = 50, Budget()
     vertices = tuple(Vertex(f"v{i}", np.array([1])) for i in range(n))
     problem = SelectionProblem("chain", vertices, (np.array([[1]]),), tuple(Edge(i, i + 1, 0) for i in range(n - 1)))
@@ -94,8 +98,8 @@ def test_the_solver_leaves_out_what_is_large(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("parts", [1, 2, 3])
 def test_joints_larger_than_a_block(parts: int) -> None:
-    """Story: blocked minima added the first and the last table of a joint; where there was only one, every entry counted twice and a
-    false optimum was claimed."""
+    """Story: blocked minima added the first and the last table of a joint; where there was only one, every entry
+    counted twice and a false optimum was claimed."""
     rng = np.random.default_rng(parts)
     dims = [5, 40, 41, 42]
     factors = tuple(((0, 1, 2, 3), rng.integers(0, 1000, dims)) for _ in range(parts))
@@ -107,7 +111,9 @@ def test_joints_larger_than_a_block(parts: int) -> None:
 
 @pytest.mark.parametrize("mapped", [False, True])
 def test_no_message_is_wider_than_a_file_holds(mapped: bool) -> None:
-    """Tables of single choices are small however many axes they have: no bound on entries stops an elimination over all of 80 vertices."""
+    """Tables of single choices are small however many axes they have: no bound on entries stops an elimination over
+    all of 80 vertices.
+    """
     rows = np.array([0]) if mapped else None  # a choice map takes the problem from `plain` to `search`
     vertices = tuple(Vertex(str(i), np.array([i])) for i in range(80))
     edges = tuple(Edge(i, j, 0, rows) for j in range(80) for i in range(j))
@@ -115,14 +121,23 @@ def test_no_message_is_wider_than_a_file_holds(mapped: bool) -> None:
     assert plain.plain(problem) is not mapped
     found = solve(problem)
     assert found.certificate is not None and (found.status, found.cost) == (Status.OPTIMAL, sum(range(80)) + len(edges))
-    assert check_selection(problem, read_certificate(write_certificate(None, found.certificate))).verdict is Verdict.PROVED
+    assert (
+        check_selection(problem, read_certificate(write_certificate(None, found.certificate))).verdict is Verdict.PROVED
+    )
 
 
 def least_fill(sizes: list[int], near: list[set[int]]) -> list[int]:
     """The order by the formula: fill-in, joint size, number, all of them again at every step."""
     left, order = set(range(len(sizes))), []
     while left:
-        v = min(left, key=lambda v: (sum(b not in near[a] for a in near[v] for b in near[v] if a < b), sizes[v] * prod(sizes[w] for w in near[v]), v))
+        v = min(
+            left,
+            key=lambda v: (
+                sum(b not in near[a] for a in near[v] for b in near[v] if a < b),
+                sizes[v] * prod(sizes[w] for w in near[v]),
+                v,
+            ),
+        )
         for a in near[v]:
             near[a] = (near[a] | near[v]) - {a, v}
         left.remove(v)
@@ -148,7 +163,9 @@ def test_the_elimination_order_is_that_of_the_formula(seed: int) -> None:
 
 
 def test_a_vertex_of_many_neighbours_costs_its_degree_not_its_pairs() -> None:
-    """A weight that thousands of unrolled steps read: its fill-in was counted anew, pair by pair, whenever a step went (94 s for RNNLM)."""
+    """A weight that thousands of unrolled steps read: its fill-in was counted anew, pair by pair, whenever a step
+    went (94 s for RNNLM).
+    """
     n = 3000
     vertices = tuple(Vertex(f"v{v}", np.zeros(2, dtype=np.int64)) for v in range(n + 1))
     edges = tuple(Edge(0, v, 0) for v in range(1, n + 1)) + tuple(Edge(v, v + 1, 0) for v in range(1, n))

@@ -47,7 +47,9 @@ def test_all_engines_end_in_checked_certificates(engine: str) -> None:
 
 
 def test_large_costs_do_not_fool_the_ilp() -> None:
-    """Costs near 2**50 that differ by one: too fine for the tolerances of a float solver, so only the proof may decide."""
+    """Costs near 2**50 that differ by one: too fine for the tolerances of a float solver, so only the proof may
+    decide.
+    """
     big = 1 << 50
     rng = np.random.default_rng(0)
     vertices = tuple(Vertex(f"v{i}", big + rng.integers(0, 3, 4)) for i in range(5))
@@ -58,7 +60,9 @@ def test_large_costs_do_not_fool_the_ilp() -> None:
 
 
 def test_another_number_of_threads_in_the_same_process() -> None:
-    """HiGHS refused every solve after one with another number of threads; `Not Solved` then looked like a hard problem."""
+    """HiGHS refused every solve after one with another number of threads; `Not Solved` then looked like a hard
+    problem.
+    """
     problem = random_problem(7, rows=False, largest=4)
     replies = [ilp.solve_ilp(problem, threads=threads) for threads in (1, 2, 1)]
     assert len({reply.says for reply in replies}) == 1 and replies[0].says != "Not Solved"

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 import selection_cases as cases
 
-from shardproof.formal.explain.explain import deviation_bounds, explain, forced, local_alternative, render_deviation, render_explanation
+from shardproof.formal.explain.explain import (
+    deviation_bounds,
+    explain,
+    forced,
+    local_alternative,
+    render_deviation,
+    render_explanation,
+)
 from shardproof.formal.explain.terms import PlanTerms
 from shardproof.formal.planning.strategy import StrategyError, parse_config
 from shardproof.formal.selection.budget import Limits
@@ -23,11 +30,20 @@ from shardproof.models.sources import zoo
 from shardproof.proofs.selection.certificates import Dual
 from shardproof.verify.selection.certificate import check_selection
 
-MODELS = [("mlp-uneven", "2x3", "complete,uneven"), ("bert-tiny", "2x4", "complete"), ("conv-stack", "2x2", "complete"), ("mlp-unity-training", "2x2x2", "two-per-level")]
+MODELS = [
+    ("mlp-uneven", "2x3", "complete,uneven"),
+    ("bert-tiny", "2x4", "complete"),
+    ("conv-stack", "2x2", "complete"),
+    ("mlp-unity-training", "2x2x2", "two-per-level"),
+]
 
 
 def planned(name: str, machine: str, where: str) -> Planning:
-    sizes = load_machine(machine) if machine.count("x") < 2 else load_machine("summit").resized(tuple(int(s) for s in machine.split("x")))
+    sizes = (
+        load_machine(machine)
+        if machine.count("x") < 2
+        else load_machine("summit").resized(tuple(int(s) for s in machine.split("x")))
+    )
     return build(zoo.build(name), sizes, space(where))
 
 
@@ -44,7 +60,11 @@ def test_parts_add_up(name: str, machine: str, where: str) -> None:
         for e in range(len(planning.routes)):
             parts = terms.edge_parts(e, x)
             source, target = planning.layouts_of(e, x)
-            assert parts.summing >= 0 and parts.moving >= 0 and parts.summing + parts.moving == planning.problem.edge_cost(e, x)
+            assert (
+                parts.summing >= 0
+                and parts.moving >= 0
+                and parts.summing + parts.moving == planning.problem.edge_cost(e, x)
+            )
             assert (parts.summing > 0) == bool(source.open) and not target.open
             assert (terms.moved(e, x) == "none") == (parts.summing + parts.moving == 0)
 
@@ -67,7 +87,9 @@ def test_bounds_enclose_the_exact_price(seed: int) -> None:
         price = exact[0] - answer.cost
         assert least[v] <= price
         if most is not None and other is not None:
-            assert price <= most == problem.cost_of((*answer.solution[:v], other, *answer.solution[v + 1 :])) - answer.cost
+            assert (
+                price <= most == problem.cost_of((*answer.solution[:v], other, *answer.solution[v + 1 :])) - answer.cost
+            )
 
 
 def test_some_certified_price_is_positive() -> None:
@@ -75,7 +97,11 @@ def test_some_certified_price_is_positive() -> None:
     for seed in range(40):
         problem = cases.random_problem(seed, rows=False, n=5)
         answer = solve(problem, limits=Limits(joint=1))
-        if answer.solution is not None and answer.certificate is not None and isinstance(answer.certificate.proof, Dual):
+        if (
+            answer.solution is not None
+            and answer.certificate is not None
+            and isinstance(answer.certificate.proof, Dual)
+        ):
             found += sum(p > 0 for p in deviation_bounds(problem, answer.solution, answer.certificate)[1])
     assert found > 20
 
@@ -102,11 +128,19 @@ def test_forced_choice_is_solved_again(planning: Planning) -> None:
     assert answer.solution is not None and answer.cost is not None
     for words in ("b over gpus", "k over gpus", "n over gpus", "replicated over gpus"):
         d = forced(planning, answer.solution, "fc1", parse_config(words, ("nodes", "gpus")))
-        assert d.exact and d.price is not None and d.choices is not None and d.certificate is not None and d.comparison is not None
+        assert (
+            d.exact
+            and d.price is not None
+            and d.choices is not None
+            and d.certificate is not None
+            and d.comparison is not None
+        )
         v = planning.operators["fc1"]
         levels = [level.name for level in planning.machine.levels]
         assert planning.decisions[v].placement(d.choices[v]).words(levels) == words
-        assert planning.problem.cost_of(d.choices) - answer.cost == d.price == sum(r.difference for r in d.comparison.rows)
+        assert (
+            planning.problem.cost_of(d.choices) - answer.cost == d.price == sum(r.difference for r in d.comparison.rows)
+        )
         smaller, _ = restrict(planning.problem, {v: (d.choices[v],)})
         assert check_selection(smaller, d.certificate).verdict is Verdict.PROVED
         assert f"fc1 is {words}" in render_deviation(d, planning.problem)

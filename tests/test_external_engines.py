@@ -1,4 +1,6 @@
-"""Other engines on the columns that messages leave: they decide small and large problems, the conversation is told, lies change nothing."""
+"""Other engines on the columns that messages leave: they decide small and large problems, the conversation is told,
+lies change nothing.
+"""
 
 from __future__ import annotations
 
@@ -34,17 +36,26 @@ def frustrated(seed: int) -> SelectionProblem:
     rng = np.random.default_rng(seed)
     pairs = [(u, v) for u in range(6) for v in range(u + 1, 6)]
     vertices = tuple(Vertex(f"v{i}", rng.integers(0, 10, 3)) for i in range(6))
-    return SelectionProblem(f"frustrated {seed}", vertices, tuple(rng.integers(0, 30, (3, 3)) for _ in pairs), tuple(Edge(u, v, k) for k, (u, v) in enumerate(pairs))).check()
+    return SelectionProblem(
+        f"frustrated {seed}",
+        vertices,
+        tuple(rng.integers(0, 30, (3, 3)) for _ in pairs),
+        tuple(Edge(u, v, k) for k, (u, v) in enumerate(pairs)),
+    ).check()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("rows", [False, True])
 def test_an_engine_decides_by_columns_alone(engine: str, rows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With no room for the whole problem: the first cutoff is 1, wider ones follow until what was left out cannot be cheaper."""
+    """With no room for the whole problem: the first cutoff is 1, wider ones follow until what was left out cannot
+    be cheaper.
+    """
     monkeypatch.setattr(external, "WHOLE_PARTS", -1)
     wider = 0
     for seed in range(40):
-        problem = frustrated(seed) if seed % 4 == 0 and not rows else random_problem(seed, rows=rows, largest=8, labels=3)
+        problem = (
+            frustrated(seed) if seed % 4 == 0 and not rows else random_problem(seed, rows=rows, largest=8, labels=3)
+        )
         optimum, _ = brute_force(problem)
         answer = solve(problem, engine=engine)  # type: ignore[arg-type]
         assert answer.cost == optimum, seed
@@ -59,7 +70,9 @@ def test_an_engine_decides_by_columns_alone(engine: str, rows: bool, monkeypatch
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_columns_keep_every_solution_within_the_cutoff(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine is replaced by one that tries everything: what it finds within the cutoff is what the whole problem has there."""
+    """The engine is replaced by one that tries everything: what it finds within the cutoff is what the whole
+    problem has there.
+    """
     seen: list[tuple[SelectionProblem, int]] = []
 
     def enumerate_all(problem: SelectionProblem, *_: object) -> Reply:
@@ -79,13 +92,18 @@ def test_columns_keep_every_solution_within_the_cutoff(engine: str, monkeypatch:
         assert answer.cost == optimum
         if optimum is not None:
             assert answer.asked[-1].decided and answer.asked[-1].cost == optimum, seed
-            smaller += any(p.tables and sum(t.size for t in p.tables) < sum(problem.tables[e.table].size for e in problem.edges) for p, _ in seen)
+            smaller += any(
+                p.tables and sum(t.size for t in p.tables) < sum(problem.tables[e.table].size for e in problem.edges)
+                for p, _ in seen
+            )
     assert smaller > 50
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_of_choices_alike_to_edges_those_that_use_less_stay(engine: str) -> None:
-    """Both choices of a vertex reach the same row; the cheap ones together break the limit, so that one dear one is needed."""
+    """Both choices of a vertex reach the same row; the cheap ones together break the limit, so that one dear one is
+    needed.
+    """
     rows = np.array([0, 0], dtype=np.int64)
     vertices = tuple(Vertex(f"v{i}", np.array([1, 5 + i])) for i in range(3))
     usages = tuple(Usage(i, 0, 2, np.array([4, 1])) for i in range(3))
@@ -103,7 +121,9 @@ def test_fine_costs_are_exact_for_z3_and_said_to_be_whole_for_highs() -> None:
         vertices = tuple(Vertex(f"v{i}", rng.integers(0, 3, 3)) for i in range(4))
         tables = tuple(rng.integers(0, 3, (3, 3)) for _ in range(4))
         digits = rng.integers(0, 1 << 8, 4 * 3 + 4 * 9).astype(np.uint8)
-        problem = SelectionProblem("fine", vertices, tables, tuple(Edge(i, (i + 1) % 4, i) for i in range(4)), fine=Fine(8, digits)).check()
+        problem = SelectionProblem(
+            "fine", vertices, tables, tuple(Edge(i, (i + 1) % 4, i) for i in range(4)), fine=Fine(8, digits)
+        ).check()
         optimum = min(problem.cost_of(x) for x in np.ndindex(3, 3, 3, 3))
         by_z3 = solve(problem, engine="smt")
         assert by_z3.asked[-1].decided and by_z3.asked[-1].cost == by_z3.cost == optimum
@@ -114,8 +134,14 @@ def test_fine_costs_are_exact_for_z3_and_said_to_be_whole_for_highs() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_no_word_of_an_engine_is_believed(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It calls the dearest solution the cheapest, a solvable problem unsolvable, names forbidden or impossible choices, or says nothing."""
-    problem = next(p for p in (random_problem(seed, rows=True, largest=5, labels=3) for seed in range(100)) if len(p.edges) > 4 and brute_force(p)[0] is not None)
+    """It calls the dearest solution the cheapest, a solvable problem unsolvable, names forbidden or impossible
+    choices, or says nothing.
+    """
+    problem = next(
+        p
+        for p in (random_problem(seed, rows=True, largest=5, labels=3) for seed in range(100))
+        if len(p.edges) > 4 and brute_force(p)[0] is not None
+    )
     optimum, _ = brute_force(problem)
     assert optimum is not None
 
@@ -146,8 +172,14 @@ def test_no_word_of_an_engine_is_believed(engine: str, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_too_large_is_refused_with_its_size(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(external.MOST_PARTS, engine, 3)
-    problem = next(p for p in (random_problem(seed, rows=False, largest=5, labels=4) for seed in range(100)) if len(p.vertices) == 5)
-    with pytest.raises(EngineRefused, match=rf"engine {engine}: .* \d+ parts, at most 3 can be asked about.*--engine native"):
+    problem = next(
+        p
+        for p in (random_problem(seed, rows=False, largest=5, labels=4) for seed in range(100))
+        if len(p.vertices) == 5
+    )
+    with pytest.raises(
+        EngineRefused, match=rf"engine {engine}: .* \d+ parts, at most 3 can be asked about.*--engine native"
+    ):
         solve(problem, engine=engine)  # type: ignore[arg-type]
     monkeypatch.setattr(external, "MOST_CELLS", 0)
     with pytest.raises(EngineRefused, match="more than 0 table entries"):
@@ -160,7 +192,9 @@ def test_a_training_step_is_decided_and_the_plan_lists_who_took_part(engine: str
     machine = load_machine("localhost:4")
     planned = plan_graph(graph, machine, engine=engine)  # type: ignore[arg-type]
     native = plan_graph(graph, machine)
-    assert planned.answer.asked[-1].decided and planned.answer.asked[-1].cost == planned.answer.cost == native.answer.cost
+    assert (
+        planned.answer.asked[-1].decided and planned.answer.asked[-1].cost == planned.answer.cost == native.answer.cost
+    )
     assert planned.plan is not None and native.plan is not None
     names = {n for n, _ in planned.plan.versions}
     assert {"ilp": "highspy", "smt": "z3-solver"}[engine] in names
@@ -189,7 +223,9 @@ def test_bert_large_on_thirty_two_devices_is_decided(engine: str) -> None:
     assert planned.answer.asked[-1].cost == planned.answer.cost == planned.answer.lower_bound
 
 
-def test_the_command_line_tells(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_tells(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     args = ["plan", "mlp-unity", "--batch", "16", "--machine", "localhost:4", "--engine", "smt", "-o", "p.spz"]
     assert run(args) == 0

@@ -1,7 +1,8 @@
 """Costs of more than 57 bits: an int64 part and a fine part (`models.problem.selection_problem.Fine`).
 
-The published PaSE tables need up to 77 bits.  They used to be rounded to what int64 holds, and the answer was optimal for the rounded tables
-only.  Now elimination leaves a handful of choices within the fine part of the minimum, and those are compared exactly.
+The published PaSE tables need up to 77 bits.  They used to be rounded to what int64 holds, and the answer was optimal
+for the rounded tables only.  Now elimination leaves a handful of choices within the fine part of the minimum, and those
+are compared exactly.
 """
 
 from __future__ import annotations
@@ -26,7 +27,15 @@ from shardproof.formal.selection.plain import Size, plain, solve_plain
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
 from shardproof.models.problem.pase import from_pase
-from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Fine, ProblemError, SelectionProblem, Vertex, fine_type
+from shardproof.models.problem.selection_problem import (
+    FORBIDDEN,
+    Edge,
+    Fine,
+    ProblemError,
+    SelectionProblem,
+    Vertex,
+    fine_type,
+)
 from shardproof.proofs.selection.certificates import Elimination, Point, SelectionCertificate
 from shardproof.proofs.selection.file import read_certificate, write_certificate
 from shardproof.proofs.selection.load import load_selection_problem
@@ -36,22 +45,36 @@ from shardproof.verify.selection.certificate import check_selection
 PASE = Path(__file__).resolve().parents[2] / "shared" / "data" / "pase"
 
 
-def fine_problem(seed: int, *, top: int = 3, bits: int = 5, holes: float = 0.0, factored: bool = False) -> SelectionProblem:
+def fine_problem(
+    seed: int, *, top: int = 3, bits: int = 5, holes: float = 0.0, factored: bool = False
+) -> SelectionProblem:
     """Few coarse values, so that coarse ties are the rule and the fine part decides."""
     rng = random.Random(seed)
     n = rng.randint(1, 5)
     sizes = [rng.randint(1, 4) for _ in range(n)]
     if factored:
-        base = replace(cases.random_problem(seed, n=4, k=3, rows=False, forbidden=holes, low=-2), constant=rng.randint(-3, 3))
+        base = replace(
+            cases.random_problem(seed, n=4, k=3, rows=False, forbidden=holes, low=-2), constant=rng.randint(-3, 3)
+        )
     else:
         pairs = [(u, v) for u in range(n) for v in range(n) if u != v and rng.random() < 0.35]
 
         def entry() -> int:
             return FORBIDDEN if rng.random() < holes else rng.randint(-1, top)
 
-        vertices = tuple(Vertex(f"v{i}", np.array([entry() for _ in range(k)], dtype=np.int64)) for i, k in enumerate(sizes))
-        tables = tuple(np.array([[entry() for _ in range(sizes[v])] for _ in range(sizes[u])], dtype=np.int64) for u, v in pairs)
-        base = SelectionProblem(f"fine {seed}", vertices, tables, tuple(Edge(u, v, i) for i, (u, v) in enumerate(pairs)), constant=rng.randint(-3, 3))
+        vertices = tuple(
+            Vertex(f"v{i}", np.array([entry() for _ in range(k)], dtype=np.int64)) for i, k in enumerate(sizes)
+        )
+        tables = tuple(
+            np.array([[entry() for _ in range(sizes[v])] for _ in range(sizes[u])], dtype=np.int64) for u, v in pairs
+        )
+        base = SelectionProblem(
+            f"fine {seed}",
+            vertices,
+            tables,
+            tuple(Edge(u, v, i) for i, (u, v) in enumerate(pairs)),
+            constant=rng.randint(-3, 3),
+        )
     arrays = [*(v.cost for v in base.vertices), *base.tables]
     digits = [0 if c >= FORBIDDEN else rng.randrange(1 << bits) for a in arrays for c in a.reshape(-1).tolist()]
     return replace(base, fine=Fine(bits, np.array(digits, dtype=fine_type(bits)))).check()
@@ -72,7 +95,9 @@ def best_of(problem: SelectionProblem) -> tuple[int, tuple[int, ...]] | None:
             c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
             fine.append(int(parts[len(x) + e.table][r, c]))
         cost = sum(coarse) * 2**problem.fine.bits + sum(fine)
-        terms = [problem.vertex_cost(v, a) for v, a in enumerate(x)] + [problem.edge_cost(e, x) for e in range(len(problem.edges))]
+        terms = [problem.vertex_cost(v, a) for v, a in enumerate(x)] + [
+            problem.edge_cost(e, x) for e in range(len(problem.edges))
+        ]
         assert cost == problem.cost_of(x) == (problem.constant << problem.fine_bits) + sum(terms)
         if found is None or cost < found[0]:
             found = cost, x
@@ -136,7 +161,11 @@ def test_no_tree_of_records_proves_too_much() -> None:
             points = rng.random() < 0.4
             then = Point() if points else Elimination(proof.order, proof.scopes, (), fine=True)
             proof = replace(proof, then=then)
-        for claim in (LowerBound(best[0] - rng.randint(0, 12)), LowerBound(best[0] + rng.randint(1, 9)), Optimal(best[1], best[0])):
+        for claim in (
+            LowerBound(best[0] - rng.randint(0, 12)),
+            LowerBound(best[0] + rng.randint(1, 9)),
+            Optimal(best[1], best[0]),
+        ):
             verdict = check_selection(problem, SelectionCertificate(problem.sha256(), claim, proof)).verdict
             if isinstance(claim, LowerBound) and claim.lower_bound > best[0]:
                 assert verdict is not Verdict.PROVED
@@ -144,7 +173,9 @@ def test_no_tree_of_records_proves_too_much() -> None:
     assert proved > 140
 
 
-def mutants(problem: SelectionProblem, good: SelectionCertificate) -> dict[str, tuple[SelectionProblem, SelectionCertificate]]:
+def mutants(
+    problem: SelectionProblem, good: SelectionCertificate
+) -> dict[str, tuple[SelectionProblem, SelectionCertificate]]:
     """Wrong by construction; every problem that changes is re-hashed."""
     proof, claim = good.proof, good.claim
     assert isinstance(proof, Elimination) and isinstance(claim, Optimal) and problem.fine is not None
@@ -157,11 +188,26 @@ def mutants(problem: SelectionProblem, good: SelectionCertificate) -> dict[str, 
     for k, message in enumerate(proof.messages):
         raised = message.copy()
         raised.reshape(-1)[0] += 1
-        add(f"message {k} raised", problem, replace(good, proof=replace(proof, messages=(*proof.messages[:k], raised, *proof.messages[k + 1 :]))))
+        add(
+            f"message {k} raised",
+            problem,
+            replace(good, proof=replace(proof, messages=(*proof.messages[:k], raised, *proof.messages[k + 1 :]))),
+        )
     add("no second step", problem, replace(good, proof=replace(proof, then=None)))
     add("fine with messages", problem, replace(good, proof=replace(proof, then=replace(proof, fine=True, then=None))))
-    add("fine with a further record", problem, replace(good, proof=replace(proof, then=Elimination(proof.order, proof.scopes, (), Point(), True))))
-    add("fine with a vertex twice", problem, replace(good, proof=replace(proof, then=Elimination((*proof.order[:-1], proof.order[0]), proof.scopes, (), fine=True))))
+    add(
+        "fine with a further record",
+        problem,
+        replace(good, proof=replace(proof, then=Elimination(proof.order, proof.scopes, (), Point(), True))),
+    )
+    add(
+        "fine with a vertex twice",
+        problem,
+        replace(
+            good,
+            proof=replace(proof, then=Elimination((*proof.order[:-1], proof.order[0]), proof.scopes, (), fine=True)),
+        ),
+    )
     add("coarse problem", replace(problem, fine=None), good)
     if all(c.cost.size > 1 for c in problem.vertices):
         add("points where choices are left", problem, replace(good, claim=LowerBound(claim.cost), proof=Point()))
@@ -213,7 +259,11 @@ def test_files_keep_the_fine_part() -> None:
     ],
 )  # fmt: skip
 def test_malformed_fine_parts_are_named(change, wrong: str) -> None:
-    problem = next(p for p in (fine_problem(seed, holes=0.3) for seed in range(50)) if any(int(t.max()) >= FORBIDDEN for t in p.tables))
+    problem = next(
+        p
+        for p in (fine_problem(seed, holes=0.3) for seed in range(50))
+        if any(int(t.max()) >= FORBIDDEN for t in p.tables)
+    )
     with pytest.raises(ProblemError, match=wrong):
         replace(problem, fine=change(problem.fine)).check()
 
@@ -246,5 +296,11 @@ def test_published_tables_exactly(name: str) -> None:
 
     assert answer.solution is not None and answer.cost is not None and answer.certificate is not None
     assert Fraction(answer.cost, problem.scale) == value(answer.solution) == value(tuple(data["exact"]["x"]))
-    assert check_selection(problem, read_certificate(write_certificate(None, answer.certificate))).verdict is Verdict.PROVED
-    assert check_selection(problem, replace(answer.certificate, claim=LowerBound(answer.cost + 1))).verdict is not Verdict.PROVED
+    assert (
+        check_selection(problem, read_certificate(write_certificate(None, answer.certificate))).verdict
+        is Verdict.PROVED
+    )
+    assert (
+        check_selection(problem, replace(answer.certificate, claim=LowerBound(answer.cost + 1))).verdict
+        is not Verdict.PROVED
+    )

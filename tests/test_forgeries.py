@@ -47,10 +47,23 @@ def test_the_oracles_say_no() -> None:
     }  # fmt: skip
     from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, WithinGap
 
-    assert forgeries_selection.true(problem, Optimal((0, 0), 3)) and forgeries_selection.true(problem, Optimal((1, 0), 3))
-    for lie in (Optimal((0, 0), 2), Optimal((1, 1), 6), WithinGap((0, 0), 3, 4), LowerBound(4), Infeasible((), (), None, None), Infeasible((0,), (0,), 4, (0, 0))):
+    assert forgeries_selection.true(problem, Optimal((0, 0), 3)) and forgeries_selection.true(
+        problem, Optimal((1, 0), 3)
+    )
+    for lie in (
+        Optimal((0, 0), 2),
+        Optimal((1, 1), 6),
+        WithinGap((0, 0), 3, 4),
+        LowerBound(4),
+        Infeasible((), (), None, None),
+        Infeasible((0,), (0,), 4, (0, 0)),
+    ):
         assert not forgeries_selection.true(problem, lie)
     tight = {**problem, "limit": 0}
     assert forgeries_selection.true(tight, Infeasible((0,), (0,), 1, (1, 0)))
-    for lie in (Infeasible((5,), (0,), 1, (1, 0)), Infeasible((0,), (0,), 2, (1, 0)), Infeasible((0,), (7,), None, None)):
+    for lie in (
+        Infeasible((5,), (0,), 1, (1, 0)),
+        Infeasible((0,), (0,), 2, (1, 0)),
+        Infeasible((0,), (7,), None, None),
+    ):
         assert not forgeries_selection.true(tight, lie)

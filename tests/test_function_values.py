@@ -1,4 +1,6 @@
-"""Bounds of elementwise functions hold the true value, by a second evaluation in decimal arithmetic of the standard library."""
+"""Bounds of elementwise functions hold the true value, by a second evaluation in decimal arithmetic of the standard
+library.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def erf_part(x: Decimal) -> Decimal:
 
 
 with localcontext(prec=80):
-    ROOT_2_PI = (2 * Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")).sqrt()
+    ROOT_2_PI = (
+        2 * Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620899862803")
+    ).sqrt()
 TRUE = {
     "exp": lambda x: x.exp(),
     "sigmoid": lambda x: 1 / (1 + (-x).exp()),
@@ -49,7 +53,9 @@ def test_bounds_hold_the_value_and_are_narrow(name: str, v: Fraction) -> None:
         true = TRUE[name](decimal(v))
         assert decimal(low) - SLACK <= true <= decimal(high) + SLACK
     assert high - low < Fraction(1, 10**25) * max(1, abs(high))
-    assert float(low) == pytest.approx({"exp": math.exp, "tanh": math.tanh}.get(name, lambda x: float(true))(float(v)), abs=1e-12, rel=1e-12)
+    assert float(low) == pytest.approx(
+        {"exp": math.exp, "tanh": math.tanh}.get(name, lambda x: float(true))(float(v)), abs=1e-12, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("v", [-(10**6), -401, -9, 9, 401, 10**6])

@@ -1,4 +1,6 @@
-"""Every loader accepts or refuses: no hostile file is an internal error, a hang or a grab for memory (`fuzz_loaders`; 100,000 cases each in the slow part)."""
+"""Every loader accepts or refuses: no hostile file is an internal error, a hang or a grab for memory
+(`fuzz_loaders`; 100,000 cases each in the slow part).
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def test_accepted_or_refused_a_hundred_thousand_times(name: str) -> None:
     if name in NEEDS and importlib.util.find_spec(NEEDS[name]) is None:
         pytest.skip(f"{NEEDS[name]} is not installed")
     script = Path(__file__).with_name("fuzz_loaders.py")
-    done = subprocess.run([sys.executable, str(script), "--cases", str(SLOW_CASES), name], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, str(script), "--cases", str(SLOW_CASES), name], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -82,14 +86,22 @@ def test_the_fuzzer_says_no() -> None:
         fuzz_loaders.HANG_S = 10
 
 
-scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.integers(-3, 9) | st.floats() | st.text(max_size=6)
-junk = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3), max_leaves=6)
+scalars = (
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.integers(-3, 9) | st.floats() | st.text(max_size=6)
+)
+junk = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
 
 
 def like(value: object) -> st.SearchStrategy[object]:
     """JSON values shaped like `value`: here and there junk, a part missing, an element more."""
     if isinstance(value, dict):
-        same: st.SearchStrategy[object] = st.fixed_dictionaries({}, optional={k: like(v) for k, v in value.items()}) | st.fixed_dictionaries({k: like(v) for k, v in value.items()})
+        same: st.SearchStrategy[object] = st.fixed_dictionaries(
+            {}, optional={k: like(v) for k, v in value.items()}
+        ) | st.fixed_dictionaries({k: like(v) for k, v in value.items()})
     elif isinstance(value, list) and value:
         same = st.lists(like(value[0]), max_size=3) | st.tuples(*(like(v) for v in value[:6])).map(list)
     elif isinstance(value, int) and not isinstance(value, bool):

@@ -1,4 +1,6 @@
-"""The generator, small sizes: enumeration against brute force, a basis without derivable rules, resuming, and what it must find."""
+"""The generator, small sizes: enumeration against brute force, a basis without derivable rules, resuming, and what
+it must find.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,20 @@ from shardproof.formal.rewrites.generate_terms import Candidate, Enumeration, Po
 from shardproof.models.rewrites.terms import Apply, Term, sides_text
 from shardproof.verify.rewrites.library import check_judgement
 
-SMALL = Pool("small", (((1, 1), 3), ((2, 1), 1)), (label("relu"), label("add"), label("mul"), label("partition", axis=0, degree="d"), label("combine", axis=0, degree="d")), 2, 4, (("d", 2),))
+SMALL = Pool(
+    "small",
+    (((1, 1), 3), ((2, 1), 1)),
+    (
+        label("relu"),
+        label("add"),
+        label("mul"),
+        label("partition", axis=0, degree="d"),
+        label("combine", axis=0, degree="d"),
+    ),
+    2,
+    4,
+    (("d", 2),),
+)
 
 
 def text(c: Candidate) -> str:
@@ -24,7 +39,16 @@ def text(c: Candidate) -> str:
 
 def test_enumeration_of_one_operator_is_complete() -> None:
     """With one operator a side: exactly the typed applications, up to the order of arguments of add and mul."""
-    e = Enumeration(Pool("one", (((1,), 2), ((2,), 1)), (label("add"), label("relu"), label("combine", axis=0, degree="d")), 1, 4, (("d", 2),)))
+    e = Enumeration(
+        Pool(
+            "one",
+            (((1,), 2), ((2,), 1)),
+            (label("add"), label("relu"), label("combine", axis=0, degree="d")),
+            1,
+            4,
+            (("d", 2),),
+        )
+    )
     e.run()
     # relu of each input, add of inputs of equal degree (a+a, a+b, b+b, c+c), combine of the sharded one
     assert e.counts.graphs == 3 + 4 + 1 and e.counts.pairs == 0 and e.counts.classes == 3 + 8
@@ -42,10 +66,18 @@ def test_candidates_are_equal_graphs_and_all_of_them() -> None:
         if isinstance(t, int):
             return values[t]
         a = [value(s) for s in t.arguments]
-        return a[0] + a[1] if t.label[0] == "add" else a[0] * a[1] if t.label[0] == "mul" else a[0] ** 3 + 5 * a[0] ** 2 + 11
+        return (
+            a[0] + a[1]
+            if t.label[0] == "add"
+            else a[0] * a[1]
+            if t.label[0] == "mul"
+            else a[0] ** 3 + 5 * a[0] ** 2 + 11
+        )
 
     leaves: list[Term] = [0, 1, 2]
-    ones: list[Term] = [Apply(label("relu"), (x,)) for x in leaves] + [Apply(label(o), (x, y)) for o in ("add", "mul") for x, y in product(leaves, leaves)]
+    ones: list[Term] = [Apply(label("relu"), (x,)) for x in leaves] + [
+        Apply(label(o), (x, y)) for o in ("add", "mul") for x, y in product(leaves, leaves)
+    ]
     twos: list[Term] = [Apply(label("relu"), (t,)) for t in ones]
     twos += [Apply(label(o), p) for o in ("add", "mul") for t in ones for x in [*leaves, t] for p in ((t, x), (x, t))]
     classes = {value(t) for t in (*leaves, *ones, *twos)}
@@ -64,7 +96,9 @@ def test_basis_is_proved_and_says_what_it_should(basis: tuple[list, object]) -> 
     kept, report = basis
     assert kept and all(check_judgement(p).word == "proved" for p in kept)
     texts = {" = ".join(sides_text(p.rule)) for p in kept}
-    assert "combine[0,d](partition[0,d](a)) = a" in texts and "partition[0,d](relu(a)) = relu(partition[0,d](a))" in texts
+    assert (
+        "combine[0,d](partition[0,d](a)) = a" in texts and "partition[0,d](relu(a)) = relu(partition[0,d](a))" in texts
+    )
     assert report.candidates == sum(report.outcomes.values()) and report.outcomes["refuted"] == 0
     assert report.parallel == sum(is_parallel(p.rule) for p in kept) >= 4
 
@@ -80,7 +114,9 @@ def test_no_rule_of_the_basis_follows_from_the_others(basis: tuple[list, object]
 
 
 def test_pruned_candidates_follow_from_the_basis(basis: tuple[list, object]) -> None:
-    """Every candidate is kept or derivable: in one search, or because its parts are rewritten first (then it was never built)."""
+    """Every candidate is kept or derivable: in one search, or because its parts are rewritten first (then it was
+    never built).
+    """
     kept, report = basis
     pruner = Pruner()
     for p in kept:
@@ -107,7 +143,10 @@ def test_a_journal_is_taken_up_again(tmp_path: Path, basis: tuple[list, object])
 
 def test_order_puts_general_rules_first() -> None:
     a: Term = Apply(label("add"), (0, 1))
-    general, instance = Candidate(a, Apply(label("add"), (1, 0)), (1, 1)), Candidate(Apply(label("add"), (0, 0)), Apply(label("add"), (0, 0)), (1,))
+    general, instance = (
+        Candidate(a, Apply(label("add"), (1, 0)), (1, 1)),
+        Candidate(Apply(label("add"), (0, 0)), Apply(label("add"), (0, 0)), (1,)),
+    )
     assert in_order([instance, general]) == [general, instance] and tree_size(a) == 1
 
 

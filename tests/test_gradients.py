@@ -1,7 +1,8 @@
-"""Gradients: every function of the table against central differences, its kernels on parts of a box, ties and corners by hand.
+"""Gradients: every function of the table against central differences, its kernels on parts of a box, ties and corners
+by hand.
 
-The loss of an instance is the mean squared error of its only output against a random target; every floating-point operand is made a
-parameter.  Differences: fourth order in float64, so that agreement to 1e-6 is far from chance.
+The loss of an instance is the mean squared error of its only output against a random target; every floating-point
+operand is made a parameter.  Differences: fourth order in float64, so that agreement to 1e-6 is far from chance.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from shardproof.models.sources.zoo import build
 Rng = np.random.Generator
 
 
-# --- instances: one builder per function, sizes and attributes drawn ----------------------------------------------------
+# --- instances: one builder per function, sizes and attributes drawn
+# ----------------------------------------------------
 
 
 def sizes(rng: Rng, n: int, high: int = 5) -> list[int]:
@@ -47,17 +49,29 @@ def elementwise(name: str) -> Callable[[Rng], Graph]:
         a, b = sizes(rng, 2)
         low, high = FUNCTIONS[name].arity
         count = low if name in ("equal", "less") else min(high, 3) if name == "sum_inputs" else low
-        letters = [["a b", "b a", "b", "a", ""][int(rng.integers(0, 5)) if j or name == "fill" else int(rng.integers(0, 2))] for j in range(count)]
+        letters = [
+            ["a b", "b a", "b", "a", ""][int(rng.integers(0, 5)) if j or name == "fill" else int(rng.integers(0, 2))]
+            for j in range(count)
+        ]
         extent = {"a": a, "b": b}
         mask = {"mask_fill": 1, "where": 0, "mask_clear": 1}.get(name)
         if name == "where":
             letters = letters[1:] + letters[:1]
         inputs = [
-            (g.input if j == mask else g.parameter)(f"x{j}", [extent[x] for x in l.split()], "bool" if j == mask else None) for j, l in enumerate(letters)
+            (g.input if j == mask else g.parameter)(
+                f"x{j}", [extent[x] for x in l.split()], "bool" if j == mask else None
+            )
+            for j, l in enumerate(letters)
         ]
         attributes = {
-            "scale": {"scale": 0.7}, "shift": {"shift": 0.3}, "clip": {"low": -0.5, "high": 0.8}, "power": {"exponent": float(rng.choice([2.0, 3.0, 0.5, -1.5]))},
-            "batch_norm": {"epsilon": 0.3}, "mask_fill": {"value": -0.4}, "fill": {"value": 0.5}, "cast": {"dtype": "float64"},
+            "scale": {"scale": 0.7},
+            "shift": {"shift": 0.3},
+            "clip": {"low": -0.5, "high": 0.8},
+            "power": {"exponent": float(rng.choice([2.0, 3.0, 0.5, -1.5]))},
+            "batch_norm": {"epsilon": 0.3},
+            "mask_fill": {"value": -0.4},
+            "fill": {"value": 0.5},
+            "cast": {"dtype": "float64"},
             "gelu": {"approximate": str(rng.choice(["none", "tanh"]))},
         }.get(name, {})
         return g.build(g.map("y", name, *inputs, text=", ".join(letters) + " -> a b", **attributes))
@@ -67,20 +81,40 @@ def elementwise(name: str) -> Callable[[Rng], Graph]:
 
 def product(rng: Rng) -> Graph:
     text, count = [
-        ("m k, k n -> m n", "mkn"), ("b s h d, b t h d -> b h s t", "bshdt"), ("a b, b c, c a -> b", "abc"), ("a, b -> b a", "ab"),
-        ("a b c -> c", "abc"), ("a b, c -> a", "abc"), ("a, a -> ", "a"), ("a b, a b -> a b", "ab"), ("b s m, m h d -> b s h d", "bsmhd"),
+        ("m k, k n -> m n", "mkn"),
+        ("b s h d, b t h d -> b h s t", "bshdt"),
+        ("a b, b c, c a -> b", "abc"),
+        ("a, b -> b a", "ab"),
+        ("a b c -> c", "abc"),
+        ("a b, c -> a", "abc"),
+        ("a, a -> ", "a"),
+        ("a b, a b -> a b", "ab"),
+        ("b s m, m h d -> b s h d", "bsmhd"),
     ][int(rng.integers(0, 9))]
     extent = dict(zip(count, sizes(rng, len(count), 4)))
     g = Builder("einsum", "float64")
-    return g.build(g.contract("y", text, *[g.parameter(f"x{i}", [extent[a] for a in t.split()]) for i, t in enumerate(text.split("->")[0].split(","))]))
+    return g.build(
+        g.contract(
+            "y",
+            text,
+            *[
+                g.parameter(f"x{i}", [extent[a] for a in t.split()])
+                for i, t in enumerate(text.split("->")[0].split(","))
+            ],
+        )
+    )
 
 
 def convolution(rng: Rng) -> Graph:
     g = Builder("conv", "float64")
     lead = [2] if rng.integers(0, 2) else []
     kernel = [int(x) for x in rng.integers(1, 4, 2)]
-    stride, dilation, pad, end = ([int(x) for x in rng.integers(low, high, 2)] for low, high in ((1, 4), (1, 3), (0, 3), (0, 3)))
-    extents = [max(1, d * (k - 1) + 1 - p - e) + int(rng.integers(0, 4)) for k, d, p, e in zip(kernel, dilation, pad, end)]
+    stride, dilation, pad, end = (
+        [int(x) for x in rng.integers(low, high, 2)] for low, high in ((1, 4), (1, 3), (0, 3), (0, 3))
+    )
+    extents = [
+        max(1, d * (k - 1) + 1 - p - e) + int(rng.integers(0, 4)) for k, d, p, e in zip(kernel, dilation, pad, end)
+    ]
     x, w = g.parameter("x", (2, *lead, 2, *extents)), g.parameter("w", (*lead, 3, 2, *kernel))
     y = g.convolution("y", x, w, (stride[0], stride[1]), (pad[0], pad[1]), (dilation[0], dilation[1]), (end[0], end[1]))
     return g.build(y)
@@ -93,7 +127,11 @@ def sliced_product(rng: Rng) -> Graph:
     x, w = g.parameter("x", (a + 3, k)), g.parameter("w", (k, n))
     axes = [Axis("a", a), Axis("n", n), Axis("k", k, Combine.SUM)]
     shift = int(rng.integers(0, 3))
-    return g.build(g.operator("y", "product", axes, [access(x, Affine.axis("a").shift(shift), "k"), access(w, "k", "n")], ["a", "n"]))
+    return g.build(
+        g.operator(
+            "y", "product", axes, [access(x, Affine.axis("a").shift(shift), "k"), access(w, "k", "n")], ["a", "n"]
+        )
+    )
 
 
 def reduction(name: str) -> Callable[[Rng], Graph]:
@@ -101,7 +139,15 @@ def reduction(name: str) -> Callable[[Rng], Graph]:
         g = Builder("reduce", "float64")
         combine = {"sum": Combine.SUM, "max": Combine.MAX, "min": Combine.MIN}[name]
         text = ["a b c -> c a", "a b c -> ", "b a c -> a c", "a b c -> a b c"][int(rng.integers(0, 4))]
-        return g.build(g.reduce("y", text, g.parameter("x", sizes(rng, 3)), combine, 0.7 if name == "sum" and rng.integers(0, 2) else 1.0))
+        return g.build(
+            g.reduce(
+                "y",
+                text,
+                g.parameter("x", sizes(rng, 3)),
+                combine,
+                0.7 if name == "sum" and rng.integers(0, 2) else 1.0,
+            )
+        )
 
     return make
 
@@ -124,7 +170,13 @@ def normalise(name: str) -> Callable[[Rng], Graph]:
         scale = ["c", "b", "a b", "c a"][int(rng.integers(0, 4))]
         letters = [["a b c", "b c a"][int(rng.integers(0, 2))], scale, scale][:count]
         tensors = [g.parameter(f"x{j}", [extent[x] for x in l.split()]) for j, l in enumerate(letters)]
-        attributes: dict[str, float] = {"exclusive": int(rng.integers(0, 2))} if name == "cumulative_sum" else {"epsilon": 0.01} if "norm" in name else {}
+        attributes: dict[str, float] = (
+            {"exclusive": int(rng.integers(0, 2))}
+            if name == "cumulative_sum"
+            else {"epsilon": 0.01}
+            if "norm" in name
+            else {}
+        )
         return g.build(g.normalise("y", name, ", ".join(letters) + " -> a b c", *tensors, over=over, **attributes))
 
     return make
@@ -133,13 +185,26 @@ def normalise(name: str) -> Callable[[Rng], Graph]:
 def pool(name: str) -> Callable[[Rng], Graph]:
     def make(rng: Rng) -> Graph:
         g = Builder("pool", "float64")
-        kernel, stride, pad, end = ([int(x) for x in rng.integers(low, high, 2)] for low, high in ((1, 4), (1, 4), (0, 3), (0, 3)))
+        kernel, stride, pad, end = (
+            [int(x) for x in rng.integers(low, high, 2)] for low, high in ((1, 4), (1, 4), (0, 3), (0, 3))
+        )
         pad = [min(p, k - 1) for p, k in zip(pad, kernel)]  # every window meets the image
         end = [min(p, k - 1) for p, k in zip(end, kernel)]
         extents = [k + int(rng.integers(0, 4)) for k in kernel]
         attributes = {"count_include_pad": int(rng.integers(0, 2))} if name == "average_pool" else {}
         x = g.parameter("x", (2, 2, *extents))
-        return g.build(g.pool("y", name, x, (kernel[0], kernel[1]), (stride[0], stride[1]), (pad[0], pad[1]), (end[0], end[1]), **attributes))
+        return g.build(
+            g.pool(
+                "y",
+                name,
+                x,
+                (kernel[0], kernel[1]),
+                (stride[0], stride[1]),
+                (pad[0], pad[1]),
+                (end[0], end[1]),
+                **attributes,
+            )
+        )
 
     return make
 
@@ -150,17 +215,30 @@ def local_response(rng: Rng) -> Graph:
     axes = [Axis("b", 2), Axis("c", c), Axis("y", 2), Axis("t", size, Combine.SUM, False)]
     index = Affine.axis("c").plus("t").shift(-((size - 1) // 2))
     attributes = {"alpha": 0.3, "beta": 0.7, "bias": 2.0, "size": size}
-    return g.build(g.operator("y", "local_response", axes, [access(g.parameter("x", (2, c, 2)), "b", index, "y")], ["b", "c", "y"], attributes))
+    return g.build(
+        g.operator(
+            "y",
+            "local_response",
+            axes,
+            [access(g.parameter("x", (2, c, 2)), "b", index, "y")],
+            ["b", "c", "y"],
+            attributes,
+        )
+    )
 
 
 def embedding(rng: Rng) -> Graph:
     g = Builder("embed", "float64")
     v, m, b, s = int(rng.integers(2, 6)), *sizes(rng, 3)
     if rng.integers(0, 2):
-        return g.build(g.embedding("y", "v m, b s -> b s m", g.parameter("table", (v, m)), g.input("ids", (b, s), "int32")))
+        return g.build(
+            g.embedding("y", "v m, b s -> b s m", g.parameter("table", (v, m)), g.input("ids", (b, s), "int32"))
+        )
     axes = [Axis("b", b), Axis("m", m), Axis("v", v, Combine.SUM), Axis("s", s, Combine.SUM)]  # a bag
     t, i = g.parameter("table", (m, v)), g.input("ids", (b, s), "int32")
-    return g.build(g.operator("y", "embedding", axes, [access(t, "m", "v"), access(i, "b", "s")], ["b", "m"], {"rows": "v"}))
+    return g.build(
+        g.operator("y", "embedding", axes, [access(t, "m", "v"), access(i, "b", "s")], ["b", "m"], {"rows": "v"})
+    )
 
 
 def copy(rng: Rng) -> Graph:
@@ -174,7 +252,10 @@ def copy(rng: Rng) -> Graph:
     elif kind == 1:
         inputs = [access(g.parameter("x", (b,)), "b")]
     elif kind == 2:
-        inputs = [access(g.parameter("x", (a, b)), axis("a").shift(-1), "b"), access(g.parameter("z", (b, a + 2)), "b", axis("a").shift(1))]
+        inputs = [
+            access(g.parameter("x", (a, b)), axis("a").shift(-1), "b"),
+            access(g.parameter("z", (b, a + 2)), "b", axis("a").shift(1)),
+        ]
     elif kind == 3:
         inputs = [access(g.parameter("x", (2 * a + 1, b)), axis("a", 2).shift(int(rng.integers(-1, 2))), "b")]
     elif kind == 4:
@@ -186,7 +267,11 @@ def copy(rng: Rng) -> Graph:
     else:
         x = g.parameter("x", (2, 6, 4))
         axes, out = [Axis("p", 3, None, False), Axis("b", 2), Axis("q", 8, None, False)], ["p", "b", "q"]
-        return g.build(g.operator("y", "copy", axes, [access(x, "b", Affine.everything(), Affine.everything())], out, {"reshape": 1}))
+        return g.build(
+            g.operator(
+                "y", "copy", axes, [access(x, "b", Affine.everything(), Affine.everything())], out, {"reshape": 1}
+            )
+        )
     return g.build(g.operator("y", "copy", axes, inputs, out))
 
 
@@ -200,22 +285,36 @@ def update(rng: Rng) -> Graph:
     at = {"a": 0, "b": 1}
     value = g.parameter("value", [stop[at[x]] - start[at[x]] for x in letters])
     read = access(value, *(Affine.axis(x).shift(-start[at[x]]) for x in letters))
-    old = access(g.parameter("old", (b, a)), "b", "a") if rng.integers(0, 2) else access(g.parameter("old", (a, b)), "a", "b")
+    old = (
+        access(g.parameter("old", (b, a)), "b", "a")
+        if rng.integers(0, 2)
+        else access(g.parameter("old", (a, b)), "a", "b")
+    )
     attributes = {"start": tuple(start), "stop": tuple(stop), "positional": ("a", "b")}
     return g.build(g.operator("y", "update", [Axis("a", a), Axis("b", b)], [old, read], ["a", "b"], attributes))
 
 
 SMOOTH = sorted(n for n, rule in MAP_RULES.items() if any(rule)) + ["sum_inputs"]
 CASES: dict[str, Callable[[Rng], Graph]] = {
-    **{n: elementwise(n) for n in SMOOTH}, "product": product, "convolution": convolution, "sliced product": sliced_product,
-    **{n: reduction(n) for n in ("sum", "max", "min")}, "sliced sum": sliced_sum,
+    **{n: elementwise(n) for n in SMOOTH},
+    "product": product,
+    "convolution": convolution,
+    "sliced product": sliced_product,
+    **{n: reduction(n) for n in ("sum", "max", "min")},
+    "sliced sum": sliced_sum,
     **{n: normalise(n) for n in ("softmax", "log_softmax", "layer_norm", "rms_norm", "cumulative_sum")},
-    **{n: pool(n) for n in ("max_pool", "average_pool")}, "local_response": local_response, "embedding": embedding, "copy": copy, "update": update,
+    **{n: pool(n) for n in ("max_pool", "average_pool")},
+    "local_response": local_response,
+    "embedding": embedding,
+    "copy": copy,
+    "update": update,
 }
 
 
 def test_every_function_has_a_rule_or_ends_the_pass() -> None:
-    """The rest are gradients and updates themselves, which are not differentiated again, and the user's own functions."""
+    """The rest are gradients and updates themselves, which are not differentiated again, and the user's own
+    functions.
+    """
     ruled = {*MAP_RULES, "sum_inputs", *RULES, *CONSTANT}
     assert ruled <= set(FUNCTIONS)
     assert {n for n in RULES} | set(SMOOTH) <= set(CASES)
@@ -226,10 +325,13 @@ def test_every_function_has_a_rule_or_ends_the_pass() -> None:
 def test_every_gradient_function_has_a_kernel() -> None:
     maps = {n for n, f in FUNCTIONS.items() if f.kind is NodeKind.MAP}
     assert maps == set(MAPS) | set(GRADIENT_MAPS) and not set(MAPS) & set(GRADIENT_MAPS)
-    assert set(GRADIENTS) == {n for n in FUNCTIONS if n not in maps and ("gradient" in n or n in ("product_sum", "reverse_cumulative_sum"))}
+    assert set(GRADIENTS) == {
+        n for n in FUNCTIONS if n not in maps and ("gradient" in n or n in ("product_sum", "reverse_cumulative_sum"))
+    }
 
 
-# --- against central differences ----------------------------------------------------------------------------------------
+# --- against central differences
+# ----------------------------------------------------------------------------------------
 
 
 def inputs_of(graph: Graph, seed: int) -> dict[str, np.ndarray]:
@@ -237,7 +339,9 @@ def inputs_of(graph: Graph, seed: int) -> dict[str, np.ndarray]:
     return {n: v if v.dtype.kind in "iub" else v.astype(np.float64) for n, v in values.items()}
 
 
-def difference(graph: Graph, loss: str, values: dict[str, np.ndarray], direction: dict[str, np.ndarray], step: float) -> float:
+def difference(
+    graph: Graph, loss: str, values: dict[str, np.ndarray], direction: dict[str, np.ndarray], step: float
+) -> float:
     """Fourth-order central difference of the loss along a direction."""
 
     def at(e: float) -> float:
@@ -252,15 +356,20 @@ def check_gradients(graph: Graph, seed: int, step: float = 1e-4, tolerance: floa
     values = inputs_of(made.graph, seed)
     keep = [g for _, g in made.trained]
     found = run_graph(made.graph, values, keep=keep)
-    loss, = made.graph.outputs
+    (loss,) = made.graph.outputs
     rng = np.random.default_rng(seed)
     for name, gradient in made.trained:
         assert found[gradient].shape == made.graph.tensor(name).shape == made.graph.tensor(gradient).shape
         for _ in range(2):
             d = rng.standard_normal(values[name].shape)
             expected = difference(made.graph, loss, values, {name: d}, step)
-            assert abs(float((found[gradient] * d).sum()) - expected) <= tolerance * (1 + abs(expected)), (name, gradient)
-        np.testing.assert_allclose(found[dict(made.graph.state)[name]], values[name] - 0.01 * found[gradient], rtol=1e-12, atol=1e-12)
+            assert abs(float((found[gradient] * d).sum()) - expected) <= tolerance * (1 + abs(expected)), (
+                name,
+                gradient,
+            )
+        np.testing.assert_allclose(
+            found[dict(made.graph.state)[name]], values[name] - 0.01 * found[gradient], rtol=1e-12, atol=1e-12
+        )
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -278,7 +387,8 @@ def test_gradients_against_differences(name: str) -> None:
         check_gradients(graph, seed)
 
 
-# --- kernels on parts of a box ------------------------------------------------------------------------------------------
+# --- kernels on parts of a box
+# ------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=150, deadline=None)
@@ -290,14 +400,27 @@ def test_blocks_of_gradient_operators_add_up(name: str, seed: int, data: st.Data
         step = build_step(graph, "adam").graph
     except GraphError:
         return
-    made = [op for op in step.operators if op.function in GRADIENTS or op.function in GRADIENT_MAPS or op.attribute("reversed", ())]
+    made = [
+        op
+        for op in step.operators
+        if op.function in GRADIENTS or op.function in GRADIENT_MAPS or op.attribute("reversed", ())
+    ]
     op = data.draw(st.sampled_from(made))
     values = inputs_of(step, seed)
-    values = {**values, **run_graph(step, values, keep=[a.tensor for o in step.operators for a in (*o.inputs, o.output)])}
+    values = {
+        **values,
+        **run_graph(step, values, keep=[a.tensor for o in step.operators for a in (*o.inputs, o.output)]),
+    }
     splittable = [a for a in op.axes if a.splittable]
     if splittable:
         axis = data.draw(st.sampled_from(splittable))
-        check_split(op, step, [values[a.tensor] for a in op.inputs], axis, data.draw(st.lists(st.integers(0, axis.extent), max_size=3)))
+        check_split(
+            op,
+            step,
+            [values[a.tensor] for a in op.inputs],
+            axis,
+            data.draw(st.lists(st.integers(0, axis.extent), max_size=3)),
+        )
 
 
 def test_strided_gradients_are_split_along_batch_and_channels_only() -> None:
@@ -306,18 +429,24 @@ def test_strided_gradients_are_split_along_batch_and_channels_only() -> None:
     op = build_step(graph, "sgd").graph.operator("grad:x")
     assert op.function == "strided_gradient"
     assert [a.name for a in op.axes if a.splittable] == ["b", "c", "o"]
-    assert [a.extent for a in op.axes if a.name in ("ky", "kx")] == [2, 2]  # at most two of three taps meet at one position
+    assert [a.extent for a in op.axes if a.name in ("ky", "kx")] == [
+        2,
+        2,
+    ]  # at most two of three taps meet at one position
 
 
 def test_stride_one_is_a_convolution_with_reversed_taps() -> None:
     g = Builder("conv", "float64")
-    graph = g.build(g.convolution("y", g.parameter("x", (2, 4, 7, 7)), g.parameter("w", (3, 4, 3, 3)), (1, 1), (1, 1), (2, 2)))
+    graph = g.build(
+        g.convolution("y", g.parameter("x", (2, 4, 7, 7)), g.parameter("w", (3, 4, 3, 3)), (1, 1), (1, 1), (2, 2))
+    )
     op = build_step(graph, "sgd").graph.operator("grad:x")
     assert (op.function, op.attribute("reversed", ())) == ("product", ("kx", "ky"))
     assert {a.name for a in op.axes if a.splittable} == {"b", "c", "o", "y", "x"}
 
 
-# --- corners and messages -----------------------------------------------------------------------------------------------
+# --- corners and messages
+# -----------------------------------------------------------------------------------------------
 
 
 def gradient_of(graph: Graph, values: dict[str, np.ndarray], name: str) -> np.ndarray:
@@ -348,7 +477,9 @@ def test_extremes_are_shared_by_those_that_attain_them() -> None:
     g = Builder("g", "float64")
     y = g.reduce("y", "a b -> a", g.parameter("x", (2, 3)), Combine.MAX)
     graph = g.build(g.reduce("total", "a -> ", y))
-    np.testing.assert_array_equal(gradient_of(graph, {"x": np.array([[1.0, 3, 3], [2, 0, 1]])}, "x"), [[0, 0.5, 0.5], [1, 0, 0]])
+    np.testing.assert_array_equal(
+        gradient_of(graph, {"x": np.array([[1.0, 3, 3], [2, 0, 1]])}, "x"), [[0, 0.5, 0.5], [1, 0, 0]]
+    )
 
 
 def test_the_first_of_equal_elements_wins_a_window() -> None:
@@ -362,24 +493,33 @@ def test_repeated_ids_add_up_and_unused_rows_stay_zero() -> None:
     g = Builder("g", "float64")
     y = g.embedding("y", "v m, b -> b m", g.parameter("table", (4, 2)), g.input("ids", (3,), "int32"))
     graph = g.build(g.reduce("total", "b m -> ", y))
-    np.testing.assert_array_equal(gradient_of(graph, {"ids": np.array([2, 0, 2], dtype=np.int32)}, "table"), [[1, 1], [0, 0], [2, 2], [0, 0]])
+    np.testing.assert_array_equal(
+        gradient_of(graph, {"ids": np.array([2, 0, 2], dtype=np.int32)}, "table"), [[1, 1], [0, 0], [2, 2], [0, 0]]
+    )
 
 
 def test_large_logits_do_not_overflow() -> None:
     g = Builder("g", "float64")
     graph = g.build(g.normalise("y", "log_softmax", "b v -> b v", g.parameter("x", (2, 3)), over=("v",)))
     step = build_step(graph, "sgd").graph
-    found = run_graph(step, {"x": np.array([[1e3, 0, -1e3], [5.0, 5, 5]]), "labels": np.array([1, 0], dtype=np.int32)}, keep=["grad:x"])
+    found = run_graph(
+        step,
+        {"x": np.array([[1e3, 0, -1e3], [5.0, 5, 5]]), "labels": np.array([1, 0], dtype=np.int32)},
+        keep=["grad:x"],
+    )
     np.testing.assert_allclose(found["grad:x"], [[0.5, -0.5, 0], [-1 / 3, 1 / 6, 1 / 6]], atol=1e-12)
 
 
 def test_two_uses_add_up_and_equal_reductions_share_one_sum() -> None:
     g = Builder("g", "float64")
     x = g.parameter("x", (2, 3))
-    parts = [g.contract(f"p{i}", t, x, g.parameter(f"w{i}", (3, 4))) for i, t in enumerate(("a k, k n -> a n", "t k, k n -> t n", "a j, j n -> a n"))]
+    parts = [
+        g.contract(f"p{i}", t, x, g.parameter(f"w{i}", (3, 4)))
+        for i, t in enumerate(("a k, k n -> a n", "t k, k n -> t n", "a j, j n -> a n"))
+    ]
     y = g.map("y", "sum_inputs", *parts)
     step = build_step(g.build(y), "sgd").graph
-    op, = (o for o in step.operators if o.function == "product_sum")
+    (op,) = (o for o in step.operators if o.function == "product_sum")
     assert op.output.tensor == "grad:x" and len(op.inputs) == 6 and [a.name for a in op.axes if a.combine] == ["n"]
     assert step.flops_per_point(op) == 6
     check_gradients(g.build(y), 3)
@@ -388,7 +528,10 @@ def test_two_uses_add_up_and_equal_reductions_share_one_sum() -> None:
 def test_products_over_different_axes_do_not_share_a_sum() -> None:
     g = Builder("g", "float64")
     x = g.parameter("x", (2, 3))
-    a, b = g.contract("p", "a k, k n -> a n", x, g.parameter("w", (3, 4))), g.contract("q", "a k, k n -> a n", x, g.parameter("u", (3, 5)))
+    a, b = (
+        g.contract("p", "a k, k n -> a n", x, g.parameter("w", (3, 4))),
+        g.contract("q", "a k, k n -> a n", x, g.parameter("u", (3, 5))),
+    )
     y = g.contract("y", "a n, a m -> a", a, b)
     step = build_step(g.build(y), "sgd").graph
     assert not any(o.function == "product_sum" for o in step.operators)
@@ -397,7 +540,10 @@ def test_products_over_different_axes_do_not_share_a_sum() -> None:
 
 
 def test_unsupported_operators_are_listed_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shardproof.models.sources.training.rules.MAP_RULES", {n: r for n, r in MAP_RULES.items() if n not in ("tanh", "exp")})
+    monkeypatch.setattr(
+        "shardproof.models.sources.training.rules.MAP_RULES",
+        {n: r for n, r in MAP_RULES.items() if n not in ("tanh", "exp")},
+    )
     g = Builder("g", "float64")
     x = g.map("c", "exp", g.map("b", "tanh", g.map("a", "tanh", g.parameter("x", (2,)))))
     with pytest.raises(UnsupportedOperators, match=r"exp \(1: c\).*tanh \(2: a, b\).*no derivative") as info:
@@ -434,13 +580,16 @@ def test_a_malformed_window_is_named() -> None:
         whole(wrong, step, arrays)
 
 
-# --- whole models -------------------------------------------------------------------------------------------------------
+# --- whole models
+# -------------------------------------------------------------------------------------------------------
 
 MODELS = {
     "mlp": lambda: build("mlp-unity", batch=4, inputs=7, hidden=6, classes=5, dtype="float64"),
     "bert": lambda: build("bert-tiny", batch=2, sequence=6, layers=2),
     "conv": lambda: build("conv-stack", batch=2, size=13, channels=3, dtype="float64"),
-    "transformer": lambda: build("transformer", batch=2, layers=1, sequence=5, width=16, heads=4, hidden=12, vocabulary=11, dtype="float64"),
+    "transformer": lambda: build(
+        "transformer", batch=2, layers=1, sequence=5, width=16, heads=4, hidden=12, vocabulary=11, dtype="float64"
+    ),
 }
 
 
@@ -461,12 +610,12 @@ def test_whole_models_against_differences(name: str) -> None:
 def test_batch_norm_in_training_mode_is_a_layer_norm_over_batch_and_image() -> None:
     g = Builder("bn", "float64")
     x, gamma, beta = g.parameter("x", (3, 2, 2, 2)), g.parameter("gamma", (2,)), g.parameter("beta", (2,))
-    graph = g.build(g.normalise("y", "layer_norm", "b c y x, c, c -> b c y x", x, gamma, beta, over=("b", "y", "x"), epsilon=1e-3))
+    graph = g.build(
+        g.normalise("y", "layer_norm", "b c y x, c, c -> b c y x", x, gamma, beta, over=("b", "y", "x"), epsilon=1e-3)
+    )
     values = inputs_of(graph, 0)
     v = values["x"]
     mean, variance = v.mean((0, 2, 3), keepdims=True), v.var((0, 2, 3), keepdims=True)
     expected = (v - mean) / np.sqrt(variance + 1e-3) * values["gamma"][:, None, None] + values["beta"][:, None, None]
     np.testing.assert_allclose(run_graph(graph, values)["y"], expected, rtol=1e-12)
     check_gradients(graph, 0)
-
-

@@ -1,6 +1,7 @@
 """Gradients against PyTorch autograd, in float64: every function on random instances, and whole scaled-down zoo models.
 
-The forward graph is run by PyTorch, operator by operator, with PyTorch's own functions; nothing of our kernels takes part there.
+The forward graph is run by PyTorch, operator by operator, with PyTorch's own functions; nothing of our kernels takes
+part there.
 """
 
 from __future__ import annotations
@@ -25,11 +26,33 @@ F = torch.nn.functional
 pytestmark = pytest.mark.torch
 
 MAPS: dict[str, Callable[..., Any]] = {
-    "relu": torch.relu, "negate": torch.neg, "identity": lambda x: x, "tanh": torch.tanh, "sigmoid": torch.sigmoid, "exp": torch.exp, "erf": torch.erf,
-    "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "log": torch.log, "cos": torch.cos, "sin": torch.sin, "abs": torch.abs, "reciprocal": torch.reciprocal,
-    "softplus": F.softplus, "silu": F.silu, "add": torch.add, "subtract": torch.sub, "multiply": torch.mul, "divide": torch.div, "maximum": torch.maximum,
-    "minimum": torch.minimum, "squared_difference": lambda x, y: (x - y) ** 2, "relu_gradient": lambda g, x: torch.where(x > 0, g, 0.0),
-    "where": lambda c, a, b: torch.where(c != 0, a, b), "fused_scale_shift": lambda x, a, b: x * a + b, "sum_inputs": lambda *a: sum(a),
+    "relu": torch.relu,
+    "negate": torch.neg,
+    "identity": lambda x: x,
+    "tanh": torch.tanh,
+    "sigmoid": torch.sigmoid,
+    "exp": torch.exp,
+    "erf": torch.erf,
+    "sqrt": torch.sqrt,
+    "rsqrt": torch.rsqrt,
+    "log": torch.log,
+    "cos": torch.cos,
+    "sin": torch.sin,
+    "abs": torch.abs,
+    "reciprocal": torch.reciprocal,
+    "softplus": F.softplus,
+    "silu": F.silu,
+    "add": torch.add,
+    "subtract": torch.sub,
+    "multiply": torch.mul,
+    "divide": torch.div,
+    "maximum": torch.maximum,
+    "minimum": torch.minimum,
+    "squared_difference": lambda x, y: (x - y) ** 2,
+    "relu_gradient": lambda g, x: torch.where(x > 0, g, 0.0),
+    "where": lambda c, a, b: torch.where(c != 0, a, b),
+    "fused_scale_shift": lambda x, a, b: x * a + b,
+    "sum_inputs": lambda *a: sum(a),
 }
 
 
@@ -79,9 +102,9 @@ def window(op: Operator, shape: tuple[int, ...]) -> tuple[list[int], list[int], 
     out = op.output.axes
     found: tuple[list[int], ...] = ([], [], [], [], [])
     for index, extent in zip(op.inputs[0].index[-2:], shape[-2:], strict=True):
-        (y, stride), = [(n, c) for n, c in index.terms if n in out]
+        ((y, stride),) = [(n, c) for n, c in index.terms if n in out]
         taps = [(n, c) for n, c in index.terms if n not in out]
-        (tap, dilation), = taps
+        ((tap, dilation),) = taps
         k = op.axis(tap).extent
         reach = stride * (op.axis(y).extent - 1) + dilation * (k - 1) + 1
         for part, value in zip(found, (k, stride, dilation, -index.offset, reach + index.offset - extent), strict=True):
@@ -160,13 +183,20 @@ def applied(op: Operator, a: list[Any]) -> Any:
                 return F.max_pool2d(padded(a[0], front, back, -torch.inf), k, stride)
             total = F.avg_pool2d(padded(a[0], front, back, 0.0), k, stride, divisor_override=1)
             count = torch.ones_like(a[0])
-            inside = F.avg_pool2d(padded(count, front, back, float(attribute(op, "count_include_pad") != 0)), k, stride, divisor_override=1)
+            inside = F.avg_pool2d(
+                padded(count, front, back, float(attribute(op, "count_include_pad") != 0)),
+                k,
+                stride,
+                divisor_override=1,
+            )
             return total / inside
         case NodeKind.WINDOW:
             size = int(attribute(op, "size"))
             if size % 2 == 0:
                 pytest.skip("PyTorch centres even windows elsewhere")
-            return F.local_response_norm(a[0], size, attribute(op, "alpha"), attribute(op, "beta"), attribute(op, "bias"))
+            return F.local_response_norm(
+                a[0], size, attribute(op, "alpha"), attribute(op, "beta"), attribute(op, "bias")
+            )
         case NodeKind.GATHER:
             table, ids = names_of(op, 0) or [], names_of(op, 1) or []
             rows = str(op.attribute("rows", ""))
@@ -186,14 +216,18 @@ def copied(op: Operator, a: list[Any]) -> Any:
     shape = [op.axis(n).extent for n in out]
     if any(i.whole for i in op.inputs[0].index):
         kept = [str(i.single) for i in op.inputs[0].index if not i.whole]
-        order = [d for d, i in enumerate(op.inputs[0].index) if not i.whole] + [d for d, i in enumerate(op.inputs[0].index) if i.whole]
+        order = [d for d, i in enumerate(op.inputs[0].index) if not i.whole] + [
+            d for d, i in enumerate(op.inputs[0].index) if i.whole
+        ]
         names = [*kept, *(n for n in out if n not in kept)]
         return a[0].permute(order).reshape([op.axis(n).extent for n in names]).permute([names.index(n) for n in out])
     return sum(spread(op, seen(op, j, x), list(op.inputs[j].axes)).expand(shape) for j, x in enumerate(a))
 
 
 def seen(op: Operator, j: int, x: Any) -> Any:
-    """What input j reads, one dimension per axis of its access, by PyTorch's indexing with arrays; zero outside the tensor."""
+    """What input j reads, one dimension per axis of its access, by PyTorch's indexing with arrays; zero outside the
+    tensor.
+    """
     access = op.inputs[j]
     shape = [op.axis(n).extent for n in access.axes]
     grid = dict(zip(access.axes, np.indices(shape), strict=True))
@@ -213,12 +247,14 @@ def check(graph: Graph, seed: int, tolerance: float = 1e-9) -> None:
     for op in made.graph.operators:
         if op.output.tensor.startswith("grad:"):
             break
-        if positions(op) == () or all(not tensors[a.tensor].requires_grad for a in op.inputs):  # positions, masks: no part of what is differentiated
+        if positions(op) == () or all(
+            not tensors[a.tensor].requires_grad for a in op.inputs
+        ):  # positions, masks: no part of what is differentiated
             blocks = [Block(tensors[a.tensor].detach().numpy(), (0,) * len(a.index)) for a in op.inputs]
             tensors[op.output.tensor] = torch.tensor(execute(np, op, made.graph, full_box(op.axes), blocks))
         else:
             tensors[op.output.tensor] = applied(op, [tensors[a.tensor] for a in op.inputs])
-    loss, = made.graph.outputs
+    (loss,) = made.graph.outputs
     tensors[loss].backward()
     np.testing.assert_allclose(found[loss], tensors[loss].detach().numpy(), rtol=1e-10, atol=1e-12)
     for n, g in made.trained:
@@ -251,7 +287,8 @@ def small(name: str, **options: int | str) -> Callable[[], Graph]:
 
 WHOLE = {
     **MODELS,
-    "uneven": small("mlp-uneven"), "attention": small("attention", batch=2, tokens=5, width=16, heads=4),
+    "uneven": small("mlp-uneven"),
+    "attention": small("attention", batch=2, tokens=5, width=16, heads=4),
     "dlrm": small("dlrm", batch=6, tables=3, rows=11, width=4, bag=2, dense=5, bottom="6-4", top="7-1"),
     "xdl": small("xdl", batch=6, tables=3, rows=11, width=4, bag=2, top="7-2"),
     "candle": small("candle-uno", batch=5, width=7, tower=2, layers=2, features_percent=1),
@@ -261,7 +298,9 @@ WHOLE = {
     "resnet": small("resnet101", batch=2, size=33, blocks="1-1-1-1", stem=4, classes=5),
     "rnnlm": small("rnnlm", batch=2, steps=3, width=4, layers=2, vocabulary=7),
     "llama": small("llama", batch=2, layers=2, sequence=4, width=16, heads=4, kv_heads=2, hidden=12, vocabulary=9),
-    "moe": small("moe", batch=2, layers=1, sequence=4, width=16, heads=4, kv_heads=2, hidden=12, experts=4, vocabulary=9),
+    "moe": small(
+        "moe", batch=2, layers=1, sequence=4, width=16, heads=4, kv_heads=2, hidden=12, experts=4, vocabulary=9
+    ),
     "vit": small("vit", batch=2, size=16, patch=8, depth=2, width=16, heads=4, hidden=12, classes=5),
 }
 

@@ -1,4 +1,6 @@
-"""Sameness up to names: invariance under renaming and reordering, sensitivity to every real change, and the canonical form's values."""
+"""Sameness up to names: invariance under renaming and reordering, sensitivity to every real change, and the
+canonical form's values.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ MODELS = sorted(set(ZOO) - {"inception-v3", "resnet101"})
 
 
 def shuffled(graph: Graph, seed: int) -> Graph:
-    """The same graph under other names, in another topological order, with dimensions and commuting operands in another order."""
+    """The same graph under other names, in another topological order, with dimensions and commuting operands in
+    another order.
+    """
     draw = random.Random(seed)
     names = {t.name: f"t{k}" for k, t in enumerate(draw.sample(graph.tensors, len(graph.tensors)))}
     order = {t.name: draw.sample(range(len(t.shape)), len(t.shape)) for t in graph.tensors}
@@ -34,20 +38,47 @@ def shuffled(graph: Graph, seed: int) -> Graph:
 
         def access(a: Access, axes: dict[str, str] = axes) -> Access:
             index = [a.index[k] for k in order[a.tensor]]
-            return Access(names[a.tensor], tuple(replace(i, terms=tuple((axes[t], c) for t, c in i.terms)) for i in index))
+            return Access(
+                names[a.tensor], tuple(replace(i, terms=tuple((axes[t], c) for t, c in i.terms)) for i in index)
+            )
 
         inputs = list(map(access, op.inputs))
         if op.function in ("add", "multiply", "product"):
             draw.shuffle(inputs)
         attributes = tuple(
-            (k, tuple(axes[str(x)] for x in v) if k == "over" and isinstance(v, tuple) else axes.get(str(v), v) if k in ("rows", "along", "axis") else v)
+            (
+                k,
+                tuple(axes[str(x)] for x in v)
+                if k == "over" and isinstance(v, tuple)
+                else axes.get(str(v), v)
+                if k in ("rows", "along", "axis")
+                else v,
+            )
             for k, v in op.attributes
         )
         new_axes = tuple(replace(a, name=axes[a.name]) for a in draw.sample(op.axes, len(op.axes)))
-        operators.append(replace(op, name=f"o{len(operators)}", axes=new_axes, inputs=tuple(inputs), output=access(op.output), attributes=attributes))
-    tensors = tuple(replace(t, name=names[t.name], shape=tuple(t.shape[k] for k in order[t.name]), source_shape=None) for t in graph.tensors)
+        operators.append(
+            replace(
+                op,
+                name=f"o{len(operators)}",
+                axes=new_axes,
+                inputs=tuple(inputs),
+                output=access(op.output),
+                attributes=attributes,
+            )
+        )
+    tensors = tuple(
+        replace(t, name=names[t.name], shape=tuple(t.shape[k] for k in order[t.name]), source_shape=None)
+        for t in graph.tensors
+    )
     state = tuple((names[p], names[v]) for p, v in graph.state)
-    return Graph("other", tuple(draw.sample(tensors, len(tensors))), tuple(operators), tuple(names[o] for o in graph.outputs), state).check()
+    return Graph(
+        "other",
+        tuple(draw.sample(tensors, len(tensors))),
+        tuple(operators),
+        tuple(names[o] for o in graph.outputs),
+        state,
+    ).check()
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -75,17 +106,30 @@ def mutants(graph: Graph, draw: random.Random) -> list[tuple[str, Graph]]:
     for k in some(lambda op: "epsilon" in dict(op.attributes)):
         changed = tuple((n, 0.5 if n == "epsilon" else v) for n, v in graph.operators[k].attributes)
         out.append(("another epsilon", with_operator(k, attributes=changed)))
-    for k in some(lambda op: op.function not in ("scale", "copy", "iota") and any(a.combine is None and a.splittable for a in op.axes)):
+    for k in some(
+        lambda op: (
+            op.function not in ("scale", "copy", "iota") and any(a.combine is None and a.splittable for a in op.axes)
+        )
+    ):
         axes = [replace(a, splittable=False) for a in graph.operators[k].axes]
         out.append(("axes that may not be split", with_operator(k, axes=tuple(axes))))
-    for k in some(lambda op: op.function == "add" and op.inputs[0] != op.inputs[1] and len(op.inputs[0].index) == len(op.output.index)):
+    for k in some(
+        lambda op: (
+            op.function == "add" and op.inputs[0] != op.inputs[1] and len(op.inputs[0].index) == len(op.output.index)
+        )
+    ):
         op = graph.operators[k]
         out.append(("one operand twice", with_operator(k, inputs=(op.inputs[0], op.inputs[0]))))
-    for k in some(lambda op: op.function in ("subtract", "divide") and len(op.inputs[0].index) == len(op.inputs[1].index)):
+    for k in some(
+        lambda op: op.function in ("subtract", "divide") and len(op.inputs[0].index) == len(op.inputs[1].index)
+    ):
         out.append(("operands that do not commute", with_operator(k, inputs=graph.operators[k].inputs[::-1])))
     for k in some(lambda op: op.function == "copy" and any(i.offset for a in op.inputs for i in a.index)):
         op = graph.operators[k]
-        shifted = tuple(replace(a, index=tuple(Affine(i.terms, i.offset + bool(i.offset), i.whole) for i in a.index)) for a in op.inputs)
+        shifted = tuple(
+            replace(a, index=tuple(Affine(i.terms, i.offset + bool(i.offset), i.whole) for i in a.index))
+            for a in op.inputs
+        )
         out.append(("another offset", with_operator(k, inputs=shifted)))
     position = draw.choice([k for k, t in enumerate(graph.tensors) if t.role is Role.PARAMETER])
     tensors = list(graph.tensors)
@@ -98,14 +142,18 @@ def mutants(graph: Graph, draw: random.Random) -> list[tuple[str, Graph]]:
     return out
 
 
-@pytest.mark.parametrize("model", ["bert-tiny", "conv-stack", "dlrm", "mlp-unity", "mlp-unity-training", "moe", "transformer", "vit"])
+@pytest.mark.parametrize(
+    "model", ["bert-tiny", "conv-stack", "dlrm", "mlp-unity", "mlp-unity-training", "moe", "transformer", "vit"]
+)
 def test_every_mutant_differs_and_the_difference_is_named(model: str) -> None:
     graph, draw = build(model, **TINY[model]), random.Random(model)
     for what, mutant in mutants(graph, draw):
         found = same_up_to_names(graph, mutant)
         assert found is not None, what
         assert found.what and str(found)
-        assert same_up_to_names(canonical(graph), canonical(mutant)) is not None, f"{what}: hidden by the canonical form"
+        assert same_up_to_names(canonical(graph), canonical(mutant)) is not None, (
+            f"{what}: hidden by the canonical form"
+        )
 
 
 def test_weights_that_are_shared_are_not_weights_of_their_own() -> None:

@@ -36,7 +36,9 @@ def test_a_checker_imports_what_its_kind_of_file_needs(checker: house.Checker) -
 
 def test_the_sources_and_the_terminal_are_never_believed() -> None:
     base = frozenset().union(*(house.closure(c.module) for c in house.CHECKERS))
-    assert not [m for m in base if m.startswith(("models.sources", "models.terminal", "models.verbs", "formal", "backends"))]
+    assert not [
+        m for m in base if m.startswith(("models.sources", "models.terminal", "models.verbs", "formal", "backends"))
+    ]
     named = {m for m in house.modules() if m.startswith("verify.") and not m.startswith("verify.verbs")}
     assert named <= base | house.closure("verify.verbs.check"), "a module of verify that no checker and no verb needs"
     assert any(house.foreign(m) & TALKS for m in house.modules() if m.startswith("models.terminal"))

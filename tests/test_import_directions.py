@@ -1,6 +1,7 @@
 """Who may import whom: statically, file by file, and transitively, in a fresh process.
 
-The table is section 2 of the design.  A checker that can see a solver is no checker; a model that can see a proof is no model.
+The table is section 2 of the design.  A checker that can see a solver is no checker; a model that can see a proof is no
+model.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ FORBIDDEN_IN_CHECK = SOLVERS | ENGINES | {"numba", "llvmlite", "onnx", "google"}
 
 @dataclass(frozen=True)
 class Room:
-    """`ours`: rooms it may import (beside itself); `theirs`: third-party packages; `late`: those only inside functions."""
+    """`ours`: rooms it may import (beside itself); `theirs`: third-party packages; `late`: those only inside
+    functions.
+    """
 
     ours: frozenset[str]
     theirs: frozenset[str] = frozenset({"numpy"})
@@ -35,7 +38,9 @@ class Room:
 ROOMS = {
     "models": Room(frozenset()),
     "proofs": Room(frozenset({"models"})),
-    "formal": Room(frozenset({"models", "proofs"}), frozenset({"numpy", "numba", "rich"}) | SOLVERS, frozenset({"onnx"})),
+    "formal": Room(
+        frozenset({"models", "proofs"}), frozenset({"numpy", "numba", "rich"}) | SOLVERS, frozenset({"onnx"})
+    ),
     "verify": Room(frozenset({"models", "proofs"})),
     "backends": Room(frozenset({"models", "proofs"}), frozenset({"numpy", "mpi4py", "cupy"}), ENGINES),
 }
@@ -97,12 +102,24 @@ def test_static(path: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("verify/x.py", "from ..formal import solve"), ("verify/x.py", "from .. import backends"), ("verify/x.py", "import z3"),
-        ("verify/x.py", "def f():\n    import scipy.sparse"), ("verify/x.py", "import importlib"), ("models/x.py", "from ..proofs.container import read"),
-        ("models/sources/x.py", "from ...verify import check"), ("models/sources/onnx/importer.py", "import onnx"), ("proofs/x.py", "from ..verify import check"),
-        ("formal/selection/x.py", "from ...backends.kernels import execute"), ("formal/x.py", "import onnx"), ("backends/x.py", "from ..formal import solve"),
-        ("backends/x.py", "import torch"), ("backends/x.py", "import numba"), ("models/x.py", "import shardproof.models.program.graph"),
-        ("models/x.py", "from models.program.graph import Graph"), ("models/x.py", "from ...elsewhere import x"), ("models/x.py", "if True:\n    import numba"),
+        ("verify/x.py", "from ..formal import solve"),
+        ("verify/x.py", "from .. import backends"),
+        ("verify/x.py", "import z3"),
+        ("verify/x.py", "def f():\n    import scipy.sparse"),
+        ("verify/x.py", "import importlib"),
+        ("models/x.py", "from ..proofs.container import read"),
+        ("models/sources/x.py", "from ...verify import check"),
+        ("models/sources/onnx/importer.py", "import onnx"),
+        ("proofs/x.py", "from ..verify import check"),
+        ("formal/selection/x.py", "from ...backends.kernels import execute"),
+        ("formal/x.py", "import onnx"),
+        ("backends/x.py", "from ..formal import solve"),
+        ("backends/x.py", "import torch"),
+        ("backends/x.py", "import numba"),
+        ("models/x.py", "import shardproof.models.program.graph"),
+        ("models/x.py", "from models.program.graph import Graph"),
+        ("models/x.py", "from ...elsewhere import x"),
+        ("models/x.py", "if True:\n    import numba"),
     ],
 )
 def test_static_check_can_say_no(path: str, source: str) -> None:
@@ -112,9 +129,17 @@ def test_static_check_can_say_no(path: str, source: str) -> None:
 @pytest.mark.parametrize(
     ("path", "source"),
     [
-        ("verify/x.py", "from ..models.problems import SelectionProblem\nfrom . import verdict\nimport numpy as np\nimport json"),
-        ("verify/x.py", "from .. import models, proofs"), ("formal/selection/x.py", "from ...models.graph import Graph\nfrom ..selection import y\nimport numba"),
-        ("models/sources/onnx/importer.py", "def read():\n    import onnx\n    from google.protobuf.message import DecodeError"), ("backends/x.py", "def f():\n    import torch"),
+        (
+            "verify/x.py",
+            "from ..models.problems import SelectionProblem\nfrom . import verdict\nimport numpy as np\nimport json",
+        ),
+        ("verify/x.py", "from .. import models, proofs"),
+        ("formal/selection/x.py", "from ...models.graph import Graph\nfrom ..selection import y\nimport numba"),
+        (
+            "models/sources/onnx/importer.py",
+            "def read():\n    import onnx\n    from google.protobuf.message import DecodeError",
+        ),
+        ("backends/x.py", "def f():\n    import torch"),
     ],
 )
 def test_static_check_can_say_yes(path: str, source: str) -> None:
@@ -124,7 +149,9 @@ def test_static_check_can_say_yes(path: str, source: str) -> None:
 def loaded_after(code: str, *arguments: str, cwd: Path = ROOT.parent) -> tuple[set[str], str]:
     """sys.modules of a fresh process that ran `code`, and its stderr."""
     tail = "\nimport json as _json, sys as _sys\nprint('\\n' + _json.dumps(sorted(_sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code + tail, *arguments], capture_output=True, text=True, cwd=cwd, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code + tail, *arguments], capture_output=True, text=True, cwd=cwd, check=False
+    )
     assert done.returncode == 0, done.stderr
     return set(json.loads(done.stdout.splitlines()[-1])), done.stderr
 
@@ -136,7 +163,11 @@ def assert_clean(modules: set[str], *rooms: str) -> None:
 
 
 def import_all(room: str) -> str:
-    names = [".".join(("shardproof", *Path(f).with_suffix("").parts)).removesuffix(".__init__") for f in FILES if f.startswith(f"{room}/")]
+    names = [
+        ".".join(("shardproof", *Path(f).with_suffix("").parts)).removesuffix(".__init__")
+        for f in FILES
+        if f.startswith(f"{room}/")
+    ]
     return "import importlib\nfor n in " + repr(names) + ":\n    importlib.import_module(n)"
 
 

@@ -33,7 +33,9 @@ def test_reads_what_python_writes(value: object) -> None:
     try:
         assert parse_json(json.dumps(value)) == value
     except JsonError as error:
-        assert "surrogate" in str(error) and any("\ud800" <= c <= "\udfff" for c in json.dumps(value, ensure_ascii=False))
+        assert "surrogate" in str(error) and any(
+            "\ud800" <= c <= "\udfff" for c in json.dumps(value, ensure_ascii=False)
+        )
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40))
@@ -63,17 +65,29 @@ def test_pairs_of_surrogates_are_characters_and_floats_can_be_refused() -> None:
 
 
 def test_nobody_else_reads_json() -> None:
-    for path in [ROOT / "__main__.py", *(f for room in ("models", "proofs", "formal", "verify", "backends") for f in sorted((ROOT / room).rglob("*.py")))]:
+    for path in [
+        ROOT / "__main__.py",
+        *(
+            f
+            for room in ("models", "proofs", "formal", "verify", "backends")
+            for f in sorted((ROOT / room).rglob("*.py"))
+        ),
+    ]:
         text = path.read_text(encoding="utf-8")
         if path.name == "json_text.py" or "json" not in text:
             continue
         for node in ast.walk(ast.parse(text)):
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             assert not (isinstance(node, ast.ImportFrom) and node.module == "json")
-            assert called not in ("json.load", "json.loads", "json.JSONDecoder"), f"{path}:{node.lineno}: read JSON with models.files.json_text.parse_json"
+            assert called not in ("json.load", "json.loads", "json.JSONDecoder"), (
+                f"{path}:{node.lineno}: read JSON with models.files.json_text.parse_json"
+            )
 
 
-PROBLEM = '{"problem": {"nodes": {"intervals": [[0, 2]], "costs": [[7, 4]], "usages": [[1, 9]]}, "edges": {"nodes": [], "costs": []}}}'
+PROBLEM = (
+    '{"problem": {"nodes": {"intervals": [[0, 2]], "costs": [[7, 4]], "usages": [[1, 9]]}, "edges": {"nodes": [], '
+    '"costs": []}}}'
+)
 
 READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "graph": (Graph.from_json, build("mlp-unity").to_json()),
@@ -85,10 +99,18 @@ READERS: dict[str, tuple[Callable[[str], object], str]] = {
     "member": (lambda text: parse(text.encode(), "member"), '{"a": {"b": [{"c": 1}]}}'),
     "rules": (
         parse_public_rules,
-        json.dumps({"rule": [{
-            "name": "r", "srcOp": [{"type": "OP_RELU", "input": [{"opId": -1, "tsId": 0}]}], "dstOp": [{"type": "OP_RELU", "input": [{"opId": -1, "tsId": 0}]}],
-            "mappedOutput": [{"srcOpId": 0, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}],
-        }]}),
+        json.dumps(
+            {
+                "rule": [
+                    {
+                        "name": "r",
+                        "srcOp": [{"type": "OP_RELU", "input": [{"opId": -1, "tsId": 0}]}],
+                        "dstOp": [{"type": "OP_RELU", "input": [{"opId": -1, "tsId": 0}]}],
+                        "mappedOutput": [{"srcOpId": 0, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}],
+                    }
+                ]
+            }
+        ),
     ),
 }
 

@@ -97,7 +97,9 @@ class Replay:
         raise Pause
 
 
-def run_parts(op: Operator, graph: Graph, boxes: list[dict[str, tuple[int, int]]], arrays: list[np.ndarray]) -> list[np.ndarray]:
+def run_parts(
+    op: Operator, graph: Graph, boxes: list[dict[str, tuple[int, int]]], arrays: list[np.ndarray]
+) -> list[np.ndarray]:
     """All boxes, with statistics combined over them in lock-step."""
     known: list[np.ndarray] = []
     while True:
@@ -105,7 +107,16 @@ def run_parts(op: Operator, graph: Graph, boxes: list[dict[str, tuple[int, int]]
         for box in boxes:
             reducer = Replay(known)
             try:
-                results.append(execute(np, op, graph, box, tight(op, graph, box, arrays), reducer if op.kind is NodeKind.NORMALISE else None))
+                results.append(
+                    execute(
+                        np,
+                        op,
+                        graph,
+                        box,
+                        tight(op, graph, box, arrays),
+                        reducer if op.kind is NodeKind.NORMALISE else None,
+                    )
+                )
             except Pause:
                 waiting.append(reducer)
         if not waiting:
@@ -141,17 +152,20 @@ def check_split(op: Operator, graph: Graph, arrays: list[np.ndarray], axis: Axis
     np.testing.assert_allclose(joined, whole(op, graph, arrays), rtol=1e-12, atol=1e-12)
 
 
-# --- one graph per kind -------------------------------------------------------------------------------------------------
+# --- one graph per kind
+# -------------------------------------------------------------------------------------------------
 
 
 def single(graph: Graph, seed: int = 0) -> tuple[Operator, Graph, list[np.ndarray]]:
     """Its only operator, with random operands."""
-    op, = graph.operators
+    (op,) = graph.operators
     values = random_inputs(graph, seed)
     return op, graph, [values[a.tensor] for a in op.inputs]
 
 
-def convolution(groups: int = 0, size: int = 6, stride: int = 1, pad: int = 1, dilation: int = 1, kernel: int = 3) -> Graph:
+def convolution(
+    groups: int = 0, size: int = 6, stride: int = 1, pad: int = 1, dilation: int = 1, kernel: int = 3
+) -> Graph:
     g = Builder("conv", "float64")
     lead = [groups] if groups else []
     x = g.input("x", (2, *lead, 3, size, size + 1))
@@ -177,7 +191,9 @@ def reduction(combine: Combine, scale: float = 1.0) -> Graph:
 def normalise(function: str, over: tuple[str, ...], operands: int = 1) -> Graph:
     g = Builder("norm", "float64")
     tensors = [g.input("x", (3, 4, 5)), g.parameter("gamma", (5,)), g.parameter("beta", (5,))][:operands]
-    return g.build(g.normalise("y", function, ", ".join(["a b c", "c", "c"][:operands]) + " -> a b c", *tensors, over=over))
+    return g.build(
+        g.normalise("y", function, ", ".join(["a b c", "c", "c"][:operands]) + " -> a b c", *tensors, over=over)
+    )
 
 
 def local_response(size: int = 5) -> Graph:
@@ -186,11 +202,20 @@ def local_response(size: int = 5) -> Graph:
     axes = [Axis("b", 2), Axis("c", 7), Axis("y", 3), Axis("t", size, Combine.SUM, False)]
     index = Affine.axis("c").plus("t").shift(-((size - 1) // 2))
     return g.build(
-        g.operator("y", "local_response", axes, [access(x, "b", index, "y")], ["b", "c", "y"], {"alpha": 0.3, "beta": 0.7, "bias": 2.0, "size": size})
+        g.operator(
+            "y",
+            "local_response",
+            axes,
+            [access(x, "b", index, "y")],
+            ["b", "c", "y"],
+            {"alpha": 0.3, "beta": 0.7, "bias": 2.0, "size": size},
+        )
     )
 
 
-def embedding(text: str = "v m, b s -> b s m", table: tuple[int, ...] = (11, 4), ids: tuple[int, ...] = (3, 5)) -> Graph:
+def embedding(
+    text: str = "v m, b s -> b s m", table: tuple[int, ...] = (11, 4), ids: tuple[int, ...] = (3, 5)
+) -> Graph:
     g = Builder("embed", "float64")
     return g.build(g.embedding("y", text, g.parameter("table", table), g.input("ids", ids, "int32")))
 
@@ -199,7 +224,9 @@ def bag() -> Graph:
     g = Builder("bag", "float64")
     t, i = g.parameter("table", (11, 4)), g.input("ids", (3, 5), "int64")
     axes = [Axis("b", 3), Axis("m", 4), Axis("v", 11, Combine.SUM), Axis("s", 5, Combine.SUM)]
-    return g.build(g.operator("y", "embedding", axes, [access(t, "v", "m"), access(i, "b", "s")], ["b", "m"], {"rows": "v"}))
+    return g.build(
+        g.operator("y", "embedding", axes, [access(t, "v", "m"), access(i, "b", "s")], ["b", "m"], {"rows": "v"})
+    )
 
 
 def concat_slice() -> Graph:
@@ -207,7 +234,11 @@ def concat_slice() -> Graph:
     g = Builder("copy", "float64")
     x0, x1, x2 = g.input("x0", (3, 4)), g.input("x1", (7, 4)), g.input("x2", (4, 2))
     a = Affine.axis("a")
-    inputs = [access(x0, a.shift(-1), "b"), access(x1, Affine.axis("a", 2).shift(-8), "b"), access(x2, "b", a.shift(-8))]
+    inputs = [
+        access(x0, a.shift(-1), "b"),
+        access(x1, Affine.axis("a", 2).shift(-8), "b"),
+        access(x2, "b", a.shift(-8)),
+    ]
     return g.build(g.operator("y", "copy", [Axis("a", 11), Axis("b", 4)], inputs, ["a", "b"]))
 
 
@@ -215,7 +246,15 @@ def flat_merge() -> Graph:
     """y[a, b] = x[3a + b]: two axes in one dimension, and a constant index."""
     g = Builder("merge", "float64")
     x = g.input("x", (12, 2))
-    return g.build(g.operator("y", "copy", [Axis("a", 4), Axis("b", 3)], [access(x, Affine.axis("a", 3).plus("b"), Affine((), 1))], ["a", "b"]))
+    return g.build(
+        g.operator(
+            "y",
+            "copy",
+            [Axis("a", 4), Axis("b", 3)],
+            [access(x, Affine.axis("a", 3).plus("b"), Affine((), 1))],
+            ["a", "b"],
+        )
+    )
 
 
 INTERPRETED = {
@@ -262,7 +301,9 @@ OTHERS = {
 @pytest.mark.parametrize("name", INTERPRETED)
 def test_against_the_interpreter(name: str) -> None:
     op, graph, arrays = single(INTERPRETED[name]())
-    np.testing.assert_allclose(whole(op, graph, arrays), interpret(op, full_box(op.axes), arrays), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(
+        whole(op, graph, arrays), interpret(op, full_box(op.axes), arrays), rtol=1e-12, atol=1e-12
+    )
 
 
 @settings(max_examples=60, deadline=None)
@@ -305,10 +346,14 @@ def test_softmax_and_layer_norm() -> None:
 
 def test_log_softmax_and_rms_norm() -> None:
     op, graph, (x,) = single(normalise("log_softmax", ("a", "c")))
-    np.testing.assert_allclose(whole(op, graph, [x]), np.log(np.exp(x) / np.exp(x).sum(axis=(0, 2), keepdims=True)), rtol=1e-12)
+    np.testing.assert_allclose(
+        whole(op, graph, [x]), np.log(np.exp(x) / np.exp(x).sum(axis=(0, 2), keepdims=True)), rtol=1e-12
+    )
     assert np.isfinite(whole(op, graph, [1e4 * x])).all()
     op, graph, (x, gamma) = single(normalise("rms_norm", ("c",), 2))
-    np.testing.assert_allclose(whole(op, graph, [x, gamma]), x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gamma, rtol=1e-12)
+    np.testing.assert_allclose(
+        whole(op, graph, [x, gamma]), x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * gamma, rtol=1e-12
+    )
 
 
 def test_softmax_survives_large_values() -> None:
@@ -346,26 +391,63 @@ A, B, C, D, E = (RNG.uniform(0.5, 2.0, (3, 4)) for _ in range(5))
 S = A - 1.2
 R, T = (RNG.integers(-1, 2, (3, 4)) * 1.0 for _ in range(2))
 FORMULAS = {
-    "relu": ([S], np.where(S > 0, S, 0)), "negate": ([S], -S), "identity": ([S], S), "relu_gradient_mask": ([S], (S > 0) * 1.0),
-    "tanh": ([S], np.sinh(S) / np.cosh(S)), "sigmoid": ([S], 1 / (1 + np.exp(-S))), "exp": ([S], np.e**S),
-    "erf": ([S], np.vectorize(math_erf)(S)), "sqrt": ([A], A**0.5), "gelu": ([S], S * 0.5 * (1 + np.vectorize(math_erf)(S / 2**0.5))),
-    "add": ([S, B], S + B), "subtract": ([S, B], S - B), "multiply": ([S, B], S * B), "divide": ([S, B], S / B),
-    "maximum": ([S, B - 1], np.where(S > B - 1, S, B - 1)), "relu_gradient": ([B, S], B * (S > 0)),
-    "where": ([(S > 0).astype(float), B, C], np.where(S > 0, B, C)), "fused_scale_shift": ([S, B, C], S * B + C),
-    "batch_norm": ([S, B, C, D, E], (S - D) / np.sqrt(E + 0.25) * B + C), "sum_inputs": ([A, B, C, D], A + B + C + D),
-    "sgd_update": ([A, S], A - 0.125 * S), "scale": ([S], 0.375 * S), "shift": ([S], S + 0.375), "reciprocal": ([A], A**-1.0),
-    "abs": ([S], np.sqrt(S * S)), "sign": ([S], np.where(S > 0, 1.0, -1.0)), "floor": ([S], np.vectorize(floor)(S)),
-    "clip": ([S], np.minimum(np.maximum(S, -0.25), 0.5)), "cast": ([5 * S], np.trunc(5 * S)), "rsqrt": ([A], A**-0.5),
-    "log": ([A], np.vectorize(log)(A)), "cos": ([S], np.vectorize(cos)(S)), "sin": ([S], np.vectorize(sin)(S)),
-    "silu": ([S], S / (1 + np.exp(-S))), "power": ([A], np.exp(1.5 * np.log(A))), "softplus": ([S], np.log(1 + np.exp(S))),
-    "minimum": ([S, B - 1], np.where(S > B - 1, B - 1, S)), "mask_fill": ([S, (B > 1) * 1.0], np.where(B > 1, S, -7.5)),
-    "equal": ([R, T], R - T == 0), "not_equal": ([R, T], R - T != 0), "less": ([R, T], R - T < 0), "less_equal": ([R, T], R - T <= 0),
-    "greater": ([R, T], R - T > 0), "greater_equal": ([R, T], R - T >= 0), "logical_not": ([R], R * R == 0),
-    "logical_and": ([R, T], R * T != 0), "logical_or": ([R, T], R * R + T * T != 0),
+    "relu": ([S], np.where(S > 0, S, 0)),
+    "negate": ([S], -S),
+    "identity": ([S], S),
+    "relu_gradient_mask": ([S], (S > 0) * 1.0),
+    "tanh": ([S], np.sinh(S) / np.cosh(S)),
+    "sigmoid": ([S], 1 / (1 + np.exp(-S))),
+    "exp": ([S], np.e**S),
+    "erf": ([S], np.vectorize(math_erf)(S)),
+    "sqrt": ([A], A**0.5),
+    "gelu": ([S], S * 0.5 * (1 + np.vectorize(math_erf)(S / 2**0.5))),
+    "add": ([S, B], S + B),
+    "subtract": ([S, B], S - B),
+    "multiply": ([S, B], S * B),
+    "divide": ([S, B], S / B),
+    "maximum": ([S, B - 1], np.where(S > B - 1, S, B - 1)),
+    "relu_gradient": ([B, S], B * (S > 0)),
+    "where": ([(S > 0).astype(float), B, C], np.where(S > 0, B, C)),
+    "fused_scale_shift": ([S, B, C], S * B + C),
+    "batch_norm": ([S, B, C, D, E], (S - D) / np.sqrt(E + 0.25) * B + C),
+    "sum_inputs": ([A, B, C, D], A + B + C + D),
+    "sgd_update": ([A, S], A - 0.125 * S),
+    "scale": ([S], 0.375 * S),
+    "shift": ([S], S + 0.375),
+    "reciprocal": ([A], A**-1.0),
+    "abs": ([S], np.sqrt(S * S)),
+    "sign": ([S], np.where(S > 0, 1.0, -1.0)),
+    "floor": ([S], np.vectorize(floor)(S)),
+    "clip": ([S], np.minimum(np.maximum(S, -0.25), 0.5)),
+    "cast": ([5 * S], np.trunc(5 * S)),
+    "rsqrt": ([A], A**-0.5),
+    "log": ([A], np.vectorize(log)(A)),
+    "cos": ([S], np.vectorize(cos)(S)),
+    "sin": ([S], np.vectorize(sin)(S)),
+    "silu": ([S], S / (1 + np.exp(-S))),
+    "power": ([A], np.exp(1.5 * np.log(A))),
+    "softplus": ([S], np.log(1 + np.exp(S))),
+    "minimum": ([S, B - 1], np.where(S > B - 1, B - 1, S)),
+    "mask_fill": ([S, (B > 1) * 1.0], np.where(B > 1, S, -7.5)),
+    "equal": ([R, T], R - T == 0),
+    "not_equal": ([R, T], R - T != 0),
+    "less": ([R, T], R - T < 0),
+    "less_equal": ([R, T], R - T <= 0),
+    "greater": ([R, T], R - T > 0),
+    "greater_equal": ([R, T], R - T >= 0),
+    "logical_not": ([R], R * R == 0),
+    "logical_and": ([R, T], R * T != 0),
+    "logical_or": ([R, T], R * R + T * T != 0),
 }
 ATTRIBUTES = {
-    "batch_norm": {"epsilon": 0.25}, "sgd_update": {"rate": 0.125}, "scale": {"scale": 0.375}, "shift": {"shift": 0.375},
-    "clip": {"low": -0.25, "high": 0.5}, "cast": {"dtype": "int32"}, "power": {"exponent": 1.5}, "mask_fill": {"value": -7.5},
+    "batch_norm": {"epsilon": 0.25},
+    "sgd_update": {"rate": 0.125},
+    "scale": {"scale": 0.375},
+    "shift": {"shift": 0.375},
+    "clip": {"low": -0.25, "high": 0.5},
+    "cast": {"dtype": "int32"},
+    "power": {"exponent": 1.5},
+    "mask_fill": {"value": -7.5},
 }
 
 
@@ -384,9 +466,14 @@ def test_elementwise(name: str) -> None:
     assert single_precision.dtype == {"cast": np.int32}.get(name, bool if FUNCTIONS[name].logical else np.float32)
 
 
-@pytest.mark.parametrize(("name", "x", "expected"), [
-    ("softplus", [-1e3, 0.0, 1e3], [0.0, log(2), 1e3]), ("silu", [-1e3, 0.0, 1e3], [0.0, 0.0, 1e3]), ("clip", [-inf, 0.1, inf], [-0.25, 0.1, 0.5]),
-])
+@pytest.mark.parametrize(
+    ("name", "x", "expected"),
+    [
+        ("softplus", [-1e3, 0.0, 1e3], [0.0, log(2), 1e3]),
+        ("silu", [-1e3, 0.0, 1e3], [0.0, 0.0, 1e3]),
+        ("clip", [-inf, 0.1, inf], [-0.25, 0.1, 0.5]),
+    ],
+)
 def test_large_arguments_do_not_overflow(name: str, x: list[float], expected: list[float]) -> None:
     g = Builder("map", "float64")
     graph = g.build(g.map("y", name, g.input("x", (3,)), **ATTRIBUTES.get(name, {})))
@@ -404,7 +491,7 @@ def test_comparison_with_an_attribute() -> None:
 def test_iota_counts_from_the_start_of_the_box() -> None:
     g = Builder("iota", "float64")
     graph = g.build(g.iota("y", (4, 5), 1, start=2.0, step=0.5))
-    op, = graph.operators
+    (op,) = graph.operators
     expected = np.broadcast_to(2 + 0.5 * np.arange(5), (4, 5))
     np.testing.assert_array_equal(run_graph(graph, {})["y"], expected)
     np.testing.assert_array_equal(execute(np, op, graph, {"i0": (1, 3), "i1": (2, 5)}, []), expected[1:3, 2:5])
@@ -500,7 +587,9 @@ def test_opaque_view_is_a_row_major_reshape() -> None:
 def test_a_short_block_is_named() -> None:
     op, graph, (a, b) = single(einsum("m k, k n -> m n", (4, 5), (5, 3)))
     blocks = [Block(a[:, :3], (0, 0)), Block(b, (0, 0))]
-    with pytest.raises(KernelError, match=r"operator 'y', input 0: dimension 1 needs \[0, 5\), the block holds \[0, 3\)"):
+    with pytest.raises(
+        KernelError, match=r"operator 'y', input 0: dimension 1 needs \[0, 5\), the block holds \[0, 3\)"
+    ):
         execute(np, op, graph, full_box(op.axes), blocks)
 
 

@@ -1,4 +1,6 @@
-"""What people found by thinking, found by solving: Megatron's split, Unity's example, and the plan against known strategies."""
+"""What people found by thinking, found by solving: Megatron's split, Unity's example, and the plan against known
+strategies.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,12 @@ from shardproof.models.sources import zoo
 
 # ---------------------------------------------------------------- tensor parallelism
 
+
 @pytest.fixture(scope="module")
 def layer() -> Planning:
-    return build(zoo.build("transformer-layer", batch=1, tokens=16, width=8192), load_machine("dgx-a100:1x8"), space("complete"))
+    return build(
+        zoo.build("transformer-layer", batch=1, tokens=16, width=8192), load_machine("dgx-a100:1x8"), space("complete")
+    )
 
 
 def test_tensor_parallelism_is_found(layer: Planning) -> None:
@@ -46,13 +51,20 @@ def test_tensor_parallelism_is_found(layer: Planning) -> None:
     for e, route in enumerate(layer.routes):
         if terms.edge_parts(e, x).summing:
             reducing[layer.decisions[route.source].name] = terms.moved(e, x)
-    assert set(reducing) == {"layer.attention.output", "layer.ffn.down"}  # one reduction per half, where the rows are split
-    moving = {layer.routes[e].tensor: terms.moved(e, x) for e in range(len(layer.routes)) if terms.edge_parts(e, x).moving}
+    assert set(reducing) == {
+        "layer.attention.output",
+        "layer.ffn.down",
+    }  # one reduction per half, where the rows are split
+    moving = {
+        layer.routes[e].tensor: terms.moved(e, x) for e in range(len(layer.routes)) if terms.edge_parts(e, x).moving
+    }
     if reducing["layer.attention.output"] == "all-reduce":
         assert moving == {}
     else:
         assert set(reducing.values()) == {"reduce-scatter"} and moving == {"layer.attention.norm": "all-gather"}
-    assert all(int(c.reduction[x[v]]) == 0 for v, c in enumerate(layer.costs) if c is not None)  # no statistics are exchanged
+    assert all(
+        int(c.reduction[x[v]]) == 0 for v, c in enumerate(layer.costs) if c is not None
+    )  # no statistics are exchanged
 
 
 def test_megatron_costs_at_most_five_percent_more(layer: Planning) -> None:
@@ -64,15 +76,23 @@ def test_megatron_costs_at_most_five_percent_more(layer: Planning) -> None:
 
 # ---------------------------------------------------------------- forward and weight gradient
 
+
 def test_forward_and_weight_gradient_agree_where_things_are() -> None:
     planning = build(zoo.build("linear-training"), load_machine("1x8"), space("complete"))
     split = '{"b": {"gpus": 2}, "n": {"gpus": 4}}'
-    text = f'{{"forward": {split}, "weight_gradient": {split}, "tensor:x": {{"0": {{"gpus": 2}}}}, "tensor:forward": {{"0": {{"gpus": 2}}, "1": {{"gpus": 4}}}}}}'
+    text = (
+        f'{{"forward": {split}, "weight_gradient": {split}, "tensor:x": {{"0": {{"gpus": 2}}}}, "tensor:forward": '
+        f'{{"0": {{"gpus": 2}}, "1": {{"gpus": 4}}}}}}'
+    )
     small, back = restrict(planning.problem, apply(parse_strategy(text), planning))
     answer = solve(small)
     assert answer.solution is not None
     x, terms = back(answer.solution), PlanTerms(planning)
-    quiet = [e for e, r in enumerate(planning.routes) if planning.decisions[r.target].name != "weight_gradient" or r.tensor == "x"]
+    quiet = [
+        e
+        for e, r in enumerate(planning.routes)
+        if planning.decisions[r.target].name != "weight_gradient" or r.tensor == "x"
+    ]
     assert len(quiet) == 3  # x to both, y to its copy; the gradient's own sum over b is the fourth
     for e in quiet:
         source, target = planning.layouts_of(e, x)
@@ -87,7 +107,11 @@ def test_a_partial_tensor_is_never_a_replica() -> None:
     boxes[:, :, 1] = 8
     replica = Layout((1, 2), (8,), boxes)
     partial = Layout((1, 2), (8,), boxes.copy(), (OpenDigit(1, 1, 2),), Combine.SUM)
-    assert replica != partial and replica == Layout((1, 2), (8,), boxes.copy()) and partial != Layout((1, 2), (8,), boxes, partial.open, Combine.MAX)
+    assert (
+        replica != partial
+        and replica == Layout((1, 2), (8,), boxes.copy())
+        and partial != Layout((1, 2), (8,), boxes, partial.open, Combine.MAX)
+    )
 
 
 # ---------------------------------------------------------------- Unity, section 1
@@ -109,7 +133,9 @@ def counted(perceptron: Planning) -> SelectionProblem:
 
 
 @pytest.mark.parametrize(("strategy", "elements"), [(DATA_PARALLEL, 813_056), (REDUCTION, 131_072)])
-def test_elements_as_unity_counts_them(perceptron: Planning, counted: SelectionProblem, strategy: str, elements: int) -> None:
+def test_elements_as_unity_counts_them(
+    perceptron: Planning, counted: SelectionProblem, strategy: str, elements: int
+) -> None:
     small, back = restrict(counted, apply(parse_strategy(strategy), perceptron))
     answer = solve(small)
     assert answer.status.value == "optimal" and answer.solution is not None
@@ -127,7 +153,9 @@ def _splitting(planning: Planning) -> dict[int, tuple[int, ...]]:
 
 
 def _brute(problem: SelectionProblem, planning: Planning, allowed: dict[int, tuple[int, ...]]) -> int:
-    """Every choice of the operators; given those, each copy has only operators as neighbours and is minimised by itself."""
+    """Every choice of the operators; given those, each copy has only operators as neighbours and is minimised by
+    itself.
+    """
     operators = sorted(planning.operators.values())
     domains = [allowed.get(v, tuple(range(problem.domain_size(v)))) for v in operators]
     grids = np.array(list(itertools.product(*domains)), dtype=np.int64)
@@ -136,7 +164,9 @@ def _brute(problem: SelectionProblem, planning: Planning, allowed: dict[int, tup
     copies = {v: np.tile(problem.vertices[v].cost, (len(grids), 1)) for v in planning.copies.values()}
     for e in problem.edges:
         table = problem.tables[e.table]
-        full = table[np.ix_(*(np.arange(n) if m is None else m for m, n in ((e.rows, table.shape[0]), (e.cols, table.shape[1]))))]
+        full = table[
+            np.ix_(*(np.arange(n) if m is None else m for m, n in ((e.rows, table.shape[0]), (e.cols, table.shape[1]))))
+        ]
         if e.u in copies:
             copies[e.u] += full[:, at[e.v]].T
         elif e.v in copies:
@@ -146,7 +176,9 @@ def _brute(problem: SelectionProblem, planning: Planning, allowed: dict[int, tup
     return int((total + sum(c.min(axis=1) for c in copies.values())).min())
 
 
-def test_with_every_matmul_split_the_solver_moves_what_enumeration_finds(perceptron: Planning, counted: SelectionProblem) -> None:
+def test_with_every_matmul_split_the_solver_moves_what_enumeration_finds(
+    perceptron: Planning, counted: SelectionProblem
+) -> None:
     allowed = _splitting(perceptron)
     small, back = restrict(counted, allowed)
     answer = solve(small)
@@ -159,13 +191,18 @@ def test_with_every_matmul_split_the_solver_moves_what_enumeration_finds(percept
 def test_statistics_count_as_well() -> None:
     planning = build(zoo.build("attention"), load_machine("1x2"), space("complete"))
     v = planning.operators["attention.softmax"]
-    split = planning.decisions[v].choice(planning.decisions[v].placement(0).__class__(("b", "s", "t", "h"), ((1, 1), (1, 1), (1, 2), (1, 1), (1, 1))))
+    split = planning.decisions[v].choice(
+        planning.decisions[v].placement(0).__class__(("b", "s", "t", "h"), ((1, 1), (1, 1), (1, 2), (1, 1), (1, 1)))
+    )
     x = tuple(split if w == v else 0 for w in range(len(planning.decisions)))
-    assert elements_problem(planning).vertices[v].cost[split] == 2 * 2 * (4 * 16 * 8)  # maximum and sum of every row, over 2 devices
+    assert elements_problem(planning).vertices[v].cost[split] == 2 * 2 * (
+        4 * 16 * 8
+    )  # maximum and sum of every row, over 2 devices
     assert elements_problem(planning).cost_of(x) == elements_moved(planning, x)
 
 
 # ---------------------------------------------------------------- the plan against known strategies
+
 
 @pytest.mark.parametrize(("machine", "batch"), [("2x4", 8), ("4x8", 8)])
 def test_the_plan_is_never_worse_than_known_strategies(machine: str, batch: int) -> None:
@@ -173,7 +210,11 @@ def test_the_plan_is_never_worse_than_known_strategies(machine: str, batch: int)
     costs = {}
     for name, make in KNOWN.items():
         report = audit(planning, make(planning.graph, planning.machine))
-        assert report.outcome in (Outcome.OPTIMAL, Outcome.REFUTED) and report.completed.cost is not None and report.best.cost is not None
+        assert (
+            report.outcome in (Outcome.OPTIMAL, Outcome.REFUTED)
+            and report.completed.cost is not None
+            and report.best.cost is not None
+        )
         assert report.best.cost <= report.completed.cost
         costs[name] = report.completed.cost
     assert len(set(costs.values())) == len(costs)  # they do differ
@@ -183,7 +224,10 @@ def test_known_strategies_decide_what_they_are_about() -> None:
     planning = build(zoo.build("bert-large", layers=1), load_machine("4x8"), space("complete"))
     levels = [level.name for level in planning.machine.levels]
     expect = {
-        "data parallel": ("b over nodes, b over 2 of gpus, replicated over 4 of gpus", "b over nodes, b over 2 of gpus, replicated over 4 of gpus"),
+        "data parallel": (
+            "b over nodes, b over 2 of gpus, replicated over 4 of gpus",
+            "b over nodes, b over 2 of gpus, replicated over 4 of gpus",
+        ),
         "megatron": ("b over nodes, f over gpus", "b over nodes, h over gpus"),
         "context parallel": ("b over nodes, s over gpus", "b over nodes, t over gpus"),
     }

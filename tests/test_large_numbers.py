@@ -1,5 +1,5 @@
-"""Numbers at the edge of 64 bits in every reader of selection problems: taken exactly, or refused with the place; costs from 10^18 on are
-forbidden, and the problem says so.
+"""Numbers at the edge of 64 bits in every reader of selection problems: taken exactly, or refused with the place; costs
+from 10^18 on are forbidden, and the problem says so.
 
 The truth is brute force over the text of the file, in Python integers, with no code of the package.
 """
@@ -58,7 +58,10 @@ def iopddl(rng: random.Random) -> dict:
         "usages": [[number("usages") for _ in range(k)] for k in sizes],
     }
     pairs = [[i, i + 1] for i in range(n - 1)]
-    edges = {"nodes": pairs, "costs": [[number("edges", -(2**70)) for _ in range(sizes[i] * sizes[j])] for i, j in pairs]}
+    edges = {
+        "nodes": pairs,
+        "costs": [[number("edges", -(2**70)) for _ in range(sizes[i] * sizes[j])] for i, j in pairs],
+    }
     problem = {"name": "wide", "nodes": nodes, "edges": edges}
     if rng.random() < 0.9:
         problem["usage_limit"] = number("limit") if strange != "usages" else wide(rng)
@@ -71,10 +74,20 @@ def truth(file: dict) -> tuple[int, tuple[int, ...]] | None:
     nodes, best = p["nodes"], None
     for x in product(*(range(len(c)) for c in nodes["costs"])):
         entries = [c[a] for c, a in zip(nodes["costs"], x, strict=True)]
-        entries += [c[x[i] * len(nodes["costs"][j]) + x[j]] for (i, j), c in zip(p["edges"]["nodes"], p["edges"]["costs"], strict=True)]
+        entries += [
+            c[x[i] * len(nodes["costs"][j]) + x[j]]
+            for (i, j), c in zip(p["edges"]["nodes"], p["edges"]["costs"], strict=True)
+        ]
         starts = [s for s, _ in nodes["intervals"]]
-        peak = max(sum(u[a] for (s, e), u, a in zip(nodes["intervals"], nodes["usages"], x, strict=True) if s <= t < e) for t in starts)
-        if max(entries) < INFINITE and ("usage_limit" not in p or peak <= p["usage_limit"]) and (best is None or sum(entries) < best[0]):
+        peak = max(
+            sum(u[a] for (s, e), u, a in zip(nodes["intervals"], nodes["usages"], x, strict=True) if s <= t < e)
+            for t in starts
+        )
+        if (
+            max(entries) < INFINITE
+            and ("usage_limit" not in p or peak <= p["usage_limit"])
+            and (best is None or sum(entries) < best[0])
+        ):
             best = sum(entries), x
     return best
 
@@ -108,9 +121,15 @@ def contest_files(cases: int) -> Counter[str]:
         text = json.dumps(file).encode()
         problem = read(text)
         turned = {"problem": dict(reversed(file["problem"].items()))}
-        for other in (gzip.compress(text), json.dumps(turned).encode(), b'{"x":1,' + text[1:]):  # the last is read by another path
+        for other in (
+            gzip.compress(text),
+            json.dumps(turned).encode(),
+            b'{"x":1,' + text[1:],
+        ):  # the last is read by another path
             again = read(other)
-            assert (again is None) == (problem is None) and (again is None or problem is None or again.sha256() == problem.sha256())
+            assert (again is None) == (problem is None) and (
+                again is None or problem is None or again.sha256() == problem.sha256()
+            )
         if problem is None:
             counts["refused"] += 1
             continue
@@ -141,8 +160,14 @@ def test_many_contest_files_with_wide_numbers() -> None:
 
 
 def two(usages: list[list[int]], intervals: list[list[int]], limit: int) -> dict:
-    return {"problem": {"name": "two", "nodes": {"intervals": intervals, "costs": [[1], [2]], "usages": usages}, "edges": {"nodes": [], "costs": []},
-                        "usage_limit": limit}}
+    return {
+        "problem": {
+            "name": "two",
+            "nodes": {"intervals": intervals, "costs": [[1], [2]], "usages": usages},
+            "edges": {"nodes": [], "costs": []},
+            "usage_limit": limit,
+        }
+    }
 
 
 @pytest.mark.parametrize(("file", "place"), [
@@ -159,9 +184,12 @@ def test_numbers_that_do_not_fit_are_refused_with_their_place(file: dict, place:
 
 @pytest.mark.parametrize("file", [
     two([[12 * 10**17], [12 * 10**17]], [[0, 2], [0, 2]], 2**61),  # 2.4 * 10^18 in use; 2 * 2^60 would fit
-    two([[4], [4]], [[0, 10**18 + 10], [10**18 + 5, 10**18 + 9]], 5),  # both live at 10^18 + 5; both ends at 2^60 would not meet
+    # both live at 10^18 + 5; both ends at 2^60 would not meet
+    two([[4], [4]], [[0, 10**18 + 10], [10**18 + 5, 10**18 + 9]], 5),
 ])  # fmt: skip
-def test_infeasible_problems_with_numbers_above_the_forbidden_cost(file: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_infeasible_problems_with_numbers_above_the_forbidden_cost(
+    file: dict, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """These got `Optimal proved`: their usages and interval ends became 2**60."""
     assert truth(file) is None
     path, out = tmp_path / "two.json", tmp_path / "two.spz"
@@ -211,7 +239,10 @@ def own(rng: random.Random) -> dict:
     def number(field: str) -> int:
         return wide(rng, -(2**70)) if field == strange else rng.randint(0, 1) if field == "map" else rng.randint(0, 9)
 
-    usages = [{"vertex": v, "start": number("start"), "end": number("end"), "amount": [number("amount"), number("amount")]} for v in (0, 1)]
+    usages = [
+        {"vertex": v, "start": number("start"), "end": number("end"), "amount": [number("amount"), number("amount")]}
+        for v in (0, 1)
+    ]
     return {
         "format": "shardproof-selection/1", "name": "own", "vertices": [{"name": str(v), "cost": [number("cost"), number("cost")]} for v in (0, 1)],
         "tables": [[[number("table"), number("table")], [number("table"), number("table")]]],
@@ -225,7 +256,10 @@ def own_truth(file: dict) -> tuple[int, tuple[int, ...]] | None:
     for x in product((0, 1), (0, 1)):
         entries = [v["cost"][a] for v, a in zip(file["vertices"], x, strict=True)]
         entries.append(file["tables"][0][file["edges"][0]["rows"][x[0]]][x[1]])
-        peak = max(sum(u["amount"][x[u["vertex"]]] for u in file["usages"] if u["start"] <= t < u["end"]) for t in [u["start"] for u in file["usages"]])
+        peak = max(
+            sum(u["amount"][x[u["vertex"]]] for u in file["usages"] if u["start"] <= t < u["end"])
+            for t in [u["start"] for u in file["usages"]]
+        )
         cost = file["constant"] + sum(entries)
         if max(entries) < 2**60 and peak <= file["limit"] and (best is None or cost < best[0]):
             best = cost, x
@@ -264,7 +298,25 @@ def a_float(rng: random.Random) -> object:
         return rng.choice((0, 1, 3, 0.5, 0.75, 1.1, -0.0, -2))
     if kind < 6:
         return rng.uniform(-1, 1) * 2.0 ** rng.randint(-60, 40)
-    return rng.choice((5e-324, 1e-308, 2.0**52 + 0.5, 2**53, 2**53 + 1, 10**17, 1e17, 2.0**56, 2.0**57, 1e300, 2**100, float("inf"), float("nan"), True, "1"))
+    return rng.choice(
+        (
+            5e-324,
+            1e-308,
+            2.0**52 + 0.5,
+            2**53,
+            2**53 + 1,
+            10**17,
+            1e17,
+            2.0**56,
+            2.0**57,
+            1e300,
+            2**100,
+            float("inf"),
+            float("nan"),
+            True,
+            "1",
+        )
+    )
 
 
 def pase_files(cases: int) -> Counter[str]:
@@ -278,7 +330,12 @@ def pase_files(cases: int) -> Counter[str]:
             counts["refused"] += 1
             continue
         table = file["edges"][0][2]
-        exact = {x: sum((Fraction(c) for c in (nodes[0]["cost"][x[0]], nodes[1]["cost"][x[1]], table[x[0]][x[1]])), Fraction(0)) for x in product((0, 1), (0, 1))}
+        exact = {
+            x: sum(
+                (Fraction(c) for c in (nodes[0]["cost"][x[0]], nodes[1]["cost"][x[1]], table[x[0]][x[1]])), Fraction(0)
+            )
+            for x in product((0, 1), (0, 1))
+        }
         for x, cost in exact.items():
             assert Fraction(problem.cost_of(x), problem.scale) == cost
         answer = solve(problem, threads=1)
@@ -301,13 +358,18 @@ def test_many_tables_of_floats() -> None:
 
 
 def test_weighted_usages_near_the_bound_show_no_false_conflict() -> None:
-    """Multipliers of 4,096 times usages of 2^60 left int64: the search saw a conflict that is none, and ended without an answer."""
+    """Multipliers of 4,096 times usages of 2^60 left int64: the search saw a conflict that is none, and ended
+    without an answer.
+    """
     x, y = Vertex("x", np.array([1])), Vertex("y", np.array([2, 0]))
     usages = (Usage(0, 2, 8, np.array([5])), Usage(1, 8, 9, np.array([3, 2**60 - 1])))
     problem = SelectionProblem("near", (x, y), (np.array([[1, 5]]),), (Edge(0, 1, 0),), usages, 2**60 - 2)
     answer = solve(problem)
     assert (answer.solution, answer.cost) == ((0, 0), 4) and answer.certificate is not None
-    assert isinstance(answer.certificate.claim, Optimal) and check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    assert (
+        isinstance(answer.certificate.claim, Optimal)
+        and check_selection(problem, answer.certificate).verdict is Verdict.PROVED
+    )
     rows = Rows(problem)
     assert rows.conflict([np.array([0]), np.array([0, 1])], True, Clock()) is None
     assert rows.conflict([np.array([0]), np.array([1])], True, Clock()) == ((8, 1),)
@@ -315,8 +377,12 @@ def test_weighted_usages_near_the_bound_show_no_false_conflict() -> None:
 
 def test_conflicts_between_rows_of_wide_usages_are_exact() -> None:
     """No row alone is broken, their sum is: one vertex uses either row, each beside as much of the other."""
-    usages = tuple(Usage(v, t, t + 1, np.array([2**60, 0] if t == 0 else [0, 2**60])) for v in (0, 1, 2) for t in (0, 1))
-    problem = SelectionProblem("between", tuple(Vertex(f"v{v}", np.array([0, 0])) for v in range(3)), (), (), usages, 2**60)
+    usages = tuple(
+        Usage(v, t, t + 1, np.array([2**60, 0] if t == 0 else [0, 2**60])) for v in (0, 1, 2) for t in (0, 1)
+    )
+    problem = SelectionProblem(
+        "between", tuple(Vertex(f"v{v}", np.array([0, 0])) for v in range(3)), (), (), usages, 2**60
+    )
     found = Rows(problem).conflict([np.array([0, 1])] * 3, True, Clock())
     assert found is not None and sum(n for _, n in found) > 0
     f = 3 * min(sum(n for t, n in found if t == k) for k in (0, 1)) * 2**60 - sum(n for _, n in found) * 2**60

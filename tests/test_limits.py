@@ -1,4 +1,6 @@
-"""What is too large is said before the search, by the function that the checker enforces, and nothing that it admits wraps or is refused later."""
+"""What is too large is said before the search, by the function that the checker enforces, and nothing that it
+admits wraps or is refused later.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,11 @@ from shardproof.verify.plan.plan import check_plan
 
 LLAMA_405B = {"layers": 2, "batch": 512, "sequence": 8192, "width": 16384, "heads": 128, "kv_heads": 8, "hidden": 53248}
 CASES = [
-    ("mlp-unity", {}, None, "2x4", "complete"), ("bert-tiny", {}, "adam", "4x8", "two-per-level"), ("conv-stack", {}, None, "2x3", "complete,uneven"),
-    ("attention", {}, None, "2x4", "complete"), ("mlp-uneven", {}, "sgd", "2x6", "two-per-level,uneven"),
+    ("mlp-unity", {}, None, "2x4", "complete"),
+    ("bert-tiny", {}, "adam", "4x8", "two-per-level"),
+    ("conv-stack", {}, None, "2x3", "complete,uneven"),
+    ("attention", {}, None, "2x4", "complete"),
+    ("mlp-uneven", {}, "sgd", "2x6", "two-per-level,uneven"),
 ]
 
 
@@ -51,15 +56,24 @@ def needed(graph: Graph, machine: str, where: str, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize(
     ("options", "train", "sizes"),
-    [({"layers": 2, "batch": 64}, None, "64x8"), (LLAMA_405B, None, "128x8"), (LLAMA_405B, None, "512x8"), (LLAMA_405B, "adam", "512x8")],
+    [
+        ({"layers": 2, "batch": 64}, None, "64x8"),
+        (LLAMA_405B, None, "128x8"),
+        (LLAMA_405B, None, "512x8"),
+        (LLAMA_405B, "adam", "512x8"),
+    ],
 )
 def test_large_models_on_large_machines_are_admitted(options: dict[str, int], train: str | None, sizes: str) -> None:
-    """Two Llama-3 8B layers at batch 64 on 64x8 were refused after the search: 137713831378944 points of a gather are not what a check costs."""
+    """Two Llama-3 8B layers at batch 64 on 64x8 were refused after the search: 137713831378944 points of a gather
+    are not what a check costs.
+    """
     check_sizes(case("llama", options, train), load_machine("dgx-a100:" + sizes), space("two-per-level"))
 
 
 @pytest.mark.parametrize(("machine", "what"), [("dgx-a100:3000x8", "24000 devices"), ("summit:64x8x8", "placements")])
-def test_what_cannot_be_checked_is_refused_before_anything_is_built(machine: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_checked_is_refused_before_anything_is_built(
+    machine: str, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(time_limit, "build", lambda *args, **options: pytest.fail("built"))
     graph = case("llama", LLAMA_405B, None)
     with pytest.raises(TooLarge, match=what):
@@ -77,7 +91,9 @@ def test_the_default_space_is_one_that_can_be_checked(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(("name", "options", "train", "machine", "where"), CASES)
-def test_bounds_are_bounds(name: str, options: dict[str, int], train: str | None, machine: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bounds_are_bounds(
+    name: str, options: dict[str, int], train: str | None, machine: str, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     graph = case(name, options, train)
     bound = needed(graph, machine, where, monkeypatch)
     planning = build(graph, load_machine(machine), space(where))
@@ -85,7 +101,16 @@ def test_bounds_are_bounds(name: str, options: dict[str, int], train: str | None
     assert max(v.cost.size for v in planning.problem.vertices) <= bound.entries
 
 
-LIMITS = ("MOST_DEVICES", "MOST_AXES", "MOST_PLACEMENTS", "MOST_PER_DEVICE", "MOST_TABLE", "MOST_OVERLAPS", "MOST_NUMBER", "MOST_STEPS")
+LIMITS = (
+    "MOST_DEVICES",
+    "MOST_AXES",
+    "MOST_PLACEMENTS",
+    "MOST_PER_DEVICE",
+    "MOST_TABLE",
+    "MOST_OVERLAPS",
+    "MOST_NUMBER",
+    "MOST_STEPS",
+)
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -100,7 +125,10 @@ def test_planner_and_checker_refuse_at_the_same_size(limit: str, monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setattr(limits, limit, value)
             said = []
-            for ask, error in ((lambda: plan_graph(graph, machine, where), TooLarge), (lambda: check_plan(data, samples=5), ContainerError)):
+            for ask, error in (
+                (lambda: plan_graph(graph, machine, where), TooLarge),
+                (lambda: check_plan(data, samples=5), ContainerError),
+            ):
                 try:
                     ask()
                     said.append("")
@@ -144,7 +172,9 @@ def test_budgets_are_exact(part: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert SMALL.entries < LARGE.entries and SMALL.overlaps < LARGE.overlaps
 
 
-def test_the_command_line_asks_for_consent_to_large_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_asks_for_consent_to_large_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "p.spz"
     assert front.run(["plan", "mlp-unity", "--machine", "2x4", "-o", str(out)]) == 0
     from shardproof.verify.verbs import check as cli
@@ -181,7 +211,12 @@ def test_nothing_wraps_at_the_largest_sizes(sizes: str) -> None:
             return False
         return True
 
-    shapes: list[Callable[[int], tuple[int, int, int]]] = [lambda n: (n, 16, n), lambda n: (n, 8, 8), lambda n: (8, n, 8), lambda n: (n, n, n)]
+    shapes: list[Callable[[int], tuple[int, int, int]]] = [
+        lambda n: (n, 16, n),
+        lambda n: (n, 8, 8),
+        lambda n: (8, n, 8),
+        lambda n: (n, n, n),
+    ]
     for shape in shapes:
         n = largest(lambda n, shape=shape: fits(n, shape))  # type: ignore[misc]
         assert math.prod(shape(n)) > 1 << 30
@@ -194,6 +229,7 @@ def test_nothing_wraps_at_the_largest_sizes(sizes: str) -> None:
 
 def test_diagonals_are_bounded_before_they_are_built() -> None:
     """A read along a diagonal has cells in the square of the devices below a subtree."""
+
     def diagonal(n: int) -> Graph:
         g = Builder("diagonal")
         x = g.map("x", "relu", g.input("a", (n, n)), text="i j -> i j")

@@ -1,4 +1,6 @@
-"""Loops of linear algebra over constant indices, as NumPy programs: planned, proved, run on 1 to 4 ranks, compared with NumPy itself."""
+"""Loops of linear algebra over constant indices, as NumPy programs: planned, proved, run on 1 to 4 ranks, compared
+with NumPy itself.
+"""
 
 from __future__ import annotations
 
@@ -119,20 +121,34 @@ def traced_sum(a: Array) -> Array:
 
 
 PROGRAMS: dict[str, Callable[..., object]] = {
-    f.__name__: f for f in (
-        cholesky, cholesky_by_columns, lu, back_substitution, gram_schmidt, power_iteration, corners, stencil, tridiagonal, traced_sum,
+    f.__name__: f
+    for f in (
+        cholesky,
+        cholesky_by_columns,
+        lu,
+        back_substitution,
+        gram_schmidt,
+        power_iteration,
+        corners,
+        stencil,
+        tridiagonal,
+        traced_sum,
     )
 }
 SLOW = {"cholesky", "gram_schmidt", "tridiagonal", "back_substitution"}
 """Many small operators: tables of a training step."""
 
 
-@pytest.mark.parametrize("machine", [*(pytest.param(f"localhost:{n}", marks=pytest.mark.slow) for n in (1, 2, 3)), "2x2"])
+@pytest.mark.parametrize(
+    "machine", [*(pytest.param(f"localhost:{n}", marks=pytest.mark.slow) for n in (1, 2, 3)), "2x2"]
+)
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in PROGRAMS])
 def test_linear_algebra(name: str, machine: str) -> None:
     function = PROGRAMS[name]
     sizes = {"a": ArraySpec((N, N)), "b": ArraySpec((N,))}
-    traced = trace(function, name, {n: sizes[n] for n in function.__code__.co_varnames[: function.__code__.co_argcount]})
+    traced = trace(
+        function, name, {n: sizes[n] for n in function.__code__.co_varnames[: function.__code__.co_argcount]}
+    )
     found = plan_graph(traced.graph, load_machine(machine), space("complete"))
     assert found.plan is not None
     checked = check_plan(write_plan(None, found.plan))
@@ -141,7 +157,9 @@ def test_linear_algebra(name: str, machine: str) -> None:
     result = run_virtual(fuse(lower(traced.graph, found.planning.machine.hierarchy, found.plan.choices)), drawn)
     shapes = {t.name: t.source_shape or t.shape for t in traced.graph.tensors}
     expected = function(**{n: drawn[n].reshape(shapes[n]).copy() for n in traced.arguments})
-    for (tensor, shape), want in zip(traced.results, expected if isinstance(expected, tuple) else [expected], strict=True):
+    for (tensor, shape), want in zip(
+        traced.results, expected if isinstance(expected, tuple) else [expected], strict=True
+    ):
         np.testing.assert_allclose(result.outputs[tensor].reshape(shape), want, rtol=1e-9, atol=1e-9)
 
 

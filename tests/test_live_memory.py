@@ -73,7 +73,9 @@ def test_without_the_buffers_of_operands_the_prediction_would_be_too_low() -> No
         choices = draw_choices(graph, (2, 2), np.random.default_rng(seed))
         x = planning.solution(choices)
         rows = [u for u in planning.problem.usages if not u.name.startswith("operands of")]
-        predicted = max(sum(int(u.amount[x[u.vertex]]) for u in rows if u.start <= t < u.end) for t in planning.problem.events())
+        predicted = max(
+            sum(int(u.amount[x[u.vertex]]) for u in rows if u.start <= t < u.end) for t in planning.problem.events()
+        )
         low += predicted < max(run_virtual(lower(graph, (2, 2), choices), random_inputs(graph, 0), measure=True).peaks)
     assert low > 0
 
@@ -92,7 +94,9 @@ def test_views_count_as_what_they_keep_alive() -> None:
 @pytest.mark.slow
 def test_overlap_holds_little_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plan = str(tmp_path / "p.spz")
-    assert run(["plan", "bert-tiny", "--train", "adam", "--machine", "localhost:4", "--memory", "1GiB", "-o", plan]) == 0
+    assert (
+        run(["plan", "bert-tiny", "--train", "adam", "--machine", "localhost:4", "--memory", "1GiB", "-o", plan]) == 0
+    )
     assert run(["run", plan, "-n", "4", "--virtual"]) == 0
     assert "in live blocks of the fullest rank" in capsys.readouterr().out
 
@@ -119,6 +123,8 @@ def test_a_model_that_forgets_or_shrinks_buffers_is_refuted(change: str, monkeyp
     assert found.plan is not None
     results = {r.kind: r for r in check_plan(write_plan(None, found.plan), samples=300).results}
     if change == "smaller":
-        assert results["Entries"].verdict is Verdict.REFUTED and "memory of the operands of" in results["Entries"].reason
+        assert (
+            results["Entries"].verdict is Verdict.REFUTED and "memory of the operands of" in results["Entries"].reason
+        )
     else:
         assert results["Parts"].verdict is Verdict.REFUTED and "usages" in results["Parts"].reason

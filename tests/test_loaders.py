@@ -42,7 +42,10 @@ def document(seed: int) -> dict:
             "costs": [[number() for _ in range(k)] for k in sizes],
             "usages": [[rng.randint(0, 10**10) for _ in range(k)] for k in sizes],
         },
-        "edges": {"nodes": pairs, "costs": [[rng.choice([0, number()]) for _ in range(sizes[u] * sizes[v])] for u, v in pairs]},
+        "edges": {
+            "nodes": pairs,
+            "costs": [[rng.choice([0, number()]) for _ in range(sizes[u] * sizes[v])] for u, v in pairs],
+        },
         "comment": {"any": [1, {"]": [None, True, -1.5e3, "}"]}], "e": {}, "l": []},
         "usage_limit": rng.choice([10**10, 0]),
     }
@@ -58,7 +61,11 @@ def test_stream_equals_python_json(chunk: int, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(json_stream, "CHUNK", chunk)
     for seed in range(60):
         data = document(seed)
-        for text in (json.dumps(data), json.dumps(data, indent=2), json.dumps(data, separators=(",", ":"), ensure_ascii=False)):
+        for text in (
+            json.dumps(data),
+            json.dumps(data, indent=2),
+            json.dumps(data, separators=(",", ":"), ensure_ascii=False),
+        ):
             raw = io.BytesIO(text.encode())
             made = read_iopddl(lambda n, raw=raw: raw.read(min(n, 3 * chunk)))
             assert made.sha256() == from_iopddl(data).sha256()
@@ -69,7 +76,10 @@ def test_values_mean_what_the_format_says() -> None:
                         "edges": {"nodes": [[1, 0], [0, 1]], "costs": [[1, 2, 3, 10**40], [0, 0, 0, 0]]}, "usage_limit": 4}}  # fmt: skip
     problem = selection_problem(json.dumps(data).encode(), "f")
     assert problem.vertices[0].cost.tolist() == [1, FORBIDDEN]
-    assert [(e.u, e.v) for e in problem.edges] == [(1, 0), (0, 1)] and problem.tables[0].tolist() == [[1, 2], [3, FORBIDDEN]]
+    assert [(e.u, e.v) for e in problem.edges] == [(1, 0), (0, 1)] and problem.tables[0].tolist() == [
+        [1, 2],
+        [3, FORBIDDEN],
+    ]
     assert [(u.vertex, u.start, u.end) for u in problem.usages] == [(0, 0, 2)]  # an empty interval uses nothing
     assert problem.cost_of((0, 1)) == 1 + 6 + 3
 
@@ -136,7 +146,13 @@ def test_gzip_as_a_stream(tmp_path: Path) -> None:
     path.write_bytes(packed)
     expected = selection_problem(good, "f").sha256()
     assert load_selection_problem(path).sha256() == selection_problem(packed, "f").sha256() == expected
-    for wrong in (packed[:-1], packed[: len(packed) // 2], packed + b"x", packed + packed, packed[:20] + b"\xff" + packed[21:]):
+    for wrong in (
+        packed[:-1],
+        packed[: len(packed) // 2],
+        packed + b"x",
+        packed + packed,
+        packed[:20] + b"\xff" + packed[21:],
+    ):
         path.write_bytes(wrong)
         with pytest.raises((ContainerError, ProblemError)):
             load_selection_problem(path)
@@ -152,7 +168,11 @@ def test_memory_is_that_of_the_arrays(tmp_path: Path) -> None:
     path = tmp_path / "p.json.gz"
     with gzip.open(path, "wt", compresslevel=1) as f:
         f.write('{"problem": {"nodes": {"intervals": [' + ", ".join(["[0, 1]"] * 1000) + '], "costs": [')
-        f.write(", ".join(["[" + ", ".join(["3"] * 32) + "]"] * 1000) + '], "usages": [' + ", ".join(["[" + ", ".join(["3"] * 32) + "]"] * 1000))
+        f.write(
+            ", ".join(["[" + ", ".join(["3"] * 32) + "]"] * 1000)
+            + '], "usages": ['
+            + ", ".join(["[" + ", ".join(["3"] * 32) + "]"] * 1000)
+        )
         f.write(']}, "edges": {"nodes": [' + ", ".join(f"[{i}, {i + 1}]" for i in range(999)) + '], "costs": [')
         for i in range(999):
             f.write((", [" if i else "[") + ", ".join(map(str, rng.integers(0, 9999, 1024).tolist())) + "]")
@@ -187,7 +207,15 @@ def test_floats_become_integers_exactly_or_are_refused() -> None:
             least = rng.choice([2.0**-40, 2.0**-60, 1e-9])
 
             def number(top: float = top, least: float = least) -> float | int:
-                return rng.choice([0, rng.randint(0, int(top)), rng.random() * top, rng.randint(0, 64) / 64, -rng.randint(1, 99) * least])
+                return rng.choice(
+                    [
+                        0,
+                        rng.randint(0, int(top)),
+                        rng.random() * top,
+                        rng.randint(0, 64) / 64,
+                        -rng.randint(1, 99) * least,
+                    ]
+                )
 
             data = {"nodes": [{"name": str(i), "cost": [number() for _ in range(n)]} for i, n in enumerate(k)],
                     "edges": [[u, v, [[number() for _ in range(k[v])] for _ in range(k[u])]] for u, v in ((0, 1), (1, 2))]}  # fmt: skip
@@ -205,10 +233,15 @@ def test_floats_become_integers_exactly_or_are_refused() -> None:
             arrays = [*(v.cost for v in problem.vertices), *problem.tables]
             fine = problem.fine_parts() or [np.zeros(a.shape, dtype=np.int64) for a in arrays]
             for coarse, low, values in zip(arrays, fine, given, strict=True):
-                made = [(c << problem.fine_bits) + f for c, f in zip(coarse.reshape(-1).tolist(), low.reshape(-1).tolist(), strict=True)]
+                made = [
+                    (c << problem.fine_bits) + f
+                    for c, f in zip(coarse.reshape(-1).tolist(), low.reshape(-1).tolist(), strict=True)
+                ]
                 assert [Fraction(m, problem.scale) for m in made] == [Fraction(x) for x in values]
             if problem.fine is not None:
-                assert largest * (problem.scale >> problem.fine_bits) * 2 >= FINITE_LIMIT - 16  # no larger int64 part fits
+                assert (
+                    largest * (problem.scale >> problem.fine_bits) * 2 >= FINITE_LIMIT - 16
+                )  # no larger int64 part fits
     assert min(kinds.values()) > 3, kinds
 
 

@@ -84,9 +84,17 @@ def test_specs() -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ("8", ("2 levels", "nodesxgpus", "8")), ("dgx-a100:2x2x2", ("2 levels", "2x2x2")), ("dgx-a100:0x8", ("size", "must be 1")),
-        ("4096x4096", ("devices", "at most")), ("nonsense", ("dgx-a100", "localhost")), ("nonsense:4x8", ("nonsense:4x8",)), ("", ("built-in",)),
-        ("missing.toml", ("missing.toml", "no such file")), ("\0.toml", ("no such file",)), ("dgx-a100:", ("neither",)), ("../machines/dgx-a100", ("neither",)),
+        ("8", ("2 levels", "nodesxgpus", "8")),
+        ("dgx-a100:2x2x2", ("2 levels", "2x2x2")),
+        ("dgx-a100:0x8", ("size", "must be 1")),
+        ("4096x4096", ("devices", "at most")),
+        ("nonsense", ("dgx-a100", "localhost")),
+        ("nonsense:4x8", ("nonsense:4x8",)),
+        ("", ("built-in",)),
+        ("missing.toml", ("missing.toml", "no such file")),
+        ("\0.toml", ("no such file",)),
+        ("dgx-a100:", ("neither",)),
+        ("../machines/dgx-a100", ("neither",)),
     ],
 )
 def test_bad_specs_name_the_next_step(spec: str, words: tuple[str, ...]) -> None:
@@ -159,7 +167,11 @@ def test_a_missing_peak_names_dtype_and_file(tmp_path: Path) -> None:
         ("size = 2", "size = 2\nspeed = 3", ("'speed'", "is unknown", "known: name, size")),
         ("float32 =", "flaot32 =", ("'flaot32'", "is unknown", "float32")),
         ('memory = "80 GiB"', 'memory = "0.5"', ("whole number of bytes",)),
-        ('"level.gpus.latency" = "assumption: like others"\n', "", ("[[level]] 2 'gpus', latency", "has no source", '"level.gpus.latency"')),
+        (
+            '"level.gpus.latency" = "assumption: like others"\n',
+            "",
+            ("[[level]] 2 'gpus', latency", "has no source", '"level.gpus.latency"'),
+        ),
         ('"data sheet of the NIC"', '" "', ("must be text",)),
         ('"data sheet of the NIC"', "3", ("must be text",)),
         ('"level.gpus.latency"', '"level.gpu.latency"', ("has no source",)),
@@ -182,13 +194,20 @@ def test_bad_files_name_place_and_next_step(tmp_path: Path, old: str, new: str, 
 
 
 def test_files_that_are_not_text(tmp_path: Path) -> None:
-    for raw, words in ((b"\xff\xfe", "UTF-8"), (b"#" * (MAX_FILE + 1), "larger"), (b"", "is missing"), (b"level = 3\nname='x'\ndevice_class=1\nsources=2", "array of tables")):
+    for raw, words in (
+        (b"\xff\xfe", "UTF-8"),
+        (b"#" * (MAX_FILE + 1), "larger"),
+        (b"", "is missing"),
+        (b"level = 3\nname='x'\ndevice_class=1\nsources=2", "array of tables"),
+    ):
         with pytest.raises(MachineError, match=words):
             read(tmp_path, raw)
     (tmp_path / "dir.toml").mkdir()
     with pytest.raises(MachineError, match="no such file"):
         load_machine("dir.toml", tmp_path)
-    two = GOOD.replace("[sources]", GOOD[GOOD.index("[[device_class]]") : GOOD.index("[sources]")].replace('"g"', '"h"') + "[sources]")
+    two = GOOD.replace(
+        "[sources]", GOOD[GOOD.index("[[device_class]]") : GOOD.index("[sources]")].replace('"g"', '"h"') + "[sources]"
+    )
     with pytest.raises(MachineError, match="2 of 2 classes have no blocks"):
         read(tmp_path, two)
 
@@ -219,7 +238,15 @@ def test_hostile_json_is_a_machine_error_or_another_valid_machine() -> None:
     assert all(Machine.from_json(m.to_json()) == m for m in accepted)
     assert [m for m in accepted if m.sha256() == good.sha256()] == [good]
     assert len(accepted) < 200
-    for text in ("", "[", "[" * 60000, "null", '{"format":"shardproof-machine/1"}', "{" + '"a":1,' * 20000 + '"b":1}', '{"name":1,"name":2}'):
+    for text in (
+        "",
+        "[",
+        "[" * 60000,
+        "null",
+        '{"format":"shardproof-machine/1"}',
+        "{" + '"a":1,' * 20000 + '"b":1}',
+        '{"name":1,"name":2}',
+    ):
         with pytest.raises(MachineError):
             Machine.from_json(text)
 
@@ -237,7 +264,9 @@ def test_quantities_are_exact(digits: int, places: int, prefix: str) -> None:
         assert parse(shown, "rate") == value
 
 
-@pytest.mark.parametrize("text", ["", " 9", "9 ", "1_000", "+1", "1.", ".5", "1e", "9  GB/s", "0x10", "1,5", "٣", "9e+-1", "9\n"])
+@pytest.mark.parametrize(
+    "text", ["", " 9", "9 ", "1_000", "+1", "1.", ".5", "1e", "9  GB/s", "0x10", "1,5", "٣", "9e+-1", "9\n"]
+)
 def test_what_is_not_a_quantity(text: str) -> None:
     with pytest.raises(QuantityError):
         parse(text, "rate")

@@ -1,4 +1,6 @@
-"""Parts of a solution searched again around the rest, at prices and under a limit; mixtures of two plans over layers."""
+"""Parts of a solution searched again around the rest, at prices and under a limit; mixtures of two plans over
+layers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ from shardproof.formal.selection.repeat import quotient
 from shardproof.formal.selection.restrict import condition
 from shardproof.formal.selection.search import Search
 from shardproof.formal.selection.uniform import Floats, Profile, uniform
-from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Fine, ProblemError, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import (
+    FORBIDDEN,
+    Edge,
+    Fine,
+    ProblemError,
+    SelectionProblem,
+    Usage,
+    Vertex,
+)
 from shardproof.proofs.selection.certificates import Dual
 
 from .test_seams import bound_rows, ladder, lower_of, optimum, random_problem, searching, tight
@@ -34,7 +44,9 @@ def with_rows(seed: int, limit: int) -> SelectionProblem:
     for v in range(0, len(problem.vertices), 2):
         for _ in range(3):
             start = int(rng.integers(0, 12))
-            usages.append(Usage(v, start, start + int(rng.integers(0, 6)), rng.integers(0, 9, problem.vertices[v].cost.size)))
+            usages.append(
+                Usage(v, start, start + int(rng.integers(0, 6)), rng.integers(0, 9, problem.vertices[v].cost.size))
+            )
     return replace(problem, limit=limit, usages=tuple(usages))
 
 
@@ -60,19 +72,25 @@ def test_conditioning_keeps_costs(seed: int) -> None:
 
 def test_conditioning_forbids_what_the_others_forbid() -> None:
     table = np.array([[0, FORBIDDEN], [1, 2]])
-    pair = SelectionProblem("pair", (Vertex("a", np.array([0, 0])), Vertex("b", np.array([0, 0]))), (table,), (Edge(0, 1, 0),))
+    pair = SelectionProblem(
+        "pair", (Vertex("a", np.array([0, 0])), Vertex("b", np.array([0, 0]))), (table,), (Edge(0, 1, 0),)
+    )
     assert condition(pair, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2]
     assert condition(pair, (0, 1), {1})[0].vertices[0].cost.tolist() == [0, FORBIDDEN]
     assert condition(pair, (0, 1), set())[0].constant == 0, "left out: what the others do is not decided here"
     less = replace(pair, vertices=(Vertex("a", np.array([-5, 0])), pair.vertices[1]))
-    assert condition(less, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2], "a negative cost does not make it allowed"
+    assert condition(less, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2], (
+        "a negative cost does not make it allowed"
+    )
     with pytest.raises(ProblemError, match="in one part"):
         condition(replace(pair, fine=Fine(1, np.zeros(8, dtype=np.uint8))), (0, 0), {0})
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_conditioning_keeps_rows(seed: int) -> None:
-    """A choice of the free vertices fits in the small problem exactly if it fits in the whole, where the others alone do."""
+    """A choice of the free vertices fits in the small problem exactly if it fits in the whole, where the others
+    alone do.
+    """
     rng = np.random.default_rng(seed)
     seen = set()
     for limit in (10, 16, 22, 200):
@@ -109,7 +127,9 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
 
 
 def test_mend_takes_windows_out_of_forbidden_starts() -> None:
-    """The ends of an expanded plan often are forbidden, several at a time: each is searched while the others still are."""
+    """The ends of an expanded plan often are forbidden, several at a time: each is searched while the others still
+    are.
+    """
     problem = ladder(30, 2)
     table = problem.tables[0].copy()
     table[0, 0] = FORBIDDEN
@@ -160,7 +180,9 @@ def make(problem: SelectionProblem, until: Clock) -> Search:
 
 def test_tighten_reaches_what_no_price_reaches() -> None:
     """(usage, cost) = (0, 30), (4, 21), (9, 0), limit 5: the middle is no corner of the hull, but what fits best."""
-    one = SelectionProblem("one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=(Usage(0, 0, 1, np.array([0, 4, 9])),))
+    one = SelectionProblem(
+        "one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=(Usage(0, 0, 1, np.array([0, 4, 9])),)
+    )
     search = searching(one)
     for start in (0, 2):
         assert tighten(search, make, (start,), np.array([3.3]), {0}, Clock()) == (1,)
@@ -183,7 +205,12 @@ def test_the_cheapest_pair_against_the_master_program(seed: int, monkeypatch: py
     columns = [Column((k,), int(rng.integers(10, 100)), rng.integers(0, 20, 3).astype(np.float64)) for k in range(5)]
     limit = 8
     monkeypatch.setattr(mixtures, "OVER", 1e6)
-    values = [m.value for a in columns for b in columns if (m := master([a, b], limit)).over <= 1e-9 and min(a.use.max(), b.use.max()) <= limit]
+    values = [
+        m.value
+        for a in columns
+        for b in columns
+        if (m := master([a, b], limit)).over <= 1e-9 and min(a.use.max(), b.use.max()) <= limit
+    ]
     share, cheap, lean = pair(columns, limit)
     if not values:
         assert share == 0.0 and cheap is lean and lean.use.max() == min(c.use.max() for c in columns)
@@ -222,12 +249,17 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
 
     worths = {True: [cost - 5.0, cost - 50.0, cost + 9.0], False: [cost - 20.0, cost - 1.0, cost - 30.0]}
     monkeypatch.setattr(
-        layered, "_from_one_side",
-        lambda search, make, side, k, n, free, until: [_Mixture(w, other(i + 3 * side.early), {i}) for i, w in enumerate(worths[side.early])],
+        layered,
+        "_from_one_side",
+        lambda search, make, side, k, n, free, until: [
+            _Mixture(w, other(i + 3 * side.early), {i}) for i, w in enumerate(worths[side.early])
+        ],
     )
     asked: list[int] = []
 
-    def stub(search: Search, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock) -> tuple[int, ...]:
+    def stub(
+        search: Search, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
+    ) -> tuple[int, ...]:
         asked.append(min(free))
         return light
 
@@ -245,7 +277,9 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
 
 def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up until it fits, down until it does not; the steps after that would leave more unused, or exceed it by more."""
-    one = SelectionProblem("one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=(Usage(0, 0, 1, np.array([0, 4, 9])),))
+    one = SelectionProblem(
+        "one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=(Usage(0, 0, 1, np.array([0, 4, 9])),)
+    )
     tried: list[float] = []
     real = mending.priced
 
@@ -292,7 +326,9 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     assert len(bounds) > 1 and answer is not None and answer[1] is best[1]
     ring = Profile(problem, found).priced(found.problem, answer[1], each=True)
     assert answer[0].multipliers == () and 0.95 * optimum(ring) <= lower_of(ring, answer[0]) <= optimum(ring)
-    plain = Column(inner.incumbent.solution, inner.incumbent.cost, Profile(problem, found).use(inner.incumbent.solution))
+    plain = Column(
+        inner.incumbent.solution, inner.incumbent.cost, Profile(problem, found).use(inner.incumbent.solution)
+    )
     assert np.array_equal(bounds[0][1], generating._steep([plain], problem.limit))
 
 
@@ -306,11 +342,17 @@ def test_steep_prices_grow_until_something_fits() -> None:
 
 
 def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:
-    """A row without a price is exceeded: by nothing that layers do, so the end with the most to give is the window, and the row gets a price."""
+    """A row without a price is exceeded: by nothing that layers do, so the end with the most to give is the window,
+    and the row gets a price.
+    """
     problem, _ = bound_rows(0, Fraction(9, 10), 10**6)
     n_vertices = len(problem.vertices)
     late = max(u.end for u in problem.usages) + 5
-    own = (Usage(0, late, late + 1, np.array([5, 9, 9, 9])), Usage(1, late, late + 1, np.array([0, 90, 90, 90])), Usage(50, late, late + 1, np.array([100, 101, 101, 101])))
+    own = (
+        Usage(0, late, late + 1, np.array([5, 9, 9, 9])),
+        Usage(1, late, late + 1, np.array([0, 90, 90, 90])),
+        Usage(50, late, late + 1, np.array([100, 101, 101, 101])),
+    )
     problem = replace(problem, limit=160, usages=own)
     search = searching(problem)
     assert search.rows is not None

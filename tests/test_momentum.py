@@ -1,4 +1,6 @@
-"""Sweeps with momentum: the bound they report is the bound of the messages they leave, and they get where plain sweeps do not."""
+"""Sweeps with momentum: the bound they report is the bound of the messages they leave, and they get where plain
+sweeps do not.
+"""
 
 from __future__ import annotations
 
@@ -58,16 +60,25 @@ def test_one_turn_is_a_plain_turn_up_to_remainders() -> None:
 
 def lifted(problem: SelectionProblem) -> SelectionProblem:
     """Every array of costs raised until none is negative."""
+
     def up(a: Ints) -> Ints:
         return np.where(a >= FORBIDDEN, FORBIDDEN, a - min(0, int(a.min())))
 
-    return replace(problem, vertices=tuple(Vertex(v.name, up(v.cost)) for v in problem.vertices), tables=tuple(up(t) for t in problem.tables))
+    return replace(
+        problem,
+        vertices=tuple(Vertex(v.name, up(v.cost)) for v in problem.vertices),
+        tables=tuple(up(t) for t in problem.tables),
+    )
 
 
 @pytest.mark.parametrize("holes", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_coarse_units_report_no_more_than_the_bound_of_the_messages(seed: int, holes: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bound of the stored messages, edge minima included, label by label; near the optimum the units become those of the network."""
+def test_coarse_units_report_no_more_than_the_bound_of_the_messages(
+    seed: int, holes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound of the stored messages, edge minima included, label by label; near the optimum the units become
+    those of the network.
+    """
     monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
     monkeypatch.setattr(momentum, "COARSE", 1 << 12)  # some hundred times coarser than the costs
     problem = lifted(random_problem(seed, holes=holes))
@@ -89,7 +100,9 @@ def test_coarse_units_report_no_more_than_the_bound_of_the_messages(seed: int, h
 
 
 def test_units_follow_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From a solution a thousand times too dear, read off messages that mean nothing, to a few times the bound; one far too cheap is mended as well."""
+    """From a solution a thousand times too dear, read off messages that mean nothing, to a few times the bound; one
+    far too cheap is mended as well.
+    """
     monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
     problem = ladder(20, 0, unit=10**12)
     moving = Moving(sweeper_of(problem))
@@ -102,9 +115,19 @@ def test_units_follow_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_negative_costs_are_swept_in_units_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
-    pair = SelectionProblem("pair", (Vertex("a", np.array([3, -1])), Vertex("b", np.array([0, 2]))), (np.array([[0, 5], [5, 0]]),), (Edge(0, 1, 0),))
+    pair = SelectionProblem(
+        "pair",
+        (Vertex("a", np.array([3, -1])), Vertex("b", np.array([0, 2]))),
+        (np.array([[0, 5], [5, 0]]),),
+        (Edge(0, 1, 0),),
+    )
     assert not Moving(sweeper_of(pair)).coarse
-    table = SelectionProblem("pair", (Vertex("a", np.array([3, 1])), Vertex("b", np.array([0, 2]))), (np.array([[0, 5], [-5, 0]]),), (Edge(0, 1, 0),))
+    table = SelectionProblem(
+        "pair",
+        (Vertex("a", np.array([3, 1])), Vertex("b", np.array([0, 2]))),
+        (np.array([[0, 5], [-5, 0]]),),
+        (Edge(0, 1, 0),),
+    )
     moving = Moving(sweeper_of(table))
     assert not moving.coarse and moving.run(3, Clock()) == -4
 
@@ -166,7 +189,12 @@ def test_ends_at_once_when_told_to() -> None:
 
 
 def test_no_allowed_label_is_no_bound() -> None:
-    pair = SelectionProblem("pair", (Vertex("a", np.full(2, FORBIDDEN)), Vertex("b", np.array([0, 2]))), (np.zeros((2, 2), dtype=np.int64),), (Edge(0, 1, 0),))
+    pair = SelectionProblem(
+        "pair",
+        (Vertex("a", np.full(2, FORBIDDEN)), Vertex("b", np.array([0, 2]))),
+        (np.zeros((2, 2), dtype=np.int64),),
+        (Edge(0, 1, 0),),
+    )
     assert Moving(sweeper_of(pair)).run(3, Clock()) is None
 
 
@@ -202,7 +230,9 @@ def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
     start = np.zeros(len(search.rows.events), dtype=np.int64)
     first = Moving(sweeper).run(STRIDE, Clock())
     state = climb(sweeper, search.rows, start, None, Clock())
-    assert first is not None and state.bound is not None and state.bound > first and (state.n >= 0).all() and state.n.any()
+    assert (
+        first is not None and state.bound is not None and state.bound > first and (state.n >= 0).all() and state.n.any()
+    )
     assert bound_of(sweeper) - search.rows.limit * int(state.n.sum()) == state.bound
     assert state.bound <= leanest(problem) * search.denominator
 
@@ -210,7 +240,9 @@ def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
 @pytest.mark.parametrize("large", ["MOVING", "MOVING_CELLS"])
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("seed", [0, 5])
-def test_search_with_momentum_at_the_root_stays_below_what_is_known(seed: int, rows: bool, large: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_with_momentum_at_the_root_stays_below_what_is_known(
+    seed: int, rows: bool, large: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     problem, _ = bound_rows(seed, Fraction(9, 10), 1) if rows else (ladder(50, seed), 0)
     known = leanest(problem) if rows else optimum(problem)
     turns: list[int] = []

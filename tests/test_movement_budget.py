@@ -37,7 +37,9 @@ def test_the_budget_is_exact_to_one_cell(data: bytes, monkeypatch: pytest.Monkey
     assert most > 0 and all_ == sum(size + checker.HELD * 8 for size, _ in charged)
     check_plan(data, budget=replace(SMALL, cells=all_, cells_at_once=most))
     for smaller in (replace(SMALL, cells=all_ - 1), replace(SMALL, cells_at_once=most - 1)):
-        with pytest.raises(ContainerError, match=r"movement \d+ of '.*cells.*'shardproof check --large' takes its time"):
+        with pytest.raises(
+            ContainerError, match=r"movement \d+ of '.*cells.*'shardproof check --large' takes its time"
+        ):
             check_plan(data, budget=smaller)
 
 

@@ -1,4 +1,6 @@
-"""The same programs on MPI ranks: a few smoke tests, failures included.  Marked `mpi`; skipped where MPI is not installed."""
+"""The same programs on MPI ranks: a few smoke tests, failures included.  Marked `mpi`; skipped where MPI is not
+installed.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ import numpy as np
 import pytest
 
 from shardproof.backends.execution.interpreter import RankError
-from shardproof.backends.execution.launch import CROWDED, LaunchError, cores, environment, launch, mpi_available, run_mpi
+from shardproof.backends.execution.launch import (
+    CROWDED,
+    LaunchError,
+    cores,
+    environment,
+    launch,
+    mpi_available,
+    run_mpi,
+)
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.transport import TransportError
 from shardproof.backends.transport.mpi import check_counts
@@ -33,7 +43,9 @@ def split(graph: Graph, hierarchy: tuple[int, ...], axes: tuple[str, ...]) -> Ch
             rows[len(order) if wanted is None else order.index(wanted)][j] = size
         return Placement(order, tuple(tuple(r) for r in rows))
 
-    operators = tuple((op.name, one(orders[op.name], {a.name for a in op.axes if a.splittable})) for op in graph.operators)
+    operators = tuple(
+        (op.name, one(orders[op.name], {a.name for a in op.axes if a.splittable})) for op in graph.operators
+    )
     copies = [t.name for t in graph.tensors if t.name in needs_copy(graph)]
     return Choices(operators, tuple((t, one(orders["tensor:" + t], {"0"})) for t in copies))
 
@@ -44,10 +56,17 @@ def split(graph: Graph, hierarchy: tuple[int, ...], axes: tuple[str, ...]) -> Ch
         ("bert-tiny", {"batch": 4, "layers": 1}, (2, 4), ("b", "h", "f", "t", "m")),
         ("conv-stack", {"batch": 3, "size": 17, "dtype": "float64"}, (2, 2), ("y", "o", "c")),
         ("mlp-uneven", {"batch": 5, "dtype": "float64"}, (4, 2), ("b", "k", "n")),
-        ("mlp-unity-training", {"batch": 8, "inputs": 20, "hidden": 12, "classes": 4, "dtype": "float64"}, (4,), ("n", "k")),
+        (
+            "mlp-unity-training",
+            {"batch": 8, "inputs": 20, "hidden": 12, "classes": 4, "dtype": "float64"},
+            (4,),
+            ("n", "k"),
+        ),
     ],
 )
-def test_equal_to_the_reference(name: str, options: dict[str, int], hierarchy: tuple[int, ...], axes: tuple[str, ...]) -> None:
+def test_equal_to_the_reference(
+    name: str, options: dict[str, int], hierarchy: tuple[int, ...], axes: tuple[str, ...]
+) -> None:
     graph = build(name, **options)
     values = random_inputs(graph, 4)
     out = run_mpi(graph, hierarchy, split(graph, hierarchy, axes), values)
@@ -123,7 +142,11 @@ def test_one_failing_rank_ends_the_job_and_is_named(tmp_path: Path) -> None:
     assert time.monotonic() - start < 30
     error = read_error(tmp_path / "job")
     assert isinstance(error, RankError)
-    assert (error.rank, error.place, error.reason) == (2, "operator 'relu1', which writes tensor 'relu1'", "ValueError: out of luck")
+    assert (error.rank, error.place, error.reason) == (
+        2,
+        "operator 'relu1', which writes tensor 'relu1'",
+        "ValueError: out of luck",
+    )
 
 
 def test_a_rank_that_hangs_is_ended(tmp_path: Path) -> None:
@@ -147,7 +170,9 @@ def _alive(pid: int) -> bool:
 
 
 def test_ranks_sleep_while_they_wait_only_where_cores_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a core each, a sleep per piece of a message is what a redistribution would cost (`tests/benchmarks/message_waits.py`)."""
+    """With a core each, a sleep per piece of a message is what a redistribution would cost
+    (`tests/benchmarks/message_waits.py`).
+    """
     for name in CROWDED:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})

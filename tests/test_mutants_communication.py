@@ -1,13 +1,16 @@
 """Wrong communication plans of real programs: more than 300 distinct mutants, all refuted before anything runs.
 
-The plans are those of zoo models (a perceptron, its training step, attention, BERT, convolutions with halos) on several machines and
-schedules.  Every class below is wrong by construction:
+The plans are those of zoo models (a perceptron, its training step, attention, BERT, convolutions with halos) on several
+machines and schedules.  Every class below is wrong by construction:
 
-    box shifted        a transfer's box moves by one: its target lacks the old elements, or the sender does not hold the new ones
+    box shifted        a transfer's box moves by one: its target lacks the old elements, or the sender does not hold the
+                       new ones
     box cut, grown     one element row less: something is missing; one more: sent twice, not held, or not wanted
-    reduction doubled  summed twice;  reduction dropped: parts are taken for sums;  with another function, over another digit
+    reduction doubled  summed twice;  reduction dropped: parts are taken for sums;  with another function, over another
+                       digit
     owner missing      a transfer is left out, a member's tile is empty, a digit of the reduction is forgotten
-    owner wrong        a sender that holds nothing of the box, a receiver that does not want it, sender and receiver exchanged
+    owner wrong        a sender that holds nothing of the box, a receiver that does not want it, sender and receiver
+                       exchanged
     doubled            a transfer twice: elements arrive twice
     order              exchanges before the reduction, levels out of order, a reduction of replicas
 
@@ -49,8 +52,14 @@ def halos(size: int, rows: int) -> tuple[Graph, tuple[int, ...], dict[str, dict[
 def key(plan: CommunicationPlan) -> tuple[object, ...]:
     """What two equal plans have in common."""
     return (
-        plan.source.hierarchy, plan.source.shape, plan.source.boxes.tobytes(), plan.source.open, plan.source.combine,
-        plan.target.boxes.tobytes(), plan.target.open, plan.steps,
+        plan.source.hierarchy,
+        plan.source.shape,
+        plan.source.boxes.tobytes(),
+        plan.source.open,
+        plan.source.combine,
+        plan.target.boxes.tobytes(),
+        plan.target.open,
+        plan.steps,
     )
 
 
@@ -99,10 +108,17 @@ def of_exchange(plan: CommunicationPlan, i: int, rng: random.Random) -> Iterator
         yield f"box cut in dimension {k}", swap(replace(t, box=moved(t.box, k, 0, -1)))
         yield f"box begun late in dimension {k}", swap(replace(t, box=moved(t.box, k, 1, 0)))
         wide = moved(t.box, k, 0, 1)
-        if high + 1 > plan.source.shape[k] or not inside(wide, target.boxes[t.target]) or not inside(wide, have[t.source]):
+        if (
+            high + 1 > plan.source.shape[k]
+            or not inside(wide, target.boxes[t.target])
+            or not inside(wide, have[t.source])
+        ):
             yield f"box grown in dimension {k}", swap(replace(t, box=wide))
         if high - low > 2:
-            yield f"a row left out in dimension {k}", swap(replace(t, box=moved(t.box, k, 0, low + 1 - high)), replace(t, box=moved(t.box, k, 2, 0)))
+            yield (
+                f"a row left out in dimension {k}",
+                swap(replace(t, box=moved(t.box, k, 0, low + 1 - high)), replace(t, box=moved(t.box, k, 2, 0))),
+            )
     yield "owner missing", swap()
     yield "sent twice", swap(t, t)
     yield "sent to itself", swap(replace(t, source=t.target))
@@ -122,12 +138,18 @@ def of_exchange(plan: CommunicationPlan, i: int, rng: random.Random) -> Iterator
     if t.target not in later:
         yield "the whole step left out", replace(plan, steps=(*plan.steps[:i], *plan.steps[i + 1 :]))
     yield "the step twice", replace(plan, steps=(*plan.steps[:i], step, *plan.steps[i:]))
-    yield "another level", replace(plan, steps=(*plan.steps[:i], replace(step, level=step.level + 1), *plan.steps[i + 1 :]))
+    yield (
+        "another level",
+        replace(plan, steps=(*plan.steps[:i], replace(step, level=step.level + 1), *plan.steps[i + 1 :])),
+    )
     others = [u for u in step.transfers if u.target != t.target]
     if others:
         other = rng.choice(others)
         if not inside(t.box, target.boxes[other.target]):
-            yield "two receivers exchanged", swap(replace(t, target=other.target), Transfer(other.source, t.target, t.box))
+            yield (
+                "two receivers exchanged",
+                swap(replace(t, target=other.target), Transfer(other.source, t.target, t.box)),
+            )
 
 
 def of_reduction(plan: CommunicationPlan, i: int, rng: random.Random) -> Iterator[tuple[str, CommunicationPlan]]:
@@ -143,26 +165,49 @@ def of_reduction(plan: CommunicationPlan, i: int, rng: random.Random) -> Iterato
     yield "maximum in place of the sum", with_(replace(step, combine=Combine.MAX))
     yield "minimum in place of the sum", with_(replace(step, combine=Combine.MIN))
     for k in range(len(step.digits)):
-        rest = replace(step, digits=(*step.digits[:k], *step.digits[k + 1 :]), scattered=(*step.scattered[:k], *step.scattered[k + 1 :]))
+        rest = replace(
+            step,
+            digits=(*step.digits[:k], *step.digits[k + 1 :]),
+            scattered=(*step.scattered[:k], *step.scattered[k + 1 :]),
+        )
         yield f"owners along digit {k} missing", with_(rest)
-        yield f"digit {k} twice", with_(replace(step, digits=(*step.digits, step.digits[k]), scattered=(*step.scattered, step.scattered[k])))
+        yield (
+            f"digit {k} twice",
+            with_(replace(step, digits=(*step.digits, step.digits[k]), scattered=(*step.scattered, step.scattered[k]))),
+        )
         d = step.digits[k]
-        for changed in (OpenDigit(d.level, d.stride * 2, d.prime), OpenDigit(d.level, d.stride, d.prime + 1), OpenDigit((d.level + 1) % len(hierarchy), d.stride, d.prime)):
+        for changed in (
+            OpenDigit(d.level, d.stride * 2, d.prime),
+            OpenDigit(d.level, d.stride, d.prime + 1),
+            OpenDigit((d.level + 1) % len(hierarchy), d.stride, d.prime),
+        ):
             if changed != d:
-                yield f"digit {k} is another", with_(replace(step, digits=(*step.digits[:k], changed, *step.digits[k + 1 :])))
+                yield (
+                    f"digit {k} is another",
+                    with_(replace(step, digits=(*step.digits[:k], changed, *step.digits[k + 1 :]))),
+                )
         flags = tuple(s != (j == k) for j, s in enumerate(step.scattered))
         yield f"flag {k} reversed", with_(replace(step, scattered=flags))
     d = rng.choice([d for d, tile in enumerate(step.tiles) if volume(tile)])
     for k in range(len(step.tiles[d])):
         for low, high, what in ((1, 1, "shifted"), (-1, -1, "shifted back"), (0, -1, "cut"), (1, 0, "begun late")):
-            yield f"tile {what} in dimension {k}", with_(replace(step, tiles=(*step.tiles[:d], moved(step.tiles[d], k, low, high), *step.tiles[d + 1 :])))
-    yield "tile missing", with_(replace(step, tiles=(*step.tiles[:d], tuple((0, 0) for _ in step.tiles[d]), *step.tiles[d + 1 :])))
+            yield (
+                f"tile {what} in dimension {k}",
+                with_(replace(step, tiles=(*step.tiles[:d], moved(step.tiles[d], k, low, high), *step.tiles[d + 1 :]))),
+            )
+    yield (
+        "tile missing",
+        with_(replace(step, tiles=(*step.tiles[:d], tuple((0, 0) for _ in step.tiles[d]), *step.tiles[d + 1 :]))),
+    )
     yield "one tile less", with_(replace(step, tiles=step.tiles[:-1]))
     if len(plan.steps) > 1:
         yield "exchange before the reduction", replace(plan, steps=(*plan.steps[i + 1 :], step))
     closed = replace(plan.source, open=(), combine=None)
     yield "replicas summed", replace(plan, source=closed)
-    yield "the target left partial", replace(plan, target=replace(plan.target, open=plan.source.open, combine=plan.source.combine))
+    yield (
+        "the target left partial",
+        replace(plan, target=replace(plan.target, open=plan.source.open, combine=plan.source.combine)),
+    )
 
 
 def mutants() -> Iterator[tuple[str, str, CommunicationPlan]]:

@@ -1,6 +1,8 @@
-"""Real certificates changed until they are wrong: none is accepted.  Contest-like problems here, the contest's own instances with `-m slow`.
+"""Real certificates changed until they are wrong: none is accepted.  Contest-like problems here, the contest's own
+instances with `-m slow`.
 
-The classes and their arguments stand in `contest_mutants`.  A weaker but valid proof is no mutant: it must be taken for what it shows.
+The classes and their arguments stand in `contest_mutants`.  A weaker but valid proof is no mutant: it must be taken for
+what it shows.
 """
 
 from __future__ import annotations
@@ -118,7 +120,10 @@ def test_at_least_1000_mutants_of_contest_certificates(capsys: pytest.CaptureFix
         o = instance(letter)
         for make in CLASSES:
             codes = judge(o, of_class(o, make, most), seen)
-            rows.append(f"{letter} {make.__name__:<20} {sum(codes.values()):4d} mutants, exit codes {dict(sorted(codes.items()))}")
+            rows.append(
+                f"{letter} {make.__name__:<20} {sum(codes.values()):4d} mutants, exit codes "
+                f"{dict(sorted(codes.items()))}"
+            )
         rows.append(f"{letter} weaker but valid      {dict(judge_weaker(o, 4 if letter in 'AC' else 40))}")
     with capsys.disabled():
         print("\n" + "\n".join(rows) + f"\n{len(seen)} different mutants, none accepted")

@@ -1,9 +1,10 @@
 """Mutants of a real plan that must be rejected by construction.
 
-A plan is a proof about a graph on a machine; a changed plan may still be true (another name of a device, a faster link nobody uses), so
-random changes prove nothing.  Each class below is false or malformed by an argument given at its maker.  All hashes are made right again
-(container, graph, machine), so that it is not the hash that saves the checker; every mutant is written, read and checked like a file, and
-must end in exit 10 (refuted) or exit 3 (`ContainerError`): no other exception, no memory blow-up, never proved.
+A plan is a proof about a graph on a machine; a changed plan may still be true (another name of a device, a faster link
+nobody uses), so random changes prove nothing.  Each class below is false or malformed by an argument given at its
+maker.  All hashes are made right again (container, graph, machine), so that it is not the hash that saves the checker;
+every mutant is written, read and checked like a file, and must end in exit 10 (refuted) or exit 3 (`ContainerError`):
+no other exception, no memory blow-up, never proved.
 """
 
 from __future__ import annotations
@@ -91,10 +92,32 @@ def changed_parts() -> Iterator[tuple[str, Plan]]:
         yield f"graph {name}", replace(plan, graph=zoo(name))
     yield "graph of other name", replace(plan, graph=replace(plan.graph, name="other"))
     yield "graph of other type", replace(plan, graph=zoo("mlp-unity", dtype="float64"))
-    yield "fewer operators", replace(plan, graph=replace(plan.graph, operators=plan.graph.operators[:-1], outputs=(plan.graph.operators[-2].output.tensor,)))
-    yield "other outputs", replace(plan, graph=replace(plan.graph, outputs=(plan.graph.operators[0].output.tensor, *plan.graph.outputs)))
-    yield "other activation", replace(plan, graph=replace(plan.graph, operators=tuple(
-        replace(op, function="gelu") if op.function == "relu" else op for op in plan.graph.operators)), machine=slow(plan.machine))
+    yield (
+        "fewer operators",
+        replace(
+            plan,
+            graph=replace(
+                plan.graph, operators=plan.graph.operators[:-1], outputs=(plan.graph.operators[-2].output.tensor,)
+            ),
+        ),
+    )
+    yield (
+        "other outputs",
+        replace(plan, graph=replace(plan.graph, outputs=(plan.graph.operators[0].output.tensor, *plan.graph.outputs))),
+    )
+    yield (
+        "other activation",
+        replace(
+            plan,
+            graph=replace(
+                plan.graph,
+                operators=tuple(
+                    replace(op, function="gelu") if op.function == "relu" else op for op in plan.graph.operators
+                ),
+            ),
+            machine=slow(plan.machine),
+        ),
+    )
     for spec in ("4x2", "8x1", "1x8", "2x2", "p2-v100:2x4", "pase-1080ti:2x4", "localhost:8"):
         yield f"machine {spec}", replace(plan, machine=load_machine(spec))
     for level in range(2):
@@ -103,12 +126,30 @@ def changed_parts() -> Iterator[tuple[str, Plan]]:
             for factor in (Fraction(1, 2), Fraction(3), Fraction(10**9)):
                 levels = list(plan.machine.levels)
                 levels[level] = replace(levels[level], **{part: value * factor})
-                yield f"{part} of level {level} times {factor}", replace(plan, machine=replace(plan.machine, levels=tuple(levels)))
+                yield (
+                    f"{part} of level {level} times {factor}",
+                    replace(plan, machine=replace(plan.machine, levels=tuple(levels))),
+                )
     device = plan.machine.device
-    yield "device bandwidth", replace(plan, machine=replace(plan.machine, device=replace(device, bandwidth=device.bandwidth * 2)))
-    yield "launch time", replace(plan, machine=replace(plan.machine, device=replace(device, launch=device.launch + Fraction(1, 10**6))))
+    yield (
+        "device bandwidth",
+        replace(plan, machine=replace(plan.machine, device=replace(device, bandwidth=device.bandwidth * 2))),
+    )
+    yield (
+        "launch time",
+        replace(plan, machine=replace(plan.machine, device=replace(device, launch=device.launch + Fraction(1, 10**6)))),
+    )
     yield "slow device", replace(plan, machine=slow(plan.machine))
-    for name in ("two-per-level", "one-per-level", "complete,uneven", "none", "", "complete,", "complete,uneven,even", "COMPLETE"):
+    for name in (
+        "two-per-level",
+        "one-per-level",
+        "complete,uneven",
+        "none",
+        "",
+        "complete,",
+        "complete,uneven,even",
+        "COMPLETE",
+    ):
         yield f"space {name!r}", replace(plan, space=name)
     for limit in (0, 1, 1 << 20, 80 << 30, 1 << 62):
         yield f"memory limit {limit}", replace(plan, memory_limit=limit)
@@ -119,7 +160,9 @@ def changed_parts() -> Iterator[tuple[str, Plan]]:
 
 
 def slow(machine: Machine) -> Machine:
-    return replace(machine, device=replace(machine.device, peaks=tuple((d, p / 10**6) for d, p in machine.device.peaks)))
+    return replace(
+        machine, device=replace(machine.device, peaks=tuple((d, p / 10**6) for d, p in machine.device.peaks))
+    )
 
 
 def changed_choices() -> Iterator[tuple[str, Plan]]:
@@ -150,8 +193,13 @@ def changed_choices() -> Iterator[tuple[str, Plan]]:
     yield with_first(replace(first, axes=first.axes[::-1]), "axes in another order")
     yield with_first(replace(first, axes=("q",) * len(first.axes)), "axes of other names")
     operators, copies = plan.choices.operators, plan.choices.copies
-    for title, kept in (("first operator left out", operators[1:]), ("operator twice", (*operators, operators[0])), ("operators reversed", operators[::-1]),
-                        ("no operators", ()), ("unknown operator", (("q", first), *operators[1:]))):
+    for title, kept in (
+        ("first operator left out", operators[1:]),
+        ("operator twice", (*operators, operators[0])),
+        ("operators reversed", operators[::-1]),
+        ("no operators", ()),
+        ("unknown operator", (("q", first), *operators[1:])),
+    ):
         yield title, replace(plan, choices=replace(plan.choices, operators=kept))
     yield "no copies", replace(plan, choices=replace(plan.choices, copies=()))
     yield "copy twice", replace(plan, choices=replace(plan.choices, copies=(*copies, *copies)))
@@ -169,7 +217,10 @@ def changed_claims() -> Iterator[tuple[str, Plan]]:
 
     for change in (-1, 1, -claim.cost, -2 * claim.cost, 1 << 80):
         yield claims(Optimal(claim.solution, claim.cost + change), f"cost {change:+}")
-        yield claims(WithinGap(claim.solution, claim.cost + change, min(claim.cost, claim.cost + change)), f"cost {change:+} within a gap")
+        yield claims(
+            WithinGap(claim.solution, claim.cost + change, min(claim.cost, claim.cost + change)),
+            f"cost {change:+} within a gap",
+        )
     yield claims(WithinGap(claim.solution, claim.cost, claim.cost + 1), "bound above the cost")
     yield claims(Optimal(tuple(a + 1 for a in claim.solution), claim.cost), "other solution")
     yield claims(Optimal(claim.solution[:-1], claim.cost), "shorter solution")
@@ -184,10 +235,16 @@ def changed_claims() -> Iterator[tuple[str, Plan]]:
     if isinstance(proof, Elimination):
         for k in range(len(proof.messages)):  # a message raised by 2**40 is above every sum of this problem
             messages = (*proof.messages[:k], np.asarray(proof.messages[k] + (1 << 40)), *proof.messages[k + 1 :])
-            yield f"message {k} raised", replace(plan, certificate=replace(certificate, proof=replace(proof, messages=messages)))
+            yield (
+                f"message {k} raised",
+                replace(plan, certificate=replace(certificate, proof=replace(proof, messages=messages))),
+            )
         yield "order cut", replace(plan, certificate=replace(certificate, proof=replace(proof, order=proof.order[:-1])))
     if isinstance(proof, Dual):
-        yield "messages cut", replace(plan, certificate=replace(certificate, proof=replace(proof, to_u=proof.to_u[:-1])))
+        yield (
+            "messages cut",
+            replace(plan, certificate=replace(certificate, proof=replace(proof, to_u=proof.to_u[:-1]))),
+        )
         yield "denominator 0", replace(plan, certificate=replace(certificate, proof=replace(proof, denominator=0)))
 
 
@@ -196,14 +253,30 @@ def changed_totals() -> Iterator[tuple[str, Plan]]:
     for plan in (original(), partial()):
         for n, m in enumerate(plan.communication):
             for part, value in (
-                ("tensor", "q"), ("writer", "q"), ("reader", "q"), ("position", m.position + 1), ("collective", "all-to-all, fast"),
-                *((name, tuple(x + (i == level) for i, x in enumerate(getattr(m, name)))) for name in ("loads", "phases") for level in range(2)),
-                ("loads", m.loads[:1]), ("phases", (*m.phases, 0)), ("loads", (1 << 62, 1 << 62)),
+                ("tensor", "q"),
+                ("writer", "q"),
+                ("reader", "q"),
+                ("position", m.position + 1),
+                ("collective", "all-to-all, fast"),
+                *(
+                    (name, tuple(x + (i == level) for i, x in enumerate(getattr(m, name))))
+                    for name in ("loads", "phases")
+                    for level in range(2)
+                ),
+                ("loads", m.loads[:1]),
+                ("phases", (*m.phases, 0)),
+                ("loads", (1 << 62, 1 << 62)),
             ):
                 wrong = (*plan.communication[:n], replace(m, **{part: value}), *plan.communication[n + 1 :])
                 yield f"{m.tensor}: {part} {value}", replace(plan, communication=wrong)
-            yield f"{m.tensor}: left out", replace(plan, communication=(*plan.communication[:n], *plan.communication[n + 1 :]))
-            yield f"{m.tensor}: twice", replace(plan, communication=(*plan.communication[:n], m, m, *plan.communication[n + 1 :]))
+            yield (
+                f"{m.tensor}: left out",
+                replace(plan, communication=(*plan.communication[:n], *plan.communication[n + 1 :])),
+            )
+            yield (
+                f"{m.tensor}: twice",
+                replace(plan, communication=(*plan.communication[:n], m, m, *plan.communication[n + 1 :])),
+            )
         yield "nothing moves", replace(plan, communication=())
 
 
@@ -257,40 +330,117 @@ def all_extents(n: int) -> Callable[[Json], None]:
     return change
 
 
-VALUES: list[Json] = [None, True, 1.5, float("nan"), float("inf"), -1, 0, 1 << 63, 10**40, "", "x" * 20_000, [], {}, [[[[]]]], [None], {"a": 1}]
+VALUES: list[Json] = [
+    None,
+    True,
+    1.5,
+    float("nan"),
+    float("inf"),
+    -1,
+    0,
+    1 << 63,
+    10**40,
+    "",
+    "x" * 20_000,
+    [],
+    {},
+    [[[[]]]],
+    [None],
+    {"a": 1},
+]
 PLAN_FIELDS: list[tuple[str | int, ...]] = [
-    ("format",), ("space",), ("memory_limit",), ("problem_sha256",), ("graph_sha256",), ("machine_sha256",), ("decisions",), ("decisions", "operators"),
-    ("decisions", "operators", 0), ("decisions", "operators", 0, 0), ("decisions", "operators", 0, 1), ("decisions", "operators", 0, 2),
-    ("decisions", "operators", 0, 2, 0), ("decisions", "operators", 0, 2, 0, 0), ("decisions", "copies"), ("communication",), ("communication", 0),
-    ("communication", 0, 5), ("communication", 0, 5, 0), ("versions",),
+    ("format",),
+    ("space",),
+    ("memory_limit",),
+    ("problem_sha256",),
+    ("graph_sha256",),
+    ("machine_sha256",),
+    ("decisions",),
+    ("decisions", "operators"),
+    ("decisions", "operators", 0),
+    ("decisions", "operators", 0, 0),
+    ("decisions", "operators", 0, 1),
+    ("decisions", "operators", 0, 2),
+    ("decisions", "operators", 0, 2, 0),
+    ("decisions", "operators", 0, 2, 0, 0),
+    ("decisions", "copies"),
+    ("communication",),
+    ("communication", 0),
+    ("communication", 0, 5),
+    ("communication", 0, 5, 0),
+    ("versions",),
 ]
 GRAPH_FIELDS: list[tuple[str | int, ...]] = [
-    ("format",), ("tensors",), ("tensors", 0), ("tensors", 0, "name"), ("tensors", 0, "shape"), ("tensors", 0, "shape", 0), ("tensors", 0, "dtype"),
-    ("tensors", 0, "role"), ("operators",), ("operators", 0), ("operators", 0, "name"), ("operators", 0, "function"), ("operators", 0, "axes"),
-    ("operators", 0, "axes", 0), ("operators", 0, "axes", 0, 0), ("operators", 0, "axes", 0, 1), ("operators", 0, "inputs"), ("operators", 0, "inputs", 0),
-    ("operators", 0, "inputs", 0, 1), ("operators", 0, "inputs", 0, 1, 0), ("operators", 0, "output"), ("outputs",),
+    ("format",),
+    ("tensors",),
+    ("tensors", 0),
+    ("tensors", 0, "name"),
+    ("tensors", 0, "shape"),
+    ("tensors", 0, "shape", 0),
+    ("tensors", 0, "dtype"),
+    ("tensors", 0, "role"),
+    ("operators",),
+    ("operators", 0),
+    ("operators", 0, "name"),
+    ("operators", 0, "function"),
+    ("operators", 0, "axes"),
+    ("operators", 0, "axes", 0),
+    ("operators", 0, "axes", 0, 0),
+    ("operators", 0, "axes", 0, 1),
+    ("operators", 0, "inputs"),
+    ("operators", 0, "inputs", 0),
+    ("operators", 0, "inputs", 0, 1),
+    ("operators", 0, "inputs", 0, 1, 0),
+    ("operators", 0, "output"),
+    ("outputs",),
 ]
 MACHINE_FIELDS: list[tuple[str | int, ...]] = [
-    ("format",), ("level",), ("level", 0), ("level", 0, "size"), ("level", 0, "bandwidth"), ("level", 0, "latency"), ("device_class",),
-    ("device_class", 0, "bandwidth"), ("device_class", 0, "memory"), ("device_class", 0, "peaks"), ("sources",),
+    ("format",),
+    ("level",),
+    ("level", 0),
+    ("level", 0, "size"),
+    ("level", 0, "bandwidth"),
+    ("level", 0, "latency"),
+    ("device_class",),
+    ("device_class", 0, "bandwidth"),
+    ("device_class", 0, "memory"),
+    ("device_class", 0, "peaks"),
+    ("sources",),
 ]
 INDEX = {"terms": [["b", 1], ["k", 1]], "offset": 0}
 SPECIAL: list[tuple[str, str, Callable[[Json], None]]] = [
     ("graph.json", "5000 axes", many_axes),
     *(("graph.json", f"all extents {n}", all_extents(n)) for n in (1, 7, 1 << 31, 1 << 62, 10**30)),
-    *(("graph.json", f"offset {n}", set_at(("operators", 0, "inputs", 0, 1, 0), {**INDEX, "offset": n})) for n in (10**30, -(10**30), 1 << 62, "1", 0.5)),
-    *(("graph.json", f"coefficient {n}", set_at(("operators", 0, "inputs", 0, 1, 0), {**INDEX, "terms": [["b", n]]})) for n in (0, -1, 10**30, 1 << 62)),
+    *(
+        ("graph.json", f"offset {n}", set_at(("operators", 0, "inputs", 0, 1, 0), {**INDEX, "offset": n}))
+        for n in (10**30, -(10**30), 1 << 62, "1", 0.5)
+    ),
+    *(
+        ("graph.json", f"coefficient {n}", set_at(("operators", 0, "inputs", 0, 1, 0), {**INDEX, "terms": [["b", n]]}))
+        for n in (0, -1, 10**30, 1 << 62)
+    ),
     ("graph.json", "unknown axis", set_at(("operators", 0, "inputs", 0, 1, 0), "q")),
     ("graph.json", "operators reversed", lambda d: d["operators"].reverse()),
     ("graph.json", "operator twice", lambda d: d["operators"].append(d["operators"][0])),
     ("graph.json", "tensor twice", lambda d: d["tensors"].append(d["tensors"][0])),
     ("graph.json", "function unknown", set_at(("operators", 0, "function"), "scatter_add")),
     *(("machine.json", f"{n} nodes", set_at(("level", 0, "size"), n)) for n in (3, 4096, 1 << 16, 10**9, 1 << 64)),
-    *(("machine.json", f"bandwidth {n}", set_at(("level", 0, "bandwidth"), n)) for n in ("0", "1/3", "-1", "1e9", "9" * 80, "1/" + "9" * 80, "9" * 5000)),
-    ("machine.json", "9 levels", lambda d: d.update(level=[{**d["level"][0], "name": f"l{i}", "size": 1 << 16} for i in range(9)])),
+    *(
+        ("machine.json", f"bandwidth {n}", set_at(("level", 0, "bandwidth"), n))
+        for n in ("0", "1/3", "-1", "1e9", "9" * 80, "1/" + "9" * 80, "9" * 5000)
+    ),
+    (
+        "machine.json",
+        "9 levels",
+        lambda d: d.update(level=[{**d["level"][0], "name": f"l{i}", "size": 1 << 16} for i in range(9)]),
+    ),
     ("machine.json", "no float32 peak", delete_at(("device_class", 0, "peaks", "float32"))),
     ("plan.json", "field unknown", set_at(("more",), 1)),
-    ("plan.json", "one decision ten thousand times", lambda d: d["decisions"].update(operators=d["decisions"]["operators"][:1] * 10_000)),
+    (
+        "plan.json",
+        "one decision ten thousand times",
+        lambda d: d["decisions"].update(operators=d["decisions"]["operators"][:1] * 10_000),
+    ),
     ("plan.json", "a million entries", set_at(("decisions", "operators", 0, 2, 0), [1] * 1_000_000)),
 ]
 
@@ -301,18 +451,29 @@ def texts(plan: Plan) -> dict[str, Member]:
 
 
 def rehashed(members: dict[str, Member]) -> bytes:
-    """The container with hashes of graph and machine in plan.json as a writer would put them, where that is possible."""
+    """The container with hashes of graph and machine in plan.json as a writer would put them, where that is
+    possible.
+    """
     head = json.loads(members["plan.json"])  # type: ignore[arg-type]
     for name, read in (("graph", Graph.from_json), ("machine", Machine.from_json)):
         text = members[f"{name}.json"]
         assert isinstance(text, bytes)
         try:
             digest = read(text.decode()).sha256()
-        except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):  # here only a hash is wanted
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            RecursionError,
+            TypeError,
+            ValueError,
+        ):  # here only a hash is wanted
             digest = hashlib.sha256(text).hexdigest()
         if isinstance(head, dict) and f"{name}_sha256" in head and head[f"{name}_sha256"] is not None:
             head[f"{name}_sha256"] = digest
-    return write_container(None, {**members, "plan.json": json.dumps(head, sort_keys=True, separators=(",", ":")).encode()})
+    return write_container(
+        None, {**members, "plan.json": json.dumps(head, sort_keys=True, separators=(",", ":")).encode()}
+    )
 
 
 def changed_texts() -> Iterator[Mutant]:
@@ -333,9 +494,14 @@ def changed_texts() -> Iterator[Mutant]:
                 document = json.loads(raw)
                 set_at(path, value)(document)
                 if member == "plan.json" and path[-1] in ("graph_sha256", "machine_sha256"):
-                    yield Mutant(f"{member} {path} = {value!r:.20}", write_container(None, {**base, member: json.dumps(document).encode()}))
+                    yield Mutant(
+                        f"{member} {path} = {value!r:.20}",
+                        write_container(None, {**base, member: json.dumps(document).encode()}),
+                    )
                 else:
-                    yield Mutant(f"{member} {path} = {value!r:.20}", rehashed({**base, member: json.dumps(document).encode()}))
+                    yield Mutant(
+                        f"{member} {path} = {value!r:.20}", rehashed({**base, member: json.dumps(document).encode()})
+                    )
             if isinstance(path[-1], str) and path[-1] not in ("source_shape",):
                 document = json.loads(raw)
                 delete_at(path)(document)
@@ -348,9 +514,17 @@ def changed_texts() -> Iterator[Mutant]:
         raw = base[member]
         assert isinstance(raw, bytes)
         for name, text in (
-            ("deep list", b"[" * 100_000 + b"]" * 100_000), ("deep object", b'{"a":' * 100_000 + b"1" + b"}" * 100_000), ("empty", b""), ("cut", raw[: len(raw) // 2]),
-            ("a list", b"[]"), ("null", b"null"), ("bytes", bytes(range(256))), ("an integer of 100,000 digits", b"9" * 100_000),
-            ("repeated key", raw[:-1] + b',"format":"x"}'), ("two documents", raw + raw), ("not ASCII", raw.replace(b"float32", "flöat32".encode())),
+            ("deep list", b"[" * 100_000 + b"]" * 100_000),
+            ("deep object", b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
+            ("empty", b""),
+            ("cut", raw[: len(raw) // 2]),
+            ("a list", b"[]"),
+            ("null", b"null"),
+            ("bytes", bytes(range(256))),
+            ("an integer of 100,000 digits", b"9" * 100_000),
+            ("repeated key", raw[:-1] + b',"format":"x"}'),
+            ("two documents", raw + raw),
+            ("not ASCII", raw.replace(b"float32", "flöat32".encode())),
             ("surrogate", raw.replace(b"format", b"\\ud800")),
         ):
             if text != raw:
@@ -382,7 +556,9 @@ def test_truncated_files_are_rejected() -> None:
 
 
 def test_flipped_bits_are_rejected_or_change_nothing() -> None:
-    """A zip file has bytes that mean nothing (version made by, attributes): then the content, and so the identity, is the same."""
+    """A zip file has bytes that mean nothing (version made by, attributes): then the content, and so the identity,
+    is the same.
+    """
     data = write_plan(None, original())
     same, rng = identity(read_container(data)), random.Random(3)
     rejected = 0
@@ -400,7 +576,10 @@ def test_flipped_bits_are_rejected_or_change_nothing() -> None:
 
 def test_bombs_and_strangers_are_rejected() -> None:
     members = dict(encode_plan(original()))
-    assert exit_code(write_container(None, {**members, "certificate.i64": np.zeros(1 << 20, dtype=np.int64)})) in (3, 10)
+    assert exit_code(write_container(None, {**members, "certificate.i64": np.zeros(1 << 20, dtype=np.int64)})) in (
+        3,
+        10,
+    )
     assert exit_code(write_container(None, {"plan.json": members["plan.json"]})) == 3
     assert exit_code(write_container(None, {})) == 3
     for junk in (b"", b"PK", b"plan", bytes(1000), b"PK\5\6" + bytes(18)):
@@ -412,7 +591,9 @@ def test_weaker_true_claims_are_not_refuted() -> None:
     plan = original()
     claim = plan.certificate.claim
     assert isinstance(claim, Optimal)
-    weaker = replace(plan, certificate=replace(plan.certificate, claim=WithinGap(claim.solution, claim.cost, claim.cost - 1)))
+    weaker = replace(
+        plan, certificate=replace(plan.certificate, claim=WithinGap(claim.solution, claim.cost, claim.cost - 1))
+    )
     assert exit_code(write_plan(None, weaker)) == 0
     assert exit_code(write_plan(None, replace(plan, certificate=replace(plan.certificate, proof=Open())))) == 5
     assert read_plan(write_plan(None, weaker))[0] != plan

@@ -1,8 +1,8 @@
 """Mutants of placement and reduction certificates that must be rejected by construction.
 
-Every class says why its members are wrong; each mutant is written with correct hashes, differs from the others in its bytes, is read again
-and must end refuted (exit 10) or malformed (exit 3).  Oracles: the set of all programs (is the mutated program one of them?) and the graph of
-states with exact distances (which inequality breaks?).
+Every class says why its members are wrong; each mutant is written with correct hashes, differs from the others in its
+bytes, is read again and must end refuted (exit 10) or malformed (exit 3).  Oracles: the set of all programs (is the
+mutated program one of them?) and the graph of states with exact distances (which inequality breaks?).
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ def _only(original: ReductionCertificate, part: Part) -> bytes:
 
 
 def potentials(k: int) -> Iterator[bytes]:
-    """The potentials are exact distances, so every state but the goal has a tight step: raising one state alone breaks it.  Lowering a
-    state to which a tight step of a live state leads breaks that one; so does leaving it out (it then counts as 0)."""
+    """The potentials are exact distances, so every state but the goal has a tight step: raising one state alone breaks
+    it.  Lowering a state to which a tight step of a live state leads breaks that one; so does leaving it out (it then
+    counts as 0)."""
     original = valid(k)
     part = original.parts[1]
     request = part.request
@@ -78,7 +79,12 @@ def potentials(k: int) -> Iterator[bytes]:
     system = request.system()
     graph = explore(system)
     costs = edge_costs(graph, system, original.costs[0].model())
-    entered = {e.target for s, leaving in enumerate(graph.edges) for e, c in zip(leaving, costs[s], strict=True) if phi[s] < DEAD and phi[s] == c + phi[e.target]}
+    entered = {
+        e.target
+        for s, leaving in enumerate(graph.edges)
+        for e, c in zip(leaving, costs[s], strict=True)
+        if phi[s] < DEAD and phi[s] == c + phi[e.target]
+    }
     for s, value in enumerate(phi):
         if value < DEAD:
             for more in (1, 10**9):
@@ -98,13 +104,22 @@ def _changed(part: Part, s: int, value: int) -> np.ndarray[tuple[int, ...], np.d
 
 
 def claims(k: int) -> Iterator[bytes]:
-    """A claimed cost that the program does not have; a count that is not the number of paths; a possible request called impossible."""
+    """A claimed cost that the program does not have; a count that is not the number of paths; a possible request
+    called impossible.
+    """
     original = valid(k)
     count, cheapest = original.parts
     assert isinstance(count.claim, Count) and isinstance(cheapest.claim, Cheapest)
     for delta in (1, -1, 10**6, -(10**6)):
         yield _only(original, replace(cheapest, claim=replace(cheapest.claim, cost=cheapest.claim.cost + delta)))
-        yield _only(original, replace(cheapest, claim=replace(cheapest.claim, cost=cheapest.claim.cost + delta), potentials=cheapest.potentials + (max(0, delta))))
+        yield _only(
+            original,
+            replace(
+                cheapest,
+                claim=replace(cheapest.claim, cost=cheapest.claim.cost + delta),
+                potentials=cheapest.potentials + (max(0, delta)),
+            ),
+        )
     lengths = count.claim.lengths
     for t in range(len(lengths)):
         for delta in (1, -1):
@@ -125,10 +140,14 @@ def programs(k: int) -> Iterator[bytes]:
     graph = explore(part.request.system())
     known = set(graph.programs())
     mine = part.claim.program
-    tried = {mine[:i] + mine[i + 1 :] for i in range(len(mine))} | {mine[:i] + (mine[j],) + mine[i + 1 :] for i in range(len(mine)) for j in range(len(mine))}
+    tried = {mine[:i] + mine[i + 1 :] for i in range(len(mine))} | {
+        mine[:i] + (mine[j],) + mine[i + 1 :] for i in range(len(mine)) for j in range(len(mine))
+    }
     tried |= {mine + (step,) for step in mine} | {tuple(reversed(mine))}
     tried |= {mine[:i] + (replace(mine[i], collective=c),) + mine[i + 1 :] for i in range(len(mine)) for c in ALL}
-    tried |= {mine[:i] + (Instruction(9, Form.INSIDE, None, mine[i].collective),) + mine[i + 1 :] for i in range(len(mine))}
+    tried |= {
+        mine[:i] + (Instruction(9, Form.INSIDE, None, mine[i].collective),) + mine[i + 1 :] for i in range(len(mine))
+    }
     for program in sorted(tried - known, key=str):
         yield _only(original, replace(part, claim=replace(part.claim, program=program)))
     system, model = part.request.system(), original.costs[0].model()
@@ -138,20 +157,27 @@ def programs(k: int) -> Iterator[bytes]:
 
 
 def problems(k: int) -> Iterator[bytes]:
-    """The right proof of another problem: other bandwidths, payload, algorithm, readings or axes change costs or states."""
+    """The right proof of another problem: other bandwidths, payload, algorithm, readings or axes change costs or
+    states.
+    """
     original = valid(k)
     part = original.parts[1]
     spec = original.costs[0]
     for factor in (Fraction(1, 2), Fraction(999, 1000), Fraction(2)):
         levels = tuple(replace(level, bandwidth=level.bandwidth * factor) for level in spec.machine.levels)
-        yield _only(replace(original, costs=(replace(spec, machine=replace(spec.machine, levels=levels, reduction=None)),)), part)
+        yield _only(
+            replace(original, costs=(replace(spec, machine=replace(spec.machine, levels=levels, reduction=None)),)),
+            part,
+        )
     for payload in (spec.payload + 10**6, spec.payload // 2, 1):
         yield _only(replace(original, costs=(replace(spec, payload=payload),)), part)
     yield _only(replace(original, costs=(replace(spec, preset="m3"),)), part)
     assert isinstance(part.request, ReductionRequest)
     longer = (2 * spec.machine.hierarchy[0], *spec.machine.hierarchy[1:])
     yield _only(replace(original, costs=(replace(spec, machine=spec.machine.resized(longer)),)), part)
-    yield _only(replace(original, costs=(replace(spec, preset="linked", devices=tuple(range(spec.machine.devices))),)), part)
+    yield _only(
+        replace(original, costs=(replace(spec, preset="linked", devices=tuple(range(spec.machine.devices))),)), part
+    )
     yield _only(original, replace(part, request=replace(part.request, reading="unheard")))
     yield _only(original, replace(part, request=replace(part.request, reduce=(5,))))
     yield _only(original, replace(part, request=replace(part.request, hierarchy=(3, *part.request.hierarchy[1:]))))
@@ -169,7 +195,9 @@ def placements() -> Iterator[bytes]:
         for r in range(len(m)):
             for c in range(len(m[0])):
                 row = tuple(x * 2 if j == c else x for j, x in enumerate(m[r]))
-                yield write_placement(None, PlacementCertificate(problem, (*matrices[:i], (*m[:r], row, *m[r + 1 :]), *matrices[i + 1 :])))
+                yield write_placement(
+                    None, PlacementCertificate(problem, (*matrices[:i], (*m[:r], row, *m[r + 1 :]), *matrices[i + 1 :]))
+                )
         yield write_placement(None, PlacementCertificate(problem, (*matrices[:i], m[1:] + m[:1], *matrices[i + 1 :])))
     for axes in ((16, 4), (16, 2, 2, 2), (16, 2), (8, 2, 4)):
         yield write_placement(None, PlacementCertificate(PlacementProblem((4, 16), axes), matrices))
@@ -201,7 +229,16 @@ def best() -> Iterator[bytes]:
         if isinstance(part.claim, Cheapest):
             yield write_reduction(None, replace(original, parts=original.parts[:k] + original.parts[k + 1 :]))
     alone = replace(original, best=Best(b.matrix, b.cost, b.terms, (Order.ROW_MAJOR.value,)))
-    if min(p.claim.cost for p in original.parts if isinstance(p.claim, Cheapest) and p.request.order is Order.ROW_MAJOR and p.request.matrix == original.placement.matrices[b.matrix]) > b.cost:  # type: ignore[union-attr]
+    if (
+        min(
+            p.claim.cost
+            for p in original.parts
+            if isinstance(p.claim, Cheapest)
+            and p.request.order is Order.ROW_MAJOR
+            and p.request.matrix == original.placement.matrices[b.matrix]
+        )
+        > b.cost
+    ):  # type: ignore[union-attr]
         yield write_reduction(None, alone)
 
 
@@ -211,10 +248,23 @@ def malformed() -> Iterator[bytes]:
     text = members["reduction.json"]
     assert isinstance(text, bytes)
     for old, new in (
-        (b'"best":null', b'"best":0'), (b'"best":null', b'"worst":null'), (b'"cheapest"', b'"dearest"'), (b'"AllReduce"', b'"AllReduced"'), (b'"ring"', b'"circle"'),
-        (b'"InsideGroup"', b'"OutsideGroup"'), (b'"model":0', b'"model":1'), (b'"model":0', b'"model":-1'), (b'"model":0', b'"model":true'), (b'"machine":0', b'"machine":1'),
-        (b'"payload":', b'"payload":-'), (b'"kind":"count"', b'"kind":"correct"'), (b'"row-major"', b'"column-major"'), (b'"d-collapsed"', b'"e"'),
-        (b'"shardproof-reduction/1"', b'"shardproof-reduction/2"'), (b'"reduce":[0]', b'"reduce":[0.0]'), (b'"reduce":[0]', b'"reduce":[-1]'),
+        (b'"best":null', b'"best":0'),
+        (b'"best":null', b'"worst":null'),
+        (b'"cheapest"', b'"dearest"'),
+        (b'"AllReduce"', b'"AllReduced"'),
+        (b'"ring"', b'"circle"'),
+        (b'"InsideGroup"', b'"OutsideGroup"'),
+        (b'"model":0', b'"model":1'),
+        (b'"model":0', b'"model":-1'),
+        (b'"model":0', b'"model":true'),
+        (b'"machine":0', b'"machine":1'),
+        (b'"payload":', b'"payload":-'),
+        (b'"kind":"count"', b'"kind":"correct"'),
+        (b'"row-major"', b'"column-major"'),
+        (b'"d-collapsed"', b'"e"'),
+        (b'"shardproof-reduction/1"', b'"shardproof-reduction/2"'),
+        (b'"reduce":[0]', b'"reduce":[0.0]'),
+        (b'"reduce":[0]', b'"reduce":[-1]'),
     ):
         assert old in text
         yield write_container(None, {**members, "reduction.json": text.replace(old, new, 1)})
@@ -223,8 +273,16 @@ def malformed() -> Iterator[bytes]:
     yield write_container(None, {**members, "reduction.i64": b"bytes"})
     whole = write_reduction(None, valid(0))
     rng = random.Random(4)
-    with zipfile.ZipFile(io.BytesIO(whole)) as archive:  # compressed bytes only: a zip has fields (such as attributes) that carry no content
-        insides = [at for i in archive.infolist() for at in range(i.header_offset + 30 + len(i.filename), i.header_offset + 30 + len(i.filename) + i.compress_size)]
+    with zipfile.ZipFile(
+        io.BytesIO(whole)
+    ) as archive:  # compressed bytes only: a zip has fields (such as attributes) that carry no content
+        insides = [
+            at
+            for i in archive.infolist()
+            for at in range(
+                i.header_offset + 30 + len(i.filename), i.header_offset + 30 + len(i.filename) + i.compress_size
+            )
+        ]
     for at in sorted(rng.sample(insides, 60)):
         yield whole[:at] + bytes([whole[at] ^ (1 << rng.randrange(8))]) + whole[at + 1 :]
 

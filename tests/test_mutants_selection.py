@@ -1,8 +1,9 @@
 """Mutants that must be rejected by construction.
 
-A certificate can be wrong in a way that makes it a weaker but valid proof, so random changes prove nothing about a checker.  Every class
-below is invalid by an argument given at its maker.  Each mutant is written with correct hashes, differs from the valid original in its
-bytes, goes through files (encode, decode, check) and must end in exit 10 (refuted) or exit 3 (malformed) with no other exception.
+A certificate can be wrong in a way that makes it a weaker but valid proof, so random changes prove nothing about a
+checker.  Every class below is invalid by an argument given at its maker.  Each mutant is written with correct hashes,
+differs from the valid original in its bytes, goes through files (encode, decode, check) and must end in exit 10
+(refuted) or exit 3 (malformed) with no other exception.
 """
 
 from __future__ import annotations
@@ -27,7 +28,16 @@ from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Se
 from shardproof.models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem, Usage, Vertex
 from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.container.canonical import ContainerError
-from shardproof.proofs.selection.certificates import Dual, Elimination, Open, Point, Record, RowConflict, SelectionCertificate, Split
+from shardproof.proofs.selection.certificates import (
+    Dual,
+    Elimination,
+    Open,
+    Point,
+    Record,
+    RowConflict,
+    SelectionCertificate,
+    Split,
+)
 from shardproof.proofs.selection.file import read_certificate, write_certificate
 from shardproof.proofs.selection.problem_file import parse_problem, problem_json
 from shardproof.verify.selection.certificate import check_selection
@@ -69,7 +79,14 @@ class Mutant:
     certificate: bytes
 
 
-def changed(o: Original, what: str, *, claim: SelectionClaim | None = None, proof: Record | None = None, problem: SelectionProblem | None = None) -> Mutant:
+def changed(
+    o: Original,
+    what: str,
+    *,
+    claim: SelectionClaim | None = None,
+    proof: Record | None = None,
+    problem: SelectionProblem | None = None,
+) -> Mutant:
     """A mutant with honest hashes everywhere: a changed problem is re-hashed into the certificate."""
     p = problem or o.problem
     certificate = SelectionCertificate(p.sha256(), claim or o.claim, proof or o.proof)
@@ -77,7 +94,9 @@ def changed(o: Original, what: str, *, claim: SelectionClaim | None = None, proo
 
 
 def edited(o: Original, what: str, edit: Callable[[dict], object]) -> Mutant:
-    """The JSON head changed by `edit` (in place, or a new value returned), manifest written anew.  Floats and NaN are possible."""
+    """The JSON head changed by `edit` (in place, or a new value returned), manifest written anew.  Floats and NaN
+    are possible.
+    """
     problem, data = o.files()
     members = read_container(data)
     head = json.loads(members["certificate.json"])
@@ -95,7 +114,13 @@ def originals() -> dict[str, list[Original]]:
         free = cases.random_problem(seed, n=4, k=3, rows=False)
         best = cases.brute(free)
         if best is not None and len(free.vertices) >= 3 and len(out["elimination"]) < 6 and len(free.edges) >= 3:
-            out["elimination"].append(Original(f"elimination {seed}", free, cases.certified(free, Optimal(best[1], best[0]), cases.eliminate(free, rng))))
+            out["elimination"].append(
+                Original(
+                    f"elimination {seed}",
+                    free,
+                    cases.certified(free, Optimal(best[1], best[0]), cases.eliminate(free, rng)),
+                )
+            )
         tight = cases.random_problem(seed, n=3, k=3)
         if len(tight.vertices) < 2:
             continue
@@ -107,14 +132,18 @@ def originals() -> dict[str, list[Original]]:
         if cases.brute(rowed) is None and len(rowed.vertices) > 1 and len(out["conflict"]) < 5:
             proof = cases.points(rowed, conflicts=True)
             if any(isinstance(r, RowConflict) for r in records(proof)):
-                out["conflict"].append(Original(f"conflict {seed}", rowed, cases.certified(rowed, cases.named(rowed, proof), proof)))
+                out["conflict"].append(
+                    Original(f"conflict {seed}", rowed, cases.certified(rowed, cases.named(rowed, proof), proof))
+                )
         if tight.edges and len(out["dual"]) < 5:
             dual = cases.random_dual(tight, rng)
             bound, _ = cases.reference_dual(tight, dual, cases.whole(tight), float("inf"))
             if isinstance(bound, int):
                 dual = replace(dual, multipliers=dual.multipliers or ((1, 1), (2, 1)))
                 bound = cases.reference_dual(tight, dual, cases.whole(tight), float("inf"))[0]
-                out["dual"].append(Original(f"dual {seed}", tight, cases.certified(tight, LowerBound(int(bound)), dual)))
+                out["dual"].append(
+                    Original(f"dual {seed}", tight, cases.certified(tight, LowerBound(int(bound)), dual))
+                )
     return out
 
 
@@ -151,7 +180,9 @@ def raised_messages() -> Iterator[Mutant]:
 
 
 def broken_orders_and_scopes() -> Iterator[Mutant]:
-    """The order must be a permutation; scopes ascend, hold all other vertices consumed and none eliminated; shapes are those of D."""
+    """The order must be a permutation; scopes ascend, hold all other vertices consumed and none eliminated; shapes
+    are those of D.
+    """
     for o, proof in eliminations():
         n = len(proof.order)
         yield changed(o, "order repeats", proof=replace(proof, order=(proof.order[1], *proof.order[1:])))
@@ -161,9 +192,14 @@ def broken_orders_and_scopes() -> Iterator[Mutant]:
         yield changed(o, "a message is missing", proof=replace(proof, messages=proof.messages[:-1]))
         yield changed(o, "a scope is missing", proof=replace(proof, scopes=proof.scopes[:-1]))
         for k, (scope, message) in enumerate(zip(proof.scopes, proof.messages, strict=True)):
-            def new(scope_: tuple[int, ...], message_: np.ndarray, o: Original = o, proof: Elimination = proof, k: int = k) -> Mutant:
+
+            def new(
+                scope_: tuple[int, ...], message_: np.ndarray, o: Original = o, proof: Elimination = proof, k: int = k
+            ) -> Mutant:
                 scopes = (*proof.scopes[:k], scope_, *proof.scopes[k + 1 :])
-                return changed(o, f"step {k}: scope {scope_}", proof=replace(with_messages(proof, k, message_), scopes=scopes))
+                return changed(
+                    o, f"step {k}: scope {scope_}", proof=replace(with_messages(proof, k, message_), scopes=scopes)
+                )
 
             if scope:
                 yield new(scope[1:], message.min(axis=0))  # sound by itself, but leaves a table of an eliminated vertex
@@ -175,16 +211,22 @@ def broken_orders_and_scopes() -> Iterator[Mutant]:
             if k and len(scope) < n - 1:
                 gone = proof.order[0]
                 size = o.problem.vertices[gone].cost.size
-                yield new((gone, *scope) if not scope or gone < scope[0] else (*scope, gone), np.stack([message] * size, axis=0 if not scope or gone < scope[0] else -1))
+                yield new(
+                    (gone, *scope) if not scope or gone < scope[0] else (*scope, gone),
+                    np.stack([message] * size, axis=0 if not scope or gone < scope[0] else -1),
+                )
             if len(scope) > 1:
                 yield new(scope[::-1], message.transpose())
                 if message.transpose().shape != message.shape or not np.array_equal(message, message.transpose()):
-                    yield changed(o, f"axes of message {k} reversed", proof=with_messages(proof, k, message.transpose()))
+                    yield changed(
+                        o, f"axes of message {k} reversed", proof=with_messages(proof, k, message.transpose())
+                    )
 
 
 def lowered_costs() -> Iterator[Mutant]:
     """A cost that the claimed solution uses is lowered (or forbidden): the claimed cost is wrong.
-    Or a choice not used is lowered so far that the claimed solution is no longer best: an exact message is then above its sum."""
+    Or a choice not used is lowered so far that the claimed solution is no longer best: an exact message is then above
+    its sum."""
     for o in (*originals()["elimination"], *originals()["points"]):
         assert isinstance(o.claim, Optimal | WithinGap)
         for v, vertex in enumerate(o.problem.vertices):
@@ -195,10 +237,18 @@ def lowered_costs() -> Iterator[Mutant]:
                     cost[a] = value
                     vertices = (*o.problem.vertices[:v], Vertex(vertex.name, cost), *o.problem.vertices[v + 1 :])
                     p = replace(o.problem, vertices=vertices)
-                    if used or (o.name.startswith("elim") and _matters(o, v, a)) or (cases.brute(p) or (0,))[0] < o.claim.cost:
+                    if (
+                        used
+                        or (o.name.startswith("elim") and _matters(o, v, a))
+                        or (cases.brute(p) or (0,))[0] < o.claim.cost
+                    ):
                         yield changed(o, f"cost of {v}, {a} set to {value}", problem=p)
         for t, table in enumerate(o.problem.tables):
-            for at in {_pair(o.problem, e, o.claim.solution) for e in range(len(o.problem.edges)) if o.problem.edges[e].table == t}:
+            for at in {
+                _pair(o.problem, e, o.claim.solution)
+                for e in range(len(o.problem.edges))
+                if o.problem.edges[e].table == t
+            }:
                 lower = table.copy()
                 lower[at] -= 1
                 tables = (*o.problem.tables[:t], lower, *o.problem.tables[t + 1 :])
@@ -212,7 +262,9 @@ def lowered_costs() -> Iterator[Mutant]:
 
 
 def _matters(o: Original, v: int, a: int) -> bool:
-    """Choice a of v is part of some allowed solution: lowering it by 10**9 lowers some exact message below the stored one."""
+    """Choice a of v is part of some allowed solution: lowering it by 10**9 lowers some exact message below the
+    stored one.
+    """
     domains = cases.whole(o.problem)
     return cases.brute(o.problem, [*domains[:v], [a], *domains[v + 1 :]], rows=False) is not None
 
@@ -224,7 +276,9 @@ def _pair(problem: SelectionProblem, e: int, x: tuple[int, ...]) -> tuple[int, i
 
 
 def wrong_solutions() -> Iterator[Mutant]:
-    """Right bound, wrong solution: infeasible, of another cost, of wrong length or outside the domains.  And right solution, wrong cost."""
+    """Right bound, wrong solution: infeasible, of another cost, of wrong length or outside the domains.  And right
+    solution, wrong cost.
+    """
     for o in (*originals()["elimination"], *originals()["points"]):
         claim = o.claim
         assert isinstance(claim, Optimal | WithinGap)
@@ -246,19 +300,41 @@ def wrong_solutions() -> Iterator[Mutant]:
 
 
 def broken_splits() -> Iterator[Mutant]:
-    """Parts must cover the domain, be non-empty and in range; every part has its child; a point has one choice per vertex."""
+    """Parts must cover the domain, be non-empty and in range; every part has its child; a point has one choice per
+    vertex.
+    """
     for o in (*originals()["points"], *originals()["conflict"]):
         root = o.proof
         if not isinstance(root, Split):
             continue
         for i in range(len(root.parts)):
             rest = slice(i + 1, None)
-            yield changed(o, f"part {i} and its child dropped", proof=Split(root.vertex, root.parts[:i] + root.parts[rest], root.children[:i] + root.children[rest]))
-            yield changed(o, f"child {i} dropped", proof=replace(root, children=root.children[:i] + root.children[rest]))
+            yield changed(
+                o,
+                f"part {i} and its child dropped",
+                proof=Split(root.vertex, root.parts[:i] + root.parts[rest], root.children[:i] + root.children[rest]),
+            )
+            yield changed(
+                o, f"child {i} dropped", proof=replace(root, children=root.children[:i] + root.children[rest])
+            )
             yield changed(o, f"part {i} emptied", proof=replace(root, parts=(*root.parts[:i], (), *root.parts[rest])))
-            yield changed(o, f"part {i} out of range", proof=replace(root, parts=(*root.parts[:i], (*root.parts[i], 99), *root.parts[rest])))
-            yield changed(o, f"part {i} negative", proof=replace(root, parts=(*root.parts[:i], (-1, *root.parts[i]), *root.parts[rest])))
-            yield changed(o, f"part {i} twice instead of its neighbour", proof=replace(root, parts=(*root.parts[: i - 1], root.parts[i], *root.parts[i:])) if i else Split(root.vertex, (), ()))
+            yield changed(
+                o,
+                f"part {i} out of range",
+                proof=replace(root, parts=(*root.parts[:i], (*root.parts[i], 99), *root.parts[rest])),
+            )
+            yield changed(
+                o,
+                f"part {i} negative",
+                proof=replace(root, parts=(*root.parts[:i], (-1, *root.parts[i]), *root.parts[rest])),
+            )
+            yield changed(
+                o,
+                f"part {i} twice instead of its neighbour",
+                proof=replace(root, parts=(*root.parts[: i - 1], root.parts[i], *root.parts[i:]))
+                if i
+                else Split(root.vertex, (), ()),
+            )
         for vertex in (-1, len(o.problem.vertices), 1 << 70):
             yield changed(o, f"split of vertex {vertex}", proof=replace(root, vertex=vertex))
         yield changed(o, "a point at the root", proof=Point())
@@ -302,14 +378,24 @@ def broken_conflicts() -> Iterator[Mutant]:
         yield changed(o, "step that does not exist", claim=replace(claim, steps=(*claim.steps, 10**6)))
         peak = cases.peak(o.problem, (0,) * len(o.problem.vertices))
         for least in (peak + 1, 10**30):  # the witness needs `peak`
-            yield changed(o, "least limit above the witness", claim=replace(claim, least_limit=least, witness=(0,) * len(o.problem.vertices)))
+            yield changed(
+                o,
+                "least limit above the witness",
+                claim=replace(claim, least_limit=least, witness=(0,) * len(o.problem.vertices)),
+            )
         yield changed(o, "steps twice", claim=replace(claim, steps=claim.steps + claim.steps[:1]))
         yield changed(o, "vertex that is not there", claim=replace(claim, vertices=(*claim.vertices, 77)))
         yield changed(o, "limit without witness", claim=replace(claim, least_limit=enough))
         yield changed(o, "witness without limit", claim=replace(claim, witness=(0,) * len(o.problem.vertices)))
-        yield changed(o, "witness above the least limit", claim=replace(claim, least_limit=0, witness=tuple(0 for _ in o.problem.vertices))) if cases.peak(
-            o.problem, (0,) * len(o.problem.vertices)
-        ) else changed(o, "witness too short", claim=replace(claim, least_limit=enough, witness=()))
+        yield (
+            changed(
+                o,
+                "witness above the least limit",
+                claim=replace(claim, least_limit=0, witness=tuple(0 for _ in o.problem.vertices)),
+            )
+            if cases.peak(o.problem, (0,) * len(o.problem.vertices))
+            else changed(o, "witness too short", claim=replace(claim, least_limit=enough, witness=()))
+        )
 
 
 def swapped_hashes() -> Iterator[Mutant]:
@@ -333,14 +419,20 @@ def truncated_files() -> Iterator[Mutant]:
 
 
 def bad_numbers() -> Iterator[Mutant]:
-    """Every integer of the JSON head in turn replaced by something that Python would take for an integer, or is absurd."""
+    """Every integer of the JSON head in turn replaced by something that Python would take for an integer, or is
+    absurd.
+    """
     for group in originals().values():
         o = group[0]
         head = json.loads(read_container(o.files()[1])["certificate.json"])
         paths = list(_integers(head))
         for path in random.Random(1).sample(paths, min(10, len(paths))):
             for raw in ("1.0", "true", "NaN", "-Infinity", "1e3", '"1"', "9" * 5000, "[1]", "{}", "1" + "0" * 200):
-                yield edited(o, f"{path} := {raw[:9]}", lambda h, path=path, raw=raw: _put(h, path, f"<raw {raw} raw>" if '"' not in raw else "1"))
+                yield edited(
+                    o,
+                    f"{path} := {raw[:9]}",
+                    lambda h, path=path, raw=raw: _put(h, path, f"<raw {raw} raw>" if '"' not in raw else "1"),
+                )
 
 
 def _integers(value: object, path: tuple[object, ...] = ()) -> Iterator[tuple[object, ...]]:
@@ -359,7 +451,9 @@ def _put(head: dict, path: tuple, value: object) -> None:
 
 
 def broken_structure() -> Iterator[Mutant]:
-    """The record table: a tree in preorder, every record used once; array references inside the table; known words only."""
+    """The record table: a tree in preorder, every record used once; array references inside the table; known words
+    only.
+    """
     o = originals()["points"][0]
 
     def each(what: str, edit: Callable[[dict], object]) -> Mutant:
@@ -390,14 +484,23 @@ def broken_structure() -> Iterator[Mutant]:
     yield each("a million shapes more", lambda h: h["shapes"].extend([[1]] * 1_000_000))
     yield each("lengths do not fit", lambda h: h["records"][0].update(parts=h["records"][0]["parts"][::-1]))
     d = originals()["dual"][0]
-    yield edited(d, "messages refer to arrays that are not there", lambda h: h["records"][0].update(to_u=h["records"][0]["to_v"], shapes=1))
+    yield edited(
+        d,
+        "messages refer to arrays that are not there",
+        lambda h: h["records"][0].update(to_u=h["records"][0]["to_v"], shapes=1),
+    )
     yield edited(d, "two children of a dual", lambda h: h["records"][0].update(then=[1, 1]))
     yield edited(d, "repeated step pair of three", lambda h: h["records"][0].update(multipliers=[[1, 1, 1]]))
     problem, data = o.files()
     members = read_container(data)
     flat = members["certificate.i64"]
     assert not isinstance(flat, bytes)
-    for what, value in (("one number less", flat[:-1]), ("one number more", np.append(flat, 0)), ("two axes", flat[None]), ("bytes", b"abc")):
+    for what, value in (
+        ("one number less", flat[:-1]),
+        ("one number more", np.append(flat, 0)),
+        ("two axes", flat[None]),
+        ("bytes", b"abc"),
+    ):
         yield Mutant(o, f"numbers: {what}", problem, write_container(None, {**members, "certificate.i64": value}))
 
 
@@ -491,7 +594,9 @@ def test_lowered_messages_are_accepted_as_weaker() -> None:
 
 
 def test_a_dual_over_a_cheaper_problem_never_proves_the_old_optimum() -> None:
-    """Any integers are a valid Dual, so lowering a cost is not a false statement: the checker's own bound drops instead."""
+    """Any integers are a valid Dual, so lowering a cost is not a false statement: the checker's own bound drops
+    instead.
+    """
     tried = 0
     for seed in range(80):
         p = cases.random_problem(seed, n=3, k=3)

@@ -1,8 +1,9 @@
 """Reduction logs that must be refused by construction, and the rules of the replay against their definitions.
 
-`selection_log_oracle` states every rule of `proofs/selection/presolve_log.py` once more, by loops over single entries.  The replay must accept exactly the
-entries for which it is true.  The mutants are certificates with correct hashes, changed in ways whose argument
-stands at their maker; each goes through files and must end in exit 10 (refuted) or 3 (malformed).
+`selection_log_oracle` states every rule of `proofs/selection/presolve_log.py` once more, by loops over single entries.
+The replay must accept exactly the entries for which it is true.  The mutants are certificates with correct hashes,
+changed in ways whose argument stands at their maker; each goes through files and must end in exit 10 (refuted) or 3
+(malformed).
 """
 
 from __future__ import annotations
@@ -81,7 +82,13 @@ def originals() -> list[Original]:
         problem = tiny.instance(seed, n=6, k=4)
         best = cases.brute(problem)
         reduction = reduce(problem)
-        if best is None or reduction is None or reduction.problem is None or len(reduction.fired) < 5 or len(problem.vertices) < 4:
+        if (
+            best is None
+            or reduction is None
+            or reduction.problem is None
+            or len(reduction.fired) < 5
+            or len(problem.vertices) < 4
+        ):
             continue
         proof = reduction.record(cases.points(reduction.problem))
         out.append(Original(f"log {seed}", problem, cases.certified(problem, Optimal(best[1], best[0]), proof)))
@@ -90,7 +97,9 @@ def originals() -> list[Original]:
     return out
 
 
-def with_log(o: Original, log: list[tuple[int, ...]] | np.ndarray, what: str, steps: tuple[np.ndarray, ...] | None = None) -> Mutant:
+def with_log(
+    o: Original, log: list[tuple[int, ...]] | np.ndarray, what: str, steps: tuple[np.ndarray, ...] | None = None
+) -> Mutant:
     assert isinstance(o.proof, Reduced)
     rows = np.array(log, dtype=np.int64).reshape(-1, 4)
     return changed(o, what, proof=replace(o.proof, log=rows, steps=o.proof.steps if steps is None else steps))
@@ -113,7 +122,9 @@ def false_first_entries() -> Iterator[Mutant]:
     """An entry that the definition refuses, before everything else."""
     for o in originals():
         state = State(o.problem)
-        wrong = [e for e in entries_about(o.problem) if not state.applies(*e) and e[1] in range(len(o.problem.vertices))]
+        wrong = [
+            e for e in entries_about(o.problem) if not state.applies(*e) and e[1] in range(len(o.problem.vertices))
+        ]
         for rule in Rule:
             some = [e for e in wrong if e[0] is rule]
             for entry in random.Random(1).sample(some, min(2, len(some))):
@@ -127,7 +138,11 @@ def vertices_that_are_gone() -> Iterator[Mutant]:
         for k, entry in enumerate(log):
             if entry[0] in (Rule.FIX, Rule.MERGE, Rule.FOLLOW, Rule.ELIMINATE):
                 for rule in (Rule.FIX, Rule.ELIMINATE):
-                    yield with_log(o, [*log[: k + 1], (int(rule), entry[1], 0, 0), *log[k + 1 :]], f"{rule.name} of a vertex that entry {k} removed")
+                    yield with_log(
+                        o,
+                        [*log[: k + 1], (int(rule), entry[1], 0, 0), *log[k + 1 :]],
+                        f"{rule.name} of a vertex that entry {k} removed",
+                    )
 
 
 def missing_removals() -> Iterator[Mutant]:
@@ -137,9 +152,15 @@ def missing_removals() -> Iterator[Mutant]:
         for k, entry in enumerate(log):
             if entry[0] != Rule.FIX:
                 continue
-            removals = [m for m in range(k) if log[m][0] in (Rule.ARC, Rule.DOMINATED, Rule.OVERFULL) and log[m][1] == entry[1]]
+            removals = [
+                m for m in range(k) if log[m][0] in (Rule.ARC, Rule.DOMINATED, Rule.OVERFULL) and log[m][1] == entry[1]
+            ]
             if removals:
-                yield with_log(o, [e for m, e in enumerate(log) if m != removals[-1]], f"entry {removals[-1]} left out, needed by {k}")
+                yield with_log(
+                    o,
+                    [e for m, e in enumerate(log) if m != removals[-1]],
+                    f"entry {removals[-1]} left out, needed by {k}",
+                )
 
 
 def swapped_order() -> Iterator[Mutant]:
@@ -150,7 +171,9 @@ def swapped_order() -> Iterator[Mutant]:
             if entry[0] in (Rule.FIX, Rule.MERGE, Rule.FOLLOW, Rule.ELIMINATE):
                 for m in range(k):
                     if log[m][1] == entry[1] and log[m][0] != Rule.ROWS:
-                        yield with_log(o, [*log[:m], *log[m + 1 : k + 1], log[m], *log[k + 1 :]], f"entry {m} behind {k}")
+                        yield with_log(
+                            o, [*log[:m], *log[m + 1 : k + 1], log[m], *log[k + 1 :]], f"entry {m} behind {k}"
+                        )
 
 
 def unknown_things() -> Iterator[Mutant]:
@@ -166,9 +189,15 @@ def unknown_things() -> Iterator[Mutant]:
         for k, entry in enumerate(log[:6]):
             if entry[0] in (Rule.MERGE, Rule.FOLLOW, Rule.SEPARABLE, Rule.ARC):
                 for other in (entry[1], -2, len(o.problem.vertices)):
-                    yield with_log(o, [*log[:k], (entry[0], entry[1], other, 0), *log[k + 1 :]], f"entry {k} with neighbour {other}")
+                    yield with_log(
+                        o,
+                        [*log[:k], (entry[0], entry[1], other, 0), *log[k + 1 :]],
+                        f"entry {k} with neighbour {other}",
+                    )
             if entry[0] in (Rule.DOMINATED, Rule.OVERFULL):
-                yield with_log(o, [*log[:k], (entry[0], entry[1], 99, entry[3]), *log[k + 1 :]], f"entry {k} with choice 99")
+                yield with_log(
+                    o, [*log[:k], (entry[0], entry[1], 99, entry[3]), *log[k + 1 :]], f"entry {k} with choice 99"
+                )
             if entry[0] == Rule.DOMINATED:
                 yield with_log(o, [*log[:k], (*entry[:3], entry[2]), *log[k + 1 :]], f"entry {k} dominated by itself")
 
@@ -187,7 +216,9 @@ def wrong_steps() -> Iterator[Mutant]:
         }.items():
             yield with_log(o, o.proof.log, what, (*steps[:-1], new))
         yield with_log(o, o.proof.log, "steps missing", steps[:-1])
-        yield with_log(o, [(int(Rule.ROWS), 0, 0, 0), *entries_of(o)], "all rows kept", (np.array(o.problem.events()), *steps[1:]))
+        yield with_log(
+            o, [(int(Rule.ROWS), 0, 0, 0), *entries_of(o)], "all rows kept", (np.array(o.problem.events()), *steps[1:])
+        )
 
 
 def wrong_inside() -> Iterator[Mutant]:
@@ -197,11 +228,19 @@ def wrong_inside() -> Iterator[Mutant]:
         reduction = reduce(o.problem)
         assert reduction is not None and reduction.problem is not None
         for cut in (1, len(o.claim.solution) // 2):
-            yield changed(o, f"solution without {cut} choices", claim=replace(o.claim, solution=o.claim.solution[:-cut]))
+            yield changed(
+                o, f"solution without {cut} choices", claim=replace(o.claim, solution=o.claim.solution[:-cut])
+            )
         yield changed(o, "cost one lower", claim=replace(o.claim, cost=o.claim.cost - 1))
-        yield changed(o, "no proof inside what does not cover", proof=replace(o.proof, then=cases.points(reduction.problem, [[0]] * len(reduction.problem.vertices)))) if any(
-            v.cost.size > 1 for v in reduction.problem.vertices
-        ) else changed(o, "cost one higher", claim=replace(o.claim, cost=o.claim.cost + 1))
+        yield (
+            changed(
+                o,
+                "no proof inside what does not cover",
+                proof=replace(o.proof, then=cases.points(reduction.problem, [[0]] * len(reduction.problem.vertices))),
+            )
+            if any(v.cost.size > 1 for v in reduction.problem.vertices)
+            else changed(o, "cost one higher", claim=replace(o.claim, cost=o.claim.cost + 1))
+        )
 
 
 def malformed_logs() -> Iterator[Mutant]:
@@ -210,7 +249,15 @@ def malformed_logs() -> Iterator[Mutant]:
         yield edited(o, "three columns", lambda h: h["records"][0]["log"].pop() and None)
         yield edited(o, "five columns", lambda h: h["records"][0]["log"].append(0))
         yield edited(o, "column that is not there", lambda h: h["records"][0]["log"].__setitem__(0, 10**6))
-        yield edited(o, "columns of two lengths", lambda h: h["records"][0]["log"].__setitem__(0, h["claim"]["solution"]) if len(h["claim"]["solution"] if isinstance(h["claim"]["solution"], list) else []) else h["records"][0].update(log=[]))
+        yield edited(
+            o,
+            "columns of two lengths",
+            lambda h: (
+                h["records"][0]["log"].__setitem__(0, h["claim"]["solution"])
+                if len(h["claim"]["solution"] if isinstance(h["claim"]["solution"], list) else [])
+                else h["records"][0].update(log=[])
+            ),
+        )
         yield edited(o, "no child", lambda h: h["records"][0].update(then=[]))
         yield edited(o, "two children", lambda h: h["records"][0].update(then=[1, 1]))
         yield edited(o, "field too many", lambda h: h["records"][0].update(vertex=1))

@@ -1,4 +1,6 @@
-"""Training steps that users write: gradients against central differences, buffers as in PyTorch, nothing recorded that is not needed."""
+"""Training steps that users write: gradients against central differences, buffers as in PyTorch, nothing recorded
+that is not needed.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def test_the_step_of_the_thesis() -> None:
     traced = trace(step, "step", {"x": ArraySpec((10, 5)), "dy": ArraySpec((10,))})
     assert functions(traced) == ["product", "sum", "fill", "identity", "product"]  # no zeroing, no accumulation
     values = random_inputs(traced.graph, 0)
-    np.testing.assert_allclose(run_graph(traced.graph, values)[traced.results[0][0]], np.repeat(values["dy"][:, None], 5, axis=1))
+    np.testing.assert_allclose(
+        run_graph(traced.graph, values)[traced.results[0][0]], np.repeat(values["dy"][:, None], 5, axis=1)
+    )
 
 
 def written(x, a):
@@ -77,11 +81,23 @@ def written(x, a):
 LOSSES: dict[str, tuple[Callable[..., object], str, dict[str, tuple[int, ...]]]] = {
     "two layers": (lambda x, a, b: np.mean((np.tanh(x @ a) @ b) ** 2), "ab", {"x": (4, 3), "a": (3, 5), "b": (5, 2)}),
     "read twice": (lambda x, a: np.sum(np.exp(a) * a) + np.sum((x * a) @ a.T), "a", {"x": (3, 4), "a": (3, 4)}),
-    "softmax": (lambda x, a: np.sum(np.exp(x * a) / np.sum(np.exp(x * a), axis=1, keepdims=True) * x), "a", {"x": (3, 4), "a": (3, 4)}),
+    "softmax": (
+        lambda x, a: np.sum(np.exp(x * a) / np.sum(np.exp(x * a), axis=1, keepdims=True) * x),
+        "a",
+        {"x": (3, 4), "a": (3, 4)},
+    ),
     "views": (lambda x, a: np.sum(np.concatenate([a[1:], a[:1]]) * x * a.T[:, :3].T), "a", {"x": (3, 3), "a": (3, 3)}),
-    "padding": (lambda x, a: np.sum(np.square(np.pad(a, 1)[:-2, 1:-1] + x * np.pad(a, 1)[2:, 1:-1])), "a", {"x": (4, 3), "a": (4, 3)}),
+    "padding": (
+        lambda x, a: np.sum(np.square(np.pad(a, 1)[:-2, 1:-1] + x * np.pad(a, 1)[2:, 1:-1])),
+        "a",
+        {"x": (4, 3), "a": (4, 3)},
+    ),
     "in place": (lambda x, a: np.sum(written(x, a) ** 2), "ax", {"x": (2, 3), "a": (4, 3)}),
-    "einsum and views": (lambda x, a: np.sum(np.einsum("bi,ij->bj", x, a[:, ::2]) * x[:, :2]), "ax", {"x": (3, 4), "a": (4, 4)}),
+    "einsum and views": (
+        lambda x, a: np.sum(np.einsum("bi,ij->bj", x, a[:, ::2]) * x[:, :2]),
+        "ax",
+        {"x": (3, 4), "a": (4, 4)},
+    ),
 }
 
 
@@ -139,7 +155,9 @@ def test_a_step_is_planned_and_run_on_ranks() -> None:
 
 @pytest.mark.parametrize("way", ["none", "zeros", "kept"])
 def test_buffers_between_steps(way: str) -> None:
-    """Two steps of descent: a buffer that is cleared, either way, is written again without an addition; one that is kept accumulates."""
+    """Two steps of descent: a buffer that is cleared, either way, is written again without an addition; one that is
+    kept accumulates.
+    """
 
     def descend(x, w):
         w.requires_grad_()
@@ -171,7 +189,9 @@ def test_backward_from_a_given_gradient() -> None:
 
     traced = trace(step, "step", {"x": ArraySpec((4, 3)), "w": ArraySpec((3, 2)), "dy": ArraySpec((4, 2))})
     values = random_inputs(traced.graph, 3)
-    np.testing.assert_allclose(run_graph(traced.graph, values)[traced.results[0][0]], values["x"].T @ values["dy"], rtol=1e-10)
+    np.testing.assert_allclose(
+        run_graph(traced.graph, values)[traced.results[0][0]], values["x"].T @ values["dy"], rtol=1e-10
+    )
 
 
 def test_values_of_the_forward_pass_survive_writes() -> None:
@@ -187,7 +207,11 @@ def test_values_of_the_forward_pass_survive_writes() -> None:
 
     traced = trace(step, "step", {"x": ArraySpec((4,)), "w": ArraySpec((4,))})
     values = random_inputs(traced.graph, 3)
-    np.testing.assert_allclose(run_graph(traced.graph, values)[traced.results[0][0]], values["x"] * np.exp(values["x"] * values["w"]), rtol=1e-10)
+    np.testing.assert_allclose(
+        run_graph(traced.graph, values)[traced.results[0][0]],
+        values["x"] * np.exp(values["x"] * values["w"]),
+        rtol=1e-10,
+    )
 
 
 def unmarked(x, w):
@@ -213,7 +237,12 @@ def integers(x, w):
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(unmarked, "depends on no array"), (vector, r"needs the gradient to start from"), (part, "not a part of another"), (integers, "floats, not int64")],
+    [
+        (unmarked, "depends on no array"),
+        (vector, r"needs the gradient to start from"),
+        (part, "not a part of another"),
+        (integers, "floats, not int64"),
+    ],
 )
 def test_refused_with_the_place(function: Callable[..., object], message: str) -> None:
     with pytest.raises(TraceError, match=message) as error:

@@ -1,7 +1,8 @@
-"""The NumPy tracer: whatever a function computes on arrays, its graph computes too; what cannot be traced is refused with file and line.
+"""The NumPy tracer: whatever a function computes on arrays, its graph computes too; what cannot be traced is refused
+with file and line.
 
-The oracle is the function itself on NumPy arrays.  Aliasing is the hard part: a slice shares the buffer of its array, so a write through one is
-seen through the other, also when the slice was taken before the write.
+The oracle is the function itself on NumPy arrays.  Aliasing is the hard part: a slice shares the buffer of its array,
+so a write through one is seen through the other, also when the slice was taken before the write.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ PROGRAMS = Path(__file__).parent / "programs" / "prog.py"
 
 def check(function: Callable[..., object], seed: int = 0, **arguments: ArraySpec | tuple[int, ...]) -> Traced:
     """Trace, run the graph, run the function, compare all results with their shapes."""
-    traced = trace(function, "program", {n: a if isinstance(a, ArraySpec) else ArraySpec(a) for n, a in arguments.items()})
+    traced = trace(
+        function, "program", {n: a if isinstance(a, ArraySpec) else ArraySpec(a) for n, a in arguments.items()}
+    )
     drawn = random_inputs(traced.graph, seed, None)
     outputs = run_graph(traced.graph, drawn)
     shapes = {t.name: t.source_shape or t.shape for t in traced.graph.tensors}
@@ -50,49 +53,192 @@ def check(function: Callable[..., object], seed: int = 0, **arguments: ArraySpec
     return traced
 
 
-# --- functions -----------------------------------------------------------------------------------------------------------
+# --- functions
+# -----------------------------------------------------------------------------------------------------------
 
 FUNCTIONS: dict[str, Callable[..., object]] = {
     "numbers": lambda x, y: (x + 1, 1 - x, x * 3, x / 4, 2 / (x * x + 1), -x, +x, x**2, 2**x, abs(x), x % 1.0),
     "arrays": lambda x, y: (x + y, x - y, x * y, x / (y * y + 1), np.maximum(x, y), np.minimum(y, x)),
-    "elementwise": lambda x, y: (np.exp(x), np.tanh(x), np.sqrt(x * x), np.log(x * x + 1), np.sin(x), np.cos(x), np.sign(x), np.floor(x), np.square(x)),
-    "composed": lambda x, y: (np.log1p(x * x), np.expm1(x), np.reciprocal(x * x + 1), np.clip(x, -0.5, None), np.clip(x, -0.5, 0.25), np.maximum(x, 0), np.minimum(1, x)),
-    "comparisons": lambda x, y: (x > 0, 0 < x, x <= y, x == y, x != y, (x > 0) & (x < 1), (x > 0) | (y > 0), ~(x > 0), np.logical_not(x > 1)),
-    "choices": lambda x, y: (np.where(x > 0, x, 0.5), np.where(x > 0, 0.5, x), np.where(x > y, x, y), np.where(x > 0, 1.0, 0.0)),
-    "mixed types": lambda x, y: ((x > 0) * x, (x > 0) + y, x * np.arange(7), x.astype("int32") * 3, x.astype("float32") + 1, (x > 0).sum(axis=0)),
-    "sums": lambda x, y: (x.sum(), x.sum(axis=0), np.sum(x, axis=(0, 1), keepdims=True), np.add.reduce(x, axis=-1), x.mean(axis=1), np.mean(x)),
-    "extremes": lambda x, y: (x.max(), np.max(x, axis=0), np.minimum.reduce(x, axis=1, keepdims=True), np.amin(x), (x > 1).any(axis=0), np.all(x > -1, axis=1)),
+    "elementwise": lambda x, y: (
+        np.exp(x),
+        np.tanh(x),
+        np.sqrt(x * x),
+        np.log(x * x + 1),
+        np.sin(x),
+        np.cos(x),
+        np.sign(x),
+        np.floor(x),
+        np.square(x),
+    ),
+    "composed": lambda x, y: (
+        np.log1p(x * x),
+        np.expm1(x),
+        np.reciprocal(x * x + 1),
+        np.clip(x, -0.5, None),
+        np.clip(x, -0.5, 0.25),
+        np.maximum(x, 0),
+        np.minimum(1, x),
+    ),
+    "comparisons": lambda x, y: (
+        x > 0,
+        0 < x,
+        x <= y,
+        x == y,
+        x != y,
+        (x > 0) & (x < 1),
+        (x > 0) | (y > 0),
+        ~(x > 0),
+        np.logical_not(x > 1),
+    ),
+    "choices": lambda x, y: (
+        np.where(x > 0, x, 0.5),
+        np.where(x > 0, 0.5, x),
+        np.where(x > y, x, y),
+        np.where(x > 0, 1.0, 0.0),
+    ),
+    "mixed types": lambda x, y: (
+        (x > 0) * x,
+        (x > 0) + y,
+        x * np.arange(7),
+        x.astype("int32") * 3,
+        x.astype("float32") + 1,
+        (x > 0).sum(axis=0),
+    ),
+    "sums": lambda x, y: (
+        x.sum(),
+        x.sum(axis=0),
+        np.sum(x, axis=(0, 1), keepdims=True),
+        np.add.reduce(x, axis=-1),
+        x.mean(axis=1),
+        np.mean(x),
+    ),
+    "extremes": lambda x, y: (
+        x.max(),
+        np.max(x, axis=0),
+        np.minimum.reduce(x, axis=1, keepdims=True),
+        np.amin(x),
+        (x > 1).any(axis=0),
+        np.all(x > -1, axis=1),
+    ),
     "spread": lambda x, y: (x.var(axis=0), np.std(x, axis=1, ddof=1), np.cumsum(x, axis=1), np.add.accumulate(y)),
-    "contractions": lambda x, y: (x @ x.T, x @ y, y @ x.T, np.dot(x, y), np.inner(x, x), np.outer(y, y), np.vdot(x, x), np.tensordot(x, x, axes=([0], [0]))),
+    "contractions": lambda x, y: (
+        x @ x.T,
+        x @ y,
+        y @ x.T,
+        np.dot(x, y),
+        np.inner(x, x),
+        np.outer(y, y),
+        np.vdot(x, x),
+        np.tensordot(x, x, axes=([0], [0])),
+    ),
     "einsum": lambda x, y: (
-        np.einsum("ij,j->i", x, y), np.einsum("ij,kj", x, x), np.einsum("ij->ji", x), np.einsum("ij->j", x), np.einsum("...j,j->...", x, y),
-        np.einsum("ij,kj,lj->ikl", x, x, x), np.einsum("ii->i", x[:, :6]), np.trace(x[:6, :6]), np.einsum("i,i->", y, y),
+        np.einsum("ij,j->i", x, y),
+        np.einsum("ij,kj", x, x),
+        np.einsum("ij->ji", x),
+        np.einsum("ij->j", x),
+        np.einsum("...j,j->...", x, y),
+        np.einsum("ij,kj,lj->ikl", x, x, x),
+        np.einsum("ii->i", x[:, :6]),
+        np.trace(x[:6, :6]),
+        np.einsum("i,i->", y, y),
     ),
     "shapes": lambda x, y: (
-        x.T, x.transpose(1, 0), np.swapaxes(x, 0, 1), np.moveaxis(x[None], 0, 2), x[:, None], np.expand_dims(x, (0, 2)), np.squeeze(x[None, :, :]),
-        np.broadcast_to(y, (3, 7)), x.copy(),
+        x.T,
+        x.transpose(1, 0),
+        np.swapaxes(x, 0, 1),
+        np.moveaxis(x[None], 0, 2),
+        x[:, None],
+        np.expand_dims(x, (0, 2)),
+        np.squeeze(x[None, :, :]),
+        np.broadcast_to(y, (3, 7)),
+        x.copy(),
     ),
-    "reshapes": lambda x, y: (x.reshape(7, 6), x.ravel(), x.reshape(2, 3, -1).sum(axis=1), x.T.reshape(-1), x.flatten() * 2, np.reshape(x, (6, 1, 7)) + y),
-    "slices": lambda x, y: (x[1:4], x[::2, 1::3], x[-1], x[2, 3], x[..., -2], x[1:, None, :3], y[::-1], x[:, ::-2], x[4:1:-1]),
-    "gathers": lambda x, y: (x[1, [0, 2, 5]], x[[0, 2, 5], 3], x[[0, 2, 5]], x[:, np.array([[1, -1], [0, 3]])], np.take(x, [1, 1], axis=1), np.take(y, 3), x[np.arange(1, 6, 2)]),
+    "reshapes": lambda x, y: (
+        x.reshape(7, 6),
+        x.ravel(),
+        x.reshape(2, 3, -1).sum(axis=1),
+        x.T.reshape(-1),
+        x.flatten() * 2,
+        np.reshape(x, (6, 1, 7)) + y,
+    ),
+    "slices": lambda x, y: (
+        x[1:4],
+        x[::2, 1::3],
+        x[-1],
+        x[2, 3],
+        x[..., -2],
+        x[1:, None, :3],
+        y[::-1],
+        x[:, ::-2],
+        x[4:1:-1],
+    ),
+    "gathers": lambda x, y: (
+        x[1, [0, 2, 5]],
+        x[[0, 2, 5], 3],
+        x[[0, 2, 5]],
+        x[:, np.array([[1, -1], [0, 3]])],
+        np.take(x, [1, 1], axis=1),
+        np.take(y, 3),
+        x[np.arange(1, 6, 2)],
+    ),
     "joins": lambda x, y: (
-        np.concatenate([x, x[:2]]), np.concatenate([x[:, 1:3], x], axis=1), np.stack([y, y * 2]), np.stack([y, y], axis=1), np.vstack([y, y]),
-        np.hstack([x, x]), np.concatenate([x[::2], x[1::2]]), np.concatenate([x.T, x.T + 1]), np.concatenate([x, x], axis=None),
+        np.concatenate([x, x[:2]]),
+        np.concatenate([x[:, 1:3], x], axis=1),
+        np.stack([y, y * 2]),
+        np.stack([y, y], axis=1),
+        np.vstack([y, y]),
+        np.hstack([x, x]),
+        np.concatenate([x[::2], x[1::2]]),
+        np.concatenate([x.T, x.T + 1]),
+        np.concatenate([x, x], axis=None),
     ),
-    "splits": lambda x, y: (*np.split(x, 3), *np.split(x, [2, 5], axis=1), *np.array_split(x, 4), *np.array_split(y, 3)),
+    "splits": lambda x, y: (
+        *np.split(x, 3),
+        *np.split(x, [2, 5], axis=1),
+        *np.array_split(x, 4),
+        *np.array_split(y, 3),
+    ),
     "pads": lambda x, y: (
-        np.pad(x, 1), np.pad(x, ((0, 2), (1, 0))) + 1, np.pad(x[1:3], 1), np.pad(np.pad(y, 1), 1), np.pad(x, 1)[::2, 1:], np.pad(y, 2, mode="wrap"),
-        np.pad(x, ((1, 2), (0, 1)), mode="edge"), np.max(np.pad(x - 10, 1), axis=0), np.concatenate([np.pad(y, 1), y]), np.roll(np.pad(y, 1), 2),
+        np.pad(x, 1),
+        np.pad(x, ((0, 2), (1, 0))) + 1,
+        np.pad(x[1:3], 1),
+        np.pad(np.pad(y, 1), 1),
+        np.pad(x, 1)[::2, 1:],
+        np.pad(y, 2, mode="wrap"),
+        np.pad(x, ((1, 2), (0, 1)), mode="edge"),
+        np.max(np.pad(x - 10, 1), axis=0),
+        np.concatenate([np.pad(y, 1), y]),
+        np.roll(np.pad(y, 1), 2),
     ),
-    "rolls": lambda x, y: (np.roll(x, 2, axis=0), np.roll(x, (1, -1), axis=(0, 1)), np.roll(x, 3), np.roll(x[1:5], 1, axis=0), np.roll(x, 7, axis=1)),
+    "rolls": lambda x, y: (
+        np.roll(x, 2, axis=0),
+        np.roll(x, (1, -1), axis=(0, 1)),
+        np.roll(x, 3),
+        np.roll(x[1:5], 1, axis=0),
+        np.roll(x, 7, axis=1),
+    ),
     "windows": lambda x, y: (
-        sliding_window_view(x, (3, 2)).sum(axis=(-2, -1)), sliding_window_view(x, 3, axis=0)[::2].max(axis=-1),
-        np.einsum("yxkl,kl->yx", sliding_window_view(np.pad(x, 1), (3, 3)), np.arange(9.0).reshape(3, 3)), sliding_window_view(y, 2) * 2,
+        sliding_window_view(x, (3, 2)).sum(axis=(-2, -1)),
+        sliding_window_view(x, 3, axis=0)[::2].max(axis=-1),
+        np.einsum("yxkl,kl->yx", sliding_window_view(np.pad(x, 1), (3, 3)), np.arange(9.0).reshape(3, 3)),
+        sliding_window_view(y, 2) * 2,
         sliding_window_view(sliding_window_view(y, 3), 2, axis=0).sum(axis=-1),
     ),
     "outer ufuncs": lambda x, y: (np.add.outer(x, y), np.multiply.outer(y, y), np.maximum.outer(y, y)),
-    "constants": lambda x, y: (x + np.eye(6, 7), x * np.arange(7.0), np.ones(7) + y, x[:, [1]] - np.full((6, 1), 2.5), np.zeros_like(x) + y, np.full_like(y, 3)),
-    "segments": lambda x, y: (np.add.reduceat(y, [0, 2, 2, 5]), np.add.reduceat(x, np.array([0, 3])), np.add.reduceat(x, [0, 2, 4]), np.add.reduceat(y, [1, 3, 5])),
+    "constants": lambda x, y: (
+        x + np.eye(6, 7),
+        x * np.arange(7.0),
+        np.ones(7) + y,
+        x[:, [1]] - np.full((6, 1), 2.5),
+        np.zeros_like(x) + y,
+        np.full_like(y, 3),
+    ),
+    "segments": lambda x, y: (
+        np.add.reduceat(y, [0, 2, 2, 5]),
+        np.add.reduceat(x, np.array([0, 3])),
+        np.add.reduceat(x, [0, 2, 4]),
+        np.add.reduceat(y, [1, 3, 5]),
+    ),
     "arguments and repeats": lambda x, y: (x, x, y, x.T, x.T),
 }
 
@@ -115,7 +261,9 @@ def test_float32_stays_float32() -> None:
 @settings(max_examples=60)
 @given(st.data())
 def test_any_chain_of_views(data: st.DataObject) -> None:
-    """Slices, transposes, new axes, windows, padding and reshapes in any order are one access map or a copy, never another value."""
+    """Slices, transposes, new axes, windows, padding and reshapes in any order are one access map or a copy, never
+    another value.
+    """
     steps = data.draw(st.lists(st.integers(0, 6), min_size=1, max_size=6))
     draws = [data.draw(st.integers(0, 10**6)) for _ in steps]
 
@@ -144,7 +292,8 @@ def test_any_chain_of_views(data: st.DataObject) -> None:
     check(chain, x=(4, 5))
 
 
-# --- writes ----------------------------------------------------------------------------------------------------------------
+# --- writes
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def whole_updates(x, y):
@@ -208,7 +357,9 @@ def test_writes(function: Callable[..., object]) -> None:
 @settings(max_examples=60)
 @given(st.integers(0, 10**9))
 def test_any_writes_through_any_views(seed: int) -> None:
-    """A pool of arrays that share buffers in every way NumPy allows; writes through any of them are seen through all of them."""
+    """A pool of arrays that share buffers in every way NumPy allows; writes through any of them are seen through
+    all of them.
+    """
 
     def play(x, y):
         rng = np.random.default_rng(seed)
@@ -266,7 +417,8 @@ def test_regular_positions_are_affine() -> None:
     assert picked.inputs[0].index[0] == Affine((("i0", 2),), 1)
 
 
-# --- names, arguments, files ---------------------------------------------------------------------------------------------------
+# --- names, arguments, files
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_operators_are_called_like_variables() -> None:
@@ -294,7 +446,9 @@ def test_arguments() -> None:
 
     specs = arguments_of(f)
     assert [(n, s.shape, s.dtype, s.role) for n, s in specs.items()] == [
-        ("x", (2, 3), "float32", Role.INPUT), ("w", (3, 4), "float64", Role.PARAMETER), ("ids", (5,), "int32", Role.INPUT),
+        ("x", (2, 3), "float32", Role.INPUT),
+        ("w", (3, 4), "float64", Role.PARAMETER),
+        ("ids", (5,), "int32", Role.INPUT),
     ]
     assert f(np.ones((2, 3)), np.ones((3, 4)), None)[0, 0] == 6.0
     assert is_numpy_program(f) and not is_numpy_program(check) and not is_numpy_program(3)
@@ -310,7 +464,13 @@ def test_arguments() -> None:
 
 def test_programs_of_a_file() -> None:
     assert load_model(f"{PROGRAMS}:matmul").operators[0].name == "matmul"
-    assert [op.function for op in load_model(f"{PROGRAMS}:softmax").operators] == ["max", "subtract", "exp", "sum", "divide"]
+    assert [op.function for op in load_model(f"{PROGRAMS}:softmax").operators] == [
+        "max",
+        "subtract",
+        "exp",
+        "sum",
+        "divide",
+    ]
     assert {t.dtype for t in load_model(f"{PROGRAMS}:mlp").tensors} == {"float32"}
     with pytest.raises(InputError, match=r"prog.py has no 'nothing'; it has: .*matmul"):
         load_model(f"{PROGRAMS}:nothing")
@@ -320,7 +480,8 @@ def test_programs_of_a_file() -> None:
         load_model(f"{PROGRAMS}:plain")
 
 
-# --- refusals ----------------------------------------------------------------------------------------------------------------
+# --- refusals
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_every_unsupported_function_is_listed_with_its_lines() -> None:
@@ -328,7 +489,11 @@ def test_every_unsupported_function_is_listed_with_its_lines() -> None:
         load_model(f"{PROGRAMS}:unsupported")
     lines = PROGRAMS.read_text().splitlines()
     sort, norm = (next(n for n, line in enumerate(lines, 1) if name in line) for name in ("np.sort", "np.linalg.norm"))
-    assert error.value.missing == {"np.sort": [f"prog.py:{sort}"], "np.linalg.norm": [f"prog.py:{norm}"], "np.hypot": [f"prog.py:{norm}"]}
+    assert error.value.missing == {
+        "np.sort": [f"prog.py:{sort}"],
+        "np.linalg.norm": [f"prog.py:{norm}"],
+        "np.hypot": [f"prog.py:{norm}"],
+    }
 
 
 def into_numpy(x):
@@ -370,7 +535,10 @@ REFUSED: dict[str, tuple[Callable[..., object], str]] = {
     "method": (lambda x: x.argsort(), "array.argsort is not supported"),
     "attribute of random": (lambda x: x.real, "not supported"),
     "array and integer apart": (lambda x: x[None][0, :, [0, 2]], "with a slice between"),
-    "fraction into integers": (lambda x: np.add(x.astype("int64"), 0.5, out=x.astype("int64")), "cannot write float64 into an array of int64"),
+    "fraction into integers": (
+        lambda x: np.add(x.astype("int64"), 0.5, out=x.astype("int64")),
+        "cannot write float64 into an array of int64",
+    ),
     "two index arrays": (lambda x: x[[0, 1], [1, 2]], "more than one index array"),
     "large constant": (lambda x: x.sum() + np.random.default_rng(0).random(70000), "make it an argument"),
     "complex": (lambda x: x * 1j, "not supported"),
@@ -387,7 +555,8 @@ def test_refused_with_the_place(name: str) -> None:
     assert name == "no array" or "test_numpy_trace.py:" in str(error.value)
 
 
-# --- opaque kernels ------------------------------------------------------------------------------------------------------------
+# --- opaque kernels
+# ------------------------------------------------------------------------------------------------------------
 
 
 def rows(x):
@@ -397,8 +566,12 @@ def rows(x):
 
 def test_an_opaque_kernel_is_split_where_its_reference_needs_no_communication() -> None:
     fast = opaque(reference=rows)(lambda x: rows(x))
-    op, = trace(lambda x: fast(x), "p", {"x": ArraySpec((4, 5, 6))}).graph.operators
-    assert op.function == "opaque" and [(a.name, a.splittable) for a in op.axes] == [("i0", True), ("i1", True), ("i2", False)]
+    (op,) = trace(lambda x: fast(x), "p", {"x": ArraySpec((4, 5, 6))}).graph.operators
+    assert op.function == "opaque" and [(a.name, a.splittable) for a in op.axes] == [
+        ("i0", True),
+        ("i1", True),
+        ("i2", False),
+    ]
     assert [i.whole for i in op.inputs[0].index] == [False, False, True]
 
 
@@ -418,13 +591,13 @@ def test_an_opaque_kernel_is_split_where_its_reference_needs_no_communication() 
     ],
 )
 def test_schedule_consistency(reference: Callable[..., object], shapes: tuple[tuple[int, ...], ...], free: str) -> None:
-    """Split axes of the opaque operator are exactly those along which the reference needs nothing from elsewhere: running the reference on
-    slices gives the slices of its result."""
+    """Split axes of the opaque operator are exactly those along which the reference needs nothing from elsewhere:
+    running the reference on slices gives the slices of its result."""
     call = opaque(reference=reference)(lambda *a: reference(*a))
     names = "xyz"[: len(shapes)]
     function = {1: lambda x: call(x), 2: lambda x, y: call(x, y)}[len(shapes)]
     traced = check(function, **dict(zip(names, shapes, strict=True)))
-    op, = traced.graph.operators
+    (op,) = traced.graph.operators
     assert "".join(a.name[-1] for a in op.axes if a.splittable) == free
     values = random_inputs(traced.graph, 3)
     whole = run_graph(traced.graph, values)[op.output.tensor]
@@ -434,7 +607,12 @@ def test_schedule_consistency(reference: Callable[..., object], shapes: tuple[tu
         parts = []
         for low, high in ((0, 2), (2, axis.extent)):
             box = {a.name: (low, high) if a.name == axis.name else (0, a.extent) for a in op.axes}
-            cut = [values[a.tensor][tuple(slice(*i.interval(box, n)) for i, n in zip(a.index, values[a.tensor].shape, strict=True))] for a in op.inputs]
+            cut = [
+                values[a.tensor][
+                    tuple(slice(*i.interval(box, n)) for i, n in zip(a.index, values[a.tensor].shape, strict=True))
+                ]
+                for a in op.inputs
+            ]
             parts.append(reference(*cut))
         joined = sum(parts) if axis.combine else np.concatenate(parts, axis=op.output.axes.index(axis.name))
         np.testing.assert_allclose(joined, whole, rtol=1e-12)

@@ -1,4 +1,6 @@
-"""`-o` destroys nothing: what may be written where, what is tried before the work, and what a full disk or a kill leaves behind."""
+"""`-o` destroys nothing: what may be written where, what is tried before the work, and what a full disk or a kill
+leaves behind.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ def test_long_and_odd_names(way: str, tmp_path: Path) -> None:
         check_target(tmp_path / "x\0y")
 
 
-def test_a_full_disk_names_path_and_space_and_leaves_nothing(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_names_path_and_space_and_leaves_nothing(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -83,8 +87,14 @@ def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
         sys.exit(run(["solve", "p.json", "-o", "c.spz"]))
     """)
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 3 and "c.spz: cannot be written: File too large" in done.stderr and left(tmp_path) == ["p.json"]
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (
+        done.returncode == 3
+        and "c.spz: cannot be written: File too large" in done.stderr
+        and left(tmp_path) == ["p.json"]
+    )
 
 
 def test_killed_while_writing_leaves_no_temporary(tmp_path: Path) -> None:
@@ -106,7 +116,10 @@ def test_links_are_followed_to_regular_files(way: str, tmp_path: Path) -> None:
     (tmp_path / "round").symlink_to("round")
     (tmp_path / "device").symlink_to("/dev/null")
     for name in ("nothing", "round", "device"):
-        for attempt in (lambda name=name: check_target(tmp_path / name, force=True), lambda name=name: write_file(tmp_path / name, b"1")):
+        for attempt in (
+            lambda name=name: check_target(tmp_path / name, force=True),
+            lambda name=name: write_file(tmp_path / name, b"1"),
+        ):
             with pytest.raises(OutputError, match=name):
                 attempt()
         assert (tmp_path / name).is_symlink()
@@ -115,11 +128,22 @@ def test_links_are_followed_to_regular_files(way: str, tmp_path: Path) -> None:
 def test_only_regular_files(way: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
-    for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/null"), Path("/dev/full"), tmp_path / "absent" / "x", tmp_path / "pipe" / "x"):
+    for path in (
+        tmp_path / "pipe",
+        tmp_path / "folder",
+        Path("/dev/null"),
+        Path("/dev/full"),
+        tmp_path / "absent" / "x",
+        tmp_path / "pipe" / "x",
+    ):
         for attempt in (lambda path=path: check_target(path, force=True), lambda path=path: write_file(path, b"1")):
             with pytest.raises(OutputError):
                 attempt()
-    assert stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode) and stat.S_ISCHR(os.stat("/dev/null").st_mode) and left(tmp_path) == ["folder", "pipe"]
+    assert (
+        stat.S_ISFIFO((tmp_path / "pipe").stat().st_mode)
+        and stat.S_ISCHR(os.stat("/dev/null").st_mode)
+        and left(tmp_path) == ["folder", "pipe"]
+    )
 
 
 def test_what_is_replaced_without_force(tmp_path: Path) -> None:
@@ -130,7 +154,14 @@ def test_what_is_replaced_without_force(tmp_path: Path) -> None:
     (tmp_path / "cut.spz").write_bytes(result[:-5])
     np.savez(tmp_path / "inputs.npz", x=np.zeros(3))
     kinds = {p.name: is_result(p) for p in tmp_path.iterdir()}
-    assert kinds == {"result.spz": True, "problem.spz": False, "empty": False, "text": False, "cut.spz": False, "inputs.npz": False}
+    assert kinds == {
+        "result.spz": True,
+        "problem.spz": False,
+        "empty": False,
+        "text": False,
+        "cut.spz": False,
+        "inputs.npz": False,
+    }
     for name in kinds:
         for mine in (True, False):
             check_target(tmp_path / name, force=True, replaces_results=mine)
@@ -155,9 +186,13 @@ ARRAYS = {"file": np.arange(3.0), "a/b:c": np.ones((2, 2), dtype=np.float32), "æ
 def test_arrays_of_any_name_in_one_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_arrays(tmp_path / "x.npz", ARRAYS)
     with np.load(tmp_path / "x.npz", allow_pickle=False) as read:
-        assert sorted(read.files) == sorted(ARRAYS) and all((read[k] == v).all() and read[k].dtype == v.dtype for k, v in ARRAYS.items())
+        assert sorted(read.files) == sorted(ARRAYS) and all(
+            (read[k] == v).all() and read[k].dtype == v.dtype for k, v in ARRAYS.items()
+        )
     before = (tmp_path / "x.npz").read_bytes()
-    monkeypatch.setattr(np.lib.format, "write_array", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    monkeypatch.setattr(
+        np.lib.format, "write_array", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full"))
+    )
     with pytest.raises(OutputError, match="no space left"):
         write_arrays(tmp_path / "x.npz", ARRAYS)
     assert (tmp_path / "x.npz").read_bytes() == before and left(tmp_path) == ["x.npz"]
@@ -189,21 +224,42 @@ WRITERS = {
 
 
 @pytest.mark.parametrize("verb", WRITERS)
-def test_every_verb_asks_before_it_works(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_verb_asks_before_it_works(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """None of the inputs exists: a refusal that names the output comes before they are looked for."""
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     Path("folder").mkdir()
     Path("model.py").write_text("mine")
     Path("link.py").symlink_to("model.py")
-    for target, code in (("-", 2), ("", 2), ("pipe", 3), ("folder", 3), ("/dev/null", 3), ("model.py", 3), ("link.py", 3), ("absent/x", 3), ("model.py/x", 3)):
+    for target, code in (
+        ("-", 2),
+        ("", 2),
+        ("pipe", 3),
+        ("folder", 3),
+        ("/dev/null", 3),
+        ("model.py", 3),
+        ("link.py", 3),
+        ("absent/x", 3),
+        ("model.py/x", 3),
+    ):
         assert run([*WRITERS[verb], target]) == code, (target, capsys.readouterr())
         assert (target if code == 3 else WRITERS[verb][-1]) in capsys.readouterr().err
     assert Path("model.py").read_text() == "mine" and left(tmp_path) == ["folder", "link.py", "model.py", "pipe"]
 
 
-@pytest.mark.parametrize("verb", [v for v in WRITERS if v not in ("rules generate", "machine calibrate", "machine calibrate --save", "rules derive")])
-def test_every_verb_writes_again(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "verb",
+    [
+        v
+        for v in WRITERS
+        if v not in ("rules generate", "machine calibrate", "machine calibrate --save", "rules derive")
+    ],
+)
+def test_every_verb_writes_again(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Results of ours are replaced by the verbs that write them; everything else with --force; a link stays a link."""
     monkeypatch.chdir(tmp_path)
     Path("p.json").write_bytes(problem_json(PROBLEM))
@@ -231,7 +287,9 @@ def test_a_model_is_not_replaced_by_its_plan(tmp_path: Path, monkeypatch: pytest
     assert run(["rules", "show", "g0", "--svg", "x", "--smtlib", "x"]) == 2  # one file, two outputs
 
 
-def test_a_journal_is_not_written_over_anything_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_journal_is_not_written_over_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("mine").write_text("text")
     assert run(["rules", "generate", "-o", "l.spz", "--journal", "mine"]) == 3

@@ -1,8 +1,9 @@
 """The repository root is the package: what is listed is what exists, and there is one copy of everything.
 
-Stories behind these tests (each happened while the layout was tried out): a subpackage that was not listed worked in every editable
-install and was missing from the wheel; `conftest.py` in the root was shipped as `shardproof/conftest.py`; pytest imported the root
-under the folder's name, so that every class existed twice and `isinstance` failed; a shared environment tested another checkout.
+Stories behind these tests (each happened while the layout was tried out): a subpackage that was not listed worked in
+every editable install and was missing from the wheel; `conftest.py` in the root was shipped as
+`shardproof/conftest.py`; pytest imported the root under the folder's name, so that every class existed twice and
+`isinstance` failed; a shared environment tested another checkout.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def test_listed_packages_are_the_folders() -> None:
 
 def test_every_module_lies_in_a_package() -> None:
     orphans = [
-        str(f.relative_to(ROOT)) for room in ROOMS for f in (ROOT / room).rglob("*.py")
+        str(f.relative_to(ROOT))
+        for room in ROOMS
+        for f in (ROOT / room).rglob("*.py")
         if not (f.parent / "__init__.py").exists()
     ]
     assert orphans == [], "add __init__.py beside them"
@@ -52,11 +55,15 @@ def test_only_the_front_door_lies_in_the_root() -> None:
 def test_data_files_are_listed() -> None:
     """Every file of the rooms that is not Python belongs to a pattern of package-data."""
     listed = {
-        f for package, patterns in SETUPTOOLS["package-data"].items() for pattern in patterns
+        f
+        for package, patterns in SETUPTOOLS["package-data"].items()
+        for pattern in patterns
         for f in ROOT.joinpath(*package.split(".")[1:]).glob(pattern)
     }
     data = {
-        f for room in ROOMS for f in (ROOT / room).rglob("*")
+        f
+        for room in ROOMS
+        for f in (ROOT / room).rglob("*")
         if f.is_file() and f.suffix != ".py" and "__pycache__" not in f.parts and not f.name.startswith(".")
     }
     assert sorted(map(str, data - listed)) == [] and ROOT / "py.typed" in listed
@@ -72,8 +79,10 @@ def test_no_module_is_loaded_twice() -> None:
     import shardproof.models.program.graph  # noqa: F401 - at least one module to look at
 
     names = {
-        name for name, module in sys.modules.items()
-        if (file := getattr(module, "__file__", None)) and any(Path(file).resolve().is_relative_to(ROOT / room) for room in ROOMS)
+        name
+        for name, module in sys.modules.items()
+        if (file := getattr(module, "__file__", None))
+        and any(Path(file).resolve().is_relative_to(ROOT / room) for room in ROOMS)
     }
     assert "shardproof.models.program.graph" in names and {n for n in names if not n.startswith("shardproof.")} == set()
 
@@ -94,7 +103,10 @@ def test_unknown_names_are_attribute_errors(name: str) -> None:
 
 
 def test_importing_the_package_imports_nothing_else() -> None:
-    code = "import sys; before = set(sys.modules); import shardproof; print(sorted(m for m in set(sys.modules) - before if 'shardproof' in m))"
+    code = (
+        "import sys; before = set(sys.modules); import shardproof; print(sorted(m for m in set(sys.modules) - before "
+        "if 'shardproof' in m))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT.parent)
     assert re.findall(r"'([^']*)'", done.stdout.replace("__editable___", "")) == ["shardproof"]
 
@@ -103,11 +115,27 @@ def test_importing_the_package_imports_nothing_else() -> None:
 def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     """Builds from a copy, so that no build folder appears in the checkout; needs setuptools from the package index."""
     copy = tmp_path / "a copy"
-    shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", "out", "build", "dist", "*.egg-info", "__pycache__", ".*_cache"))
-    subprocess.run([sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), str(copy)], check=True)
+    shutil.copytree(
+        ROOT,
+        copy,
+        ignore=shutil.ignore_patterns(".git", ".venv", "out", "build", "dist", "*.egg-info", "__pycache__", ".*_cache"),
+    )
+    subprocess.run(
+        [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(tmp_path), str(copy)], check=True
+    )
     (wheel,) = tmp_path.glob("shardproof-*.whl")
     names = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
-    code = {f.relative_to(ROOT) for room in ROOMS for f in (ROOT / room).rglob("*.py")} | {Path("__init__.py"), Path("__main__.py"), Path("py.typed")}
-    data = {f.relative_to(ROOT) for f in (*(ROOT / "models" / "machine" / "builtin").glob("*.toml"), *(ROOT / "proofs" / "rewrites" / "library").glob("*.spz"))}
+    code = {f.relative_to(ROOT) for room in ROOMS for f in (ROOT / room).rglob("*.py")} | {
+        Path("__init__.py"),
+        Path("__main__.py"),
+        Path("py.typed"),
+    }
+    data = {
+        f.relative_to(ROOT)
+        for f in (
+            *(ROOT / "models" / "machine" / "builtin").glob("*.toml"),
+            *(ROOT / "proofs" / "rewrites" / "library").glob("*.spz"),
+        )
+    }
     assert {f"shardproof/{f.as_posix()}" for f in code | data} <= names
     assert not any(n.split("/")[1] in {"tests", "docs", "bench", ".ci"} for n in names)

@@ -19,7 +19,9 @@ TEXT = "b s m -> b s m"
 
 def unary(formula: Callable[[Builder, str], str]) -> Graph:
     g = Builder("g")
-    return g.build(g.map("out", "negate", formula(g, g.map("in", "identity", g.input("x", (2, 3, 4)), text=TEXT)), text=TEXT))
+    return g.build(
+        g.map("out", "negate", formula(g, g.map("in", "identity", g.input("x", (2, 3, 4)), text=TEXT)), text=TEXT)
+    )
 
 
 def m(g: Builder, function: str, *inputs: str, **attributes: float) -> str:
@@ -28,7 +30,12 @@ def m(g: Builder, function: str, *inputs: str, **attributes: float) -> str:
 
 
 def gelu(g: Builder, x: str) -> str:
-    return m(g, "multiply", m(g, "scale", x, scale=0.5), m(g, "shift", m(g, "erf", m(g, "scale", x, scale=1 / sqrt(2))), shift=1.0))
+    return m(
+        g,
+        "multiply",
+        m(g, "scale", x, scale=0.5),
+        m(g, "shift", m(g, "erf", m(g, "scale", x, scale=1 / sqrt(2))), shift=1.0),
+    )
 
 
 def gelu_distributed(g: Builder, x: str) -> str:
@@ -38,7 +45,12 @@ def gelu_distributed(g: Builder, x: str) -> str:
 
 def gelu_tanh(g: Builder, x: str, cube: float = 0.044715) -> str:
     inner = m(g, "add", x, m(g, "scale", m(g, "power", x, exponent=3.0), scale=cube))
-    return m(g, "multiply", m(g, "scale", x, scale=0.5), m(g, "shift", m(g, "tanh", m(g, "scale", inner, scale=sqrt(2 / pi))), shift=1.0))
+    return m(
+        g,
+        "multiply",
+        m(g, "scale", x, scale=0.5),
+        m(g, "shift", m(g, "tanh", m(g, "scale", inner, scale=sqrt(2 / pi))), shift=1.0),
+    )
 
 
 def sigmoid(g: Builder, x: str) -> str:
@@ -69,7 +81,14 @@ def safe_softmax(g: Builder, scores: str) -> str:
     seen = g.map("seen", "logical_not", g.map("lost", "equal", scores, text=TEXT, value=-inf), text=TEXT)
     some = g.operator("some", "max", *_reduced(g, seen), dtype="bool")
     keep = g.map("keep", "logical_not", g.map("none", "logical_not", some, text="b s -> b s"), text="b s -> b s")
-    return g.map("safe", "mask_fill", g.normalise("p", "softmax", TEXT, scores, over=("m",)), keep, text="b s m, b s -> b s m", value=0.0)
+    return g.map(
+        "safe",
+        "mask_fill",
+        g.normalise("p", "softmax", TEXT, scores, over=("m",)),
+        keep,
+        text="b s m, b s -> b s m",
+        value=0.0,
+    )
 
 
 def _reduced(g: Builder, x: str):
@@ -84,10 +103,16 @@ def scores(g: Builder, x: str) -> str:
 
 
 CASES: dict[str, tuple[Callable[[Builder, str], str], str, int]] = {
-    "gelu-exact": (gelu, "gelu", 3), "gelu-exact distributed": (gelu_distributed, "gelu", 3), "gelu-tanh": (gelu_tanh, "gelu", 3),
-    "silu": (lambda g, x: m(g, "multiply", x, m(g, "sigmoid", x)), "silu", 3), "sigmoid": (sigmoid, "sigmoid", 3),
-    "softplus": (softplus, "softplus", 3), "softplus-where": (softplus_where, "softplus", 3), "rms-norm": (rms, "rms_norm", 3),
-    "norm-gain": (lambda g, x: rms(g, x, True), "rms_norm", 3), "exclusive-sum": (exclusive, "cumulative_sum", 3),
+    "gelu-exact": (gelu, "gelu", 3),
+    "gelu-exact distributed": (gelu_distributed, "gelu", 3),
+    "gelu-tanh": (gelu_tanh, "gelu", 3),
+    "silu": (lambda g, x: m(g, "multiply", x, m(g, "sigmoid", x)), "silu", 3),
+    "sigmoid": (sigmoid, "sigmoid", 3),
+    "softplus": (softplus, "softplus", 3),
+    "softplus-where": (softplus_where, "softplus", 3),
+    "rms-norm": (rms, "rms_norm", 3),
+    "norm-gain": (lambda g, x: rms(g, x, True), "rms_norm", 3),
+    "exclusive-sum": (exclusive, "cumulative_sum", 3),
     "safe-softmax": (lambda g, x: safe_softmax(g, scores(g, x)), "softmax", 4),
 }
 
@@ -100,7 +125,9 @@ def test_both_sides_have_the_same_values(case: str) -> None:
     assert found.applied and found.applied[-1][0] == case.partition(" ")[0]
     assert len(found.graph.operators) == count and function in {op.function for op in found.graph.operators}
     inputs = random_inputs(graph, 5)
-    np.testing.assert_allclose(run_graph(found.graph, inputs)["out"], run_graph(graph, inputs)["out"], rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(
+        run_graph(found.graph, inputs)["out"], run_graph(graph, inputs)["out"], rtol=1e-8, atol=1e-9
+    )
 
 
 def test_every_pattern_is_tested() -> None:
@@ -113,9 +140,14 @@ NEAR_MISSES: dict[str, Callable[[Builder, str], str]] = {
     "another value": lambda g, x: m(g, "multiply", m(g, "exp", x), m(g, "sigmoid", x)),
     "a sum, not a mean": lambda g, x: rms(g, x, factor=1.0),
     "a low threshold": lambda g, x: m(g, "where", m(g, "greater", x, value=1.0), x, m(g, "softplus", x)),
-    "a total of something else": lambda g, x: m(g, "subtract", g.normalise("t", "cumulative_sum", TEXT, m(g, "exp", x), over=("s",)), x),
+    "a total of something else": lambda g, x: m(
+        g, "subtract", g.normalise("t", "cumulative_sum", TEXT, m(g, "exp", x), over=("s",)), x
+    ),
     "rows that may be all masked": lambda g, x: safe_softmax(
-        g, g.map("masked", "mask_fill", scores(g, x), g.input("mask", (3, 4), "bool"), text="b s m, s m -> b s m", value=-inf)
+        g,
+        g.map(
+            "masked", "mask_fill", scores(g, x), g.input("mask", (3, 4), "bool"), text="b s m, s m -> b s m", value=-inf
+        ),
     ),
     "scores from outside": safe_softmax,
 }
@@ -127,9 +159,14 @@ def test_near_misses_are_left_alone(case: str) -> None:
     assert recognise(graph).graph == graph
 
 
-@pytest.mark.parametrize(("mask", "applies"), [
-    (np.tril(np.ones((3, 4), bool)), True), (np.tril(np.ones((3, 4), bool), -1), False), (np.ones((3, 4), bool), True),
-])
+@pytest.mark.parametrize(
+    ("mask", "applies"),
+    [
+        (np.tril(np.ones((3, 4), bool)), True),
+        (np.tril(np.ones((3, 4), bool), -1), False),
+        (np.ones((3, 4), bool), True),
+    ],
+)
 def test_safe_softmax_needs_a_finite_score_in_every_row(mask: np.ndarray, applies: bool) -> None:
     graph = unary(NEAR_MISSES["rows that may be all masked"])
     found = recognise(graph, {"mask": mask})

@@ -1,4 +1,6 @@
-"""Placement matrices: the counts of the note, three engines that agree, the appendix, the best placement, clear errors."""
+"""Placement matrices: the counts of the note, three engines that agree, the appendix, the best placement, clear
+errors.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,26 @@ import p2_appendix
 from shardproof.formal.collective_programs.placement import enumerate_matrices, ilp_matrices, smt_matrices
 from shardproof.formal.collective_programs.synthesize import Cost, best_placement, synthesize
 from shardproof.models.collective_programs.cost import PAYLOAD, m2
-from shardproof.models.collective_programs.parallelism import Order, ParallelismError, PlacementProblem, ReductionRequest, reduction_groups
+from shardproof.models.collective_programs.parallelism import (
+    Order,
+    ParallelismError,
+    PlacementProblem,
+    ReductionRequest,
+    reduction_groups,
+)
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.proofs.collective_programs.certificate import PlacementCertificate, Term
 from shardproof.verify.collective_programs.placement import check_placement, count_matrices
 
 NOTE = [
-    ((1, 2, 2, 4), (4, 4), 4), ((2, 16), (8, 4), 2), ((4, 16), (2, 2, 16), 4), ((4, 9), (6, 6), 1),
-    ((4, 12, 15), (12, 6, 10), 8), ((4, 4, 16), (8, 8, 4), 29), ((4, 4, 16, 16), (16, 16, 16), 312),
+    ((1, 2, 2, 4), (4, 4), 4),
+    ((2, 16), (8, 4), 2),
+    ((4, 16), (2, 2, 16), 4),
+    ((4, 9), (6, 6), 1),
+    ((4, 12, 15), (12, 6, 10), 8),
+    ((4, 4, 16), (8, 8, 4), 29),
+    ((4, 4, 16, 16), (16, 16, 16), 312),
 ]
 
 
@@ -36,7 +49,9 @@ def brute_force(hierarchy: tuple[int, ...], axes: tuple[int, ...]) -> set[tuple[
     found = set()
     for values in product(*cells):
         m = tuple(values[i * len(hierarchy) : (i + 1) * len(hierarchy)] for i in range(len(axes)))
-        if all(prod(r) == a for r, a in zip(m, axes, strict=True)) and all(prod(c) == h for c, h in zip(zip(*m, strict=True), hierarchy, strict=True)):
+        if all(prod(r) == a for r, a in zip(m, axes, strict=True)) and all(
+            prod(c) == h for c, h in zip(zip(*m, strict=True), hierarchy, strict=True)
+        ):
             found.add(m)
     return found
 
@@ -49,24 +64,37 @@ def test_counts_of_the_note(hierarchy: tuple[int, ...], axes: tuple[int, ...], c
     assert check_placement(PlacementCertificate(problem, found)).verdict is Verdict.PROVED
 
 
-@pytest.mark.parametrize(("hierarchy", "axes"), [(h, a) for h, a, n in NOTE if n < 30] + [((32, 2, 3), (12, 16)), ((1,), (1,)), ((2, 1, 3), (1, 6))])
+@pytest.mark.parametrize(
+    ("hierarchy", "axes"),
+    [(h, a) for h, a, n in NOTE if n < 30] + [((32, 2, 3), (12, 16)), ((1,), (1,)), ((2, 1, 3), (1, 6))],
+)
 def test_three_engines_agree(hierarchy: tuple[int, ...], axes: tuple[int, ...]) -> None:
     problem = PlacementProblem(hierarchy, axes)
     assert enumerate_matrices(problem) == smt_matrices(problem) == ilp_matrices(problem)
 
 
-@given(st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), min_size=1, max_size=3), st.integers(1, 3), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), min_size=1, max_size=3),
+    st.integers(1, 3),
+    st.randoms(use_true_random=False),
+)
 def test_all_and_only_the_placements(hierarchy: list[int], rows: int, random: object) -> None:
     n = prod(hierarchy)
     axes, rest = [], n
     for i in range(rows - 1):
-        axes.append([d for d in range(1, rest + 1) if rest % d == 0][(7 * i + n) % sum(rest % d == 0 for d in range(1, rest + 1))])
+        axes.append(
+            [d for d in range(1, rest + 1) if rest % d == 0][
+                (7 * i + n) % sum(rest % d == 0 for d in range(1, rest + 1))
+            ]
+        )
         rest //= axes[-1]
     axes.append(rest)
     if prod(len([d for d in range(1, h + 1) if h % d == 0]) for h in hierarchy) ** rows > 20_000:
         return
     found = enumerate_matrices(PlacementProblem(tuple(hierarchy), tuple(axes)))
-    assert set(found) == brute_force(tuple(hierarchy), tuple(axes)) and len(set(found)) == len(found) == count_matrices(hierarchy, axes)
+    assert set(found) == brute_force(tuple(hierarchy), tuple(axes)) and len(set(found)) == len(found) == count_matrices(
+        hierarchy, axes
+    )
 
 
 def test_the_42_groups_of_the_appendix_are_complete() -> None:
@@ -78,7 +106,10 @@ def test_the_42_groups_of_the_appendix_are_complete() -> None:
         assert set(enumerate_matrices(PlacementProblem(hierarchy, axes))) == matrices
 
 
-@given(st.sampled_from([((1, 2, 2, 4), (4, 4)), ((4, 12, 15), (12, 6, 10)), ((2, 3), (3, 2)), ((4, 4), (2, 2, 4))]), st.data())
+@given(
+    st.sampled_from([((1, 2, 2, 4), (4, 4)), ((4, 12, 15), (12, 6, 10)), ((2, 3), (3, 2)), ((4, 4), (2, 2, 4))]),
+    st.data(),
+)
 def test_groups_follow_the_definition(case: tuple[tuple[int, ...], tuple[int, ...]], data: st.DataObject) -> None:
     """Devices by their digits, one by one, against the closed form with offsets."""
     hierarchy, axes = case
@@ -86,7 +117,11 @@ def test_groups_follow_the_definition(case: tuple[tuple[int, ...], tuple[int, ..
     reduce = tuple(sorted(data.draw(st.sets(st.sampled_from(range(len(axes))), min_size=1))))
     for order in Order:
         levels = range(len(hierarchy))
-        cells = [(i, j) for i in reduce for j in levels] if order is Order.ROW_MAJOR else [(i, j) for j in levels for i in reduce]
+        cells = (
+            [(i, j) for i in reduce for j in levels]
+            if order is Order.ROW_MAJOR
+            else [(i, j) for j in levels for i in reduce]
+        )
         groups: dict[object, list[tuple[object, int]]] = {}
         for device, values in enumerate(product(*(range(matrix[i][j]) for j in levels for i in range(len(axes))))):
             at = dict(zip([(i, j) for j in levels for i in range(len(axes))], values, strict=True))
@@ -107,8 +142,13 @@ def test_orders_agree_exactly_where_the_note_says() -> None:
 @pytest.mark.parametrize(
     ("hierarchy", "axes", "words"),
     [
-        ((4, 16), (4, 8), "2 divides 32 5 times and 64 6 times"), ((4, 9), (6, 5), "2 divides 30 1 times and 36 2 times"), ((), (1,), "hierarchy: empty"),
-        ((4,), (), "axes: empty"), ((4, 0), (4,), "entry 1: 0"), ((4,), (-4, -1), "entry 0: -4"), ((1 << 17,), (1 << 17,), "are more than"),
+        ((4, 16), (4, 8), "2 divides 32 5 times and 64 6 times"),
+        ((4, 9), (6, 5), "2 divides 30 1 times and 36 2 times"),
+        ((), (1,), "hierarchy: empty"),
+        ((4,), (), "axes: empty"),
+        ((4, 0), (4,), "entry 1: 0"),
+        ((4,), (-4, -1), "entry 0: -4"),
+        ((1 << 17,), (1 << 17,), "are more than"),
     ],
 )
 def test_impossible_requests_say_why(hierarchy: tuple[int, ...], axes: tuple[int, ...], words: str) -> None:
@@ -118,7 +158,9 @@ def test_impossible_requests_say_why(hierarchy: tuple[int, ...], axes: tuple[int
 
 
 def test_best_placement_for_two_reductions_is_the_best_of_all() -> None:
-    """Data parallel gradients are large, parameter shards small: the weighted sum decides, against a sum made by hand here."""
+    """Data parallel gradients are large, parameter shards small: the weighted sum decides, against a sum made by
+    hand here.
+    """
     problem = PlacementProblem((4, 16), (4, 16))
     placement = PlacementCertificate(problem, enumerate_matrices(problem))
     machine = load_machine("p2-a100:4x16")
@@ -128,7 +170,11 @@ def test_best_placement_for_two_reductions_is_the_best_of_all() -> None:
         terms = [Term((0,), 0, weights[0]), Term((1,), 1, weights[1])]
         best, _, _ = best_placement(placement, costs, terms, [Order.ROW_MAJOR])
         by_hand = [
-            sum(t.weight * (synthesize(ReductionRequest((4, 16), m, t.reduce), costs[t.model].model).cost or 0) for t in terms) for m in placement.matrices
+            sum(
+                t.weight * (synthesize(ReductionRequest((4, 16), m, t.reduce), costs[t.model].model).cost or 0)
+                for t in terms
+            )
+            for m in placement.matrices
         ]
         assert best.cost == min(by_hand) == by_hand[best.matrix]
         winners.append(placement.matrices[best.matrix])

@@ -1,9 +1,11 @@
-"""What `plan` charges for a reduction, (L2) of `models.communication.pricing`, against all synthesised reduction programs.
+"""What `plan` charges for a reduction, (L2) of `models.communication.pricing`, against all synthesised reduction
+programs.
 
-(L2) prices one program: reduce-scatter level by level from the inside, all-gather back.  Here every reduction group that can occur on a
-machine is synthesised and priced with the same constants in the same way (`planned`).  Finding: from 256 KiB per device on, (L2) *is*
-the cheapest program of any length; for smaller payloads across several levels the cheapest is the single AllReduce, which saves the
-inner levels' latencies and nothing more.
+(L2) prices one program: reduce-scatter level by level from the inside, all-gather back.  Here every reduction group
+     that can occur on a
+machine is synthesised and priced with the same constants in the same way (`planned`).  Finding: from 256 KiB per device
+on, (L2) *is* the cheapest program of any length; for smaller payloads across several levels the cheapest is the single
+AllReduce, which saves the inner levels' latencies and nothing more.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def groups(machine: Machine) -> Iterator[tuple[int, ...]]:
 
 
 def request(machine: Machine, parts: tuple[int, ...]) -> ReductionRequest:
-    return ReductionRequest(machine.hierarchy, (parts, tuple(h // p for h, p in zip(machine.hierarchy, parts, strict=True))), (0,))
+    return ReductionRequest(
+        machine.hierarchy, (parts, tuple(h // p for h, p in zip(machine.hierarchy, parts, strict=True))), (0,)
+    )
 
 
 def charged(machine: Machine, parts: tuple[int, ...], payload: int) -> int:
@@ -53,8 +57,13 @@ def charged(machine: Machine, parts: tuple[int, ...], payload: int) -> int:
     n = prod(parts)
     assert payload % n == 0
     step = Reduction(Combine.SUM, tuple(digits), (False,) * len(digits), (), payload)
-    terms = [(1 / level.bandwidth / UNIT, np.array([load])) for level, load in zip(machine.levels, reduction_load(step, machine.hierarchy), strict=True)]
-    terms += [(level.latency / UNIT, np.array([2 * (part > 1)])) for level, part in zip(machine.levels, parts, strict=True)]
+    terms = [
+        (1 / level.bandwidth / UNIT, np.array([load]))
+        for level, load in zip(machine.levels, reduction_load(step, machine.hierarchy), strict=True)
+    ]
+    terms += [
+        (level.latency / UNIT, np.array([2 * (part > 1)])) for level, part in zip(machine.levels, parts, strict=True)
+    ]
     return int(ceil_sum(terms)[0])
 
 
@@ -93,7 +102,9 @@ def test_small_payloads_are_overcharged_by_latency() -> None:
 
 @pytest.mark.parametrize("payload", [1 << 20, 1 << 26])
 def test_three_levels(payload: int) -> None:
-    """Summit, 2 nodes x 2 sockets x 3: 255 states and more, the plan's program is again the cheapest for large payloads."""
+    """Summit, 2 nodes x 2 sockets x 3: 255 states and more, the plan's program is again the cheapest for large
+    payloads.
+    """
     machine = load_machine("summit:2x2x3")
     cost = planned(machine, payload * 3)
     for parts in groups(machine):
@@ -103,7 +114,9 @@ def test_three_levels(payload: int) -> None:
 
 @pytest.mark.parametrize("payload", LARGE)
 def test_overlapping_levels_do_not_change_the_choice(payload: int) -> None:
-    """Under `linked` (a step takes its slowest link, not the sum) the same program wins, so the choice does not hang on that assumption."""
+    """Under `linked` (a step takes its slowest link, not the sum) the same program wins, so the choice does not
+    hang on that assumption.
+    """
     machine = load_machine("dgx-a100:4x8")
     cost = linked(machine, payload)
     for parts in groups(machine):

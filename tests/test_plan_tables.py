@@ -1,7 +1,8 @@
-"""Every distinct entry of a problem against whole arrays from index sets: a wrong one is found wherever it is, and what was compared is counted.
+"""Every distinct entry of a problem against whole arrays from index sets: a wrong one is found wherever it is, and what
+was compared is counted.
 
-Three ways to the same number: arrays of all layouts in `models/`, arrays of boxes in `verify/plan/entry_tables.py`, sets of boxes one pair at a
-time in `verify/plan/entries.py`.
+Three ways to the same number: arrays of all layouts in `models/`, arrays of boxes in `verify/plan/entry_tables.py`,
+sets of boxes one pair at a time in `verify/plan/entries.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ SMALL = ("mlp-unity", "xdl", "attention")
 SEEDS = 20
 
 
-@pytest.fixture(scope="module", params=[p for p in PROBLEMS if p[0] not in ("alexnet", "transformer-layer")], ids=lambda p: "-".join(map(str, (p[0], *p[2:]))))
+@pytest.fixture(
+    scope="module",
+    params=[p for p in PROBLEMS if p[0] not in ("alexnet", "transformer-layer")],
+    ids=lambda p: "-".join(map(str, (p[0], *p[2:]))),
+)
 def planning(request: pytest.FixtureRequest) -> Planning:
     name, options, machine, where = request.param
     return build(mixed() if name == "mixed" else zoo(name, **options), load_machine(machine), space(where), 1 << 40)
@@ -51,8 +56,9 @@ def planning(request: pytest.FixtureRequest) -> Planning:
 def test_all_entries_of_a_problem_agree(planning: Planning) -> None:
     wrong, coverage = wrong_anywhere(Entries(planning), CELLS, "seed")
     assert wrong == "" and 0 < coverage.checked <= coverage.total
-    assert coverage.total <= sum(v.cost.size for v in planning.problem.vertices) + sum(planning.problem.tables[e.table].size for e in planning.problem.edges) + sum(
-        u.amount.size for u in planning.problem.usages)
+    assert coverage.total <= sum(v.cost.size for v in planning.problem.vertices) + sum(
+        planning.problem.tables[e.table].size for e in planning.problem.edges
+    ) + sum(u.amount.size for u in planning.problem.usages)
 
 
 def test_layouts_are_those_of_single_placements(planning: Planning) -> None:
@@ -62,10 +68,23 @@ def test_layouts_are_those_of_single_placements(planning: Planning) -> None:
         choices = [rng.randrange(len(decision.placements)) for _ in range(3)]
         if decision.kind is DecisionKind.COPY:
             shape = graph.tensor(decision.name).shape
-            found = [(layouts(copy_operand(shape, decision.axes), tuple(shape[int(k)] for k in decision.axes), decision.placements, hierarchy), None)]
+            found = [
+                (
+                    layouts(
+                        copy_operand(shape, decision.axes),
+                        tuple(shape[int(k)] for k in decision.axes),
+                        decision.placements,
+                        hierarchy,
+                    ),
+                    None,
+                )
+            ]
         else:
             known = shape_of(graph.operator(decision.name), graph, decision.axes)
-            found = [(layouts(o, known.extents, decision.placements, hierarchy), j) for j, o in enumerate((*known.inputs, known.output))]
+            found = [
+                (layouts(o, known.extents, decision.placements, hierarchy), j)
+                for j, o in enumerate((*known.inputs, known.output))
+            ]
         for some, position in found:
             for choice in choices:
                 placement, op = decision.placement(choice), None if position is None else graph.operator(decision.name)
@@ -129,7 +148,9 @@ def filled(fillers: int) -> Graph:
 
 
 def test_fillers_hide_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One wrong entry of one array, which the plan does not use, among 300 arrays: planner and checker build the same wrong table."""
+    """One wrong entry of one array, which the plan does not use, among 300 arrays: planner and checker build the
+    same wrong table.
+    """
     real = cost.operator_costs
 
     def wrong(form: object, *given: object) -> cost.OperatorCosts:
@@ -151,8 +172,13 @@ def test_beyond_the_budget_a_part_of_every_group_is_drawn() -> None:
     assert whole[0] == some[0] == "" and whole[1].checked == whole[1].total == some[1].total > some[1].checked > 0
     assert some == wrong_anywhere(Entries(planning), 1 << 18, "seed")
     tables = planning.problem.tables
-    for t in (min(range(len(tables)), key=lambda t: tables[t].size), max(range(len(tables)), key=lambda t: tables[t].size)):
-        shifted = replace(planning, problem=replace(planning.problem, tables=(*tables[:t], tables[t] + 1, *tables[t + 1 :])))
+    for t in (
+        min(range(len(tables)), key=lambda t: tables[t].size),
+        max(range(len(tables)), key=lambda t: tables[t].size),
+    ):
+        shifted = replace(
+            planning, problem=replace(planning.problem, tables=(*tables[:t], tables[t] + 1, *tables[t + 1 :]))
+        )
         assert wrong_anywhere(Entries(shifted), 1 << 18, "other seed")[0]
 
 
@@ -163,7 +189,7 @@ def test_the_count_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert run(["check", plan]) == 0
     text = capsys.readouterr().out
     assert run(["check", plan, "--json"]) == 0
-    claim, = [c for c in json.loads(capsys.readouterr().out)["claims"] if c["kind"] == "Entries"]
+    (claim,) = [c for c in json.loads(capsys.readouterr().out)["claims"] if c["kind"] == "Entries"]
     assert 0 < claim["entries_checked"] == claim["entries"]
     assert f"all {claim['entries']:,} distinct entries checked" in text
     assert Coverage(5, 7).words == "5 of 7 distinct entries checked"

@@ -1,8 +1,10 @@
-"""Prices in closed form against derived steps: (L1) to (L4) of `models.communication.pricing` must equal what the transfers of `models.communication.redistribution` add up to.
+"""Prices in closed form against derived steps: (L1) to (L4) of `models.communication.pricing` must equal what the
+transfers of `models.communication.redistribution` add up to.
 
-Two stories are kept as tests.  Halos and slices cut a dimension unevenly even when every axis divides, so the factored maximum over subtrees
-is wrong for them and they must be enumerated.  And deriving exchanges device by device took 150 s for one BERT layer on 256 devices; routes
-are now chosen for all cells of a level at once, which must give the same steps, ties included.
+Two stories are kept as tests.  Halos and slices cut a dimension unevenly even when every axis divides, so the factored
+maximum over subtrees is wrong for them and they must be enumerated.  And deriving exchanges device by device took 150 s
+for one BERT layer on 256 devices; routes are now chosen for all cells of a level at once, which must give the same
+steps, ties included.
 """
 
 from __future__ import annotations
@@ -38,23 +40,44 @@ MACHINES = [
 ]
 
 
-def layout_sets(hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int, int]) -> tuple[LayoutSet, LayoutSet, LayoutSet]:
-    """A written tensor (partial along m), and two reads of it: with stride and halo, and a slice that is partly padding."""
+def layout_sets(
+    hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int, int]
+) -> tuple[LayoutSet, LayoutSet, LayoutSet]:
+    """A written tensor (partial along m), and two reads of it: with stride and halo, and a slice that is partly
+    padding.
+    """
+
     def tables(axes: tuple[Axis, ...]):
-        return axis_tables(axes, matrices([a.extent for a in axes], [a.splittable for a in axes], hierarchy, space(name)), hierarchy)
+        return axis_tables(
+            axes, matrices([a.extent for a in axes], [a.splittable for a in axes], hierarchy, space(name)), hierarchy
+        )
 
     written = tables((*(Axis(n, e) for n, e in zip("bcyx", shape, strict=True)), Axis("m", 16, Combine.SUM)))
     b, c, y, x = shape
-    reader = tables((
-        Axis("b", b), Axis("o", 24), Axis("y", y // 2), Axis("x", x), Axis("c", c, Combine.SUM), Axis("i", 3, Combine.SUM, False), Axis("j", 3, Combine.SUM, False),
-    ))
+    reader = tables(
+        (
+            Axis("b", b),
+            Axis("o", 24),
+            Axis("y", y // 2),
+            Axis("x", x),
+            Axis("c", c, Combine.SUM),
+            Axis("i", 3, Combine.SUM, False),
+            Axis("j", 3, Combine.SUM, False),
+        )
+    )
     halo = access("o", "b", "c", Affine.axis("y", 2).plus("i").shift(-1), Affine.axis("x").plus("j").shift(-1))
     slice_ = access("o", "b", Affine.axis("o").shift(-5), Affine.axis("y", 2), "x")
-    return layout_set(access("o", *"bcyx"), shape, written, ("m",)), layout_set(halo, shape, reader), layout_set(slice_, shape, reader)
+    return (
+        layout_set(access("o", *"bcyx"), shape, written, ("m",)),
+        layout_set(halo, shape, reader),
+        layout_set(slice_, shape, reader),
+    )
 
 
 @pytest.mark.parametrize(("hierarchy", "name", "shape"), MACHINES)
-def test_closed_form_equals_derived_steps(hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int, int]) -> None:
+def test_closed_form_equals_derived_steps(
+    hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int, int]
+) -> None:
     rng = random.Random(1)
     written, *reads = layout_sets(hierarchy, name, shape)
     for read in reads:
@@ -68,7 +91,9 @@ def test_closed_form_equals_derived_steps(hierarchy: tuple[int, ...], name: str,
 
 @pytest.mark.parametrize("seed", range(20))
 def test_loads_of_any_intervals_are_those_of_the_largest_difference(seed: int) -> None:
-    """Under one level every device is a subtree; the least overlaps of two dimensions need not belong to the same device."""
+    """Under one level every device is a subtree; the least overlaps of two dimensions need not belong to the same
+    device.
+    """
     rng = np.random.default_rng(seed)
     shape = (6, 5)
 
@@ -82,12 +107,17 @@ def test_loads_of_any_intervals_are_those_of_the_largest_difference(seed: int) -
     loads = pair_loads(a, b).loads[0]
     for i, j in product(range(5), range(6)):
         mine, needed = a.layout(i).boxes, b.layout(j).boxes
-        common = np.maximum(np.minimum(mine[..., 1], needed[..., 1]) - np.maximum(mine[..., 0], needed[..., 0]), 0).prod(axis=1)
+        common = np.maximum(
+            np.minimum(mine[..., 1], needed[..., 1]) - np.maximum(mine[..., 0], needed[..., 0]), 0
+        ).prod(axis=1)
         assert loads[i, j] == ((needed[..., 1] - needed[..., 0]).prod(axis=1) - common).max()
 
 
 def slow_exchanges(source: Layout, target: Layout) -> list[Exchange]:
-    """The steps of an exchange by the rule of `models.communication.redistribution`, cell by cell and device by device."""
+    """The steps of an exchange by the rule of `models.communication.redistribution`, cell by cell and device by
+    device.
+    """
+
     def inside(inner: Box, outer: Box) -> bool:
         return all(ol <= il and ih <= oh for (il, ih), (ol, oh) in zip(inner, outer, strict=True))
 
@@ -107,8 +137,13 @@ def slow_exchanges(source: Layout, target: Layout) -> list[Exchange]:
                 if any(at[h][: level + 1] == at[d][: level + 1] for h in (*holders, *(t for _, t in arrived))):
                     continue
                 ranked = [
-                    (sum(x != y for x, y in zip(at[h][level + 1 :], at[d][level + 1 :], strict=True)), (at[d][level] - at[h][level]) % hierarchy[level], h)
-                    for h in holders if at[h][:level] == at[d][:level]
+                    (
+                        sum(x != y for x, y in zip(at[h][level + 1 :], at[d][level + 1 :], strict=True)),
+                        (at[d][level] - at[h][level]) % hierarchy[level],
+                        h,
+                    )
+                    for h in holders
+                    if at[h][:level] == at[d][:level]
                 ]
                 arrived.append((min(ranked)[2], d))
             phases[level].extend(Transfer(s, t, cell) for s, t in arrived)
@@ -139,7 +174,11 @@ def slow_merged(transfers: list[Transfer]) -> list[Transfer]:
 @pytest.mark.parametrize("joined", [exchange.MOST_JOINED, 5])
 @pytest.mark.parametrize(("hierarchy", "name", "shape"), MACHINES)
 def test_exchanges_equal_the_rule_applied_device_by_device(
-    hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int, int], joined: int, monkeypatch: pytest.MonkeyPatch
+    hierarchy: tuple[int, ...],
+    name: str,
+    shape: tuple[int, int, int, int],
+    joined: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exchange, "MOST_JOINED", joined)
     rng = random.Random(2)
@@ -171,7 +210,10 @@ def test_all_to_all_on_256_devices_is_derived_in_seconds() -> None:
     n = 256
     block = np.stack([np.arange(n), np.arange(n) + 1], axis=1)
     full = np.tile(np.array([0, n]), (n, 1))
-    plan = derive(Layout((32, 8), (n, n), np.stack([block, full], axis=1)), Layout((32, 8), (n, n), np.stack([full, block], axis=1)))
+    plan = derive(
+        Layout((32, 8), (n, n), np.stack([block, full], axis=1)),
+        Layout((32, 8), (n, n), np.stack([full, block], axis=1)),
+    )
     assert sum(len(s.transfers) for s in plan.steps if isinstance(s, Exchange)) == n * (n - 1)
     assert plan.loads() == (8 * (n - 8), n - 1)
 
@@ -179,8 +221,12 @@ def test_all_to_all_on_256_devices_is_derived_in_seconds() -> None:
 @pytest.mark.parametrize(
     ("model", "machine", "name"),
     [
-        ("mlp-unity", "2x4", "complete"), ("conv-stack", "2x4", "complete"), ("conv-stack", "2x3", "complete,uneven"), ("bert-tiny", "2x4", "complete"),
-        ("attention", "summit:2x2x2", "complete"), ("mlp-unity-training", "localhost:4", "complete,uneven"),
+        ("mlp-unity", "2x4", "complete"),
+        ("conv-stack", "2x4", "complete"),
+        ("conv-stack", "2x3", "complete,uneven"),
+        ("bert-tiny", "2x4", "complete"),
+        ("attention", "summit:2x2x2", "complete"),
+        ("mlp-unity-training", "localhost:4", "complete,uneven"),
     ],
 )
 def test_edges_of_the_problem_are_the_times_of_the_movements(model: str, machine: str, name: str) -> None:
@@ -196,8 +242,11 @@ def test_edges_of_the_problem_are_the_times_of_the_movements(model: str, machine
         for move, edge in zip(found, planning.problem.edges, strict=True):
             size = graph.tensor(move.tensor).element_bytes
             time = sum(
-                (size * load / level.bandwidth + level.latency * phase
-                 for load, phase, level in zip(move.plan.loads(), move.plan.phases(), on.levels, strict=True)), Fraction(0),
+                (
+                    size * load / level.bandwidth + level.latency * phase
+                    for load, phase, level in zip(move.plan.loads(), move.plan.phases(), on.levels, strict=True)
+                ),
+                Fraction(0),
             )
             row = x[edge.u] if edge.rows is None else edge.rows[x[edge.u]]
             column = x[edge.v] if edge.cols is None else edge.cols[x[edge.v]]

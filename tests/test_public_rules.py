@@ -64,20 +64,30 @@ def test_protobuf_bytes_of_a_rule() -> None:
     op = b"\x08\x08" + b"\x12\x0d" + b"\x08" + minus_one + b"\x10\x00"
     pair = b"\x08\x00\x10\x00\x18\x00\x20\x00"
     body = b"\x0a" + bytes([len(op)]) + op + b"\x12" + bytes([len(op)]) + op + b"\x1a\x08" + pair
-    assert encode_rules([PublicRule(0, "r", (relu,), (relu,), ((PublicTensor(0), PublicTensor(0)),))]) == b"\x0a" + bytes([len(body)]) + body
+    assert (
+        encode_rules([PublicRule(0, "r", (relu,), (relu,), ((PublicTensor(0), PublicTensor(0)),))])
+        == b"\x0a" + bytes([len(body)]) + body
+    )
 
 
 def rule(**changes: object) -> dict[str, object]:
     """A good rule with some fields replaced."""
     relu = {"type": "OP_RELU", "input": [{"opId": -1, "tsId": 0}], "para": []}
     good: dict[str, object] = {
-        "name": "my_rule", "srcOp": [relu], "dstOp": [relu], "mappedOutput": [{"srcOpId": 0, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}],
+        "name": "my_rule",
+        "srcOp": [relu],
+        "dstOp": [relu],
+        "mappedOutput": [{"srcOpId": 0, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}],
     }
     return good | changes
 
 
 def op(kind: str, *inputs: int, **parameters: int) -> dict[str, object]:
-    return {"type": f"OP_{kind}", "input": [{"opId": i, "tsId": 0} for i in inputs], "para": [{"key": f"PM_{k}", "value": v} for k, v in parameters.items()]}
+    return {
+        "type": f"OP_{kind}",
+        "input": [{"opId": i, "tsId": 0} for i in inputs],
+        "para": [{"key": f"PM_{k}", "value": v} for k, v in parameters.items()],
+    }
 
 
 @pytest.mark.parametrize(
@@ -109,7 +119,10 @@ def test_bad_rules_are_named(changes: dict[str, object], says: str) -> None:
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "[1]", '{"rule": 3}', '{"rule": [{}], "rule": []}', '{"rule": [1.5]}', '{"rule": [NaN]}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    ["", "[1]", '{"rule": 3}', '{"rule": [{}], "rule": []}', '{"rule": [1.5]}', '{"rule": [NaN]}', "[" * 100_000],
+)
 def test_malformed_files(text: str) -> None:
     with pytest.raises(RuleError):
         parse_public_rules(text)
@@ -133,10 +146,16 @@ def test_unbound_right_hand_inputs_are_said() -> None:
 def test_axioms_are_read() -> None:
     axioms = read_public_axioms(DATA / "taso-axioms.json")
     assert [a.name for a in axioms] == [f"taso_axiom_{k}" for k in [*range(44), "L0", "L1", "L2"]]
-    assert axioms[18].left == ("add", ("conv", "sh", "sw", "pad", "none", "x", "y"), ("conv", "sh", "sw", "pad", "none", "z", "w"))
+    assert axioms[18].left == (
+        "add",
+        ("conv", "sh", "sw", "pad", "none", "x", "y"),
+        ("conv", "sh", "sw", "pad", "none", "z", "w"),
+    )
     assert sum(a.verdict == "sound" for a in axioms) == 35
     # concat on any axis, at ranks 2, 3, 4; the scalar keeps rank 0
-    assert [(r["w"], r["x"], p["ax"]) for r, p in axioms[10].instances()] == [(0, n, k) for n in (2, 3, 4) for k in range(n)]
+    assert [(r["w"], r["x"], p["ax"]) for r, p in axioms[10].instances()] == [
+        (0, n, k) for n in (2, 3, 4) for k in range(n)
+    ]
     assert len(list(axioms[22].instances())) == 4
 
 
@@ -154,7 +173,9 @@ def test_ill_formed_terms(text: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_our_writer_gives_the_same_rules_back(name: str) -> None:
-    """Read, mean, write, read, mean: the same substitutions (those of the FlexFlow file whose tensors have rank 3 already)."""
+    """Read, mean, write, read, mean: the same substitutions (those of the FlexFlow file whose tensors have rank 3
+    already).
+    """
     rules = read_public_rules(DATA / name)
     reading = reading_of(rules)
     compared = 0
@@ -163,7 +184,9 @@ def test_our_writer_gives_the_same_rules_back(name: str) -> None:
         written = public_rule(first, r.index)
         if reading is Reading.TASO:
             assert [o.kind for o in written.source] == [o.kind for o in r.source]
-            assert [o.inputs for o in written.source if o.kind != "SPLIT"] == [_renumbered(o.inputs, first, r) for o in r.source if o.kind != "SPLIT"]
+            assert [o.inputs for o in written.source if o.kind != "SPLIT"] == [
+                _renumbered(o.inputs, first, r) for o in r.source if o.kind != "SPLIT"
+            ]
             compared += 1
             continue
         again = substitutions(check_rules((written,))[0], reading)[0]
@@ -189,12 +212,19 @@ def test_ranks_follow_from_the_operators() -> None:
 @pytest.mark.parametrize(
     ("kind", "parameters", "says"),
     [
-        ("DROPOUT", {}, "no meaning"), ("LINEAR", {"ACTI": 7}, "PM_ACTI 7"), ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1}, "PM_PAD"),
-        ("PARTITION", {"PARALLEL_DIM": 0}, "PM_PARALLEL_DEGREE is missing"), ("SPLIT", {"AXIS": 0, "NUM_OUTPUTS": 3}, "3 outputs"),
-        ("TRANSPOSE", {"NUMDIM": 2, "PERM": 0}, "permutation"), ("SOFTMAX", {}, "PM_AXIS is missing"),
+        ("DROPOUT", {}, "no meaning"),
+        ("LINEAR", {"ACTI": 7}, "PM_ACTI 7"),
+        ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1}, "PM_PAD"),
+        ("PARTITION", {"PARALLEL_DIM": 0}, "PM_PARALLEL_DEGREE is missing"),
+        ("SPLIT", {"AXIS": 0, "NUM_OUTPUTS": 3}, "3 outputs"),
+        ("TRANSPOSE", {"NUMDIM": 2, "PERM": 0}, "permutation"),
+        ("SOFTMAX", {}, "PM_AXIS is missing"),
         ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1, "PAD": 0, "GROUP": 4}, "PM_GROUP is not read"),
-        ("RELU", {"AXIS": 1}, "PM_AXIS is not read"), ("TANH", {"ACTI": 2}, "PM_ACTI is not read"), ("SIGMOID", {"GROUP": 1}, "PM_GROUP is not read"),
-        ("RELU", {"NUM_OUTPUTS": 2}, "PM_NUM_OUTPUTS 2"), ("RELU", {"NUMDIM": 1 << 30}, "rank"),
+        ("RELU", {"AXIS": 1}, "PM_AXIS is not read"),
+        ("TANH", {"ACTI": 2}, "PM_ACTI is not read"),
+        ("SIGMOID", {"GROUP": 1}, "PM_GROUP is not read"),
+        ("RELU", {"NUM_OUTPUTS": 2}, "PM_NUM_OUTPUTS 2"),
+        ("RELU", {"NUMDIM": 1 << 30}, "rank"),
         ("CONV2D", {"STRIDE_H": 1, "STRIDE_W": 1, "PAD": 0, "KERNEL_H": 0, "KERNEL_W": 1}, "kernel of size 0"),
     ],
 )
@@ -208,15 +238,34 @@ def test_what_has_no_meaning_is_named(kind: str, parameters: dict[str, int], say
 
 def test_pipelines_softmax_and_batch_come_back() -> None:
     """Read, mean, write: operators that the published files know by name but do not use."""
-    source = [op("PIPELINE", -1, PARALLEL_DIM=1, PARALLEL_DEGREE=4), op("SOFTMAX", 0, AXIS=2), op("BATCH", 1, PARALLEL_DIM=1, PARALLEL_DEGREE=4)]
-    (read,) = parse_public_rules(json.dumps({"rule": [rule(srcOp=source, dstOp=[op("SOFTMAX", -1, AXIS=2)], mappedOutput=[
-        {"srcOpId": 2, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}])]}))
+    source = [
+        op("PIPELINE", -1, PARALLEL_DIM=1, PARALLEL_DEGREE=4),
+        op("SOFTMAX", 0, AXIS=2),
+        op("BATCH", 1, PARALLEL_DIM=1, PARALLEL_DEGREE=4),
+    ]
+    (read,) = parse_public_rules(
+        json.dumps(
+            {
+                "rule": [
+                    rule(
+                        srcOp=source,
+                        dstOp=[op("SOFTMAX", -1, AXIS=2)],
+                        mappedOutput=[{"srcOpId": 2, "srcTsId": 0, "dstOpId": 0, "dstTsId": 0}],
+                    )
+                ]
+            }
+        )
+    )
     (found,) = substitutions(read, Reading.FLEXFLOW)
     assert [(n.operator, dict(n.parameters)) for n in found.left] == [
-        ("pipeline", {"axis": 1, "steps": 4}), ("softmax", {"axis": 2}), ("batch", {"axis": 1, "steps": 4}),
+        ("pipeline", {"axis": 1, "steps": 4}),
+        ("softmax", {"axis": 2}),
+        ("batch", {"axis": 1, "steps": 4}),
     ]
     again = public_rule(found)
-    assert [o.kind for o in again.source] == ["PIPELINE", "SOFTMAX", "BATCH"] and substitutions(again, Reading.FLEXFLOW)[0].left == found.left
+    assert [o.kind for o in again.source] == ["PIPELINE", "SOFTMAX", "BATCH"] and substitutions(
+        again, Reading.FLEXFLOW
+    )[0].left == found.left
 
 
 def test_axioms_become_substitutions() -> None:

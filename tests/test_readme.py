@@ -1,7 +1,7 @@
 """Every output pasted into the README comes from its command: the fenced blocks are executed and compared line by line.
 
-A block line `$ shardproof ..` is run; `$ cat FILE` writes the lines below it to FILE; `..` stands for lines left out.  Every other
-line must occur in the command's output, in order.
+A block line `$ shardproof ..` is run; `$ cat FILE` writes the lines below it to FILE; `..` stands for lines left out.
+Every other line must occur in the command's output, in order.
 """
 
 from __future__ import annotations

@@ -62,10 +62,14 @@ def test_no_adjoint_reads_a_value_kept_inside_a_block() -> None:
     assert keep & {a.tensor for op in forward.operators if op.name.startswith("grad:") for a in op.inputs}
     assert not keep & read
     clones = [op for op in step.operators if op.name.startswith(PREFIX)]
-    assert clones and all(any(op.output.tensor in {a.tensor for a in other.inputs} for other in step.operators) for op in clones)
+    assert clones and all(
+        any(op.output.tensor in {a.tensor for a in other.inputs} for other in step.operators) for op in clones
+    )
     first = {op.name: i for i, op in enumerate(step.operators)}
     late = min(first[op.name] for op in clones if "layer0" in op.name)
-    assert late > max(i for name, i in first.items() if name.startswith("grad:layer1.attention.query.weight"))  # right before its own block
+    assert late > max(
+        i for name, i in first.items() if name.startswith("grad:layer1.attention.query.weight")
+    )  # right before its own block
 
 
 def test_blocks_are_named_or_refused() -> None:
@@ -88,14 +92,18 @@ def test_the_peak_falls_and_the_plan_says_so() -> None:
 
 
 def test_auto_recomputes_as_many_blocks_as_pay() -> None:
-    """A limit that the plain step cannot meet is met with blocks recomputed; one that does not bind costs one attempt."""
+    """A limit that the plain step cannot meet is met with blocks recomputed; one that does not bind costs one
+    attempt.
+    """
     machine, forward = load_machine("localhost:2"), stack(2)
     names = tuple(blocks(forward))
 
     def chosen(limit: int) -> tuple[list[int], tuple[str, ...], int | None]:
         found = plan_recomputed(
-            names, lambda which: build_step(forward, "adam", recompute=which),
-            lambda graph, seconds: plan_graph(graph, machine, memory_limit=limit, time_limit_s=seconds), 30.0,
+            names,
+            lambda which: build_step(forward, "adam", recompute=which),
+            lambda graph, seconds: plan_graph(graph, machine, memory_limit=limit, time_limit_s=seconds),
+            30.0,
         )
         assert found.planned.planning.graph == found.step.graph
         return [a.blocks for a in found.attempts], found.step.recomputed, found.planned.answer.cost
@@ -109,7 +117,9 @@ def test_auto_recomputes_as_many_blocks_as_pay() -> None:
 
 
 def test_a_first_plan_that_is_not_proved_ends_nothing() -> None:
-    """Its record ignores rows because there was no time for them, not because they cost nothing: BERT-Large at 4 GiB ended so with a gap of 98 %."""
+    """Its record ignores rows because there was no time for them, not because they cost nothing: BERT-Large at 4
+    GiB ended so with a gap of 98 %.
+    """
     forward, machine = small(), load_machine("localhost:4")
     made: list[float | None] = []
 
@@ -117,7 +127,9 @@ def test_a_first_plan_that_is_not_proved_ends_nothing() -> None:
         made.append(seconds)
         return plan_graph(graph, machine, memory_limit=1 << 40, time_limit_s=0.0 if len(made) == 1 else seconds)
 
-    found = plan_recomputed(tuple(blocks(forward)), lambda which: build_step(forward, "adam", recompute=which), hurried, 30.0)
+    found = plan_recomputed(
+        tuple(blocks(forward)), lambda which: build_step(forward, "adam", recompute=which), hurried, 30.0
+    )
     assert found.attempts[0].status == "feasible" and len(found.attempts) > 1
     assert found.planned.answer.cost == min(a.cost for a in found.attempts if a.cost is not None)
 
@@ -135,16 +147,62 @@ def test_recomputed_steps_run_on_ranks() -> None:
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     graph, plan = tmp_path / "g.json", str(tmp_path / "p.spz")
     graph.write_text(stack(2).to_json())
-    assert run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--memory", "1GiB", "--recompute", "layer*", "-o", plan, "--json"]) == 0
+    assert (
+        run(
+            [
+                "plan",
+                str(graph),
+                "--train",
+                "adam",
+                "--machine",
+                "localhost:4",
+                "--memory",
+                "1GiB",
+                "--recompute",
+                "layer*",
+                "-o",
+                plan,
+                "--json",
+            ]
+        )
+        == 0
+    )
     document = json.loads(capsys.readouterr().out)
-    assert document["recomputed"] == ["layer0", "layer1"] and document["peak_bytes"] <= document["limit_bytes"] == 1 << 30
-    assert run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--memory", "1KiB", "--recompute", "auto", "-o", plan]) == 20
+    assert (
+        document["recomputed"] == ["layer0", "layer1"] and document["peak_bytes"] <= document["limit_bytes"] == 1 << 30
+    )
+    assert (
+        run(
+            [
+                "plan",
+                str(graph),
+                "--train",
+                "adam",
+                "--machine",
+                "localhost:4",
+                "--memory",
+                "1KiB",
+                "--recompute",
+                "auto",
+                "-o",
+                plan,
+            ]
+        )
+        == 20
+    )
     said = capsys.readouterr().out
-    assert "0 of 2 blocks recomputed: proved not to fit" in said and "2 of 2 blocks recomputed: proved not to fit" in said
+    assert (
+        "0 of 2 blocks recomputed: proved not to fit" in said and "2 of 2 blocks recomputed: proved not to fit" in said
+    )
     assert "the least limit for which a solution is known" in said
     assert run(["plan", str(graph), "--machine", "localhost:4", "--recompute", "all", "-o", plan]) == 2
     assert "give --train" in capsys.readouterr().err
-    assert run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--recompute", "auto", "-o", plan]) == 2
+    assert (
+        run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--recompute", "auto", "-o", plan]) == 2
+    )
     assert "give --memory" in capsys.readouterr().err
-    assert run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--recompute", "nobody", "-o", plan]) == 3
+    assert (
+        run(["plan", str(graph), "--train", "adam", "--machine", "localhost:4", "--recompute", "nobody", "-o", plan])
+        == 3
+    )
     assert "layer0, layer1" in capsys.readouterr().err

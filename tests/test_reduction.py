@@ -1,4 +1,6 @@
-"""Reduction programs: the counts and fixtures of the note, expressiveness, cheapest programs, engines, uneven nodes, large systems."""
+"""Reduction programs: the counts and fixtures of the note, expressiveness, cheapest programs, engines, uneven
+nodes, large systems.
+"""
 
 from __future__ import annotations
 
@@ -85,9 +87,17 @@ def test_all_42_groups_in_two_seconds() -> None:
 @pytest.mark.parametrize(
     ("reading", "lengths"),
     [
-        ("paper", (1, 4, 20, 22)), ("vacuous", (1, 4, 22, 20)), ("guarded_ag", (1, 4, 19, 23)), ("guarded_b", (1, 4, 21, 21)), ("strict_a", (1, 4, 17, 20, 5)),
-        ("strict_b", (1, 4, 19, 21, 2)), ("literal", (1, 4, 24, 42, 22)), ("literal_first", (1, 4, 32, 86, 102, 36)), ("strict_all", (1, 4, 19, 27, 10)),
-        ("no_master", (1, 4, 16, 18)), ("paper_first", (1, 4, 20, 22)),
+        ("paper", (1, 4, 20, 22)),
+        ("vacuous", (1, 4, 22, 20)),
+        ("guarded_ag", (1, 4, 19, 23)),
+        ("guarded_b", (1, 4, 21, 21)),
+        ("strict_a", (1, 4, 17, 20, 5)),
+        ("strict_b", (1, 4, 19, 21, 2)),
+        ("literal", (1, 4, 24, 42, 22)),
+        ("literal_first", (1, 4, 32, 86, 102, 36)),
+        ("strict_all", (1, 4, 19, 27, 10)),
+        ("no_master", (1, 4, 16, 18)),
+        ("paper_first", (1, 4, 20, 22)),
     ],
 )
 def test_every_named_reading(reading: str, lengths: tuple[int, ...]) -> None:
@@ -98,12 +108,15 @@ def test_every_named_reading(reading: str, lengths: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     ("reading", "sizes", "size", "lengths"),
     [
-        ("paper", (2, 2, 2), (255, 623, 138), (1, 6, 50, 205, 563, 537)), ("paper_first", (2, 2, 2), (305, 669, 189), (1, 6, 50, 188, 479, 448)),
+        ("paper", (2, 2, 2), (255, 623, 138), (1, 6, 50, 205, 563, 537)),
+        ("paper_first", (2, 2, 2), (305, 669, 189), (1, 6, 50, 188, 479, 448)),
         ("paper_first_last", (2, 2, 2), (467, 930, 345), (1, 6, 60, 206, 526, 498)),
         ("paper", (2, 2, 2, 2), (3436, 9124, 2655), (1, 8, 90, 609, 3259, 11941, 26438, 22678)),
     ],
 )
-def test_deeper_hierarchies(reading: str, sizes: tuple[int, ...], size: tuple[int, int, int], lengths: tuple[int, ...]) -> None:
+def test_deeper_hierarchies(
+    reading: str, sizes: tuple[int, ...], size: tuple[int, int, int], lengths: tuple[int, ...]
+) -> None:
     graph = explore(whole(sizes, reading).system())
     assert graph.size == size and graph.lengths() == (0, *lengths)
 
@@ -119,7 +132,9 @@ SMALL = ((4,), (6,), (8,), (2, 2), (2, 3), (3, 2), (2, 4), (4, 2), (2, 2, 2))
 
 
 def _lowered(request: ReductionRequest) -> frozenset[object]:
-    """All programs as sequences of (set of device groups, collective), with the same number of chunks for every hierarchy."""
+    """All programs as sequences of (set of device groups, collective), with the same number of chunks for every
+    hierarchy.
+    """
     system = replace(request.system(), chunks=prod(request.hierarchy))
     graph = explore(system)
     groups = [frozenset(frozenset(row[p] for p in g) for row in system.members for g in f.groups) for f in graph.forms]
@@ -128,7 +143,9 @@ def _lowered(request: ReductionRequest) -> frozenset[object]:
 
 
 def _expressiveness(reading: str, several: bool) -> tuple[int, Counter[str]]:
-    """Cases, and how often the set of programs of one hierarchy is not contained in that of another (`x`: (d) in aligned order)."""
+    """Cases, and how often the set of programs of one hierarchy is not contained in that of another (`x`: (d) in
+    aligned order).
+    """
     cases, broken = 0, Counter[str]()
     for h in SMALL:
         n = prod(h)
@@ -142,22 +159,30 @@ def _expressiveness(reading: str, several: bool) -> tuple[int, Counter[str]]:
                             continue
                         cases += 1
                         request = ReductionRequest(h, matrix, reduce, reading=reading)
-                        sets = {k.value: _lowered(replace(request, synthesis=k)) for k in (Hierarchy.SYSTEM, Hierarchy.COLUMN, Hierarchy.ROW, Hierarchy.REDUCTION)}
+                        sets = {
+                            k.value: _lowered(replace(request, synthesis=k))
+                            for k in (Hierarchy.SYSTEM, Hierarchy.COLUMN, Hierarchy.ROW, Hierarchy.REDUCTION)
+                        }
                         sets["x"] = _lowered(replace(request, synthesis=Hierarchy.REDUCTION, order=Order.ALIGNED))
-                        broken.update(big + small for big, small in ("dc", "cb", "ba", "db", "xb") if not sets[small] <= sets[big])
+                        broken.update(
+                            big + small for big, small in ("dc", "cb", "ba", "db", "xb") if not sets[small] <= sets[big]
+                        )
     return cases, broken
 
 
 @pytest.mark.parametrize("reading", ["no_master", "paper_first_last"])
 def test_theorem_3_2_for_one_axis(reading: str) -> None:
-    """(d) >= (c) >= (b) >= (a) for every small system, without Master and with the Master of the paper's prose (first group only)."""
+    """(d) >= (c) >= (b) >= (a) for every small system, without Master and with the Master of the paper's prose
+    (first group only).
+    """
     cases, broken = _expressiveness(reading, several=False)
     assert cases > 100 and not broken
 
 
 def test_theorem_3_2_with_one_master_per_ancestor() -> None:
-    """Our default convention: (d) contains all others, and (b) contains (a).  (c) misses programs of (b) in exactly one small system,
-    [2 2 2] with [[1 2 2] [2 1 1]] reduced over axis 0: one master per node, where rows interleave the nodes."""
+    """Our default convention: (d) contains all others, and (b) contains (a).  (c) misses programs of (b) in exactly one
+    small system, [2 2 2] with [[1 2 2] [2 1 1]] reduced over axis 0: one master per node, where rows interleave the
+    nodes."""
     cases, broken = _expressiveness("paper", several=False)
     assert cases > 100 and broken == {"cb": 1}
     request = ReductionRequest((2, 2, 2), ((1, 2, 2), (2, 1, 1)), (0,))
@@ -166,8 +191,9 @@ def test_theorem_3_2_with_one_master_per_ancestor() -> None:
 
 
 def test_theorem_3_2_for_several_axes() -> None:
-    """The paper's proof is about one reduction axis.  With several, (c) and (d) in the paper's order miss programs of (b): there a block may
-    span the inner factors of two axes, which rows keep apart.  (d) >= (c) and (b) >= (a) hold, and (d) in the aligned order contains (b)."""
+    """The paper's proof is about one reduction axis.  With several, (c) and (d) in the paper's order miss programs of
+    (b): there a block may span the inner factors of two axes, which rows keep apart.  (d) >= (c) and (b) >= (a) hold,
+    and (d) in the aligned order contains (b)."""
     cases, broken = _expressiveness("paper", several=True)
     assert cases > 40 and set(broken) == {"cb", "db"}
 
@@ -175,12 +201,19 @@ def test_theorem_3_2_for_several_axes() -> None:
 @pytest.mark.parametrize(
     ("machine", "matrix", "algorithm", "cheapest", "single", "program"),
     [
-        ("p2-a100:2x16", ((2, 16),), Algorithm.RING, 2.598, 4.654, "RS.L AR.P AG.L"), ("p2-a100:4x16", ((4, 16),), Algorithm.RING, 3.792, 4.728, "RS.L AR.P AG.L"),
-        ("p2-a100:4x16", ((4, 16),), Algorithm.TREE, 3.793, 7.189, "RS.L RS.P AG.P AG.L"), ("p2-a100:2x16", ((2, 4), (1, 4)), Algorithm.RING, 9.733, 16.733, "RS.L AR.P AG.L"),
+        ("p2-a100:2x16", ((2, 16),), Algorithm.RING, 2.598, 4.654, "RS.L AR.P AG.L"),
+        ("p2-a100:4x16", ((4, 16),), Algorithm.RING, 3.792, 4.728, "RS.L AR.P AG.L"),
+        ("p2-a100:4x16", ((4, 16),), Algorithm.TREE, 3.793, 7.189, "RS.L RS.P AG.P AG.L"),
+        ("p2-a100:2x16", ((2, 4), (1, 4)), Algorithm.RING, 9.733, 16.733, "RS.L AR.P AG.L"),
     ],
 )
 def test_optima_of_the_note(
-    machine: str, matrix: tuple[tuple[int, ...], ...], algorithm: Algorithm, cheapest: float, single: float, program: str
+    machine: str,
+    matrix: tuple[tuple[int, ...], ...],
+    algorithm: Algorithm,
+    cheapest: float,
+    single: float,
+    program: str,
 ) -> None:
     target = load_machine(machine)
     found = synthesize(ReductionRequest(target.hierarchy, matrix, (0,)), m2(target, PAYLOAD, algorithm))
@@ -190,14 +223,16 @@ def test_optima_of_the_note(
 
 
 def test_result_3_a_reduction_inside_a_node_is_one_all_reduce() -> None:
-    """All 28 such rows with ring.  With tree the published optimum is faster than the tree AllReduce (row G1: 0.17 against 0.20 s), and the
-    model says so too: scatter and gather use the ring."""
+    """All 28 such rows with ring.  With tree the published optimum is faster than the tree AllReduce (row G1: 0.17
+    against 0.20 s), and the model says so too: scatter and gather use the ring."""
     inside = [r for r in p2_appendix.rows() if all(r.matrix[i][0] == 1 for i in r.reduce)]
     assert len(inside) == 28
     for row in inside:
         found = synthesize(row.request(), m2(load_machine(row.machine)))
         assert found.program is not None and words(found.program, found.request.system().tree) == "AR.A"
-    g1 = synthesize(ReductionRequest((4, 16), ((1, 4), (4, 4)), (0,)), m2(load_machine("p2-a100:4x16"), PAYLOAD, Algorithm.TREE))
+    g1 = synthesize(
+        ReductionRequest((4, 16), ((1, 4), (4, 4)), (0,)), m2(load_machine("p2-a100:4x16"), PAYLOAD, Algorithm.TREE)
+    )
     assert g1.program is not None and [i.collective.short for i in g1.program] == ["RS", "AG"]
 
 
@@ -213,10 +248,18 @@ def test_published_shapes_are_optima() -> None:
     assert shapes["RS-AR-AG"] > 30 and shapes.most_common(1)[0][0] == "RS-AR-AG"
 
 
-@pytest.mark.parametrize(("machine", "hierarchy", "axes"), [
-    ("p2-a100", (2, 4), ((2, 2), (1, 2))), ("p2-a100", (4, 16), ((4, 2), (1, 8))), ("p2-a100", (4, 16), ((4, 16),)), ("summit", (32, 2, 3), ((32, 2, 3),)),
-])
-def test_three_engines_find_the_same_cost(machine: str, hierarchy: tuple[int, ...], axes: tuple[tuple[int, ...], ...]) -> None:
+@pytest.mark.parametrize(
+    ("machine", "hierarchy", "axes"),
+    [
+        ("p2-a100", (2, 4), ((2, 2), (1, 2))),
+        ("p2-a100", (4, 16), ((4, 2), (1, 8))),
+        ("p2-a100", (4, 16), ((4, 16),)),
+        ("summit", (32, 2, 3), ((32, 2, 3),)),
+    ],
+)
+def test_three_engines_find_the_same_cost(
+    machine: str, hierarchy: tuple[int, ...], axes: tuple[tuple[int, ...], ...]
+) -> None:
     target = load_machine(machine).resized(hierarchy)
     request = ReductionRequest(hierarchy, axes, (0,))
     costs = {engine: synthesize(request, m2(target), engine).cost for engine in ("native", "ilp", "smt")}  # type: ignore[arg-type]
@@ -244,7 +287,9 @@ def test_large_systems_in_ten_seconds(name: str, sizes: tuple[int, ...]) -> None
 
 
 def test_uneven_nodes() -> None:
-    """Nodes of 4, 2 and 4 devices: groups follow the nodes, every program ends in the sum, scattering over unequal blocks is refused."""
+    """Nodes of 4, 2 and 4 devices: groups follow the nodes, every program ends in the sum, scattering over unequal
+    blocks is refused.
+    """
     request = UnevenRequest((4, 2, 4))
     system = request.system()
     found = spelled(request)
@@ -256,7 +301,9 @@ def test_uneven_nodes() -> None:
 
 
 def test_a_slow_link_changes_the_choice() -> None:
-    """One NIC at a tenth of the rate: the cost model sees it, the cheapest program is no cheaper than before and still correct."""
+    """One NIC at a tenth of the rate: the cost model sees it, the cheapest program is no cheaper than before and
+    still correct.
+    """
     nodes = [[0, 1, 2, 3], [4, 5], [6, 7, 8, 9]]
     request, costs = UnevenRequest((4, 2, 4)), []
     for slow in ({}, {1: Fraction(9 * 10**8)}):
@@ -268,7 +315,12 @@ def test_a_slow_link_changes_the_choice() -> None:
 
 
 def test_requests_that_cannot_be_met() -> None:
-    for reduce, text in (((), "none given"), ((2,), "no such axis"), ((1, 0), "ascending"), ((1,), "nothing to reduce")):
+    for reduce, text in (
+        ((), "none given"),
+        ((2,), "no such axis"),
+        ((1, 0), "ascending"),
+        ((1,), "nothing to reduce"),
+    ):
         with pytest.raises(ParallelismError, match=text):
             ReductionRequest((4, 4), ((4, 4), (1, 1)), reduce).system()
     with pytest.raises(ParallelismError, match="row 0: product is 4|do not fill"):

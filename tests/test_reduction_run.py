@@ -1,4 +1,6 @@
-"""Reduction programs on real data: every synthesised program of small systems, a sample of large ones, on virtual ranks and on MPI."""
+"""Reduction programs on real data: every synthesised program of small systems, a sample of large ones, on virtual
+ranks and on MPI.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,14 @@ from shardproof.formal.collective_programs.placement import enumerate_matrices
 from shardproof.formal.collective_programs.synthesize import synthesize
 from shardproof.models.collective_programs.collectives import CollectiveError
 from shardproof.models.collective_programs.cost import Algorithm, m2
-from shardproof.models.collective_programs.parallelism import Hierarchy, Order, PlacementProblem, ReductionRequest, Request, UnevenRequest
+from shardproof.models.collective_programs.parallelism import (
+    Hierarchy,
+    Order,
+    PlacementProblem,
+    ReductionRequest,
+    Request,
+    UnevenRequest,
+)
 from shardproof.models.collective_programs.programs import Program, words
 from shardproof.models.machine.machine import load_machine
 
@@ -59,7 +68,9 @@ def test_three_levels_and_odd_sizes() -> None:
         assert all(o.correct for o in run_virtual(sample(programs(request), n), request.system()))
 
 
-@pytest.mark.parametrize("reading", ["vacuous", "guarded_ag", "guarded_b", "strict_a", "strict_b", "literal", "literal_first", "no_master"])
+@pytest.mark.parametrize(
+    "reading", ["vacuous", "guarded_ag", "guarded_b", "strict_a", "strict_b", "literal", "literal_first", "no_master"]
+)
 def test_every_reading_is_executable(reading: str) -> None:
     request = ReductionRequest((2, 2), ((2, 2),), (0,), reading=reading)
     found = programs(request)
@@ -87,8 +98,10 @@ def test_uneven_nodes_deliver_the_sum(nodes: tuple[int, ...]) -> None:
 def test_the_cheapest_programs_of_the_large_systems() -> None:
     """The optima of the published systems, 32 and 64 ranks."""
     for spec, hierarchy, matrix, algorithm in (
-        ("p2-a100:4x16", (4, 16), ((4, 16),), Algorithm.RING), ("p2-a100:4x16", (4, 16), ((4, 16),), Algorithm.TREE),
-        ("p2-a100:4x16", (4, 16), ((2, 8), (2, 2)), Algorithm.RING), ("p2-v100:4x8", (4, 8), ((2, 4), (2, 2)), Algorithm.RING),
+        ("p2-a100:4x16", (4, 16), ((4, 16),), Algorithm.RING),
+        ("p2-a100:4x16", (4, 16), ((4, 16),), Algorithm.TREE),
+        ("p2-a100:4x16", (4, 16), ((2, 8), (2, 2)), Algorithm.RING),
+        ("p2-v100:4x8", (4, 8), ((2, 4), (2, 2)), Algorithm.RING),
     ):
         request = ReductionRequest(hierarchy, matrix, (0,))
         program = synthesize(request, m2(load_machine(spec), algorithm=algorithm)).program
@@ -121,7 +134,9 @@ def test_a_program_that_stops_early_or_does_not_apply() -> None:
 
 @pytest.mark.parametrize("method", ["all_reduce", "reduce_scatter", "all_gather", "reduce", "exchange"])
 def test_a_faulty_collective_is_noticed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The comparison can fail: one collective that returns one element wrongly spoils exactly the programs that use it."""
+    """The comparison can fail: one collective that returns one element wrongly spoils exactly the programs that use
+    it.
+    """
     honest = getattr(VirtualTransport, method)
     calls: list[str] = []
 
@@ -159,7 +174,11 @@ class TestMpi:
         assert len(outcomes) == len(found) and all(o.correct for o in outcomes)
 
     def test_three_levels_uneven_nodes_and_eight_ranks(self) -> None:
-        for request, n in ((ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)), 25), (UnevenRequest((3, 2)), 25), (SMALL[3][0], 47)):
+        for request, n in (
+            (ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)), 25),
+            (UnevenRequest((3, 2)), 25),
+            (SMALL[3][0], 47),
+        ):
             assert all(o.correct for o in run_mpi(sample(programs(request), n), request.system(), timeout_s=90))
 
     def test_times_and_an_unfinished_program(self) -> None:

@@ -1,4 +1,6 @@
-"""References in documents and docstrings lead somewhere: every named path exists, every named module can be imported and has the named attribute."""
+"""References in documents and docstrings lead somewhere: every named path exists, every named module can be
+imported and has the named attribute.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from house import ROOT, modules
 
 NAMED = re.compile(r"`((?:models|proofs|verify|formal|backends|tests|docs)[/.][\w/.{},*<>-]+)`")
 LINKED = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
-FILES = sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *modules().values(), *(ROOT / "tests").rglob("*.py")})
+FILES = sorted(
+    {ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *modules().values(), *(ROOT / "tests").rglob("*.py")}
+)
 
 
 def leads_nowhere(name: str) -> bool:

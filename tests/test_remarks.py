@@ -1,7 +1,7 @@
 """Remarks on plans: which ones are made for which plans, and every number in them computed a second time.
 
-Blocks are counted device by device from the formulas of layouts alone (digits, ranks, ceilings); prices are those of plans made anew in the
-space and on the machine that the remark names; peaks are those of a problem with memory rows.
+Blocks are counted device by device from the formulas of layouts alone (digits, ranks, ceilings); prices are those of
+plans made anew in the space and on the machine that the remark names; peaks are those of a problem with memory rows.
 """
 
 from __future__ import annotations
@@ -59,10 +59,24 @@ peaks = {float32 = "20 Tflop/s", float64 = "10 Tflop/s", int32 = "20 Tflop/s", b
 TRIFLE = {"batch": 3, "inputs": 3, "hidden": 3, "classes": 3}
 """Sizes of an mlp-unity that eight devices do not divide."""
 
-FEWER, UNEVEN, REPEATED, SPACE, BATCH, MEMORY, TOO_LARGE = Kind.FEWER, Kind.UNEVEN, Kind.REPEATED, Kind.SPACE, Kind.BATCH, Kind.MEMORY, Kind.TOO_LARGE
+FEWER, UNEVEN, REPEATED, SPACE, BATCH, MEMORY, TOO_LARGE = (
+    Kind.FEWER,
+    Kind.UNEVEN,
+    Kind.REPEATED,
+    Kind.SPACE,
+    Kind.BATCH,
+    Kind.MEMORY,
+    Kind.TOO_LARGE,
+)
 
 TABLE: tuple[tuple[str, str, int | None, str | None, tuple[Kind, ...]], ...] = (
-    ("bert-tiny", "localhost:7", None, None, (FEWER, UNEVEN, REPEATED, BATCH)),  # the issue's: proved optimal, at the time of one device
+    (
+        "bert-tiny",
+        "localhost:7",
+        None,
+        None,
+        (FEWER, UNEVEN, REPEATED, BATCH),
+    ),  # the issue's: proved optimal, at the time of one device
     ("bert-tiny", "localhost:5", None, None, (FEWER, UNEVEN, REPEATED, BATCH)),
     ("bert-tiny", "localhost:6", None, None, (FEWER, UNEVEN, REPEATED, BATCH)),
     ("bert-tiny", "localhost:7", 14, None, ()),
@@ -83,7 +97,9 @@ TABLE: tuple[tuple[str, str, int | None, str | None, tuple[Kind, ...]], ...] = (
 )
 
 
-def planned(graph: Graph, machine: Machine, where: str | None, memory: int | None = None) -> tuple[Planning, tuple[int, ...]]:
+def planned(
+    graph: Graph, machine: Machine, where: str | None, memory: int | None = None
+) -> tuple[Planning, tuple[int, ...]]:
     found = plan_graph(graph, machine, None if where is None else space(where), memory, time_limit_s=60.0)
     assert found.answer.solution is not None
     return found.planning, found.answer.solution
@@ -122,13 +138,21 @@ def boxes(axes: dict[str, int], p: Placement, hierarchy: tuple[int, ...]) -> set
 
 
 def shares(planning: Planning, x: tuple[int, ...]) -> tuple[Fraction, Fraction]:
-    """Time-weighted shares of devices without work of their own: under the plan, and under each operator's best choice."""
+    """Time-weighted shares of devices without work of their own: under the plan, and under each operator's best
+    choice.
+    """
     n, chosen, least, total = planning.machine.devices, Fraction(0), Fraction(0), 0
     for op in planning.graph.operators:
         v = planning.operators[op.name]
-        axes, decision, time = {a.name: a.extent for a in op.axes}, planning.decisions[v], int(planning.problem.vertices[v].cost[x[v]])
+        axes, decision, time = (
+            {a.name: a.extent for a in op.axes},
+            planning.decisions[v],
+            int(planning.problem.vertices[v].cost[x[v]]),
+        )
         mine = len(boxes(axes, decision.placement(x[v]), planning.machine.hierarchy))
-        best = max(len(boxes(axes, decision.placement(k), planning.machine.hierarchy)) for k in range(len(decision.placements)))
+        best = max(
+            len(boxes(axes, decision.placement(k), planning.machine.hierarchy)) for k in range(len(decision.placements))
+        )
         chosen, least, total = chosen + time * Fraction(n - mine, n), least + time * Fraction(n - best, n), total + time
     return chosen / total, least / total
 
@@ -150,7 +174,12 @@ def test_kinds(model: str, machine: str, batch: int | None, where: str | None, k
                 part = planning.machine.resized([int(n) for n in str(told["hierarchy"]).split("x")])
                 small, y = planned(graph, part, str(told["space"]))
                 assert (part.devices, planning.machine.devices) == (told["devices"], told["of"])
-                assert Fraction(str(told["price"])) == Fraction(small.problem.cost_of(y), small.problem.scale) <= cost == Fraction(str(told["cost"]))
+                assert (
+                    Fraction(str(told["price"]))
+                    == Fraction(small.problem.cost_of(y), small.problem.scale)
+                    <= cost
+                    == Fraction(str(told["cost"]))
+                )
             case Kind.UNEVEN:
                 small, y = planned(graph, planning.machine, str(told["space"]))
                 assert Fraction(str(told["price"])) == Fraction(small.problem.cost_of(y), small.problem.scale) < cost
@@ -159,12 +188,23 @@ def test_kinds(model: str, machine: str, batch: int | None, where: str | None, k
                 assert (Fraction(str(told["share"])), Fraction(str(told["least_share"]))) == shares(planning, x)
             case Kind.SPACE:
                 assert (told["space"], told["usual"]) == (where, "complete")
-                assert space(str(told["usual"])) and build(graph, planning.machine, space("complete")).problem.vertices[1].cost.size > planning.problem.vertices[1].cost.size
+                assert (
+                    space(str(told["usual"]))
+                    and build(graph, planning.machine, space("complete")).problem.vertices[1].cost.size
+                    > planning.problem.vertices[1].cost.size
+                )
             case Kind.BATCH:
                 n = planning.machine.devices
-                assert told["divides_over"] == max(d for d in range(1, n + 1) if n % d == 0 and size % d == 0) == gcd(size, n)
+                assert (
+                    told["divides_over"]
+                    == max(d for d in range(1, n + 1) if n % d == 0 and size % d == 0)
+                    == gcd(size, n)
+                )
                 assert int(told["below"]) % n == int(told["above"]) % n == 0
-                assert int(told["above"]) - n < size <= int(told["above"]) and int(told["below"]) <= size < int(told["below"]) + n
+                assert (
+                    int(told["above"]) - n < size <= int(told["above"])
+                    and int(told["below"]) <= size < int(told["below"]) + n
+                )
             case Kind.MEMORY | Kind.TOO_LARGE:
                 pytest.fail("no memory was asked for")
 
@@ -207,7 +247,10 @@ def test_a_slow_class_is_better_left_out(tmp_path: Path) -> None:
     (tmp_path / "mixed.toml").write_text(MIXED)
     machine = load_machine("mixed.toml", tmp_path)
     new, old = smaller_machines(machine)
-    assert [(m.device.name, m.hierarchy, m.classes) for m in (new, old)] == [("new", (2, 2), (new.device,)), ("old", (1, 2), (old.device,))]
+    assert [(m.device.name, m.hierarchy, m.classes) for m in (new, old)] == [
+        ("new", (2, 2), (new.device,)),
+        ("old", (1, 2), (old.device,)),
+    ]
     graph = zoo("mlp-unity", batch=48)
     planning, x = planned(graph, machine, None)
     fewer = next(r for r in remarks(planning, x, Batch(48, False)) if r.kind is FEWER)
@@ -218,7 +261,9 @@ def test_a_slow_class_is_better_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", [None, 1 << 40])
 def test_memory(limit: int | None, tmp_path: Path) -> None:
-    """A training step without a limit is told its peak; one that needs more than the device has is told the limit to give."""
+    """A training step without a limit is told its peak; one that needs more than the device has is told the limit
+    to give.
+    """
     graph = build_step(zoo("mlp-unity", batch=8), "adam").graph
     text = (Path(__file__).parent.parent / "models/machine/builtin/localhost.toml").read_text(encoding="utf-8")
     for memory, fits in (("1 GiB", True), ("1 MiB", False)):
@@ -231,7 +276,9 @@ def test_memory(limit: int | None, tmp_path: Path) -> None:
         assert len(found) == (0 if fits and limit else 1)
         for r in found:
             assert r.kind is (MEMORY if fits else TOO_LARGE)
-            assert numbers(r)["peak_bytes"] == rows.peak_of(x)[0] and numbers(r)["device_bytes"] == machine.device.memory
+            assert (
+                numbers(r)["peak_bytes"] == rows.peak_of(x)[0] and numbers(r)["device_bytes"] == machine.device.memory
+            )
             assert ("give --memory 1048576" in r.words) == (not fits)
 
 
@@ -241,7 +288,9 @@ def test_fewer_devices_must_hold_the_model(tmp_path: Path) -> None:
     graph = zoo("mlp-unity", **TRIFLE)
     need = build(graph, load_machine("localhost:1"), space("complete"), 1 << 50).problem.peak_of((0, 0, 0, 0))[0]
     for memory in (need, need - 1):
-        (tmp_path / "own.toml").write_text("\n".join(f'memory = "{memory} B"' if line.startswith("memory") else line for line in text.splitlines()))
+        (tmp_path / "own.toml").write_text(
+            "\n".join(f'memory = "{memory} B"' if line.startswith("memory") else line for line in text.splitlines())
+        )
         planning, x = planned(graph, load_machine("own.toml:8", tmp_path), None)
         found = [r.kind for r in remarks(planning, x)]
         assert found[0] == (FEWER if memory == need else TOO_LARGE) and (FEWER in found) == (memory == need)
@@ -254,7 +303,9 @@ def test_nothing_is_priced_when_the_time_is_over() -> None:
     assert [r.kind for r in remarks(planning, x, Batch(8, True), clock)] == [REPEATED, BATCH]
 
 
-def test_plan_and_explain_say_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_plan_and_explain_say_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Both verbs print the remarks after the proof, and hand them out as data."""
     monkeypatch.chdir(tmp_path)
     words = ["plan", "bert-tiny", "--machine", "localhost:7", "-o", "t.spz"]
@@ -263,7 +314,12 @@ def test_plan_and_explain_say_them(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     lines = [line for line in text.splitlines() if line.startswith("remark: ")]
     assert run([*words, "--json", "--force"]) == 0
     data = json.loads(capsys.readouterr().out)["remarks"]
-    assert [f"remark: {r['words']}" for r in data] == lines and [r["kind"] for r in data] == ["fewer-devices", "uneven-splits", "repeated-work", "batch"]
+    assert [f"remark: {r['words']}" for r in data] == lines and [r["kind"] for r in data] == [
+        "fewer-devices",
+        "uneven-splits",
+        "repeated-work",
+        "batch",
+    ]
     assert text.index("proved optimal") < text.index("remark: ")
     assert run(["explain", "t.spz", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)["remarks"]

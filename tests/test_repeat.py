@@ -27,7 +27,9 @@ TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1)
 
 
 def blocks(count: int, seed: int, limit: int | None = None, width: int = 2, labels: int = 3) -> SelectionProblem:
-    """`count` blocks of `width` vertices forward, and the same number backward, as a training step: the last of block i - 1 meets the first of block i, and both parts meet in every block."""
+    """`count` blocks of `width` vertices forward, and the same number backward, as a training step: the last of
+    block i - 1 meets the first of block i, and both parts meet in every block.
+    """
     rng = np.random.default_rng(seed)
     costs = [rng.integers(0, 50, labels) for _ in range(2 * width)]
     inner, between, across = (rng.integers(0, 40, (labels, labels)) for _ in range(3))
@@ -47,7 +49,9 @@ def blocks(count: int, seed: int, limit: int | None = None, width: int = 2, labe
     steps = 2 * count
     if limit is not None:
         usages = [Usage(i * width + k, i, steps - i, amounts[k]) for i in range(count) for k in range(width)]
-    return SelectionProblem("blocks", tuple(vertices), (inner, between, across), tuple(edges), limit=limit, usages=tuple(usages))
+    return SelectionProblem(
+        "blocks", tuple(vertices), (inner, between, across), tuple(edges), limit=limit, usages=tuple(usages)
+    )
 
 
 def searching(problem: SelectionProblem) -> Search:
@@ -99,7 +103,9 @@ def test_start_from_blocks_is_near_the_optimum(seed: int) -> None:
     search = searching(problem)
     warm = begin(search, make)
     assert search.incumbent.solution is not None and best.cost is not None
-    assert best.cost <= search.incumbent.cost <= best.cost + abs(best.cost) // 5  # where every other block differs, a ring of one cannot say it
+    assert (
+        best.cost <= search.incumbent.cost <= best.cost + abs(best.cost) // 5
+    )  # where every other block differs, a ring of one cannot say it
     assert warm is not None
     lower = score(build(search.base, whole(problem)), *gather(build(search.base, whole(problem)), warm)).lower()
     assert lower is not None and best.cost - abs(best.cost) // 5 <= lower <= best.cost
@@ -154,8 +160,12 @@ def test_uniform_plans_cost_what_they_cost_in_the_whole(seed: int) -> None:
     """Ends, loops of a class, forbidden entries and all; the uniform optimum is the cheapest of them."""
     rng = np.random.default_rng(seed)
     problem = blocks(60, seed)
-    extra = tuple(Edge(2 * i, 2 * i + 2, 0) for i in range(59)) + (Edge(0, len(problem.vertices) - 1, 1),)  # within one class; first and last
-    extra += tuple(Edge(2 * i + 1, 2 * i + 2, 1, rows=np.array([2, 0, 1])) for i in range(59))  # the table of other edges there, through a map
+    extra = tuple(Edge(2 * i, 2 * i + 2, 0) for i in range(59)) + (
+        Edge(0, len(problem.vertices) - 1, 1),
+    )  # within one class; first and last
+    extra += tuple(
+        Edge(2 * i + 1, 2 * i + 2, 1, rows=np.array([2, 0, 1])) for i in range(59)
+    )  # the table of other edges there, through a map
     tables = (*problem.tables[:2], np.where(rng.random((3, 3)) < 0.2, FORBIDDEN, problem.tables[2]))
     problem = replace(problem, edges=(*problem.edges, *extra), tables=tables, constant=17)
     found = quotient(problem, rounds=4)
@@ -177,7 +187,9 @@ def test_uniform_plans_cost_what_they_cost_in_the_whole(seed: int) -> None:
 
 
 def test_master_mixes_and_prices() -> None:
-    """Cost 10 with usage 4, cost 30 with usage 0, limit 1: a quarter of the one, three of the other; a byte is worth 5."""
+    """Cost 10 with usage 4, cost 30 with usage 0, limit 1: a quarter of the one, three of the other; a byte is
+    worth 5.
+    """
     columns = [Column((0,), 10, np.array([4.0, 0.0])), Column((1,), 30, np.array([0.0, 0.5]))]
     mixed = master(columns, 1)
     assert mixed.over == pytest.approx(0.0) and mixed.value == pytest.approx(25.0)

@@ -1,7 +1,9 @@
-"""Conditions of rules mean one thing: what the prover takes for known, what a derivation takes for visible, and what evaluation finds.
+"""Conditions of rules mean one thing: what the prover takes for known, what a derivation takes for visible, and what
+evaluation finds.
 
-Story: the prover assumed the quotient of `Divides` to be >= 0 and evaluation did not, so one rule under one precondition was accepted as proved and as
-refuted.  `rule.holds` is the meaning; here what others make of a condition is compared with it on integers of all signs.
+Story: the prover assumed the quotient of `Divides` to be >= 0 and evaluation did not, so one rule under one
+precondition was accepted as proved and as refuted.  `rule.holds` is the meaning; here what others make of a condition
+is compared with it on integers of all signs.
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ NAMES = ("a", "b", "c")
 LOWS = (None, 0, 1)
 VALUES = (-4, -3, -2, -1, 0, 1, 2, 3, 4, 6)
 
-terms = st.lists(st.tuples(st.integers(-3, 3), st.sampled_from(["", "", "a", "b", "c", "a", "b", "aa", "ab", "bc"])), min_size=1, max_size=3)
+terms = st.lists(
+    st.tuples(st.integers(-3, 3), st.sampled_from(["", "", "a", "b", "c", "a", "b", "aa", "ab", "bc"])),
+    min_size=1,
+    max_size=3,
+)
 
 
 def poly(found: list[tuple[int, str]]) -> Poly:
@@ -53,8 +59,12 @@ def poly(found: list[tuple[int, str]]) -> Poly:
 
 polys = terms.map(poly)
 conditions = st.one_of(
-    st.builds(Equal, polys, polys), st.builds(AtLeast, polys), st.builds(Divides, polys, polys), st.builds(OneOrMultiple, polys, polys),
-    st.builds(Divides, st.integers(-3, 4).map(Poly.of), polys), st.builds(OneOrMultiple, st.integers(-3, 4).map(Poly.of), polys),
+    st.builds(Equal, polys, polys),
+    st.builds(AtLeast, polys),
+    st.builds(Divides, polys, polys),
+    st.builds(OneOrMultiple, polys, polys),
+    st.builds(Divides, st.integers(-3, 4).map(Poly.of), polys),
+    st.builds(OneOrMultiple, st.integers(-3, 4).map(Poly.of), polys),
 )
 
 
@@ -76,7 +86,9 @@ def outcomes(lows: tuple[int | None, ...], assumed: list[Condition], choices: tu
 
 
 def extended(facts: Facts, values: dict[str, int]) -> dict[str, int] | None:
-    """Values of the unknowns that were made on the way: quotients by what they divide, multiples by what they are a multiple of; None if one has none."""
+    """Values of the unknowns that were made on the way: quotients by what they divide, multiples by what they are a
+    multiple of; None if one has none.
+    """
     here = dict(values)
     for _ in range(8):
         for q, v, d in facts.quotients:
@@ -104,7 +116,9 @@ def fits(facts: Facts, values: dict[str, int]) -> bool:
     here = extended(facts, values)
     if here is None or not all(s in here for s in facts.low):
         return False
-    return all(h.value(here) >= 0 for h in facts.known()) and all(here[s] == p.value(here) for s, p in facts.sigma.items())
+    return all(h.value(here) >= 0 for h in facts.known()) and all(
+        here[s] == p.value(here) for s, p in facts.sigma.items()
+    )
 
 
 def agrees(lows: tuple[int | None, ...], assumed: list[Condition]) -> int:
@@ -129,7 +143,9 @@ def test_what_the_prover_knows_follows_from_what_holds(lows: tuple[int | None, .
 @pytest.mark.slow
 @settings(max_examples=20_000, deadline=None)
 @given(st.tuples(*[st.sampled_from(LOWS)] * 3), st.lists(conditions, min_size=1, max_size=3))
-def test_what_the_prover_knows_follows_from_what_holds_at_length(lows: tuple[int | None, ...], assumed: list[Condition]) -> None:
+def test_what_the_prover_knows_follows_from_what_holds_at_length(
+    lows: tuple[int | None, ...], assumed: list[Condition]
+) -> None:
     agrees(lows, assumed)
 
 
@@ -140,7 +156,9 @@ def test_what_a_derivation_sees_holds(lows: tuple[int, ...], c: Condition) -> No
     for name, low in zip(NAMES, lows, strict=True):
         facts.unknown(name, low)
     if _visible(c, facts):
-        assert all(holds(c, dict(zip(NAMES, at, strict=True))) for at in product(*(range(low, 6) for low in lows))), str(c)
+        assert all(holds(c, dict(zip(NAMES, at, strict=True))) for at in product(*(range(low, 6) for low in lows))), (
+            str(c)
+        )
 
 
 def test_signs_of_a_divisibility() -> None:
@@ -154,14 +172,34 @@ def test_signs_of_a_divisibility() -> None:
 
 def sided(c: Condition) -> Substitution:
     """The right side drops 5 elements and joins them again: it types only where there are more than 5."""
-    return replace(rule("x", [node("relu", -1)], [node("drop", -1, axis=0, length=4), node("take", -1, axis=0, length=4), node("concat", 1, 0, axis=0),
-                                                node("relu", 2)], (0, 3)), preconditions=(c,))
+    return replace(
+        rule(
+            "x",
+            [node("relu", -1)],
+            [
+                node("drop", -1, axis=0, length=4),
+                node("take", -1, axis=0, length=4),
+                node("concat", 1, 0, axis=0),
+                node("relu", 2),
+            ],
+            (0, 3),
+        ),
+        preconditions=(c,),
+    )
 
 
-@pytest.mark.parametrize("c", [
-    Divides(Poly.of(2), Poly.of("x.0") - 5), OneOrMultiple(Poly.of(3), Poly.of("x.0") - 5), AtLeast(Poly.of("x.0") - 5), Divides(5 - Poly.of("x.0"), Poly.of("x.0")),
-    Divides(Poly.of("x.0") - 5, Poly.of("x.1")), Divides(Poly.of(2), 5 - Poly.of("x.0")), OneOrMultiple(Poly.of(2), Poly.of("x.0") - 3),
-])
+@pytest.mark.parametrize(
+    "c",
+    [
+        Divides(Poly.of(2), Poly.of("x.0") - 5),
+        OneOrMultiple(Poly.of(3), Poly.of("x.0") - 5),
+        AtLeast(Poly.of("x.0") - 5),
+        Divides(5 - Poly.of("x.0"), Poly.of("x.0")),
+        Divides(Poly.of("x.0") - 5, Poly.of("x.1")),
+        Divides(Poly.of(2), 5 - Poly.of("x.0")),
+        OneOrMultiple(Poly.of(2), Poly.of("x.0") - 3),
+    ],
+)
 def test_one_rule_is_not_proved_and_refuted(c: Condition) -> None:
     """Verdict and evaluation on all small sizes agree, whatever the signs in the precondition."""
     r = sided(c)
@@ -180,7 +218,9 @@ def test_one_rule_is_not_proved_and_refuted(c: Condition) -> None:
 
 
 def test_preconditions_speak_of_the_rule_only() -> None:
-    """A name that typing makes up, or none at all, is refused by name: it would be an unknown of the prover, and an internal error of evaluation."""
+    """A name that typing makes up, or none at all, is refused by name: it would be an unknown of the prover, and an
+    internal error of evaluation.
+    """
     for name in ("part_2", "x.0.block", "@d", "y.0", "x.2", "x", "%0", "x.0.degree.degree"):
         with pytest.raises(SubstitutionError, match="no size, degree or parameter"):
             sided(AtLeast(Poly.of(name) - 1)).check()

@@ -1,6 +1,7 @@
 """Rule files that are broken by chance or on purpose: every loader accepts or refuses, and does nothing else.
 
-Mutants of the real files, by bytes and by structure.  What is accepted is turned into substitutions and checked for well-formedness, as every verb does.
+Mutants of the real files, by bytes and by structure.  What is accepted is turned into substitutions and checked for
+well-formedness, as every verb does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,13 @@ import pytest
 
 from shardproof.models.rewrites.rule import SubstitutionError
 from shardproof.models.sources.rules.axioms import parse_public_axioms
-from shardproof.models.sources.rules.formats import PublicRule, RuleError, check_rules, parse_public_rules, read_public_rules
+from shardproof.models.sources.rules.formats import (
+    PublicRule,
+    RuleError,
+    check_rules,
+    parse_public_rules,
+    read_public_rules,
+)
 from shardproof.models.sources.rules.meaning import axiom_substitutions, reading_of, substitutions
 from shardproof.models.sources.rules.wire import decode_rules, encode_rules
 from shardproof.proofs.container.archive import write_container
@@ -35,8 +42,44 @@ LONGEST = 10.0
 MOST_MEMORY = 2 << 30
 REFUSALS = (RuleError, SubstitutionError, ContainerError)
 JUNK: tuple[object, ...] = (
-    None, True, False, 0, 1, -1, 2, 7, 1 << 31, -(1 << 31), 1 << 70, 0.5, 1e400, "", "x", "*", "w", "relu", "same", "axis<rank", "\x1b[2J", "\u00e9", "a" * 300,
-    "(" * 200, "(relu x)", "(add x y)", "(concat -1 x y)", [], [[]], [0], [4], [10**9], [-1], ["same"], ["x", "x"], {}, {"*": [2]}, {"id": 1},
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    2,
+    7,
+    1 << 31,
+    -(1 << 31),
+    1 << 70,
+    0.5,
+    1e400,
+    "",
+    "x",
+    "*",
+    "w",
+    "relu",
+    "same",
+    "axis<rank",
+    "\x1b[2J",
+    "\u00e9",
+    "a" * 300,
+    "(" * 200,
+    "(relu x)",
+    "(add x y)",
+    "(concat -1 x y)",
+    [],
+    [[]],
+    [0],
+    [4],
+    [10**9],
+    [-1],
+    ["same"],
+    ["x", "x"],
+    {},
+    {"*": [2]},
+    {"id": 1},
 )
 
 
@@ -76,7 +119,26 @@ def by_bytes(data: bytes, rng: random.Random) -> bytes:
             case 0:
                 out[at : at + 1] = bytes([rng.randrange(256)])
             case 1:
-                out[at : at + 1] = rng.choice((b"0", b"-", b"9", b"[", b"]", b"{", b'"', b",", b"(", b")", b"\\", b"\xff", b"\x80", b"e", b"null", b"99999999999"))
+                out[at : at + 1] = rng.choice(
+                    (
+                        b"0",
+                        b"-",
+                        b"9",
+                        b"[",
+                        b"]",
+                        b"{",
+                        b'"',
+                        b",",
+                        b"(",
+                        b")",
+                        b"\\",
+                        b"\xff",
+                        b"\x80",
+                        b"e",
+                        b"null",
+                        b"99999999999",
+                    )
+                )
             case 2:
                 del out[at : at + size]
             case 3:
@@ -168,7 +230,9 @@ def cases(name: str, count: int, seed: int) -> Iterator[bytes]:
             if rng.random() < 0.3:
                 body = by_bytes(members[key], rng)
             else:
-                body = json.dumps(by_structure(json.loads(members[key]), rng), sort_keys=True, separators=(",", ":")).encode("utf-8", "surrogateescape")
+                body = json.dumps(
+                    by_structure(json.loads(members[key]), rng), sort_keys=True, separators=(",", ":")
+                ).encode("utf-8", "surrogateescape")
             yield write_container(None, {**members, key: body})
         return
     data = sources()[name]
@@ -179,12 +243,20 @@ def cases(name: str, count: int, seed: int) -> Iterator[bytes]:
             yield json.dumps(by_structure(json.loads(data), rng)).encode()
 
 
-LOADERS: dict[str, Callable[[bytes], None]] = {"axioms": axioms, "taso-even": public, "flexflow-even": public, "wire": wire, "library": library}
+LOADERS: dict[str, Callable[[bytes], None]] = {
+    "axioms": axioms,
+    "taso-even": public,
+    "flexflow-even": public,
+    "wire": wire,
+    "library": library,
+}
 
 
 @pytest.mark.parametrize("name", LOADERS)
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("count", "part"), [(FEW, 0), *(pytest.param(MANY // PARTS, k + 1, marks=pytest.mark.slow) for k in range(PARTS))])
+@pytest.mark.parametrize(
+    ("count", "part"), [(FEW, 0), *(pytest.param(MANY // PARTS, k + 1, marks=pytest.mark.slow) for k in range(PARTS))]
+)
 def test_accepts_or_refuses(name: str, count: int, part: int) -> None:
     accepted = refused = 0
     count = count // 5 if name == "library" and count == FEW else count

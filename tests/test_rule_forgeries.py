@@ -1,4 +1,6 @@
-"""No forged rule library is believed: what is accepted must be true on small instances, by the evaluator that shares only the operator table with the checker."""
+"""No forged rule library is believed: what is accepted must be true on small instances, by the evaluator that
+shares only the operator table with the checker.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ def bases() -> tuple[Library, ...]:
 
 def replace_name(j: Proved, k: int) -> Proved:
     r = j.rule
-    return Proved(Substitution(f"f{k}", r.inputs, r.left, r.right, r.outputs, r.preconditions), j.cases, j.witness, j.needed)
+    return Proved(
+        Substitution(f"f{k}", r.inputs, r.left, r.right, r.outputs, r.preconditions), j.cases, j.witness, j.needed
+    )
 
 
 def false_on(rule: Substitution, seed: int) -> object:
@@ -50,7 +54,9 @@ def false_on(rule: Substitution, seed: int) -> object:
 
 
 def refutes(rule: Substitution, e: Counterexample) -> bool:
-    """Whether the independent evaluator sees the counterexample fail; irrational functions are left to the checker's bounds."""
+    """Whether the independent evaluator sees the counterexample fail; irrational functions are left to the
+    checker's bounds.
+    """
     values = dict(e.instance)
     arrays = {}
     for p, entries in zip(rule.inputs, e.values, strict=True):
@@ -64,7 +70,9 @@ def refutes(rule: Substitution, e: Counterexample) -> bool:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize(("count", "part"), [(FEW, 0), *(pytest.param(MANY // PARTS, k + 1, marks=pytest.mark.slow) for k in range(PARTS))])
+@pytest.mark.parametrize(
+    ("count", "part"), [(FEW, 0), *(pytest.param(MANY // PARTS, k + 1, marks=pytest.mark.slow) for k in range(PARTS))]
+)
 def test_what_is_accepted_is_true(count: int, part: int) -> None:
     words: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
@@ -84,17 +92,35 @@ def test_what_is_accepted_is_true(count: int, part: int) -> None:
                 assert (bad := false_on(rule, k)) is None, (kind, rule, bad)
             elif result.word == "refuted":
                 (judgement,) = again.judgements
-                assert isinstance(judgement, Refuted) and refutes(judgement.rule, judgement.counterexample), (kind, rule)
+                assert isinstance(judgement, Refuted) and refutes(judgement.rule, judgement.counterexample), (
+                    kind,
+                    rule,
+                )
     print(dict(kinds), dict(words))
-    assert words["rejected"] > count * 2 // 3 and set(kinds) == {"rule", "precondition", "proof", "refutation", "derivation"}, words
+    assert words["rejected"] > count * 2 // 3 and set(kinds) == {
+        "rule",
+        "precondition",
+        "proof",
+        "refutation",
+        "derivation",
+    }, words
 
 
 def test_the_truth_says_no() -> None:
     """The evaluation that judges what is accepted finds false rules false, and true counterexamples true."""
     rules = [j.rule for j in bases()[0].judgements if isinstance(j, Proved)][:40]
-    turned = [Substitution(r.name, r.inputs, r.left, r.left[:-1], tuple((a, len(r.left) - 2) for a, _ in r.outputs)) for r in rules if len(r.left) > 1]
+    turned = [
+        Substitution(r.name, r.inputs, r.left, r.left[:-1], tuple((a, len(r.left) - 2) for a, _ in r.outputs))
+        for r in rules
+        if len(r.left) > 1
+    ]
     assert sum(false_on(r, 1) is not None for r in turned) > len(turned) // 2 > 3
     wrong, _ = CASES["relu add"]
     found = judge(wrong)
     assert isinstance(found, Refuted) and refutes(wrong, found.counterexample) and false_on(wrong, 1) is not None
-    assert not refutes(wrong, Counterexample(found.counterexample.instance, tuple((0,) * len(v) for v in found.counterexample.values), "true", "value"))
+    assert not refutes(
+        wrong,
+        Counterexample(
+            found.counterexample.instance, tuple((0,) * len(v) for v in found.counterexample.values), "true", "value"
+        ),
+    )

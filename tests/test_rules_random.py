@@ -1,7 +1,7 @@
 """Proofs against exact evaluation: every proved rule on at least 50 random shapes, and random mutants of proved rules.
 
-A rule that is proved and then refuted by evaluation would be a hole in prover and checker alike; none may exist.  The evaluator used here shares
-only the operator table with both.
+A rule that is proved and then refuted by evaluation would be a hole in prover and checker alike; none may exist.  The
+evaluator used here shares only the operator table with both.
 """
 
 from __future__ import annotations
@@ -60,16 +60,26 @@ def mutant(rule: Substitution, rng: np.random.Generator) -> Substitution | None:
         case 1 if len(n.inputs) == 2:
             nodes[k] = replace(n, inputs=n.inputs[::-1])
         case 2:
-            others = ["relu", "partition", "combine", "transpose", "replicate"] if len(n.inputs) == 1 else ["add", "mul", "matmul", "linear", "concat", "stack"]
+            others = (
+                ["relu", "partition", "combine", "transpose", "replicate"]
+                if len(n.inputs) == 1
+                else ["add", "mul", "matmul", "linear", "concat", "stack"]
+            )
             o = others[int(rng.integers(len(others)))]
             a = int(rng.integers(2))
             parameters = {
-                "partition": (("axis", a), ("degree", "d")), "combine": (("axis", a), ("degree", "d")), "transpose": (("perm", (1, 0)),),
-                "replicate": (("degree", "d"),), "linear": (("activation", "none"),), "concat": (("axis", a),),
+                "partition": (("axis", a), ("degree", "d")),
+                "combine": (("axis", a), ("degree", "d")),
+                "transpose": (("perm", (1, 0)),),
+                "replicate": (("degree", "d"),),
+                "linear": (("activation", "none"),),
+                "concat": (("axis", a),),
             }.get(o, ())
             nodes[k] = Node(o, n.inputs, parameters)
         case 3 if "axis" in dict(n.parameters):
-            nodes[k] = replace(n, parameters=tuple((key, 1 - v if key == "axis" and v in (0, 1) else v) for key, v in n.parameters))
+            nodes[k] = replace(
+                n, parameters=tuple((key, 1 - v if key == "axis" and v in (0, 1) else v) for key, v in n.parameters)
+            )
         case _:
             return None
     found = replace(rule, right=tuple(nodes), preconditions=())
@@ -138,8 +148,8 @@ def test_shipped_rules_on_random_shapes() -> None:
 
 
 def test_shipped_preconditions_are_needed_everywhere() -> None:
-    """Each precondition has its stored counterexample (`rules check` replays it); here: every sampled instance that breaks it alone fails, so none is
-    stronger than needed."""
+    """Each precondition has its stored counterexample (`rules check` replays it); here: every sampled instance that
+    breaks it alone fails, so none is stronger than needed."""
     broken = 0
     for path in sorted(SHIPPED.glob("*.spz")):
         library, _ = read_library(path)

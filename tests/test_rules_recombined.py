@@ -1,10 +1,11 @@
-"""Rules like those that were kept apart: development rules reversed, narrowed, extended, joined and changed, with degrees other than 2.
+"""Rules like those that were kept apart: development rules reversed, narrowed, extended, joined and changed, with
+degrees other than 2.
 
-Every one must be proved, refuted or vacuous, accepted by the checker and quickly; what is proved holds on random shapes, and what is refuted with
-ordinary functions fails in the independent evaluator too.
+Every one must be proved, refuted or vacuous, accepted by the checker and quickly; what is proved holds on random
+shapes, and what is refuted with ordinary functions fails in the independent evaluator too.
 
-Story: block sums by 3 after tiles by 2 stood undecided, because `3 divides 2 n` was not used as `3 divides n`; so did a left side with unequal
-copies that a single draw of entries had made equal by chance.
+Story: block sums by 3 after tiles by 2 stood undecided, because `3 divides 2 n` was not used as `3 divides n`; so did a
+left side with unequal copies that a single draw of entries had made equal by chance.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def fails(found: Refuted) -> Difference:
     rule, e = found.rule, found.counterexample
     values = dict(e.instance)
     types = input_types(rule, values)
-    arrays = {p.name: np.array(v, dtype=object).reshape(extents(t)) for p, v, t in zip(rule.inputs, e.values, types, strict=True)}
+    arrays = {
+        p.name: np.array(v, dtype=object).reshape(extents(t))
+        for p, v, t in zip(rule.inputs, e.values, types, strict=True)
+    }
     return Evaluator(Exact()).compare(rule, values, arrays).difference
 
 
@@ -78,7 +82,8 @@ def test_recombined_rules_are_decided(name: str, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "count", "seed", "degree"), [("taso-even", 250, 21, None), ("flexflow-even", 300, 22, None), ("flexflow-even", 120, 23, "d")],
+    ("name", "count", "seed", "degree"),
+    [("taso-even", 250, 21, None), ("flexflow-even", 300, 22, None), ("flexflow-even", 120, 23, "d")],
 )
 def test_many_recombined_rules_are_decided_quickly(name: str, count: int, seed: int, degree: str | None) -> None:
     counts, longest = decided(name, count, seed, 50, degree)
@@ -89,13 +94,21 @@ def test_many_recombined_rules_are_decided_quickly(name: str, count: int, seed: 
 def test_quotients_with_common_factors() -> None:
     """3 divides 2 n says 3 divides n: sums of three blocks of a tiled axis, in either order of two other operators."""
     x = (Pattern("x", 2, (), True),)
-    tiled, summed, cut = (node("tile", -1, axis=0, degree=2), node("block_sum", 1, axis=0, degree=3), node("partition", 0, axis=1, degree=2))
+    tiled, summed, cut = (
+        node("tile", -1, axis=0, degree=2),
+        node("block_sum", 1, axis=0, degree=3),
+        node("partition", 0, axis=1, degree=2),
+    )
     left = (tiled, cut, summed)
     right = (node("partition", -1, axis=1, degree=2), node("tile", 0, axis=0, degree=2), summed)
     found = judge(Substitution("tiles", x, left, right, ((2, 2),)))
     assert isinstance(found, Proved) and not found.rule.preconditions
     assert check_substitution(found).reason == ""
-    detour = (node("tile", -1, axis=0, degree=4), node("partition", 0, axis=0, degree=6), node("combine", 1, axis=0, degree=6))
+    detour = (
+        node("tile", -1, axis=0, degree=4),
+        node("partition", 0, axis=0, degree=6),
+        node("combine", 1, axis=0, degree=6),
+    )
     cut = judge(Substitution("needs", x, detour[:1], detour, ((0, 2),)))
     assert isinstance(cut, Proved) and [str(c) for c in cut.rule.preconditions] == ["6*x.0.degree divides x.0"], cut
 

@@ -89,7 +89,9 @@ def check_run(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, seed: 
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(sorted(SMALL)), st.sampled_from([(2, 4), (8,), (2, 2, 2), (3, 2), (4, 2)]), st.integers(0, 10**6))
+@given(
+    st.sampled_from(sorted(SMALL)), st.sampled_from([(2, 4), (8,), (2, 2, 2), (3, 2), (4, 2)]), st.integers(0, 10**6)
+)
 def test_any_choices_give_the_reference(name: str, hierarchy: tuple[int, ...], seed: int) -> None:
     graph = SMALL[name]()
     check_run(graph, hierarchy, draw_choices(graph, hierarchy, np.random.default_rng(seed)), seed)
@@ -99,7 +101,7 @@ def test_split_summation_is_one_all_reduce_of_known_size() -> None:
     g = Builder("matmul", "float64")
     graph = g.build(g.contract("y", "b k, k n -> b n", g.input("x", (8, 24)), g.parameter("w", (24, 16))))
     result = check_run(graph, (8,), choose(graph, (8,), {"y": {"k": (8,)}}))
-    only, = result.traffic
+    (only,) = result.traffic
     assert (only.collective, only.counted, only.bytes) == ("all-reduce", (2 * 7 * 16,), (2 * 7 * 16 * 8,))
     result = check_run(graph, (8,), choose(graph, (8,), {"y": {"k": (8,)}, "tensor:y": {"1": (8,)}}))
     assert (result.traffic[0].collective, result.traffic[0].counted) == ("reduce-scatter", (7 * 16,))
@@ -119,7 +121,10 @@ def test_convolution_rows_exchange_a_halo() -> None:
     rows = {op.name: {"y": (2, 2)} for op in graph.operators if any(a.name == "y" for a in op.axes)}
     result = check_run(graph, (2, 2), choose(graph, (2, 2), rows))
     halo = next(t for t in result.traffic if t.place == "conv1.relu to input 0 of conv2")
-    assert halo.counted == (2 * 4 * 16 * 1, 2 * 4 * 16 * 1)  # one row of 16 per image and channel comes from the upper neighbour
+    assert halo.counted == (
+        2 * 4 * 16 * 1,
+        2 * 4 * 16 * 1,
+    )  # one row of 16 per image and channel comes from the upper neighbour
 
 
 def test_attention_by_heads_sums_once() -> None:
@@ -133,7 +138,10 @@ def test_softmax_split_over_its_own_axis_counts_its_statistics() -> None:
     graph = build("attention", batch=2, tokens=6, width=16, heads=4, dtype="float64")
     result = check_run(graph, (4, 2), choose(graph, (4, 2), {"attention.softmax": {"t": (4, 1), "h": (1, 2)}}))
     statistics = next(t for t in result.traffic if t.place == "statistics of attention.softmax")
-    assert statistics.counted == (2 * 2 * 2 * 3 * 6, 2 * 2 * 3 * 6)  # two statistics of 24 elements, by 4, two ranks below each link
+    assert statistics.counted == (
+        2 * 2 * 2 * 3 * 6,
+        2 * 2 * 3 * 6,
+    )  # two statistics of 24 elements, by 4, two ranks below each link
 
 
 def test_ranks_without_work_are_legal() -> None:
@@ -189,7 +197,9 @@ def test_a_failing_rank_is_named_and_the_others_stop(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(interpreter, "execute", broken)
     choices = choose(graph, (8,), {"fc1": {"n": (8,)}, "relu1": {"n": (8,)}})
-    with pytest.raises(RankError, match="rank 3, operator 'relu1', which writes tensor 'relu1': ValueError: out of luck") as caught:
+    with pytest.raises(
+        RankError, match="rank 3, operator 'relu1', which writes tensor 'relu1': ValueError: out of luck"
+    ) as caught:
         run_virtual(lower(graph, (8,), choices), random_inputs(graph, 0))
     assert (caught.value.rank, caught.value.place) == (3, "operator 'relu1', which writes tensor 'relu1'")
 
@@ -204,7 +214,9 @@ def test_assembly_refuses_gaps_and_replicas_that_differ() -> None:
         assemble(np, "t", (2,), (((0, 2),), ((0, 2),)), [a, b])
 
 
-def priced_by_the_cost_model(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> dict[tuple[str, str | None, int], tuple[int, ...]]:
+def priced_by_the_cost_model(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices
+) -> dict[tuple[str, str | None, int], tuple[int, ...]]:
     """Loads of every movement from the closed form that fills the cost tables, not from the derived steps."""
     placements, copies = dict(choices.operators), dict(choices.copies)
     writer = {op.output.tensor: op for op in graph.operators}
@@ -219,7 +231,9 @@ def priced_by_the_cost_model(graph: Graph, hierarchy: tuple[int, ...], choices: 
             op = writer[tensor]
             return layout_set(op.output, shape, tables(op), [a.name for a in op.reduced])
         axes = tuple(Axis(k, shape[int(k)]) for k in copies[tensor].axes)
-        return layout_set(access(tensor, *(str(k) for k in range(len(shape)))), shape, single(axes, copies[tensor], hierarchy))
+        return layout_set(
+            access(tensor, *(str(k) for k in range(len(shape)))), shape, single(axes, copies[tensor], hierarchy)
+        )
 
     def load(a: LayoutSet, b: LayoutSet) -> tuple[int, ...]:
         return tuple(int(x[0, 0]) for x in pair_loads(a, b).loads)
@@ -229,7 +243,9 @@ def priced_by_the_cost_model(graph: Graph, hierarchy: tuple[int, ...], choices: 
         t = tensor.name
         if t in writer and t in copies:
             op = writer[t]
-            out[t, None, 0] = load(layout_set(op.output, tensor.shape, tables(op), [a.name for a in op.reduced]), resting(t))
+            out[t, None, 0] = load(
+                layout_set(op.output, tensor.shape, tables(op), [a.name for a in op.reduced]), resting(t)
+            )
         for i, j in graph.readers()[t]:
             if t in writer or t in copies:
                 reader = graph.operators[i]
@@ -249,10 +265,17 @@ def test_counted_traffic_is_what_the_cost_model_prices(name: str, seed: int) -> 
     for m, t in zip(program.movements, result.traffic, strict=False):
         assert t.fits and t.priced == priced[m.tensor, m.reader, m.position], t
     machine = load_machine("localhost")
-    machine = replace(machine, levels=tuple(replace(machine.levels[0], name=f"l{j}", size=n) for j, n in enumerate(hierarchy)))
+    machine = replace(
+        machine, levels=tuple(replace(machine.levels[0], name=f"l{j}", size=n) for j, n in enumerate(hierarchy))
+    )
     for op, placement in choices.operators:
         operator = graph.operator(op)
-        terms = statistics_terms(operator.spec, operator.over, single(tuple(operator.axis(a) for a in placement.axes), placement, hierarchy), machine)
+        terms = statistics_terms(
+            operator.spec,
+            operator.over,
+            single(tuple(operator.axis(a) for a in placement.axes), placement, hierarchy),
+            machine,
+        )
         expected = tuple(len(operator.spec.statistics) * int(load[0]) for _, load in terms[::2])
         found = [t for t in result.traffic if t.place == f"statistics of {op}"]
         assert all(t.fits for t in found) and ([t.priced for t in found] == [expected] if any(expected) else not found)

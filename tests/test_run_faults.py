@@ -1,7 +1,7 @@
 """Whatever ends a run, nothing of it is left: real processes, ended in every way, and a rank that is stopped.
 
-The front end runs `run` on ranks that sleep in an operator.  After the signal no process that has the job's folder among its words may live,
-and the folder must be gone.
+The front end runs `run` on ranks that sleep in an operator.  After the signal no process that has the job's folder
+among its words may live, and the folder must be gone.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from shardproof.backends.execution.reference import random_inputs
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
 
-needs_ranks = pytest.mark.skipif(not mpi_available() or not Path("/proc/self/cmdline").exists(), reason="mpi4py or mpiexec is not installed, or no /proc")
+needs_ranks = pytest.mark.skipif(
+    not mpi_available() or not Path("/proc/self/cmdline").exists(),
+    reason="mpi4py or mpiexec is not installed, or no /proc",
+)
 
 SLOW = """
 import sys, time
@@ -90,10 +93,14 @@ def job(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     place.mkdir()
     front = subprocess.Popen(
         [sys.executable, "-c", FRONT.format(tests=str(Path(__file__).parent), script=str(script))],
-        env={**os.environ, "TMPDIR": str(place), "PYTHONPATH": launching.environment(2)["PYTHONPATH"]}, stderr=subprocess.PIPE, start_new_session=True,
+        env={**os.environ, "TMPDIR": str(place), "PYTHONPATH": launching.environment(2)["PYTHONPATH"]},
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
     try:
-        assert until(lambda: _all_in(place, "fc2"), 60), front.stderr.read() if front.poll() is not None and front.stderr else "the ranks did not begin"
+        assert until(lambda: _all_in(place, "fc2"), 60), (
+            front.stderr.read() if front.poll() is not None and front.stderr else "the ranks did not begin"
+        )
         yield front, next(place.glob("shardproof-*"))
     finally:
         for process in [*alive(str(script)), *([] if front.poll() is not None else [front.pid])]:
@@ -113,7 +120,15 @@ def _all_in(place: Path, operator: str) -> bool:
 
 @needs_ranks
 @pytest.mark.mpi
-@pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow), pytest.param(signal.SIGHUP, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "sign",
+    [
+        signal.SIGTERM,
+        signal.SIGKILL,
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param(signal.SIGHUP, marks=pytest.mark.slow),
+    ],
+)
 def test_nothing_is_left_of_a_front_end(sign: signal.Signals, job: tuple[subprocess.Popen[bytes], Path]) -> None:
     front, folder = job
     assert len(alive(str(folder))) >= 5, "mpiexec, two guards, two ranks"
@@ -128,11 +143,18 @@ def test_nothing_is_left_of_a_front_end(sign: signal.Signals, job: tuple[subproc
 @pytest.mark.mpi
 @pytest.mark.parametrize("who", ["rank", pytest.param("guard", marks=pytest.mark.slow)])
 def test_a_stopped_rank_is_named(who: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGSTOP for rank 1, or for its guard: an error with rank, operator and process long before the time is over, and nothing is left."""
+    """SIGSTOP for rank 1, or for its guard: an error with rank, operator and process long before the time is over,
+    and nothing is left.
+    """
     script = tmp_path / "stopping.py"
     stop = "os.getpid()" if who == "rank" else "os.getppid()"
-    script.write_text(SLOW.replace("import sys, time", "import os, signal, sys, time").replace(
-        "        time.sleep(600)", f"        from mpi4py import MPI\n        if MPI.COMM_WORLD.Get_rank() == 1:\n            os.kill({stop}, signal.SIGSTOP)\n        time.sleep(600)"))
+    script.write_text(
+        SLOW.replace("import sys, time", "import os, signal, sys, time").replace(
+            "        time.sleep(600)",
+            f"        from mpi4py import MPI\n        if MPI.COMM_WORLD.Get_rank() == 1:\n            "
+            f"os.kill({stop}, signal.SIGSTOP)\n        time.sleep(600)",
+        )
+    )
     real = launching.launch
     monkeypatch.setattr(launching, "launch", lambda arguments, *rest: real([str(script), arguments[-1]], *rest))
     monkeypatch.setattr(progress, "SILENT_S", 6.0)
@@ -161,7 +183,9 @@ def test_who_is_silent() -> None:
 
 
 def test_a_job_that_was_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
-    """Suspended and resumed, front end and all: the ranks are heard again before anybody is called silent; one that is not, is."""
+    """Suspended and resumed, front end and all: the ranks are heard again before anybody is called silent; one that
+    is not, is.
+    """
     progress.create(tmp_path, 2)
     table, beats = progress.open_table(tmp_path, write=True), progress.open_beats(tmp_path, write=True)
     table[:] = [[11, 4], [12, 5]]
@@ -177,14 +201,31 @@ def test_a_job_that_was_stopped_as_a_whole_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_workplace_is_gone_when_its_maker_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed before any rank began: nobody saw it, so the next job removes the folder; one that is in use, or not ours, stays."""
+    """Killed before any rank began: nobody saw it, so the next job removes the folder; one that is in use, or not
+    ours, stays.
+    """
     monkeypatch.setattr(workplace.tempfile, "tempdir", str(tmp_path))
-    code = "from shardproof.backends.execution.workplace import workplace\nimport os, sys\nwith workplace() as f:\n    print(f, flush=True)\n    {}\n"
+    code = (
+        "from shardproof.backends.execution.workplace import workplace\nimport os, sys\nwith workplace() as f:\n    "
+        "print(f, flush=True)\n    {}\n"
+    )
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": launching.environment(1)["PYTHONPATH"]}
-    killed = subprocess.run([sys.executable, "-c", code.format("os.kill(os.getpid(), 9)")], env=env, capture_output=True, text=True, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", code.format("os.kill(os.getpid(), 9)")],
+        env=env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     left = Path(killed.stdout.strip())
     assert killed.returncode == -9 and left.is_dir() and workplace.abandoned(left)
-    waiting = subprocess.Popen([sys.executable, "-c", code.format("sys.stdin.read()")], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", code.format("sys.stdin.read()")],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert waiting.stdout is not None and waiting.stdin is not None
     used = Path(waiting.stdout.readline().strip())
     other = tmp_path / "shardproof-of-somebody"
@@ -204,13 +245,18 @@ def test_signals_unwind_once_and_then_end_the_process(sign: signal.Signals, tmp_
     """A second signal while the first one tidies up changes nothing, and the exit status is the signal's."""
     code = (
         "from shardproof.backends.execution.workplace import workplace\nimport os, signal\n"
-        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"  # under nohup both are ignored
+        # under nohup both are ignored
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
         f"with workplace() as f:\n    try:\n        os.kill(os.getpid(), {int(sign)})\n        signal.pause()\n"
         f"    finally:\n        os.kill(os.getpid(), {int(signal.SIGTERM)})\n        print('tidy', flush=True)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": launching.environment(1)["PYTHONPATH"]},
-        capture_output=True, text=True, check=False, timeout=60,
+        [sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": launching.environment(1)["PYTHONPATH"]},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert done.stdout == "tidy\n" and done.returncode == -sign
     assert not list(tmp_path.iterdir())

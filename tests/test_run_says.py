@@ -1,4 +1,6 @@
-"""What `run` says of its own result: equal only where it is, with the values, the precision and the transport that it used."""
+"""What `run` says of its own result: equal only where it is, with the values, the precision and the transport that
+it used.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,23 @@ def shardproof(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: 
 
 def graph(dtype: str = "float64", *, constant: str = "constant.table", cast: str = "") -> Graph:
     """y = max over j of exp(x)[i, j] * table[j], split along j: a maximum goes between ranks."""
-    tensors = [Tensor("x", (4, 8), dtype, Role.INPUT), Tensor(constant, (8,), dtype, Role.INPUT), Tensor("e", (4, 8), dtype), Tensor("p", (4, 8), cast or dtype), Tensor("y", (4,), cast or dtype)]
+    tensors = [
+        Tensor("x", (4, 8), dtype, Role.INPUT),
+        Tensor(constant, (8,), dtype, Role.INPUT),
+        Tensor("e", (4, 8), dtype),
+        Tensor("p", (4, 8), cast or dtype),
+        Tensor("y", (4,), cast or dtype),
+    ]
     axes = (Axis("i", 4), Axis("j", 8))
     operators = [Operator("e", "multiply", axes, (access("x", "i", "j"), access(constant, "j")), access("e", "i", "j"))]
-    operators.append(Operator("p", "cast", axes, (access("e", "i", "j"),), access("p", "i", "j"), (("dtype", cast),)) if cast else Operator("p", "identity", axes, (access("e", "i", "j"),), access("p", "i", "j")))
-    operators.append(Operator("y", "max", (Axis("i", 4), Axis("j", 8, Combine.MAX)), (access("p", "i", "j"),), access("y", "i")))
+    operators.append(
+        Operator("p", "cast", axes, (access("e", "i", "j"),), access("p", "i", "j"), (("dtype", cast),))
+        if cast
+        else Operator("p", "identity", axes, (access("e", "i", "j"),), access("p", "i", "j"))
+    )
+    operators.append(
+        Operator("y", "max", (Axis("i", 4), Axis("j", 8, Combine.MAX)), (access("p", "i", "j"),), access("y", "i"))
+    )
     return Graph("g", tuple(tensors), tuple(operators), ("y",)).check()
 
 
@@ -65,18 +79,29 @@ def planned(shardproof, made: Graph, ranks: int = 2) -> None:
 def _plan(shardproof, made: Graph, ranks: int) -> None:
     Path("g.json").write_text(made.to_json())
     Path("s.json").write_text(json.dumps({"*": {"j": {"ranks": ranks}}}))
-    code, _, err = shardproof("plan", "g.json", "--machine", f"localhost:{ranks}", "--strategy", "s.json", "-o", "g.spz")
+    code, _, err = shardproof(
+        "plan", "g.json", "--machine", f"localhost:{ranks}", "--strategy", "s.json", "-o", "g.spz"
+    )
     assert code in (0, 5), err
 
 
 SPECIAL = {
-    "nan": lambda x: x.__setitem__((1, 1), np.nan), "nan on another rank": lambda x: x.__setitem__((1, 6), np.nan), "inf": lambda x: x.__setitem__((0, 3), inf),
-    "-inf": lambda x: x.__setitem__((2, slice(None)), -inf), "all": lambda x: x.__setitem__((slice(None), 2), [np.nan, inf, -inf, 1e308]),
+    "nan": lambda x: x.__setitem__((1, 1), np.nan),
+    "nan on another rank": lambda x: x.__setitem__((1, 6), np.nan),
+    "inf": lambda x: x.__setitem__((0, 3), inf),
+    "-inf": lambda x: x.__setitem__((2, slice(None)), -inf),
+    "all": lambda x: x.__setitem__((slice(None), 2), [np.nan, inf, -inf, 1e308]),
 }
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(("how", "virtual"), [*((how, True) for how in sorted(SPECIAL)), *(pytest.param(how, False, marks=pytest.mark.mpi) for how in ("all", "nan on another rank"))])
+@pytest.mark.parametrize(
+    ("how", "virtual"),
+    [
+        *((how, True) for how in sorted(SPECIAL)),
+        *(pytest.param(how, False, marks=pytest.mark.mpi) for how in ("all", "nan on another rank")),
+    ],
+)
 def test_not_a_number_is_a_result_like_others(how: str, virtual: bool, shardproof) -> None:
     if not virtual and not mpi_available():
         pytest.skip("mpi4py or mpiexec is not installed")
@@ -113,10 +138,19 @@ def test_other_kinds_of_numbers_are_compared_whole() -> None:
     assert allowed(["float64", "float32", "float16"]) == TOLERANCE["float16"]
 
 
-@pytest.mark.parametrize(("value", "word"), [
-    (np.ones((4, 8), complex), "complex numbers (complex128)"), (np.ones((4, 8), np.complex64), "complex64"), (np.full((4, 8), "a"), "<U1"), (np.ones((4, 8), "V2"), "V2"),
-    (np.ones((4, 8), "M8[s]"), "datetime64"), (np.ones((8, 4)), "has shape (8, 4), the plan needs (4, 8)"), (np.ones((4, 8), np.longdouble), "float128"), (np.ones((4, 8), object), "object"),
-])
+@pytest.mark.parametrize(
+    ("value", "word"),
+    [
+        (np.ones((4, 8), complex), "complex numbers (complex128)"),
+        (np.ones((4, 8), np.complex64), "complex64"),
+        (np.full((4, 8), "a"), "<U1"),
+        (np.ones((4, 8), "V2"), "V2"),
+        (np.ones((4, 8), "M8[s]"), "datetime64"),
+        (np.ones((8, 4)), "has shape (8, 4), the plan needs (4, 8)"),
+        (np.ones((4, 8), np.longdouble), "float128"),
+        (np.ones((4, 8), object), "object"),
+    ],
+)
 def test_inputs_that_cannot_be_executed_are_refused_by_name(value: np.ndarray, word: str, shardproof) -> None:
     planned(shardproof, graph())
     np.savez("in.npz", **{"x": value, "constant.table": np.ones(8)})
@@ -126,7 +160,10 @@ def test_inputs_that_cannot_be_executed_are_refused_by_name(value: np.ndarray, w
 
 def test_half_precision_inputs_run_as_they_are(shardproof) -> None:
     planned(shardproof, graph())
-    np.savez("in.npz", **{"x": np.linspace(-1, 1, 32, dtype=np.float16).reshape(4, 8), "constant.table": np.ones(8, np.float16)})
+    np.savez(
+        "in.npz",
+        **{"x": np.linspace(-1, 1, 32, dtype=np.float16).reshape(4, 8), "constant.table": np.ones(8, np.float16)},
+    )
     code, found, err = shardproof("run", "g.spz", "-n", "2", "--virtual", "--inputs", "in.npz")
     assert code == 0 and found["precision"] == {"computed": ["float16"], "model": ["float64"]}, err
 
@@ -138,7 +175,9 @@ def test_another_precision_than_the_models_is_said(dtype: str, shardproof) -> No
     assert code == 0 and found["precision"] == {"computed": ["float64"], "model": [dtype]}
     _, found, _ = shardproof("run", "g.spz", "-n", "2", "--virtual", words=True)
     assert f"computed in float64; the model states {dtype}" in str(found["text"])
-    assert of_run(graph("float64", cast="bfloat16"), {"x": np.ones(1)}).computed == ("float64", "float32"), "a cast to half is computed as float32"
+    assert of_run(graph("float64", cast="bfloat16"), {"x": np.ones(1)}).computed == ("float64", "float32"), (
+        "a cast to half is computed as float32"
+    )
 
 
 def test_constants_that_were_made_up_are_named(shardproof) -> None:
@@ -147,7 +186,9 @@ def test_constants_that_were_made_up_are_named(shardproof) -> None:
     assert code == 0 and found["made_up"] == {"seed": 3, "inputs": 1, "parameters": 0, "constants": ["constant.table"]}
     _, found, _ = shardproof("run", "g.spz", "-n", "2", "--virtual", words=True)
     assert "constants made up: 1 names, whose values the plan does not hold: constant.table" in str(found["text"])
-    assert "values made up from seed 0: 1 inputs, 0 parameters" in str(found["text"]) and "transport virtual" in str(found["text"])
+    assert "values made up from seed 0: 1 inputs, 0 parameters" in str(found["text"]) and "transport virtual" in str(
+        found["text"]
+    )
     assert made_up(graph(constant="table"), 0).constants == ()
 
 
@@ -160,13 +201,17 @@ def onnx_with(size: int) -> Path:
         onnx.helper.make_node("Mul", ["x", "table"], ["y"]),
     ]
     info = [onnx.helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [4, size]) for n in ("x", "y")]
-    made = onnx.helper.make_model(onnx.helper.make_graph(nodes, "tabled", info[:1], info[1:]), opset_imports=[onnx.helper.make_opsetid("", 17)])
+    made = onnx.helper.make_model(
+        onnx.helper.make_graph(nodes, "tabled", info[:1], info[1:]), opset_imports=[onnx.helper.make_opsetid("", 17)]
+    )
     onnx.save(made, "m.onnx")
     return Path("m.onnx")
 
 
 def test_a_constant_of_the_program_is_content(shardproof) -> None:
-    """Small: by value, and what runs is what the file says.  Large: an input that says that it is a constant, and a run that says that it was made up."""
+    """Small: by value, and what runs is what the file says.  Large: an input that says that it is a constant, and a
+    run that says that it was made up.
+    """
     onnx_with(12)
     assert shardproof("plan", "m.onnx", "--machine", "localhost:2", "-o", "m.spz")[0] == 0
     x = np.arange(48.0).reshape(4, 12)
@@ -182,14 +227,22 @@ def test_a_constant_of_the_program_is_content(shardproof) -> None:
     assert shardproof("run", "m.spz", "-n", "2", "--virtual")[1]["made_up"]["constants"] == ["constant.table"]  # type: ignore[index]
 
 
-@given(hnp.arrays(st.sampled_from([np.float32, np.int64, np.bool_]), hnp.array_shapes(max_dims=3, max_side=4)), st.booleans())
+@given(
+    hnp.arrays(st.sampled_from([np.float32, np.int64, np.bool_]), hnp.array_shapes(max_dims=3, max_side=4)),
+    st.booleans(),
+)
 def test_constants_carried_are_the_values(array: np.ndarray, digits: bool) -> None:
     """What an importer states is what the graph computes, bit for bit, also where the shape was cut into digits."""
     shape = (*array.shape, 1) if digits else array.shape
     dtype = array.dtype.name
     axes = tuple(Axis(f"i{k}", n) for k, n in enumerate(shape))
     names = [a.name for a in axes]
-    before = Graph("g", (Tensor("constant.c", shape, dtype, Role.INPUT, array.shape), Tensor("y", shape, dtype)), (Operator("y", "identity", axes, (access("constant.c", *names),), access("y", *names)),), ("y",))
+    before = Graph(
+        "g",
+        (Tensor("constant.c", shape, dtype, Role.INPUT, array.shape), Tensor("y", shape, dtype)),
+        (Operator("y", "identity", axes, (access("constant.c", *names),), access("y", *names)),),
+        ("y",),
+    )
     after = stated.carried(before.check(), {"constant.c": array})
     assert [t.name for t in after.tensors if t.role is not Role.VALUE] == []
     np.testing.assert_array_equal(run_graph(after, {})["y"].reshape(array.shape), array)
@@ -197,7 +250,9 @@ def test_constants_carried_are_the_values(array: np.ndarray, digits: bool) -> No
 
 
 def test_a_saved_program_is_read_as_tensors_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PyTorch unpickles what it cannot read as tensors unless it is told not to; the caller's own setting is back afterwards."""
+    """PyTorch unpickles what it cannot read as tensors unless it is told not to; the caller's own setting is back
+    afterwards.
+    """
     from shardproof.models.sources.torch import program
 
     for own in (None, "0"):
@@ -217,7 +272,9 @@ def test_a_saved_program_is_read_as_tensors_only(monkeypatch: pytest.MonkeyPatch
 
 
 def test_inputs_take_the_memory_that_the_plan_needs(tmp_path: Path) -> None:
-    """Headers that promise other shapes, data that is longer or shorter, other members: said before anything is read."""
+    """Headers that promise other shapes, data that is longer or shorter, other members: said before anything is
+    read.
+    """
     path, good = tmp_path / "in.npz", graph()
     for text, data, word in [
         ("{'descr': '<f8', 'fortran_order': False, 'shape': (99999999999, 8), }", b"", "has shape"),
@@ -232,9 +289,20 @@ def test_inputs_take_the_memory_that_the_plan_needs(tmp_path: Path) -> None:
             file.writestr("constant.table.npy", b"")
         with pytest.raises(InputError, match=word):
             array_files.read_inputs(path, good)
-    np.savez(path, **{"x": np.asfortranarray(np.arange(32.0).reshape(4, 8)).astype(">f8"), "constant.table": np.ones(8), "beside": np.ones(3)})
+    np.savez(
+        path,
+        **{
+            "x": np.asfortranarray(np.arange(32.0).reshape(4, 8)).astype(">f8"),
+            "constant.table": np.ones(8),
+            "beside": np.ones(3),
+        },
+    )
     read = array_files.read_inputs(path, good)
-    assert set(read) == {"x", "constant.table"} and np.array_equal(read["x"], np.arange(32.0).reshape(4, 8)) and read["x"].dtype == np.dtype("float64")
+    assert (
+        set(read) == {"x", "constant.table"}
+        and np.array_equal(read["x"], np.arange(32.0).reshape(4, 8))
+        and read["x"].dtype == np.dtype("float64")
+    )
 
 
 NAN = """

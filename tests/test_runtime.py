@@ -36,14 +36,25 @@ from shardproof.models.sources.zoo import build
 
 
 def elementwise(rows: int = 37, columns: int = 53, dtype: str = "float64") -> Graph:
-    """A chain with everything in it: matmul, bias, gelu, residual, layer norm with gamma and beta, scale, softmax, mask, a second reader."""
+    """A chain with everything in it: matmul, bias, gelu, residual, layer norm with gamma and beta, scale, softmax,
+    mask, a second reader.
+    """
     g = Builder("chain", dtype)
     x, w = g.input("x", (rows, 8)), g.parameter("w", (8, columns))
     y = g.contract("y", "b k, k n -> b n", x, w)
     biased = g.map("biased", "add", y, g.parameter("bias", (columns,)), text="b n, n -> b n")
     active = g.map("active", "gelu", biased, text="b n -> b n")
     summed = g.map("summed", "add", active, biased, text="b n, b n -> b n")
-    normal = g.normalise("normal", "layer_norm", "b n, n, n -> b n", summed, g.parameter("gamma", (columns,)), g.parameter("beta", (columns,)), over=("n",), epsilon=1e-3)
+    normal = g.normalise(
+        "normal",
+        "layer_norm",
+        "b n, n, n -> b n",
+        summed,
+        g.parameter("gamma", (columns,)),
+        g.parameter("beta", (columns,)),
+        over=("n",),
+        epsilon=1e-3,
+    )
     scaled = g.map("scaled", "scale", normal, text="b n -> b n", scale=0.5)
     soft = g.normalise("soft", "softmax", "b n -> b n", scaled, over=("n",))
     kept = g.map("kept", "multiply", soft, g.input("factor", (rows,)), text="b n, b -> b n")
@@ -69,10 +80,12 @@ def test_what_is_fused() -> None:
     program = fuse(lower(graph, (4,), by_rows(graph, 4)))
     names = [[graph.operators[m.operator].name for m in step.members] for step in fused_in(program)]
     assert names == [["biased", "active", "summed", "normal", "scaled", "soft", "kept"]]
-    only, = fused_in(program)
+    (only,) = fused_in(program)
     assert {graph.operators[only.members[k].operator].name for _, k in only.results} == {"kept", "scaled"}
     assert only.reuse is None  # two results: nothing to write them over
-    assert not any(isinstance(step, Compute) and graph.operators[step.operator].kind.value == "map" for step in program.ranks[0])
+    assert not any(
+        isinstance(step, Compute) and graph.operators[step.operator].kind.value == "map" for step in program.ranks[0]
+    )
 
 
 def test_splitting_the_reduced_axis_ends_a_chain() -> None:
@@ -91,7 +104,9 @@ def test_splitting_the_reduced_axis_ends_a_chain() -> None:
 def test_a_redistribution_inside_ends_a_chain() -> None:
     graph = elementwise()
     table_ = {op.name: {"b": (4,)} for op in graph.operators if any(a.name == "b" for a in op.axes)}
-    program = fuse(lower(graph, (4,), choose(graph, (4,), {**table_, "active": {"n": (4,)}, "tensor:biased": {"0": (4,)}})))
+    program = fuse(
+        lower(graph, (4,), choose(graph, (4,), {**table_, "active": {"n": (4,)}, "tensor:biased": {"0": (4,)}}))
+    )
     members = [[graph.operators[m.operator].name for m in step.members] for step in fused_in(program)]
     assert all("active" not in names or names == ["active"] for names in members)
 
@@ -113,11 +128,18 @@ def test_fused_equals_unfused(chunk: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(sorted(SMALL)), st.sampled_from([(2, 4), (4,), (2, 2, 2), (3, 2)]), st.integers(0, 10**6), st.booleans())
+@given(
+    st.sampled_from(sorted(SMALL)),
+    st.sampled_from([(2, 4), (4,), (2, 2, 2), (3, 2)]),
+    st.integers(0, 10**6),
+    st.booleans(),
+)
 def test_both_passes_keep_values_and_traffic(name: str, hierarchy: tuple[int, ...], seed: int, uniform: bool) -> None:
     graph = SMALL[name]()
     first = {op.name: {next(a.name for a in op.axes if a.splittable): hierarchy} for op in graph.operators}
-    choices = choose(graph, hierarchy, first) if uniform else draw_choices(graph, hierarchy, np.random.default_rng(seed))
+    choices = (
+        choose(graph, hierarchy, first) if uniform else draw_choices(graph, hierarchy, np.random.default_rng(seed))
+    )
     values = random_inputs(graph, seed)
     plain = lower(graph, hierarchy, choices)
     program = overlap(fuse(plain))
@@ -135,9 +157,11 @@ def test_memory_nobody_else_reads_is_written_over(monkeypatch: pytest.MonkeyPatc
     z = g.map("z", "relu", g.map("s", "add", y, g.parameter("bias", (700,)), text="b n, n -> b n"), text="b n -> b n")
     graph = g.build(g.contract("t", "b n, n m -> b m", z, g.parameter("v", (700, 3))))
     program = fuse(lower(graph, (1,), choose(graph, (1,), {})))
-    step, = fused_in(program)
+    (step,) = fused_in(program)
     assert step.reuse == "s[0]"
-    monkeypatch.setattr("shardproof.backends.execution.fused.CHUNK", 1 << 14)  # more than one chunk: with one, its value is the result
+    monkeypatch.setattr(
+        "shardproof.backends.execution.fused.CHUNK", 1 << 14
+    )  # more than one chunk: with one, its value is the result
     seen: list[np.ndarray] = []
     operand = np.random.default_rng(0).standard_normal((64, 700))
     slots = {"s[0]": operand, "s[1]": np.zeros(700)}
@@ -163,13 +187,25 @@ def test_a_value_that_is_sent_or_read_twice_is_not_written_over() -> None:
                     if isinstance(other, Move) and other.target in same:
                         assert not program.movements[other.movement].plan.steps
                         same.add(other.source)
-                users = [s for s in program.ranks[0] if reads(s) & same and not isinstance(s, (Free, Move)) and s is not step]
+                users = [
+                    s for s in program.ranks[0] if reads(s) & same and not isinstance(s, (Free, Move)) and s is not step
+                ]
                 assert not users
-                assert not [s for s in program.ranks[0] if isinstance(s, Move) and s.source in same and program.movements[s.movement].plan.steps]
+                assert not [
+                    s
+                    for s in program.ranks[0]
+                    if isinstance(s, Move) and s.source in same and program.movements[s.movement].plan.steps
+                ]
 
 
 def test_chunks_cover_the_box_once() -> None:
-    for whole, fixed in ((((0, 37), (5, 58)), set()), (((0, 37), (5, 58)), {1}), (((2, 3), (0, 100), (0, 9)), {1}), ((), set()), (((0, 0), (0, 4)), set())):
+    for whole, fixed in (
+        (((0, 37), (5, 58)), set()),
+        (((0, 37), (5, 58)), {1}),
+        (((2, 3), (0, 100), (0, 9)), {1}),
+        ((), set()),
+        (((0, 0), (0, 4)), set()),
+    ):
         seen = np.zeros([hi - lo for lo, hi in whole], dtype=int)
         for part in chunks(whole, fixed, 64):
             seen[tuple(slice(lo - a, hi - a) for (lo, hi), (a, _) in zip(part, whole))] += 1
@@ -240,8 +276,11 @@ def test_fused_steps_through_generated_kernels(dtype: str, columns: int) -> None
 
     launcher, steps = Launcher(), list[tuple[Fused, dict[str, np.ndarray], list[str]]]()
     cases = {
-        ("biased", "active", "summed"): ["summed"], ("normal", "scaled"): ["normal", "scaled"], ("soft", "kept"): ["kept"],
-        ("summed", "normal", "scaled"): ["summed", "scaled"], ("scaled", "soft"): ["soft"],
+        ("biased", "active", "summed"): ["summed"],
+        ("normal", "scaled"): ["normal", "scaled"],
+        ("soft", "kept"): ["kept"],
+        ("summed", "normal", "scaled"): ["summed", "scaled"],
+        ("scaled", "soft"): ["soft"],
     }
     by_name = {graph.operators[s.operator].name: s for s in program.ranks[0] if isinstance(s, Compute)}
     for names, wanted in cases.items():
@@ -261,7 +300,12 @@ def test_fused_steps_through_generated_kernels(dtype: str, columns: int) -> None
     for step, slots, wanted in steps:
         out = execute_fused(Aligned(), graph, step, slots, execute, launcher)
         for n in wanted:
-            np.testing.assert_allclose(out[n], expected[n], rtol=2e-6 if dtype == "float32" else 1e-12, atol=1e-6 if dtype == "float32" else 1e-12)
+            np.testing.assert_allclose(
+                out[n],
+                expected[n],
+                rtol=2e-6 if dtype == "float32" else 1e-12,
+                atol=1e-6 if dtype == "float32" else 1e-12,
+            )
     kinds = [k.name.partition("_")[0] for k in launcher.kernels]
     assert kinds == ["chain", "layer", "softmax", "chain", "layer", "chain", "softmax"]
 
@@ -272,7 +316,11 @@ def test_exchanges_through_pack_and_unpack_kernels(monkeypatch: pytest.MonkeyPat
     from shardproof.backends.execution import steps
 
     graph = build("conv-stack", batch=2, size=16, channels=4, dtype="float64")
-    program = lower(graph, (4,), choose(graph, (4,), {op.name: {"y": (4,)} for op in graph.operators if any(a.name == "y" for a in op.axes)}))
+    program = lower(
+        graph,
+        (4,),
+        choose(graph, (4,), {op.name: {"y": (4,)} for op in graph.operators if any(a.name == "y" for a in op.axes)}),
+    )
     values = random_inputs(graph, 0)
     expected = run_virtual(program, values)
     launcher = Launcher()
@@ -293,18 +341,29 @@ def _collect_kernels(launcher: Launcher, plan: CommunicationPlan, step: Exchange
     """Every kernel of every rank: one per partner and direction."""
     for pattern in patterns(step):
         for rank in pattern.group:
-            for layout, mine, other, move in ((plan.source, "source", "target", exchange.pack), (plan.target, "target", "source", exchange.unpack)):
+            for layout, mine, other, move in (
+                (plan.source, "source", "target", exchange.pack),
+                (plan.target, "target", "source", exchange.unpack),
+            ):
                 block = layout.box(rank)
                 array = np.zeros([hi - lo for lo, hi in block])
                 partners: dict[int, list] = {}
                 for t in pattern.transfers:
                     if getattr(t, mine) == rank:
-                        partners.setdefault(getattr(t, other), []).append(tuple((lo - low, hi - low) for (lo, hi), (low, _) in zip(t.box, block)))
+                        partners.setdefault(getattr(t, other), []).append(
+                            tuple((lo - low, hi - low) for (lo, hi), (low, _) in zip(t.box, block))
+                        )
                 for boxes in partners.values():
                     if move is exchange.pack:
                         exchange.pack(np, launcher, array, boxes)
                     else:
-                        exchange.unpack(np, launcher, np.zeros(sum(int(np.prod([hi - lo for lo, hi in b])) for b in boxes)), array, boxes)
+                        exchange.unpack(
+                            np,
+                            launcher,
+                            np.zeros(sum(int(np.prod([hi - lo for lo, hi in b])) for b in boxes)),
+                            array,
+                            boxes,
+                        )
 
 
 def test_what_has_no_text_is_computed_by_the_library() -> None:
@@ -313,7 +372,7 @@ def test_what_has_no_text_is_computed_by_the_library() -> None:
     x = g.input("x", (6, 5))
     graph = g.build(g.map("z", "relu", g.normalise("p", "softmax", "b n -> b n", x, over=("b",)), text="b n -> b n"))
     program = fuse(lower(graph, (1,), choose(graph, (1,), {})))
-    step, = fused_in(program)
+    (step,) = fused_in(program)
     values = random_inputs(graph, 0)
 
     def never(kernel: Kernel, arrays) -> None:
@@ -358,7 +417,16 @@ def test_no_value_is_read_before_it_is_there_or_after_it_is_gone() -> None:
             alive: set[str] = set()
             started: set[int] = set()
             for step in program.ranks[0]:
-                assert reads(step) - {s for m in (step.members if isinstance(step, Fused) else ()) for s, _ in m.operands if s in dict(step.links)} <= alive, (name, step)
+                assert (
+                    reads(step)
+                    - {
+                        s
+                        for m in (step.members if isinstance(step, Fused) else ())
+                        for s, _ in m.operands
+                        if s in dict(step.links)
+                    }
+                    <= alive
+                ), (name, step)
                 if isinstance(step, Start):
                     started.add(step.movement)
                 if isinstance(step, Finish):
@@ -376,9 +444,22 @@ def test_no_value_is_read_before_it_is_there_or_after_it_is_gone() -> None:
 
 def test_collectives_of_a_perceptron() -> None:
     graph = SMALL["mlp"]()
-    program = lower(graph, (2, 4), choose(graph, (2, 4), {"fc1": {"n": (1, 4), "b": (2, 1)}, "relu1": {"n": (1, 4), "b": (2, 1)}, "fc2": {"k": (1, 4), "b": (2, 1)}, "tensor:fc2": {"0": (2, 1)}}))
+    program = lower(
+        graph,
+        (2, 4),
+        choose(
+            graph,
+            (2, 4),
+            {
+                "fc1": {"n": (1, 4), "b": (2, 1)},
+                "relu1": {"n": (1, 4), "b": (2, 1)},
+                "fc2": {"k": (1, 4), "b": (2, 1)},
+                "tensor:fc2": {"0": (2, 1)},
+            },
+        ),
+    )
     assert count(program) == {"all-reduce": 1}
-    only, = uses(program)
+    (only,) = uses(program)
     assert (only.groups, only.members, only.calls) == (2, 4, 1)
     assert "fc2" in only.place
     assert only.reason
@@ -397,22 +478,34 @@ def test_collectives_of_a_convolution_are_halos() -> None:
 
 
 def test_no_element_takes_a_detour_inside_one_level() -> None:
-    """Groups of one sender or one receiver occur, but what they send is theirs: on a flat machine nobody passes anything on."""
+    """Groups of one sender or one receiver occur, but what they send is theirs: on a flat machine nobody passes
+    anything on.
+    """
     for name, make in SMALL.items():
         graph = make()
         for seed in range(3):
             program = lower(graph, (4,), draw_choices(graph, (4,), np.random.default_rng(seed)))
             for movement in program.movements:
-                have = next((s.tiles for s in movement.plan.steps if isinstance(s, Reduction)), [movement.plan.source.box(r) for r in range(4)])
+                have = next(
+                    (s.tiles for s in movement.plan.steps if isinstance(s, Reduction)),
+                    [movement.plan.source.box(r) for r in range(4)],
+                )
                 for step in movement.plan.steps:
                     for t in step.transfers if isinstance(step, Exchange) else ():
-                        assert all(lo <= a and b <= hi for (a, b), (lo, hi) in zip(t.box, have[t.source])), (name, movement.tensor)
+                        assert all(lo <= a and b <= hi for (a, b), (lo, hi) in zip(t.box, have[t.source])), (
+                            name,
+                            movement.tensor,
+                        )
 
 
 def test_summary_and_table() -> None:
     spans = [
-        Span(0, "y", "compute", 0.0, 3.0), Span(1, "y", "compute", 0.0, 1.0), Span(0, "m", "flight", 1.0, 5.0),
-        Span(0, "m", "communication", 3.0, 5.0), Span(1, "n", "communication", 1.0, 3.0), Span(1, "x", "data", 0.0, 9.0),
+        Span(0, "y", "compute", 0.0, 3.0),
+        Span(1, "y", "compute", 0.0, 1.0),
+        Span(0, "m", "flight", 1.0, 5.0),
+        Span(0, "m", "communication", 3.0, 5.0),
+        Span(1, "n", "communication", 1.0, 3.0),
+        Span(1, "x", "data", 0.0, 9.0),
     ]
     found = summary(spans, 2)
     assert (found.compute_s, found.wait_s, found.flight_s) == (4.0, 4.0, 6.0)
@@ -485,7 +578,10 @@ def test_run_prints_times_and_writes_a_trace(plan: Path, tmp_path: Path, capsys:
     assert document["equal"] and document["overlap"] in (0.0, None)
     assert {"collectives", "operators", "compute_seconds", "wait_seconds"} <= set(document)
     assert len(document["operators"]) > 10
-    assert all(isinstance(s, (Load, Compute, Free, Move)) for s in prepared(*_of(plan), Options(fuse=False, overlap=False)).ranks[0])
+    assert all(
+        isinstance(s, (Load, Compute, Free, Move))
+        for s in prepared(*_of(plan), Options(fuse=False, overlap=False)).ranks[0]
+    )
 
 
 def _of(path: Path) -> tuple[Graph, tuple[int, ...], Choices]:

@@ -1,4 +1,6 @@
-"""Runs on MPI ranks that go wrong, and runs with every switch: nothing hangs, and what failed is named.  Every start has a time limit."""
+"""Runs on MPI ranks that go wrong, and runs with every switch: nothing hangs, and what failed is named.  Every
+start has a time limit.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,10 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", [pytest.param(w, marks=pytest.mark.slow) if w in ("hangs", "segmentation fault") else w for w in sorted(WAYS)])
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(w, marks=pytest.mark.slow) if w in ("hangs", "segmentation fault") else w for w in sorted(WAYS)],
+)
 def test_a_rank_that_goes_wrong_is_named(way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rank 2 of 4 in operator fc2: the job ends within seconds, with rank, operator and tensor."""
     how, reason = WAYS[way]
@@ -74,7 +79,11 @@ def test_blame_without_a_word() -> None:
     program = prepared(graph, (4,), choices, Options())
     table = [[11, 5], [12, 3], [13, DONE], [14, 5]]
     named = post_mortem(program, table, Death(14, -7), "mpiexec ended with code 7")
-    assert named is not None and (named.rank, named.place) == (3, program.place(program.ranks[3][5])) and "Bus error" in named.reason
+    assert (
+        named is not None
+        and (named.rank, named.place) == (3, program.place(program.ranks[3][5]))
+        and "Bus error" in named.reason
+    )
     late = post_mortem(program, table, None, "4 ranks did not finish within 3 s")
     assert late is not None and late.rank == 1  # the one furthest behind
     early = post_mortem(program, [[11, START]] * 4, Death(11, 3), "")
@@ -138,7 +147,9 @@ for call in (lambda: t.all_gather(group, whole), lambda: t.reduce_scatter(group,
 
 
 def test_messages_beyond_the_limit_are_split_or_refused(tmp_path: Path) -> None:
-    """With a limit of 7 elements instead of 2^31: 40 elements go in six pieces, what cannot be split is refused on every rank."""
+    """With a limit of 7 elements instead of 2^31: 40 elements go in six pieces, what cannot be split is refused on
+    every rank.
+    """
     script = tmp_path / "split.py"
     script.write_text(SPLIT)
     launching.launch([str(script)], 4, 60)

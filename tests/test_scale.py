@@ -1,7 +1,9 @@
-"""Large problems with resource rows: reduced, bounded, branched and searched on flat arrays; every answer goes through the checker.
+"""Large problems with resource rows: reduced, bounded, branched and searched on flat arrays; every answer goes through
+the checker.
 
-The compiled path is forced on tiny problems too, where enumeration knows the truth.  One story: neighbouring OVERFULL entries of a reduction
-log are judged against one state, so two batches in a row were refused by the checker (`contest_problem(2)` ran into it).
+The compiled path is forced on tiny problems too, where enumeration knows the truth.  One story: neighbouring OVERFULL
+entries of a reduction log are judged against one state, so two batches in a row were refused by the checker
+(`contest_problem(2)` ran into it).
 """
 
 from __future__ import annotations
@@ -84,7 +86,12 @@ def _splits(record: Record) -> int:
 def test_time_limits_leave_a_checked_gap(seed: int) -> None:
     problem = contest_problem(seed, 60, 3, tight=0.3)
     answer = solve(problem, time_limit_s=2.0)
-    assert answer.certificate is not None and answer.solution is not None and answer.cost is not None and answer.lower_bound is not None
+    assert (
+        answer.certificate is not None
+        and answer.solution is not None
+        and answer.cost is not None
+        and answer.lower_bound is not None
+    )
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
     assert 0.9 * answer.cost < answer.lower_bound <= answer.cost == problem.cost_of(answer.solution)
 
@@ -96,12 +103,19 @@ def test_infeasible_names_rows_and_a_limit_that_works() -> None:
     assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
     claim = answer.certificate.claim
     assert isinstance(claim, Infeasible) and claim.steps
-    assert claim.least_limit is not None and claim.witness is not None and problem.limit is not None and claim.least_limit > problem.limit
+    assert (
+        claim.least_limit is not None
+        and claim.witness is not None
+        and problem.limit is not None
+        and claim.least_limit > problem.limit
+    )
     assert problem.peak_of(claim.witness)[0] == claim.least_limit
 
 
 def test_ctrl_c_leaves_the_best_answer() -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite started in the background of a shell inherits "ignore"
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a suite started in the background of a shell inherits "ignore"
     problem = contest_problem(5, 150, 4)
     timer = threading.Timer(2.0, os.kill, (os.getpid(), signal.SIGINT))
     timer.start()
@@ -166,11 +180,17 @@ def test_two_threads_find_what_one_finds() -> None:
     problem = contest_problem(21, 12, 3, tight=0.45)
     one, two = (Scale(problem, Clock(), threads=threads).run() for threads in (1, 2))
     assert one is not None and two is not None
-    assert (one.best.solution, one.best.cost, one.bound) == (two.best.solution, two.best.cost, two.bound) and one.bound >= one.best.cost
+    assert (one.best.solution, one.best.cost, one.bound) == (
+        two.best.solution,
+        two.best.cost,
+        two.bound,
+    ) and one.bound >= one.best.cost
 
 
 def test_two_batches_of_overfull_labels_replay() -> None:
-    """Two batches of labels that exceed the limit on their own were once logged side by side, and the checker refuted our own log."""
+    """Two batches of labels that exceed the limit on their own were once logged side by side, and the checker
+    refuted our own log.
+    """
     problem = contest_problem(2, 40, 3, tight=0.3)
     answer = solve(problem, time_limit_s=5.0)
     assert answer.certificate is not None and check_selection(problem, answer.certificate).verdict is Verdict.PROVED

@@ -1,4 +1,6 @@
-"""Schedules carried from a few operators to the rest: nearest first, conflicts with both names, and the command line around them."""
+"""Schedules carried from a few operators to the rest: nearest first, conflicts with both names, and the command
+line around them.
+"""
 
 from __future__ import annotations
 
@@ -49,20 +51,34 @@ def words(graph: Graph, machine: str, strategy: dict) -> dict[str, str]:
     done = propagate(graph, target, parse_strategy(json.dumps(strategy)))
     check_choices(graph, target.hierarchy, done.choices)
     levels = [level.name for level in target.levels]
-    return {n: p.words(levels) for n, p in (*done.choices.operators, *(("tensor:" + n, p) for n, p in done.choices.copies))}
+    return {
+        n: p.words(levels) for n, p in (*done.choices.operators, *(("tensor:" + n, p) for n, p in done.choices.copies))
+    }
 
 
 def test_a_split_follows_the_elements() -> None:
     everywhere = words(CHAIN, "localhost:4", {"first": {"m": {"0": 4}}})
-    assert everywhere == {"first": "m over ranks", "second": "m over ranks", "matmul": "m over ranks", "tensor:matmul": "0 over ranks"}
+    assert everywhere == {
+        "first": "m over ranks",
+        "second": "m over ranks",
+        "matmul": "m over ranks",
+        "tensor:matmul": "0 over ranks",
+    }
     megatron = words(CHAIN, "localhost:4", {"first": {"n": {"0": 4}}})
-    assert megatron == {"first": "n over ranks", "second": "k over ranks", "matmul": "replicated over ranks", "tensor:matmul": "replicated over ranks"}
+    assert megatron == {
+        "first": "n over ranks",
+        "second": "k over ranks",
+        "matmul": "replicated over ranks",
+        "tensor:matmul": "replicated over ranks",
+    }
 
 
 def test_levels_are_carried_one_by_one() -> None:
     both = words(CHAIN, "2x4", {"first": {"m": {"0": 2}, "n": {"1": 4}}})
     assert both == {
-        "first": "m over nodes, n over gpus", "second": "m over nodes, k over gpus", "matmul": "m over nodes, replicated over gpus",
+        "first": "m over nodes, n over gpus",
+        "second": "m over nodes, k over gpus",
+        "matmul": "m over nodes, replicated over gpus",
         "tensor:matmul": "0 over nodes, replicated over gpus",
     }
 
@@ -75,18 +91,26 @@ def test_the_nearest_schedule_wins() -> None:
 
 
 def test_a_conflict_names_both_operators() -> None:
-    with pytest.raises(ScheduleConflict, match=r"'second': 'first' asks for axis 'm' 2 over ranks, 'matmul' for axis 'm' 4 over ranks") as error:
+    with pytest.raises(
+        ScheduleConflict, match=r"'second': 'first' asks for axis 'm' 2 over ranks, 'matmul' for axis 'm' 4 over ranks"
+    ) as error:
         words(CHAIN, "localhost:8", {"first": {"m": {"0": 2}}, "matmul": {"m": {"0": 4}}})
     assert {(c.name, c.first, c.second) for c in error.value.conflicts} == {("second", "first", "matmul")}
     three = graph_of(lambda x: [x := x + k for k in range(3)][-1], x=(8, 8))
     a, b, c = (op.name for op in three.operators)
-    with pytest.raises(ScheduleConflict, match=rf"'{b}': '{a}' asks for axis 'i0' 4 over ranks, '{c}' for axis 'i1' 4 over ranks"):
+    with pytest.raises(
+        ScheduleConflict, match=rf"'{b}': '{a}' asks for axis 'i0' 4 over ranks, '{c}' for axis 'i1' 4 over ranks"
+    ):
         words(three, "localhost:4", {a: {"i0": {"0": 4}}, c: {"i1": {"0": 4}}})
     assert words(three, "localhost:4", {a: {"i0": {"0": 4}}, b: {}, c: {"i1": {"0": 4}}})[b] == "replicated over ranks"
 
 
 def test_keys_and_axes_are_checked() -> None:
-    for strategy, message in (({"nothing": {}}, "matches nothing"), ({"first": {"q": {"0": 4}}}, "no axis 'q'; axes|no axis 'q'"), ({"first": {"m": {"0": 3}}}, "does not divide")):
+    for strategy, message in (
+        ({"nothing": {}}, "matches nothing"),
+        ({"first": {"q": {"0": 4}}}, "no axis 'q'; axes|no axis 'q'"),
+        ({"first": {"m": {"0": 3}}}, "does not divide"),
+    ):
         with pytest.raises(StrategyError, match=message):
             words(CHAIN, "localhost:4", strategy)
 
@@ -124,7 +148,9 @@ def shardproof(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: 
 
 
 def test_the_gap_of_a_given_schedule_is_the_whole_gap() -> None:
-    """Where messages prove the optimum and the given schedule is far from it: the bound is the optimum's cost, not what labels fixed to beat it leave."""
+    """Where messages prove the optimum and the given schedule is far from it: the bound is the optimum's cost, not
+    what labels fixed to beat it leave.
+    """
     graph, machine = training_step(zoo("attention", batch=8), "adam"), load_machine("2x2")
     planned, _ = plan_strategy(graph, machine, parse_strategy('{"*": {"b": {"1": 2}}}'))
     best = plan_graph(graph, machine).answer
@@ -145,26 +171,47 @@ def test_from_a_numpy_function_to_a_run(shardproof) -> None:
 def test_schedules_by_hand(shardproof, tmp_path: Path) -> None:
     split_sum = tmp_path / "s.json"
     split_sum.write_text('{"matmul": {"k": {"ranks": 4}}}')
-    code, audited, _ = shardproof("audit", f"{PROGRAM}:matmul", "--machine", "localhost:4", "--strategy", "s.json", "--propagate")
+    code, audited, _ = shardproof(
+        "audit", f"{PROGRAM}:matmul", "--machine", "localhost:4", "--strategy", "s.json", "--propagate"
+    )
     assert code == 10 and audited["completed_by_solver"] == []
-    code, planned, _ = shardproof("plan", f"{PROGRAM}:matmul", "--machine", "localhost:4", "--strategy", "s.json", "-o", "p.spz")
+    code, planned, _ = shardproof(
+        "plan", f"{PROGRAM}:matmul", "--machine", "localhost:4", "--strategy", "s.json", "-o", "p.spz"
+    )
     assert code == 5 and planned["cost"] == audited["strategy_cost"] and planned["lower_bound"] == audited["best_cost"]
     assert shardproof("check", "p.spz")[0] == 0
     code, ran, _ = shardproof("run", "p.spz", "-n", "4", "--virtual")
     assert code == 0 and list(ran["bytes"]) == ["all-reduce"]
     rows = tmp_path / "r.json"
     rows.write_text('{"matmul": {"m": {"ranks": 4}}}')
-    code, planned, _ = shardproof("plan", f"{PROGRAM}:matmul", "--machine", "localhost:4", "--strategy", "r.json", "-o", "q.spz")
+    code, planned, _ = shardproof(
+        "plan", f"{PROGRAM}:matmul", "--machine", "localhost:4", "--strategy", "r.json", "-o", "q.spz"
+    )
     assert (code, planned["status"]) == (0, "optimal")
 
 
 def test_a_file_of_a_package_and_a_schedule_that_does_not_divide(shardproof, tmp_path: Path) -> None:
-    """The programs of the zoo by their file, although it imports its neighbours; 16,385 pointers on 8 ranks need the space with uneven splits."""
+    """The programs of the zoo by their file, although it imports its neighbours; 16,385 pointers on 8 ranks need
+    the space with uneven splits.
+    """
     source = str(Path(__file__).resolve().parent.parent / "models" / "sources" / "zoo" / "array_programs.py")
     (tmp_path / "s.json").write_text('{"length": {"i0": {"ranks": 8}}}')
-    code, planned, err = shardproof("plan", f"{source}:spmv", "--machine", "localhost:8", "--strategy", "s.json", "-o", "p.spz")
+    code, planned, err = shardproof(
+        "plan", f"{source}:spmv", "--machine", "localhost:8", "--strategy", "s.json", "-o", "p.spz"
+    )
     assert code in (0, 5) and planned["space"] == "complete,uneven", err
-    code, _, err = shardproof("plan", f"{source}:spmv", "--machine", "localhost:8", "--strategy", "s.json", "--space", "complete", "-o", "p.spz")
+    code, _, err = shardproof(
+        "plan",
+        f"{source}:spmv",
+        "--machine",
+        "localhost:8",
+        "--strategy",
+        "s.json",
+        "--space",
+        "complete",
+        "-o",
+        "p.spz",
+    )
     assert code == 3 and "outside the space" in err
 
 
@@ -181,13 +228,28 @@ def test_what_the_command_line_says_of_programs_it_cannot_take(shardproof, tmp_p
     code, _, err = shardproof("plan", f"{PROGRAM}:conditional", "--machine", "localhost:4", "-o", "p.spz")
     assert code == 3 and "prog.py:" in err and "depends on the data" in err
     (tmp_path / "s.json").write_text('{"e": {"i0": {"ranks": 2}}, "top": {"i0": {"ranks": 4}}}')
-    code, _, err = shardproof("plan", f"{PROGRAM}:softmax", "--machine", "localhost:4", "--strategy", "s.json", "-o", "p.spz")
+    code, _, err = shardproof(
+        "plan", f"{PROGRAM}:softmax", "--machine", "localhost:4", "--strategy", "s.json", "-o", "p.spz"
+    )
     assert code == 3 and "'subtract': 'e' asks for axis 'i0' 2 over ranks, 'top' for axis 'i0' 4 over ranks" in err
-    code, _, err = shardproof("plan", "shardproof.models.sources.zoo.no_such:f", "--machine", "localhost:4", "-o", "p.spz")
+    code, _, err = shardproof(
+        "plan", "shardproof.models.sources.zoo.no_such:f", "--machine", "localhost:4", "-o", "p.spz"
+    )
     assert code == 3 and "no_such" in err
 
 
-@pytest.mark.parametrize("name", ["matmul m-n-k", "softmax whole", "attention by heads", "fused projections by heads", "jacobi rows", "convolutions by rows", "monte carlo"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "matmul m-n-k",
+        "softmax whole",
+        "attention by heads",
+        "fused projections by heads",
+        "jacobi rows",
+        "convolutions by rows",
+        "monte carlo",
+    ],
+)
 def test_found_schedules_run(name: str) -> None:
     """Full search through the selection engine, executed: the plain function is the oracle."""
     case = CASES[name]
@@ -201,18 +263,24 @@ def test_found_schedules_run(name: str) -> None:
 
 
 def test_a_diagonal_over_two_levels_is_priced_as_it_moves(shardproof, tmp_path: Path) -> None:
-    """One axis through two dimensions: the boxes below a node are no product of intervals.  Prices took them for one, and the self-check refused the plan."""
+    """One axis through two dimensions: the boxes below a node are no product of intervals.  Prices took them for
+    one, and the self-check refused the plan.
+    """
     (tmp_path / "diagonal.py").write_text(
-        "import numpy as np\nfrom shardproof import float64\n\n\ndef f(x: float64[16, 16]):\n    y = np.exp(x)\n    return np.einsum('ij,ij->i', y, y) + np.einsum('ii->i', y)\n"
+        "import numpy as np\nfrom shardproof import float64\n\n\ndef f(x: float64[16, 16]):\n    y = np.exp(x)\n  "
+        "  return np.einsum('ij,ij->i', y, y) + np.einsum('ii->i', y)\n"
     )
     for machine in ("2x4", "2x2"):
         code, planned, err = shardproof("plan", "diagonal.py:f", "--machine", machine, "-o", "d.spz")
         assert (code, planned.get("status")) == (0, "optimal"), err
 
 
-def test_a_kernel_that_is_not_here_is_refused_before_ranks_start(shardproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_is_not_here_is_refused_before_ranks_start(
+    shardproof, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "elsewhere.py").write_text(
-        "import numpy as np\nfrom shardproof import float64, opaque\n\n\n@opaque(reference=np.exp)\ndef kernel(x):\n    return np.exp(x)\n\n\n"
+        "import numpy as np\nfrom shardproof import float64, opaque\n\n\n@opaque(reference=np.exp)\ndef "
+        "kernel(x):\n    return np.exp(x)\n\n\n"
         "def f(x: float64[16]):\n    return kernel(x) + 1\n"
     )
     assert shardproof("plan", "elsewhere.py:f", "--machine", "localhost:2", "-o", "e.spz")[0] == 0

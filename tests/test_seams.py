@@ -1,4 +1,6 @@
-"""Windows at the seams of repeated blocks: bounds of parts, distances from the seams, and messages with multipliers in their own unit."""
+"""Windows at the seams of repeated blocks: bounds of parts, distances from the seams, and messages with multipliers
+in their own unit.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,18 @@ from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Dual
 
-TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1, root_sweeps=20, node_sweeps=5, root_steps=20, node_steps=5)
+TIGHT = Limits(
+    joint=1,
+    work=1,
+    kept=1,
+    last_joint=1,
+    last_work=1,
+    last_kept=1,
+    root_sweeps=20,
+    node_sweeps=5,
+    root_steps=20,
+    node_steps=5,
+)
 """No elimination: what comes out are messages.  Few sweeps: seconds."""
 
 LARGE = 60
@@ -40,7 +53,9 @@ def make(problem: SelectionProblem, clock: Clock) -> Search:
 
 
 def tight(problem: SelectionProblem, clock: Clock) -> Search:
-    """No elimination of a ring: its messages are what is asked for here.  The ends, where most vertices are fixed, may be eliminated."""
+    """No elimination of a ring: its messages are what is asked for here.  The ends, where most vertices are fixed,
+    may be eliminated.
+    """
     return Search(problem, Incumbent(problem), clock, limits=TIGHT if len(problem.vertices) < LARGE else Limits())
 
 
@@ -49,7 +64,9 @@ def searching(problem: SelectionProblem) -> Search:
 
 
 def random_problem(seed: int, vertices: int = 12, holes: bool = False) -> SelectionProblem:
-    """Random edges in both directions, some through row and column maps, negative costs, forbidden entries if `holes`."""
+    """Random edges in both directions, some through row and column maps, negative costs, forbidden entries if
+    `holes`.
+    """
     rng = np.random.default_rng(seed)
     sizes = [int(n) for n in rng.integers(1, 5, vertices)]
     tables, edges = [], []
@@ -64,14 +81,19 @@ def random_problem(seed: int, vertices: int = 12, holes: bool = False) -> Select
         edges.append(Edge(u, v, len(tables), rows, cols))
         tables.append(table)
     costs = [rng.integers(-20, 50, n) for n in sizes]
-    return SelectionProblem("random", tuple(Vertex(f"v{i}", c) for i, c in enumerate(costs)), tuple(tables), tuple(edges), constant=17)
+    return SelectionProblem(
+        "random", tuple(Vertex(f"v{i}", c) for i, c in enumerate(costs)), tuple(tables), tuple(edges), constant=17
+    )
 
 
-def ladder(count: int, seed: int, limit: int | None = None, labels: int = 4, unit: int = 1, weight: int = 5) -> SelectionProblem:
-    """`count` equal blocks of two vertices forward and two backward, as in a training step; both chains meet in every block.
+def ladder(
+    count: int, seed: int, limit: int | None = None, labels: int = 4, unit: int = 1, weight: int = 5
+) -> SelectionProblem:
+    """`count` equal blocks of two vertices forward and two backward, as in a training step; both chains meet in every
+    block.
 
-    The two ends differ: an edge of its own joins the first block of both chains, so that there is a seam.  Edges outweigh vertices, so
-    that messages need many turns (`weight`: of vertices; 40: of edges).
+    The two ends differ: an edge of its own joins the first block of both chains, so that there is a seam.  Edges
+    outweigh vertices, so that messages need many turns (`weight`: of vertices; 40: of edges).
     """
     rng = np.random.default_rng(seed)
     costs = [rng.integers(0, weight * unit, labels) for _ in range(4)]
@@ -100,7 +122,9 @@ def sweeper_of(problem: SelectionProblem, denominator: int = 1) -> Sweeper:
 
 
 def parts_of_bound(sweeper: Sweeper) -> tuple[list[int], list[int]]:
-    """Minima of the vertices and of the edges, label by label in Python integers; no kernel of the sweeps takes part."""
+    """Minima of the vertices and of the edges, label by label in Python integers; no kernel of the sweeps takes
+    part.
+    """
     network = sweeper.network
     theta = [[int(c) for c in costs] for costs in network.unary]
     for v, extra in enumerate(sweeper.extra):
@@ -115,7 +139,9 @@ def parts_of_bound(sweeper: Sweeper) -> tuple[list[int], list[int]]:
             theta[arc.u][i] += to_u[r]
         for j, c in enumerate(cols):
             theta[arc.v][j] += to_v[c]
-        brackets.append(min(table[r][c] - to_u[r] - to_v[c] for r in set(rows) for c in set(cols) if table[r][c] < FORBIDDEN))
+        brackets.append(
+            min(table[r][c] - to_u[r] - to_v[c] for r in set(rows) for c in set(cols) if table[r][c] < FORBIDDEN)
+        )
     return [min(t) for t in theta], brackets
 
 
@@ -144,7 +170,8 @@ def optimum(problem: SelectionProblem) -> int:
     return outcome.value
 
 
-# --- parts --------------------------------------------------------------------------------------------------------------
+# --- parts
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("holes", [False, True])
@@ -161,7 +188,9 @@ def test_part_and_constant_are_the_bound_of_the_whole(seed: int, holes: bool) ->
     inside = [a.u in chosen and a.v in chosen for a in arcs]
     low, brackets = parts_of_bound(sweeper)
     before = sum(low) + sum(brackets)
-    rest = sum(x for v, x in enumerate(low) if v not in chosen) + sum(x for x, i in zip(brackets, inside, strict=True) if not i)
+    rest = sum(x for v, x in enumerate(low) if v not in chosen) + sum(
+        x for x, i in zip(brackets, inside, strict=True) if not i
+    )
     old_u, old_v = copied(sweeper.to_u), copied(sweeper.to_v)
     part = sweeper.within(chosen)
     for style in ("all", "share", "keep"):
@@ -185,7 +214,8 @@ def test_a_part_of_everything_sweeps_as_the_whole() -> None:
     assert (copied(first.to_u), copied(first.to_v)) == (copied(second.to_u), copied(second.to_v))
 
 
-# --- windows ------------------------------------------------------------------------------------------------------------
+# --- windows
+# ------------------------------------------------------------------------------------------------------------
 
 
 def at_seam(seed: int, count: int = 30, prices: bool = False) -> tuple[Sweeper, list[int]]:
@@ -268,7 +298,9 @@ def test_converge_ends_where_further_sweeps_gain_nothing(seed: int) -> None:
 
 
 def chain(count: int, spokes: int) -> SelectionProblem:
-    """A chain of `count` vertices in edges of both directions, and one more vertex joined to the first `spokes` of them."""
+    """A chain of `count` vertices in edges of both directions, and one more vertex joined to the first `spokes` of
+    them.
+    """
     vertex, table = np.array([0, 1]), np.array([[0, 2], [2, 0]])
     edges = [Edge(i, i + 1, 0) if i % 2 else Edge(i + 1, i, 0) for i in range(count - 1)]
     edges += [Edge(count, i, 0) if i % 2 else Edge(i, count, 0) for i in range(spokes)]
@@ -297,7 +329,9 @@ def test_distances_from_several_seeds_and_without_a_way() -> None:
 
 def test_windows_double_up_to_half() -> None:
     assert [len(w) for w in seams.windows(list(range(100)))] == [8, 16, 32]
-    assert seams.windows([5, 0, 1, 9, 1, 9, 9, 9]) == [{1}, {1, 2, 4}], "by distance, not by number; 4 of 8 with the next"
+    assert seams.windows([5, 0, 1, 9, 1, 9, 9, 9]) == [{1}, {1, 2, 4}], (
+        "by distance, not by number; 4 of 8 with the next"
+    )
     assert seams.windows([0] * 5 + [1] * 5) == [set(range(5))], "exactly half is a window"
     assert seams.windows([0] * 6 + [1] * 5) == []
     assert seams.windows([3, 3, 3]) == []
@@ -317,7 +351,8 @@ def test_rare_classes_and_missing_edges() -> None:
     assert seams.ends(problem, replace(found, of_edge=(*[0] * 7, None)), 2) == {0, 5, 6, 7, 8, 9}
 
 
-# --- messages of the block, settled at the seams ------------------------------------------------------------------------
+# --- messages of the block, settled at the seams
+# ------------------------------------------------------------------------
 
 
 def watched_settled(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
@@ -370,7 +405,9 @@ def test_swept_bounds_the_ring_and_a_search_from_there_closes_it(seed: int) -> N
     assert 0.9 * best <= reached <= best
     again = swept(inner, record)
     assert reached <= lower_of(found.problem, again) <= best
-    assert lower_of(found.problem, swept(tight(found.problem, Clock(0.0)), record)) == reached, "nothing swept, nothing lost"
+    assert lower_of(found.problem, swept(tight(found.problem, Clock(0.0)), record)) == reached, (
+        "nothing swept, nothing lost"
+    )
     inner.run(record)
     assert inner.incumbent.cost == best
 
@@ -408,7 +445,9 @@ def test_settled_returns_multipliers_in_its_own_unit(denominator: int) -> None:
 
 
 @pytest.mark.parametrize(("seed", "share", "labels"), [(0, Fraction(9, 10), 4), (5, Fraction(4, 5), 3)])
-def test_begin_under_rows_bounds_with_prices_in_its_own_unit(seed: int, share: Fraction, labels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_begin_under_rows_bounds_with_prices_in_its_own_unit(
+    seed: int, share: Fraction, labels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(seams, "TURNS", 12)  # quicker
     monkeypatch.setattr(blocks, "shorten", lambda problem, found, block: None)  # in windows, as with few blocks
     problem, unlimited = bound_rows(seed, share, 10**6, labels)
@@ -429,7 +468,9 @@ def test_begin_under_rows_bounds_with_prices_in_its_own_unit(seed: int, share: F
 
 
 def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sweeps report a bound with the prices of what is used, without the constant and without the price of the limit."""
+    """Sweeps report a bound with the prices of what is used, without the constant and without the price of the
+    limit.
+    """
     asked: list[int | None] = []
     monkeypatch.setattr(blocks, "NEARLY", 10)
     monkeypatch.setattr(blocks, "settle", lambda sweeper, distance, enough, clock: asked.append(enough))
@@ -472,14 +513,17 @@ def test_forbidden_choices_change_nothing(seed: int) -> None:
     dead = np.array([0, FORBIDDEN, 0, 0])
     holed = replace(plain, vertices=tuple(Vertex(v.name, np.where(dead > 0, dead, v.cost)) for v in plain.vertices))
     without = replace(
-        plain, vertices=tuple(Vertex(v.name, np.delete(v.cost, 1)) for v in plain.vertices),
+        plain,
+        vertices=tuple(Vertex(v.name, np.delete(v.cost, 1)) for v in plain.vertices),
         tables=tuple(np.delete(np.delete(t, 1, axis=0), 1, axis=1) for t in plain.tables),
     )
     found, expected = searching(holed), searching(without)
-    lower = [score(network, *gather(network, record)).bound
-             for search in (found, expected)
-             for record in (swept(search),)
-             for network in (build(search.base, allowed(search.problem)),)]
+    lower = [
+        score(network, *gather(network, record)).bound
+        for search in (found, expected)
+        for record in (swept(search),)
+        for network in (build(search.base, allowed(search.problem)),)
+    ]
     assert lower[0] == lower[1], "the same sweeps on the same allowed choices"
 
 
@@ -490,8 +534,10 @@ def test_an_order_stays_cheap_on_smaller_domains_where_a_fresh_one_may_not() -> 
         sizes = rng.integers(2, 9, 9).tolist()
         pairs = [(u, v) for u in range(9) for v in range(u + 1, 9) if rng.random() < 0.45]
         problem = SelectionProblem(
-            "dense", tuple(Vertex(f"v{i}", rng.integers(0, 50, k)) for i, k in enumerate(sizes)),
-            tuple(rng.integers(0, 50, (sizes[u], sizes[v])) for u, v in pairs), tuple(Edge(u, v, i) for i, (u, v) in enumerate(pairs)),
+            "dense",
+            tuple(Vertex(f"v{i}", rng.integers(0, 50, k)) for i, k in enumerate(sizes)),
+            tuple(rng.integers(0, 50, (sizes[u], sizes[v])) for u, v in pairs),
+            tuple(Edge(u, v, i) for i, (u, v) in enumerate(pairs)),
         )
         network = build(Base(problem), whole(problem))
         first = plan(network)
@@ -500,7 +546,12 @@ def test_an_order_stays_cheap_on_smaller_domains_where_a_fresh_one_may_not() -> 
         part = tuple(np.sort(rng.permutation(k)[: rng.integers(1, k + 1)]) for k in sizes)
         smaller = build(Base(problem), part)
         again, fresh = replan(smaller, before.record), plan(smaller)
-        assert all(a <= b for a, b in zip((again.kept, again.work, again.largest), (first.kept, first.work, first.largest), strict=True))
+        assert all(
+            a <= b
+            for a, b in zip(
+                (again.kept, again.work, again.largest), (first.kept, first.work, first.largest), strict=True
+            )
+        )
         one, other = eliminate(smaller, again, Clock(None)), eliminate(smaller, fresh, Clock(None))
         assert one is not None and other is not None and one.value == other.value
         dearer += fresh.kept > again.kept

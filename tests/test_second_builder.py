@@ -69,7 +69,9 @@ def test_the_second_builder_shares_no_code() -> None:
 
 
 def agrees(planning: Planning, seed: int = 0) -> None:
-    """All entries, and the redistributions of one solution, whose layouts and steps production derives for themselves."""
+    """All entries, and the redistributions of one solution, whose layouts and steps production derives for
+    themselves.
+    """
     tables, rng = tables_of(planning), random.Random(seed)
     outcome = compare(planning, tables)
     assert not outcome.differences, "\n".join([f"seed {seed}", *outcome.differences[:10]])
@@ -154,8 +156,12 @@ def test_random_programs_are_of_all_kinds() -> None:
 
 
 def test_the_unit_is_the_finest_that_fits() -> None:
-    """Times of weeks: the sum of the largest entries is below 2**57 in the unit of the problem, and not in a finer one."""
-    planning = Case(lambda: small("linear-training", batch=1 << 22, inputs=1 << 14, outputs=1 << 14), "localhost:2").planning()
+    """Times of weeks: the sum of the largest entries is below 2**57 in the unit of the problem, and not in a finer
+    one.
+    """
+    planning = Case(
+        lambda: small("linear-training", batch=1 << 22, inputs=1 << 14, outputs=1 << 14), "localhost:2"
+    ).planning()
     agrees(planning)
 
     def total(scale: int) -> int:
@@ -169,7 +175,13 @@ def test_the_unit_is_the_finest_that_fits() -> None:
 
 # What the comparison is worth.
 
-MUTATED = ("matmul chain, mixed machine", "partial sums", "convolution, strided and padded", "perceptron with adam", "an unread result")
+MUTATED = (
+    "matmul chain, mixed machine",
+    "partial sums",
+    "convolution, strided and padded",
+    "perceptron with adam",
+    "an unread result",
+)
 MUTANTS = 200
 
 
@@ -185,7 +197,11 @@ def test_one_unit_in_one_entry_is_noticed(name: str) -> None:
             v = rng.randrange(len(problem.vertices))
             mutant = replace(
                 problem,
-                vertices=_put(problem.vertices, v, replace(problem.vertices[v], cost=_changed(problem.vertices[v].cost, rng, change))),
+                vertices=_put(
+                    problem.vertices,
+                    v,
+                    replace(problem.vertices[v], cost=_changed(problem.vertices[v].cost, rng, change)),
+                ),
             )
         elif kind == "edge":
             t = rng.choice(problem.edges).table
@@ -193,7 +209,12 @@ def test_one_unit_in_one_entry_is_noticed(name: str) -> None:
         else:
             u = rng.randrange(len(problem.usages))
             mutant = replace(
-                problem, usages=_put(problem.usages, u, replace(problem.usages[u], amount=_changed(problem.usages[u].amount, rng, change)))
+                problem,
+                usages=_put(
+                    problem.usages,
+                    u,
+                    replace(problem.usages[u], amount=_changed(problem.usages[u].amount, rng, change)),
+                ),
             )
         assert compare(replace(planning, problem=mutant), tables).differences, kind
 
@@ -218,16 +239,28 @@ def test_other_structure_is_noticed(name: str) -> None:
     decision = planning.decisions[0]
     mutants = {
         "row missing": replace(planning, problem=replace(problem, usages=problem.usages[1:])),
-        "row short": replace(planning, problem=replace(problem, usages=_put(problem.usages, 0, replace(usage, end=usage.end - 1)))),
-        "row early": replace(planning, problem=replace(problem, usages=_put(problem.usages, 0, replace(usage, start=usage.start - 1)))),
-        "edge missing": replace(planning, problem=replace(problem, edges=problem.edges[:-1]), routes=planning.routes[:-1]),
+        "row short": replace(
+            planning, problem=replace(problem, usages=_put(problem.usages, 0, replace(usage, end=usage.end - 1)))
+        ),
+        "row early": replace(
+            planning, problem=replace(problem, usages=_put(problem.usages, 0, replace(usage, start=usage.start - 1)))
+        ),
+        "edge missing": replace(
+            planning, problem=replace(problem, edges=problem.edges[:-1]), routes=planning.routes[:-1]
+        ),
         "edge turned": replace(
-            planning, problem=replace(problem, edges=_put(problem.edges, len(problem.edges) - 1, replace(edge, u=edge.v, v=edge.u)))
+            planning,
+            problem=replace(
+                problem, edges=_put(problem.edges, len(problem.edges) - 1, replace(edge, u=edge.v, v=edge.u))
+            ),
         ),
         "choices turned": replace(
-            planning, decisions=_put(planning.decisions, 0, replace(decision, placements=decision.placements[::-1].copy()))
+            planning,
+            decisions=_put(planning.decisions, 0, replace(decision, placements=decision.placements[::-1].copy())),
         ),
-        "choice missing": replace(planning, decisions=_put(planning.decisions, 0, replace(decision, placements=decision.placements[1:]))),
+        "choice missing": replace(
+            planning, decisions=_put(planning.decisions, 0, replace(decision, placements=decision.placements[1:]))
+        ),
         "constant": replace(planning, problem=replace(problem, constant=1)),
     }
     for what, mutant in mutants.items():
@@ -257,7 +290,12 @@ FORMULAS: dict[str, tuple[object, str, Callable[[object], object], str]] = {
     "no statistics": (cost, "statistics_terms", lambda _: lambda *a, **k: [], "softmax and norms"),
     "no profiles": (cost, "measured_times", lambda _: lambda *a, **k: None, "matmul chain, mixed machine"),
     "blocks of floor(n / D)": (layout, "blocks", _floor_blocks, "uneven perceptron on 7"),
-    "the last row most significant": (layout, "strides", lambda f: lambda x: f(x[:, ::-1])[:, ::-1], "moments that are read"),
+    "the last row most significant": (
+        layout,
+        "strides",
+        lambda f: lambda x: f(x[:, ::-1])[:, ::-1],
+        "moments that are read",
+    ),
     "digits that are not prime": (
         layout,
         "prime_digits",
@@ -270,11 +308,31 @@ FORMULAS: dict[str, tuple[object, str, Callable[[object], object], str]] = {
         lambda f: lambda a, *rest: f(Access(a.tensor, tuple(replace(i, terms=i.terms[:1]) for i in a.index)), *rest),
         "convolution with halos",
     ),
-    "every open digit is replicated": (pricing, "changes_along", lambda _: lambda b, d: np.zeros(len(b), dtype=bool), "partial sums"),
-    "every open digit is scattered": (pricing, "changes_along", lambda _: lambda b, d: np.ones(len(b), dtype=bool), "partial sums"),
-    "unions are hulls": (pricing, "_unions", lambda f: lambda table, width: (f(table, width)[0], True), "pieces on two levels"),
+    "every open digit is replicated": (
+        pricing,
+        "changes_along",
+        lambda _: lambda b, d: np.zeros(len(b), dtype=bool),
+        "partial sums",
+    ),
+    "every open digit is scattered": (
+        pricing,
+        "changes_along",
+        lambda _: lambda b, d: np.ones(len(b), dtype=bool),
+        "partial sums",
+    ),
+    "unions are hulls": (
+        pricing,
+        "_unions",
+        lambda f: lambda table, width: (f(table, width)[0], True),
+        "pieces on two levels",
+    ),
     "diagonals as products": (layout, "is_coupled", lambda _: lambda a: False, "diagonals"),
-    "axes in their own order": (classes, "_written_first", lambda _: lambda op: [a.name for a in reversed(op.axes)], "matmul chain"),
+    "axes in their own order": (
+        classes,
+        "_written_first",
+        lambda _: lambda op: [a.name for a in reversed(op.axes)],
+        "matmul chain",
+    ),
     "what is wanted has no copy": (selection, "needs_copy", lambda f: lambda g: f(g) - set(g.outputs), "matmul chain"),
     "uneven where even was asked": (
         structures,
@@ -293,7 +351,9 @@ FORMULAS: dict[str, tuple[object, str, Callable[[object], object], str]] = {
 
 @pytest.mark.parametrize("what", FORMULAS)
 def test_another_formula_is_noticed(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One function of production does something else; the tables of one plan or of several are not the second builder's any more."""
+    """One function of production does something else; the tables of one plan or of several are not the second
+    builder's any more.
+    """
     module, attribute, change, name = FORMULAS[what]
     case = CASES.get(name) or Case(CASES["uneven perceptron on 7"].graph, "localhost:6")
     layout._axis_block.cache_clear()
@@ -313,7 +373,9 @@ def test_another_formula_is_noticed(what: str, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_other_boxes_and_steps_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A halo that is forgotten, a partial sum taken for a whole, transfers that are missing, in what is derived for a solution."""
+    """A halo that is forgotten, a partial sum taken for a whole, transfers that are missing, in what is derived for
+    a solution.
+    """
     interval, operand = layout._interval, choices._operand
 
     def without_taps(index: Affine, *rest: object) -> None:
@@ -362,14 +424,25 @@ def test_missing_counts_elements() -> None:
 
 
 def test_matrices_are_all_there_are() -> None:
-    """Against every matrix of small numbers; the paper's three placements of 4 x 16 on 4 x 16 are those without replication."""
+    """Against every matrix of small numbers; the paper's three placements of 4 x 16 on 4 x 16 are those without
+    replication.
+    """
     for sizes, extents in (((2, 3), (6, 4)), ((4,), (4, 2, 1)), ((2, 2), (3, 8))):
         for uneven in (False, True):
             entries = range(1, max(sizes) + 1)
-            every = [tuple(zip(*columns, strict=True)) for columns in product(*(product(entries, repeat=len(extents) + 1) for _ in sizes))]
+            every = [
+                tuple(zip(*columns, strict=True))
+                for columns in product(*(product(entries, repeat=len(extents) + 1) for _ in sizes))
+            ]
             fit = [m for m in every if all(prod(row[j] for row in m) == size for j, size in enumerate(sizes))]
-            fit = [m for m in fit if all(prod(r) <= n if uneven else n % prod(r) == 0 for r, n in zip(m[:-1], extents, strict=True))]
-            assert sorted(matrices(extents, (True,) * len(extents), sizes, "complete" + ",uneven" * uneven)) == sorted(fit)
+            fit = [
+                m
+                for m in fit
+                if all(prod(r) <= n if uneven else n % prod(r) == 0 for r, n in zip(m[:-1], extents, strict=True))
+            ]
+            assert sorted(matrices(extents, (True,) * len(extents), sizes, "complete" + ",uneven" * uneven)) == sorted(
+                fit
+            )
     paper = [m for m in matrices((4, 16), (True, True), (4, 16), "complete") if set(m[-1]) == {1}]
     assert sorted(m[:2] for m in paper) == [((1, 4), (4, 4)), ((2, 2), (2, 8)), ((4, 1), (1, 16))]
 
@@ -387,7 +460,9 @@ def test_reductions_of_the_textbook() -> None:
 
 
 def test_numbers_beyond_int64_are_refused() -> None:
-    """A product of 2**22 cubed was priced at 151 s instead of 7.6 million: points of a box, bytes and positions wrapped around."""
+    """A product of 2**22 cubed was priced at 151 s instead of 7.6 million: points of a box, bytes and positions
+    wrapped around.
+    """
 
     def product_of(n: int) -> Graph:
         b = Builder("large")
@@ -407,7 +482,11 @@ def test_numbers_beyond_int64_are_refused() -> None:
     table, ids = b.parameter("t", (4, 1 << 30)), b.input("ids", (1 << 30,), "int32")
     bag = [Axis("m", 1 << 30), Axis("v", 4, Combine.SUM), Axis("q", 1 << 30, Combine.SUM)]
     with pytest.raises(GraphError, match="bytes, more than 2"):
-        b.build(b.operator("y", "embedding", bag, [access(table, "v", "m"), access(ids, "q")], ["m"], {"rows": "v"}, "int32"))
+        b.build(
+            b.operator(
+                "y", "embedding", bag, [access(table, "v", "m"), access(ids, "q")], ["m"], {"rows": "v"}, "int32"
+            )
+        )
 
 
 def test_loads_beyond_int64_are_refused() -> None:
@@ -418,6 +497,11 @@ def test_loads_beyond_int64_are_refused() -> None:
 
 
 def test_a_coefficient_beyond_int64_that_counts_nothing() -> None:
-    """Rates without round quotients make a common denominator so large that a level over which nothing moves ended in an OverflowError."""
+    """Rates without round quotients make a common denominator so large that a level over which nothing moves ended
+    in an OverflowError.
+    """
     large = cost.Fraction(10**40, 7)
-    assert cost.ceil_sum([(large, np.zeros(2, dtype=np.int64)), (cost.Fraction(1, 3), np.array([4, 0]))]).tolist() == [2, 0]
+    assert cost.ceil_sum([(large, np.zeros(2, dtype=np.int64)), (cost.Fraction(1, 3), np.array([4, 0]))]).tolist() == [
+        2,
+        0,
+    ]

@@ -1,6 +1,7 @@
 """Reductions against enumeration, and the replay against the reducer.
 
-The slow test takes 100,000 instances; every rule must have fired often in each run, so that the comparison means something.
+The slow test takes 100,000 instances; every rule must have fired often in each run, so that the comparison means
+something.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from shardproof.verify.selection.ground import Facts, Ground, Refuted
 from shardproof.verify.selection.presolve import replay
 
 
-def replayed(problem: SelectionProblem, reduction: Reduction, domains: list[np.ndarray] | None = None) -> SelectionProblem | None:
+def replayed(
+    problem: SelectionProblem, reduction: Reduction, domains: list[np.ndarray] | None = None
+) -> SelectionProblem | None:
     ground = Ground(problem)
     made = replay(ground, reduction.record(Open()), domains or list(ground.full), Facts(), "record")
     return None if made is None else made.problem
@@ -78,7 +81,19 @@ def test_a_literal_reading_of_the_log_makes_the_same_problem() -> None:
             assert all(np.array_equal(a, b) for a, b in zip(left.tables, reduction.problem.tables, strict=True))
 
 
-RULES = ["rows", "arc", "fix", "merge", "follow", "separable", "dominated", "eliminate", "overfull", "parallel", "emptied"]
+RULES = [
+    "rows",
+    "arc",
+    "fix",
+    "merge",
+    "follow",
+    "separable",
+    "dominated",
+    "eliminate",
+    "overfull",
+    "parallel",
+    "emptied",
+]
 
 
 def test_same_optimum_as_enumeration() -> None:
@@ -103,7 +118,9 @@ def test_restricted_domains() -> None:
     for seed in range(150):
         rng = random.Random(seed)
         problem = tiny.instance(seed, n=4, k=3)
-        domains = [np.array(sorted(rng.sample(range(v.cost.size), rng.randint(1, v.cost.size)))) for v in problem.vertices]
+        domains = [
+            np.array(sorted(rng.sample(range(v.cost.size), rng.randint(1, v.cost.size)))) for v in problem.vertices
+        ]
         best = int(tiny.landscape(problem)[np.ix_(*domains)].min())
         reduction = reduce(problem, tuple(domains))
         assert reduction is not None
@@ -144,7 +161,9 @@ def test_nested_records_prove_every_claim_through_files() -> None:
     for seed in range(250):
         problem = tiny.instance(seed, n=4, k=3)
         for claim in cases.all_claims(problem):
-            proof = nested(problem, random.Random(seed), claim.cost if isinstance(claim, Optimal | WithinGap) else float("inf"))
+            proof = nested(
+                problem, random.Random(seed), claim.cost if isinstance(claim, Optimal | WithinGap) else float("inf")
+            )
             claim = cases.named(problem, proof) if isinstance(claim, Infeasible) else claim
             deep += isinstance(proof.then, Dual)
             data = write_certificate(None, cases.certified(problem, claim, proof))
@@ -168,11 +187,19 @@ def test_infeasible_claims_must_name_every_vertex_and_the_steps() -> None:
     assert emptied is not None and emptied.problem is None
     early = Reduced(np.array([[Rule.ROWS, 0, 0, 0], [Rule.FIX, 2, 0, 0]]), (np.array([2, 6]),), RowConflict(((1, 1),)))
     for proof in (emptied.record(Open()), early):
-        assert check_selection(problem, cases.certified(problem, Infeasible((6,), (0, 1, 2), None, None), proof)).verdict is Verdict.PROVED
+        assert (
+            check_selection(problem, cases.certified(problem, Infeasible((6,), (0, 1, 2), None, None), proof)).verdict
+            is Verdict.PROVED
+        )
         for steps, vertices, verdict in (
             ((5,), (0, 1, 2), Verdict.REFUTED), ((6, 7), (0, 1, 2), Verdict.REFUTED), ((), (0, 1, 2), Verdict.UNDECIDED), ((6,), (0, 1), Verdict.UNDECIDED),
         ):  # fmt: skip
-            assert check_selection(problem, cases.certified(problem, Infeasible(steps, vertices, None, None), proof)).verdict is verdict
+            assert (
+                check_selection(
+                    problem, cases.certified(problem, Infeasible(steps, vertices, None, None), proof)
+                ).verdict
+                is verdict
+            )
 
 
 def test_any_accepted_log_only_lowers_the_optimum() -> None:
@@ -188,7 +215,12 @@ def test_any_accepted_log_only_lowers_the_optimum() -> None:
         kept: list[np.ndarray] = []
         for _ in range(60):
             rule = rng.choice(list(Rule))
-            entry = (int(rule), rng.randrange(n), rng.randint(-1, max(n, 3)), rng.randint(-1, 6 if rule is Rule.OVERFULL else 3))
+            entry = (
+                int(rule),
+                rng.randrange(n),
+                rng.randint(-1, max(n, 3)),
+                rng.randint(-1, 6 if rule is Rule.OVERFULL else 3),
+            )
             new = kept
             if rule is Rule.ROWS:
                 new = [*kept, np.array(sorted(rng.sample(steps, rng.randint(0, len(steps)))), dtype=np.int64)]
@@ -224,22 +256,45 @@ def test_usage_of_a_merged_vertex_counts() -> None:
 
 
 def test_numbers_that_would_leave_the_range() -> None:
-    """Folding a separable table with entries of 2**56 - 1 can make a cost of 2**57: the reducer gives up, the replay refuses."""
+    """Folding a separable table with entries of 2**56 - 1 can make a cost of 2**57: the reducer gives up, the
+    replay refuses.
+    """
     big = FINITE_LIMIT // 2 - 9
     table = np.array([[-big, big], [-big, big]])
-    problem = SelectionProblem("big", (Vertex("a", np.array([0, 1])), Vertex("b", np.array([1, 0]))), (table,), (Edge(0, 1, 0),)).check()
+    problem = SelectionProblem(
+        "big", (Vertex("a", np.array([0, 1])), Vertex("b", np.array([1, 0]))), (table,), (Edge(0, 1, 0),)
+    ).check()
     log = np.array([[Rule.SEPARABLE, 0, 1, 0]])
     with pytest.raises(Refuted, match=r"2\*\*57"):
         replay(Ground(problem), Reduced(log, (), Open()), list(Ground(problem).full), Facts(), "record")
     reduction = reduce(problem)
     assert reduction is None or reduction.lift((0,)) == (0, 0)
-    wide = SelectionProblem("wide", problem.vertices, (table, np.zeros((2, 2), dtype=np.int64)), (Edge(0, 1, 0), Edge(0, 1, 1)), constant=big).check()
+    wide = SelectionProblem(
+        "wide",
+        problem.vertices,
+        (table, np.zeros((2, 2), dtype=np.int64)),
+        (Edge(0, 1, 0), Edge(0, 1, 1)),
+        constant=big,
+    ).check()
     with pytest.raises(Refuted, match=r"2\*\*57"):
         replay(Ground(wide), Reduced(log, (), Open()), list(Ground(wide).full), Facts(), "record")
-    huge = SelectionProblem("usage", (Vertex("a", np.array([0, 1])),) * 2, (), (), tuple(Usage(v, 0, 1, np.array([0, 1 << 61])) for v in range(2)), 5)
+    huge = SelectionProblem(
+        "usage",
+        (Vertex("a", np.array([0, 1])),) * 2,
+        (),
+        (),
+        tuple(Usage(v, 0, 1, np.array([0, 1 << 61])) for v in range(2)),
+        5,
+    )
     assert reduce(huge) is None
     with pytest.raises(Refuted, match="64 bits"):
-        replay(Ground(huge), Reduced(np.zeros((0, 4), dtype=np.int64), (), Open()), list(Ground(huge).full), Facts(), "record")
+        replay(
+            Ground(huge),
+            Reduced(np.zeros((0, 4), dtype=np.int64), (), Open()),
+            list(Ground(huge).full),
+            Facts(),
+            "record",
+        )
 
 
 def test_reduction_is_deterministic_and_reads_read_only_arrays() -> None:
@@ -260,6 +315,8 @@ def test_whole_certificate_from_the_reduced_problem() -> None:
     assert best is not None and reduction is not None and reduction.problem is not None
     inner = cases.brute(reduction.problem)
     assert inner is not None and inner[0] == best[0]
-    proof = reduction.record(cases.points(reduction.problem) if any(v.cost.size > 1 for v in reduction.problem.vertices) else Point())
+    proof = reduction.record(
+        cases.points(reduction.problem) if any(v.cost.size > 1 for v in reduction.problem.vertices) else Point()
+    )
     result = check_selection(problem, cases.certified(problem, Optimal(reduction.lift(inner[1]), inner[0]), proof))
     assert result.verdict is Verdict.PROVED

@@ -58,7 +58,8 @@ def oracle_terms(problem: SelectionProblem, row: Rounded) -> tuple[list[list[int
     cap = problem.limit - sum(base)
     r = cap % g
     added = [
-        [row.multiplier * rounding(use_at(problem, v, a, row.step) - base[v], g, r) for a in range(x.cost.size)] for v, x in enumerate(problem.vertices)
+        [row.multiplier * rounding(use_at(problem, v, a, row.step) - base[v], g, r) for a in range(x.cost.size)]
+        for v, x in enumerate(problem.vertices)
     ]
     return added, row.multiplier * (g - r) * (cap // g)
 
@@ -82,7 +83,9 @@ def folded(problem: SelectionProblem, rows: list[Rounded], q: int) -> tuple[Sele
 
 
 def test_checker_evaluates_the_formula() -> None:
-    """A record with rounded rows is worth what it is worth without them on the problem that has them in its costs; never above the optimum."""
+    """A record with rounded rows is worth what it is worth without them on the problem that has them in its costs;
+    never above the optimum.
+    """
     seen = 0
     for seed in range(400):
         problem = random_problem(seed, rows=True)
@@ -128,10 +131,19 @@ def test_a_rounded_row_closes_a_knapsack() -> None:
 
 
 MALFORMED = {
-    "no multiplier": {"multiplier": 0}, "negative multiplier": {"multiplier": -1}, "modulus 0": {"modulus": 0}, "negative modulus": {"modulus": -4},
-    "missing choice": {"reference": np.array([0, 0, 2])}, "negative choice": {"reference": np.array([0, -1, 0])},
-    "too few": {"reference": np.zeros(2, dtype=np.int64)}, "floats": {"reference": np.zeros(3)}, "shape": {"reference": np.zeros((3, 1), dtype=np.int64)},
-    "float modulus": {"modulus": 4.0}, "float multiplier": {"multiplier": 40.0}, "float step": {"step": 0.0}, "bool": {"multiplier": True},
+    "no multiplier": {"multiplier": 0},
+    "negative multiplier": {"multiplier": -1},
+    "modulus 0": {"modulus": 0},
+    "negative modulus": {"modulus": -4},
+    "missing choice": {"reference": np.array([0, 0, 2])},
+    "negative choice": {"reference": np.array([0, -1, 0])},
+    "too few": {"reference": np.zeros(2, dtype=np.int64)},
+    "floats": {"reference": np.zeros(3)},
+    "shape": {"reference": np.zeros((3, 1), dtype=np.int64)},
+    "float modulus": {"modulus": 4.0},
+    "float multiplier": {"multiplier": 40.0},
+    "float step": {"step": 0.0},
+    "bool": {"multiplier": True},
 }
 
 
@@ -146,7 +158,9 @@ def test_malformed_rows_are_refused(changes: dict[str, object]) -> None:
 def test_rows_need_a_limit() -> None:
     problem = replace(knapsack(10, [4, 4, 4]), limit=None)
     with pytest.raises(Refuted, match="no limit"):
-        rounded_terms(Ground(problem), (Rounded(0, 1, 4, np.zeros(3, dtype=np.int64)),), list(Ground(problem).full), "test")
+        rounded_terms(
+            Ground(problem), (Rounded(0, 1, 4, np.zeros(3, dtype=np.int64)),), list(Ground(problem).full), "test"
+        )
 
 
 def test_too_good_claims_about_random_rows_are_not_proved() -> None:

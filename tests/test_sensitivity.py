@@ -1,4 +1,6 @@
-"""Sensitivity: every statement rests on a solve whose certificate the checker accepts on tables built for the moved machine."""
+"""Sensitivity: every statement rests on a solve whose certificate the checker accepts on tables built for the moved
+machine.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +59,20 @@ def test_every_statement_has_a_checked_certificate(planning: Planning, found: Se
             assert t.plan_cost == problem.cost_of(found.choices) and t.passed == (t.lower_bound == t.plan_cost)
         for end in (r.low, r.high):
             assert end == 1 or by_factor[end].passed
-        assert r.low <= 1 <= r.high and (r.low_open is None or r.low_open < r.low) and (r.high_open is None or r.high_open > r.high)
+        assert (
+            r.low <= 1 <= r.high
+            and (r.low_open is None or r.low_open < r.low)
+            and (r.high_open is None or r.high_open > r.high)
+        )
         for better in (r.low_better, r.high_better):
             assert better is None or better[0] < better[1]
         moved += (r.low_open is not None) + (r.high_open is not None)
     assert moved >= 2  # some constant does decide the plan
 
 
-def test_between_the_ends_of_a_link_the_plan_stays_optimal_up_to_rounding(planning: Planning, found: Sensitivity) -> None:
+def test_between_the_ends_of_a_link_the_plan_stays_optimal_up_to_rounding(
+    planning: Planning, found: Sensitivity
+) -> None:
     slack = 2 * (len(planning.problem.vertices) + len(planning.problem.edges))
     for r in found.ranges:
         if "linear" not in r.between or r.high == 1:
@@ -99,7 +107,13 @@ def test_constants_that_cannot_matter_are_named() -> None:
     answer = solve(planning.problem)
     assert answer.solution is not None
     said: list[tuple[int, int, str]] = []
-    found = sensitivity(planning, answer.solution, grid=GRID, constants=("gpus.latency",), progress=lambda done, total, stage: said.append((done, total, stage)))
+    found = sensitivity(
+        planning,
+        answer.solution,
+        grid=GRID,
+        constants=("gpus.latency",),
+        progress=lambda done, total, stage: said.append((done, total, stage)),
+    )
     assert [r.constant.name for r in found.ranges] == ["gpus.latency"] and said and said[0][:2] == (0, 1)
     text = render_sensitivity(found)
     assert "gpus.latency" in text and "level nodes cannot matter" in text and "5 us" in text

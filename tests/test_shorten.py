@@ -86,7 +86,9 @@ def test_messages_of_the_ends_stay_and_those_between_are_interpolated(seed: int)
         first = {short.places[e]: e for e in reversed(range(len(problem.edges))) if problem.edges[e].table == table}
         kind = {place: e for place, e in first.items() if short.kinds[e] == short.kinds[first[last // 2]]}
         two, three = (record.to_u[known[kind[place]]] for place in (2, last - 2))
-        assert np.abs(2 * long.to_u[kind[last // 2]] - two - three).max() <= 1, "half way between the third and the fourth block of six"
+        assert np.abs(2 * long.to_u[kind[last // 2]] - two - three).max() <= 1, (
+            "half way between the third and the fourth block of six"
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -113,7 +115,14 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
     kept: list[Floats] = []
     rows: list[Short] = []
 
-    def priced(search: Search, make: Make, found: Quotient, same: SelectionProblem, first: tuple[tuple[int, ...], Dual], free: set[int]) -> tuple[Dual, Floats] | None:
+    def priced(
+        search: Search,
+        make: Make,
+        found: Quotient,
+        same: SelectionProblem,
+        first: tuple[tuple[int, ...], Dual],
+        free: set[int],
+    ) -> tuple[Dual, Floats] | None:
         at = generate(search, make, found, same, first, free)
         assert at is not None
         kept.append(at[1])
@@ -133,5 +142,8 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
     for t, count in record.multipliers:
         assert abs(float(n[events.index(t)]) - count / record.denominator) <= 1 / record.denominator
     full = uniform.priced(problem, events, n)
-    assert all(np.array_equal(v.cost, full.vertices[w].cost) for v, w in zip(short.problem.vertices, short.vertices, strict=True))
+    assert all(
+        np.array_equal(v.cost, full.vertices[w].cost)
+        for v, w in zip(short.problem.vertices, short.vertices, strict=True)
+    )
     assert lower_of(problem, record) <= search.incumbent.cost

@@ -52,13 +52,17 @@ def test_the_answer_is_that_of_the_problem_with_rows(reduced: bool, monkeypatch:
 
 
 def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Multipliers that had no time: their bound gives way to the one of the first attempt (BERT-Large at 1.1 GiB was told -4.7 ms once)."""
+    """Multipliers that had no time: their bound gives way to the one of the first attempt (BERT-Large at 1.1 GiB
+    was told -4.7 ms once).
+    """
 
     def hurried(part: SelectionProblem, until: Clock, **options: object) -> Answer:
         found = searched(part, until, **options)  # type: ignore[arg-type]
         if part.limit is None or found.solution is None or found.cost is None:
             return found
-        certificate = SelectionCertificate(part.sha256(), WithinGap(found.solution, found.cost, -1), plain_dual(part)[0])
+        certificate = SelectionCertificate(
+            part.sha256(), WithinGap(found.solution, found.cost, -1), plain_dual(part)[0]
+        )
         return replace(found, status=Status.FEASIBLE, certificate=certificate, lower_bound=-1)
 
     monkeypatch.setattr(slack, "searched", hurried)
@@ -66,21 +70,29 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
     for seed in range(30):
         problem = made_up(seed)
         found = solve_slack(problem)
-        assert found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED, seed
+        assert (
+            found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED
+        ), seed
         if found.status is Status.FEASIBLE and found.lower_bound is not None and found.cost is not None:
             assert found.lower_bound <= solve(problem).cost  # type: ignore[operator]
             better += found.lower_bound > -1
     assert better > 5
 
 
-def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The entry is needed: dominance without rows is not dominance with them."""
     monkeypatch.setattr(solve_module, "SCALE_PLAIN", 3)
     refused = 0
     for seed in range(20):
         problem = made_up(seed)
         found = solve(replace(problem, usages=(), limit=None))
-        assert found.certificate is not None and found.solution is not None and isinstance(found.certificate.proof, Reduced)
+        assert (
+            found.certificate is not None
+            and found.solution is not None
+            and isinstance(found.certificate.proof, Reduced)
+        )
         if not problem.is_feasible(found.solution):
             continue
         bare = SelectionCertificate(problem.sha256(), found.certificate.claim, found.certificate.proof)
@@ -91,7 +103,9 @@ def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused(
 
 
 def test_a_loose_memory_limit_costs_nothing() -> None:
-    """One byte above what the unconstrained plan uses: the same cost, proved optimal; one below it is another problem."""
+    """One byte above what the unconstrained plan uses: the same cost, proved optimal; one below it is another
+    problem.
+    """
     graph = training_step(zoo("mlp-unity", batch=64, inputs=64, hidden=128, classes=8), "adam")
     machine = load_machine("dgx-a100:1x4")
     free = plan_graph(graph, machine)

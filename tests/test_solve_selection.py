@@ -1,6 +1,8 @@
-"""The native solver against brute force, its certificates against two readers of the definition, and its parts one by one.
+"""The native solver against brute force, its certificates against two readers of the definition, and its parts one by
+one.
 
-Every certificate is judged by `verify.selection.certificate` and by `oracles.bound_of`, a literal reading that shares code with neither side.
+Every certificate is judged by `verify.selection.certificate` and by `oracles.bound_of`, a literal reading that shares
+code with neither side.
 """
 
 from __future__ import annotations
@@ -121,7 +123,9 @@ def test_one_sweep_is_exact_on_a_tree_whose_leaves_come_first(seed: int) -> None
     n, labels = 15, 6
     vertices = tuple(Vertex(f"v{i}", rng.integers(-50, 50, labels)) for i in range(n))
     tables = tuple(rng.integers(-50, 50, (labels, labels)) for _ in range(n - 1))
-    problem = SelectionProblem("tree", vertices, tables, tuple(Edge(i, int(rng.integers(i + 1, n)), i) for i in range(n - 1)))
+    problem = SelectionProblem(
+        "tree", vertices, tables, tuple(Edge(i, int(rng.integers(i + 1, n)), i) for i in range(n - 1))
+    )
     network = build(Base(problem), whole(problem))
     optimum = eliminate(network, plan(network), Clock())
     assert optimum is not None
@@ -265,7 +269,10 @@ def describe(certificate: SelectionCertificate) -> str:
 def test_a_forbidden_entry_beside_negative_costs_is_not_a_solution() -> None:
     """The sum falls below FORBIDDEN; such a choice was once offered as a solution."""
     problem = SelectionProblem(
-        "negative", (Vertex("a", np.array([-5, 3])), Vertex("b", np.array([-7]))), (np.array([[FORBIDDEN], [1]]),), (Edge(0, 1, 0),)
+        "negative",
+        (Vertex("a", np.array([-5, 3])), Vertex("b", np.array([-7]))),
+        (np.array([[FORBIDDEN], [1]]),),
+        (Edge(0, 1, 0),),
     )
     for limits in PATHS.values():
         judge(problem, solve(problem, limits=limits), -3)
@@ -287,8 +294,12 @@ def test_infeasible_by_rows_names_the_rows_and_a_limit_that_works() -> None:
 def test_infeasible_only_by_two_rows_together() -> None:
     """Vertex b must be small at step 0 and at step 1, but each of its choices is large at one of them."""
     problem = SelectionProblem(
-        "mixture", (Vertex("b", np.array([0, 0])),), (), (),
-        (Usage(0, 0, 1, np.array([10, 0])), Usage(0, 1, 2, np.array([0, 10]))), limit=4,
+        "mixture",
+        (Vertex("b", np.array([0, 0])),),
+        (),
+        (),
+        (Usage(0, 0, 1, np.array([10, 0])), Usage(0, 1, 2, np.array([0, 10]))),
+        limit=4,
     )
     answer = solve(problem)
     judge(problem, answer, None)
@@ -296,8 +307,12 @@ def test_infeasible_only_by_two_rows_together() -> None:
 
 
 def test_infeasible_by_tables_alone() -> None:
-    problem = SelectionProblem("never", (Vertex("a", np.array([0])), Vertex("b", np.array([0, 1]))),
-                               (np.array([[FORBIDDEN, FORBIDDEN]]),), (Edge(0, 1, 0),))
+    problem = SelectionProblem(
+        "never",
+        (Vertex("a", np.array([0])), Vertex("b", np.array([0, 1]))),
+        (np.array([[FORBIDDEN, FORBIDDEN]]),),
+        (Edge(0, 1, 0),),
+    )
     for limits in PATHS.values():
         judge(problem, solve(problem, limits=limits), None)
 
@@ -326,8 +341,13 @@ def pase_problem(path: Path) -> tuple[SelectionProblem, float]:
     data = json.loads(gzip.decompress(path.read_bytes()))
     total = sum(max(n["cost"]) for n in data["nodes"]) + sum(max(map(max, e[2])) for e in data["edges"])
     scale = 2 ** max(0, 56 - math.ceil(math.log2(total)))
-    vertices = tuple(Vertex(n["name"], np.array([round(Fraction(x) * scale) for x in n["cost"]], dtype=np.int64)) for n in data["nodes"])
-    tables = tuple(np.array([[round(Fraction(x) * scale) for x in row] for row in e[2]], dtype=np.int64) for e in data["edges"])
+    vertices = tuple(
+        Vertex(n["name"], np.array([round(Fraction(x) * scale) for x in n["cost"]], dtype=np.int64))
+        for n in data["nodes"]
+    )
+    tables = tuple(
+        np.array([[round(Fraction(x) * scale) for x in row] for row in e[2]], dtype=np.int64) for e in data["edges"]
+    )
     edges = tuple(Edge(e[0], e[1], k) for k, e in enumerate(data["edges"]))
     return SelectionProblem(path.stem, vertices, tables, edges, scale=scale), data["exact"]["cost"]
 

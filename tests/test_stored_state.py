@@ -1,4 +1,6 @@
-"""How training plans store what they train: the stories that come out of the search, and the words `explain` has for them."""
+"""How training plans store what they train: the stories that come out of the search, and the words `explain` has
+for them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,12 @@ LOOSE = 1 << 40
 
 @cache
 def planned(model: str, limit: int, options: tuple[tuple[str, int | str], ...]) -> Planned:
-    found = plan_graph(training_step(zoo(model, **dict(options)), "adam"), load_machine("dgx-a100:1x8"), memory_limit=limit, time_limit_s=60)
+    found = plan_graph(
+        training_step(zoo(model, **dict(options)), "adam"),
+        load_machine("dgx-a100:1x8"),
+        memory_limit=limit,
+        time_limit_s=60,
+    )
     assert found.answer.status is Status.OPTIMAL
     return found
 
@@ -42,12 +49,23 @@ MLP = {"batch": 8192, "width": 512, "layers": 3}
 
 
 def test_small_weights_and_a_loose_limit_are_data_parallel() -> None:
-    """Weights whole on every device, the batch split; gradients scattered, so the optimizer works on shares (nothing is dearer for it)."""
+    """Weights whole on every device, the batch split; gradients scattered, so the optimizer works on shares
+    (nothing is dearer for it).
+    """
     found = state("mlp-8192", LOOSE, **MLP)
     assert {s.scheme for s in found.values()} == {"data parallel, ZeRO-2"}
     for s in found.values():
-        assert (s.weight, s.synchronised, s.gathered, s.renewed) == ("replicated", "reduce-scatter", "none", "all-gather")
-        assert s.weight_bytes == 512 * 512 * 4 and s.gradient_bytes == s.weight_bytes // 8 and s.state_bytes == 2 * s.gradient_bytes
+        assert (s.weight, s.synchronised, s.gathered, s.renewed) == (
+            "replicated",
+            "reduce-scatter",
+            "none",
+            "all-gather",
+        )
+        assert (
+            s.weight_bytes == 512 * 512 * 4
+            and s.gradient_bytes == s.weight_bytes // 8
+            and s.state_bytes == 2 * s.gradient_bytes
+        )
     p = planned("mlp-8192", LOOSE, tuple(MLP.items()))
     assert p.answer.solution is not None
     choices = dict(p.planning.choices(p.answer.solution).operators)
@@ -61,7 +79,10 @@ def test_a_tight_limit_makes_it_zero_3_and_dearer() -> None:
     limit = loose * 62 // 100
     found = state("mlp-8192", limit, **MLP)
     sharded = [s for s in found.values() if s.scheme == "data parallel, ZeRO-3"]
-    assert sharded and all(s.weight != "replicated" and "all-gather" in s.gathered and s.weight_bytes == 512 * 512 * 4 // 8 for s in sharded)
+    assert sharded and all(
+        s.weight != "replicated" and "all-gather" in s.gathered and s.weight_bytes == 512 * 512 * 4 // 8
+        for s in sharded
+    )
     assert peak("mlp-8192", limit, **MLP) <= limit < loose
     tight, free = planned("mlp-8192", limit, tuple(MLP.items())), planned("mlp-8192", LOOSE, tuple(MLP.items()))
     assert tight.answer.cost is not None and free.answer.cost is not None and tight.answer.cost > free.answer.cost
@@ -80,8 +101,12 @@ def test_tables_are_split_while_perceptrons_stay_data_parallel() -> None:
     tables = [s for name, s in found.items() if name.startswith("table")]
     dense = [s for name, s in found.items() if not name.startswith("table")]
     assert len(tables) == 8 and len(dense) == 7
-    assert {s.scheme for s in tables} == {"tensor parallel"} and {s.weight_bytes for s in tables} == {1_000_000 * 64 * 4 // 8}
-    assert {(s.scheme, s.weight, s.synchronised) for s in dense} == {("data parallel, ZeRO-2", "replicated", "reduce-scatter")}
+    assert {s.scheme for s in tables} == {"tensor parallel"} and {s.weight_bytes for s in tables} == {
+        1_000_000 * 64 * 4 // 8
+    }
+    assert {(s.scheme, s.weight, s.synchronised) for s in dense} == {
+        ("data parallel, ZeRO-2", "replicated", "reduce-scatter")
+    }
 
 
 def test_the_table_groups_and_adds_up() -> None:
@@ -89,11 +114,17 @@ def test_the_table_groups_and_adds_up() -> None:
     assert found.answer.solution is not None
     text = render_stored_state(stored_state(found.planning, found.answer.solution))
     assert "table{0..7}.rows  x8  tensor parallel" in text
-    assert "tensor parallel: 8 parameters, per device 256 MB of weights, 256 MB of gradients, 512 MB of optimizer state" in text
+    assert (
+        "tensor parallel: 8 parameters, per device 256 MB of weights, 256 MB of gradients, 512 MB of optimizer state"
+        in text
+    )
     assert render_stored_state(()) == ""
 
 
-@pytest.mark.parametrize(("devices", "scheme", "sync"), [("dgx-a100:1x1", "not synchronised", "none"), ("dgx-a100:1x8", "data parallel", "reduce")])
+@pytest.mark.parametrize(
+    ("devices", "scheme", "sync"),
+    [("dgx-a100:1x1", "not synchronised", "none"), ("dgx-a100:1x8", "data parallel", "reduce")],
+)
 def test_sgd_has_no_moments(devices: str, scheme: str, sync: str) -> None:
     graph = training_step(zoo("mlp-8192", **MLP), "sgd")
     found = plan_graph(graph, load_machine(devices))

@@ -1,6 +1,8 @@
-"""Strange graphs through the whole house: planned, proved, run on virtual ranks, compared with one process, and their memory with what ranks hold.
+"""Strange graphs through the whole house: planned, proved, run on virtual ranks, compared with one process, and their
+memory with what ranks hold.
 
-Constant indices, scalars, unread results and names such as `tensor:y` each ended in an internal error or a wrong proof once.
+Constant indices, scalars, unread results and names such as `tensor:y` each ended in an internal error or a wrong proof
+once.
 """
 
 from __future__ import annotations
@@ -53,7 +55,9 @@ def planned_and_run(graph: Graph, machine: str, where: str, seed: int = 0) -> No
 def ranged(first: int, last: int) -> None:
     for seed in range(first, last):
         try:
-            planned_and_run(strange_graph(seed), MACHINES[seed % len(MACHINES)], SPACES[seed // len(MACHINES) % len(SPACES)], seed)
+            planned_and_run(
+                strange_graph(seed), MACHINES[seed % len(MACHINES)], SPACES[seed // len(MACHINES) % len(SPACES)], seed
+            )
         except Exception as error:
             error.add_note(f"strange_graph({seed})")
             raise
@@ -72,7 +76,13 @@ def test_many_strange_graphs(part: int) -> None:
 def test_the_generator_draws_what_it_is_for() -> None:
     graphs = [strange_graph(seed) for seed in range(FEW)]
     read = [{a.tensor for op in g.operators for a in op.inputs} for g in graphs]
-    assert sum(any(op.output.tensor not in {*r, *g.outputs} for op in g.operators) for g, r in zip(graphs, read, strict=True)) > 5
+    assert (
+        sum(
+            any(op.output.tensor not in {*r, *g.outputs} for op in g.operators)
+            for g, r in zip(graphs, read, strict=True)
+        )
+        > 5
+    )
     assert sum(any(not op.axes for op in g.operators) for g in graphs) > 1
     assert sum(any(op.name.startswith(("tensor:", "operator:")) for op in g.operators) for g in graphs) > 1
     assert sum(any(len({a.tensor for a in op.inputs}) < len(op.inputs) for op in g.operators) for g in graphs) > 5
@@ -91,7 +101,17 @@ def test_an_operator_without_axes(machine: str) -> None:
     planned_and_run(graph, machine, "complete")
 
 
-@pytest.mark.parametrize("names", [("tensor:y", "y"), ("y", "tensor:y"), ("tensor:tensor:y", "tensor:y"), ("operator:tensor:y", "tensor:y"), ("x[0]", "x"), ("x as written", "x[0]")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("tensor:y", "y"),
+        ("y", "tensor:y"),
+        ("tensor:tensor:y", "tensor:y"),
+        ("operator:tensor:y", "tensor:y"),
+        ("x[0]", "x"),
+        ("x as written", "x[0]"),
+    ],
+)
 def test_operators_are_not_taken_for_copies_or_slots(names: tuple[str, str]) -> None:
     """Each operator has other axes than the tensor that its name looks like."""
     first, second = names
@@ -107,12 +127,21 @@ def test_a_result_that_nobody_reads_is_held_while_it_is_written() -> None:
     g = Builder("unread")
     x = g.input("x", (4,))
     y = g.map("y", "relu", x)  # first: the interval was empty for every step but the first
-    g.operator("thrown", "identity", [Axis("i0", 4), Axis("i1", 1 << 15), Axis("i2", 1 << 15)], [access(x, "i0")], ["i0", "i1", "i2"])
+    g.operator(
+        "thrown",
+        "identity",
+        [Axis("i0", 4), Axis("i1", 1 << 15), Axis("i2", 1 << 15)],
+        [access(x, "i0")],
+        ["i0", "i1", "i2"],
+    )
     graph = g.build(y)
     found = plan_graph(graph, load_machine("localhost:2"), memory_limit=1 << 20)
     assert found.plan is None and found.answer.status.value == "infeasible"
     roomy = plan_graph(graph, load_machine("localhost:2"), memory_limit=1 << 40)
-    assert roomy.plan is not None and roomy.planning.problem.peak_of(roomy.planning.solution(roomy.plan.choices))[0] > 1 << 33
+    assert (
+        roomy.plan is not None
+        and roomy.planning.problem.peak_of(roomy.planning.solution(roomy.plan.choices))[0] > 1 << 33
+    )
 
 
 def test_slots_are_told_apart_when_tensors_are_called_like_them() -> None:
@@ -124,8 +153,10 @@ def test_slots_are_told_apart_when_tensors_are_called_like_them() -> None:
     copies = tuple((t, Placement(("0",), ((1,), (1,)))) for t in (y, "y as written"))
     program = lower(graph, (1,), Choices(tuple((op.name, everything) for op in graph.operators), copies))
     written = [i for i in program.ranks[0] if isinstance(i, Compute)]
-    assert [(i.slot, i.operands[0][0]) for i in written] == [("y as written'", "y[0]'"), ("y as written as written", "y as written[0]")]
-
+    assert [(i.slot, i.operands[0][0]) for i in written] == [
+        ("y as written'", "y[0]'"),
+        ("y as written as written", "y as written[0]"),
+    ]
 
 
 def test_strategies_tell_operators_from_copies_of_the_same_name() -> None:
@@ -137,9 +168,18 @@ def test_strategies_tell_operators_from_copies_of_the_same_name() -> None:
     whole = strategy_of(planning, (0,) * len(planning.decisions))
     assert {r.key for r in whole.rules} >= {"y", "tensor:y", "operator:tensor:y", "operator:tensor:x"}
     assert resolve(whole, planning).allowed == {v: (0,) for v in range(len(planning.decisions))}
-    found = resolve(parse_strategy('{"operator:tensor:y": {"j": {"ranks": 2}}, "tensor:y": {"0": {"ranks": 2}}, "tensor:x": {"i1": {"ranks": 2}}}'), planning)
+    found = resolve(
+        parse_strategy(
+            '{"operator:tensor:y": {"j": {"ranks": 2}}, "tensor:y": {"0": {"ranks": 2}}, "tensor:x": {"i1": '
+            '{"ranks": 2}}}'
+        ),
+        planning,
+    )
     assert set(found.allowed) == {planning.operators["tensor:y"], planning.copies["y"], planning.operators["tensor:x"]}
     carried = propagate(graph, load_machine("localhost:2"), parse_strategy('{"tensor:x": {"i1": {"ranks": 2}}}'))
     assert dict(carried.choices.operators)["tensor:x"].matrix == ((1,), (2,), (1,))
-    assert vertex_of(planning, "tensor:x") == planning.operators["tensor:x"] and vertex_of(planning, "tensor:y") == planning.copies["y"]
+    assert (
+        vertex_of(planning, "tensor:x") == planning.operators["tensor:x"]
+        and vertex_of(planning, "tensor:y") == planning.copies["y"]
+    )
     assert name_of(planning, planning.operators["tensor:y"]) == "operator:tensor:y"

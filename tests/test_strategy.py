@@ -1,4 +1,6 @@
-"""Strategy files: which entry wins, what is refused and with which words, and the way from a plan to a strategy and back."""
+"""Strategy files: which entry wins, what is refused and with which words, and the way from a plan to a strategy and
+back.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,11 @@ def planning() -> Planning:
 def words(planning: Planning, strategy: str) -> dict[str, str]:
     levels = [level.name for level in planning.machine.levels]
     allowed = apply(parse_strategy(strategy), planning)
-    return {d.name: d.placement(allowed[v][0]).words(levels) for v, d in enumerate(planning.decisions) if v in allowed and d.kind.value == "operator"}
+    return {
+        d.name: d.placement(allowed[v][0]).words(levels)
+        for v, d in enumerate(planning.decisions)
+        if v in allowed and d.kind.value == "operator"
+    }
 
 
 def test_an_exact_name_beats_a_glob_wherever_it_stands(planning: Planning) -> None:
@@ -143,7 +149,10 @@ def test_a_plan_as_strategy_gives_the_plan(data: st.DataObject) -> None:
     x = tuple(data.draw(st.integers(0, planning.problem.domain_size(v) - 1)) for v in range(len(planning.decisions)))
     text = strategy_of(planning, x).to_json()
     again = parse_strategy(text)
-    assert isinstance(again, Strategy) and set(json.loads(text)) == {*planning.operators, *("tensor:" + n for n in planning.copies)}
+    assert isinstance(again, Strategy) and set(json.loads(text)) == {
+        *planning.operators,
+        *("tensor:" + n for n in planning.copies),
+    }
     assert apply(again, planning) == {v: (a,) for v, a in enumerate(x)}
 
 
@@ -171,19 +180,25 @@ _PLANNING = build(zoo.build("mlp-unity-training"), load_machine("2x4"), space("c
 
 
 def test_a_glob_of_the_layers_does_not_pin_the_optimizer() -> None:
-    """`layer*` means the layers: gradients and updates, which share the prefix and have none of the axes, are the solver's unless they are named."""
+    """`layer*` means the layers: gradients and updates, which share the prefix and have none of the axes, are the
+    solver's unless they are named.
+    """
     graph = training_step(zoo.build("bert-tiny", batch=8, layers=1, sequence=8), "adam")
     planning = build(graph, load_machine("2x2"), space("complete"))
     later = derived(graph)
-    assert {n for n in planning.operators if n.startswith("grad:") or n.endswith(".next")} == {n for n in later if n in planning.operators}
+    assert {n for n in planning.operators if n.startswith("grad:") or n.endswith(".next")} == {
+        n for n in later if n in planning.operators
+    }
     for glob in ("layer*", "*", "*layer0.ffn*"):
         applied = resolve(parse_strategy(json.dumps({glob: {"b": {"nodes": 2}}})), planning)
-        said, = applied.derived
+        (said,) = applied.derived
         assert said.key == glob and said.left and not said.pinned and set(said.left) <= later & set(applied.free)
         assert not later & {n for n, v in planning.operators.items() if v in applied.allowed}
-        assert set(applied.bare) == {n for n, v in planning.operators.items() if v in applied.allowed and "b" not in planning.decisions[v].axes}
+        assert set(applied.bare) == {
+            n for n, v in planning.operators.items() if v in applied.allowed and "b" not in planning.decisions[v].axes
+        }
     named = resolve(parse_strategy('{"*": {"b": {"nodes": 2}}, "*.next": {}, "grad:layer0.ffn.gelu": {}}'), planning)
-    pinned, = (d for d in named.derived if d.pinned)
+    (pinned,) = (d for d in named.derived if d.pinned)
     assert pinned.key == "*.next" and set(pinned.pinned) == {n for n in planning.operators if n.endswith(".next")}
     assert "grad:layer0.ffn.gelu" not in named.free and "grad:layer0.ffn.add" in named.free
     copies = resolve(parse_strategy('{"tensor:*": {}}'), planning)
@@ -191,12 +206,18 @@ def test_a_glob_of_the_layers_does_not_pin_the_optimizer() -> None:
 
 
 def test_an_audit_judges_what_was_meant_and_says_whom_it_left_alone() -> None:
-    """Data parallel by a glob: with updates pinned to replicas it would be dearer than what the solver completes, and nothing would tell."""
+    """Data parallel by a glob: with updates pinned to replicas it would be dearer than what the solver completes,
+    and nothing would tell.
+    """
     graph = training_step(zoo.build("mlp-unity", batch=64), "adam")
     planning = build(graph, load_machine("dgx-a100:1x4"), space("complete"))
     meant = audit(planning, parse_strategy('{"*": {"b": {"gpus": 4}}}'))
     silent = audit(planning, parse_strategy('{"*": {"b": {"gpus": 4}}, "*.next": {}}'))
-    assert meant.completed.cost is not None and silent.completed.cost is not None and meant.completed.cost < silent.completed.cost
+    assert (
+        meant.completed.cost is not None
+        and silent.completed.cost is not None
+        and meant.completed.cost < silent.completed.cost
+    )
     text = render_audit(meant)
     assert "match '*' and are not pinned by it" in text and "adam_m.next" in text
     assert "gradient or optimizer operators pinned by '*.next'" in render_audit(silent)

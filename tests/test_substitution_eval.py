@@ -1,7 +1,7 @@
 """The exact evaluator: operators against numpy, both evaluators against each other, and differences that must be seen.
 
-`models.rewrites.eval` (numeric typing, compiled index expressions) and `models.rewrites.value` (symbolic typing of one instance) share
-only the operator table: on random instances of the public rules they must agree.
+`models.rewrites.eval` (numeric typing, compiled index expressions) and `models.rewrites.value` (symbolic typing of one
+instance) share only the operator table: on random instances of the public rules they must agree.
 """
 
 from __future__ import annotations
@@ -81,18 +81,26 @@ def test_operators_against_numpy() -> None:
     a, b, c = numbers(3, 4), numbers(4, 2, seed=1), numbers(3, 4, seed=2)
     assert (value("matmul", a, b) == a @ b).all()
     assert (value("linear", a, b.T, activation="relu") == np.maximum(a @ b, 0)).all()
-    assert (value("batch_matmul", numbers(2, 3, 4), numbers(2, 4, 5, seed=3)) == numbers(2, 3, 4) @ numbers(2, 4, 5, seed=3)).all()
+    assert (
+        value("batch_matmul", numbers(2, 3, 4), numbers(2, 4, 5, seed=3)) == numbers(2, 3, 4) @ numbers(2, 4, 5, seed=3)
+    ).all()
     assert (value("add", a, c) == a + c).all() and (value("mul", a, c) == a * c).all()
     assert (value("transpose", numbers(2, 3, 4), perm=(2, 0, 1)) == numbers(2, 3, 4).transpose(2, 0, 1)).all()
     assert (value("concat", a, c, axis=1) == np.concatenate([a, c], 1)).all()
     assert (value("merge_axes", numbers(2, 3, 4), axis=1) == numbers(2, 3, 4).reshape(2, 12)).all()
     assert (value("split_axis", numbers(2, 12), axis=1, inner=4) == numbers(2, 12).reshape(2, 3, 4)).all()
-    assert (value("take", a, axis=1, length=3) == a[:, :3]).all() and (value("drop", a, axis=1, length=3) == a[:, 3:]).all()
+    assert (value("take", a, axis=1, length=3) == a[:, :3]).all() and (
+        value("drop", a, axis=1, length=3) == a[:, 3:]
+    ).all()
     assert (value("reduce_sum", a, axis=0) == a.sum(0)).all() and (value("reduce_max", a, axis=1) == a.max(1)).all()
     ids = np.array([[0, 2], [1, 1]])
     assert (value("embedding_bag", a, ids) == a[ids].sum(1)).all()
     assert (value("embedding", a, ids[0]) == a[ids[0]]).all()
-    assert value("enlarge", numbers(1, 1, 1, 2), kernel_h=3, kernel_w=2)[0, 0].tolist() == [[0, 0], list(numbers(2)), [0, 0]]
+    assert value("enlarge", numbers(1, 1, 1, 2), kernel_h=3, kernel_w=2)[0, 0].tolist() == [
+        [0, 0],
+        list(numbers(2)),
+        [0, 0],
+    ]
 
 
 def test_softmax_and_layer_norm_are_what_they_say() -> None:
@@ -107,8 +115,12 @@ def test_parallel_operators_keep_what_is_denoted() -> None:
     x, w = numbers(4, 6).astype(object), numbers(2, 6, seed=1).astype(object)
     inputs = [Tensor(plain_type((4, 6), (1, 1)), x), Tensor(plain_type((2, 6), (1, 1)), w)]
     side = [
-        node("partition", -1, axis=1, degree=3), node("partition", -2, axis=1, degree=3), node("linear", 0, 1, activation="none"),
-        node("reduce", 2, degree=3), node("replicate", 3, degree=2), node("all_reduce", 2, degree=3),
+        node("partition", -1, axis=1, degree=3),
+        node("partition", -2, axis=1, degree=3),
+        node("linear", 0, 1, activation="none"),
+        node("reduce", 2, degree=3),
+        node("replicate", 3, degree=2),
+        node("all_reduce", 2, degree=3),
     ]
     found = evaluator.side(side, inputs, {})
     assert [int(str(s)) for s in found[2].type.sums] == [3] and found[2].values.shape == (3, 4, 2)
@@ -142,8 +154,11 @@ def test_what_does_not_type(side: list[object], says: str) -> None:
 
 def test_modular_arithmetic_agrees_with_exact() -> None:
     r = Substitution(
-        "r", (Pattern("x", 2), Pattern("w", 2)), (node("linear", -1, -2, activation="none"), node("mul", 0, 0)),
-        (node("linear", -1, -2, activation="none"), node("add", 0, 0)), ((1, 1),),
+        "r",
+        (Pattern("x", 2), Pattern("w", 2)),
+        (node("linear", -1, -2, activation="none"), node("mul", 0, 0)),
+        (node("linear", -1, -2, activation="none"), node("add", 0, 0)),
+        ((1, 1),),
     )
     sizes = {"x.0": 2, "x.1": 3, "w.0": 2, "w.1": 3}
     arrays = {"x": numbers(2, 3), "w": numbers(2, 3, seed=1)}
@@ -166,7 +181,9 @@ def test_differences_are_told_apart() -> None:
     assert outcome(Substitution("a", (x,), (part,), (part,), ((0, 0),)), 3) is Difference.LEFT_ILL_TYPED
     assert outcome(Substitution("a", (x,), (node("relu", -1),), (part,), ((0, 0),)), 3) is Difference.RIGHT_ILL_TYPED
     assert outcome(Substitution("a", (x,), (node("relu", -1),), (part,), ((0, 0),)), 4) is Difference.TYPE
-    assert outcome(Substitution("a", (x,), (node("relu", -1),), (node("add", -1, -1),), ((0, 0),)), 4) is Difference.VALUE
+    assert (
+        outcome(Substitution("a", (x,), (node("relu", -1),), (node("add", -1, -1),), ((0, 0),)), 4) is Difference.VALUE
+    )
     needs = Substitution("a", (x,), (part,), (part,), ((0, 0),), (Equal(Poly.of("x.0"), Poly.of(8)),))
     assert outcome(needs, 4) is Difference.PRECONDITION
 

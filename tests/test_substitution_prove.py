@@ -1,7 +1,8 @@
 """The prover's verdicts: what is proved, with which preconditions, and above all what is not.
 
-Story behind some cases: an implementation that took the terms of a sum under a maximum one by one proved max(f(x)+x+x) = max(f(x)+f(x)+x); one that
-unified sizes into a contradiction proved anything; published rules hold only for ungrouped convolution, or feed unequal copies to Linear.
+Story behind some cases: an implementation that took the terms of a sum under a maximum one by one proved max(f(x)+x+x)
+= max(f(x)+f(x)+x); one that unified sizes into a contradiction proved anything; published rules hold only for ungrouped
+convolution, or feed unequal copies to Linear.
 """
 
 from __future__ import annotations
@@ -41,7 +42,13 @@ def judged(r: Substitution) -> Judgement:
     found = judge(r, reasoner=REASONER)
     report = check_substitution(found)
     assert report.reason == "", report
-    wanted = Verdict.PROVED if isinstance(found, Proved) else Verdict.REFUTED if isinstance(found, Refuted) else Verdict.UNDECIDED
+    wanted = (
+        Verdict.PROVED
+        if isinstance(found, Proved)
+        else Verdict.REFUTED
+        if isinstance(found, Refuted)
+        else Verdict.UNDECIDED
+    )
     assert report.verdict is wanted
     return found
 
@@ -55,65 +62,222 @@ def conditions(r: Substitution) -> set[str]:
 
 
 PROVED = {
-    "matmul associates": (rule("x y z", [node("matmul", -2, -3), node("matmul", -1, 0)], [node("matmul", -1, -2), node("matmul", 0, -3)], (1, 1)), set()),
+    "matmul associates": (
+        rule(
+            "x y z",
+            [node("matmul", -2, -3), node("matmul", -1, 0)],
+            [node("matmul", -1, -2), node("matmul", 0, -3)],
+            (1, 1),
+        ),
+        set(),
+    ),
     "blocks of a matmul": (
-        rule("x y z w", [node("matmul", -1, -2), node("matmul", -3, -4), node("add", 0, 1)],
-             [node("concat", -1, -3, axis=1), node("concat", -2, -4, axis=0), node("matmul", 0, 1)], (2, 2)), set()),
+        rule(
+            "x y z w",
+            [node("matmul", -1, -2), node("matmul", -3, -4), node("add", 0, 1)],
+            [node("concat", -1, -3, axis=1), node("concat", -2, -4, axis=0), node("matmul", 0, 1)],
+            (2, 2),
+        ),
+        set(),
+    ),
     "concat of concats": (
-        rule("x y z w", [node("concat", -1, -2, axis=1), node("concat", -3, -4, axis=1), node("concat", 0, 1, axis=0)],
-             [node("concat", -1, -3, axis=0), node("concat", -2, -4, axis=0), node("concat", 0, 1, axis=1)], (2, 2)), {"x.1 = z.1"}),
+        rule(
+            "x y z w",
+            [node("concat", -1, -2, axis=1), node("concat", -3, -4, axis=1), node("concat", 0, 1, axis=0)],
+            [node("concat", -1, -3, axis=0), node("concat", -2, -4, axis=0), node("concat", 0, 1, axis=1)],
+            (2, 2),
+        ),
+        {"x.1 = z.1"},
+    ),
     "identity matrix": (rule("x", [node("eye", extent="n"), node("matmul", -1, 0)], [], (1, -1)), set()),
     "sum of a function of a concat": (
-        rule("x y", [node("concat", -1, -2, axis=0), node("relu", 0), node("reduce_sum", 1, axis=0)],
-             [node("relu", -1), node("relu", -2), node("reduce_sum", 0, axis=0), node("reduce_sum", 1, axis=0), node("add", 2, 3)], (2, 4)), set()),
+        rule(
+            "x y",
+            [node("concat", -1, -2, axis=0), node("relu", 0), node("reduce_sum", 1, axis=0)],
+            [
+                node("relu", -1),
+                node("relu", -2),
+                node("reduce_sum", 0, axis=0),
+                node("reduce_sum", 1, axis=0),
+                node("add", 2, 3),
+            ],
+            (2, 4),
+        ),
+        set(),
+    ),
     "sum in two parts": (
-        rule("x", [node("take", -1, axis=0, length="k"), node("drop", -1, axis=0, length="k"), node("reduce_sum", 0, axis=0),
-                   node("reduce_sum", 1, axis=0), node("add", 2, 3)], [node("reduce_sum", -1, axis=0)], (4, 0)), set()),
-    "digits of an axis": (rule("x3", [node("merge_axes", -1, axis=0), node("split_axis", 0, axis=0, inner="k")], [], (1, -1)), {"k = x3.1"}),
+        rule(
+            "x",
+            [
+                node("take", -1, axis=0, length="k"),
+                node("drop", -1, axis=0, length="k"),
+                node("reduce_sum", 0, axis=0),
+                node("reduce_sum", 1, axis=0),
+                node("add", 2, 3),
+            ],
+            [node("reduce_sum", -1, axis=0)],
+            (4, 0),
+        ),
+        set(),
+    ),
+    "digits of an axis": (
+        rule("x3", [node("merge_axes", -1, axis=0), node("split_axis", 0, axis=0, inner="k")], [], (1, -1)),
+        {"k = x3.1"},
+    ),
     "function of tiles": (
-        rule("x", [node("tile", -1, axis=0, degree="d"), node("relu", 0)], [node("relu", -1), node("tile", 0, axis=0, degree="d")], (1, 1)), set()),
+        rule(
+            "x",
+            [node("tile", -1, axis=0, degree="d"), node("relu", 0)],
+            [node("relu", -1), node("tile", 0, axis=0, degree="d")],
+            (1, 1),
+        ),
+        set(),
+    ),
     "rows of a softmax": (
-        rule("x y", [node("concat", -1, -2, axis=0), node("softmax", 0, axis=1)],
-             [node("softmax", -1, axis=1), node("softmax", -2, axis=1), node("concat", 0, 1, axis=0)], (1, 2)), set()),
+        rule(
+            "x y",
+            [node("concat", -1, -2, axis=0), node("softmax", 0, axis=1)],
+            [node("softmax", -1, axis=1), node("softmax", -2, axis=1), node("concat", 0, 1, axis=0)],
+            (1, 2),
+        ),
+        set(),
+    ),
     "rows of a layer norm": (
-        rule("x y", [node("concat", -1, -2, axis=0), node("layer_norm", 0, axis=1)],
-             [node("layer_norm", -1, axis=1), node("layer_norm", -2, axis=1), node("concat", 0, 1, axis=0)], (1, 2)), set()),
+        rule(
+            "x y",
+            [node("concat", -1, -2, axis=0), node("layer_norm", 0, axis=1)],
+            [node("layer_norm", -1, axis=1), node("layer_norm", -2, axis=1), node("concat", 0, 1, axis=0)],
+            (1, 2),
+        ),
+        set(),
+    ),
     "linear, channels sharded": (
-        rule("x w", [node("linear", -1, -2, activation="none")],
-             [node("partition", -1, axis=1, degree="d"), node("partition", -2, axis=1, degree="d"), node("linear", 0, 1, activation="none"),
-              node("reduce", 2, degree="d")], (0, 3)), {"d divides x.1"}),
+        rule(
+            "x w",
+            [node("linear", -1, -2, activation="none")],
+            [
+                node("partition", -1, axis=1, degree="d"),
+                node("partition", -2, axis=1, degree="d"),
+                node("linear", 0, 1, activation="none"),
+                node("reduce", 2, degree="d"),
+            ],
+            (0, 3),
+        ),
+        {"d divides x.1"},
+    ),
     "matmul, rows sharded": (
-        rule("x y", [node("matmul", -1, -2)],
-             [node("partition", -1, axis=0, degree="d"), node("replicate", -2, degree="d"), node("matmul", 0, 1), node("combine", 2, axis=0, degree="d")],
-             (0, 3)), {"d divides x.0"}),
+        rule(
+            "x y",
+            [node("matmul", -1, -2)],
+            [
+                node("partition", -1, axis=0, degree="d"),
+                node("replicate", -2, degree="d"),
+                node("matmul", 0, 1),
+                node("combine", 2, axis=0, degree="d"),
+            ],
+            (0, 3),
+        ),
+        {"d divides x.0"},
+    ),
     "matmul of a reduced tensor": (
-        rule("x y z", [node("stack", -1, -2), node("reduce", 0, degree=2), node("matmul", 1, -3)],
-             [node("stack", -1, -2), node("replicate", -3, degree=2), node("matmul", 0, 1), node("reduce", 2, degree=2)], (2, 3)), set()),
+        rule(
+            "x y z",
+            [node("stack", -1, -2), node("reduce", 0, degree=2), node("matmul", 1, -3)],
+            [node("stack", -1, -2), node("replicate", -3, degree=2), node("matmul", 0, 1), node("reduce", 2, degree=2)],
+            (2, 3),
+        ),
+        set(),
+    ),
     "pipelined linear": (
-        rule("x w", [node("linear", -1, -2, activation="relu")],
-             [node("pipeline", -1, axis=0, steps="m"), node("linear", 0, -2, activation="relu"), node("batch", 1, axis=0, steps="m")], (0, 2)),
-        {"m divides x.0"}),
+        rule(
+            "x w",
+            [node("linear", -1, -2, activation="relu")],
+            [
+                node("pipeline", -1, axis=0, steps="m"),
+                node("linear", 0, -2, activation="relu"),
+                node("batch", 1, axis=0, steps="m"),
+            ],
+            (0, 2),
+        ),
+        {"m divides x.0"},
+    ),
     "accumulated weight gradient": (
-        rule("x y", [node("transpose", -1, perm=(1, 0)), node("matmul", 0, -2)],
-             [node("pipeline", -1, axis=0, steps="m"), node("pipeline", -2, axis=0, steps="m"), node("transpose", 0, perm=(1, 0)), node("matmul", 2, 1),
-              node("accumulate", 3)], (1, 4)), {"m divides x.0"}),
+        rule(
+            "x y",
+            [node("transpose", -1, perm=(1, 0)), node("matmul", 0, -2)],
+            [
+                node("pipeline", -1, axis=0, steps="m"),
+                node("pipeline", -2, axis=0, steps="m"),
+                node("transpose", 0, perm=(1, 0)),
+                node("matmul", 2, 1),
+                node("accumulate", 3),
+            ],
+            (1, 4),
+        ),
+        {"m divides x.0"},
+    ),
     "embedding, rows of the table sharded": (
-        rule("t i1", [node("embedding", -1, -2)],
-             [node("partition", -1, axis=0, degree="d"), node("replicate", -2, degree="d"), node("embedding", 0, 1), node("reduce", 2, degree="d")], (0, 3)),
-        {"d divides t.0"}),
+        rule(
+            "t i1",
+            [node("embedding", -1, -2)],
+            [
+                node("partition", -1, axis=0, degree="d"),
+                node("replicate", -2, degree="d"),
+                node("embedding", 0, 1),
+                node("reduce", 2, degree="d"),
+            ],
+            (0, 3),
+        ),
+        {"d divides t.0"},
+    ),
     "two linears, hidden features sharded": (
-        rule("x w y", [node("linear", -1, -2, activation="relu"), node("linear", 0, -3, activation="none")],
-             [node("replicate", -1, degree="d"), node("partition", -2, axis=0, degree="d"), node("linear", 0, 1, activation="relu"),
-              node("partition", -3, axis=1, degree="d"), node("linear", 2, 3, activation="none"), node("reduce", 4, degree="d")], (1, 5)),
-        {"d divides w.0"}),
+        rule(
+            "x w y",
+            [node("linear", -1, -2, activation="relu"), node("linear", 0, -3, activation="none")],
+            [
+                node("replicate", -1, degree="d"),
+                node("partition", -2, axis=0, degree="d"),
+                node("linear", 0, 1, activation="relu"),
+                node("partition", -3, axis=1, degree="d"),
+                node("linear", 2, 3, activation="none"),
+                node("reduce", 4, degree="d"),
+            ],
+            (1, 5),
+        ),
+        {"d divides w.0"},
+    ),
     "reduce and replicate is all-reduce": (
-        rule("x y", [node("stack", -1, -2), node("reduce", 0, degree=2), node("replicate", 1, degree=2)],
-             [node("stack", -1, -2), node("all_reduce", 0, degree=2)], (2, 1)), set()),
+        rule(
+            "x y",
+            [node("stack", -1, -2), node("reduce", 0, degree=2), node("replicate", 1, degree=2)],
+            [node("stack", -1, -2), node("all_reduce", 0, degree=2)],
+            (2, 1),
+        ),
+        set(),
+    ),
     "partition and combine": (
-        rule("x", [node("partition", -1, axis=0, degree="d"), node("combine", 0, axis=0, degree="d")], [], (1, -1), sharded=True), set()),
+        rule(
+            "x",
+            [node("partition", -1, axis=0, degree="d"), node("combine", 0, axis=0, degree="d")],
+            [],
+            (1, -1),
+            sharded=True,
+        ),
+        set(),
+    ),
     "softmax split along its axis": (
-        rule("x", [node("softmax", -1, axis=1)],
-             [node("partition", -1, axis=1, degree="d"), node("softmax", 0, axis=1), node("combine", 1, axis=1, degree="d")], (0, 2)), {"d = 1"}),
+        rule(
+            "x",
+            [node("softmax", -1, axis=1)],
+            [
+                node("partition", -1, axis=1, degree="d"),
+                node("softmax", 0, axis=1),
+                node("combine", 1, axis=1, degree="d"),
+            ],
+            (0, 2),
+        ),
+        {"d = 1"},
+    ),
 }
 
 
@@ -124,17 +288,34 @@ def test_proved_with_exactly_these_preconditions(name: str) -> None:
 
 
 REFUTED = {
-    "function of a sum": rule("x y", [node("add", -1, -2), node("relu", 0)], [node("relu", -1), node("relu", -2), node("add", 0, 1)], (1, 2)),
+    "function of a sum": rule(
+        "x y", [node("add", -1, -2), node("relu", 0)], [node("relu", -1), node("relu", -2), node("add", 0, 1)], (1, 2)
+    ),
     "sums under a maximum": rule(
-        "x", [node("relu", -1), node("add", 0, -1), node("add", 1, -1), node("reduce_max", 2, axis=0)],
-        [node("relu", -1), node("add", 0, 0), node("add", 1, -1), node("reduce_max", 2, axis=0)], (3, 3)),
+        "x",
+        [node("relu", -1), node("add", 0, -1), node("add", 1, -1), node("reduce_max", 2, axis=0)],
+        [node("relu", -1), node("add", 0, 0), node("add", 1, -1), node("reduce_max", 2, axis=0)],
+        (3, 3),
+    ),
     "matmul commutes": rule("x y", [node("matmul", -1, -2)], [node("matmul", -2, -1)], (0, 0)),
-    "maximum of a sum": rule("x y", [node("add", -1, -2), node("reduce_max", 0, axis=0)],
-                             [node("reduce_max", -1, axis=0), node("reduce_max", -2, axis=0), node("add", 0, 1)], (1, 2)),
+    "maximum of a sum": rule(
+        "x y",
+        [node("add", -1, -2), node("reduce_max", 0, axis=0)],
+        [node("reduce_max", -1, axis=0), node("reduce_max", -2, axis=0), node("add", 0, 1)],
+        (1, 2),
+    ),
     "average without padding is a convolution": rule(
-        "x4", [node("pool_kernel", channels="c", kernel_h="k", kernel_w="l"), node("conv", -1, 0, **SAME)], [node("average_pool_inside", -1, **POOL)], (1, 0)),
+        "x4",
+        [node("pool_kernel", channels="c", kernel_h="k", kernel_w="l"), node("conv", -1, 0, **SAME)],
+        [node("average_pool_inside", -1, **POOL)],
+        (1, 0),
+    ),
     "pipelined softmax over the batch": rule(
-        "x", [node("softmax", -1, axis=0)], [node("pipeline", -1, axis=0, steps=2), node("softmax", 0, axis=0), node("batch", 1, axis=0, steps=2)], (0, 2)),
+        "x",
+        [node("softmax", -1, axis=0)],
+        [node("pipeline", -1, axis=0, steps=2), node("softmax", 0, axis=0), node("batch", 1, axis=0, steps=2)],
+        (0, 2),
+    ),
 }
 
 
@@ -156,26 +337,45 @@ def test_a_partial_sum_fed_to_a_function_does_not_type() -> None:
 
 
 def test_convolution_rules_carry_their_group_condition() -> None:
-    merged = rule("x4 y4 z4", [node("conv", -1, -2, **SAME), node("conv", -1, -3, **SAME), node("concat", 0, 1, axis=1)],
-                  [node("concat", -2, -3, axis=0), node("conv", -1, 0, **SAME)], (2, 1))
+    merged = rule(
+        "x4 y4 z4",
+        [node("conv", -1, -2, **SAME), node("conv", -1, -3, **SAME), node("concat", 0, 1, axis=1)],
+        [node("concat", -2, -3, axis=0), node("conv", -1, 0, **SAME)],
+        (2, 1),
+    )
     assert conditions(merged) == {"x4.1 = y4.1", "x4.1 = z4.1", "y4.2 = z4.2", "y4.3 = z4.3"}
-    linear = rule("x4 y4 z4", [node("add", -2, -3), node("conv", -1, 0, **SAME)], [node("conv", -1, -2, **SAME), node("conv", -1, -3, **SAME), node("add", 0, 1)],
-                  (1, 2))
+    linear = rule(
+        "x4 y4 z4",
+        [node("add", -2, -3), node("conv", -1, 0, **SAME)],
+        [node("conv", -1, -2, **SAME), node("conv", -1, -3, **SAME), node("add", 0, 1)],
+        (1, 2),
+    )
     assert conditions(linear) == set(), "holds for every group"
 
 
 def test_kernels_odd_and_even_strides_one_to_three() -> None:
-    """Enlarging a kernel is right only for some parities and strides; the verdicts must agree with exact evaluation for each."""
+    """Enlarging a kernel is right only for some parities and strides; the verdicts must agree with exact evaluation
+    for each.
+    """
     proved = 0
     for kernel in (1, 2, 3):
         for target in (2, 3, 4, 5):
             for stride in (1, 2, 3):
                 p = {"stride_h": stride, "stride_w": 1, "padding": "same", "activation": "none"}
                 weight = Pattern("w", 4, ((2, kernel), (3, 1)))
-                r = Substitution("enlarge", (Pattern("x", 4, ((1, 1), (3, 1))), weight), (node("conv", -1, -2, **p),),
-                                 (node("enlarge", -2, kernel_h=target, kernel_w=1), node("conv", -1, 0, **p)), ((0, 1),))
+                r = Substitution(
+                    "enlarge",
+                    (Pattern("x", 4, ((1, 1), (3, 1))), weight),
+                    (node("conv", -1, -2, **p),),
+                    (node("enlarge", -2, kernel_h=target, kernel_w=1), node("conv", -1, 0, **p)),
+                    ((0, 1),),
+                )
                 found = judge(r, tries=60, reasoner=REASONER)
-                right = target <= kernel or ((target - kernel) % 2 == 0 and kernel >= stride - 1) or (stride == 1 and kernel % 2 == 0 and target % 2 == 1)
+                right = (
+                    target <= kernel
+                    or ((target - kernel) % 2 == 0 and kernel >= stride - 1)
+                    or (stride == 1 and kernel % 2 == 0 and target % 2 == 1)
+                )
                 if isinstance(found, Proved) and not found.rule.preconditions:
                     assert right, (kernel, target, stride)
                     assert check_substitution(found).verdict is Verdict.PROVED
@@ -186,24 +386,34 @@ def test_kernels_odd_and_even_strides_one_to_three() -> None:
 
 
 def merged(pads: tuple[str, str, str]) -> Substitution:
-    """Two convolutions of one input, joined, as one; one axis of the image, one kernel per group channel, any stride."""
+    """Two convolutions of one input, joined, as one; one axis of the image, one kernel per group channel, any
+    stride.
+    """
     one = {"activation": "none", "stride_h": "s", "stride_w": 1}
-    left = (node("conv", -1, -2, padding=pads[0], **one), node("conv", -1, -3, padding=pads[1], **one), node("concat", 0, 1, axis=1))
+    left = (
+        node("conv", -1, -2, padding=pads[0], **one),
+        node("conv", -1, -3, padding=pads[1], **one),
+        node("concat", 0, 1, axis=1),
+    )
     right = (node("concat", -2, -3, axis=0), node("conv", -1, 0, padding=pads[2], **one))
     return Substitution("merged", tuple(Pattern(n, 4, ((0, 1), (3, 1))) for n in "xyz"), left, right, ((2, 1),))
 
 
 @pytest.mark.parametrize("pads", list(product(("same", "valid"), repeat=3)))
 def test_what_the_sampler_yields_types(pads: tuple[str, str, str]) -> None:
-    """Story: a mutant with VALID beside SAME padding was proved (rightly: its left side types only where both give one size), and yet "failed" on
-    instances that the sampler had drawn without looking whether the two sizes, two unrelated floors, are equal.
+    """Story: a mutant with VALID beside SAME padding was proved (rightly: its left side types only where both give one
+    size), and yet "failed" on instances that the sampler had drawn without looking whether the two sizes, two unrelated
+    floors, are equal.
 
-    Odd and even kernels, strides 1 to 3, groups 1 and 2, both paddings: symbolic typing of an instance, numeric typing and the sampler must agree.
+    Odd and even kernels, strides 1 to 3, groups 1 and 2, both paddings: symbolic typing of an instance, numeric typing
+    and the sampler must agree.
     """
     r = merged(pads)
     evaluator, typed = Evaluator(Exact()), 0
-    for v in ({"s": s, "x.1": c, "x.2": h, "y.1": 1, "y.2": k, "z.1": 1, "z.2": n}
-              for s, c, h, k, n in product((1, 2, 3), (1, 2), (2, 3, 6), (1, 2, 3), (1, 2, 3))):
+    for v in (
+        {"s": s, "x.1": c, "x.2": h, "y.1": 1, "y.2": k, "z.1": 1, "z.2": n}
+        for s, c, h, k, n in product((1, 2, 3), (1, 2), (2, 3, 6), (1, 2, 3), (1, 2, 3))
+    ):
         try:
             type_instance(r, v)
             symbolic = True
@@ -227,11 +437,19 @@ def test_what_the_sampler_yields_types(pads: tuple[str, str, str]) -> None:
     assert isinstance(found, Refuted) is (pads[0] == pads[1] != pads[2])
 
 
-@pytest.mark.parametrize(("left", "wanted"), [
-    ([node("matmul", -1, 0)], "cyclic"), ([node("matmul", -1, -3)], "does not exist"), ([node("frobnicate", -1)], "unknown operator"),
-    ([node("matmul", -1)], "operands"), ([node("relu", -1, axis=0)], "parameters"), ([node("partition", -1, axis=0, degree=0)], "cannot be 0"),
-    ([node("transpose", -1, perm=(0, 0))], "cannot be"), ([node("linear", -1, -2, activation="swish")], "cannot be 'swish'"),
-])
+@pytest.mark.parametrize(
+    ("left", "wanted"),
+    [
+        ([node("matmul", -1, 0)], "cyclic"),
+        ([node("matmul", -1, -3)], "does not exist"),
+        ([node("frobnicate", -1)], "unknown operator"),
+        ([node("matmul", -1)], "operands"),
+        ([node("relu", -1, axis=0)], "parameters"),
+        ([node("partition", -1, axis=0, degree=0)], "cannot be 0"),
+        ([node("transpose", -1, perm=(0, 0))], "cannot be"),
+        ([node("linear", -1, -2, activation="swish")], "cannot be 'swish'"),
+    ],
+)
 def test_malformed_rules_are_refused_by_name(left: list[Node], wanted: str) -> None:
     with pytest.raises(SubstitutionError, match=wanted) as caught:
         judge(rule("x y", left, [], (0, -1)))
@@ -285,7 +503,10 @@ def test_no_mutant_is_proved_that_evaluation_refutes(count: int, seed: int) -> N
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=2, max_size=5), st.lists(st.integers(-3, 3), min_size=3, max_size=3))
+@given(
+    st.lists(st.lists(st.integers(-3, 3), min_size=3, max_size=3), min_size=2, max_size=5),
+    st.lists(st.integers(-3, 3), min_size=3, max_size=3),
+)
 def test_facts_are_replayed_and_true(hypotheses: list[list[int]], goal: list[int]) -> None:
     x, y = Poly.of("x"), Poly.of("y")
     known = [x * a + y * b + c for a, b, c in hypotheses]
@@ -298,7 +519,9 @@ def test_facts_are_replayed_and_true(hypotheses: list[list[int]], goal: list[int
 
 
 def test_another_user_of_highs_changes_no_verdict() -> None:
-    """Story: HiGHS refuses to run when somebody else in the process used another number of threads; every linear proof was then lost."""
+    """Story: HiGHS refuses to run when somebody else in the process used another number of threads; every linear
+    proof was then lost.
+    """
     other = highspy.Highs()
     other.setOptionValue("output_flag", False)
     other.setOptionValue("threads", 2)

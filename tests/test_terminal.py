@@ -26,13 +26,23 @@ def test_text_leaves_in_one_place() -> None:
             continue
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in (
-                "click.echo", "click.secho", "click.echo_via_pager", "print", "rich.print", "sys.stdout.write", "sys.stderr.write", "sys.stdout.writelines",
+                "click.echo",
+                "click.secho",
+                "click.echo_via_pager",
+                "print",
+                "rich.print",
+                "sys.stdout.write",
+                "sys.stderr.write",
+                "sys.stdout.writelines",
             ):
                 bad.append(f"{place}:{node.lineno}: {ast.unparse(node.func)}")
     assert not bad, f"write this with models.terminal.console.say, which escapes what stands in files: {bad}"
 
 
-@pytest.mark.parametrize("code", [*range(0x20), 0x7F, *range(0x80, 0xA0), 0xAD, 0x200B, 0x2028, 0x2029, 0x202E, 0x2066, 0xD800, 0xFEFF, 0xE0001])
+@pytest.mark.parametrize(
+    "code",
+    [*range(0x20), 0x7F, *range(0x80, 0xA0), 0xAD, 0x200B, 0x2028, 0x2029, 0x202E, 0x2066, 0xD800, 0xFEFF, 0xE0001],
+)
 def test_what_no_terminal_prints_is_escaped(code: int, capsys: pytest.CaptureFixture[str]) -> None:
     text = f"a{chr(code)}proved"
     assert escaped(text).isprintable() and escaped(text) != text

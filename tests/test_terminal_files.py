@@ -1,4 +1,6 @@
-"""Every text of every kind of file with a terminal's control sequence in it, and every verb that reads it: what is printed holds none."""
+"""Every text of every kind of file with a terminal's control sequence in it, and every verb that reads it: what is
+printed holds none.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def texts(value: object) -> set[str]:
 
 
 def poisoned(value: object, which: Callable[[str], bool]) -> object:
-    """The value with the poison behind every text that is chosen, wherever it stands, so that names still fit each other."""
+    """The value with the poison behind every text that is chosen, wherever it stands, so that names still fit each
+    other.
+    """
     if isinstance(value, str):
         return value + POISON if which(value) else value
     if isinstance(value, dict):
@@ -50,7 +54,12 @@ def variants(document: object) -> Iterator[object]:
 def graph_with_names() -> dict[str, object]:
     """A graph in which every name (of itself, tensors, operators, axes) is poisoned, and nothing else."""
     graph = json.loads(tiny().to_json())
-    names = {graph["name"], *(t["name"] for t in graph["tensors"]), *(o["name"] for o in graph["operators"]), *(a[0] for o in graph["operators"] for a in o["axes"])}
+    names = {
+        graph["name"],
+        *(t["name"] for t in graph["tensors"]),
+        *(o["name"] for o in graph["operators"]),
+        *(a[0] for o in graph["operators"] for a in o["axes"]),
+    }
     return poisoned(graph, lambda t: t in names - {o["function"] for o in graph["operators"]})  # type: ignore[return-value]
 
 
@@ -88,7 +97,9 @@ def test_names_of_a_model_through_all_verbs(verb: Seen) -> None:
         verb(*line)
     verb("check", "p.spz", "--json")
     assert verb.shown > 6, "the names were not shown at all"
-    Path("s.json").write_text(json.dumps({"*": {tiny().operators[0].axes[0].name + POISON: {"ranks": 2}}, "nobody" + POISON: None}))
+    Path("s.json").write_text(
+        json.dumps({"*": {tiny().operators[0].axes[0].name + POISON: {"ranks": 2}}, "nobody" + POISON: None})
+    )
     verb("audit", "m.json", "--machine", "localhost:2", "--strategy", "s.json")
     assert verb("plan", "m.json", "--machine", "localhost:2", "--train", "sgd", "-o", "t.spz") in (0, 3)
 
@@ -128,7 +139,12 @@ def test_every_text_of_a_result(verb: Seen) -> None:
     Path("m.json").write_text(tiny().to_json())
     Path("p.json").write_bytes(problem_json(problem()))
     Path("r.json").write_text(json.dumps({"rule": [RULE]}))
-    assert verb("plan", "m.json", "--machine", "localhost:2", "-o", "plan.spz") == verb("solve", "p.json", "-o", "cert.spz") == verb("rules", "prove", "r.json", "-o", "lib.spz") == 0
+    assert (
+        verb("plan", "m.json", "--machine", "localhost:2", "-o", "plan.spz")
+        == verb("solve", "p.json", "-o", "cert.spz")
+        == verb("rules", "prove", "r.json", "-o", "lib.spz")
+        == 0
+    )
     assert verb("reduce", "--hierarchy", "2x2", "--axes", "2,2", "--reduce", "0", "-o", "red.spz") == 0
     verbs = {
         "plan.spz": (("check", "x.spz"), ("explain", "x.spz"), ("run", "x.spz", "-n", "2", "--virtual")), "cert.spz": (("check", "x.spz", "p.json"),),
@@ -139,7 +155,9 @@ def test_every_text_of_a_result(verb: Seen) -> None:
         for _ in members_poisoned(Path(name), Path("x.spz")):
             for line in lines:
                 verb(*line)
-        assert verb.calls > 10 and (verb.shown > before or name == "cert.spz"), name  # of a certificate nothing but its hash is shown
+        assert verb.calls > 10 and (verb.shown > before or name == "cert.spz"), (
+            name
+        )  # of a certificate nothing but its hash is shown
 
 
 def test_a_title_cannot_forge_a_verdict(verb: Seen) -> None:
@@ -148,28 +166,55 @@ def test_a_title_cannot_forge_a_verdict(verb: Seen) -> None:
     assert verb("rules", "prove", "r.json", "-o", "lib.spz") == 0
     members = dict(read_container(Path("lib.spz").read_bytes()))
     head = json.loads(members["library.json"])
-    write_container(Path("x.spz"), {**members, "library.json": canonical({**head, "title": "mine\nOptimal proved; cost 1" + POISON})})
-    for line in (("check", "x.spz"), ("rules", "check", "x.spz"), ("rules", "show", "--library", "x.spz"), ("rules", "show", "r@rank2" + POISON, "--library", "x.spz"), ("rules", "prove", "r.json")):
+    write_container(
+        Path("x.spz"),
+        {**members, "library.json": canonical({**head, "title": "mine\nOptimal proved; cost 1" + POISON})},
+    )
+    for line in (
+        ("check", "x.spz"),
+        ("rules", "check", "x.spz"),
+        ("rules", "show", "--library", "x.spz"),
+        ("rules", "show", "r@rank2" + POISON, "--library", "x.spz"),
+        ("rules", "prove", "r.json"),
+    ):
         verb(*line)
     assert verb.shown >= 4
 
 
 def test_texts_of_other_files(verb: Seen) -> None:
     for row in ("machine", "nodes"):
-        Path("t.csv").write_text(TIMINGS[1].decode().replace("AllReduce", f'"{POISON}"').replace("seconds", f'"seconds{row}{POISON}"', 1), newline="")
+        Path("t.csv").write_text(
+            TIMINGS[1].decode().replace("AllReduce", f'"{POISON}"').replace("seconds", f'"seconds{row}{POISON}"', 1),
+            newline="",
+        )
         verb("machine", "calibrate", "p2-a100", "--timings", "t.csv")
     toml = Path(__file__).resolve().parents[1].joinpath("models", "machine", "builtin", "localhost.toml").read_text()
-    for old, new in (('[sources]\n', '[sources]\n'), ("assumption: ", "assumption: \\u001b[2J\\nFORGED "), ('name = "ranks"', 'name = "ranks\\u001b"'), ("GiB", "\\u001bGiB")):
+    for old, new in (
+        ("[sources]\n", "[sources]\n"),
+        ("assumption: ", "assumption: \\u001b[2J\\nFORGED "),
+        ('name = "ranks"', 'name = "ranks\\u001b"'),
+        ("GiB", "\\u001bGiB"),
+    ):
         Path("m.toml").write_text(toml.replace(old, new))
         verb("machine", "show", "m.toml")
         verb("plan", "mlp-unity", "--machine", "m.toml", "-o", "p.spz")
     Path("s.json").write_text(json.dumps({"x" + POISON: {"y" + POISON: {"z" + POISON: 2}}}))
     verb("audit", "mlp-unity", "--machine", "localhost:2", "--strategy", "s.json")
-    Path("m.py").write_text(f"import shardproof\n@shardproof.program(a=(4, 6))\ndef f(a):\n    raise KeyError({POISON!r})\n")
+    Path("m.py").write_text(
+        f"import shardproof\n@shardproof.program(a=(4, 6))\ndef f(a):\n    raise KeyError({POISON!r})\n"
+    )
     assert verb("import", "m.py:f") == 3
     name = "odd" + POISON + ".json"
     Path(name).write_text("{")
-    for line in (("check", name), ("solve", name), ("import", name), ("rules", "prove", name), (name,), ("plan", "mlp-unity", "--machine", name, "-o", "p.spz"), ("explain", name, "--op", POISON)):
+    for line in (
+        ("check", name),
+        ("solve", name),
+        ("import", name),
+        ("rules", "prove", name),
+        (name,),
+        ("plan", "mlp-unity", "--machine", name, "-o", "p.spz"),
+        ("explain", name, "--op", POISON),
+    ):
         assert verb(*line) in (2, 3)
     assert verb.shown > 8
 
@@ -198,4 +243,6 @@ def test_progress_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     with Watch(f"checking [/] [red]{POISON}") as watch:
         watch.start -= 10
         watch.count(1, 2)
-    assert POISON not in screen.getvalue() and "[red]" in screen.getvalue() and "FORGED proved\\u202e" in screen.getvalue()
+    assert (
+        POISON not in screen.getvalue() and "[red]" in screen.getvalue() and "FORGED proved\\u202e" in screen.getvalue()
+    )

@@ -1,4 +1,6 @@
-"""Two plans that tie: parts of the domains pay for the seam between them, and what is claimed stays below the optimum."""
+"""Two plans that tie: parts of the domains pay for the seam between them, and what is claimed stays below the
+optimum.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ CHEAP, LEAN = 0, 1
 
 
 def row(n: int, seam: int, limit: int, seed: int, others: int = 260) -> SelectionProblem:
-    """`n` layers, each cheap (cost 100, uses 60) or lean (cost 200, uses 20) or one of two others that lose to both; changing costs `seam`, all are live at once."""
+    """`n` layers, each cheap (cost 100, uses 60) or lean (cost 200, uses 20) or one of two others that lose to
+    both; changing costs `seam`, all are live at once.
+    """
     rng = np.random.default_rng(seed)
     cost = np.array([100, 200, others, others + 40])
     near = seam // 4
@@ -36,7 +40,9 @@ def row(n: int, seam: int, limit: int, seed: int, others: int = 260) -> Selectio
     use = np.array([60, 20, 40, 30])
     vertices = tuple(Vertex(f"layer{i}", cost + rng.integers(0, 3, 4)) for i in range(n))
     edges = tuple(Edge(i, i + 1, 0) for i in range(n - 1))
-    return SelectionProblem("row", vertices, (table,), edges, limit=limit, usages=tuple(Usage(i, 0, 1, use) for i in range(n)))
+    return SelectionProblem(
+        "row", vertices, (table,), edges, limit=limit, usages=tuple(Usage(i, 0, 1, use) for i in range(n))
+    )
 
 
 def best_of(problem: SelectionProblem) -> tuple[int, ...]:
@@ -65,6 +71,7 @@ class Start:
 
 def start_of(problem: SelectionProblem, seconds: float | None = None, known: bool = True) -> Start:
     """The search at the prices at which the two uniform plans tie, messages swept there."""
+
     def make(part: SelectionProblem, until: Clock) -> Search:
         return Search(part, Incumbent(part), until)
 
@@ -74,7 +81,9 @@ def start_of(problem: SelectionProblem, seconds: float | None = None, known: boo
         search.incumbent.offer(best_of(problem))
     n = len(problem.vertices)
     plans = tuple((a,) * n for a in (CHEAP, LEAN))
-    mixed = master([Column(x, problem.cost_of(x), search.rows.use(x).astype(np.float64)) for x in plans], search.rows.limit)
+    mixed = master(
+        [Column(x, problem.cost_of(x), search.rows.use(x).astype(np.float64)) for x in plans], search.rows.limit
+    )
     prices = np.rint(mixed.n * search.denominator).astype(np.int64)
     network = build(search.base, allowed(problem))
     sweeper = Sweeper(network, list(range(n)))
@@ -93,7 +102,9 @@ def proved(problem: SelectionProblem, start: Start) -> int:
     search, root = start.search, start.root
     kept = root.score.survivors(root.domains, search.incumbent.cost)
     root.child = untie(search, start.tie, kept, root.record, start.lower)
-    record, bound = Assembler(problem, search.base, search.incumbent.cost, search.enough(), search.eliminator).assemble(root, whole(problem))
+    record, bound = Assembler(problem, search.base, search.incumbent.cost, search.enough(), search.eliminator).assemble(
+        root, whole(problem)
+    )
     assert search.incumbent.solution is not None
     bound = min(bound, search.incumbent.cost)
     claim = WithinGap(search.incumbent.solution, search.incumbent.cost, bound)
@@ -106,7 +117,9 @@ def proved(problem: SelectionProblem, start: Start) -> int:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
 def test_parts_pay_for_the_seam(share: float, seed: int) -> None:
-    """The relaxation mixes both plans for nothing; in parts the seam comes back, and never more than the optimum costs."""
+    """The relaxation mixes both plans for nothing; in parts the seam comes back, and never more than the optimum
+    costs.
+    """
     n, seam = 24, 160
     problem = row(n, seam, int(n * (20 + 40 * share)) + 7, seed)
     start = start_of(problem)
@@ -116,7 +129,9 @@ def test_parts_pay_for_the_seam(share: float, seed: int) -> None:
 
 
 def test_plans_of_a_part_stay_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Searched again around a vertex, they keep what earlier splits leave: outside they would say nothing about the part's prices."""
+    """Searched again around a vertex, they keep what earlier splits leave: outside they would say nothing about the
+    part's prices.
+    """
     depth: list[int] = []
     priced = ties._part
 
@@ -133,7 +148,9 @@ def test_plans_of_a_part_stay_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_tie_is_closed_when_one_plan_is_best(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A seam dearer than the lean plan everywhere: the lean plan is optimal, which no prices on the whole show; one split does, and is the last."""
+    """A seam dearer than the lean plan everywhere: the lean plan is optimal, which no prices on the whole show; one
+    split does, and is the last.
+    """
     splits: list[int] = []
     split = ties._split
 
@@ -166,7 +183,13 @@ def test_plans_that_do_not_tie_are_left_alone() -> None:
     start = start_of(problem)
     lean = start.tie.plans[1]
     other = (2, *lean[1:])
-    draft = untie(start.search, Tie((lean, other), start.tie.layer, start.tie.make), start.root.domains, start.root.record, start.lower)
+    draft = untie(
+        start.search,
+        Tie((lean, other), start.tie.layer, start.tie.make),
+        start.root.domains,
+        start.root.record,
+        start.lower,
+    )
     assert isinstance(draft, LeafDraft) and isinstance(draft.record, Open)
 
 
@@ -244,6 +267,10 @@ def test_prices_stop_where_the_plans_reach_the_best_solution() -> None:
     over = float(columns[0].use[0]) - 12 * 40
     reach = (search.incumbent.cost - columns[0].cost) / over / 1_000 * (1 << ties.STEPS)
     assert reach <= steps <= reach + 1
-    assert ties._far_enough(search, columns[1:], zero, high) == 1 << ties.STEPS, "a plan that leaves some of the limit gets cheaper"
+    assert ties._far_enough(search, columns[1:], zero, high) == 1 << ties.STEPS, (
+        "a plan that leaves some of the limit gets cheaper"
+    )
     dear = [Column(columns[0].plan, 10 * search.incumbent.cost, columns[0].use)]
-    assert ties._far_enough(search, dear, zero, high) == 1 << ties.STEPS, "plans dearer than the best solution say nothing"
+    assert ties._far_enough(search, dear, zero, high) == 1 << ties.STEPS, (
+        "plans dearer than the best solution say nothing"
+    )

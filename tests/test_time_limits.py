@@ -1,7 +1,7 @@
 """Time limits: an answer with a checked bound however little time there is, looks at the clock everywhere, and Ctrl-C.
 
-Clocks here tick once per look, so that a limit of k means "the time is over at the k-th look": every place where a search can be cut short is
-met, whatever the machine does meanwhile.
+Clocks here tick once per look, so that a limit of k means "the time is over at the k-th look": every place where a
+search can be cut short is met, whatever the machine does meanwhile.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ from shardproof.verify.plan.plan import check_plan
 from shardproof.verify.selection.certificate import check_selection
 
 CALLS_PER_PART = 150
-"""Most calls of Python or numpy functions between two looks at the clock, per vertex and edge: what a pass over the problem takes."""
+"""Most calls of Python or numpy functions between two looks at the clock, per vertex and edge: what a pass over the
+problem takes.
+"""
 
 
 LOOKS = 1_000
@@ -49,7 +51,9 @@ LOOKS = 1_000
 
 
 class Ticks:
-    """A clock that ticks once per look.  `most`: calls of functions between two looks, where that was, and how many looks there were."""
+    """A clock that ticks once per look.  `most`: calls of functions between two looks, where that was, and how many
+    looks there were.
+    """
 
     def __init__(self) -> None:
         self.looks = self.calls = self.most = 0
@@ -76,7 +80,9 @@ class Ticks:
 
 
 def grid(n: int = 6, k: int = 6, rows: bool = True, seed: int = 0) -> SelectionProblem:
-    """n x n vertices, edges to the right and down: no order eliminates it with small tables when n is large; a limit that binds with `rows`."""
+    """n x n vertices, edges to the right and down: no order eliminates it with small tables when n is large; a
+    limit that binds with `rows`.
+    """
     draw = np.random.default_rng(seed)
     vertices = tuple(Vertex(f"v{i}", draw.integers(0, 50, k)) for i in range(n * n))
     tables = tuple(draw.integers(0, 50, (k, k)) for _ in range(5))
@@ -84,7 +90,10 @@ def grid(n: int = 6, k: int = 6, rows: bool = True, seed: int = 0) -> SelectionP
     edges = tuple(Edge(u, v, e % 5) for e, (u, v) in enumerate(ends))
     usages = tuple(Usage(i, i // 2, i // 2 + n, draw.integers(1, 20, k)) for i in range(n * n)) if rows else ()
     live = [[u for u in usages if u.start <= t < u.end] for t in range(n * n)]
-    tight = max(((2 * sum(int(u.amount.min()) for u in us) + sum(int(u.amount.mean()) for u in us)) // 3 for us in live), default=0)
+    tight = max(
+        ((2 * sum(int(u.amount.min()) for u in us) + sum(int(u.amount.mean()) for u in us)) // 3 for us in live),
+        default=0,
+    )
     return SelectionProblem("grid", vertices, tables, edges, usages, tight if rows else None).check()
 
 
@@ -97,7 +106,11 @@ def checked(problem: SelectionProblem, answer: Answer) -> None:
     assert answer.certificate is not None
     result = check_selection(problem, answer.certificate)
     assert result.verdict is Verdict.PROVED, result.reason
-    assert answer.solution is not None or isinstance(answer.certificate.claim, LowerBound) or answer.status is Status.INFEASIBLE
+    assert (
+        answer.solution is not None
+        or isinstance(answer.certificate.claim, LowerBound)
+        or answer.status is Status.INFEASIBLE
+    )
     if answer.solution is not None:
         assert result.cost == answer.cost == problem.cost_of(answer.solution)
         assert answer.lower_bound is not None and answer.cost is not None and answer.lower_bound <= answer.cost
@@ -140,7 +153,9 @@ def test_no_time_at_all_is_enough_for_an_answer(engine: str) -> None:
         best = brute(problem)
         answer = solve(problem, time_limit_s=0.0, engine=engine)  # type: ignore[arg-type]
         if answer.certificate is None:
-            assert plain_dual(problem)[1] >= 1 << 60  # an edge forbids everything, which takes no time to say but a search to prove
+            assert (
+                plain_dual(problem)[1] >= 1 << 60
+            )  # an edge forbids everything, which takes no time to say but a search to prove
             continue
         checked(problem, answer)
         if best is not None and answer.cost is not None and answer.lower_bound is not None:
@@ -241,7 +256,9 @@ def test_a_plan_without_time_has_a_smaller_space_and_says_so(seconds: float) -> 
 def test_a_space_that_was_asked_for_stays() -> None:
     said: list[str] = []
     limit = TimeLimit(Clock(0.0, now=Ticks()), checks=True, announce=said.append)
-    planning = tables_in_time(zoo("mlp-unity"), load_machine("2x4"), space("complete"), space("complete"), None, limit, None)
+    planning = tables_in_time(
+        zoo("mlp-unity"), load_machine("2x4"), space("complete"), space("complete"), None, limit, None
+    )
     assert planning.space.name == "complete"
     assert len(said) == 1 and "tables will take" in said[0]
 
@@ -267,7 +284,9 @@ def test_time_is_held_back_for_the_check() -> None:
 
 
 @pytest.fixture
-def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, dict[str, object]]]:
+def call(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[int, dict[str, object]]]:
     monkeypatch.chdir(tmp_path)
 
     def shardproof(*arguments: str) -> tuple[int, dict[str, object]]:
@@ -283,7 +302,18 @@ def call(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest
 PLANS = {
     "forward": ("plan", "mlp-unity", "--machine", "2x4"),
     "training under a limit": ("plan", "mlp-unity", "--machine", "2x4", "--train", "adam", "--memory", "200MiB"),
-    "recompute": ("plan", "mlp-unity", "--machine", "2x4", "--train", "adam", "--memory", "200MiB", "--recompute", "auto"),
+    "recompute": (
+        "plan",
+        "mlp-unity",
+        "--machine",
+        "2x4",
+        "--train",
+        "adam",
+        "--memory",
+        "200MiB",
+        "--recompute",
+        "auto",
+    ),
     "uneven": ("plan", "mlp-uneven", "--machine", "2x4", "--space", "one-per-level,uneven"),
     "ilp": ("plan", "mlp-unity", "--machine", "2x2", "--engine", "ilp"),
     "smt": ("plan", "mlp-unity", "--machine", "2x2", "--engine", "smt"),
@@ -292,7 +322,9 @@ PLANS = {
 
 @pytest.mark.parametrize("seconds", ["0.001", "0.01", "1"])
 @pytest.mark.parametrize("name", PLANS)
-def test_every_plan_has_an_answer_and_a_file(call: Callable[..., tuple[int, dict[str, object]]], name: str, seconds: str) -> None:
+def test_every_plan_has_an_answer_and_a_file(
+    call: Callable[..., tuple[int, dict[str, object]]], name: str, seconds: str
+) -> None:
     code, document = call(*PLANS[name], "--time-limit", seconds, "-o", "p.spz")
     assert code in (0, 5) and document["status"] in ("optimal", "feasible")
     assert document["lower_bound"] is not None and Path("p.spz").exists()
@@ -344,12 +376,43 @@ sys.exit(run(sys.argv[2:]))
 
 def interrupted(folder: Path, moments: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A run that gets SIGINT at looks at the clock."""
-    return subprocess.run([sys.executable, "-c", DRIVER, moments, *arguments], cwd=folder, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", DRIVER, moments, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
 
 
 INTERRUPTED = {
-    "plan, while tables are built": ("3", "plan", "mlp-unity", "--machine", "2x4", "--train", "adam", "--memory", "200MiB", "-o", "out.spz"),
-    "plan, in the search": ("220", "plan", "mlp-unity", "--machine", "2x4", "--train", "adam", "--memory", "140MiB", "-o", "out.spz"),
+    "plan, while tables are built": (
+        "3",
+        "plan",
+        "mlp-unity",
+        "--machine",
+        "2x4",
+        "--train",
+        "adam",
+        "--memory",
+        "200MiB",
+        "-o",
+        "out.spz",
+    ),
+    "plan, in the search": (
+        "220",
+        "plan",
+        "mlp-unity",
+        "--machine",
+        "2x4",
+        "--train",
+        "adam",
+        "--memory",
+        "140MiB",
+        "-o",
+        "out.spz",
+    ),
     "solve": ("60", "solve", "g.json", "-o", "out.spz"),
     "audit": ("60", "audit", "g.json", "--strategy", "s.json", "-o", "out.spz"),
 }

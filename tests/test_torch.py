@@ -1,4 +1,6 @@
-"""PyTorch import: Hugging Face models from configurations, every operator against PyTorch, digits, constants, refusals."""
+"""PyTorch import: Hugging Face models from configurations, every operator against PyTorch, digits, constants,
+refusals.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,19 @@ def made(function, *shapes: tuple[int, ...] | Tensor, weights: tuple[tuple[int, 
 # ---- Hugging Face models, from configurations
 
 BERT = {
-    "hidden_size": 24, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 48, "vocab_size": 50, "max_position_embeddings": 16,
+    "hidden_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 48,
+    "vocab_size": 50,
+    "max_position_embeddings": 16,
 }
 LARGE = {
-    "hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096, "vocab_size": 30522,
+    "hidden_size": 1024,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 16,
+    "intermediate_size": 4096,
+    "vocab_size": 30522,
     "max_position_embeddings": 512,
 }
 
@@ -78,7 +89,14 @@ def gpt2(attention: str):
 
     def factory():
         config = GPT2Config(
-            n_embd=24, n_layer=2, n_head=3, vocab_size=50, n_positions=16, use_cache=False, bos_token_id=0, eos_token_id=0,
+            n_embd=24,
+            n_layer=2,
+            n_head=3,
+            vocab_size=50,
+            n_positions=16,
+            use_cache=False,
+            bos_token_id=0,
+            eos_token_id=0,
             attn_implementation=attention,
         )
         return GPT2LMHeadModel(config).eval(), (torch.zeros(2, 16, dtype=torch.int64),)
@@ -91,8 +109,15 @@ def llama(attention: str):
 
     def factory():
         config = LlamaConfig(
-            hidden_size=24, num_hidden_layers=2, num_attention_heads=6, num_key_value_heads=2, intermediate_size=40, vocab_size=50,
-            max_position_embeddings=16, use_cache=False, attn_implementation=attention,
+            hidden_size=24,
+            num_hidden_layers=2,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+            intermediate_size=40,
+            vocab_size=50,
+            max_position_embeddings=16,
+            use_cache=False,
+            attn_implementation=attention,
         )
         return LlamaModel(config).eval(), (torch.zeros(2, 16, dtype=torch.int64),)
 
@@ -107,7 +132,12 @@ HUGGING_FACE = {"bert": bert, "gpt2": gpt2, "llama": llama}
 def test_hugging_face_models_have_the_numbers_of_pytorch(model: str, attention: str) -> None:
     pytest.importorskip("transformers")
     single = model == "llama"  # its norms and rotary tables compute in single precision, whatever the weights are
-    found = compare(HUGGING_FACE[model](attention), torch.float32 if single else torch.float64, 1e-5 if single else 1e-9, 50 if model == "gpt2" else 2)
+    found = compare(
+        HUGGING_FACE[model](attention),
+        torch.float32 if single else torch.float64,
+        1e-5 if single else 1e-9,
+        50 if model == "gpt2" else 2,
+    )
     assert not found.digits.opaque and not found.digits.affine
     counts = [op.function for op in found.graph.operators]
     assert "max" not in counts and "equal" not in counts, "a mask that does nothing stayed"
@@ -115,7 +145,10 @@ def test_hugging_face_models_have_the_numbers_of_pytorch(model: str, attention: 
     if model == "llama":
         assert counts.count("rms_norm") == 5 and counts.count("silu") == 2 and "rsqrt" not in counts
     if model == "gpt2":
-        assert [op.attribute("approximate", "") for op in found.graph.operators if op.function == "gelu"] == ["tanh", "tanh"]
+        assert [op.attribute("approximate", "") for op in found.graph.operators if op.function == "gelu"] == [
+            "tanh",
+            "tanh",
+        ]
         assert counts.count("mask_fill") == 2 and counts.count("greater_equal") == 1
 
 
@@ -123,7 +156,11 @@ def test_heads_of_bert_are_digits_of_its_weights() -> None:
     pytest.importorskip("transformers")
     graph = imported(bert("eager")).graph
     at = "encoder.layer.1.attention"
-    for name, shape in ((f"{at}.self.query.weight", (3, 8, 24)), (f"{at}.self.value.weight", (3, 8, 24)), (f"{at}.output.dense.weight", (24, 3, 8))):
+    for name, shape in (
+        (f"{at}.self.query.weight", (3, 8, 24)),
+        (f"{at}.self.value.weight", (3, 8, 24)),
+        (f"{at}.output.dense.weight", (24, 3, 8)),
+    ):
         assert (graph.tensor(name).shape, graph.tensor(name).source_shape) == (shape, (24, 24))
     scores = graph.operator(f"{at}.self.bmm")
     assert [a.extent for a in scores.axes] == [2, 3, 16, 16, 8]
@@ -142,7 +179,10 @@ def test_fused_projection_of_gpt2_has_three_digits() -> None:
 
 def test_fused_projection_of_the_published_gpt2() -> None:
     def factory():
-        return Program(lambda x, w: [p.view(2, 5, 12, 64) * 1.5 for p in (x @ w).split(768, -1)], nn.Parameter(torch.zeros(768, 2304))), (torch.zeros(2, 5, 768),)
+        return Program(
+            lambda x, w: [p.view(2, 5, 12, 64) * 1.5 for p in (x @ w).split(768, -1)],
+            nn.Parameter(torch.zeros(768, 2304)),
+        ), (torch.zeros(2, 5, 768),)
 
     assert imported(factory).graph.tensor("held.0").shape == (768, 3, 12, 64)
 
@@ -184,6 +224,7 @@ def test_bert_large_is_imported_within_a_minute() -> None:
 
 # ---- operators
 
+
 def test_pointwise_functions_and_reductions() -> None:
     compare(dense_models.everything)
 
@@ -195,37 +236,77 @@ OPERATORS = {
     "vector": made(lambda x, y: x @ y, (3, 4), (4,)),
     "einsum": made(lambda x, y: torch.einsum("abc,cdb->da", x, y), (2, 3, 4), (4, 5, 3)),
     "addmm": made(lambda c, x, y: torch.addmm(c, x, y, beta=0.5, alpha=2.0), (5,), (3, 4), (4, 5)),
-    "conv stride pad dilation": made(lambda x, w, b: nn.functional.conv2d(x, w, b, (2, 1), (1, 2), (1, 2)), (2, 3, 9, 8), weights=((4, 3, 3, 2), (4,))),
-    "conv groups": made(lambda x, w: nn.functional.conv2d(x, w, None, 1, 1, groups=2), (2, 4, 5, 5), weights=((6, 2, 3, 3),)),
-    "conv depthwise": made(lambda x, w: nn.functional.conv2d(x, w, None, groups=4), (2, 4, 5, 5), weights=((4, 1, 3, 3),)),
+    "conv stride pad dilation": made(
+        lambda x, w, b: nn.functional.conv2d(x, w, b, (2, 1), (1, 2), (1, 2)),
+        (2, 3, 9, 8),
+        weights=((4, 3, 3, 2), (4,)),
+    ),
+    "conv groups": made(
+        lambda x, w: nn.functional.conv2d(x, w, None, 1, 1, groups=2), (2, 4, 5, 5), weights=((6, 2, 3, 3),)
+    ),
+    "conv depthwise": made(
+        lambda x, w: nn.functional.conv2d(x, w, None, groups=4), (2, 4, 5, 5), weights=((4, 1, 3, 3),)
+    ),
     "conv one dimension": made(lambda x, w: nn.functional.conv1d(x, w, stride=2), (2, 3, 9), weights=((4, 3, 3),)),
     "conv three dimensions": made(lambda x, w: nn.functional.conv3d(x, w), (1, 2, 4, 5, 4), weights=((3, 2, 2, 2, 2),)),
     "patches": made(lambda x, w: nn.functional.conv2d(x, w, stride=4), (2, 3, 8, 12), weights=((5, 3, 4, 4),)),
     "max pool": made(lambda x: nn.functional.max_pool2d(x, 3, 2, 1, ceil_mode=True), (2, 3, 8, 7)),
     "average pool": made(lambda x: nn.functional.avg_pool2d(x, 3, 2, 1), (2, 3, 8, 8)),
-    "average pool without padding": made(lambda x: nn.functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (2, 3, 8, 8)),
+    "average pool without padding": made(
+        lambda x: nn.functional.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (2, 3, 8, 8)
+    ),
     "adaptive": made(lambda x: nn.functional.adaptive_avg_pool2d(x, (2, 3)), (2, 3, 8, 9)),
     "adaptive to one": made(lambda x: nn.functional.adaptive_avg_pool2d(x, 1), (2, 3, 8, 9)),
     "adaptive maximum": made(lambda x: nn.functional.adaptive_max_pool2d(x, (4, 3)), (2, 3, 8, 9)),
-    "embedding": made(lambda i, w: nn.functional.embedding(i, w), torch.zeros(2, 3, dtype=torch.int64), weights=((5, 4),)),
-    "embedding bag": made(lambda i, w: nn.functional.embedding_bag(i, w, mode="mean"), torch.zeros(4, 3, dtype=torch.int64), weights=((5, 4),)),
+    "embedding": made(
+        lambda i, w: nn.functional.embedding(i, w), torch.zeros(2, 3, dtype=torch.int64), weights=((5, 4),)
+    ),
+    "embedding bag": made(
+        lambda i, w: nn.functional.embedding_bag(i, w, mode="mean"),
+        torch.zeros(4, 3, dtype=torch.int64),
+        weights=((5, 4),),
+    ),
     "index select": made(lambda x, i: x.index_select(1, i), (2, 3, 4), torch.zeros(5, dtype=torch.int64)),
     "rows": made(lambda x, i: x[i], (3, 4), torch.zeros(2, 2, dtype=torch.int64)),
     "lower triangle": made(lambda x: x[:, torch.tril_indices(4, 4, -1)[0], torch.tril_indices(4, 4, -1)[1]], (2, 4, 4)),
     "positions": made(lambda w: w[torch.arange(2, 5)] * 2.0, weights=((6, 3),)),
     "group norm": made(lambda x, w, b: nn.functional.group_norm(x, 2, w, b), (2, 4, 3, 3), weights=((4,), (4,))),
-    "causal attention": made(lambda q, k, v: nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True), (2, 3, 4, 5), (2, 3, 4, 5), (2, 3, 4, 5)),
+    "causal attention": made(
+        lambda q, k, v: nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True),
+        (2, 3, 4, 5),
+        (2, 3, 4, 5),
+        (2, 3, 4, 5),
+    ),
     "attention with a mask of the user": made(
-        lambda q, k, v, m: nn.functional.scaled_dot_product_attention(q, k, v, m), (2, 3, 4, 5), (2, 3, 6, 5), (2, 3, 6, 5), (4, 6)
+        lambda q, k, v, m: nn.functional.scaled_dot_product_attention(q, k, v, m),
+        (2, 3, 4, 5),
+        (2, 3, 6, 5),
+        (2, 3, 6, 5),
+        (4, 6),
     ),
     "grouped attention": made(
-        lambda q, k, v: nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True), (2, 6, 4, 5), (2, 2, 4, 5), (2, 2, 4, 5)
+        lambda q, k, v: nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True),
+        (2, 6, 4, 5),
+        (2, 2, 4, 5),
+        (2, 2, 4, 5),
     ),
-    "multi-head attention": lambda: (nn.MultiheadAttention(8, 2, batch_first=True).eval(), tuple(torch.zeros(2, 5, 8) for _ in range(3))),
-    "transformer": lambda: (nn.Transformer(8, 2, 1, 1, 16, batch_first=True, dropout=0.0).eval(), tuple(torch.zeros(2, 5, 8) for _ in range(2))),
+    "multi-head attention": lambda: (
+        nn.MultiheadAttention(8, 2, batch_first=True).eval(),
+        tuple(torch.zeros(2, 5, 8) for _ in range(3)),
+    ),
+    "transformer": lambda: (
+        nn.Transformer(8, 2, 1, 1, 16, batch_first=True, dropout=0.0).eval(),
+        tuple(torch.zeros(2, 5, 8) for _ in range(2)),
+    ),
     "lstm": lambda: (nn.LSTM(4, 3, batch_first=True), (torch.zeros(2, 3, 4),)),
-    "batch norm in training": lambda: (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), (torch.zeros(3, 3, 6, 6),)),
-    "batch norm at inference": lambda: (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval(), (torch.zeros(3, 3, 6, 6),)),
+    "batch norm in training": lambda: (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)),
+        (torch.zeros(3, 3, 6, 6),),
+    ),
+    "batch norm at inference": lambda: (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval(),
+        (torch.zeros(3, 3, 6, 6),),
+    ),
     "buffers": lambda: (Buffers(), (torch.zeros(2, 4, dtype=torch.float64),)),
     "outputs that are inputs": made(lambda x: (x, x.t(), x.relu()), (3, 4)),
 }
@@ -262,7 +343,12 @@ def test_constants_become_as_little_as_describes_them() -> None:
     made_of = {op.name: op for op in found.graph.operators if op.function == "iota"}
     assert [dict(op.attributes)["step"] for op in made_of.values()] == [-3]
     assert [v.tolist() for v in found.stated.values()] == [[1.0, -1.0, 2.5, 7.0]]
-    assert {t.name for t in found.graph.tensors if t.role.value == "parameter"} == {"first.weight", "first.bias", "second.bias", "table"}
+    assert {t.name for t in found.graph.tensors if t.role.value == "parameter"} == {
+        "first.weight",
+        "first.bias",
+        "second.bias",
+        "table",
+    }
 
 
 def test_window_side_by_side_is_a_reshape_in_disguise() -> None:
@@ -278,6 +364,7 @@ def test_names_follow_the_modules() -> None:
 
 # ---- files, command line
 
+
 def test_files_and_saved_programs_give_the_same_graph(tmp_path: Path) -> None:
     import dense
 
@@ -292,8 +379,10 @@ def test_files_and_saved_programs_give_the_same_graph(tmp_path: Path) -> None:
 
 def test_module_classes_bring_their_inputs(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
-        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.fc = torch.nn.Linear(4, 3)\n"
-        "    def forward(self, x):\n        return self.fc(x)\n    @staticmethod\n    def example_inputs():\n        return torch.zeros(2, 4)\n"
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n        "
+        "self.fc = torch.nn.Linear(4, 3)\n"
+        "    def forward(self, x):\n        return self.fc(x)\n    @staticmethod\n    def example_inputs():\n     "
+        "   return torch.zeros(2, 4)\n"
     )
     assert [op.name for op in load_model(f"{tmp_path}/net.py:Net").operators] == ["fc", "fc.bias_add"]
 
@@ -314,14 +403,33 @@ def test_planning_a_module(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_imported_bert_costs_what_the_zoo_s_costs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The published formula scales the scores, the zoo scales the queries, which are smaller: in one form the optima are equal."""
+    """The published formula scales the scores, the zoo scales the queries, which are smaller: in one form the
+    optima are equal.
+    """
     import language
 
     costs = {}
     zoo = build_zoo("bert-tiny", layers=1)
-    for name, graph in {"import": imported(lambda: language.bert_tiny(layers=1)).graph, "zoo": zoo, "canonical": canonical(zoo)}.items():
+    for name, graph in {
+        "import": imported(lambda: language.bert_tiny(layers=1)).graph,
+        "zoo": zoo,
+        "canonical": canonical(zoo),
+    }.items():
         (tmp_path / f"{name}.json").write_text(graph.to_json())
-        assert run(["plan", str(tmp_path / f"{name}.json"), "--machine", "dgx-a100:2x2", "-o", str(tmp_path / f"{name}.spz"), "--json"]) == 0
+        assert (
+            run(
+                [
+                    "plan",
+                    str(tmp_path / f"{name}.json"),
+                    "--machine",
+                    "dgx-a100:2x2",
+                    "-o",
+                    str(tmp_path / f"{name}.spz"),
+                    "--json",
+                ]
+            )
+            == 0
+        )
         found = json.loads(capsys.readouterr().out)
         assert found["status"] == "optimal"
         costs[name] = found["cost"]
@@ -329,6 +437,7 @@ def test_imported_bert_costs_what_the_zoo_s_costs(tmp_path: Path, capsys: pytest
 
 
 # ---- refusals
+
 
 def test_unsupported_operators_are_listed_at_once_with_places() -> None:
     class Bad(nn.Module):
@@ -344,21 +453,35 @@ def test_unsupported_operators_are_listed_at_once_with_places() -> None:
         imported(lambda: (Bad(), (torch.zeros(4, 4),)))
     assert {k: len(v) for k, v in error.value.missing.items() if "sort" in k} == {"aten.sort.default": 2}
     assert "inner.sort" in error.value.missing["aten.sort.default"][0]
-    assert any("adaptive" in k and "windows of different sizes" in k for k in error.value.missing) and "--list-ops" in str(error.value)
+    assert any(
+        "adaptive" in k and "windows of different sizes" in k for k in error.value.missing
+    ) and "--list-ops" in str(error.value)
 
 
 REFUSED = {
-    "data-dependent size": (made(lambda x: x[x > 0].sum(0) + x.nonzero().sum(), (3, 4)), "depends on the contents of a tensor"),
+    "data-dependent size": (
+        made(lambda x: x[x > 0].sum(0) + x.nonzero().sum(), (3, 4)),
+        "depends on the contents of a tensor",
+    ),
     "data-dependent branch": (made(lambda x: x if x.sum() > 0 else -x, (3, 4)), "depend.* on the contents of a tensor"),
-    "unknown element type": (made(lambda x: torch.fft.fft(x).abs(), (3, 4)), "complex128.*cannot be represented|_fft_r2c"),
-    "empty batch": (made(lambda x: x.relu(), (0, 4)), r"shape \(0, 4\): every extent, also the batch, must be at least 1"),
+    "unknown element type": (
+        made(lambda x: torch.fft.fft(x).abs(), (3, 4)),
+        "complex128.*cannot be represented|_fft_r2c",
+    ),
+    "empty batch": (
+        made(lambda x: x.relu(), (0, 4)),
+        r"shape \(0, 4\): every extent, also the batch, must be at least 1",
+    ),
     "empty result": (made(lambda x: x[:, 4:].relu(), (3, 4)), r"shape \(3, 0\); every extent"),
     "long axis": (made(lambda x: x.relu(), (1 << 31, 2)), "more than int32 can count"),
     "not a module": (lambda: 3, r"must return \(module, example inputs\), returned int"),
     "no tensor": (made(lambda x: 3, (3, 4)), "returns no tensor"),
     "constant": (made(lambda x: torch.ones(3) * 2, (3, 4)), "is a constant of the program"),
     "untraceable": (made(lambda x: x.numpy() + 1, (3, 4)), "torch.export cannot trace it"),
-    "contents in the constructor": (lambda: (nn.Linear(int(torch.randn(1).item()), 2), (torch.zeros(1),)), "cannot be built on the meta device"),
+    "contents in the constructor": (
+        lambda: (nn.Linear(int(torch.randn(1).item()), 2), (torch.zeros(1),)),
+        "cannot be built on the meta device",
+    ),
 }
 
 

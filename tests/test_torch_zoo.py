@@ -1,7 +1,7 @@
 """Every model of the zoo from its PyTorch source: the same graph up to names, and the same numbers.
 
-`canonical` brings both graphs into one form first (scales of contractions, fused products and sums, units, constants); `mutants`
-show that it hides no difference in weights, sizes, connections, functions, attributes or element types.
+`canonical` brings both graphs into one form first (scales of contractions, fused products and sums, units, constants);
+`mutants` show that it hides no difference in weights, sizes, connections, functions, attributes or element types.
 """
 
 from __future__ import annotations
@@ -25,10 +25,22 @@ from shardproof.models.sources.zoo import TINY, ZOO, build
 pytestmark = pytest.mark.torch
 
 SOURCES = {
-    "alexnet": "vision:alexnet", "bert-large": "language:bert_large", "bert-tiny": "language:bert_tiny", "candle-uno": "dense:candle_uno",
-    "dlrm": "dense:dlrm", "inception-v3": "vision:inception_v3", "llama": "decoder:llama", "mlp-8192": "dense:mlp_8192",
-    "mlp-unity": "dense:mlp_unity", "moe": "decoder:moe", "resnet101": "vision:resnet101", "resnext50": "vision:resnext50",
-    "rnnlm": "language:rnnlm", "transformer": "language:transformer", "vit": "vision:vit", "xdl": "dense:xdl",
+    "alexnet": "vision:alexnet",
+    "bert-large": "language:bert_large",
+    "bert-tiny": "language:bert_tiny",
+    "candle-uno": "dense:candle_uno",
+    "dlrm": "dense:dlrm",
+    "inception-v3": "vision:inception_v3",
+    "llama": "decoder:llama",
+    "mlp-8192": "dense:mlp_8192",
+    "mlp-unity": "dense:mlp_unity",
+    "moe": "decoder:moe",
+    "resnet101": "vision:resnet101",
+    "resnext50": "vision:resnext50",
+    "rnnlm": "language:rnnlm",
+    "transformer": "language:transformer",
+    "vit": "vision:vit",
+    "xdl": "dense:xdl",
 }
 """Zoo model -> module:factory in tests/torch_models."""
 NOT_MODELS = {"attention", "conv-stack", "linear-training", "mlp-uneven", "mlp-unity-training", "transformer-layer"}
@@ -61,11 +73,25 @@ def test_numbers_are_those_of_the_module(model: str) -> None:
     compare(factory(model), largest=20 if model in ("dlrm", "xdl", "llama", "moe", "rnnlm", "transformer") else 2)
 
 
-@pytest.mark.parametrize(("model", "option", "value"), [
-    ("bert-tiny", "layers", 3), ("bert-tiny", "batch", 4), ("llama", "kv_heads", 4), ("llama", "theta", 1000), ("moe", "chosen", 1),
-    ("moe", "capacity_percent", 50), ("vit", "heads", 4), ("resnext50", "groups", 4), ("dlrm", "bag", 1), ("rnnlm", "steps", 2),
-    ("inception-v3", "classes", 4), ("transformer", "dtype", "float32"),
-])
+@pytest.mark.parametrize(
+    ("model", "option", "value"),
+    [
+        ("bert-tiny", "layers", 3),
+        ("bert-tiny", "batch", 4),
+        ("llama", "kv_heads", 4),
+        ("llama", "theta", 1000),
+        ("moe", "chosen", 1),
+        ("moe", "capacity_percent", 50),
+        ("vit", "heads", 4),
+        ("resnext50", "groups", 4),
+        ("dlrm", "bag", 1),
+        ("rnnlm", "steps", 2),
+        ("inception-v3", "classes", 4),
+        ("transformer", "dtype", "float32"),
+    ],
+)
 def test_another_size_is_another_graph(model: str, option: str, value: int | str) -> None:
-    found = same_up_to_names(canonical(imported(factory(model, **{option: value})).graph), canonical(build(model, **TINY[model])))
+    found = same_up_to_names(
+        canonical(imported(factory(model, **{option: value})).graph), canonical(build(model, **TINY[model]))
+    )
     assert found is not None and found.what

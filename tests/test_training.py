@@ -62,7 +62,8 @@ def stepped(name: str) -> Graph | None:
         return None
 
 
-# --- state --------------------------------------------------------------------------------------------------------------
+# --- state
+# --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,9 @@ def stepped(name: str) -> Graph | None:
 def test_graphs_without_state_keep_their_identities(
     model: str, options: dict[str, int], machine: str, limit: int | None, graph: str, problem: str
 ) -> None:
-    """Hashes of graphs before graphs had a state, and of their problems with the memory rows and the assumptions of today."""
+    """Hashes of graphs before graphs had a state, and of their problems with the memory rows and the assumptions of
+    today.
+    """
     found = zoo(model, **options)
     assert '"state"' not in found.to_json() and found.sha256().startswith(graph)
     assert build(found, load_machine(machine), space("complete"), limit).problem.sha256().startswith(problem)
@@ -103,10 +106,13 @@ def test_state_survives_json_and_is_a_result() -> None:
 @pytest.mark.parametrize(
     ("state", "message"),
     [
-        ((("x", "next"),), "'x': is not a parameter"), ((("q", "next"),), "'q': is not a parameter"),
-        ((("w", "x"),), "next value 'x' is not computed"), ((("w", "q"),), "next value 'q' is not computed"),
+        ((("x", "next"),), "'x': is not a parameter"),
+        ((("q", "next"),), "'q': is not a parameter"),
+        ((("w", "x"),), "next value 'x' is not computed"),
+        ((("w", "q"),), "next value 'q' is not computed"),
         ((("w", "y"),), r"has shape \(4, 4\) of float64, its next value 'y' \(8, 4\)"),
-        ((("w", "next"), ("w", "next")), "occurs in two pairs"), ((("w", "next"), ("u", "next")), "occurs in two pairs"),
+        ((("w", "next"), ("w", "next")), "occurs in two pairs"),
+        ((("w", "next"), ("u", "next")), "occurs in two pairs"),
     ],
 )
 def test_a_wrong_state_is_named(state: tuple[tuple[str, str], ...], message: str) -> None:
@@ -143,8 +149,13 @@ def test_the_next_value_goes_into_the_parameters_own_copy() -> None:
     assert [(e.u, e.v) for e in into] == [(planning.operators["next"], home)]
     assert "donated-state" in planning.problem.assumptions
     kept = [(u.vertex, u.start, u.end) for u in planning.problem.usages if u.name.startswith(("w", "next"))]
-    assert kept == [(home, 0, 2), (planning.operators["next"], 1, 2)]  # one buffer for both, and the tensor as it is written
-    forward = replace(graph, state=(), operators=graph.operators[:1], tensors=tuple(t for t in graph.tensors if t.name != "next"))
+    assert kept == [
+        (home, 0, 2),
+        (planning.operators["next"], 1, 2),
+    ]  # one buffer for both, and the tensor as it is written
+    forward = replace(
+        graph, state=(), operators=graph.operators[:1], tensors=tuple(t for t in graph.tensors if t.name != "next")
+    )
     assert "donated-state" not in build(forward, load_machine("2x2"), space("complete"), 1 << 20).problem.assumptions
 
 
@@ -155,7 +166,9 @@ def test_readers_of_a_next_value_read_it_from_its_home() -> None:
     assert places == [("fc1.weight.adam_m.next", None), (None, "fc1.weight.next")]
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n == "inception-v3" else n for n in sorted(ZOO)])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n == "inception-v3" else n for n in sorted(ZOO)]
+)
 def test_structure_of_the_zoos_training_steps(name: str) -> None:
     """Movements, copies and memory rows of the checker equal those of `models/`, in the same order."""
     graph = stepped(name)
@@ -174,11 +187,16 @@ def test_structure_of_the_zoos_training_steps(name: str) -> None:
         if isinstance(row, Received):
             vertex = planning.operators[row.reader]
         else:
-            vertex = planning.copies[row.tensor] if row.writer is row.reader is None else planning.operators[row.writer or row.reader or ""]
+            vertex = (
+                planning.copies[row.tensor]
+                if row.writer is row.reader is None
+                else planning.operators[row.writer or row.reader or ""]
+            )
         assert (vertex, row.start, row.end) == (usage.vertex, usage.start, usage.end)
 
 
-# --- loss, schedule, naming ---------------------------------------------------------------------------------------------
+# --- loss, schedule, naming
+# ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -266,12 +284,17 @@ def test_updates_stand_right_behind_gradient_and_last_reader() -> None:
     order = [op.name for op in graph.operators]
     readers = [i for i, op in enumerate(graph.operators) if any(a.tensor == "w" for a in op.inputs)]
     assert readers[-1] == order.index("w.next") == order.index("grad:w") + 1
-    assert graph.operator("grad:w").function == "sum_inputs" and [op.function for op in graph.operators].count("sgd_update") == 1
+    assert (
+        graph.operator("grad:w").function == "sum_inputs"
+        and [op.function for op in graph.operators].count("sgd_update") == 1
+    )
 
 
 def test_adam_follows_the_paper() -> None:
     settings_ = Settings(rate=0.1, beta1=0.8, beta2=0.9, epsilon=1e-3, step=3)
-    made = build_step(zoo("mlp-unity", batch=4, inputs=3, hidden=5, classes=6, dtype="float64"), "adam", settings=settings_)
+    made = build_step(
+        zoo("mlp-unity", batch=4, inputs=3, hidden=5, classes=6, dtype="float64"), "adam", settings=settings_
+    )
     values = random_inputs(made.graph, 0)
     gradient = dict(made.trained)["fc1.weight"]
     out = run_graph(made.graph, values, keep=[gradient])
@@ -282,7 +305,9 @@ def test_adam_follows_the_paper() -> None:
     expected = values["fc1.weight"] - 0.1 * (m / (1 - 0.8**3)) / (np.sqrt(v / (1 - 0.9**3)) + 1e-3)
     np.testing.assert_allclose(out["fc1.weight.next"], expected, rtol=1e-13)
     assert made.graph.tensor("fc1.weight.adam_m").dtype == "float64"
-    assert build_step(zoo("bert-large", layers=1), "adam").graph.tensor("layer0.ffn.up.weight.adam_v").dtype == "float32"
+    assert (
+        build_step(zoo("bert-large", layers=1), "adam").graph.tensor("layer0.ffn.up.weight.adam_v").dtype == "float32"
+    )
 
 
 def test_steps_of_sgd_and_adam_lower_the_loss() -> None:
@@ -299,7 +324,10 @@ def test_steps_of_sgd_and_adam_lower_the_loss() -> None:
 
 
 def test_repeated_layers_share_their_structures() -> None:
-    problems = [build(training_step(zoo("bert-large", layers=n), "adam"), load_machine("2x2"), space("complete")).problem for n in (2, 3, 4)]
+    problems = [
+        build(training_step(zoo("bert-large", layers=n), "adam"), load_machine("2x2"), space("complete")).problem
+        for n in (2, 3, 4)
+    ]
     assert len(problems[1].tables) == len(problems[2].tables) and len(problems[2].vertices) > len(problems[1].vertices)
     counts = [len(p.vertices) for p in problems]
     assert counts[2] - counts[1] == counts[1] - counts[0]
@@ -312,7 +340,8 @@ def test_projections_of_one_layer_share_one_sum() -> None:
     assert graph.flops_per_point(sums[0]) == 6 and sums[0].kind is NodeKind.CONTRACT
 
 
-# --- plans --------------------------------------------------------------------------------------------------------------
+# --- plans
+# --------------------------------------------------------------------------------------------------------------
 
 
 def planned(graph: Graph, machine: str, limit: int | None = None) -> tuple[Planning, Plan]:
@@ -325,7 +354,12 @@ def eager() -> Machine:
     """8 slow devices on a fast network without latency: even small models are split."""
     m = load_machine("localhost:8")
     levels = tuple(replace(level, latency=Fraction(0), bandwidth=Fraction(10**12)) for level in m.levels)
-    device = replace(m.device, launch=Fraction(0), bandwidth=Fraction(10**9), peaks=tuple((d, Fraction(10**9)) for d, _ in m.device.peaks))
+    device = replace(
+        m.device,
+        launch=Fraction(0),
+        bandwidth=Fraction(10**9),
+        peaks=tuple((d, Fraction(10**9)) for d, _ in m.device.peaks),
+    )
     return replace(m, levels=levels, device=device)
 
 
@@ -342,7 +376,9 @@ RUN: dict[str, Callable[[], Graph]] = {
 RUN_SLOWLY: dict[str, Callable[[], Graph]] = {
     "vit": small("vit", batch=8, size=16, patch=8, depth=2, width=16, heads=4, hidden=16, classes=8),
     "llama": small("llama", batch=4, layers=2, sequence=8, width=16, heads=4, kv_heads=2, hidden=16, vocabulary=16),
-    "moe": small("moe", batch=4, layers=1, sequence=8, width=16, heads=4, kv_heads=2, hidden=16, experts=4, vocabulary=16),
+    "moe": small(
+        "moe", batch=4, layers=1, sequence=8, width=16, heads=4, kv_heads=2, hidden=16, experts=4, vocabulary=16
+    ),
     "rnnlm": small("rnnlm", batch=8, steps=3, width=8, layers=2, vocabulary=16),
     "resnet101": small("resnet101", batch=8, size=33, blocks="1-1-1-1", stem=4, classes=8),
     "resnext50": small("resnext50", batch=8, size=33, blocks="1-1-1-1", stem=4, groups=2, group_width=2, classes=8),
@@ -399,8 +435,9 @@ def test_old_values_are_freed_before_the_next_ones_arrive() -> None:
 
 
 def test_a_tight_limit_shards_the_stored_weights_and_a_loose_one_is_data_parallel() -> None:
-    """Wide batch, small weights.  With room: the batch is split, weights are replicated, gradients are reduce-scattered into sharded moments
-    (ZeRO-1).  Just above the least limit: the stored weights are sharded too, and gathered when they are used (ZeRO-3)."""
+    """Wide batch, small weights.  With room: the batch is split, weights are replicated, gradients are reduce-scattered
+    into sharded moments (ZeRO-1).  Just above the least limit: the stored weights are sharded too, and gathered when
+    they are used (ZeRO-3)."""
     graph = training_step(zoo("mlp-8192", batch=8192, width=512, layers=4), "adam")
     layers = ("fc1", "fc2", "fc3", "fc4")
     _, loose = planned(graph, "1x8")
@@ -412,15 +449,24 @@ def test_a_tight_limit_shards_the_stored_weights_and_a_loose_one_is_data_paralle
     for plan in (loose, tight):
         assert {dict(plan.choices.operators)[n].degree("b") for n in layers} == {8}
         assert {degree(plan, f"{n}.weight.adam_{k}") for n in layers for k in "mv"} == {8}
-        into = [m.collective for m in plan.communication if m.tensor in {f"grad:{n}.weight" for n in layers} and m.writer == m.tensor]
+        into = [
+            m.collective
+            for m in plan.communication
+            if m.tensor in {f"grad:{n}.weight" for n in layers} and m.writer == m.tensor
+        ]
         assert into == ["reduce-scatter"] * 4
         assert check_plan(write_plan(None, plan), samples=100).verdict is Verdict.PROVED
-    assert {degree(loose, f"{n}.weight") for n in layers} == {1} and {degree(tight, f"{n}.weight") for n in layers} == {8}
-    used = [m.collective for m in tight.communication if m.tensor in {f"{n}.weight" for n in layers} and m.reader in layers]
+    assert {degree(loose, f"{n}.weight") for n in layers} == {1} and {degree(tight, f"{n}.weight") for n in layers} == {
+        8
+    }
+    used = [
+        m.collective for m in tight.communication if m.tensor in {f"{n}.weight" for n in layers} and m.reader in layers
+    ]
     assert used == ["all-gather"] * 4
 
 
-# --- what the checker refuses -------------------------------------------------------------------------------------------
+# --- what the checker refuses
+# -------------------------------------------------------------------------------------------
 
 
 def small_plan() -> tuple[Graph, Plan]:
@@ -436,7 +482,10 @@ def mutants() -> list[tuple[str, Plan]]:
         ("one pair less", replace(plan, graph=replace(graph, state=graph.state[:1]))),
         ("pairs exchanged", replace(plan, graph=replace(graph, state=swapped))),
         ("next value of an input", replace(plan, graph=replace(graph, state=(("x", graph.state[0][1]),)))),
-        ("sgd for adam", replace(plan, graph=training_step(zoo("mlp-unity", batch=8, inputs=8, hidden=8, classes=8), "adam"))),
+        (
+            "sgd for adam",
+            replace(plan, graph=training_step(zoo("mlp-unity", batch=8, inputs=8, hidden=8, classes=8), "adam")),
+        ),
     ]
     home, value = graph.state[0]
     for title, change in (
@@ -445,10 +494,24 @@ def mutants() -> list[tuple[str, Plan]]:
         ("next value straight to a reader", lambda m: replace(m, reader="fc1") if m.tensor == value else m),
         ("next value from a copy", lambda m: replace(m, writer=None) if m.tensor == value else m),
     ):
-        out.append((title, replace(plan, communication=tuple(c for m in plan.communication if (c := change(m)) is not None))))
+        out.append(
+            (title, replace(plan, communication=tuple(c for m in plan.communication if (c := change(m)) is not None)))
+        )
     copies = plan.choices.copies
-    out.append(("no copy of the stored weight", replace(plan, choices=replace(plan.choices, copies=tuple(c for c in copies if c[0] != home)))))
-    out.append(("a copy of the next value", replace(plan, choices=replace(plan.choices, copies=tuple((value if n == home else n, p) for n, p in copies)))))
+    out.append(
+        (
+            "no copy of the stored weight",
+            replace(plan, choices=replace(plan.choices, copies=tuple(c for c in copies if c[0] != home))),
+        )
+    )
+    out.append(
+        (
+            "a copy of the next value",
+            replace(
+                plan, choices=replace(plan.choices, copies=tuple((value if n == home else n, p) for n, p in copies))
+            ),
+        )
+    )
     return out
 
 
@@ -464,7 +527,9 @@ def test_broken_loops_are_refused() -> None:
 
 
 def test_a_model_that_forgets_the_loop_is_refuted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planner and checker share `models/`: with the home of next values broken there, the checker's own structure notices."""
+    """Planner and checker share `models/`: with the home of next values broken there, the checker's own structure
+    notices.
+    """
     graph = weight_decay()
     machine = load_machine("2x2")
 
@@ -483,7 +548,10 @@ def test_a_model_that_counts_the_next_value_too_long_or_too_short_is_refuted(mon
     for change in (-1, 1):
 
         def shifted(*arguments, by: int = change):
-            return tuple(replace(u, start=u.start + min(by, 0), end=u.end + max(by, 0)) if u.name == "next as written" else u for u in real(*arguments))
+            return tuple(
+                replace(u, start=u.start + min(by, 0), end=u.end + max(by, 0)) if u.name == "next as written" else u
+                for u in real(*arguments)
+            )
 
         monkeypatch.setattr(memory, "usages", shifted)
         try:
@@ -506,7 +574,8 @@ def test_a_late_reader_is_refused_by_the_checker_itself(monkeypatch: pytest.Monk
     assert parts.verdict is Verdict.REFUTED and "is read after" in parts.reason
 
 
-# --- command line -------------------------------------------------------------------------------------------------------
+# --- command line
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -515,7 +584,26 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "mean squared error" in capsys.readouterr().out
     assert Graph.from_json(out.read_text()).state
     plan = tmp_path / "p.spz"
-    assert run(["plan", "mlp-unity", "--batch", "8", "--train", "sgd", "--machine", "localhost:4", "--memory", "1GiB", "-o", str(plan), "--json"]) == 0
+    assert (
+        run(
+            [
+                "plan",
+                "mlp-unity",
+                "--batch",
+                "8",
+                "--train",
+                "sgd",
+                "--machine",
+                "localhost:4",
+                "--memory",
+                "1GiB",
+                "-o",
+                str(plan),
+                "--json",
+            ]
+        )
+        == 0
+    )
     document = json.loads(capsys.readouterr().out)
     assert document["status"] == "optimal" and "cross entropy" in document["loss"] and document["trained"] == 2
     assert "donated-state" in document["assumptions"]
@@ -530,9 +618,19 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_kinds_of_decisions_of_a_step() -> None:
     """Per weight of Adam six vertices: three stored tensors and three operators."""
     planning = build(SMALL["mlp"](), load_machine("2x2"), space("complete"))
-    names = [d.name for d in planning.decisions if "fc1.weight" in d.name and d.kind is DecisionKind.COPY and not d.name.startswith("grad:")]
+    names = [
+        d.name
+        for d in planning.decisions
+        if "fc1.weight" in d.name and d.kind is DecisionKind.COPY and not d.name.startswith("grad:")
+    ]
     assert names == ["fc1.weight", "fc1.weight.adam_m", "fc1.weight.adam_v"]
-    assert sum("fc1.weight" in d.name and d.kind is DecisionKind.OPERATOR and d.name.endswith(".next") for d in planning.decisions) == 3
+    assert (
+        sum(
+            "fc1.weight" in d.name and d.kind is DecisionKind.OPERATOR and d.name.endswith(".next")
+            for d in planning.decisions
+        )
+        == 3
+    )
 
 
 @pytest.mark.parametrize("name", ["bert", "conv", "mlp"])
@@ -556,7 +654,9 @@ def test_the_gradient_of_a_bag_costs_what_it_reads() -> None:
     planning = build(graph, load_machine("2x2"), space("complete"))
     vertex = planning.operators["grad:table"]
     costs, entries = planning.costs[vertex], Entries(planning)
-    assert costs is not None and all(not entries.wrong_time(vertex, c) for c in range(planning.problem.domain_size(vertex)))
+    assert costs is not None and all(
+        not entries.wrong_time(vertex, c) for c in range(planning.problem.domain_size(vertex))
+    )
     whole = planning.decisions[vertex].placements[:, :-1].prod(axis=(1, 2)).argmin()
     assert costs.flops[whole] == 8 * 3 * 4 and costs.bytes[whole] == 4 * (8 * 4 + 8 * 3 + 16 * 4)
 

@@ -34,16 +34,28 @@ def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], model: str, *opt
     ("text", "options", "code", "words"),
     [
         (integers, ["--train", "sgd"], 3, ["output 'y'", "not a floating-point tensor", "--loss"]),
-        (lambda: training_step(zoo("mlp-unity", batch=8), "sgd").to_json(), ["--train", "adam"], 3, ["'mlp-unity+sgd'", "already", "leave out --train"]),
+        (
+            lambda: training_step(zoo("mlp-unity", batch=8), "sgd").to_json(),
+            ["--train", "adam"],
+            3,
+            ["'mlp-unity+sgd'", "already", "leave out --train"],
+        ),
         (mlp, ["--train", "sgd", "--loss", "nobody"], 3, ["loss 'nobody'", "leave --loss out"]),
         (mlp, ["--train", "sgd", "--loss", "fc2"], 3, ["loss 'fc2'", "not a computed scalar"]),
         (mlp, ["--loss", "fc2"], 2, ["--loss", "give --train"]),
         (mlp, ["--train", "lion"], 2, ["'lion' is not one of 'sgd', 'adam'"]),
-        (lambda: mlp().replace("784", "3000000000"), ["--train", "adam"], 3, ["tensor 'x'", "axis of 3000000000", "int32", "reshape"]),
+        (
+            lambda: mlp().replace("784", "3000000000"),
+            ["--train", "adam"],
+            3,
+            ["tensor 'x'", "axis of 3000000000", "int32", "reshape"],
+        ),
         (lambda: mlp().replace("784", "0"), ["--train", "adam"], 3, ["tensor 'x'", "size 0", "at least 1"]),
     ],
 )
-def test_models(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: object, options: list[str], code: int, words: list[str]) -> None:
+def test_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: object, options: list[str], code: int, words: list[str]
+) -> None:
     assert callable(text)
     model = tmp_path / "m.json"
     model.write_text(text())
@@ -58,7 +70,11 @@ def test_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: str)
 
 
 def test_an_element_type_without_a_peak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = (Path(__file__).resolve().parent.parent / "models" / "machine" / "builtin" / "dgx-a100.toml").read_text().splitlines()
+    lines = (
+        (Path(__file__).resolve().parent.parent / "models" / "machine" / "builtin" / "dgx-a100.toml")
+        .read_text()
+        .splitlines()
+    )
     machine = tmp_path / "m.toml"
     machine.write_text("\n".join(x for x in lines if not x.startswith("float32 =") and 'peaks.float32"' not in x))
     model = tmp_path / "m.json"
@@ -80,7 +96,12 @@ def test_a_budget_that_nothing_fits(tmp_path: Path, capsys: pytest.CaptureFixtur
     options = ["mlp-unity", "--batch", "64", "--train", "adam", "--machine", "1x4", "-o", str(tmp_path / "p.spz")]
     assert run(["plan", *options, "--memory", "100KiB"]) == 20
     said = capsys.readouterr().out
-    assert "proved infeasible" in said and "fc1.weight.adam_m (401408)" in said and "the limit is 102400" in said and "(fc1" in said
+    assert (
+        "proved infeasible" in said
+        and "fc1.weight.adam_m (401408)" in said
+        and "the limit is 102400" in said
+        and "(fc1" in said
+    )
     assert run(["plan", *options, "--memory", "100KiB", "--json"]) == 20
     document = json.loads(capsys.readouterr().out)["conflict"]
     least = document["least_known_limit"]

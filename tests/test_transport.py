@@ -1,7 +1,9 @@
-"""Patterns, staging of device memory, NCCL's call sequence, and starting early: everything a transport does, without a GPU.
+"""Patterns, staging of device memory, NCCL's call sequence, and starting early: everything a transport does, without a
+GPU.
 
-A fake device array is a NumPy array that says it is device memory (`__cuda_array_interface__`); a fake NCCL moves bytes between the
-threads that play the ranks, through the pointers and counts it is given, so a wrong offset shows as a wrong number.
+A fake device array is a NumPy array that says it is device memory (`__cuda_array_interface__`); a fake NCCL moves bytes
+between the threads that play the ranks, through the pointers and counts it is given, so a wrong offset shows as a wrong
+number.
 """
 
 from __future__ import annotations
@@ -33,7 +35,9 @@ from shardproof.models.program.index import Affine, Axis, Combine, access
 
 
 def transfers(*pairs: tuple[int, int, tuple[int, int]]) -> Exchange:
-    return Exchange(0, Transfers.of(Transfer(s, t, (box,)) for s, t, box in sorted(pairs, key=lambda p: (p[1], p[0], p[2]))))
+    return Exchange(
+        0, Transfers.of(Transfer(s, t, (box,)) for s, t, box in sorted(pairs, key=lambda p: (p[1], p[0], p[2])))
+    )
 
 
 CASES = {
@@ -42,13 +46,15 @@ CASES = {
     PatternKind.GATHER: transfers((0, 2, (0, 2)), (1, 2, (2, 4))),
     PatternKind.ALL_GATHER: transfers((0, 1, (0, 2)), (0, 2, (0, 2)), (1, 0, (2, 4)), (1, 2, (2, 4))),
     PatternKind.NEIGHBOURS: transfers((0, 1, (1, 2)), (1, 0, (2, 3)), (1, 2, (3, 4)), (2, 1, (4, 5))),
-    PatternKind.ALL_TO_ALL: transfers(*((s, t, (4 * s + t, 4 * s + t + 1)) for s in range(4) for t in range(4) if s != t)),
+    PatternKind.ALL_TO_ALL: transfers(
+        *((s, t, (4 * s + t, 4 * s + t + 1)) for s in range(4) for t in range(4) if s != t)
+    ),
 }
 
 
 @pytest.mark.parametrize("kind", list(PatternKind))
 def test_every_pattern_is_recognised_and_says_why(kind: PatternKind) -> None:
-    found, = patterns(CASES[kind])
+    (found,) = patterns(CASES[kind])
     assert found.kind is kind
     assert found.reason
     if kind in (PatternKind.BROADCAST, PatternKind.SCATTER):
@@ -59,18 +65,23 @@ def test_every_pattern_is_recognised_and_says_why(kind: PatternKind) -> None:
 
 def test_a_gather_in_which_a_member_has_nothing_stays_one() -> None:
     """Uneven blocks leave ranks empty: five elements on four ranks in blocks of two."""
-    layouts = [Layout((4,), (5,), np.array([[i] for i in boxes])) for boxes in (((0, 2), (2, 4), (4, 5), (5, 5)), ((0, 5),) * 4)]
-    found, = patterns(derive(*layouts).steps[0])
+    layouts = [
+        Layout((4,), (5,), np.array([[i] for i in boxes]))
+        for boxes in (((0, 2), (2, 4), (4, 5), (5, 5)), ((0, 5),) * 4)
+    ]
+    (found,) = patterns(derive(*layouts).steps[0])
     assert (found.kind, found.group) == (PatternKind.ALL_GATHER, (0, 1, 2, 3))
     assert "3 of 4 members send" in found.reason
 
 
 def test_many_partners_are_one_collective() -> None:
     """Beyond eight partners single messages lose; a chain of ranks keeps two partners however long it is."""
-    wide = transfers(*((s, t, (16 * s + t, 16 * s + t + 1)) for s in range(16) for t in range(16) if s != t and (s + t) % 16))
+    wide = transfers(
+        *((s, t, (16 * s + t, 16 * s + t + 1)) for s in range(16) for t in range(16) if s != t and (s + t) % 16)
+    )
     assert [p.kind for p in patterns(wide)] == [PatternKind.ALL_TO_ALL]
     chain = transfers(*((s, t, (s, s + 1)) for s in range(64) for t in (s - 1, s + 1) if 0 <= t < 64))
-    found, = patterns(chain)
+    (found,) = patterns(chain)
     assert found.kind is PatternKind.NEIGHBOURS
     assert "at most 2 of 63" in found.reason
 
@@ -155,7 +166,8 @@ def test_an_aware_mpi_gets_the_pointers_after_a_synchronisation() -> None:
     waited: list[str] = []
     xp = SimpleNamespace(
         cuda=SimpleNamespace(get_current_stream=lambda: SimpleNamespace(synchronize=lambda: waited.append("yes"))),
-        ascontiguousarray=lambda a: np.ascontiguousarray(a).view(Device), empty=lambda shape, dtype: np.empty(shape, dtype).view(Device),
+        ascontiguousarray=lambda a: np.ascontiguousarray(a).view(Device),
+        empty=lambda shape, dtype: np.empty(shape, dtype).view(Device),
     )
     staging = Staging(xp, True)  # type: ignore[arg-type]
     array = np.asfortranarray(np.arange(6.0).reshape(2, 3)).view(Device)
@@ -173,11 +185,20 @@ def test_host_arrays_are_made_dense() -> None:
     assert staging.landing((3, 2), np.asfortranarray(np.ones((3, 2)))).flags.c_contiguous
 
 
-@pytest.mark.parametrize(("said", "kinds", "expected"), [
-    ("1", "mpi,system", True), ("0", "mpi,system,cuda", False), (None, "mpi,system", False), (None, "system,mpi,cuda:device", True),
-    (None, "mpi,system,cudalike", False), (None, None, False),
-])
-def test_awareness_needs_a_positive_answer(said: str | None, kinds: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("said", "kinds", "expected"),
+    [
+        ("1", "mpi,system", True),
+        ("0", "mpi,system,cuda", False),
+        (None, "mpi,system", False),
+        (None, "system,mpi,cuda:device", True),
+        (None, "mpi,system,cudalike", False),
+        (None, None, False),
+    ],
+)
+def test_awareness_needs_a_positive_answer(
+    said: str | None, kinds: str | None, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(OVERRIDE, raising=False)
     if said is not None:
         monkeypatch.setenv(OVERRIDE, said)
@@ -298,7 +319,9 @@ class FakeCommunicator:
         self.memory(receive, count, kind)[...] = total[self.rank * count : (self.rank + 1) * count]
 
     def allGather(self, send: int, receive: int, count: int, kind: int, stream: int) -> None:
-        self.memory(receive, count * self.size, kind)[...] = np.concatenate(self.meet(self.memory(send, count, kind).copy()))
+        self.memory(receive, count * self.size, kind)[...] = np.concatenate(
+            self.meet(self.memory(send, count, kind).copy())
+        )
 
     def broadcast(self, send: int, receive: int, count: int, kind: int, root: int, stream: int) -> None:
         self.memory(receive, count, kind)[...] = self.meet(self.memory(send, count, kind).copy())[root]
@@ -313,7 +336,9 @@ class FakeCommunicator:
 
 
 class FakeStream:
-    """Counts the events: the communication stream must wait for the current one before it works, and the other way round after."""
+    """Counts the events: the communication stream must wait for the current one before it works, and the other way
+    round after.
+    """
 
     def __init__(self, non_blocking: bool = False) -> None:
         self.ptr, self.log = 17, []
@@ -337,8 +362,11 @@ def fake_cupy() -> Any:
 
     names = {n: getattr(np, n) for n in ("concatenate",)}
     return SimpleNamespace(
-        __name__="fake", **names, empty=lambda shape, dtype=float: np.empty(shape, dtype).view(Device),
-        ascontiguousarray=lambda a: np.ascontiguousarray(a).view(Device), full=lambda shape, v, dtype: np.full(shape, v, dtype).view(Device),
+        __name__="fake",
+        **names,
+        empty=lambda shape, dtype=float: np.empty(shape, dtype).view(Device),
+        ascontiguousarray=lambda a: np.ascontiguousarray(a).view(Device),
+        full=lambda shape, v, dtype: np.full(shape, v, dtype).view(Device),
         cuda=SimpleNamespace(Stream=FakeStream, get_current_stream=get_current_stream),
     )
 
@@ -368,11 +396,17 @@ def layouts(hierarchy: tuple[int, ...], shape: tuple[int, int, int]) -> tuple[An
     """A tensor partial along m, and how a convolution with stride 2 reads it."""
 
     def tables(axes: tuple[Axis, ...]) -> Any:
-        return axis_tables(axes, matrices([a.extent for a in axes], [a.splittable for a in axes], hierarchy, space("complete,uneven")), hierarchy)
+        return axis_tables(
+            axes,
+            matrices([a.extent for a in axes], [a.splittable for a in axes], hierarchy, space("complete,uneven")),
+            hierarchy,
+        )
 
     b, c, y = shape
     written = tables((Axis("b", b), Axis("c", c), Axis("y", y), Axis("m", 12, Combine.SUM)))
-    reader = tables((Axis("b", b), Axis("o", 8), Axis("y", y // 2), Axis("c", c, Combine.SUM), Axis("i", 3, Combine.SUM, False)))
+    reader = tables(
+        (Axis("b", b), Axis("o", 8), Axis("y", y // 2), Axis("c", c, Combine.SUM), Axis("i", 3, Combine.SUM, False))
+    )
     return (
         layout_set(access("t", *"bcy"), shape, written, ("m",)),
         layout_set(access("t", "b", "c", Affine.axis("y", 2).plus("i").shift(-1)), shape, reader),
@@ -408,7 +442,10 @@ def test_redistributions_over_nccl_and_virtual_ranks_at_once_and_in_flight(hiera
 
     def work(rank: int) -> None:
         xp = fake_cupy()
-        machines: list[tuple[Any, Transport]] = [(xp, NcclTransport(rank, nccl, xp, nccl)), (np, VirtualTransport(hub, rank, hierarchy, np))]
+        machines: list[tuple[Any, Transport]] = [
+            (xp, NcclTransport(rank, nccl, xp, nccl)),
+            (np, VirtualTransport(hub, rank, hierarchy, np)),
+        ]
         for module, transport in machines:
             transport.account("all")
             for plan, part in zip(plans, parts):
@@ -439,7 +476,9 @@ def test_nccl_carries_out_every_request() -> None:
         assert t.reduce_scatter((0, 1, 2, 3), rows, Combine.SUM).tolist() == [4 * rank] * 2
         small, counts = (np.arange(6.0) + rank).view(Device), (3, 0, 1, 2)  # unequal parts
         own = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
-        assert t.reduce_scatter((0, 1, 2, 3), small, Combine.SUM, counts).tolist() == [4.0 * k + 6 for k in range(6)][own]
+        assert (
+            t.reduce_scatter((0, 1, 2, 3), small, Combine.SUM, counts).tolist() == [4.0 * k + 6 for k in range(6)][own]
+        )
         assert t.all_gather((0, 1, 2, 3), np.arange(6.0)[own].view(Device), counts).tolist() == [0, 1, 2, 3, 4, 5]
         total = t.reduce((0, 1, 2, 3), 2, mine, Combine.SUM)
         assert (total is None) == (rank != 2)
@@ -458,7 +497,9 @@ def test_nccl_carries_out_every_request() -> None:
 def test_virtual_ranks_start_several_requests_before_they_wait() -> None:
     hub = Hub(10)
     group = (0, 1, 2)
-    pattern, = patterns(transfers(*((s, t, (3 * s + t, 3 * s + t + 1)) for s, t in product(range(3), repeat=2) if s != t)))
+    (pattern,) = patterns(
+        transfers(*((s, t, (3 * s + t, 3 * s + t + 1)) for s, t in product(range(3), repeat=2) if s != t))
+    )
 
     def work(rank: int) -> None:
         t = VirtualTransport(hub, rank, (3,), np)
@@ -467,7 +508,14 @@ def test_virtual_ranks_start_several_requests_before_they_wait() -> None:
         t.account("second")
         two = t.start(AllGather(group, np.full(2, float(rank))))
         three = t.start(ReduceScatter(group, np.full((3, 2), float(rank)), Combine.MAX))
-        four = t.start(Exchanged(pattern, {r: np.full(1, 10.0 * rank + r) for r in group if r != rank}, {r: 1 for r in group if r != rank}, np.zeros(1)))
+        four = t.start(
+            Exchanged(
+                pattern,
+                {r: np.full(1, 10.0 * rank + r) for r in group if r != rank},
+                {r: 1 for r in group if r != rank},
+                np.zeros(1),
+            )
+        )
         assert array_of(one.wait()).tolist() == [3, 3, 3]
         assert array_of(two.wait())[:, 0].tolist() == [0, 1, 2]
         assert array_of(three.wait()).tolist() == [2, 2]

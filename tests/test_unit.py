@@ -38,8 +38,14 @@ def small(rows: int = 64) -> Graph:
 
 def slowed(machine: Machine, factor: int) -> Machine:
     """Everything takes `factor` times as long."""
-    device = replace(machine.device, bandwidth=machine.device.bandwidth / factor, peaks=tuple((n, p / factor) for n, p in machine.device.peaks))
-    levels = tuple(replace(level, bandwidth=level.bandwidth / factor, latency=level.latency * factor) for level in machine.levels)
+    device = replace(
+        machine.device,
+        bandwidth=machine.device.bandwidth / factor,
+        peaks=tuple((n, p / factor) for n, p in machine.device.peaks),
+    )
+    levels = tuple(
+        replace(level, bandwidth=level.bandwidth / factor, latency=level.latency * factor) for level in machine.levels
+    )
     return replace(machine, device=device, levels=levels)
 
 
@@ -90,7 +96,9 @@ def test_parts_of_the_cost_are_in_the_unit_of_the_problem() -> None:
 
 
 @pytest.mark.parametrize("change", [lambda t: t + 1, lambda t: np.maximum(t - 1, 0)])
-def test_entries_off_by_one_coarse_unit_are_refuted(change: Callable[[np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_off_by_one_coarse_unit_are_refuted(
+    change: Callable[[np.ndarray], np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from shardproof.models.cost import cost
 
     true = cost.edge_times
@@ -122,8 +130,23 @@ def test_the_command_line_says_the_unit(model: str, tmp_path: Path, capsys: pyte
     """`plan llama --machine localhost:2` asked for "a coarser unit", which nobody could choose."""
     out, slow = tmp_path / "l.spz", tmp_path / "slow.toml"
     text = (Path(machine.__file__).parent / "builtin" / "localhost.toml").read_text(encoding="utf-8")
-    slow.write_text(text.replace("size = 8", "size = 2").replace("GB/s", "B/s").replace('"20 Gflop', '"20 flop'), encoding="utf-8")
-    document = json.loads(said(["plan", model, "--machine", str(slow) if model == "mlp-unity" else "localhost:2", "-o", str(out), "--json"], capsys))
+    slow.write_text(
+        text.replace("size = 8", "size = 2").replace("GB/s", "B/s").replace('"20 Gflop', '"20 flop'), encoding="utf-8"
+    )
+    document = json.loads(
+        said(
+            [
+                "plan",
+                model,
+                "--machine",
+                str(slow) if model == "mlp-unity" else "localhost:2",
+                "-o",
+                str(out),
+                "--json",
+            ],
+            capsys,
+        )
+    )
     assert document["scale"] == 10**10 and document["rounding_bound"] > 0
     words = "rounded up once to 100 ps: exact times add up to at most"
     assert words in said(["check", str(out)], capsys)

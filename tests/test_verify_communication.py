@@ -1,6 +1,8 @@
-"""`Delivers` and `Bytes`: derived steps are proved, and every way of spoiling them is refuted with the rank and the box.
+"""`Delivers` and `Bytes`: derived steps are proved, and every way of spoiling them is refuted with the rank and the
+box.
 
-Each mutant is wrong by construction: something is lost, summed twice, sent by a device that does not hold it, or counted wrongly.
+Each mutant is wrong by construction: something is lost, summed twice, sent by a device that does not hold it, or
+counted wrongly.
 """
 
 from __future__ import annotations
@@ -23,17 +25,28 @@ from shardproof.verify.plan.boxes import Digit, volume
 from shardproof.verify.plan.communication import check_bytes, check_delivers, held, totals
 from shardproof.verify.plan.entries import movement_loads
 
-SETS = [((2, 4), "complete", (8, 4, 8)), ((2, 3), "complete,uneven", (7, 5, 4)), ((2, 2, 2), "complete,uneven", (5, 6, 7)), ((2, 1, 3), "complete,uneven", (4, 4, 6)), ((4,), "complete,uneven", (6, 3, 5))]
+SETS = [
+    ((2, 4), "complete", (8, 4, 8)),
+    ((2, 3), "complete,uneven", (7, 5, 4)),
+    ((2, 2, 2), "complete,uneven", (5, 6, 7)),
+    ((2, 1, 3), "complete,uneven", (4, 4, 6)),
+    ((4,), "complete,uneven", (6, 3, 5)),
+]
 
 
 def layouts(hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int]) -> tuple[LayoutSet, LayoutSet]:
     """A tensor partial along m, and how a convolution with stride 2 reads it."""
+
     def tables(axes: tuple[Axis, ...]):
-        return axis_tables(axes, matrices([a.extent for a in axes], [a.splittable for a in axes], hierarchy, space(name)), hierarchy)
+        return axis_tables(
+            axes, matrices([a.extent for a in axes], [a.splittable for a in axes], hierarchy, space(name)), hierarchy
+        )
 
     b, c, y = shape
     written = tables((Axis("b", b), Axis("c", c), Axis("y", y), Axis("m", 12, Combine.SUM)))
-    reader = tables((Axis("b", b), Axis("o", 8), Axis("y", y // 2), Axis("c", c, Combine.SUM), Axis("i", 3, Combine.SUM, False)))
+    reader = tables(
+        (Axis("b", b), Axis("o", 8), Axis("y", y // 2), Axis("c", c, Combine.SUM), Axis("i", 3, Combine.SUM, False))
+    )
     return (
         layout_set(access("t", *"bcy"), shape, written, ("m",)),
         layout_set(access("t", "b", "c", Affine.axis("y", 2).plus("i").shift(-1)), shape, reader),
@@ -41,7 +54,9 @@ def layouts(hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int]) 
 
 
 @pytest.mark.parametrize(("hierarchy", "name", "shape"), SETS)
-def test_derived_steps_deliver_what_they_cost(hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int]) -> None:
+def test_derived_steps_deliver_what_they_cost(
+    hierarchy: tuple[int, ...], name: str, shape: tuple[int, int, int]
+) -> None:
     rng = random.Random(7)
     a, b = layouts(hierarchy, name, shape)
     for _ in range(80):
@@ -62,13 +77,17 @@ def test_naive_simulation_agrees(pairs: int, monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(40):
         plan = derive(a.layout(rng.randrange(len(a))), b.layout(rng.randrange(len(b))))
         start, end = held(plan.source), held(plan.target)
-        state: list[dict[tuple[int, ...], frozenset[int]]] = [{e: frozenset([d]) for e in elements(box)} for d, box in enumerate(start.boxes)]
+        state: list[dict[tuple[int, ...], frozenset[int]]] = [
+            {e: frozenset([d]) for e in elements(box)} for d, box in enumerate(start.boxes)
+        ]
         for step in plan.steps:
             if isinstance(step, Reduction):
                 sums = [dict[tuple[int, ...], frozenset[int]]() for _ in state]
                 for group in step.groups((2, 3)):
                     for m in group:
-                        sums[m] = {e: frozenset().union(*(state[other][e] for other in group)) for e in elements(step.tiles[m])}
+                        sums[m] = {
+                            e: frozenset().union(*(state[other][e] for other in group)) for e in elements(step.tiles[m])
+                        }
                 state = sums
             else:
                 before = [dict(s) for s in state]
@@ -118,14 +137,38 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
         if isinstance(step, Reduction):
             yield "other function", with_step(i, replace(step, combine=Combine.MAX))
             yield "digit missing", with_step(i, replace(step, digits=step.digits[1:], scattered=step.scattered[1:]))
-            yield "digit doubled", with_step(i, replace(step, digits=(*step.digits, step.digits[0]), scattered=(*step.scattered, step.scattered[0])))
+            yield (
+                "digit doubled",
+                with_step(
+                    i,
+                    replace(
+                        step, digits=(*step.digits, step.digits[0]), scattered=(*step.scattered, step.scattered[0])
+                    ),
+                ),
+            )
             yield "flags reversed", with_step(i, replace(step, scattered=tuple(not s for s in step.scattered)))
             d = next(d for d in range(devices) if volume(step.tiles[d])) if any(map(volume, step.tiles)) else None
             if d is not None:
                 moved = shifted(step.tiles[d], plan.source.shape)
                 if moved is not None:
-                    yield "tile shifted", with_step(i, replace(step, tiles=(*step.tiles[:d], moved, *step.tiles[d + 1 :])))
-                yield "tile missing", with_step(i, replace(step, tiles=(*step.tiles[:d], tuple((0, 0) for _ in moved or step.tiles[d]), *step.tiles[d + 1 :])))
+                    yield (
+                        "tile shifted",
+                        with_step(i, replace(step, tiles=(*step.tiles[:d], moved, *step.tiles[d + 1 :]))),
+                    )
+                yield (
+                    "tile missing",
+                    with_step(
+                        i,
+                        replace(
+                            step,
+                            tiles=(
+                                *step.tiles[:d],
+                                tuple((0, 0) for _ in moved or step.tiles[d]),
+                                *step.tiles[d + 1 :],
+                            ),
+                        ),
+                    ),
+                )
             yield "tile list cut", with_step(i, replace(step, tiles=step.tiles[:-1]))
             if len(plan.steps) > 1:
                 yield "steps swapped", replace(plan, steps=tuple(reversed(plan.steps)))
@@ -134,7 +177,9 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
             t = step.transfers[n]
 
             def swap(*new: Transfer, i: int = i, step: Exchange = step, n: int = n) -> CommunicationPlan:
-                return with_step(i, replace(step, transfers=Transfers.of([*step.transfers[:n], *new, *step.transfers[n + 1 :]])))
+                return with_step(
+                    i, replace(step, transfers=Transfers.of([*step.transfers[:n], *new, *step.transfers[n + 1 :]]))
+                )
 
             yield "transfer missing", swap()
             yield "transfer doubled", swap(t, t)
@@ -145,7 +190,10 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
             yield "empty box", swap(replace(t, box=((0, 0), *t.box[1:])))
             every = step.transfers
             yield "boxes of other rank", with_step(i, replace(step, transfers=replace(every, boxes=every.boxes[:, 1:])))
-            yield "boxes without ends", with_step(i, replace(step, transfers=replace(every, boxes=every.boxes[:, :, :1])))
+            yield (
+                "boxes without ends",
+                with_step(i, replace(step, transfers=replace(every, boxes=every.boxes[:, :, :1]))),
+            )
             yield "senders missing", with_step(i, replace(step, transfers=replace(every, sources=every.sources[1:])))
             moved = shifted(t.box, plan.source.shape)
             if moved is not None:
@@ -155,15 +203,31 @@ def spoiled(plan: CommunicationPlan, rng: random.Random) -> Iterator[tuple[str, 
             if high - low > 1:
                 yield "box too small", swap(replace(t, box=((low, high - 1), *t.box[1:])))
             for stranger in range(devices):
-                holds = any(max(a, x) < min(b, y) for (a, b), (x, y) in [(boxes[stranger][0], t.box[0])]) if volume(boxes[stranger]) else False
-                if not holds and not any(u.target == stranger for s in plan.steps if isinstance(s, Exchange) for u in s.transfers):
+                holds = (
+                    any(max(a, x) < min(b, y) for (a, b), (x, y) in [(boxes[stranger][0], t.box[0])])
+                    if volume(boxes[stranger])
+                    else False
+                )
+                if not holds and not any(
+                    u.target == stranger for s in plan.steps if isinstance(s, Exchange) for u in s.transfers
+                ):
                     yield "sender holds nothing of it", swap(replace(t, source=stranger))
                     break
             yield "wrong level", with_step(i, replace(step, level=(step.level + 1) % (len(plan.source.hierarchy) + 1)))
     if not plan.steps and volume(held(plan.target).boxes[0]) < np.prod(plan.target.shape):
         d = next((d for d, box in enumerate(held(plan.target).boxes) if volume(box)), None)
         if d is not None and devices > 1:
-            yield "needless transfer", replace(plan, steps=(Exchange(0, Transfers.of([Transfer((d + devices // 2) % devices, d, held(plan.target).boxes[d])])),))
+            yield (
+                "needless transfer",
+                replace(
+                    plan,
+                    steps=(
+                        Exchange(
+                            0, Transfers.of([Transfer((d + devices // 2) % devices, d, held(plan.target).boxes[d])])
+                        ),
+                    ),
+                ),
+            )
 
 
 @pytest.mark.parametrize(("hierarchy", "name", "shape"), SETS)
@@ -191,12 +255,20 @@ def test_wrong_totals_are_refuted(hierarchy: tuple[int, ...], name: str, shape: 
         loads, phases = totals(plan)
         for i in range(len(hierarchy)):
             for change in (-1, 1):
-                assert check_bytes(plan, [x + change * (k == i) for k, x in enumerate(loads)], phases).verdict is Verdict.REFUTED
-                assert check_bytes(plan, loads, [x + change * (k == i) for k, x in enumerate(phases)]).verdict is Verdict.REFUTED
+                assert (
+                    check_bytes(plan, [x + change * (k == i) for k, x in enumerate(loads)], phases).verdict
+                    is Verdict.REFUTED
+                )
+                assert (
+                    check_bytes(plan, loads, [x + change * (k == i) for k, x in enumerate(phases)]).verdict
+                    is Verdict.REFUTED
+                )
         assert check_bytes(plan, loads[:-1], phases).verdict is Verdict.REFUTED
         for i, step in enumerate(plan.steps):
             if isinstance(step, Reduction):
-                padded = replace(plan, steps=(*plan.steps[:i], replace(step, padded=step.padded + 1), *plan.steps[i + 1 :]))
+                padded = replace(
+                    plan, steps=(*plan.steps[:i], replace(step, padded=step.padded + 1), *plan.steps[i + 1 :])
+                )
                 assert check_bytes(padded, loads, phases).verdict is Verdict.REFUTED
 
 
@@ -206,7 +278,9 @@ def whole(hierarchy: tuple[int, ...], open_: tuple[OpenDigit, ...] = ()) -> Layo
 
 
 def test_a_partial_tensor_is_no_replica() -> None:
-    """Same boxes, but parts of a sum: doing nothing delivers a replica and not a sum, reducing delivers a sum and spoils a replica."""
+    """Same boxes, but parts of a sum: doing nothing delivers a replica and not a sum, reducing delivers a sum and
+    spoils a replica.
+    """
     digit = (OpenDigit(0, 1, 2),)
     assert check_delivers(CommunicationPlan(whole((2,)), whole((2,)), ())).verdict is Verdict.PROVED
     nothing = check_delivers(CommunicationPlan(whole((2,), digit), whole((2,)), ()))
@@ -227,17 +301,28 @@ def test_reasons_name_rank_and_box() -> None:
     assert isinstance(step, Exchange)
     lost = check_delivers(replace(plan, steps=(replace(step, transfers=step.transfers[1:]),)))
     assert lost.reason == "rank 0 lacks 3 elements of its target box ((0, 6),)"
-    stolen = check_delivers(replace(plan, steps=(replace(step, transfers=Transfers.of([Transfer(0, 1, ((2, 4),)), *step.transfers])),)))
-    assert stolen.reason == "transfer of ((2, 4),) from rank 0 to rank 1: the sender does not hold it at the start of the exchange over level 0"
+    stolen = check_delivers(
+        replace(plan, steps=(replace(step, transfers=Transfers.of([Transfer(0, 1, ((2, 4),)), *step.transfers])),))
+    )
+    assert (
+        stolen.reason
+        == "transfer of ((2, 4),) from rank 0 to rank 1: the sender does not hold it at the start of the exchange "
+        "over level 0"
+    )
 
 
 @pytest.mark.parametrize(
     ("wrong", "why"),
     [
-        (Transfer(-1, 1, ((0, 3),)), "there are 2 ranks"), (Transfer(2, 1, ((0, 3),)), "there are 2 ranks"), (Transfer(0, -1, ((0, 3),)), "there are 2 ranks"),
-        (Transfer(0, 2, ((0, 3),)), "there are 2 ranks"), (Transfer(0, 1, ((-1, 3),)), "it is not a box of the tensor of shape (6,)"),
-        (Transfer(0, 1, ((0, 7),)), "it is not a box of the tensor of shape (6,)"), (Transfer(0, 1, ((3, 0),)), "it is not a box of the tensor of shape (6,)"),
-        (Transfer(0, 1, ((2, 2),)), "nothing is sent"), (Transfer(1, 1, ((3, 6),)), "level 0 is not the first one it crosses"),
+        (Transfer(-1, 1, ((0, 3),)), "there are 2 ranks"),
+        (Transfer(2, 1, ((0, 3),)), "there are 2 ranks"),
+        (Transfer(0, -1, ((0, 3),)), "there are 2 ranks"),
+        (Transfer(0, 2, ((0, 3),)), "there are 2 ranks"),
+        (Transfer(0, 1, ((-1, 3),)), "it is not a box of the tensor of shape (6,)"),
+        (Transfer(0, 1, ((0, 7),)), "it is not a box of the tensor of shape (6,)"),
+        (Transfer(0, 1, ((3, 0),)), "it is not a box of the tensor of shape (6,)"),
+        (Transfer(0, 1, ((2, 2),)), "nothing is sent"),
+        (Transfer(1, 1, ((3, 6),)), "level 0 is not the first one it crosses"),
         (Transfer(0, 1, ((2, 4),)), "the sender does not hold it at the start of the exchange over level 0"),
     ],
 )
@@ -245,7 +330,9 @@ def test_reasons_name_the_first_transfer_that_is_wrong(wrong: Transfer, why: str
     plan = derive(Layout((2,), (6,), np.array([[[0, 3]], [[3, 6]]])), whole((2,)))
     (step,) = plan.steps
     assert isinstance(step, Exchange)
-    spoilt = check_delivers(replace(plan, steps=(replace(step, transfers=Transfers.of([step.transfers[0], wrong, wrong])),)))
+    spoilt = check_delivers(
+        replace(plan, steps=(replace(step, transfers=Transfers.of([step.transfers[0], wrong, wrong])),))
+    )
     assert spoilt.verdict is Verdict.REFUTED
     assert spoilt.reason == f"transfer of {wrong.box} from rank {wrong.source} to rank {wrong.target}: {why}"
 
@@ -273,13 +360,28 @@ def test_a_box_from_many_senders_is_covered_by_all_of_them_together(monkeypatch:
     first = [Transfer(2, 0, ((4, 6),)), Transfer(3, 0, ((6, 8),))]
     have, need = np.array([[[0, 2]], [[2, 4]], [[4, 6]], [[6, 8]]]), np.array([[[0, 8]], [[0, 8]], [[4, 6]], [[6, 8]]])
     second = [Transfer(1, 0, ((2, 4),)), Transfer(0, 1, ((0, 2),)), Transfer(0, 1, ((4, 8),))]
-    plan = CommunicationPlan(Layout((2, 2), (8,), have), Layout((2, 2), (8,), need), (Exchange(0, Transfers.of(first)), Exchange(1, Transfers.of(second))))
+    plan = CommunicationPlan(
+        Layout((2, 2), (8,), have),
+        Layout((2, 2), (8,), need),
+        (Exchange(0, Transfers.of(first)), Exchange(1, Transfers.of(second))),
+    )
     assert check_delivers(plan).verdict is Verdict.PROVED
     lacking = replace(plan, steps=(Exchange(0, Transfers.of(first[:1])), plan.steps[1]))
     assert "does not hold it" in check_delivers(lacking).reason
     gap = replace(plan, steps=(Exchange(0, Transfers.of([first[0], Transfer(3, 0, ((7, 8),))])), plan.steps[1]))
     assert "does not hold it" in check_delivers(gap).reason
-    both = replace(plan, steps=(plan.steps[0], Exchange(1, Transfers.of([*second[:1], Transfer(0, 1, ((0, 2),)), Transfer(0, 1, ((4, 8),)), Transfer(0, 1, ((0, 2),))]))))
+    both = replace(
+        plan,
+        steps=(
+            plan.steps[0],
+            Exchange(
+                1,
+                Transfers.of(
+                    [*second[:1], Transfer(0, 1, ((0, 2),)), Transfer(0, 1, ((4, 8),)), Transfer(0, 1, ((0, 2),))]
+                ),
+            ),
+        ),
+    )
     assert check_delivers(both).reason == "rank 1 receives elements of ((0, 2),) that it already has"
     monkeypatch.setattr(transfers, "MOST_CELLS", 1)
     assert check_delivers(plan).reason == "((4, 8),) is sent from 2 boxes, too finely cut to be checked"
@@ -318,9 +420,13 @@ def test_boxes_of_one_phase_have_one_rank() -> None:
 def test_layouts_that_are_none_are_refuted() -> None:
     good = whole((2, 2))
     for bad in (
-        replace(good, boxes=good.boxes[:3]), replace(good, boxes=good.boxes + 1), replace(good, boxes=good.boxes[:, :, ::-1].copy()),
-        replace(good, open=(OpenDigit(2, 1, 2),), combine=Combine.SUM), replace(good, open=(OpenDigit(0, 2, 2),), combine=Combine.SUM),
-        replace(good, open=(OpenDigit(0, 1, 3),), combine=Combine.SUM), replace(good, open=(OpenDigit(0, 0, 2),), combine=Combine.SUM),
+        replace(good, boxes=good.boxes[:3]),
+        replace(good, boxes=good.boxes + 1),
+        replace(good, boxes=good.boxes[:, :, ::-1].copy()),
+        replace(good, open=(OpenDigit(2, 1, 2),), combine=Combine.SUM),
+        replace(good, open=(OpenDigit(0, 2, 2),), combine=Combine.SUM),
+        replace(good, open=(OpenDigit(0, 1, 3),), combine=Combine.SUM),
+        replace(good, open=(OpenDigit(0, 0, 2),), combine=Combine.SUM),
         whole((4,)),
     ):
         assert check_delivers(CommunicationPlan(bad, good, ())).verdict is Verdict.REFUTED

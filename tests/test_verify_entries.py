@@ -1,7 +1,8 @@
 """Entries recomputed device by device against the tables of `models/`, and against numbers worked out by hand.
 
-Both sides were written from the same formulas by different people in different ways (arrays of all layouts at once there, sets of
-boxes of one pair here): thousands of random entries must agree, on uneven sizes, three levels, halos, slices and gathers too.
+Both sides were written from the same formulas by different people in different ways (arrays of all layouts at once
+there, sets of boxes of one pair here): thousands of random entries must agree, on uneven sizes, three levels, halos,
+slices and gathers too.
 """
 
 from __future__ import annotations
@@ -49,19 +50,43 @@ from shardproof.verify.plan.used_entries import Draw, Entries, wrong_sampled, wr
 
 
 def mixed() -> Graph:
-    """Concat, slice, pad, strided and grouped convolution, pooling, LRN, gather, view, softmax and layer norm in one graph."""
+    """Concat, slice, pad, strided and grouped convolution, pooling, LRN, gather, view, softmax and layer norm in
+    one graph.
+    """
     g = Builder("mixed")
     x = g.input("x", (4, 6, 9, 8))
     a = g.convolution("conv", x, g.parameter("w", (10, 6, 3, 3)), (2, 1), (1, 1))
     b = g.pool("pool", "max_pool", x, (3, 3), (2, 1), (1, 1))
     both = [Axis("b", 4), Axis("c", 16), Axis("y", 5), Axis("x", 8)]
-    cat = g.operator("concat", "copy", both, [access(a, "b", "c", "y", "x"), access(b, "b", Affine.axis("c").shift(-10), "y", "x")], list("bcyx"))
-    part = g.operator("slice", "copy", [Axis("b", 4), Axis("c", 7), Axis("y", 5), Axis("x", 4)],
-                      [access(cat, "b", Affine.axis("c").shift(6), "y", Affine.axis("x", 2).shift(1))], list("bcyx"))
-    padded = g.operator("pad", "copy", [Axis("b", 4), Axis("c", 7), Axis("y", 9), Axis("x", 4)],
-                        [access(part, "b", "c", Affine.axis("y").shift(-2), "x")], list("bcyx"))
-    lrn = g.operator("lrn", "local_response", [Axis("b", 4), Axis("c", 7), Axis("y", 9), Axis("x", 4), Axis("t", 3, Combine.SUM, False)],
-                     [access(padded, "b", Affine.axis("c").plus("t").shift(-1), "y", "x")], list("bcyx"), {"axis": 1, "size": 3})
+    cat = g.operator(
+        "concat",
+        "copy",
+        both,
+        [access(a, "b", "c", "y", "x"), access(b, "b", Affine.axis("c").shift(-10), "y", "x")],
+        list("bcyx"),
+    )
+    part = g.operator(
+        "slice",
+        "copy",
+        [Axis("b", 4), Axis("c", 7), Axis("y", 5), Axis("x", 4)],
+        [access(cat, "b", Affine.axis("c").shift(6), "y", Affine.axis("x", 2).shift(1))],
+        list("bcyx"),
+    )
+    padded = g.operator(
+        "pad",
+        "copy",
+        [Axis("b", 4), Axis("c", 7), Axis("y", 9), Axis("x", 4)],
+        [access(part, "b", "c", Affine.axis("y").shift(-2), "x")],
+        list("bcyx"),
+    )
+    lrn = g.operator(
+        "lrn",
+        "local_response",
+        [Axis("b", 4), Axis("c", 7), Axis("y", 9), Axis("x", 4), Axis("t", 3, Combine.SUM, False)],
+        [access(padded, "b", Affine.axis("c").plus("t").shift(-1), "y", "x")],
+        list("bcyx"),
+        {"axis": 1, "size": 3},
+    )
     flat = g.view("flat", lrn, (28, 36))
     scores = g.contract("scores", "b k, k n -> b n", flat, g.parameter("v", (36, 12)))
     soft = g.normalise("soft", "softmax", "b n -> b n", scores, over=("n",))
@@ -74,10 +99,18 @@ def mixed() -> Graph:
 
 
 PROBLEMS = [
-    ("mixed", {}, "2x4", "complete"), ("mixed", {}, "2x3", "complete,uneven"), ("mixed", {}, "summit:2x1x3", "complete,uneven"),
-    ("mixed", {}, "summit:2x2x2", "two-per-level"), ("mixed", {}, "localhost:5", "one-per-level,uneven"), ("mlp-uneven", {}, "2x6", "complete,uneven"),
-    ("conv-stack", {}, "2x4", "complete"), ("bert-tiny", {}, "summit:2x2x3", "complete,uneven"), ("attention", {}, "1x4", "complete,uneven"),
-    ("alexnet", {"batch": 256}, "4x8", "complete"), ("mlp-unity-training", {}, "localhost:4", "complete"), ("transformer-layer", {}, "4x8", "two-per-level"),
+    ("mixed", {}, "2x4", "complete"),
+    ("mixed", {}, "2x3", "complete,uneven"),
+    ("mixed", {}, "summit:2x1x3", "complete,uneven"),
+    ("mixed", {}, "summit:2x2x2", "two-per-level"),
+    ("mixed", {}, "localhost:5", "one-per-level,uneven"),
+    ("mlp-uneven", {}, "2x6", "complete,uneven"),
+    ("conv-stack", {}, "2x4", "complete"),
+    ("bert-tiny", {}, "summit:2x2x3", "complete,uneven"),
+    ("attention", {}, "1x4", "complete,uneven"),
+    ("alexnet", {"batch": 256}, "4x8", "complete"),
+    ("mlp-unity-training", {}, "localhost:4", "complete"),
+    ("transformer-layer", {}, "4x8", "two-per-level"),
 ]
 
 
@@ -94,7 +127,11 @@ def held(planning: Planning, vertex: int, choice: int, tensor: str, position: in
     if decision.kind is DecisionKind.COPY:
         return copy_of(tensor, planning.graph, placement, hierarchy)
     op = planning.graph.operator(decision.name)
-    return written_by(op, planning.graph, placement, hierarchy) if position is None else read_by(op, position, planning.graph, placement, hierarchy)
+    return (
+        written_by(op, planning.graph, placement, hierarchy)
+        if position is None
+        else read_by(op, position, planning.graph, placement, hierarchy)
+    )
 
 
 def test_operator_entries_equal_the_tables(planning: Planning) -> None:
@@ -114,7 +151,10 @@ def test_movement_entries_equal_the_tables(planning: Planning) -> None:
         for _ in range(12):
             a, b = rng.randrange(problem.domain_size(edge.u)), rng.randrange(problem.domain_size(edge.v))
             entry = movement_entry(
-                size, held(planning, edge.u, a, route.tensor, None), held(planning, edge.v, b, route.tensor, route.input_position), planning.machine
+                size,
+                held(planning, edge.u, a, route.tensor, None),
+                held(planning, edge.v, b, route.tensor, route.input_position),
+                planning.machine,
             )
             row, column = a if edge.rows is None else edge.rows[a], b if edge.cols is None else edge.cols[b]
             assert entry == problem.tables[edge.table][row, column], (route.tensor, a, b)
@@ -125,10 +165,15 @@ def test_boxes_equal_the_layouts(planning: Planning) -> None:
     rng = random.Random(3)
     x = tuple(rng.randrange(v.cost.size) for v in planning.problem.vertices)
     for e, (route, edge) in enumerate(zip(planning.routes, planning.problem.edges, strict=True)):
-        pair = (held(planning, edge.u, x[edge.u], route.tensor, None), held(planning, edge.v, x[edge.v], route.tensor, route.input_position))
+        pair = (
+            held(planning, edge.u, x[edge.u], route.tensor, None),
+            held(planning, edge.v, x[edge.v], route.tensor, route.input_position),
+        )
         for mine, layout in zip(pair, planning.layouts_of(e, x), strict=True):
             assert [list(map(list, box)) for box in mine.boxes] == layout.boxes.tolist()
-            assert [(d.level, d.stride, d.prime) for d in mine.open] == [(d.level, d.stride, d.prime) for d in layout.open]
+            assert [(d.level, d.stride, d.prime) for d in mine.open] == [
+                (d.level, d.stride, d.prime) for d in layout.open
+            ]
 
 
 def test_all_used_and_sampled_entries_agree(planning: Planning) -> None:
@@ -150,7 +195,9 @@ def test_lists_of_placements_are_the_whole_space(planning: Planning) -> None:
         doubled = np.concatenate([decision.placements, decision.placements[-1:]])
         assert check_list(doubled, extents, split, planning.space, counter) == "a placement occurs twice"
         if decision.placements.shape[0] > 1:
-            assert "placements, the space has" in check_list(decision.placements[1:], extents, split, planning.space, counter)
+            assert "placements, the space has" in check_list(
+                decision.placements[1:], extents, split, planning.space, counter
+            )
 
 
 def changed(planning: Planning, **parts: object) -> Entries:
@@ -165,7 +212,9 @@ def test_a_wrong_number_is_found() -> None:
     for v, vertex in enumerate(p.vertices):
         cost = vertex.cost.copy()
         cost[0] += 1
-        wrong = wrong_used(changed(planning, vertices=(*p.vertices[:v], Vertex(vertex.name, cost), *p.vertices[v + 1 :])), x)
+        wrong = wrong_used(
+            changed(planning, vertices=(*p.vertices[:v], Vertex(vertex.name, cost), *p.vertices[v + 1 :])), x
+        )
         assert "choice 0: costs" in wrong and (vertex.name in wrong or "copy of" in wrong)
     for e, edge in enumerate(p.edges):
         tables = list(p.tables)
@@ -175,7 +224,9 @@ def test_a_wrong_number_is_found() -> None:
     for u, usage in enumerate(p.usages):
         amount = usage.amount.copy()
         amount[0] -= 1
-        assert "memory of" in wrong_used(changed(planning, usages=(*p.usages[:u], replace(usage, amount=amount), *p.usages[u + 1 :])), x)
+        assert "memory of" in wrong_used(
+            changed(planning, usages=(*p.usages[:u], replace(usage, amount=amount), *p.usages[u + 1 :])), x
+        )
     for t, table in enumerate(p.tables):
         lowered = (*p.tables[:t], table - 1, *p.tables[t + 1 :])
         assert "costs" in wrong_sampled(changed(planning, tables=lowered), 200, "seed")
@@ -185,9 +236,13 @@ def test_a_wrong_structure_is_found() -> None:
     planning = build(zoo("mlp-unity-training"), load_machine("2x2"), space("complete"), 1 << 40)
     p = planning.problem
     assert "edges" in wrong_structure(changed(planning, edges=p.edges[1:]))
-    assert "edges" in wrong_structure(changed(planning, edges=(replace(p.edges[0], u=p.edges[0].v, v=p.edges[0].u), *p.edges[1:])))
+    assert "edges" in wrong_structure(
+        changed(planning, edges=(replace(p.edges[0], u=p.edges[0].v, v=p.edges[0].u), *p.edges[1:]))
+    )
     assert "usages" in wrong_structure(changed(planning, usages=p.usages[:-1]))
-    assert "usages" in wrong_structure(changed(planning, usages=(replace(p.usages[0], end=p.usages[0].end - 1), *p.usages[1:])))
+    assert "usages" in wrong_structure(
+        changed(planning, usages=(replace(p.usages[0], end=p.usages[0].end - 1), *p.usages[1:]))
+    )
     assert "vertices" in wrong_structure(changed(planning, vertices=p.vertices[:-1]))
     swapped = dict(zip(planning.operators, reversed(planning.operators.values()), strict=True))
     assert "does not decide" in wrong_structure(Entries(replace(planning, operators=swapped)))
@@ -207,7 +262,11 @@ def test_structure_of_the_zoo(name: str) -> None:
         if isinstance(row, Received):
             vertex = planning.operators[row.reader]
         else:
-            vertex = planning.copies[row.tensor] if row.writer is row.reader is None else planning.operators[row.writer or row.reader or ""]
+            vertex = (
+                planning.copies[row.tensor]
+                if row.writer is row.reader is None
+                else planning.operators[row.writer or row.reader or ""]
+            )
         assert (vertex, row.start, row.end) == (usage.vertex, usage.start, usage.end)
 
 
@@ -218,7 +277,12 @@ NODE, BUS = Fraction(10), Fraction(100)
 
 def line(n: int, parts: int, hierarchy: tuple[int, ...] = (2, 4), open_: tuple[Digit, ...] = ()) -> Held:
     """A vector of n cut into `parts` consecutive blocks over 8 devices, outermost digits first."""
-    return Held.of(hierarchy, (n,), tuple(((d * parts // 8 * n // parts, (d * parts // 8 + 1) * n // parts),) for d in range(8)), open_)
+    return Held.of(
+        hierarchy,
+        (n,),
+        tuple(((d * parts // 8 * n // parts, (d * parts // 8 + 1) * n // parts),) for d in range(8)),
+        open_,
+    )
 
 
 def test_loads_by_hand() -> None:
@@ -228,8 +292,8 @@ def test_loads_by_hand() -> None:
     assert movement_loads(line(64, 8), line(64, 2)) == ((0, 24), (0, 1))
     assert movement_loads(line(64, 1), line(64, 8)) == ((0, 0), (0, 0))
     digits = (Digit(0, 1, 2), Digit(1, 2, 2), Digit(1, 1, 2))
-    # all-reduce of 64 over 8 = reduce-scatter: inside nodes each device receives 3 x 16, then across nodes 1 x 8 (x 4 devices per node);
-    # all-gather: 8 across, then 3 x 16 inside
+    # all-reduce of 64 over 8 = reduce-scatter: inside nodes each device receives 3 x 16, then across nodes 1 x 8 (x 4
+    # devices per node); all-gather: 8 across, then 3 x 16 inside
     assert movement_loads(line(64, 1, open_=digits), line(64, 1)) == ((2 * 4 * 8, 2 * (48 + 8)), (2, 2))
     # reduce-scatter alone
     assert movement_loads(line(64, 1, open_=digits), line(64, 8)) == ((4 * 8, 48 + 8), (1, 1))
@@ -260,7 +324,9 @@ def test_operator_time_by_hand() -> None:
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.data())
 def test_blocks_partition_every_axis(hierarchy: list[int], data: st.DataObject) -> None:
-    """Rank r of the digits gets block r; over the devices that agree in the other digits the blocks make up the axis."""
+    """Rank r of the digits gets block r; over the devices that agree in the other digits the blocks make up the
+    axis.
+    """
     matrix = []
     for size in hierarchy:
         first = data.draw(st.sampled_from([d for d in range(1, size + 1) if size % d == 0]))
@@ -283,7 +349,9 @@ def test_blocks_partition_every_axis(hierarchy: list[int], data: st.DataObject) 
             assert [b for b in group if b != (0, 0)] == sorted(b for b in group if b != (0, 0))
 
 
-BOX = st.tuples(*[st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda p: (min(p), max(p)) if p[0] != p[1] else (0, 0))] * 2)
+BOX = st.tuples(
+    *[st.tuples(st.integers(0, 6), st.integers(0, 6)).map(lambda p: (min(p), max(p)) if p[0] != p[1] else (0, 0))] * 2
+)
 
 
 def cells(box: tuple[tuple[int, int], ...]) -> set[tuple[int, ...]]:
@@ -291,15 +359,25 @@ def cells(box: tuple[tuple[int, int], ...]) -> set[tuple[int, ...]]:
 
 
 @given(st.lists(BOX, max_size=4), st.lists(BOX, max_size=4))
-def test_difference_is_that_of_sets(wanted: list[tuple[tuple[int, int], ...]], have: list[tuple[tuple[int, int], ...]]) -> None:
+def test_difference_is_that_of_sets(
+    wanted: list[tuple[tuple[int, int], ...]], have: list[tuple[tuple[int, int], ...]]
+) -> None:
     assert difference(wanted, have) == len(set().union(*map(cells, wanted)) - set().union(*map(cells, have)))
     for a, b in product(wanted, have):
         assert inside(a, b) == (cells(a) <= cells(b))
         assert volume(a) == len(cells(a))
 
 
-@given(st.integers(1, 3), st.integers(1, 3), st.integers(-5, 5), st.tuples(st.integers(0, 4), st.integers(0, 4)), st.tuples(st.integers(0, 3), st.integers(0, 3)))
-def test_touched_is_the_hull_of_all_indices(a: int, b: int, offset: int, i: tuple[int, int], j: tuple[int, int]) -> None:
+@given(
+    st.integers(1, 3),
+    st.integers(1, 3),
+    st.integers(-5, 5),
+    st.tuples(st.integers(0, 4), st.integers(0, 4)),
+    st.tuples(st.integers(0, 3), st.integers(0, 3)),
+)
+def test_touched_is_the_hull_of_all_indices(
+    a: int, b: int, offset: int, i: tuple[int, int], j: tuple[int, int]
+) -> None:
     index = Affine((("i", a), ("j", b)), offset)
     # the hull is taken before it is cut to the extent, as the definition says
     reached = [a * x + b * y + offset for x in range(*i) for y in range(*j)]
@@ -308,8 +386,11 @@ def test_touched_is_the_hull_of_all_indices(a: int, b: int, offset: int, i: tupl
     assert touched(Affine((("i", a),), offset, whole=True), [i], 8) == ((0, 8) if i[0] < i[1] else (0, 0))
 
 
-@given(st.lists(st.integers(1, 12), min_size=1, max_size=3), st.sampled_from([(2,), (4,), (2, 3), (2, 2, 2), (1, 4)]),
-       st.sampled_from(["complete", "two-per-level", "one-per-level", "complete,uneven", "two-per-level,uneven"]))
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    st.sampled_from([(2,), (4,), (2, 3), (2, 2, 2), (1, 4)]),
+    st.sampled_from(["complete", "two-per-level", "one-per-level", "complete,uneven", "two-per-level,uneven"]),
+)
 def test_count_is_the_number_of_matrices(extents: list[int], hierarchy: tuple[int, ...], name: str) -> None:
     where = space(name)
     found = matrices(extents, [True] * len(extents), hierarchy, where)
@@ -324,7 +405,9 @@ def test_count_is_the_number_of_matrices(extents: list[int], hierarchy: tuple[in
 def test_open_digits_are_primes_most_significant_first() -> None:
     assert open_digits(((2, 6), (1, 1), (3, 2)), [0]) == (Digit(0, 3, 2), Digit(1, 6, 2), Digit(1, 2, 3))
     hierarchy = (6, 12)
-    seen = {tuple(d.value(device, hierarchy) for d in open_digits(((2, 6), (1, 1), (3, 2)), [0])) for device in range(72)}
+    seen = {
+        tuple(d.value(device, hierarchy) for d in open_digits(((2, 6), (1, 1), (3, 2)), [0])) for device in range(72)
+    }
     assert len(seen) == 12
     assert all(Digit(1, 2, 3).value(Digit(1, 2, 3).zeroed(d, hierarchy), hierarchy) == 0 for d in range(72))
 
@@ -339,8 +422,11 @@ def test_draws_depend_on_the_seed_alone() -> None:
 @pytest.mark.parametrize(
     ("shape", "machine", "name", "what"),
     [
-        ((1 << 29, 1 << 29), "2x4", "complete", "elements"), ((8, 8), "128x64", "complete", "devices"), ((1,) * 70, "localhost:2", "complete", "70 dimensions"),
-        ((2,) * 30, "summit:8x8x8", "complete", "steps|placements"), ((8,) * 12, "32x32", "complete", "steps|placements"),
+        ((1 << 29, 1 << 29), "2x4", "complete", "elements"),
+        ((8, 8), "128x64", "complete", "devices"),
+        ((1,) * 70, "localhost:2", "complete", "70 dimensions"),
+        ((2,) * 30, "summit:8x8x8", "complete", "steps|placements"),
+        ((8,) * 12, "32x32", "complete", "steps|placements"),
     ],
 )
 def test_absurd_sizes_are_refused_at_once(shape: tuple[int, ...], machine: str, name: str, what: str) -> None:

@@ -1,7 +1,8 @@
 """The checker of plans on true plans, and on plans made by a broken `models/`.
 
-Tables are built again by the same code that planned, so a mistake in that code makes a plan that fits its own certificate.  The tests
-below break one function of `models/` at a time, for planner and checker alike, and the independent recomputation must notice.
+Tables are built again by the same code that planned, so a mistake in that code makes a plan that fits its own
+certificate.  The tests below break one function of `models/` at a time, for planner and checker alike, and the
+independent recomputation must notice.
 """
 
 from __future__ import annotations
@@ -54,9 +55,14 @@ def result(checked: PlanCheck, kind: str) -> CheckResult:
 @pytest.mark.parametrize(
     ("model", "machine", "where", "limit"),
     [
-        ("mlp-unity", "2x4", "complete", None), ("conv-stack", "2x3", "complete,uneven", None), ("mlp-uneven", "2x6", "two-per-level,uneven", None),
-        ("attention", "2x4", "complete", 1 << 20), ("bert-tiny", "summit:2x2x3", "complete,uneven", None), ("mlp-unity-training", "localhost:2", "one-per-level", None),
-        ("transformer-layer", "1x4", "complete", 4 << 30), ("linear-training", "localhost:1", "complete", None),
+        ("mlp-unity", "2x4", "complete", None),
+        ("conv-stack", "2x3", "complete,uneven", None),
+        ("mlp-uneven", "2x6", "two-per-level,uneven", None),
+        ("attention", "2x4", "complete", 1 << 20),
+        ("bert-tiny", "summit:2x2x3", "complete,uneven", None),
+        ("mlp-unity-training", "localhost:2", "one-per-level", None),
+        ("transformer-layer", "1x4", "complete", 4 << 30),
+        ("linear-training", "localhost:1", "complete", None),
     ],
 )
 def test_true_plans_are_proved(model: str, machine: str, where: str, limit: int | None) -> None:
@@ -65,7 +71,9 @@ def test_true_plans_are_proved(model: str, machine: str, where: str, limit: int 
     assert [r.kind for r in checked.results] == KINDS
     assert {r.verdict for r in checked.results} == {Verdict.PROVED}, [r.reason for r in checked.results]
     optimal = result(checked, "Optimal")
-    assert optimal.cost == optimal.lower_bound == checked.planning.problem.cost_of(checked.planning.solution(plan.choices))
+    assert (
+        optimal.cost == optimal.lower_bound == checked.planning.problem.cost_of(checked.planning.solution(plan.choices))
+    )
     assert optimal.space == where
     assert {"no-overlap", "class-order"} <= set(optimal.assumptions)
     assert checked.exit_code == 0
@@ -105,7 +113,10 @@ def test_a_proved_infeasible_plan() -> None:
     assert checked.verdict is Verdict.PROVED, [r.reason for r in checked.results]
     other = planned("mlp-unity", "2x2")
     assert check_plan(write_plan(None, replace(plan, choices=other.choices)), samples=5).verdict is Verdict.REFUTED
-    assert check_plan(write_plan(None, replace(plan, communication=other.communication)), samples=5).verdict is Verdict.REFUTED
+    assert (
+        check_plan(write_plan(None, replace(plan, communication=other.communication)), samples=5).verdict
+        is Verdict.REFUTED
+    )
     claim = answer.certificate.claim
     assert isinstance(claim, Infeasible)
     if claim.witness is not None:
@@ -148,7 +159,9 @@ def cheaper_edges(patch: pytest.MonkeyPatch) -> None:
 
 def smaller_amounts(patch: pytest.MonkeyPatch) -> None:
     true = memory.usages
-    patch.setattr(memory, "usages", lambda *args, **named: tuple(replace(u, amount=u.amount // 2) for u in true(*args, **named)))
+    patch.setattr(
+        memory, "usages", lambda *args, **named: tuple(replace(u, amount=u.amount // 2) for u in true(*args, **named))
+    )
 
 
 def forgotten_usage(patch: pytest.MonkeyPatch) -> None:
@@ -158,7 +171,9 @@ def forgotten_usage(patch: pytest.MonkeyPatch) -> None:
 
 def fewer_placements(patch: pytest.MonkeyPatch) -> None:
     true = models_structures.matrices
-    patch.setattr(models_structures, "matrices", lambda *args: true(*args)[:-1] if len(true(*args)) > 1 else true(*args))
+    patch.setattr(
+        models_structures, "matrices", lambda *args: true(*args)[:-1] if len(true(*args)) > 1 else true(*args)
+    )
 
 
 def foreign_placements(patch: pytest.MonkeyPatch) -> None:
@@ -178,14 +193,21 @@ def forgotten_transfer(patch: pytest.MonkeyPatch) -> None:
 
     def wrong(a: Layout, b: Layout) -> CommunicationPlan:
         plan = true(a, b)
-        return replace(plan, steps=tuple(replace(s, transfers=s.transfers[1:]) if isinstance(s, Exchange) else s for s in plan.steps))
+        return replace(
+            plan,
+            steps=tuple(replace(s, transfers=s.transfers[1:]) if isinstance(s, Exchange) else s for s in plan.steps),
+        )
 
     patch.setattr(verify_plan, "derive", wrong)
 
 
 def forgotten_reduction(patch: pytest.MonkeyPatch) -> None:
     true = verify_plan.derive
-    patch.setattr(verify_plan, "derive", lambda a, b: replace(true(a, b), steps=tuple(s for s in true(a, b).steps if isinstance(s, Exchange))))
+    patch.setattr(
+        verify_plan,
+        "derive",
+        lambda a, b: replace(true(a, b), steps=tuple(s for s in true(a, b).steps if isinstance(s, Exchange))),
+    )
 
 
 def replica_for_partial(patch: pytest.MonkeyPatch) -> None:
@@ -207,8 +229,15 @@ def shifted_boxes(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("break_", "kind"),
     [
-        (later_operators, "Entries"), (cheaper_edges, "Entries"), (smaller_amounts, "Entries"), (forgotten_usage, "Parts"), (fewer_placements, "Space"),
-        (foreign_placements, "Space"), (forgotten_transfer, "Delivers"), (forgotten_reduction, "Delivers"), (replica_for_partial, "Delivers"),
+        (later_operators, "Entries"),
+        (cheaper_edges, "Entries"),
+        (smaller_amounts, "Entries"),
+        (forgotten_usage, "Parts"),
+        (fewer_placements, "Space"),
+        (foreign_placements, "Space"),
+        (forgotten_transfer, "Delivers"),
+        (forgotten_reduction, "Delivers"),
+        (replica_for_partial, "Delivers"),
         (shifted_boxes, "Delivers"),
     ],
 )
@@ -236,12 +265,16 @@ def test_too_large_plans_are_refused_by_name() -> None:
 def test_movements_that_are_too_finely_cut_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     data = write_plan(None, planned("mlp-8192", "2x4", "complete", 1 << 30, layers=3, batch=8))
     monkeypatch.setattr(verify_plan, "LARGE", replace(verify_plan.LARGE, cells_at_once=5))
-    with pytest.raises(ContainerError, match=r"movement \d+ of '.*' to .*: its boxes have \d+ cells, too many to be checked, at most 5"):
+    with pytest.raises(
+        ContainerError, match=r"movement \d+ of '.*' to .*: its boxes have \d+ cells, too many to be checked, at most 5"
+    ):
         check_plan(data)
 
 
 def test_cells_of_both_ends_of_a_movement_are_bounded() -> None:
-    """Steps are derived from lists of both: three whole copies count where four devices want them, not where one wants one cell."""
+    """Steps are derived from lists of both: three whole copies count where four devices want them, not where one
+    wants one cell.
+    """
     quarters = tuple(((k, k + 1),) for k in range(4))
     whole, swapped = (((0, 4),),) * 3, (((0, 0),),) * 3
     many = Held.of((4,), (4,), (*whole, quarters[0]))

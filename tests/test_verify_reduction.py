@@ -21,7 +21,14 @@ from shardproof.models.collective_programs.cost import PAYLOAD, Algorithm
 from shardproof.models.collective_programs.parallelism import Hierarchy, Order, ReductionRequest, Request, UnevenRequest
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Verdict
-from shardproof.proofs.collective_programs.certificate import Cheapest, Correct, CostSpec, Impossible, Part, ReductionCertificate
+from shardproof.proofs.collective_programs.certificate import (
+    Cheapest,
+    Correct,
+    CostSpec,
+    Impossible,
+    Part,
+    ReductionCertificate,
+)
 from shardproof.proofs.collective_programs.file import decode_reduction, read_reduction, write_reduction
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.verify.collective_programs.program import check_reduction
@@ -33,11 +40,16 @@ NONE = np.zeros(0, dtype=np.int64)
 @pytest.mark.parametrize(
     "request_",
     [
-        ReductionRequest((4, 16), ((4, 16),), (0,)), ReductionRequest((4, 16), ((1, 16), (2, 1), (2, 1)), (0, 2)),
-        ReductionRequest((4, 16), ((1, 16), (2, 1), (2, 1)), (0, 2), Order.ALIGNED), ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)),
-        ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,), reading="vacuous"), ReductionRequest((2, 2), ((2, 2),), (0,), reading="literal_first"),
-        ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,), synthesis=Hierarchy.ROW), ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,), synthesis=Hierarchy.COLUMN),
-        ReductionRequest((2, 2), ((1, 2), (2, 1)), (1,), synthesis=Hierarchy.SYSTEM), UnevenRequest((4, 2, 4)),
+        ReductionRequest((4, 16), ((4, 16),), (0,)),
+        ReductionRequest((4, 16), ((1, 16), (2, 1), (2, 1)), (0, 2)),
+        ReductionRequest((4, 16), ((1, 16), (2, 1), (2, 1)), (0, 2), Order.ALIGNED),
+        ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)),
+        ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,), reading="vacuous"),
+        ReductionRequest((2, 2), ((2, 2),), (0,), reading="literal_first"),
+        ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,), synthesis=Hierarchy.ROW),
+        ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,), synthesis=Hierarchy.COLUMN),
+        ReductionRequest((2, 2), ((1, 2), (2, 1)), (1,), synthesis=Hierarchy.SYSTEM),
+        UnevenRequest((4, 2, 4)),
     ],
 )
 def test_valid_certificates_are_proved_through_files(request_: Request) -> None:
@@ -55,8 +67,11 @@ def test_valid_certificates_are_proved_through_files(request_: Request) -> None:
 def test_the_independent_replay_accepts_every_program_and_agrees_on_the_steps() -> None:
     """Row by row, with its own groups and rules: all programs of small systems of every kind."""
     requests: list[Request] = [
-        ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,)), ReductionRequest((2, 6), ((1, 2), (2, 1), (1, 3)), (0, 1), Order.ALIGNED),
-        ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)), ReductionRequest((2, 4), ((1, 4), (2, 1)), (0, 1), synthesis=Hierarchy.ROW), UnevenRequest((3, 1, 2)),
+        ReductionRequest((2, 4), ((2, 2), (1, 2)), (0,)),
+        ReductionRequest((2, 6), ((1, 2), (2, 1), (1, 3)), (0, 1), Order.ALIGNED),
+        ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)),
+        ReductionRequest((2, 4), ((1, 4), (2, 1)), (0, 1), synthesis=Hierarchy.ROW),
+        UnevenRequest((3, 1, 2)),
     ]
     tried = 0
     for request in requests:
@@ -64,7 +79,9 @@ def test_the_independent_replay_accepts_every_program_and_agrees_on_the_steps() 
         for program in explore(system).programs():
             mine = replay(request, program, False, False)
             theirs = system.run(program)[1]
-            assert [(s.collective, sorted(zip(s.groups, s.rows, strict=True))) for s in mine] == [(s.collective, sorted(zip(s.groups, s.rows, strict=True))) for s in theirs]
+            assert [(s.collective, sorted(zip(s.groups, s.rows, strict=True))) for s in mine] == [
+                (s.collective, sorted(zip(s.groups, s.rows, strict=True))) for s in theirs
+            ]
             tried += 1
             with pytest.raises(ReplayError):
                 replay(request, program[:-1], False, False)
@@ -72,18 +89,27 @@ def test_the_independent_replay_accepts_every_program_and_agrees_on_the_steps() 
 
 
 def test_a_weaker_certificate_is_accepted_with_its_weaker_bound() -> None:
-    """Half of every potential, or only the first potentials (unlisted states count as 0), prove less, and nothing false."""
+    """Half of every potential, or only the first potentials (unlisted states count as 0), prove less, and nothing
+    false.
+    """
     original = single(ReductionRequest((4, 16), ((4, 16),), (0,)))
     part = original.parts[1]
     assert isinstance(part.claim, Cheapest)
-    for weaker in (part.potentials // 2, np.minimum(part.potentials, part.claim.cost // 2), part.potentials[:0], part.potentials * 0):
+    for weaker in (
+        part.potentials // 2,
+        np.minimum(part.potentials, part.claim.cost // 2),
+        part.potentials[:0],
+        part.potentials * 0,
+    ):
         result = check_reduction(replace(original, parts=(replace(part, potentials=weaker),)))[0]
         assert result.verdict is Verdict.UNDECIDED and result.cost == part.claim.cost
         assert result.lower_bound is not None and result.lower_bound <= part.claim.cost // 2
 
 
 def test_the_bound_holds_for_programs_of_any_length() -> None:
-    """A graph cut at a length is not closed: potentials of the first states alone do not pass when they claim the optimum."""
+    """A graph cut at a length is not closed: potentials of the first states alone do not pass when they claim the
+    optimum.
+    """
     original = single(ReductionRequest((2, 2, 2), ((2, 2, 2),), (0,)))
     part = original.parts[1]
     for kept in (1, 10, 60, 150):
@@ -153,7 +179,25 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert document["count"] == 3 and document["matrices"] == [[[1, 4], [4, 4]], [[2, 2], [2, 8]], [[4, 1], [1, 16]]]
     out = tmp_path / "prog.spz"
     svg = tmp_path / "prog.svg"
-    assert run(["reduce", "--hierarchy", "4x16", "--axes", "16,2,2", "--reduce", "0,2", "-o", str(out), "--svg", str(svg), "--json"]) == 0
+    assert (
+        run(
+            [
+                "reduce",
+                "--hierarchy",
+                "4x16",
+                "--axes",
+                "16,2,2",
+                "--reduce",
+                "0,2",
+                "-o",
+                str(out),
+                "--svg",
+                str(svg),
+                "--json",
+            ]
+        )
+        == 0
+    )
     document = json.loads(capsys.readouterr().out)
     assert document["programs"] == 188 and [m["programs"] for m in document["matrices"]] == [47] * 4
     assert document["reading"] == "paper" and document["cost"] == document["lower_bound"] < document["all_reduce_cost"]
@@ -161,7 +205,12 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert svg.read_text().startswith("<svg")
     assert run(["check", str(out), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["verdict"] == "proved" and {c["kind"] for c in document["claims"]} == {"Complete", "Count", "Cheapest", "Best"}
+    assert document["verdict"] == "proved" and {c["kind"] for c in document["claims"]} == {
+        "Complete",
+        "Count",
+        "Cheapest",
+        "Best",
+    }
     data = bytearray(out.read_bytes())
     data[len(data) // 2] ^= 1
     out.write_bytes(bytes(data))
@@ -171,12 +220,23 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [
-        (["place", "--hierarchy", "4x16", "--axes", "4,8"], 3, "do not fill the hierarchy"), (["place", "--hierarchy", "4x16"], 2, "--axes is missing"),
-        (["place", "--hierarchy", "4xq", "--axes", "4"], 3, "is not a list of integers"), (["reduce", "--hierarchy", "4x16", "--axes", "4,16", "--reduce", "2"], 3, "no such axis"),
-        (["reduce", "--hierarchy", "4x16", "--axes", "4,16", "--reduce", "0", "--matrix", "[[4 1] [2 8]]"], 3, "row 0|row 1|column"),
+        (["place", "--hierarchy", "4x16", "--axes", "4,8"], 3, "do not fill the hierarchy"),
+        (["place", "--hierarchy", "4x16"], 2, "--axes is missing"),
+        (["place", "--hierarchy", "4xq", "--axes", "4"], 3, "is not a list of integers"),
+        (["reduce", "--hierarchy", "4x16", "--axes", "4,16", "--reduce", "2"], 3, "no such axis"),
+        (
+            ["reduce", "--hierarchy", "4x16", "--axes", "4,16", "--reduce", "0", "--matrix", "[[4 1] [2 8]]"],
+            3,
+            "row 0|row 1|column",
+        ),
         (["reduce", "--hierarchy", "2x2x2x2", "--axes", "16", "--reduce", "0"], 3, "name one with --machine"),
-        (["reduce", "--hierarchy", "4", "--axes", "2,2", "--reduce", "0", "--synthesis", "a"], 20, ""), (["reduce", "--nodes", "4,0"], 3, "at least 1"),
-        (["reduce", "--hierarchy", "4x16", "--axes", "64", "--reduce", "0", "--machine", "nowhere"], 3, "neither a built-in"),
+        (["reduce", "--hierarchy", "4", "--axes", "2,2", "--reduce", "0", "--synthesis", "a"], 20, ""),
+        (["reduce", "--nodes", "4,0"], 3, "at least 1"),
+        (
+            ["reduce", "--hierarchy", "4x16", "--axes", "64", "--reduce", "0", "--machine", "nowhere"],
+            3,
+            "neither a built-in",
+        ),
         (["place", "--hierarchy", "4x16", "--axes", "4,16", "--reduce", "0"], 3, "write axes, bytes"),
     ],
 )

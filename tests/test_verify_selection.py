@@ -21,7 +21,15 @@ import selection_cases as cases
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
-from shardproof.proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict, SelectionCertificate, Split
+from shardproof.proofs.selection.certificates import (
+    Dual,
+    Elimination,
+    Open,
+    Point,
+    RowConflict,
+    SelectionCertificate,
+    Split,
+)
 from shardproof.verify.selection import dual as selection_dual
 from shardproof.verify.selection import elimination as selection_elimination
 from shardproof.verify.selection.certificate import check_selection, tree_bound
@@ -69,7 +77,9 @@ def test_dual_bound_and_fixing_equal_the_formula(seed: int, cells: None) -> None
         best = cases.brute(problem, domains)
         for ub in (math.inf, 10**6, 0 if best is None else best[0] + 1):
             dual = cases.random_dual(problem, rng, Open(), size, q)
-            restricted = [full if len(d) == full.size else np.array(d) for d, full in zip(domains, ground.full, strict=True)]
+            restricted = [
+                full if len(d) == full.size else np.array(d) for d, full in zip(domains, ground.full, strict=True)
+            ]
             bound, kept = selection_dual.dual_bound(ground, dual, restricted, ub, "record")
             expected, expected_kept = cases.reference_dual(problem, dual, domains, ub)
             assert bound == expected
@@ -108,7 +118,9 @@ def test_every_true_claim_is_proved_by_the_tree_of_points(seed: int) -> None:
     problem = cases.random_problem(seed, n=3, k=3)
     for conflicts in (False, True):
         for claim in cases.all_claims(problem, lambda p, conflicts=conflicts: cases.points(p, conflicts=conflicts)):
-            result = check_selection(problem, cases.certified(problem, claim, cases.points(problem, conflicts=conflicts)))
+            result = check_selection(
+                problem, cases.certified(problem, claim, cases.points(problem, conflicts=conflicts))
+            )
             assert result.verdict is Verdict.PROVED, result.reason
             if isinstance(claim, Optimal):
                 assert result.cost == result.lower_bound == claim.cost
@@ -175,10 +187,14 @@ def test_infeasible_claims() -> None:
     loose = SelectionProblem("loose", p.vertices, (), (), usages, limit=6)
     claim = Infeasible((1,), (0, 1), None, None)
     assert check_selection(loose, cases.certified(loose, claim, proof)).verdict is Verdict.REFUTED
-    assert check_selection(loose, cases.certified(loose, claim, cases.points(loose))).verdict is Verdict.REFUTED  # holds a solution
+    assert (
+        check_selection(loose, cases.certified(loose, claim, cases.points(loose))).verdict is Verdict.REFUTED
+    )  # holds a solution
     assert check_selection(loose, cases.certified(loose, claim, Open())).verdict is Verdict.UNDECIDED
     witness = Infeasible((1,), (0, 1), 7, (1, 1))
-    assert check_selection(loose, cases.certified(loose, witness, Open())).verdict is Verdict.REFUTED  # the witness is feasible
+    assert (
+        check_selection(loose, cases.certified(loose, witness, Open())).verdict is Verdict.REFUTED
+    )  # the witness is feasible
 
 
 def test_bounded_by_the_claimed_cost_a_dual_may_not_prove_infeasibility() -> None:
@@ -193,16 +209,23 @@ def test_bounded_by_the_claimed_cost_a_dual_may_not_prove_infeasibility() -> Non
 def test_forbidden_entries_with_negative_costs_are_still_forbidden(negative: int) -> None:
     """FORBIDDEN plus a negative cost is below FORBIDDEN: a sum cannot tell, each entry must be looked at."""
     a, b = arrays([negative, 0], [FORBIDDEN, 3])
-    p = SelectionProblem("hole", (Vertex("a", a), Vertex("b", b)), (np.array([[0, FORBIDDEN], [0, 0]]),), (Edge(0, 1, 0),))
+    p = SelectionProblem(
+        "hole", (Vertex("a", a), Vertex("b", b)), (np.array([[0, FORBIDDEN], [0, 0]]),), (Edge(0, 1, 0),)
+    )
     assert check_selection(p, cases.certified(p, Optimal((1, 1), 3), cases.points(p))).verdict is Verdict.PROVED
     wrong = Optimal((0, 0), FORBIDDEN + negative)
     assert check_selection(p, cases.certified(p, wrong, Open())).verdict is Verdict.REFUTED
-    assert check_selection(p, cases.certified(p, Optimal((1, 1), 3), cases.eliminate(p, random.Random(1)))).verdict is Verdict.PROVED
+    assert (
+        check_selection(p, cases.certified(p, Optimal((1, 1), 3), cases.eliminate(p, random.Random(1)))).verdict
+        is Verdict.PROVED
+    )
 
 
 def test_all_forbidden_edge_is_infinite_for_any_denominator() -> None:
     a, b = arrays([0, 0], [0])
-    p = SelectionProblem("dead", (Vertex("a", a), Vertex("b", b)), (np.array([[FORBIDDEN], [FORBIDDEN + 3]]),), (Edge(0, 1, 0),))
+    p = SelectionProblem(
+        "dead", (Vertex("a", a), Vertex("b", b)), (np.array([[FORBIDDEN], [FORBIDDEN + 3]]),), (Edge(0, 1, 0),)
+    )
     claim = Infeasible((), (), None, None)
     for q in (1, 1 << 30, 1 << 90):
         dual = Dual(arrays([-5, 7]), arrays([1 << 62]), q)
@@ -261,8 +284,24 @@ def test_worst_verdict_and_report() -> None:
     document = report([proved, open_], 0.5)
     assert document["verdict"] == "undecided"
     assert document["claims"] == [
-        {"kind": "Optimal", "verdict": "proved", "cost": 1, "lower_bound": 1, "space": "complete", "assumptions": ["a"], "reason": ""},
-        {"kind": "lower-bound", "verdict": "undecided", "cost": None, "lower_bound": None, "space": "complete", "assumptions": [], "reason": "why"},
+        {
+            "kind": "Optimal",
+            "verdict": "proved",
+            "cost": 1,
+            "lower_bound": 1,
+            "space": "complete",
+            "assumptions": ["a"],
+            "reason": "",
+        },
+        {
+            "kind": "lower-bound",
+            "verdict": "undecided",
+            "cost": None,
+            "lower_bound": None,
+            "space": "complete",
+            "assumptions": [],
+            "reason": "why",
+        },
     ]
     with pytest.raises(ValueError, match="no claim"):
         worst([])

@@ -1,4 +1,6 @@
-"""The checker of substitution proofs rejects what does not follow: changed facts, maps, cases, rules, counterexamples, and captured names."""
+"""The checker of substitution proofs rejects what does not follow: changed facts, maps, cases, rules,
+counterexamples, and captured names.
+"""
 
 from __future__ import annotations
 
@@ -49,16 +51,44 @@ from shardproof.verify.rewrites.soundness import check_substitution
 
 from .substitution_cases import mutants, node, public, rule
 
-ASSOCIATES = rule("x y z", [node("matmul", -2, -3), node("matmul", -1, 0)], [node("matmul", -1, -2), node("matmul", 0, -3)], (1, 1))
-BLOCKS = rule("x y z w", [node("matmul", -1, -2), node("matmul", -3, -4), node("add", 0, 1)],
-              [node("concat", -1, -3, axis=1), node("concat", -2, -4, axis=0), node("matmul", 0, 1)], (2, 2))
-CONCATS = rule("x y z w", [node("concat", -1, -2, axis=1), node("concat", -3, -4, axis=1), node("concat", 0, 1, axis=0)],
-               [node("concat", -1, -3, axis=0), node("concat", -2, -4, axis=0), node("concat", 0, 1, axis=1)], (2, 2))
-SHARDED = rule("x w", [node("linear", -1, -2, activation="none")],
-               [node("partition", -1, axis=1, degree="d"), node("partition", -2, axis=1, degree="d"), node("linear", 0, 1, activation="none"),
-                node("reduce", 2, degree="d")], (0, 3))
-SUMS = rule("x y", [node("concat", -1, -2, axis=0), node("relu", 0), node("reduce_sum", 1, axis=0)],
-            [node("relu", -1), node("relu", -2), node("reduce_sum", 0, axis=0), node("reduce_sum", 1, axis=0), node("add", 2, 3)], (2, 4))
+ASSOCIATES = rule(
+    "x y z", [node("matmul", -2, -3), node("matmul", -1, 0)], [node("matmul", -1, -2), node("matmul", 0, -3)], (1, 1)
+)
+BLOCKS = rule(
+    "x y z w",
+    [node("matmul", -1, -2), node("matmul", -3, -4), node("add", 0, 1)],
+    [node("concat", -1, -3, axis=1), node("concat", -2, -4, axis=0), node("matmul", 0, 1)],
+    (2, 2),
+)
+CONCATS = rule(
+    "x y z w",
+    [node("concat", -1, -2, axis=1), node("concat", -3, -4, axis=1), node("concat", 0, 1, axis=0)],
+    [node("concat", -1, -3, axis=0), node("concat", -2, -4, axis=0), node("concat", 0, 1, axis=1)],
+    (2, 2),
+)
+SHARDED = rule(
+    "x w",
+    [node("linear", -1, -2, activation="none")],
+    [
+        node("partition", -1, axis=1, degree="d"),
+        node("partition", -2, axis=1, degree="d"),
+        node("linear", 0, 1, activation="none"),
+        node("reduce", 2, degree="d"),
+    ],
+    (0, 3),
+)
+SUMS = rule(
+    "x y",
+    [node("concat", -1, -2, axis=0), node("relu", 0), node("reduce_sum", 1, axis=0)],
+    [
+        node("relu", -1),
+        node("relu", -2),
+        node("reduce_sum", 0, axis=0),
+        node("reduce_sum", 1, axis=0),
+        node("add", 2, 3),
+    ],
+    (2, 4),
+)
 RULES = (ASSOCIATES, BLOCKS, CONCATS, SHARDED, SUMS)
 
 
@@ -86,7 +116,9 @@ def rebuilt(value: object, change: Callable[[object], object | None]) -> Iterato
 
 
 def weakened(value: object) -> object | None:
-    """A change that must be noticed: facts were only stored where nothing is visible, so none can be left out or scaled in one place."""
+    """A change that must be noticed: facts were only stored where nothing is visible, so none can be left out or
+    scaled in one place.
+    """
     if isinstance(value, Zero | Empty):
         return replace(value, fact=())
     if isinstance(value, Pin):
@@ -128,7 +160,11 @@ def test_changed_proofs_are_rejected() -> None:
 
 def test_facts_left_out_are_noticed() -> None:
     def emptied(value: object) -> object | None:
-        looks = isinstance(value, tuple) and value and all(isinstance(t, tuple) and len(t) == 3 and all(type(i) is int for i in t) for t in value)
+        looks = (
+            isinstance(value, tuple)
+            and value
+            and all(isinstance(t, tuple) and len(t) == 3 and all(type(i) is int for i in t) for t in value)
+        )
         return () if looks else None
 
     tried = 0
@@ -146,7 +182,10 @@ def test_a_proof_does_not_fit_a_false_rule() -> None:
     for k, j in enumerate(proofs()):
         for m in mutants([replace(j.rule, preconditions=())], 4, k):
             if isinstance(judge(m, tries=60, seconds=3, reasoner=reasoner), Refuted):
-                assert check_substitution(replace(j, rule=replace(m, preconditions=j.rule.preconditions))).verdict is Verdict.UNDECIDED
+                assert (
+                    check_substitution(replace(j, rule=replace(m, preconditions=j.rule.preconditions))).verdict
+                    is Verdict.UNDECIDED
+                )
                 tried += 1
     assert tried > 20
 
@@ -158,9 +197,15 @@ def test_preconditions_and_witness_are_checked() -> None:
     assert "owed" in check_substitution(without).reason
     assert "preconditions" in check_substitution(replace(j, needed=())).reason
     values = dict(j.witness)
-    assert "witness" in check_substitution(replace(j, witness=tuple(sorted({**values, "x.1": values["x.1"] + 1}.items())))).reason
+    assert (
+        "witness"
+        in check_substitution(replace(j, witness=tuple(sorted({**values, "x.1": values["x.1"] + 1}.items())))).reason
+    )
     ones = tuple((n, 1) for n, _ in j.witness)
-    assert check_substitution(replace(j, needed=(replace(j.needed[0], instance=ones, values=((0,),) * 4),))).verdict is Verdict.UNDECIDED
+    assert (
+        check_substitution(replace(j, needed=(replace(j.needed[0], instance=ones, values=((0,),) * 4),))).verdict
+        is Verdict.UNDECIDED
+    )
     assert check_substitution(replace(j, cases=(*j.cases, Case((1,), Void(None))))).verdict is Verdict.UNDECIDED
 
 
@@ -171,7 +216,10 @@ def test_refutations_are_evaluated() -> None:
     zero = replace(j.counterexample, values=tuple((0,) * len(v) for v in j.counterexample.values))
     assert j.counterexample.what == "value"
     assert check_substitution(replace(j, counterexample=zero)).verdict is Verdict.UNDECIDED
-    assert check_substitution(replace(j, counterexample=replace(j.counterexample, what="typing"))).verdict is Verdict.UNDECIDED
+    assert (
+        check_substitution(replace(j, counterexample=replace(j.counterexample, what="typing"))).verdict
+        is Verdict.UNDECIDED
+    )
     true = replace(j, rule=rule("x y", [node("matmul", -1, -2)], [node("matmul", -1, -2)], (0, 0)))
     assert check_substitution(true).verdict is Verdict.UNDECIDED
     assert check_substitution(Undecided(j.rule, "limit")).verdict is Verdict.UNDECIDED
@@ -195,15 +243,28 @@ def test_unequal_copies_are_shown_for_every_instance() -> None:
         assert not report.vacuous and report.reason.startswith("rejected"), report
 
     for changed in (
-        replace(u, number=u.number + 1), replace(u, swapped=not u.swapped), replace(u, ones=()), replace(u, ones=(0, 1)), replace(u, ones=(2,)),
-        replace(u, at=Poly({})), replace(u, at=u.at + 1), replace(u, zero=()), replace(u, some=()), replace(u, zero=u.some, some=u.zero),
-        replace(u, some=(Least(),) * len(u.some)), replace(u, zero=(Least(),) * len(u.zero)),
+        replace(u, number=u.number + 1),
+        replace(u, swapped=not u.swapped),
+        replace(u, ones=()),
+        replace(u, ones=(0, 1)),
+        replace(u, ones=(2,)),
+        replace(u, at=Poly({})),
+        replace(u, at=u.at + 1),
+        replace(u, zero=()),
+        replace(u, some=()),
+        replace(u, zero=u.some, some=u.zero),
+        replace(u, some=(Least(),) * len(u.some)),
+        replace(u, zero=(Least(),) * len(u.zero)),
         replace(u, zero=tuple(replace(s, atom=7) if isinstance(s, Idle) else s for s in u.zero)),
         replace(u, some=tuple(replace(s, inner=()) if isinstance(s, Present) else s for s in u.some)),
         replace(u, some=tuple(replace(s, point=(("v", Poly({})),)) if isinstance(s, Present) else s for s in u.some)),
     ):
         refused(changed)
-    tiled = (node("tile", -1, axis=0, degree=2), node("relu", 0), linear)  # equal copies: the proof of the other left side must not fit
+    tiled = (
+        node("tile", -1, axis=0, degree=2),
+        node("relu", 0),
+        linear,
+    )  # equal copies: the proof of the other left side must not fit
     refused(u, replace(found.rule, left=tiled))
     refused(u, replace(found.rule, left=(joined, node("sigmoid", 0), linear)))
     assert isinstance(judge(Substitution("copies", patterns, tiled, tiled, ((2, 2),))), Proved)
@@ -213,14 +274,25 @@ def test_huge_instances_are_refused_quickly() -> None:
     huge = rule("x", [node("ones2", extent_0="n", extent_1="m"), node("mul", -1, 0)], [], (1, -1))
     j = judge(huge)
     assert isinstance(j, Proved)
-    for witness in ((("m", 10**9), ("n", 1), ("x.0", 1), ("x.1", 10**9)), (("m", 10**30), ("n", 10**30), ("x.0", 10**30), ("x.1", 10**30))):
+    for witness in (
+        (("m", 10**9), ("n", 1), ("x.0", 1), ("x.1", 10**9)),
+        (("m", 10**30), ("n", 10**30), ("x.0", 10**30), ("x.1", 10**30)),
+    ):
         assert "witness" in check_substitution(replace(j, witness=witness)).reason
-    tiled = judge(rule("x", [node("tile", -1, axis=0, degree="d"), node("relu", 0)], [node("relu", -1), node("tile", 0, axis=0, degree="d")], (1, 1)))
+    tiled = judge(
+        rule(
+            "x",
+            [node("tile", -1, axis=0, degree="d"), node("relu", 0)],
+            [node("relu", -1), node("tile", 0, axis=0, degree="d")],
+            (1, 1),
+        )
+    )
     assert isinstance(tiled, Proved)
     assert "steps" in check_substitution(replace(tiled, witness=(("d", 10**9), ("x.0", 1), ("x.1", 1)))).reason
 
 
-# ---- names ------------------------------------------------------------------------------------------------------------------------------
+# ---- names
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def total(variable: str, entry: Poly, *guards: Poly) -> GuardedSum:
@@ -231,7 +303,11 @@ def total(variable: str, entry: Poly, *guards: Poly) -> GuardedSum:
 
 def member(assignment: tuple[tuple[str, Poly], ...], back: int = 2) -> Leaf:
     """One cluster that carries the right term onto the left one."""
-    return Leaf((Keep(),), (Keep(),), (Cluster(0, (Member(1, assignment, ((),) * back, ((),) * back, (0,), (Entries((((), ()),)),)),)),))
+    return Leaf(
+        (Keep(),),
+        (Keep(),),
+        (Cluster(0, (Member(1, assignment, ((),) * back, ((),) * back, (0,), (Entries((((), ()),)),)),)),),
+    )
 
 
 SCOPE = scope_of([Poly.of("n") - 1], [], ())
@@ -249,12 +325,16 @@ def test_a_bijection_is_needed() -> None:
 
 
 def test_a_guard_cannot_speak_of_a_name_that_is_bound_further_in() -> None:
-    """Otherwise a case split on the free name v would be used, inside, as if it held for the bound v: it proves f(sum x) = f(0)."""
+    """Otherwise a case split on the free name v would be used, inside, as if it held for the bound v: it proves
+    f(sum x) = f(0).
+    """
     v = Poly.of("v")
     left: GuardedSum = (Monomial(1, (), (), (Apply("f", (), (total("v", v),)),)),)
     right: GuardedSum = (Monomial(1, (), (), (Apply("f", (), ((),)),)),)
     inner: Equality = Leaf((Zero(((1, -1, 1), (2, -1, 1))),), (), ())
-    below: Equality = Leaf((Keep(),), (Keep(),), (Cluster(0, (Member(1, (), (), (), (0,), (Applied((), (inner,)),)),)),))
+    below: Equality = Leaf(
+        (Keep(),), (Keep(),), (Cluster(0, (Member(1, (), (), (), (0,), (Applied((), (inner,)),)),)),)
+    )
     with pytest.raises(Rejected, match="not free"):
         check_equality(left, right, SCOPE, Split(v, below, below), "test")
     m = Monomial(1, ("u",), (Poly.of("u"), -Poly.of("u")), (Apply("f", (), (total("v", v),)),))
@@ -271,11 +351,16 @@ def test_facts_need_positive_multipliers_and_existing_hypotheses() -> None:
             check_fact(h, fact, "test")
 
 
-# ---- files ------------------------------------------------------------------------------------------------------------------------------
+# ---- files
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def test_files_round_trip_and_are_small() -> None:
-    some = (*proofs(), judge(rule("x y", [node("matmul", -1, -2)], [node("matmul", -2, -1)], (0, 0))), Undecided(ASSOCIATES, "limit"))
+    some = (
+        *proofs(),
+        judge(rule("x y", [node("matmul", -1, -2)], [node("matmul", -2, -1)], (0, 0))),
+        Undecided(ASSOCIATES, "limit"),
+    )
     found = tuple(replace(j, rule=replace(j.rule, name=f"{j.rule.name} {k}")) for k, j in enumerate(some))
     data = write_library(None, Library("some", found))
     assert read_library(data)[0].judgements == found
@@ -288,7 +373,17 @@ def test_malformed_files_are_refused_with_a_place() -> None:
     text = members["rules.json"]
     assert isinstance(text, bytes)
     rng = random.Random(5)
-    for old, new in ((b'"Proved"', b'"Prov"'), (b'"Leaf"', b'"Dict"'), (b'"Keep"', b"1"), (b'"matmul"', b"true"), (b"[[", b"[[[", ), (b"null", b"0.5")):
+    for old, new in (
+        (b'"Proved"', b'"Prov"'),
+        (b'"Leaf"', b'"Dict"'),
+        (b'"Keep"', b"1"),
+        (b'"matmul"', b"true"),
+        (
+            b"[[",
+            b"[[[",
+        ),
+        (b"null", b"0.5"),
+    ):
         if old in text:
             with pytest.raises(ContainerError):
                 read_library(write_container(None, {**members, "rules.json": text.replace(old, new, 1)}))

@@ -41,7 +41,11 @@ def test_every_model_has_a_tiny_size() -> None:
 
 
 PUBLISHED = {
-    "resnext50": 25_028_904, "resnet101": 44_549_160, "inception-v3": 23_834_568, "vit": 86_567_656, "llama": 8_030_261_248,
+    "resnext50": 25_028_904,
+    "resnet101": 44_549_160,
+    "inception-v3": 23_834_568,
+    "vit": 86_567_656,
+    "llama": 8_030_261_248,
     "moe": 46_702_792_704,
     "dlrm": 8 * 64_000_000 + 64 * 512 + 512 * 512 + 512 * 64 + 576 * 1024 + 2 * 1024 * 1024 + 1024,
     "xdl": 4 * 64_000_000 + 3 * 256 * 256 - 256 * 254,
@@ -52,14 +56,21 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_parameters_are_the_published_ones(name: str) -> None:
-    """Published counts of the same architectures (torchvision, timm without auxiliary head, model cards); formulas for Unity's programs."""
+    """Published counts of the same architectures (torchvision, timm without auxiliary head, model cards); formulas
+    for Unity's programs.
+    """
     assert parameters(build(name)) == PUBLISHED[name]
 
 
 def test_bert_large_has_the_published_number_of_parameters() -> None:
-    """335,141,888 parameters of the published base model, less its pooler (1024 * 1024 + 1024), which is not part of the graph."""
+    """335,141,888 parameters of the published base model, less its pooler (1024 * 1024 + 1024), which is not part
+    of the graph.
+    """
     assert parameters(build("bert-large")) == 335_141_888 - (1024 * 1024 + 1024)
-    assert build("bert-large").tensors[0].dtype == "int32" and build("bert-large").tensor("layer0.ffn.up").dtype == "bfloat16"
+    assert (
+        build("bert-large").tensors[0].dtype == "int32"
+        and build("bert-large").tensor("layer0.ffn.up").dtype == "bfloat16"
+    )
 
 
 def test_bert_large_multiply_adds() -> None:
@@ -71,13 +82,19 @@ def test_alexnet_has_pases_iteration_domains() -> None:
     """Iteration domains [b, c, h, w, r, s, n] of the published PaSE graph (shared/data/pase)."""
     graph = build("alexnet", batch=128)
     domains = {
-        "conv1": (3, 55, 55, 11, 11, 96), "conv2": (96, 27, 27, 5, 5, 256), "conv3": (256, 13, 13, 3, 3, 384),
-        "conv4": (384, 13, 13, 3, 3, 384), "conv5": (384, 13, 13, 3, 3, 256),
+        "conv1": (3, 55, 55, 11, 11, 96),
+        "conv2": (96, 27, 27, 5, 5, 256),
+        "conv3": (256, 13, 13, 3, 3, 384),
+        "conv4": (384, 13, 13, 3, 3, 384),
+        "conv5": (384, 13, 13, 3, 3, 256),
     }
     for name, domain in domains.items():
         op = graph.operator(name)
         assert tuple(op.axis(a).extent for a in ("c", "y", "x", "ky", "kx", "o")) == domain
-    assert graph.tensor("fc6.weight").shape == (256, 6, 6, 4096) and graph.tensor("fc6.weight").source_shape == (9216, 4096)
+    assert graph.tensor("fc6.weight").shape == (256, 6, 6, 4096) and graph.tensor("fc6.weight").source_shape == (
+        9216,
+        4096,
+    )
 
 
 def convolutions(graph: Graph) -> list[tuple[int, ...]]:
@@ -96,7 +113,9 @@ def test_convolutions_have_pases_iteration_domains(name: str, published: str) ->
     source = Path(__file__).parents[2] / "shared" / "data" / "pase" / f"{published}-p4.json.gz"
     if not source.exists():
         pytest.skip("the data set pase is not beside the checkout")
-    domains = [n["dom"] for n in json.loads(gzip.decompress(source.read_bytes()))["nodes"] if n["name"].endswith(":Conv")]
+    domains = [
+        n["dom"] for n in json.loads(gzip.decompress(source.read_bytes()))["nodes"] if n["name"].endswith(":Conv")
+    ]
     assert convolutions(build(name)) == sorted((c, h, w, r, s, n) for _, c, h, w, r, s, n in domains)
 
 
@@ -126,10 +145,13 @@ def test_repeated_layers_are_equal_up_to_their_names() -> None:
 
         return [
             replace(
-                op, name=plain(op.name), inputs=tuple(replace(a, tensor=plain(a.tensor)) for a in op.inputs),
+                op,
+                name=plain(op.name),
+                inputs=tuple(replace(a, tensor=plain(a.tensor)) for a in op.inputs),
                 output=replace(op.output, tensor=plain(op.output.tensor)),
             )
-            for op in graph.operators if op.name.startswith(f"layer{i}.")
+            for op in graph.operators
+            if op.name.startswith(f"layer{i}.")
         ]
 
     assert layer(0) == layer(1) == layer(2)
@@ -183,13 +205,16 @@ def test_convolution_stack_and_uneven_perceptron_run() -> None:
         assert out.shape == shape and np.isfinite(out).all() and out.std() > 0
 
 
-@pytest.mark.parametrize(("name", "options", "message"), [
-    ("resnet", {}, "it has: alexnet, attention, bert-large"),
-    ("bert-large", {"depth": 3}, "it has: batch, layers, sequence, dtype"),
-    ("bert-large", {"layers": 0}, "option layers must be an integer of at least 1, got 0"),
-    ("mlp-unity", {"dtype": "float8"}, "unknown element type 'float8'"),
-    ("attention", {"heads": 7}, "width 64 is not a multiple of heads=7"),
-])
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("resnet", {}, "it has: alexnet, attention, bert-large"),
+        ("bert-large", {"depth": 3}, "it has: batch, layers, sequence, dtype"),
+        ("bert-large", {"layers": 0}, "option layers must be an integer of at least 1, got 0"),
+        ("mlp-unity", {"dtype": "float8"}, "unknown element type 'float8'"),
+        ("attention", {"heads": 7}, "width 64 is not a multiple of heads=7"),
+    ],
+)
 def test_wrong_names_and_options_say_what_exists(name: str, options: dict[str, int | str], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         build(name, **options)

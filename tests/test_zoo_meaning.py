@@ -13,7 +13,9 @@ from shardproof.models.program.graph import Graph
 from shardproof.models.sources.zoo import TINY, build
 
 
-def values_of(name: str, seed: int = 3, **options: int | str) -> tuple[Graph, dict[str, np.ndarray], dict[str, np.ndarray]]:
+def values_of(
+    name: str, seed: int = 3, **options: int | str
+) -> tuple[Graph, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """The tiny graph, its inputs in digits, and the same in the flat shapes that users know."""
     graph = build(name, **{**TINY[name], **options})
     v = random_inputs(graph, seed)
@@ -152,7 +154,9 @@ def windowed(x: np.ndarray, w: np.ndarray, stride: int, pad: int, groups: int = 
     out = np.zeros((b, groups, o // groups, n, n))
     for i in range(k):
         for j in range(k):
-            part = x[:, :, i : i + stride * n : stride, j : j + stride * n : stride][:, :, :n, :n].reshape(b, groups, c // groups, n, n)
+            part = x[:, :, i : i + stride * n : stride, j : j + stride * n : stride][:, :, :n, :n].reshape(
+                b, groups, c // groups, n, n
+            )
             out += np.einsum("bgcyx,goc->bgoyx", part, w[:, :, i, j].reshape(groups, o // groups, c // groups))
     return out.reshape(b, o, n, n)
 
@@ -163,8 +167,14 @@ def test_resnext_is_resnext(frozen: str) -> None:
 
     def unit(x: np.ndarray, name: str, stride: int = 1, pad: int = 0, groups: int = 1) -> np.ndarray:
         y = windowed(x, p[f"{name}.conv.weight"], stride, pad, groups)
-        stored = [p[f"{name}.norm.{n}"] for n in ("mean", "variance")] if frozen == "yes" else [y.mean((0, 2, 3)), y.var((0, 2, 3))]
-        mean, variance, gamma, beta = (s[:, None, None] for s in (*stored, p[f"{name}.norm.gamma"], p[f"{name}.norm.beta"]))
+        stored = (
+            [p[f"{name}.norm.{n}"] for n in ("mean", "variance")]
+            if frozen == "yes"
+            else [y.mean((0, 2, 3)), y.var((0, 2, 3))]
+        )
+        mean, variance, gamma, beta = (
+            s[:, None, None] for s in (*stored, p[f"{name}.norm.gamma"], p[f"{name}.norm.beta"])
+        )
         return (y - mean) / np.sqrt(variance + 1e-5) * gamma + beta
 
     x = np.pad(np.maximum(unit(p["image"], "stem", 2, 3), 0), ((0, 0), (0, 0), (1, 1), (1, 1)))
@@ -182,16 +192,26 @@ def test_vision_transformer_is_one() -> None:
     graph, v, p = values_of("vit")
 
     def norm(x: np.ndarray, name: str) -> np.ndarray:
-        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * p[f"{name}.gamma"] + p[f"{name}.beta"]
+        return (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-6) * p[f"{name}.gamma"] + p[
+            f"{name}.beta"
+        ]
 
     def dense(x: np.ndarray, name: str) -> np.ndarray:
         return x @ p[f"{name}.weight"] + p[f"{name}.bias"]
 
     patches = windowed(p["image"], p["patches.weight"], 4, 0) + p["patches.bias"][:, None, None]
-    x = np.concatenate([np.broadcast_to(p["class_token"], (2, 1, 16)), patches.reshape(2, 16, 9).transpose(0, 2, 1)], axis=1) + p["position.table"]
+    x = (
+        np.concatenate(
+            [np.broadcast_to(p["class_token"], (2, 1, 16)), patches.reshape(2, 16, 9).transpose(0, 2, 1)], axis=1
+        )
+        + p["position.table"]
+    )
     for i in range(2):
         y = norm(x, f"layer{i}.attention.norm")
-        q, k, u = (dense(y, f"layer{i}.attention.{n}").reshape(2, 10, 2, 8).transpose(0, 2, 1, 3) for n in ("query", "key", "value"))
+        q, k, u = (
+            dense(y, f"layer{i}.attention.{n}").reshape(2, 10, 2, 8).transpose(0, 2, 1, 3)
+            for n in ("query", "key", "value")
+        )
         mixed = softmax(q @ k.transpose(0, 1, 3, 2) / sqrt(8)) @ u
         x = x + dense(mixed.transpose(0, 2, 1, 3).reshape(2, 10, 16), f"layer{i}.attention.output")
         h = dense(norm(x, f"layer{i}.ffn.norm"), f"layer{i}.ffn.up")
@@ -202,13 +222,23 @@ def test_vision_transformer_is_one() -> None:
 def test_inception_block_is_four_towers() -> None:
     """The first block against the same convolutions, run apart and put side by side."""
     graph, v, p = values_of("inception-v3")
-    keep = ["stem.pool4", "a0.concat", "a0.pool", "a0.pool.project.relu", "a0.five.1.relu", "a0.three.2.relu", "a0.one.relu"]
+    keep = [
+        "stem.pool4",
+        "a0.concat",
+        "a0.pool",
+        "a0.pool.project.relu",
+        "a0.five.1.relu",
+        "a0.three.2.relu",
+        "a0.one.relu",
+    ]
     out = run_graph(graph, v, keep=keep)
     towers = [out[f"a0.{n}.relu"] for n in ("one", "five.1", "three.2", "pool.project")]
     np.testing.assert_array_equal(out["a0.concat"], np.concatenate(towers, axis=1))
     x = np.pad(out["stem.pool4"], ((0, 0), (0, 0), (1, 1), (1, 1)))
     side = out["stem.pool4"].shape[-1]
-    np.testing.assert_allclose(out["a0.pool"], sum(x[:, :, i : i + side, j : j + side] for i in range(3) for j in range(3)) / 9, rtol=1e-12)
+    np.testing.assert_allclose(
+        out["a0.pool"], sum(x[:, :, i : i + side, j : j + side] for i in range(3) for j in range(3)) / 9, rtol=1e-12
+    )
     y = windowed(out["stem.pool4"], p["a0.one.conv.weight"], 1, 0)
     y = (y - y.mean((0, 2, 3), keepdims=True)) / np.sqrt(y.var((0, 2, 3), keepdims=True) + 1e-3)
     y = y * p["a0.one.norm.gamma"][:, None, None] + p["a0.one.norm.beta"][:, None, None]

@@ -51,21 +51,28 @@ def test_a_plan_on_eight_ranks_equals_one_process(name: str) -> None:
     check(build(name, **TINY[name]))
 
 
-@pytest.mark.parametrize("name", names(SLOW | {"bert-tiny", "llama", "moe", "resnext50", "rnnlm", "vit"}, WITHOUT_LOSS | {"bert-large"}))
+@pytest.mark.parametrize(
+    "name", names(SLOW | {"bert-tiny", "llama", "moe", "resnext50", "rnnlm", "vit"}, WITHOUT_LOSS | {"bert-large"})
+)
 def test_a_training_step_on_eight_ranks_equals_one_process(name: str) -> None:
     """Loss, and every weight and moment after one step of Adam."""
     check(build_step(build(name, **TINY[name]), "adam").graph)
 
 
 def test_experts_that_do_not_fit_are_split_and_tokens_travel() -> None:
-    """With room for all experts on a device the batch is split; with room for a quarter of them, tokens go to their experts and come back."""
+    """With room for all experts on a device the batch is split; with room for a quarter of them, tokens go to their
+    experts and come back.
+    """
     graph = build("moe", layers=1, batch=16, sequence=1024)
     machine, found = load_machine("dgx-a100:1x8"), {}
     for limit in (None, 2 << 30):
         planned = plan_graph(graph, machine, space("complete"), limit, time_limit_s=30)
         assert planned.plan is not None
         placement = planned.plan.choices.of_operator("layer0.ffn.gate")
-        found[limit] = dict(zip(placement.axes, placement.matrix))["e"], {m.collective for m in planned.plan.communication}
+        found[limit] = (
+            dict(zip(placement.axes, placement.matrix))["e"],
+            {m.collective for m in planned.plan.communication},
+        )
     assert found[None] == ((1, 1), {"none"})
     split, collectives = found[2 << 30]
     assert split[1] == 4 and "all-to-all" in collectives

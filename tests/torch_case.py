@@ -33,8 +33,11 @@ def _inputs(made: Made) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     return args, kwargs
 
 
-def compare(factory: Callable[[], Made], dtype: torch.dtype = torch.float64, tolerance: float = 1e-9, largest: int = 2) -> Imported:
-    """Outputs of the module (its own weights, in `dtype`) against the reference run of its graph, relative to the largest element.
+def compare(
+    factory: Callable[[], Made], dtype: torch.dtype = torch.float64, tolerance: float = 1e-9, largest: int = 2
+) -> Imported:
+    """Outputs of the module (its own weights, in `dtype`) against the reference run of its graph, relative to the
+    largest element.
 
     Integer inputs are drawn below `largest`.  Returns the import.
     """
@@ -59,7 +62,11 @@ def compare(factory: Callable[[], Made], dtype: torch.dtype = torch.float64, tol
     # the names PyTorch gives to inputs: those of `forward`, star arguments numbered
     given = [*kwargs.items()]
     stored = {t.name for t in found.graph.tensors if t.role is Role.PARAMETER}
-    names = [t.name for t in found.graph.tensors if t.role is Role.INPUT and t.name not in found.stated and t.name not in kwargs]
+    names = [
+        t.name
+        for t in found.graph.tensors
+        if t.role is Role.INPUT and t.name not in found.stated and t.name not in kwargs
+    ]
     values: dict[str, np.ndarray] = {k: v.numpy() for k, v in given}
     values.update({n: t.numpy() for n, t in zip(names, args, strict=True)})
     values.update({k: v.numpy() for k, v in weights.items() if k in stored})

@@ -1,10 +1,13 @@
-"""What one check may cost: work and memory, counted before they are spent, so that no verdict depends on the speed of a computer.
+"""What one check may cost: work and memory, counted before they are spent, so that no verdict depends on the speed of a
+computer.
 
-Work is counted in cells.  A cell is an entry of a table that numpy looks at once, some nanoseconds; what is done in Python counts as many
-cells as take the same time.  Memory is counted in entries of the tables that are held together.  What may be spent grows with the numbers that
-the files hold, not with what they expand to: a large honest certificate comes with a large problem, a bomb is small.
+Work is counted in cells.  A cell is an entry of a table that numpy looks at once, some nanoseconds; what is done in
+Python counts as many cells as take the same time.  Memory is counted in entries of the tables that are held together.
+What may be spent grows with the numbers that the files hold, not with what they expand to: a large honest certificate
+comes with a large problem, a bomb is small.
 
-One budget covers a certificate with all its records.  What is beyond it is a `ContainerError`: too large to be checked is not refuted.
+One budget covers a certificate with all its records.  What is beyond it is a `ContainerError`: too large to be checked
+is not refuted.
 """
 
 from __future__ import annotations
@@ -52,10 +55,17 @@ class Budget:
     def charge(self, cells: int, place: str) -> None:
         """Take `cells` off; `ContainerError` if they are not there."""
         if cells > self.work:
-            raise ContainerError(place, f"is too large to be checked: it takes {cells} more steps, {self.work} are left for files of this size")
+            raise ContainerError(
+                place,
+                f"is too large to be checked: it takes {cells} more steps, {self.work} are left for files of this size",
+            )
         self.work -= cells
 
     def hold(self, entries: int, place: str) -> None:
         """`ContainerError` if so many entries may not be held at a time."""
         if entries > self.held:
-            raise ContainerError(place, f"is too large to be checked: its tables have {entries} entries, at most {self.held} for files of this size")
+            raise ContainerError(
+                place,
+                f"is too large to be checked: its tables have {entries} entries, at most {self.held} for files of "
+                f"this size",
+            )

@@ -28,16 +28,20 @@ class Coverage:
         >>> Coverage(1200, 1200).words, Coverage(1200, 5000).words
         ('all 1,200 distinct entries checked', '1,200 of 5,000 distinct entries checked')
         """
-        return f"all {self.total:,} distinct entries checked" if self.checked >= self.total else f"{self.checked:,} of {self.total:,} distinct entries checked"
+        return (
+            f"all {self.total:,} distinct entries checked"
+            if self.checked >= self.total
+            else f"{self.checked:,} of {self.total:,} distinct entries checked"
+        )
 
 
 @dataclass(frozen=True)
 class CheckResult:
     """Verdict on one claim.
 
-    `lower_bound` is what the checker itself established (None: nothing finite), whatever the claim said; `cost` is the recomputed cost
-    of the claim's solution.  Both are None when the claim is refuted.  `reason` names the place when the claim is not proved.
-    `coverage`: entries of tables compared, of how many.
+    `lower_bound` is what the checker itself established (None: nothing finite), whatever the claim said; `cost` is the
+    recomputed cost of the claim's solution.  Both are None when the claim is refuted.  `reason` names the place when
+    the claim is not proved.  `coverage`: entries of tables compared, of how many.
     """
 
     kind: str
@@ -67,7 +71,11 @@ class CheckResult:
             "space": self.space,
             "assumptions": list(self.assumptions),
             "reason": self.reason,
-            **({} if self.coverage is None else {"entries_checked": self.coverage.checked, "entries": self.coverage.total}),
+            **(
+                {}
+                if self.coverage is None
+                else {"entries_checked": self.coverage.checked, "entries": self.coverage.total}
+            ),
         }
 
 
@@ -85,4 +93,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 def report(results: Sequence[CheckResult], seconds: float) -> dict[str, object]:
     """The document of `check --json`."""
-    return {"verdict": worst(r.verdict for r in results).value, "claims": [r.to_json() for r in results], "seconds": seconds}
+    return {
+        "verdict": worst(r.verdict for r in results).value,
+        "claims": [r.to_json() for r in results],
+        "seconds": seconds,
+    }

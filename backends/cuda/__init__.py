@@ -1,4 +1,6 @@
-"""Generated CUDA kernels: the text (`chain`, `rows`, `boxes`), the compiler (`nvrtc`), and two machines that run it (`device`, `shim`)."""
+"""Generated CUDA kernels: the text (`chain`, `rows`, `boxes`), the compiler (`nvrtc`), and two machines that run it
+(`device`, `shim`).
+"""
 
 from .kernel import Kernel, KernelTextError, Operand
 

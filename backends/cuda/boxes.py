@@ -1,10 +1,12 @@
 """Pack and unpack: boxes of a dense array to one flat buffer and back, the ends of an exchange.
 
-    pack     buffer[start_b + position of p in box b, row-major]  =  array[p]          for every box b, every point p of it
+    pack     buffer[start_b + position of p in box b, row-major]  =  array[p]          for every box b, every point p of
+             it
     unpack   the same assignment from right to left
 
-The boxes are a table given at launch (int64, one row per box: start in the buffer, offset of the corner in the array, extents), so
-one kernel serves every plan of a tensor, and its text is written once; blockIdx.y is the box.  `aligned_width` says whether all boxes can move 16 bytes at a time.
+The boxes are a table given at launch (int64, one row per box: start in the buffer, offset of the corner in the array,
+extents), so one kernel serves every plan of a tensor, and its text is written once; blockIdx.y is the box.
+`aligned_width` says whether all boxes can move 16 bytes at a time.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def table(shape: Sequence[int], boxes: Sequence[Box]) -> Table:
 
 
 def aligned_width(dtype: str, shape: Sequence[int], boxes: Table) -> int:
-    """4 or 2 if every row of every box starts and ends at a multiple of 16 bytes, in the array and in the buffer; else 1."""
+    """4 or 2 if every row of every box starts and ends at a multiple of 16 bytes, in the array and in the buffer;
+    else 1.
+    """
     width = VECTORS[REALS[dtype]][1] if dtype in REALS else 1
     inner = np.concatenate([boxes[:, 0], boxes[:, 1], boxes[:, -1], np.array(dense(shape)[:-1], dtype=np.int64)])
     return width if len(shape) and not (inner % width).any() else 1
@@ -60,9 +64,18 @@ def generate(direction: str, dtype: str, shape: tuple[int, ...], boxes: int, lar
     kind = real if width == 1 else VECTORS[real][0]
     rank, strides = len(shape), dense(shape)
     lines = ["const long long* row = table + (long long)blockIdx.y * " + f"{2 + rank};"]
-    lines += [f"const long long e{k} = row[{2 + k}]{f' / {width}' if k == rank - 1 and width > 1 else ''};" for k in range(rank)]
+    lines += [
+        f"const long long e{k} = row[{2 + k}]{f' / {width}' if k == rank - 1 and width > 1 else ''};"
+        for k in range(rank)
+    ]
     lines += [f"const long long n = {' * '.join(f'e{k}' for k in range(rank))};"]
-    lines += [f"for (long long i = (long long)blockIdx.x * {_BLOCK} + threadIdx.x; i < n; i += (long long)gridDim.x * {_BLOCK}) {{", "long long r = i;"]
+    lines += [
+        (
+            f"for (long long i = (long long)blockIdx.x * {_BLOCK} + threadIdx.x; i < n; i += (long long)gridDim.x * "
+            f"{_BLOCK}) {{"
+        ),
+        "long long r = i;",
+    ]
     for k in reversed(range(1, rank)):
         lines.append(f"const long long c{k} = r % e{k}; r /= e{k};")
     lines.append("const long long c0 = r;")
@@ -72,8 +85,12 @@ def generate(direction: str, dtype: str, shape: tuple[int, ...], boxes: int, lar
     lines += [f"*reinterpret_cast<{kind}*>({constant[1]}) = *reinterpret_cast<const {kind}*>({constant[0]});", "}"]
     first, second = ("const ", "") if direction == "pack" else ("", "const ")
     body = "\n    ".join(lines)
-    parameters = f"const long long* __restrict__ table, {first}{real}* __restrict__ array, {second}{real}* __restrict__ buffer"
-    name, text = named(direction, f'extern "C" __global__ void __launch_bounds__({_BLOCK}) NAME({parameters}) {{\n    {body}\n}}\n')
+    parameters = (
+        f"const long long* __restrict__ table, {first}{real}* __restrict__ array, {second}{real}* __restrict__ buffer"
+    )
+    name, text = named(
+        direction, f'extern "C" __global__ void __launch_bounds__({_BLOCK}) NAME({parameters}) {{\n    {body}\n}}\n'
+    )
     across = min(MOST_BLOCKS, -(-largest // (width * _BLOCK)))
     if boxes > MOST_BLOCKS:
         raise KernelTextError(f"{boxes} boxes are more than the {MOST_BLOCKS} that a grid has rows")

@@ -2,8 +2,9 @@
 
     for every point p of the box:   v_k = f_k(operands and earlier v at p),   k = 1 ..;   y_j[p] = v_{r_j}
 
-Every operand is read once, intermediate values live in registers, results are written once.  A bias-activation epilogue is the
-chain  add(x, b), f  with b broadcast over the rows.  Where the innermost extent and all strides allow, memory is accessed 16 bytes
+Every operand is read once, intermediate values live in registers, results are written once.  A bias-activation epilogue
+is the chain  add(x, b), f  with b broadcast over the rows.  Where the innermost extent and all strides allow, memory is
+              accessed 16 bytes
 at a time.  No thread talks to another.
 """
 
@@ -15,14 +16,29 @@ from math import prod
 
 from ...models.program.operators import Operator
 from .expressions import expression
-from .kernel import C_TYPES, LANES, MOST_BLOCKS, REALS, VECTORS, Kernel, KernelTextError, Operand, dense, index_type, merged, named
+from .kernel import (
+    C_TYPES,
+    LANES,
+    MOST_BLOCKS,
+    REALS,
+    VECTORS,
+    Kernel,
+    KernelTextError,
+    Operand,
+    dense,
+    index_type,
+    merged,
+    named,
+)
 
 BLOCK = 256
 
 
 @dataclass(frozen=True)
 class Step:
-    """One map operator; `arguments`: i < number of operands: that operand; otherwise the value of step i - number of operands."""
+    """One map operator; `arguments`: i < number of operands: that operand; otherwise the value of step i - number
+    of operands.
+    """
 
     operator: Operator
     arguments: tuple[int, ...]
@@ -46,8 +62,12 @@ def real_of(operands: Sequence[Operand]) -> str:
     return next(iter(found))
 
 
-def values(steps: Sequence[Step], given: Sequence[tuple[str, str]], real: str, tag: str) -> tuple[list[str], list[tuple[str, str]]]:
-    """(statements, (C type, name) of every step's value) for one point; `given`: C type and text of the operands there."""
+def values(
+    steps: Sequence[Step], given: Sequence[tuple[str, str]], real: str, tag: str
+) -> tuple[list[str], list[tuple[str, str]]]:
+    """(statements, (C type, name) of every step's value) for one point; `given`: C type and text of the operands
+    there.
+    """
     known, lines = list(given), []
     for k, step in enumerate(steps):
         c_type, text = expression(step.operator, [known[i] for i in step.arguments], real)
@@ -57,7 +77,9 @@ def values(steps: Sequence[Step], given: Sequence[tuple[str, str]], real: str, t
 
 
 def generate(chain: Chain) -> Kernel:
-    """The kernel of a chain.  Raises `KernelTextError` where a function or an element type has no text, or the box is empty."""
+    """The kernel of a chain.  Raises `KernelTextError` where a function or an element type has no text, or the box
+    is empty.
+    """
     if prod(chain.shape) == 0:
         raise KernelTextError("an empty box needs no kernel")
     real = real_of(chain.operands)
@@ -65,14 +87,23 @@ def generate(chain: Chain) -> Kernel:
     inputs, out = walks[:-1], walks[-1]
     vector_type, width = VECTORS[real]
     masks = any(o.dtype not in REALS for o in chain.operands)
-    if masks or shape[-1] % width or any(w[-1] not in (0, 1) or (w[-1] == 1 and any(s % width for s in w[:-1])) for w in inputs):
+    if (
+        masks
+        or shape[-1] % width
+        or any(w[-1] not in (0, 1) or (w[-1] == 1 and any(s % width for s in w[:-1])) for w in inputs)
+    ):
         width = 1
     kinds = [t for t, _ in values(chain.steps, [(o.c_type, "0") for o in chain.operands], real, "")[1]]
     if any(kinds[r] != real for r in chain.results):
         width = 1
     integer = index_type(shape, walks)
     total = prod(shape) // width
-    lines = [f"for ({integer} i = ({integer})blockIdx.x * {BLOCK} + threadIdx.x; i < {total}; i += ({integer})gridDim.x * {BLOCK}) {{"]
+    lines = [
+        (
+            f"for ({integer} i = ({integer})blockIdx.x * {BLOCK} + threadIdx.x; i < {total}; i += "
+            f"({integer})gridDim.x * {BLOCK}) {{"
+        )
+    ]
     sizes = [*shape[:-1], shape[-1] // width]
     rest = "i"
     for k in reversed(range(1, len(sizes))):
@@ -87,7 +118,9 @@ def generate(chain: Chain) -> Kernel:
     given: list[list[tuple[str, str]]] = [[] for _ in range(width)]
     for j, (o, walk) in enumerate(zip(chain.operands, inputs, strict=True)):
         if width > 1 and walk[-1] == 1:
-            lines.append(f"const {vector_type} q{j} = *reinterpret_cast<const {vector_type}*>(x{j} + ({offset(walk)}));")
+            lines.append(
+                f"const {vector_type} q{j} = *reinterpret_cast<const {vector_type}*>(x{j} + ({offset(walk)}));"
+            )
             names = [f"q{j}.{LANES[lane]}" for lane in range(width)]
         else:
             lines.append(f"const {o.c_type} q{j} = x{j}[{offset(walk)}];")

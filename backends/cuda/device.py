@@ -1,7 +1,7 @@
 """Generated kernels on a GPU: the same text through CuPy's RawModule, on CuPy's current stream.
 
-A kernel that wants aligned vectors gets aligned pointers or is refused (`KernelTextError`); CuPy's allocator aligns to 512 bytes, so only
-views can be off.  Compiled modules are kept per text and device.
+A kernel that wants aligned vectors gets aligned pointers or is refused (`KernelTextError`); CuPy's allocator aligns to
+512 bytes, so only views can be off.  Compiled modules are kept per text and device.
 """
 
 from __future__ import annotations
@@ -34,8 +34,12 @@ def _function(text: str, name: str, device: int) -> Any:
 
 
 def run(kernel: Kernel, arrays: Sequence[Array]) -> None:
-    """One launch on the current device and stream; results are written in place.  Raises `KernelTextError` for misaligned arrays."""
+    """One launch on the current device and stream; results are written in place.  Raises `KernelTextError` for
+    misaligned arrays.
+    """
     import cupy
 
     check_arguments(kernel, [a.data.ptr for a in arrays])  # type: ignore[attr-defined]
-    _function(kernel.text, kernel.name, int(cupy.cuda.runtime.getDevice()))((*kernel.grid, 1), (kernel.block, 1, 1), tuple(arrays))
+    _function(kernel.text, kernel.name, int(cupy.cuda.runtime.getDevice()))(
+        (*kernel.grid, 1), (kernel.block, 1, 1), tuple(arrays)
+    )

@@ -1,6 +1,7 @@
 """Times on a GPU without waiting for it: events in the queue of the current stream, read once at the end.
 
-A recorder that waited after every instruction would time a program in which nothing overlaps, and the host would never run ahead.
+A recorder that waited after every instruction would time a program in which nothing overlaps, and the host would never
+run ahead.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class EventRecorder(Recorder):
         """Wait for the last event, the only time that the host does, and turn events into seconds."""
         if self._events:
             self._events[-1].synchronize()
-        seconds = [self._ahead_s + 1e-3 * float(self._cuda.get_elapsed_time(self._origin, event)) for event in self._events]
+        seconds = [
+            self._ahead_s + 1e-3 * float(self._cuda.get_elapsed_time(self._origin, event)) for event in self._events
+        ]
         for name, kind, start, end in self._ended:
             self.span(name, kind, seconds[start], seconds[end])
         self._events.clear()

@@ -14,14 +14,18 @@ Run = Callable[[Kernel, Sequence[Array]], None]
 
 
 def pack(xp: ModuleType, run: Run, array: Array, boxes: Sequence[Box]) -> Array:
-    """`boxes` of `array`, relative to its corner, one after another in a flat buffer.  Raises `KernelTextError` if it has no kernel."""
+    """`boxes` of `array`, relative to its corner, one after another in a flat buffer.  Raises `KernelTextError` if
+    it has no kernel.
+    """
     buffer: Array = xp.empty((sum(prod(hi - lo for lo, hi in b) for b in boxes),), dtype=array.dtype)
     _move(xp, run, "pack", array, buffer, boxes)
     return buffer
 
 
 def unpack(xp: ModuleType, run: Run, buffer: Array, array: Array, boxes: Sequence[Box]) -> None:
-    """The flat `buffer` into `boxes` of `array`.  Raises `KernelTextError` if it has no kernel; nothing is written then."""
+    """The flat `buffer` into `boxes` of `array`.  Raises `KernelTextError` if it has no kernel; nothing is written
+    then.
+    """
     _move(xp, run, "unpack", array, buffer, boxes)
 
 

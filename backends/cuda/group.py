@@ -4,10 +4,12 @@
     a normalise, then maps          one row kernel with epilogue; gamma and beta are two more steps of it
     maps, then a normalise, ..      a chain kernel, then a row kernel
 
-The statistics must run over the last dimensions, so that a row is dense.  Everything else has no text (`KernelTextError`).
+The statistics must run over the last dimensions, so that a row is dense.  Everything else has no text
+(`KernelTextError`).
 
-Writing and hashing a text takes about as long as a small kernel runs.  It depends on the instruction and on the layout of its operands only, so
-an instruction keeps its recipes, also the knowledge that it has no text, and later launches only look their arrays up.
+Writing and hashing a text takes about as long as a small kernel runs.  It depends on the instruction and on the layout
+of its operands only, so an instruction keeps its recipes, also the knowledge that it has no text, and later launches
+only look their arrays up.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Launch:
 class Recipe:
     """A launch without its arrays.
 
-    `inputs`: (member, operand of it), or (member, None) for a member's value from an earlier launch; `results`: (member, element type).
+    `inputs`: (member, operand of it), or (member, None) for a member's value from an earlier launch; `results`:
+    (member, element type).
     """
 
     kernel: Kernel
@@ -52,10 +55,15 @@ class Recipe:
 Box = dict[str, tuple[int, int]]
 
 
-def launches(xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[Box], slots: Mapping[str, Array]) -> list[Launch]:
+def launches(
+    xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[Box], slots: Mapping[str, Array]
+) -> list[Launch]:
     """The launches that compute every result of `step`, in order.  Raises `KernelTextError`."""
     group = _Group(xp, graph, step, boxes, slots)
-    key = tuple((a.dtype.str, a.shape, a.strides) for a in (slots[s] for m in step.members for s, _ in m.operands if s not in group.linked))
+    key = tuple(
+        (a.dtype.str, a.shape, a.strides)
+        for a in (slots[s] for m in step.members for s, _ in m.operands if s not in group.linked)
+    )
     kept = step.recipes.get(key)
     if isinstance(kept, KernelTextError):
         raise KernelTextError(str(kept))
@@ -73,7 +81,9 @@ def launches(xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[Box], sl
 
 
 class _Group:
-    def __init__(self, xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[Box], slots: Mapping[str, Array]) -> None:
+    def __init__(
+        self, xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[Box], slots: Mapping[str, Array]
+    ) -> None:
         self.xp, self.graph, self.step, self.boxes, self.slots = xp, graph, step, boxes, slots
         self.linked = dict(step.links)
         self.axes = [graph.operators[m.operator].output.axes for m in step.members]
@@ -93,7 +103,12 @@ class _Group:
             return self.launch(self.chain(range(len(operators)), wanted))
         norm = norms[0]
         later = range(norm + 1, len(operators))
-        read_later = {self.linked[slot] for k in (norm, *later) for slot, _ in self.step.members[k].operands if slot in self.linked}
+        read_later = {
+            self.linked[slot]
+            for k in (norm, *later)
+            for slot, _ in self.step.members[k].operands
+            if slot in self.linked
+        }
         needed = [k for k in range(norm) if k in wanted or k in read_later]
         if needed:
             self.launch(self.chain(range(norm), needed))
@@ -118,7 +133,9 @@ class _Group:
         slot, origin = self.step.members[member].operands[position]
         a = op.inputs[position]
         place = f"operator {op.name!r}, input {position}"
-        seen = view(self.xp, Block(self.slots[slot], origin), a, self.boxes[member], self.graph.tensor(a.tensor).shape, 0, place)
+        seen = view(
+            self.xp, Block(self.slots[slot], origin), a, self.boxes[member], self.graph.tensor(a.tensor).shape, 0, place
+        )
         return align(seen, a.axes, op.output.axes)
 
     def described(self, array: Array) -> Operand:
@@ -126,7 +143,9 @@ class _Group:
         strides = tuple(0 if have == 1 else s // size for have, s in zip(array.shape, array.strides, strict=True))
         return Operand(str(array.dtype), strides)
 
-    def arguments(self, members: Sequence[int], given: list[tuple[int, int | None]], numbers: dict[int, int]) -> dict[int, list[int | tuple[int]]]:
+    def arguments(
+        self, members: Sequence[int], given: list[tuple[int, int | None]], numbers: dict[int, int]
+    ) -> dict[int, list[int | tuple[int]]]:
         """Per member its arguments: an index into `given` (grown here), or (member,) for a value of this launch."""
         out: dict[int, list[int | tuple[int]]] = {}
         for k in members:
@@ -145,11 +164,15 @@ class _Group:
         given: list[tuple[int, int | None]] = []
         arguments = self.arguments(members, given, numbers)
         steps = tuple(
-            chain.Step(self.graph.operators[self.step.members[k].operator], tuple(
-                len(given) + numbers[a[0]] if isinstance(a, tuple) else a for a in arguments[k]))
+            chain.Step(
+                self.graph.operators[self.step.members[k].operator],
+                tuple(len(given) + numbers[a[0]] if isinstance(a, tuple) else a for a in arguments[k]),
+            )
             for k in members
         )
-        spec = chain.Chain(self.shape, tuple(self.described(self.array(a)) for a in given), steps, tuple(numbers[k] for k in wanted))
+        spec = chain.Chain(
+            self.shape, tuple(self.described(self.array(a)) for a in given), steps, tuple(numbers[k] for k in wanted)
+        )
         return Recipe(chain.generate(spec), tuple(given), tuple(zip(wanted, chain.result_types(spec), strict=True)))
 
     def empty(self, dtype: str) -> Array:
@@ -179,19 +202,29 @@ class _Group:
         value = base + len(affine) - 1 if affine else 0
         for k in later:
             places = tuple(
-                (value if a[0] == norm else base + len(affine) + numbers[a[0]] - 1) if isinstance(a, tuple) else 1 + a for a in arguments[k]
+                (value if a[0] == norm else base + len(affine) + numbers[a[0]] - 1) if isinstance(a, tuple) else 1 + a
+                for a in arguments[k]
             )
             steps.append(chain.Step(self.graph.operators[self.step.members[k].operator], places))
         results_of = {norm: len(affine), **{k: len(affine) + n for n, k in enumerate(later, start=1)}}
         operands = tuple(self.flattened(self.array(a), over) for a in given)
         spec = rows.Rows(
-            op.function, prod(self.shape) // columns if columns else 0, columns, str(x.dtype), number(op, "epsilon", 1e-5), 1.0, operands,
-            tuple(steps), tuple(results_of[k] for k in wanted),
+            op.function,
+            prod(self.shape) // columns if columns else 0,
+            columns,
+            str(x.dtype),
+            number(op, "epsilon", 1e-5),
+            1.0,
+            operands,
+            tuple(steps),
+            tuple(results_of[k] for k in wanted),
         )
         return Recipe(rows.generate(spec), (first, *given), tuple((k, str(x.dtype)) for k in wanted))
 
     def flattened(self, array: Array, over: int) -> Operand:
-        """(row, column) strides of an operand: its outer and its inner dimensions each walk as one, or the chain has no text."""
+        """(row, column) strides of an operand: its outer and its inner dimensions each walk as one, or the chain
+        has no text.
+        """
         if str(array.dtype) not in C_TYPES:
             raise KernelTextError(f"elements of type {array.dtype} have no generated kernel")
         size, split = array.dtype.itemsize, len(self.shape) - over
@@ -203,8 +236,12 @@ class _Group:
                 walks.append(0)
                 continue
             inner = dense(shape)
-            step = next(s // d for n, s, d in zip(reversed(lengths), reversed(strides), reversed(inner), strict=True) if n > 1)
-            if tuple(lengths) != tuple(shape) or any(n > 1 and s != step * d for n, s, d in zip(lengths, strides, inner, strict=True)):
+            step = next(
+                s // d for n, s, d in zip(reversed(lengths), reversed(strides), reversed(inner), strict=True) if n > 1
+            )
+            if tuple(lengths) != tuple(shape) or any(
+                n > 1 and s != step * d for n, s, d in zip(lengths, strides, inner, strict=True)
+            ):
                 raise KernelTextError("an operand is broadcast along some of the row dimensions only")
             walks.append(step)
         return Operand(str(array.dtype), (walks[0], walks[1]))
@@ -213,4 +250,6 @@ class _Group:
 def _binary(function: str, op: Operator) -> Operator:
     """gamma or beta of a normalisation, as an operator of its own."""
     names = tuple(op.output.axes)
-    return Operator(f"{op.name} ({function})", function, op.axes, (access("x", *names), access("y", *names)), op.output, ())
+    return Operator(
+        f"{op.name} ({function})", function, op.axes, (access("x", *names), access("y", *names)), op.output, ()
+    )

@@ -1,10 +1,12 @@
 """A generated kernel: CUDA text with everything static written into it, and how to launch it.
 
-Shapes, strides and attributes are constants of the text: the compiler turns divisions by them into multiplications, and equal
-boxes (all inner ranks of a plan) share one kernel.  Reals are float or double; masks are `bool` (one byte, as in NumPy).
+Shapes, strides and attributes are constants of the text: the compiler turns divisions by them into multiplications, and
+equal boxes (all inner ranks of a plan) share one kernel.  Reals are float or double; masks are `bool` (one byte, as in
+NumPy).
 
     vector   consecutive elements per memory access (16 bytes); every pointer must then be a multiple of 16
-    fibers   whether threads of a block talk to each other (shared memory, shuffles): the host shim then needs one fiber per thread
+    fibers   whether threads of a block talk to each other (shared memory, shuffles): the host shim then needs one fiber
+             per thread
 """
 
 from __future__ import annotations
@@ -85,7 +87,11 @@ def literal(value: float, real: str) -> str:
 
 def infinity(real: str, sign: str = "") -> str:
     """+inf or -inf without a header (NVRTC has none)."""
-    return f"({sign}__int_as_float(0x7f800000))" if real == "float" else f"({sign}__longlong_as_double(0x7ff0000000000000LL))"
+    return (
+        f"({sign}__int_as_float(0x7f800000))"
+        if real == "float"
+        else f"({sign}__longlong_as_double(0x7ff0000000000000LL))"
+    )
 
 
 def merged(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:

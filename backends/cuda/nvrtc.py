@@ -1,6 +1,7 @@
 """The compile gate: NVRTC through ctypes.  It needs the library (wheel `nvidia-cuda-nvrtc-cu12`), no GPU and no driver.
 
-Source: NVRTC documentation (nvrtcCreateProgram, nvrtcCompileProgram, nvrtcGetCUBIN, nvrtcGetProgramLog); 30 to 100 ms per program.
+Source: NVRTC documentation (nvrtcCreateProgram, nvrtcCompileProgram, nvrtcGetCUBIN, nvrtcGetProgramLog); 30 to 100 ms
+per program.
 """
 
 from __future__ import annotations
@@ -50,9 +51,15 @@ def compile_cubin(text: str, architecture: str, options: Sequence[str] = ()) -> 
         raise NvrtcError(f"nvrtcCreateProgram: error {code}")
     try:
         flags = [f"--gpu-architecture={architecture}", "--std=c++17", *options]
-        code = nvrtc.nvrtcCompileProgram(program, len(flags), (ctypes.c_char_p * len(flags))(*(f.encode() for f in flags)))
+        code = nvrtc.nvrtcCompileProgram(
+            program, len(flags), (ctypes.c_char_p * len(flags))(*(f.encode() for f in flags))
+        )
         if code:
-            raise NvrtcError(_read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).rstrip(b"\0").decode(errors="replace"))
+            raise NvrtcError(
+                _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+                .rstrip(b"\0")
+                .decode(errors="replace")
+            )
         return _read(nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, program)
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))

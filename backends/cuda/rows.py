@@ -1,14 +1,17 @@
-"""Row kernels: reductions and normalisations along the last dimension of a dense (rows, columns) array, with an elementwise epilogue.
+"""Row kernels: reductions and normalisations along the last dimension of a dense (rows, columns) array, with an
+elementwise epilogue.
 
     sum max min    one value per row
-    softmax        s_0 = max x,  s_1 = sum exp(x - s_0),      y = exp(x - s_0) / s_1        log_softmax: y = x - s_0 - log s_1
+    softmax        s_0 = max x,  s_1 = sum exp(x - s_0),      y = exp(x - s_0) / s_1        log_softmax: y = x - s_0 -
+                   log s_1
     layer_norm     s_0 = sum x,  s_1 = sum (x - s_0 / n)^2,   y = (x - s_0 / n) / sqrt(s_1 / n + epsilon)
     rms_norm       s_0 = sum x^2,                             y = x / sqrt(s_0 / n + epsilon)
 
-T threads share a row: a warp for short rows (several rows per block), a block for long ones.  A thread keeps its elements in
-registers, so that a row is read once and written once; rows beyond 32 registers per thread are read again per pass.  Partial
-results meet by shuffles inside a warp and through shared memory between warps; every thread of a block takes part in every
-meeting, also for rows beyond the last, which is what lets the host shim replay a block with one fiber per thread.
+T threads share a row: a warp for short rows (several rows per block), a block for long ones.  A thread keeps its
+elements in registers, so that a row is read once and written once; rows beyond 32 registers per thread are read again
+per pass.  Partial results meet by shuffles inside a warp and through shared memory between warps; every thread of a
+block takes part in every meeting, also for rows beyond the last, which is what lets the host shim replay a block with
+one fiber per thread.
 """
 
 from __future__ import annotations
@@ -29,21 +32,28 @@ _MOST_THREADS = 512
 
 @dataclass(frozen=True)
 class _Function:
-    """`statistics`: (combine, text of the summand); `value`: text of y.  {x}: element, s0 s1: statistics, {n}: columns, {f}: suffix."""
+    """`statistics`: (combine, text of the summand); `value`: text of y.  {x}: element, s0 s1: statistics, {n}:
+    columns, {f}: suffix.
+    """
 
     statistics: tuple[tuple[str, str], ...]
     value: str | None
 
 
-_FUNCTIONS: Final = MappingProxyType({
-    "sum": _Function((("sum", "{x}"),), None),
-    "max": _Function((("max", "{x}"),), None),
-    "min": _Function((("min", "{x}"),), None),
-    "softmax": _Function((("max", "{x}"), ("sum", "exp{f}({x} - s0)")), "(exp{f}({x} - s0) / s1)"),
-    "log_softmax": _Function((("max", "{x}"), ("sum", "exp{f}({x} - s0)")), "({x} - s0 - log{f}(s1))"),
-    "layer_norm": _Function((("sum", "{x}"), ("sum", "({x} - s0 / {n}) * ({x} - s0 / {n})")), "(({x} - s0 / {n}) / sqrt{f}(s1 / {n} + {epsilon}))"),
-    "rms_norm": _Function((("sum", "{x} * {x}"),), "({x} / sqrt{f}(s0 / {n} + {epsilon}))"),
-})
+_FUNCTIONS: Final = MappingProxyType(
+    {
+        "sum": _Function((("sum", "{x}"),), None),
+        "max": _Function((("max", "{x}"),), None),
+        "min": _Function((("min", "{x}"),), None),
+        "softmax": _Function((("max", "{x}"), ("sum", "exp{f}({x} - s0)")), "(exp{f}({x} - s0) / s1)"),
+        "log_softmax": _Function((("max", "{x}"), ("sum", "exp{f}({x} - s0)")), "({x} - s0 - log{f}(s1))"),
+        "layer_norm": _Function(
+            (("sum", "{x}"), ("sum", "({x} - s0 / {n}) * ({x} - s0 / {n})")),
+            "(({x} - s0 / {n}) / sqrt{f}(s1 / {n} + {epsilon}))",
+        ),
+        "rms_norm": _Function((("sum", "{x} * {x}"),), "({x} / sqrt{f}(s0 / {n} + {epsilon}))"),
+    }
+)
 FUNCTIONS: Final = tuple(_FUNCTIONS)
 """Names of the row functions."""
 
@@ -52,9 +62,9 @@ FUNCTIONS: Final = tuple(_FUNCTIONS)
 class Rows:
     """`function` along the columns of a dense array of `dtype`.
 
-    `operands` have (row, column) strides; a step's argument 0 is the normalised value, argument i > 0 is operand i - 1, then come
-    the values of the steps.  `results`: 0 is the normalised value, k > 0 the value of step k - 1.  Reductions take none of these.
-    `scale`: factor of a sum.
+    `operands` have (row, column) strides; a step's argument 0 is the normalised value, argument i > 0 is operand i - 1,
+    then come the values of the steps.  `results`: 0 is the normalised value, k > 0 the value of step k - 1.  Reductions
+    take none of these.  `scale`: factor of a sum.
     """
 
     function: str
@@ -92,7 +102,10 @@ def generate(spec: Rows, threads: int | None = None) -> Kernel:
         raise KernelTextError("an empty array needs no kernel")
     real = REALS[spec.dtype]
     width = VECTORS[real][1]
-    if spec.columns % width or any(o.dtype not in REALS or o.strides[1] not in (0, 1) or (o.strides[1] and o.strides[0] % width) for o in spec.operands):
+    if spec.columns % width or any(
+        o.dtype not in REALS or o.strides[1] not in (0, 1) or (o.strides[1] and o.strides[0] % width)
+        for o in spec.operands
+    ):
         width = 1
     threads = threads or threads_for(spec.columns, width)
     per_thread = -(-spec.columns // (threads * width))
@@ -115,18 +128,37 @@ class _Writer:
         """`body` for every element x of the thread's part of the row; `load`: elements come from memory."""
         step = self.threads * self.width
         if self.held:
-            head = [f"#pragma unroll\n    for (int k = 0; k < {self.held}; ++k) {{ const int column = k * {step} + lane * {self.width};"]
+            head = [
+                (
+                    f"#pragma unroll\n    for (int k = 0; k < {self.held}; ++k) {{ const int column = k * {step} + "
+                    f"lane * {self.width};"
+                )
+            ]
             array = "held[k]"
         else:
-            head = [f"for (int column = lane * {self.width}; column < {self.spec.columns}; column += {step}) {{ {self.real} here[{self.width}];"]
+            head = [
+                (
+                    f"for (int column = lane * {self.width}; column < {self.spec.columns}; column += {step}) {{ "
+                    f"{self.real} here[{self.width}];"
+                )
+            ]
             array = "here"
-        return [*head, f"if (live && column < {self.spec.columns}) {{", *(self.read(array) if load or not self.held else []), *body, "} }"]
+        return [
+            *head,
+            f"if (live && column < {self.spec.columns}) {{",
+            *(self.read(array) if load or not self.held else []),
+            *body,
+            "} }",
+        ]
 
     def read(self, array: str) -> list[str]:
         if self.width == 1:
             return [f"{array}[0] = source[column];"]
         kind = VECTORS[self.real][0]
-        return [f"const {kind} q = *reinterpret_cast<const {kind}*>(source + column);", *(f"{array}[{n}] = q.{LANES[n]};" for n in range(self.width))]
+        return [
+            f"const {kind} q = *reinterpret_cast<const {kind}*>(source + column);",
+            *(f"{array}[{n}] = q.{LANES[n]};" for n in range(self.width)),
+        ]
 
     def element(self, lane: int) -> str:
         return f"held[k][{lane}]" if self.held else f"here[{lane}]"
@@ -137,7 +169,14 @@ class _Writer:
             f"{{ const {self.real} t = {self.formula(summand, n)}; part = {_joined(combine, 'part', 't')}; }}"
             for n in range(self.width)
         ]
-        return [f"{self.real} s{k};", "{", f"{self.real} part = {start};", *self.loop(body, False), f"s{k} = NAME_{combine}(part);", "}"]
+        return [
+            f"{self.real} s{k};",
+            "{",
+            f"{self.real} part = {start};",
+            *self.loop(body, False),
+            f"s{k} = NAME_{combine}(part);",
+            "}",
+        ]
 
     def formula(self, text: str, lane: int) -> str:
         """A formula of the table for element `lane` of the vector at hand."""
@@ -147,21 +186,35 @@ class _Writer:
     def text(self, function: _Function) -> str:
         spec, real = self.spec, self.real
         per_block = _block(self.threads) // self.threads
-        lines = [f"const int lane = threadIdx.x % {self.threads};", f"const int row = blockIdx.x * {per_block} + threadIdx.x / {self.threads};"]
-        lines += [f"const bool live = row < {spec.rows};", f"const {real}* source = x_ + (long long)(live ? row : 0) * {spec.columns};"]
+        lines = [
+            f"const int lane = threadIdx.x % {self.threads};",
+            f"const int row = blockIdx.x * {per_block} + threadIdx.x / {self.threads};",
+        ]
+        lines += [
+            f"const bool live = row < {spec.rows};",
+            f"const {real}* source = x_ + (long long)(live ? row : 0) * {spec.columns};",
+        ]
         if self.held:
             lines += [f"{real} held[{self.held}][{self.width}];", *self.loop([], True)]
         for k, (combine, summand) in enumerate(function.statistics):
             lines += self.statistic(k, combine, summand)
         if function.value is None:
-            lines.append(f"if (live && lane == 0) y0[row] = s0{'' if spec.scale == 1.0 else ' * ' + literal(spec.scale, real)};")
+            lines.append(
+                f"if (live && lane == 0) y0[row] = s0{'' if spec.scale == 1.0 else ' * ' + literal(spec.scale, real)};"
+            )
         else:
             lines += self.loop(self.written(function.value), False)
-        parameters = [f"const {real}* __restrict__ x_", *(f"const {o.c_type}* __restrict__ p{j}" for j, o in enumerate(spec.operands))]
+        parameters = [
+            f"const {real}* __restrict__ x_",
+            *(f"const {o.c_type}* __restrict__ p{j}" for j, o in enumerate(spec.operands)),
+        ]
         parameters += [f"{real}* __restrict__ y{n}" for n in range(len(spec.results) if function.value else 1)]
         body = "\n    ".join(lines)
         helpers = "".join(_meeting(c, real, self.threads) for c in dict.fromkeys(c for c, _ in function.statistics))
-        return f'{helpers}extern "C" __global__ void __launch_bounds__({_block(self.threads)}) NAME({", ".join(parameters)}) {{\n    {body}\n}}\n'
+        return (
+            f'{helpers}extern "C" __global__ void __launch_bounds__({_block(self.threads)}) '
+            f"NAME({', '.join(parameters)}) {{\n    {body}\n}}\n"
+        )
 
     def written(self, value: str) -> list[str]:
         """Statements that compute and store the results of one vector of elements."""
@@ -170,7 +223,8 @@ class _Writer:
         for n in range(self.width):
             given = [(real, f"z_{n}")]
             for j, o in enumerate(spec.operands):
-                place = f"(long long)row * {o.strides[0]} + (column + {n}) * {o.strides[1]}"  # the compiler joins neighbouring loads
+                # the compiler joins neighbouring loads
+                place = f"(long long)row * {o.strides[0]} + (column + {n}) * {o.strides[1]}"
                 given.append((o.c_type, f"p{j}_{n}"))
                 lines.append(f"const {o.c_type} p{j}_{n} = p{j}[{place}];")
             lines.append(f"const {real} z_{n} = {self.formula(value, n)};")
@@ -183,8 +237,10 @@ class _Writer:
             place = f"y{k} + (long long)row * {spec.columns} + column"
             kind = VECTORS[real][0]
             lines.append(
-                f"*({place}) = {names[0][k]};" if self.width == 1
-                else f"*reinterpret_cast<{kind}*>({place}) = make_{kind}({', '.join(names[n][k] for n in range(self.width))});"
+                f"*({place}) = {names[0][k]};"
+                if self.width == 1
+                else f"*reinterpret_cast<{kind}*>({place}) = "
+                f"make_{kind}({', '.join(names[n][k] for n in range(self.width))});"
             )
         return lines
 
@@ -202,13 +258,20 @@ def _meeting(combine: str, real: str, threads: int) -> str:
     """A device function: the combination of `a` over the threads of a row, known to all of them."""
     lines = [
         "#pragma unroll\n    for (int mask = 16; mask; mask >>= 1) {",
-        f"const {real} b = __shfl_xor_sync(0xffffffffu, a, mask);", f"a = {_joined(combine, 'a', 'b')}; }}",
+        f"const {real} b = __shfl_xor_sync(0xffffffffu, a, mask);",
+        f"a = {_joined(combine, 'a', 'b')}; }}",
     ]
     if threads > 32:
         lines += [
-            f"__shared__ {real} part[{threads // 32}];", "__syncthreads();  // the previous meeting may still be read",
-            "if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = a;", "__syncthreads();", "a = part[0];",
-            f"for (int w = 1; w < {threads // 32}; ++w) {{ const {real} b = part[w]; a = {_joined(combine, 'a', 'b')}; }}",
+            f"__shared__ {real} part[{threads // 32}];",
+            "__syncthreads();  // the previous meeting may still be read",
+            "if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = a;",
+            "__syncthreads();",
+            "a = part[0];",
+            (
+                f"for (int w = 1; w < {threads // 32}; ++w) {{ const {real} b = part[w]; a = "
+                f"{_joined(combine, 'a', 'b')}; }}"
+            ),
         ]
     body = "\n    ".join([*lines, "return a;"])
     return f"static __device__ __forceinline__ {real} NAME_{combine}({real} a) {{\n    {body}\n}}\n"

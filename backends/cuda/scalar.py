@@ -1,4 +1,6 @@
-"""What the tables of scalar expressions share: literals and attributes in the precision at hand, maxima that hand NaN on."""
+"""What the tables of scalar expressions share: literals and attributes in the precision at hand, maxima that hand
+NaN on.
+"""
 
 from __future__ import annotations
 

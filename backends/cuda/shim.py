@@ -1,8 +1,10 @@
-"""The host shim: generated kernels, text unchanged, compiled by g++ and run block by block on the CPU.  For their numerics, not their speed.
+"""The host shim: generated kernels, text unchanged, compiled by g++ and run block by block on the CPU.  For their
+numerics, not their speed.
 
-A preamble defines CUDA's words; a driver loops over grid and block.  Kernels whose threads talk run as fibers (ucontext): a meeting
-(`__syncthreads`, a shuffle) hands over to the next thread of the block, in ascending, descending or shuffled order per round.  A race
-on shared memory therefore shows as a result that depends on the order, and a meeting that not every thread reaches is an error.
+A preamble defines CUDA's words; a driver loops over grid and block.  Kernels whose threads talk run as fibers
+(ucontext): a meeting (`__syncthreads`, a shuffle) hands over to the next thread of the block, in ascending, descending
+or shuffled order per round.  A race on shared memory therefore shows as a result that depends on the order, and a
+meeting that not every thread reaches is an error.
 """
 
 from __future__ import annotations
@@ -69,14 +71,18 @@ static int block(unsigned threads, int order) {
     std::vector<unsigned> turn(threads);
     for (unsigned t = 0; t < threads; ++t) turn[t] = order == 1 ? threads - 1 - t : t;
     for (unsigned ended = 0; ended < threads; ++round) {
-        if (order > 1) for (unsigned t = threads - 1; t; --t) { state = state * 1664525u + 1013904223u; std::swap(turn[t], turn[(state >> 8) % (t + 1)]); }
+        if (order > 1) for (unsigned t = threads - 1; t; --t) {
+            state = state * 1664525u + 1013904223u;
+            std::swap(turn[t], turn[(state >> 8) % (t + 1)]);
+        }
         for (unsigned t : turn) { threadIdx.x = t; swapcontext(&scheduler, &fibers[t]); ended += finished[t]; }
         if (ended && ended < threads) return 1;
     }
     return 0;
 }
 
-extern "C" int shim_run(void (*kernel)(void**), void** given, unsigned gx, unsigned gy, unsigned threads, int talk, int order) {
+extern "C" int shim_run(
+    void (*kernel)(void**), void** given, unsigned gx, unsigned gy, unsigned threads, int talk, int order) {
     body = kernel; arguments = given;
     gridDim = {gx, gy, 1}; blockDim = {threads, 1, 1}; threadIdx = {0, 0, 0};
     for (unsigned y = 0; y < gy; ++y) for (unsigned x = 0; x < gx; ++x) {
@@ -110,16 +116,21 @@ class HostModule:
             source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
             source.write_text("".join(parts))
             done = subprocess.run(
-                ["g++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", str(source), "-o", str(target)], capture_output=True, text=True, check=False
+                ["g++", "-O1", "-std=c++17", "-shared", "-fPIC", "-w", str(source), "-o", str(target)],
+                capture_output=True,
+                text=True,
+                check=False,
             )
             if done.returncode:
                 raise ShimError(done.stderr[-2000:])
             self._library = ctypes.CDLL(str(target))
 
     def run(self, kernel: Kernel, arrays: Sequence[Array], order: int = 0) -> None:
-        """One launch.  `order` 0, 1: threads of a block take turns ascending, descending; more: shuffled with this seed.
+        """One launch.  `order` 0, 1: threads of a block take turns ascending, descending; more: shuffled with this
+        seed.
 
-        Raises `ShimError` if some threads of a block ended while others waited, `KernelTextError` for misaligned arrays.
+        Raises `ShimError` if some threads of a block ended while others waited, `KernelTextError` for misaligned
+        arrays.
         """
         check_arguments(kernel, [a.ctypes.data for a in arrays])
         if not all(a.flags.c_contiguous for a in arrays):
@@ -135,7 +146,9 @@ def check_arguments(kernel: Kernel, pointers: Sequence[int]) -> None:
     if len(pointers) != len(kernel.arguments):
         raise KernelTextError(f"{kernel.name} takes {len(kernel.arguments)} arrays, got {len(pointers)}")
     if kernel.vector > 1 and any(p % 16 for p in pointers):
-        raise KernelTextError(f"{kernel.name} accesses 16 bytes at a time, and an array does not start at a multiple of 16")
+        raise KernelTextError(
+            f"{kernel.name} accesses 16 bytes at a time, and an array does not start at a multiple of 16"
+        )
 
 
 def empty(shape: Sequence[int], dtype: str) -> Array:

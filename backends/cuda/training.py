@@ -1,4 +1,6 @@
-"""Scalar CUDA expressions of training: local gradients, losses, optimizer updates; see `kernels/gradient_maps.py` for the formulas."""
+"""Scalar CUDA expressions of training: local gradients, losses, optimizer updates; see `kernels/gradient_maps.py`
+for the formulas.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ def _gelu(a: Sequence[str], c: Scalar) -> str:
     if c.operator.attribute("approximate", "none") == "tanh":
         k = c.lit(sqrt(2 / pi))
         t = f"tanh{c.f}({k} * ({x} + {c.lit(0.044715)} * {x} * {x} * {x}))"
-        return f"({g} * ({half} * ({one} + {t}) + {half} * {x} * ({one} - {t} * {t}) * {k} * ({one} + {c.lit(3 * 0.044715)} * {x} * {x})))"
+        return (
+            f"({g} * ({half} * ({one} + {t}) + {half} * {x} * ({one} - {t} * {t}) * {k} * ({one} + "
+            f"{c.lit(3 * 0.044715)} * {x} * {x})))"
+        )
     normal = f"exp{c.f}({c.lit(-0.5)} * {x} * {x}) / {c.lit(sqrt(2 * pi))}"
     return f"({g} * ({half} * ({one} + erf{c.f}({x} * {c.lit(sqrt(0.5))})) + {x} * {normal}))"
 
@@ -28,7 +33,9 @@ def _silu(a: Sequence[str], c: Scalar) -> str:
 
 def _clip(a: Sequence[str], c: Scalar) -> str:
     named = dict(c.operator.attributes)
-    inside = [f"{a[1]} >= {c.number('low', 0.0)}"] * ("low" in named) + [f"{a[1]} <= {c.number('high', 0.0)}"] * ("high" in named)
+    inside = [f"{a[1]} >= {c.number('low', 0.0)}"] * ("low" in named) + [f"{a[1]} <= {c.number('high', 0.0)}"] * (
+        "high" in named
+    )
     return f"({' && '.join(inside)} ? {a[0]} : {c.lit(0.0)})" if inside else a[0]
 
 
@@ -39,7 +46,9 @@ def _power(a: Sequence[str], c: Scalar) -> str:
 
 
 def _extreme(sign: str) -> Row:
-    return lambda a, c: f"({a[1]} == {a[2]} ? {c.lit(0.5)} * {a[0]} : {a[1]} {sign} {a[2]} ? {a[0]} : {c.lit(0.0)} * {a[0]})"
+    return lambda a, c: (
+        f"({a[1]} == {a[2]} ? {c.lit(0.5)} * {a[0]} : {a[1]} {sign} {a[2]} ? {a[0]} : {c.lit(0.0)} * {a[0]})"
+    )
 
 
 def _moment(name: str, default: float, square: bool) -> Row:
@@ -57,32 +66,36 @@ def _adam(a: Sequence[str], c: Scalar) -> str:
     return f"({a[0]} - {c.number('rate', 0.001)} * ({mean}) / (sqrt{c.f}({spread}) + {c.number('epsilon', 1e-8)}))"
 
 
-TRAINING: Final = MappingProxyType[str, Row]({
-    "fill": lambda a, c: c.number("value", 0.0),
-    "mask_clear": lambda a, c: f"({a[1]} != 0 ? {c.lit(0.0)} : {a[0]})",
-    "squared_difference": lambda a, c: f"(({a[0]} - {a[1]}) * ({a[0]} - {a[1]}))",
-    "squared_difference_gradient": lambda a, c: f"({c.lit(2.0)} * {a[0]} * ({a[1]} - {a[2]}))",
-    "abs_gradient": lambda a, c: f"({a[0]} * ({a[1]} > 0 ? {c.lit(1.0)} : {a[1]} < 0 ? {c.lit(-1.0)} : {a[1]}))",
-    "clip_gradient": _clip,
-    "sqrt_gradient": lambda a, c: f"({c.lit(0.5)} * {a[0]} / {a[1]})",
-    "rsqrt_gradient": lambda a, c: f"({c.lit(-0.5)} * {a[0]} * {a[1]} * {a[1]} * {a[1]})",
-    "reciprocal_gradient": lambda a, c: f"(-{a[0]} * {a[1]} * {a[1]})",
-    "tanh_gradient": lambda a, c: f"({a[0]} * ({c.lit(1.0)} - {a[1]} * {a[1]}))",
-    "sigmoid_gradient": lambda a, c: f"({a[0]} * {a[1]} * ({c.lit(1.0)} - {a[1]}))",
-    "erf_gradient": lambda a, c: f"({a[0]} * {c.lit(2 / sqrt(pi))} * exp{c.f}(-{a[1]} * {a[1]}))",
-    "cos_gradient": lambda a, c: f"(-{a[0]} * sin{c.f}({a[1]}))",
-    "sin_gradient": lambda a, c: f"({a[0]} * cos{c.f}({a[1]}))",
-    "softplus_gradient": lambda a, c: f"({a[0]} * {sigmoid(a[1], c)})",
-    "gelu_gradient": _gelu,
-    "silu_gradient": _silu,
-    "power_gradient": _power,
-    "maximum_gradient": _extreme(">"),
-    "minimum_gradient": _extreme("<"),
-    "divide_gradient": lambda a, c: f"(-{a[0]} * {a[1]} / {a[2]})",
-    "batch_norm_gradient": lambda a, c: f"({a[0]} * {a[1]} / sqrt{c.f}({a[2]} + {c.number('epsilon', 1e-5)}))",
-    "batch_norm_scale_gradient": lambda a, c: f"({a[0]} * ({a[1]} - {a[2]}) / sqrt{c.f}({a[3]} + {c.number('epsilon', 1e-5)}))",
-    "adam_moment1": _moment("beta1", 0.9, False),
-    "adam_moment2": _moment("beta2", 0.999, True),
-    "adam_update": _adam,
-})
+TRAINING: Final = MappingProxyType[str, Row](
+    {
+        "fill": lambda a, c: c.number("value", 0.0),
+        "mask_clear": lambda a, c: f"({a[1]} != 0 ? {c.lit(0.0)} : {a[0]})",
+        "squared_difference": lambda a, c: f"(({a[0]} - {a[1]}) * ({a[0]} - {a[1]}))",
+        "squared_difference_gradient": lambda a, c: f"({c.lit(2.0)} * {a[0]} * ({a[1]} - {a[2]}))",
+        "abs_gradient": lambda a, c: f"({a[0]} * ({a[1]} > 0 ? {c.lit(1.0)} : {a[1]} < 0 ? {c.lit(-1.0)} : {a[1]}))",
+        "clip_gradient": _clip,
+        "sqrt_gradient": lambda a, c: f"({c.lit(0.5)} * {a[0]} / {a[1]})",
+        "rsqrt_gradient": lambda a, c: f"({c.lit(-0.5)} * {a[0]} * {a[1]} * {a[1]} * {a[1]})",
+        "reciprocal_gradient": lambda a, c: f"(-{a[0]} * {a[1]} * {a[1]})",
+        "tanh_gradient": lambda a, c: f"({a[0]} * ({c.lit(1.0)} - {a[1]} * {a[1]}))",
+        "sigmoid_gradient": lambda a, c: f"({a[0]} * {a[1]} * ({c.lit(1.0)} - {a[1]}))",
+        "erf_gradient": lambda a, c: f"({a[0]} * {c.lit(2 / sqrt(pi))} * exp{c.f}(-{a[1]} * {a[1]}))",
+        "cos_gradient": lambda a, c: f"(-{a[0]} * sin{c.f}({a[1]}))",
+        "sin_gradient": lambda a, c: f"({a[0]} * cos{c.f}({a[1]}))",
+        "softplus_gradient": lambda a, c: f"({a[0]} * {sigmoid(a[1], c)})",
+        "gelu_gradient": _gelu,
+        "silu_gradient": _silu,
+        "power_gradient": _power,
+        "maximum_gradient": _extreme(">"),
+        "minimum_gradient": _extreme("<"),
+        "divide_gradient": lambda a, c: f"(-{a[0]} * {a[1]} / {a[2]})",
+        "batch_norm_gradient": lambda a, c: f"({a[0]} * {a[1]} / sqrt{c.f}({a[2]} + {c.number('epsilon', 1e-5)}))",
+        "batch_norm_scale_gradient": lambda a, c: (
+            f"({a[0]} * ({a[1]} - {a[2]}) / sqrt{c.f}({a[3]} + {c.number('epsilon', 1e-5)}))"
+        ),
+        "adam_moment1": _moment("beta1", 0.9, False),
+        "adam_moment2": _moment("beta2", 0.999, True),
+        "adam_update": _adam,
+    }
+)
 """Name -> text, as in `expressions.EXPRESSIONS`, which holds these too."""

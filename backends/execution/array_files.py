@@ -1,7 +1,7 @@
 """Arrays of a run as files: the inputs that a user gives, as one `.npz`.
 
-An array is taken only after its header was read: no objects (they would be unpickled), no complex numbers, and a shape that the graph asks for,
-so that memory is asked for what the plan needs and nothing else.
+An array is taken only after its header was read: no objects (they would be unpickled), no complex numbers, and a shape
+that the graph asks for, so that memory is asked for what the plan needs and nothing else.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ _ORDINARY: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 def read_inputs(path: Path, graph: Graph) -> dict[str, Array]:
-    """Every input and parameter of the graph from an `.npz` file; others in it are left alone.  Raises `InputError` naming file and array."""
+    """Every input and parameter of the graph from an `.npz` file; others in it are left alone.  Raises `InputError`
+    naming file and array.
+    """
     wanted = {t.name: t for t in graph.tensors if t.role is not Role.VALUE}
     try:
         with zipfile.ZipFile(regular(path)) as file:
@@ -37,7 +39,9 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, Array]:
             missing = sorted(wanted.keys() - held.keys())
             if missing:
                 raise InputError(f"{path}: lacks {len(missing)} of {len(wanted)} inputs: {', '.join(missing[:5])}")
-            return {name: _member(file, held[name], tensor, f"{path}: array {name!r}") for name, tensor in wanted.items()}
+            return {
+                name: _member(file, held[name], tensor, f"{path}: array {name!r}") for name, tensor in wanted.items()
+            }
     except InputError:
         raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
@@ -50,16 +54,27 @@ def _member(file: zipfile.ZipFile, info: zipfile.ZipInfo, tensor: Tensor, place:
     with file.open(info) as stream:
         shape, fortran, dtype = _header(stream, place)
         if dtype.kind == "c":
-            raise InputError(f"{place}: holds complex numbers ({dtype.name}), which no operator computes with; give real and imaginary part as two inputs")
+            raise InputError(
+                f"{place}: holds complex numbers ({dtype.name}), which no operator computes with; give real and "
+                f"imaginary part as two inputs"
+            )
         if dtype.kind not in KINDS or dtype.itemsize > 8:
-            raise InputError(f"{place}: holds elements of type {dtype}, which cannot be executed; convert it to float64, float32, float16, an integer or bool")
+            raise InputError(
+                f"{place}: holds elements of type {dtype}, which cannot be executed; convert it to float64, "
+                f"float32, float16, an integer or bool"
+            )
         if shape not in (tensor.shape, tensor.source_shape):
-            allowed = f"{tensor.shape}" + ("" if tensor.source_shape in (None, tensor.shape) else f" or {tensor.source_shape}")
+            allowed = f"{tensor.shape}" + (
+                "" if tensor.source_shape in (None, tensor.shape) else f" or {tensor.source_shape}"
+            )
             raise InputError(f"{place}: has shape {shape}, the plan needs {allowed}")
         size = tensor.elements * dtype.itemsize
         data = stream.read(size + 1)
     if len(data) != size:
-        raise InputError(f"{place}: holds {'more' if len(data) > size else len(data)} bytes{' than' if len(data) > size else ', not'} the {size} of its header")
+        raise InputError(
+            f"{place}: holds {'more' if len(data) > size else len(data)} "
+            f"bytes{' than' if len(data) > size else ', not'} the {size} of its header"
+        )
     array = np.frombuffer(data, dtype=dtype).astype(dtype.newbyteorder("="))
     return array.reshape(shape, order="F" if fortran else "C")
 
@@ -73,5 +88,17 @@ def _header(stream: IO[bytes], place: str) -> tuple[tuple[int, ...], bool, np.dt
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(stream)
         return tuple(int(n) for n in shape), bool(fortran), dtype
-    except (ValueError, EOFError, TypeError, OverflowError, RecursionError, MemoryError, SyntaxError, tokenize.TokenError) as error:
-        raise InputError(f"{place}: is not an array in NumPy's format: {str(error).splitlines()[0][:200] if str(error) else type(error).__name__}") from None
+    except (
+        ValueError,
+        EOFError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+        MemoryError,
+        SyntaxError,
+        tokenize.TokenError,
+    ) as error:
+        raise InputError(
+            f"{place}: is not an array in NumPy's format: "
+            f"{str(error).splitlines()[0][:200] if str(error) else type(error).__name__}"
+        ) from None

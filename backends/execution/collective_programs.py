@@ -52,7 +52,9 @@ _ROOT = __name__.partition(".")[0]
 
 @dataclass(frozen=True)
 class Outcome:
-    """Of one program: did every rank end with the sum; `seconds`: of each repetition, the slowest rank's time (virtual ranks: none)."""
+    """Of one program: did every rank end with the sum; `seconds`: of each repetition, the slowest rank's time
+    (virtual ranks: none).
+    """
 
     correct: bool
     wrong: tuple[int, ...]
@@ -123,7 +125,9 @@ def execute(transport: Transport, steps: Sequence[_Move], data: Data) -> Data:
                     transport.exchange(pattern, {r: payload for r in ranks if r != root}, {}, payload)
                 else:
                     like = data[sent].reshape(-1)
-                    data[sent] = np.asarray(transport.exchange(pattern, {}, {root: int(like.size)}, like)[root]).reshape(len(sent), width)
+                    data[sent] = np.asarray(
+                        transport.exchange(pattern, {}, {root: int(like.size)}, like)[root]
+                    ).reshape(len(sent), width)
     return data
 
 
@@ -146,8 +150,11 @@ def _run_rank(transport: Transport, system: ReductionSystem, steps: Sequence[_Mo
     return bool(np.array_equal(data, wanted))
 
 
-def run_virtual(programs: Sequence[Program], system: ReductionSystem, width: int = 3, seed: int = 0, timeout_s: float = 120.0) -> list[Outcome]:
-    """Every program on virtual ranks, one outcome each.  A program may be incomplete or even wrong: then `correct` is False.
+def run_virtual(
+    programs: Sequence[Program], system: ReductionSystem, width: int = 3, seed: int = 0, timeout_s: float = 120.0
+) -> list[Outcome]:
+    """Every program on virtual ranks, one outcome each.  A program may be incomplete or even wrong: then `correct` is
+    False.
 
     Raises `CollectiveError` if a step does not apply, `RankError` if a rank fails.
     """
@@ -186,12 +193,18 @@ def _outcome(good: dict[int, bool], seconds: tuple[float, ...] = ()) -> Outcome:
 
 
 def run_mpi(
-    programs: Sequence[Program], system: ReductionSystem, width: int = 3, seed: int = 0, repeats: int = 0, timeout_s: float = 120.0
+    programs: Sequence[Program],
+    system: ReductionSystem,
+    width: int = 3,
+    seed: int = 0,
+    repeats: int = 0,
+    timeout_s: float = 120.0,
 ) -> list[Outcome]:
-    """The same on one MPI rank per device (0 .. n-1), `repeats` timed repetitions each, in rounds over all programs so that a slow
-    moment of the computer hits them alike.
+    """The same on one MPI rank per device (0 .. n-1), `repeats` timed repetitions each, in rounds over all programs so
+    that a slow moment of the computer hits them alike.
 
-    Raises `CollectiveError` before anything starts, `RankError` naming the rank when one fails, `LaunchError` otherwise.
+    Raises `CollectiveError` before anything starts, `RankError` naming the rank when one fails, `LaunchError`
+    otherwise.
     """
     devices = sorted(d for row in system.members for d in row)
     if devices != list(range(len(devices))):
@@ -200,9 +213,13 @@ def run_mpi(
         system.run(p)
     with workplace() as folder:
         progress.create(folder, len(devices))
-        (folder / "reduction.json").write_text(json.dumps({**_encode(system, programs), "width": width, "seed": seed, "repeats": repeats}))
+        (folder / "reduction.json").write_text(
+            json.dumps({**_encode(system, programs), "width": width, "seed": seed, "repeats": repeats})
+        )
         try:
-            launch(["-m", f"{_ROOT}.backends.execution.collective_programs", str(folder)], len(devices), timeout_s, folder)
+            launch(
+                ["-m", f"{_ROOT}.backends.execution.collective_programs", str(folder)], len(devices), timeout_s, folder
+            )
         except LaunchError as e:
             error = read_error(folder)
             if error is not None:
@@ -214,8 +231,11 @@ def run_mpi(
 
 def _encode(system: ReductionSystem, programs: Sequence[Program]) -> dict[str, object]:
     return {
-        "blocks": [[list(b) for b in level] for level in system.tree.blocks], "members": [list(row) for row in system.members],
-        "chunks": system.chunks, "reading": system.reading, "wanted": [list(part) for part in system.wanted],
+        "blocks": [[list(b) for b in level] for level in system.tree.blocks],
+        "members": [list(row) for row in system.members],
+        "chunks": system.chunks,
+        "reading": system.reading,
+        "wanted": [list(part) for part in system.wanted],
         "programs": [[[i.slice, i.form.name, i.ancestor, i.collective.name] for i in p] for p in programs],
     }
 
@@ -233,7 +253,13 @@ def _main(folder: Path) -> None:
     try:
         job: Any = parse_json((folder / "reduction.json").read_text())
         tree = Tree(tuple(tuple((a, b) for a, b in level) for level in job["blocks"]))
-        system = ReductionSystem(tree, tuple(tuple(row) for row in job["members"]), job["chunks"], job["reading"], tuple(map(tuple, job["wanted"])))
+        system = ReductionSystem(
+            tree,
+            tuple(tuple(row) for row in job["members"]),
+            job["chunks"],
+            job["reading"],
+            tuple(map(tuple, job["wanted"])),
+        )
         programs = [tuple(Instruction(s, Form[f], e, Collective[c]) for s, f, e, c in p) for p in job["programs"]]
         transport = MpiTransport(world)
         lowered, good = [], []
@@ -254,7 +280,8 @@ def _main(folder: Path) -> None:
         gathered = world.gather((good, seconds), 0)
         if gathered is not None:
             results = [
-                ([g[n] for g, _ in gathered], [max(s[n][k] for _, s in gathered) for k in range(job["repeats"])]) for n in range(len(programs))
+                ([g[n] for g, _ in gathered], [max(s[n][k] for _, s in gathered) for k in range(job["repeats"])])
+                for n in range(len(programs))
             ]
             (folder / "results.json").write_text(json.dumps(results))
         table[world.Get_rank(), 1] = progress.DONE

@@ -1,8 +1,10 @@
 """What counts as the same result: the difference of two arrays, element by element.
 
     integers, truth values    equal or not
-    reals                     largest |got - expected| over the elements that are finite in both, relative to 1 + the largest finite |expected|
-    inf, -inf, NaN            must stand at the same places: where one is and the other is not, the difference is infinite
+    reals                     largest |got - expected| over the elements that are finite in both, relative to 1 + the
+                              largest finite |expected|
+    inf, -inf, NaN            must stand at the same places: where one is and the other is not, the difference is
+                              infinite
 
 A NaN that one process gives too is the program's own result, and a run that gives it at the same place agrees.
 """
@@ -41,7 +43,11 @@ def difference(got: Array, expected: Array) -> float:
     if got.shape != expected.shape:
         return inf
     if got.dtype.kind in "iub" and expected.dtype.kind in "iub":
-        return 0.0 if np.array_equal(got, expected) else max(1.0, float(np.max(np.abs(got.astype(np.float64) - expected.astype(np.float64)))))
+        return (
+            0.0
+            if np.array_equal(got, expected)
+            else max(1.0, float(np.max(np.abs(got.astype(np.float64) - expected.astype(np.float64)))))
+        )
     here, there = _wide(got), _wide(expected)
     finite = np.isfinite(here) & np.isfinite(there)
     if not np.array_equal(here[~finite], there[~finite], equal_nan=True):

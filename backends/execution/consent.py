@@ -1,8 +1,8 @@
 """Consent: which functions of the user's own may run as kernels of a plan.
 
-A plan names its kernels, `module:name`, and may come from anybody; importing a module already executes it.  So nothing is imported unless
-its name was given by the user, `--allow-kernel MODULE:NAME`, or was registered by code that the user loaded.  Ranks are told by the process
-that started them, in a folder that only its user can write.
+A plan names its kernels, `module:name`, and may come from anybody; importing a module already executes it.  So nothing
+is imported unless its name was given by the user, `--allow-kernel MODULE:NAME`, or was registered by code that the user
+loaded.  Ranks are told by the process that started them, in a folder that only its user can write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def allow(name: str) -> None:
             found = getattr(found, part)
     except Exception as error:
         raise OpaqueError(
-            f"the user's kernel {name!r} cannot be loaded ({type(error).__name__}: {error}); put the folder of {module!r} on PYTHONPATH"
+            f"the user's kernel {name!r} cannot be loaded ({type(error).__name__}: {error}); put the folder of "
+            f"{module!r} on PYTHONPATH"
         ) from error
     if not callable(found):
         raise OpaqueError(f"the user's kernel {name!r} is not a function")
@@ -46,7 +47,10 @@ def check_consent(graph: Graph) -> None:
     missing = [n for n in kernels_of(graph) if n not in registered()]
     if missing:
         options = " ".join(f"--allow-kernel {n}" for n in missing)
-        raise OpaqueError(f"the plan names {len(missing)} kernel(s) of the user's own that were not allowed to run: {', '.join(map(repr, missing))}; if you trust them: run {options}")
+        raise OpaqueError(
+            f"the plan names {len(missing)} kernel(s) of the user's own that were not allowed to run: "
+            f"{', '.join(map(repr, missing))}; if you trust them: run {options}"
+        )
 
 
 def to_ranks(graph: Graph) -> dict[str, list[str]]:

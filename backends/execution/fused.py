@@ -1,8 +1,9 @@
 """Carrying out a `Fused` instruction.
 
-On the host: the box is cut into chunks of whole rows (along dimensions that no member takes statistics over), and every chunk passes
-through all members before the next one starts.  Intermediate values and the temporaries of a function (gelu has forty) then have the size
-of a chunk and stay in cache, where operator by operator they would have the size of the tensor and go to memory and back.
+On the host: the box is cut into chunks of whole rows (along dimensions that no member takes statistics over), and every
+chunk passes through all members before the next one starts.  Intermediate values and the temporaries of a function
+(gelu has forty) then have the size of a chunk and stay in cache, where operator by operator they would have the size of
+the tensor and go to memory and back.
 
     elements of a chunk  =  about what fits the second-level cache          (`CHUNK`)
 
@@ -30,8 +31,9 @@ from ..lowering.program import Compute, Fused
 CHUNK: Final = 1 << 17
 """Elements per chunk, twice that where a member takes statistics (a call of its kernel costs 0.1 ms).
 
-Measured on one core with 1 MiB of second-level cache, float32, 2048 x 2048, operator by operator -> fused: bias, relu 4.6 -> 3.0 ms; bias, gelu,
-residual 395 -> 209 ms; residual, layer norm 18 -> 16 ms.  Chunks of 2^15 to 2^19 elements are equally good for maps, smaller ones are not."""
+Measured on one core with 1 MiB of second-level cache, float32, 2048 x 2048, operator by operator -> fused: bias, relu
+4.6 -> 3.0 ms; bias, gelu, residual 395 -> 209 ms; residual, layer norm 18 -> 16 ms.  Chunks of 2^15 to 2^19 elements
+are equally good for maps, smaller ones are not."""
 
 _FUNCTIONS: Final = {**MAPS, **GRADIENT_MAPS}
 
@@ -67,8 +69,13 @@ def execute_fused(
 
 
 def _chunked(
-    xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[dict[str, tuple[int, int]]], slots: Mapping[str, Array],
-    execute: Execute, wanted: Sequence[int],
+    xp: ModuleType,
+    graph: Graph,
+    step: Fused,
+    boxes: Sequence[dict[str, tuple[int, int]]],
+    slots: Mapping[str, Array],
+    execute: Execute,
+    wanted: Sequence[int],
 ) -> dict[int, Array]:
     out_axes = [graph.operators[m.operator].output.axes for m in step.members]
     whole = tuple(boxes[0][a] for a in out_axes[0])
@@ -80,7 +87,8 @@ def _chunked(
         values = _members(xp, graph, step, boxes, slots, execute, whole, {})
         return {k: values[k] for k in wanted}
     views = {
-        k: _views(xp, graph, m, box, slots, dict(step.links)) for k, (m, box) in enumerate(zip(step.members, boxes, strict=True))
+        k: _views(xp, graph, m, box, slots, dict(step.links))
+        for k, (m, box) in enumerate(zip(step.members, boxes, strict=True))
         if graph.operators[m.operator].kind is NodeKind.MAP and graph.operators[m.operator].function in _FUNCTIONS
     }
     results: dict[int, Array] = {}
@@ -96,9 +104,15 @@ def _chunked(
 
 
 def _views(
-    xp: ModuleType, graph: Graph, member: Compute, box: dict[str, tuple[int, int]], slots: Mapping[str, Array], linked: Mapping[str, int]
+    xp: ModuleType,
+    graph: Graph,
+    member: Compute,
+    box: dict[str, tuple[int, int]],
+    slots: Mapping[str, Array],
+    linked: Mapping[str, int],
 ) -> list[Array | None]:
-    """Operands of a map operator on the whole box, with one dimension per output dimension; None for values of the chain.
+    """Operands of a map operator on the whole box, with one dimension per output dimension; None for values of the
+    chain.
 
     A chunk then costs a slice per operand: preparing operands anew would take longer than a small chunk itself.
     """
@@ -109,7 +123,13 @@ def _views(
             out.append(None)
             continue
         place = f"operator {op.name!r}, input {j}"
-        out.append(align(view(xp, Block(slots[slot], origin), a, box, graph.tensor(a.tensor).shape, 0, place), a.axes, op.output.axes))
+        out.append(
+            align(
+                view(xp, Block(slots[slot], origin), a, box, graph.tensor(a.tensor).shape, 0, place),
+                a.axes,
+                op.output.axes,
+            )
+        )
     return out
 
 
@@ -117,32 +137,54 @@ def _part(array: Array, where: Sequence[slice]) -> Array:
     return array[tuple(w if n != 1 else slice(None) for n, w in zip(array.shape, where, strict=True))]
 
 
-def _destination(xp: ModuleType, step: Fused, slots: Mapping[str, Array], whole: Sequence[tuple[int, int]], value: Array) -> Array:
+def _destination(
+    xp: ModuleType, step: Fused, slots: Mapping[str, Array], whole: Sequence[tuple[int, int]], value: Array
+) -> Array:
     """Memory for a result: that of the operand nobody else reads, if it fits."""
     shape = tuple(hi - lo for lo, hi in whole)
     spare = slots.get(step.reuse) if step.reuse is not None else None
-    if spare is not None and spare.shape == shape and spare.dtype == value.dtype and spare.flags.c_contiguous and spare.flags.writeable:
+    if (
+        spare is not None
+        and spare.shape == shape
+        and spare.dtype == value.dtype
+        and spare.flags.c_contiguous
+        and spare.flags.writeable
+    ):
         return spare
     return xp.empty(shape, dtype=value.dtype)  # type: ignore[no-any-return]
 
 
 def _members(
-    xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[dict[str, tuple[int, int]]], slots: Mapping[str, Array],
-    execute: Execute, part: Sequence[tuple[int, int]], cut: Mapping[int, Sequence[Array | None]],
+    xp: ModuleType,
+    graph: Graph,
+    step: Fused,
+    boxes: Sequence[dict[str, tuple[int, int]]],
+    slots: Mapping[str, Array],
+    execute: Execute,
+    part: Sequence[tuple[int, int]],
+    cut: Mapping[int, Sequence[Array | None]],
 ) -> list[Array]:
-    """Every member's value on a part of the output box; `cut`: operands of map members there, where they are prepared."""
+    """Every member's value on a part of the output box; `cut`: operands of map members there, where they are
+    prepared.
+    """
     linked, values = dict(step.links), list[Array]()
     low, shape = tuple(lo for lo, _ in part), tuple(hi - lo for lo, hi in part)
     for k, (member, box) in enumerate(zip(step.members, boxes, strict=True)):
         op = graph.operators[member.operator]
         try:
             if k in cut:
-                given = [values[linked[slot]] if have is None else have for (slot, _), have in zip(member.operands, cut[k], strict=True)]
+                given = [
+                    values[linked[slot]] if have is None else have
+                    for (slot, _), have in zip(member.operands, cut[k], strict=True)
+                ]
                 value: Array = _FUNCTIONS[op.function](xp, given, op)
                 values.append(value if value.shape == shape else xp.broadcast_to(value, shape))
                 continue
             here = {**box, **dict(zip(op.output.axes, part, strict=True))}
-            blocks = [Block(values[linked[slot]], low) if slot in linked else Block(slots[slot], origin) for slot, origin in member.operands]
+            blocks = [
+                Block(values[linked[slot]], low) if slot in linked else Block(slots[slot], origin)
+                for slot, origin in member.operands
+            ]
             values.append(execute(xp, op, graph, here, blocks))
         except Exception as e:
             raise MemberError(k, e) from e
@@ -173,8 +215,13 @@ def chunks(whole: Sequence[tuple[int, int]], fixed: set[int], most: int) -> Iter
 
 
 def _generated(
-    xp: ModuleType, graph: Graph, step: Fused, boxes: Sequence[dict[str, tuple[int, int]]], slots: Mapping[str, Array],
-    execute: Execute, run: Run,
+    xp: ModuleType,
+    graph: Graph,
+    step: Fused,
+    boxes: Sequence[dict[str, tuple[int, int]]],
+    slots: Mapping[str, Array],
+    execute: Execute,
+    run: Run,
 ) -> dict[int, Array]:
     whole = tuple(boxes[0][a] for a in graph.operators[step.members[0].operator].output.axes)
     try:

@@ -40,7 +40,9 @@ class RankError(RuntimeError):
 class Statistics:
     """`StatisticsReducer` over a transport: the prepared reductions of one operator, in order."""
 
-    def __init__(self, xp: ModuleType, transport: Transport, steps: tuple[Reduction, ...], hierarchy: tuple[int, ...]) -> None:
+    def __init__(
+        self, xp: ModuleType, transport: Transport, steps: tuple[Reduction, ...], hierarchy: tuple[int, ...]
+    ) -> None:
         self._xp, self._transport, self._hierarchy = xp, transport, hierarchy
         self._steps = list(steps)
 
@@ -50,7 +52,9 @@ class Statistics:
             raise TransportError(f"statistic {combine.value} was not planned")
         step = self._steps.pop(0)
         tile = step.tiles[self._transport.rank]
-        return reduce(self._xp, self._transport, step, self._hierarchy, array.reshape(sides(tile)), tile).reshape(array.shape)
+        return reduce(self._xp, self._transport, step, self._hierarchy, array.reshape(sides(tile)), tile).reshape(
+            array.shape
+        )
 
 
 def move_label(movement: int) -> str:
@@ -70,7 +74,8 @@ def recorder_for(xp: ModuleType, rank: int, origin_s: float | None = None) -> Re
 
 @dataclass
 class Watching:
-    """Who looks on: `recorder` gets times, `progress` this rank's instruction numbers, `meter` the blocks held after each.
+    """Who looks on: `recorder` gets times, `progress` this rank's instruction numbers, `meter` the blocks held after
+    each.
 
     On a GPU the recorder is one of events (`recorder_for`): nothing waits for the device until the end.
     """
@@ -131,10 +136,15 @@ def _step(state: _Rank, instruction: Instruction) -> None:
             kind = "communication" if plan.steps else "data"
             transport.account(move_label(n))
             moved = redistribute(xp, transport, plan, slots[begin])
-            slots[slot] = moved if program.movements[n].reader is not None else alone(moved)  # what rests outlives what it was cut from
+            slots[slot] = (
+                moved if program.movements[n].reader is not None else alone(moved)
+            )  # what rests outlives what it was cut from
         case Start(source=begin, movement=n):
             transport.account(move_label(n))
-            state.flights[n] = (Flight(transport, redistribution(xp, transport.rank, program.movements[n].plan, slots[begin])), start)
+            state.flights[n] = (
+                Flight(transport, redistribution(xp, transport.rank, program.movements[n].plan, slots[begin])),
+                start,
+            )
         case Finish(target=slot, movement=n):
             kind = "communication"
             flight, begun = state.flights.pop(n)
@@ -144,7 +154,9 @@ def _step(state: _Rank, instruction: Instruction) -> None:
                 recorder.add(program.place(instruction), "flight", begun)
         case Compute():
             kind = "compute"
-            slots[instruction.slot] = alone(_compute(program.graph, program.hierarchy, instruction, slots, transport, xp))
+            slots[instruction.slot] = alone(
+                _compute(program.graph, program.hierarchy, instruction, slots, transport, xp)
+            )
         case Fused():
             kind = "compute"
             slots.update(execute_fused(xp, program.graph, instruction, slots, execute, state.launch))
@@ -157,7 +169,12 @@ def _step(state: _Rank, instruction: Instruction) -> None:
 
 
 def _compute(
-    graph: Graph, hierarchy: tuple[int, ...], step: Compute, slots: dict[str, Array], transport: Transport, xp: ModuleType
+    graph: Graph,
+    hierarchy: tuple[int, ...],
+    step: Compute,
+    slots: dict[str, Array],
+    transport: Transport,
+    xp: ModuleType,
 ) -> Array:
     op = graph.operators[step.operator]
     box = {a.name: interval for a, interval in zip(op.axes, step.box, strict=True)}

@@ -1,6 +1,7 @@
 """A job: everything that ranks started elsewhere need, in one folder.
 
-    job.json          graph, hierarchy, choices, element types; the files of the inputs; kernels of the user's own that may run
+    job.json          graph, hierarchy, choices, element types; the files of the inputs; kernels of the user's own that
+                      may run
     inputs/N.npy      one array per input or parameter, in digit shape; ranks map the file and read their blocks only
     outputs/N.npy     written by rank 0, N = position in the graph's results
     error.json        written by the first rank that failed
@@ -76,7 +77,12 @@ def prepared(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, options
 
 
 def write_job(
-    folder: Path, graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], options: Options | None = None
+    folder: Path,
+    graph: Graph,
+    hierarchy: tuple[int, ...],
+    choices: Choices,
+    inputs: Mapping[str, Array],
+    options: Options | None = None,
 ) -> None:
     """Fill an empty folder.  `inputs` in digit shape."""
     for name in ("inputs", "outputs", "trace"):
@@ -91,25 +97,41 @@ def write_job(
         return [[name, list(p.axes), [list(row) for row in p.matrix]] for name, p in items]
 
     data = {
-        "format": _FORMAT, "graph": parse_json(graph.to_json()), "hierarchy": list(hierarchy),
-        "operators": listed(choices.operators), "copies": listed(choices.copies), "files": files,
-        "options": asdict(options or Options()), "consent": consent.to_ranks(graph),
+        "format": _FORMAT,
+        "graph": parse_json(graph.to_json()),
+        "hierarchy": list(hierarchy),
+        "operators": listed(choices.operators),
+        "copies": listed(choices.copies),
+        "files": files,
+        "options": asdict(options or Options()),
+        "consent": consent.to_ranks(graph),
     }
     (folder / "job.json").write_text(json.dumps(data))
 
 
 def read_job(folder: Path) -> Job:
-    """Read `write_job`'s folder back; kernels that the parent allowed are allowed here.  Raises ValueError for another format."""
+    """Read `write_job`'s folder back; kernels that the parent allowed are allowed here.  Raises ValueError for
+    another format.
+    """
     data: Any = parse_json((folder / "job.json").read_text())
     if data.get("format") != _FORMAT:
         raise ValueError(f"{folder}: not a job of format {_FORMAT}")
 
     def placements(items: list[tuple[str, list[str], list[list[int]]]]) -> tuple[tuple[str, Placement], ...]:
-        return tuple((name, Placement(tuple(axes), tuple(tuple(row) for row in matrix))) for name, axes, matrix in items)
+        return tuple(
+            (name, Placement(tuple(axes), tuple(tuple(row) for row in matrix))) for name, axes, matrix in items
+        )
 
     consent.from_parent(data["consent"]["kernels"], data["consent"]["paths"])
     choices = Choices(placements(data["operators"]), placements(data["copies"]))
-    return Job(folder, Graph.from_json(json.dumps(data["graph"])), tuple(data["hierarchy"]), choices, dict(data["files"]), Options(**data["options"]))
+    return Job(
+        folder,
+        Graph.from_json(json.dumps(data["graph"])),
+        tuple(data["hierarchy"]),
+        choices,
+        dict(data["files"]),
+        Options(**data["options"]),
+    )
 
 
 def write_error(folder: Path, error: RankError) -> None:

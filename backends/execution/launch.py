@@ -1,9 +1,10 @@
 """Running a program on MPI ranks: start `mpiexec`, wait under a time limit, read the outputs.
 
-The parent stays free of MPI.  The child environment has one thread per rank.  With more ranks than cores MPICH sleeps while it polls, which
-is 5 to 20 times faster when others want the cores as well (8 ranks and 2 busy processes on 2 cores, all-gather of 1 MiB: 52 ms, 720 ms without).
-With a core for every rank it must not: every piece of a message then costs a sleep (2 ranks, the same: 5.6 to 7.6 ms, 0.2 to 0.5 ms without).
-Measured by `tests/benchmarks/message_waits.py`.
+The parent stays free of MPI.  The child environment has one thread per rank.  With more ranks than cores MPICH sleeps
+while it polls, which is 5 to 20 times faster when others want the cores as well (8 ranks and 2 busy processes on 2
+cores, all-gather of 1 MiB: 52 ms, 720 ms without).  With a core for every rank it must not: every piece of a message
+then costs a sleep (2 ranks, the same: 5.6 to 7.6 ms, 0.2 to 0.5 ms without).  Measured by
+`tests/benchmarks/message_waits.py`.
 """
 
 from __future__ import annotations
@@ -35,10 +36,16 @@ from .reference import check_inputs
 from .workplace import need_room, workplace
 
 ENVIRONMENT = {
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1",
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TOP_PAD_": str(1 << 26),
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TOP_PAD_": str(1 << 26),
 }
-"""Added to the environment of every rank.  The allocator keeps what is freed: asking the system for every block anew costs a third of a small step."""
+"""Added to the environment of every rank.  The allocator keeps what is freed: asking the system for every block
+anew costs a third of a small step.
+"""
 
 CROWDED = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1", "MPIR_CVAR_POLLS_BEFORE_YIELD": "1"}
 """Added with more ranks than cores, unless the caller's environment has its own values."""
@@ -81,7 +88,8 @@ def cores() -> int:
 
 
 def environment(ranks: int) -> dict[str, str]:
-    """What `ranks` processes on this computer are started with: the caller's environment and what the module docstring says.
+    """What `ranks` processes on this computer are started with: the caller's environment and what the module docstring
+    says.
 
     >>> environment(1 << 20)["MPIR_CVAR_ENABLE_HEAVY_YIELD"]
     '1'
@@ -95,19 +103,29 @@ def environment(ranks: int) -> dict[str, str]:
 def launch(arguments: Sequence[str], ranks: int, timeout_s: float, folder: Path | None = None) -> None:
     """Start `python -m mpi4py ARGUMENTS` on `ranks` ranks and wait.
 
-    `folder`: of a job whose ranks have guards (`progress`): then a rank that has failed or was stopped is noticed here.  MPICH's launcher
-    should end by itself when a rank fails, but was seen not to notice that a process is gone (once in CI, not in 700 tries on purpose); it
-    has `GRACE_S` for it.
+    `folder`: of a job whose ranks have guards (`progress`): then a rank that has failed or was stopped is noticed here.
+    MPICH's launcher should end by itself when a rank fails, but was seen not to notice that a process is gone (once in
+    CI, not in 700 tries on purpose); it has `GRACE_S` for it.
 
-    Raises `LaunchError` when MPI is missing, the time is over (all ranks are killed), or a rank ends with an error, `SilentRank` when one is stopped.
+    Raises `LaunchError` when MPI is missing, the time is over (all ranks are killed), or a rank ends with an error,
+    `SilentRank` when one is stopped.
     """
     mpiexec = _mpiexec()
     if mpiexec is None or find_spec("mpi4py") is None:
         raise LaunchError("MPI is not installed: pip install 'shardproof[mpi]', or run with --virtual")
-    safe = ["-P"] if arguments[0] == "-m" else []  # what lies in the current folder is not to be imported; a script may import its neighbours
+    safe = (
+        ["-P"] if arguments[0] == "-m" else []
+    )  # what lies in the current folder is not to be imported; a script may import its neighbours
     command = [mpiexec, "-n", str(ranks), sys.executable, *safe, "-m", "mpi4py", *arguments]
     with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(command, env=environment(ranks), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        child = subprocess.Popen(
+            command,
+            env=environment(ranks),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
         try:
             code = _wait(child, ranks, timeout_s, folder)
         finally:
@@ -123,14 +141,21 @@ def launch(arguments: Sequence[str], ranks: int, timeout_s: float, folder: Path 
 
 def _wait(child: subprocess.Popen[bytes], ranks: int, timeout_s: float, folder: Path | None) -> int:
     """The launcher's exit code."""
-    deadline, reason = time.monotonic() + timeout_s, f"did not finish within {timeout_s:g} s and were ended; raise the time limit"
+    deadline, reason = (
+        time.monotonic() + timeout_s,
+        f"did not finish within {timeout_s:g} s and were ended; raise the time limit",
+    )
     word = False
     listener = None if folder is None else progress.Listener(folder, time.monotonic())
     while (left := deadline - time.monotonic()) > 0:
         try:
             return child.wait(min(left, 0.2))
         except subprocess.TimeoutExpired:
-            if folder is not None and not word and (read_error(folder) is not None or progress.read_death(folder) is not None):
+            if (
+                folder is not None
+                and not word
+                and (read_error(folder) is not None or progress.read_death(folder) is not None)
+            ):
                 word, deadline = True, min(deadline, time.monotonic() + GRACE_S)
                 reason = f"were ended: one of them failed, and the launcher did not end the others within {GRACE_S:g} s"
             if listener is not None and not word and (found := listener.silent(time.monotonic())) is not None:
@@ -151,7 +176,8 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 
 def _end_ranks(folder: Path) -> None:
-    """Ranks and guards that the launcher has left behind, stopped ones for example; elsewhere than on Linux guards end themselves.
+    """Ranks and guards that the launcher has left behind, stopped ones for example; elsewhere than on Linux guards end
+    themselves.
 
     They are found by the job's folder among their words: a process number may be in use again.
     """
@@ -165,7 +191,9 @@ def _end_ranks(folder: Path) -> None:
 
 @dataclass(frozen=True, eq=False)
 class MpiResult:
-    """`outputs`: whole tensors in digit shape; `spans`: times of all ranks, if they were asked for; `transport`: what carried messages, in words."""
+    """`outputs`: whole tensors in digit shape; `spans`: times of all ranks, if they were asked for; `transport`:
+    what carried messages, in words.
+    """
 
     outputs: dict[str, Array]
     spans: tuple[Span, ...]
@@ -175,23 +203,32 @@ class MpiResult:
 def run_mpi(
     graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], timeout_s: float = 120.0
 ) -> dict[str, Array]:
-    """Run the choices on one MPI rank per device; the graph's outputs as whole tensors in digit shape.  See `run_job`."""
+    """Run the choices on one MPI rank per device; the graph's outputs as whole tensors in digit shape.  See
+    `run_job`.
+    """
     return run_job(graph, hierarchy, choices, inputs, Options(), timeout_s).outputs
 
 
 def run_job(
-    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, inputs: Mapping[str, Array], options: Options, timeout_s: float = 120.0
+    graph: Graph,
+    hierarchy: tuple[int, ...],
+    choices: Choices,
+    inputs: Mapping[str, Array],
+    options: Options,
+    timeout_s: float = 120.0,
 ) -> MpiResult:
     """Run the choices on one MPI rank per device.
 
-    Raises `ChoicesError` or `GraphError` before anything starts, `RankError` naming rank, operator and tensor when a rank fails, dies or
-    does not come back in time, `LaunchError` otherwise.
+    Raises `ChoicesError` or `GraphError` before anything starts, `RankError` naming rank, operator and tensor when a
+    rank fails, dies or does not come back in time, `LaunchError` otherwise.
     """
     check_choices(graph, hierarchy, choices)
     arrays = check_inputs(graph, inputs)
     ranks = prod(hierarchy)
     with workplace() as folder:
-        need_room(folder, sum(a.nbytes for a in arrays.values()) + sum(8 * graph.tensor(n).elements for n in graph.results))
+        need_room(
+            folder, sum(a.nbytes for a in arrays.values()) + sum(8 * graph.tensor(n).elements for n in graph.results)
+        )
         write_job(folder, graph, hierarchy, choices, arrays, options)
         table = progress.open_table(folder)
         program = prepared(graph, hierarchy, choices, options)
@@ -209,15 +246,20 @@ def run_job(
         return MpiResult(outputs, tuple(spans), (folder / "transport.txt").read_text())
 
 
-def post_mortem(program: Program, table: Sequence[Sequence[int]], death: progress.Death | None, report: str) -> RankError | None:
-    """Who is to blame when no rank left word of an exception: the process that died first, or, after a time-out, the rank furthest behind.
+def post_mortem(
+    program: Program, table: Sequence[Sequence[int]], death: progress.Death | None, report: str
+) -> RankError | None:
+    """Who is to blame when no rank left word of an exception: the process that died first, or, after a time-out, the
+    rank furthest behind.
 
     `table`: (process, instruction) per rank; `report`: the launcher's error.
     """
     processes = [process for process, _ in table]
     if death is not None and death.process in processes:
         rank, reason = processes.index(death.process), death.words()
-    elif "did not finish" in report and (started := [(number, r) for r, (process, number) in enumerate(table) if process and number != progress.DONE]):
+    elif "did not finish" in report and (
+        started := [(number, r) for r, (process, number) in enumerate(table) if process and number != progress.DONE]
+    ):
         rank, reason = min(started)[1], f"did not come back; {report}"
     else:
         return None
@@ -227,4 +269,10 @@ def post_mortem(program: Program, table: Sequence[Sequence[int]], death: progres
 def at(program: Program, table: Sequence[Sequence[int]], rank: int) -> str:
     """Where a rank is, in words."""
     number, steps = table[rank][1], program.ranks[rank]
-    return program.place(steps[number]) if 0 <= number < len(steps) else "start" if number == progress.START else "collecting the outputs"
+    return (
+        program.place(steps[number])
+        if 0 <= number < len(steps)
+        else "start"
+        if number == progress.START
+        else "collecting the outputs"
+    )

@@ -1,9 +1,11 @@
 """What a rank really holds: bytes of live blocks while its program runs.
 
-    held after an instruction  =  sum over distinct buffers among the rank's slots (a view counts as the buffer it keeps alive)
+    held after an instruction  =  sum over distinct buffers among the rank's slots (a view counts as the buffer it keeps
+    alive)
 
-Element sizes are those of the graph.  Blocks of the caller's inputs are to be copies, as they are on a machine of their own.  Staging
-inside a transport and temporaries inside a kernel are not seen; `models.cost.memory` does not count them either.
+Element sizes are those of the graph.  Blocks of the caller's inputs are to be copies, as they are on a machine of their
+own.  Staging inside a transport and temporaries inside a kernel are not seen; `models.cost.memory` does not count them
+either.
 """
 
 from __future__ import annotations

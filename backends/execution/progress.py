@@ -1,13 +1,16 @@
-"""Where every rank is, whether it still runs, and which one died first: small files, so that a rank that says nothing can still be named.
+"""Where every rank is, whether it still runs, and which one died first: small files, so that a rank that says nothing
+can still be named.
 
     progress.bin   int64 (ranks, 2):    process number (0: not started), instruction at hand (-1: not yet, -2: done)
-    beats.bin      float64 (ranks, 2):  when the guard last looked, and since when it has found the process stopped (0: it runs)
+    beats.bin      float64 (ranks, 2):  when the guard last looked, and since when it has found the process stopped (0:
+                   it runs)
     death.json     written by the guard of the first process that ended early
 
-A rank stores its instruction before it begins it: one write to mapped memory, no system call.  Before a rank touches MPI it forks: the child
-goes on, the parent is its guard.  It leaves word if the child ended badly; the launcher sees the guard end, hence only after the word is left
-(without guards it kills the other ranks so quickly that nobody can tell who was first).  Twice a second it leaves a sign of life.  And it ends
-its rank, and removes the folder, when the process that started the job is gone (`workplace.abandoned`) or the launcher's proxy is.
+A rank stores its instruction before it begins it: one write to mapped memory, no system call.  Before a rank touches
+MPI it forks: the child goes on, the parent is its guard.  It leaves word if the child ended badly; the launcher sees
+the guard end, hence only after the word is left (without guards it kills the other ranks so quickly that nobody can
+tell who was first).  Twice a second it leaves a sign of life.  And it ends its rank, and removes the folder, when the
+process that started the job is gone (`workplace.abandoned`) or the launcher's proxy is.
 """
 
 from __future__ import annotations
@@ -41,7 +44,9 @@ STOPPED_S: Final = 5.0
 """A process that has been stopped for so long is not being looked at for a moment."""
 
 SILENT_S: Final = 20.0
-"""Without a sign of life for so long a guard does not run: 40 of them are missing.  Much more than a crowded computer lets it wait."""
+"""Without a sign of life for so long a guard does not run: 40 of them are missing.  Much more than a crowded
+computer lets it wait.
+"""
 
 _ABANDONED: Final = 70
 _PR_SET_PDEATHSIG: Final = 1
@@ -65,7 +70,11 @@ class Death:
         """
         if self.status < 0:
             return f"the process died: {signal.strsignal(-self.status)} (signal {-self.status})"
-        return f"the process ended with code {self.status}" if self.status else "the process ended before its work was done"
+        return (
+            f"the process ended with code {self.status}"
+            if self.status
+            else "the process ended before its work was done"
+        )
 
 
 def create(folder: Path, ranks: int) -> None:
@@ -84,7 +93,10 @@ def open_table(folder: Path, write: bool = False) -> Table:
 def enter(folder: Path, rank: int) -> Table:
     """This process is the rank; the table to write its instructions to."""
     table = open_table(folder, write=True)
-    open_beats(folder, write=True)[rank] = time.monotonic(), 0.0  # its guard may be stopped before it finds it in the table
+    open_beats(folder, write=True)[rank] = (
+        time.monotonic(),
+        0.0,
+    )  # its guard may be stopped before it finds it in the table
     table[rank] = os.getpid(), START
     return table
 
@@ -95,17 +107,33 @@ def open_beats(folder: Path, write: bool = False) -> Beats:
 
 
 def silent(table: Table, beats: Beats, now_s: float) -> tuple[int, str] | None:
-    """The rank that does not run any more though its process exists, and why we think so.  `now_s`: of `time.monotonic`."""
+    """The rank that does not run any more though its process exists, and why we think so.  `now_s`: of
+    `time.monotonic`.
+    """
     for rank, ((process, at), (beat, stopped)) in enumerate(zip(table.tolist(), beats.tolist(), strict=True)):
         if process and at != DONE and stopped and beat - stopped > STOPPED_S:
-            return rank, f"process {process} has been stopped for {beat - stopped:.0f} s (by SIGSTOP or a debugger; kill -CONT {process} lets one go on)"
+            return (
+                rank,
+                (
+                    f"process {process} has been stopped for {beat - stopped:.0f} s (by SIGSTOP or a debugger; kill "
+                    f"-CONT {process} lets one go on)"
+                ),
+            )
         if process and at != DONE and beat and now_s - beat > SILENT_S:
-            return rank, f"no sign of life of process {process} for {now_s - beat:.0f} s: its guard is stopped, or the computer is overloaded"
+            return (
+                rank,
+                (
+                    f"no sign of life of process {process} for {now_s - beat:.0f} s: its guard is stopped, or the "
+                    f"computer is overloaded"
+                ),
+            )
     return None
 
 
 class Listener:
-    """Asks for silent ranks again and again; after a pause of its own (it was stopped as well, with all of the job) it first lets them be heard."""
+    """Asks for silent ranks again and again; after a pause of its own (it was stopped as well, with all of the job)
+    it first lets them be heard.
+    """
 
     def __init__(self, folder: Path, now_s: float) -> None:
         self._table, self._beats = open_table(folder), open_beats(folder)
@@ -155,7 +183,9 @@ def guard(folder: Path) -> None:
 
 
 def _bound_to(parent: int) -> None:
-    """A guard that is killed takes its rank along: the system sees to it on Linux, elsewhere a thread looks every second."""
+    """A guard that is killed takes its rank along: the system sees to it on Linux, elsewhere a thread looks every
+    second.
+    """
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     else:

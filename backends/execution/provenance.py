@@ -1,10 +1,13 @@
 """What a run computed with: which values were made up, and in which precision.
 
-A result that is "equal" says that ranks and one process agree on the values they were given.  Values that are made up from a seed are not the
-model's own; where the model is a program that holds constants (rotary tables, masks), made-up ones are not even values of the right kind.
+A result that is "equal" says that ranks and one process agree on the values they were given.  Values that are made up
+from a seed are not the model's own; where the model is a program that holds constants (rotary tables, masks), made-up
+ones are not even values of the right kind.
 
-    constants     inputs that an importer named `constant.*` because the program states their contents and the graph does not hold them
-    precision     blocks are computed in the real types of the inputs; bfloat16 and float16 tensors that the program makes are float32
+    constants     inputs that an importer named `constant.*` because the program states their contents and the graph
+                  does not hold them
+    precision     blocks are computed in the real types of the inputs; bfloat16 and float16 tensors that the program
+                  makes are float32
 """
 
 from __future__ import annotations
@@ -29,7 +32,12 @@ class MadeUp:
 
     def lines(self) -> list[str]:
         """In words."""
-        out = [f"values made up from seed {self.seed}: {self.inputs} inputs, {self.parameters} parameters (--inputs gives your own)"]
+        out = [
+            (
+                f"values made up from seed {self.seed}: {self.inputs} inputs, {self.parameters} parameters (--inputs "
+                f"gives your own)"
+            )
+        ]
         if self.constants:
             shown = ", ".join(self.constants[:5]) + (", .." if len(self.constants) > 5 else "")
             out.append(f"constants made up: {len(self.constants)} names, whose values the plan does not hold: {shown}")
@@ -61,7 +69,11 @@ class Precision:
 def of_run(graph: Graph, arrays: Mapping[str, Array]) -> Precision:
     """The types of the inputs and of casts; a cast to a half type is computed as `execution_dtype` says."""
     found = {a.dtype.name for a in arrays.values() if a.dtype.kind == "f"}
-    found |= {execution_dtype(t) for op in graph.operators if op.function == "cast" and _real(t := str(op.attribute("dtype", "")))}
+    found |= {
+        execution_dtype(t)
+        for op in graph.operators
+        if op.function == "cast" and _real(t := str(op.attribute("dtype", "")))
+    }
     return Precision(_ordered(found), _ordered({t.dtype for t in graph.tensors if _real(t.dtype)}))
 
 

@@ -2,7 +2,8 @@
 
 `-m mpi4py` matters: it turns an exception on one rank into MPI_Abort, else the others would wait for ever.
 
-With CuPy, rank r takes GPU r modulo their number; ranks with a GPU each talk through NCCL where it is there, else through MPI.
+With CuPy, rank r takes GPU r modulo their number; ranks with a GPU each talk through NCCL where it is there, else
+through MPI.
 """
 
 from __future__ import annotations
@@ -49,11 +50,17 @@ def main(folder: Path) -> None:
             (folder / "transport.txt").write_text(transport.name)
         world.Barrier()
         watching = Watching(recorder_for(xp, rank) if job.options.trace else None, table)
-        blocks = run_rank(program, rank, transport, lambda tensor, box: xp.asarray(job.source(tensor, box)), xp, watching)
+        blocks = run_rank(
+            program, rank, transport, lambda tensor, box: xp.asarray(job.source(tensor, box)), xp, watching
+        )
         if watching.recorder is not None:
             write_spans(folder / f"trace/{rank}.json", watching.recorder.spans)
         place = "collecting the outputs"
-        _collect(program, job, {name: block if isinstance(block, np.ndarray) else block.get() for name, block in blocks.items()})
+        _collect(
+            program,
+            job,
+            {name: block if isinstance(block, np.ndarray) else block.get() for name, block in blocks.items()},
+        )
         world.Barrier()
         table[rank, 1] = progress.DONE
     except RankError as e:
@@ -89,7 +96,9 @@ def _collect(program: Program, job: Job, blocks: dict[str, Array]) -> None:
         shape = program.graph.tensor(name).shape
         if name not in written:
             if world.Get_rank() == 0:
-                np.save(job.folder / f"outputs/{n}.npy", job.source(name, tuple((0, x) for x in shape)), allow_pickle=False)
+                np.save(
+                    job.folder / f"outputs/{n}.npy", job.source(name, tuple((0, x) for x in shape)), allow_pickle=False
+                )
             continue
         own = np.ascontiguousarray(blocks[name])
         sizes = [prod(hi - lo for lo, hi in box) for box in written[name]]

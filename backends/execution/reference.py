@@ -41,7 +41,9 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
     return {n: as_digits(t, inputs[n]) for n, t in wanted.items()}
 
 
-def run_graph(graph: Graph, inputs: Mapping[str, Array], xp: ModuleType = np, keep: Collection[str] = ()) -> dict[str, Array]:
+def run_graph(
+    graph: Graph, inputs: Mapping[str, Array], xp: ModuleType = np, keep: Collection[str] = ()
+) -> dict[str, Array]:
     """Values of the graph's outputs, of its next state, and of the tensors in `keep`, in digit shape.
 
     Raises `GraphError` for inputs that do not fit, `KernelError` naming the operator that fails.
@@ -69,7 +71,8 @@ def run_graph(graph: Graph, inputs: Mapping[str, Array], xp: ModuleType = np, ke
 
 
 def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dict[str, Array]:
-    """Reproducible values for every input and parameter, in digit shape; each depends on the seed and its own name only.
+    """Reproducible values for every input and parameter, in digit shape; each depends on the seed and its own name
+    only.
 
     `dtype` replaces floating types (None: the tensor's own, as executed).  Ids of an embedding lie within its table;
     weights are scaled by 1/sqrt(summed elements) so that deep graphs keep their magnitude; variances, divisors and
@@ -97,8 +100,17 @@ def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dic
 
 
 _POSITIVE = {
-    ("batch_norm", 4), ("batch_norm", 1), ("divide", 1), ("sqrt", 0), ("layer_norm", 1),
-    ("rsqrt", 0), ("log", 0), ("power", 0), ("reciprocal", 0), ("rms_norm", 1), ("adam_moment2", 0),
+    ("batch_norm", 4),
+    ("batch_norm", 1),
+    ("divide", 1),
+    ("sqrt", 0),
+    ("layer_norm", 1),
+    ("rsqrt", 0),
+    ("log", 0),
+    ("power", 0),
+    ("reciprocal", 0),
+    ("rms_norm", 1),
+    ("adam_moment2", 0),
 }
 
 

@@ -1,7 +1,8 @@
 """Running a program on virtual ranks, and what it moved.
 
 Every rank is a thread with its own view of the transport.  Outputs are put together from the ranks' blocks at the end;
-replicas must agree up to rounding (not bit for bit: vectorised functions round differently on differently strided blocks).
+replicas must agree up to rounding (not bit for bit: vectorised functions round differently on differently strided
+blocks).
 """
 
 from __future__ import annotations
@@ -30,15 +31,19 @@ from .live import Meter
 from .reference import check_inputs
 
 _ROUNDING: Final = 1e-3
-"""Replicas may differ by this much, relative to 1 + their size, before they count as different values (float32 and deep graphs)."""
+"""Replicas may differ by this much, relative to 1 + their size, before they count as different values (float32 and
+deep graphs).
+"""
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What one redistribution (or one operator's statistics) moved: elements that entered the busiest subtree, per level.
+    """What one redistribution (or one operator's statistics) moved: elements that entered the busiest subtree, per
+    level.
 
-    `exact`: the same numbers from the steps (`backends.transport.received`).  `priced`: those of the cost model, equal to `exact` where parts are equal
-    (`even`), and never less: the price of a sum is that of its largest part for everybody.
+    `exact`: the same numbers from the steps (`backends.transport.received`).  `priced`: those of the cost model, equal
+    to `exact` where parts are equal (`even`), and never less: the price of a sum is that of its largest part for
+    everybody.
     """
 
     place: str
@@ -63,9 +68,11 @@ class Traffic:
 
 @dataclass(frozen=True, eq=False)
 class RunResult:
-    """`outputs`: whole tensors in digit shape.  `traffic`: one entry per movement, then per operator with split statistics.
+    """`outputs`: whole tensors in digit shape.  `traffic`: one entry per movement, then per operator with split
+    statistics.
 
-    `spans`: times of all ranks, `peaks`: most bytes of live blocks per rank (`backends.execution.live`), if they were asked for.
+    `spans`: times of all ranks, `peaks`: most bytes of live blocks per rank (`backends.execution.live`), if they were
+    asked for.
     """
 
     outputs: dict[str, Array]
@@ -93,10 +100,15 @@ def copies(arrays: Mapping[str, Array]) -> Source:
 
 
 def run_virtual(
-    program: Program, inputs: Mapping[str, Array], xp: ModuleType = np, timeout_s: float = 120.0, trace: bool = False,
+    program: Program,
+    inputs: Mapping[str, Array],
+    xp: ModuleType = np,
+    timeout_s: float = 120.0,
+    trace: bool = False,
     measure: bool = False,
 ) -> RunResult:
-    """Run all ranks in this process; `measure`: count live blocks; `trace`: record times (threads share the cores, so they are those of a crowded machine).
+    """Run all ranks in this process; `measure`: count live blocks; `trace`: record times (threads share the cores, so
+    they are those of a crowded machine).
 
     Raises `GraphError` for inputs that do not fit, `RankError` naming rank and operator when one fails.
     """
@@ -112,7 +124,14 @@ def run_virtual(
 
     def work(rank: int) -> None:
         try:
-            blocks[rank] = run_rank(program, rank, transports[rank], copies(arrays) if measure else slices(arrays), xp, Watching(recorders[rank], meter=meters[rank]))
+            blocks[rank] = run_rank(
+                program,
+                rank,
+                transports[rank],
+                copies(arrays) if measure else slices(arrays),
+                xp,
+                Watching(recorders[rank], meter=meters[rank]),
+            )
         except RankError as e:
             if not hub.failed:
                 errors.append(e)
@@ -129,11 +148,19 @@ def run_virtual(
         raise
     if errors:
         raise errors[0]
-    outputs = {name: assemble(xp, name, program.graph.tensor(name).shape, boxes, [b[name] for b in blocks]) for name, boxes in program.outputs}
+    outputs = {
+        name: assemble(xp, name, program.graph.tensor(name).shape, boxes, [b[name] for b in blocks])
+        for name, boxes in program.outputs
+    }
     for name in program.graph.results:
         if name not in outputs:
             outputs[name] = arrays[name]
-    return RunResult({n: outputs[n] for n in program.graph.results}, _traffic(program, transports), tuple(s for r in recorders if r is not None for s in r.spans), tuple(m.peak for m in meters if m is not None))
+    return RunResult(
+        {n: outputs[n] for n in program.graph.results},
+        _traffic(program, transports),
+        tuple(s for r in recorders if r is not None for s in r.spans),
+        tuple(m.peak for m in meters if m is not None),
+    )
 
 
 def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box, ...], blocks: list[Array]) -> Array:
@@ -147,7 +174,11 @@ def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box
         other = out[where]
         if block.dtype.kind == "f":
             with np.errstate(invalid="ignore", over="ignore"):  # infinities are compared by themselves
-                near = (abs(other - block) <= _ROUNDING * (1 + abs(block))) | (other == block) | (xp.isnan(other) & xp.isnan(block))
+                near = (
+                    (abs(other - block) <= _ROUNDING * (1 + abs(block)))
+                    | (other == block)
+                    | (xp.isnan(other) & xp.isnan(block))
+                )
         else:
             near = other == block
         if not bool(xp.all(near | ~seen[where])):
@@ -169,17 +200,31 @@ def _traffic(program: Program, transports: list[VirtualTransport]) -> tuple[Traf
     for n, m in enumerate(program.movements):
         goal = "its copy" if m.reader is None else f"input {m.position} of {m.reader}"
         size = program.graph.tensor(m.tensor).element_bytes
-        exact, even = loads(receives(m.plan), program.hierarchy), _even([s for s in m.plan.steps if isinstance(s, Reduction)], program.hierarchy)
-        out.append(Traffic(f"{m.tensor} to {goal}", m.plan.collective(), counted(move_label(n)), exact, m.plan.loads(), even, size))
+        exact, even = (
+            loads(receives(m.plan), program.hierarchy),
+            _even([s for s in m.plan.steps if isinstance(s, Reduction)], program.hierarchy),
+        )
+        out.append(
+            Traffic(
+                f"{m.tensor} to {goal}", m.plan.collective(), counted(move_label(n)), exact, m.plan.loads(), even, size
+            )
+        )
     for step in program.ranks[0]:
         if isinstance(step, Compute) and step.statistics:
             op = program.graph.operators[step.operator]
             each = [reduction_load(s, program.hierarchy) for s in step.statistics]
             priced = tuple(sum(e[i] for e in each) for i in range(levels))
             parts = [[list(accumulate(n)) for n in reduction_receives(s, program.hierarchy)] for s in step.statistics]
-            exact = loads([[sum(column) for column in zip(*rows, strict=True)] for rows in zip(*parts, strict=True)], program.hierarchy)
+            exact = loads(
+                [[sum(column) for column in zip(*rows, strict=True)] for rows in zip(*parts, strict=True)],
+                program.hierarchy,
+            )
             even = _even(step.statistics, program.hierarchy)
-            out.append(Traffic(f"statistics of {op.name}", "all-reduce", counted(statistics_label(op.name)), exact, priced, even, 4))
+            out.append(
+                Traffic(
+                    f"statistics of {op.name}", "all-reduce", counted(statistics_label(op.name)), exact, priced, even, 4
+                )
+            )
     return tuple(out)
 
 

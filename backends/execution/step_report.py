@@ -19,18 +19,27 @@ def losses(graph: Graph, outputs: Mapping[str, Array], expected: Mapping[str, Ar
     return {name: (float(outputs[name]), float(expected[name])) for name in scalars}
 
 
-def renewed(graph: Graph, outputs: Mapping[str, Array], expected: Mapping[str, Array], difference: Difference) -> tuple[str, float] | None:
+def renewed(
+    graph: Graph, outputs: Mapping[str, Array], expected: Mapping[str, Array], difference: Difference
+) -> tuple[str, float] | None:
     """The parameter whose next value differs most from that of one process, and by how much; None without a state."""
     found = [(difference(outputs[value], expected[value]), name) for name, value in graph.state]
     worst, name = max(found, default=(0.0, ""))
     return (name, worst) if found else None
 
 
-def step_lines(graph: Graph, outputs: Mapping[str, Array], expected: Mapping[str, Array], difference: Difference) -> list[str]:
+def step_lines(
+    graph: Graph, outputs: Mapping[str, Array], expected: Mapping[str, Array], difference: Difference
+) -> list[str]:
     """Loss and renewed parameters as lines."""
-    lines = [f"{name} {here!r}, in one process {there!r}" for name, (here, there) in losses(graph, outputs, expected).items()]
+    lines = [
+        f"{name} {here!r}, in one process {there!r}" for name, (here, there) in losses(graph, outputs, expected).items()
+    ]
     if (worst := renewed(graph, outputs, expected, difference)) is not None:
-        lines.append(f"{len(graph.state)} renewed parameters and moments: largest difference from one process {worst[1]:.2e}, at {worst[0]}")
+        lines.append(
+            f"{len(graph.state)} renewed parameters and moments: largest difference from one process "
+            f"{worst[1]:.2e}, at {worst[0]}"
+        )
     return lines
 
 

@@ -1,16 +1,20 @@
 """The steps of a redistribution, carried out by one rank.
 
-Reduction.  Open digits o_1 .. o_m with primes p_k, tile of `padded` elements, R = product of the replicated primes, q = padded / R.
+Reduction.  Open digits o_1 .. o_m with primes p_k, tile of `padded` elements, R = product of the replicated primes, q =
+padded / R.
     pack        buffer[v_1, .., v_m, :]  =  chunk (v_k, k replicated) of the tile that the members with scattered digits
                 (v_k, k scattered) want, cut from the rank's partial block
     scatter     per level, innermost first: combine over the group of that level's digits, keep the own values
     gather      per level, outermost first: collect the chunks of that level's replicated digits
-A reduction inside one level with nothing scattered is one all-reduce.  Where tiles are unequal or R does not divide them, chunks are the
-portions of `backends.transport.received`, and the collectives are those with counts: nothing is padded.
+A reduction inside one level with nothing scattered is one all-reduce.  Where tiles are unequal or R does not divide
+them, chunks are the portions of `backends.transport.received`, and the collectives are those with counts: nothing is
+padded.
 
-Exchange.  Every rank holds its source block and what arrived in earlier phases; received boxes go straight into the target.
+Exchange.  Every rank holds its source block and what arrived in earlier phases; received boxes go straight into the
+target.
 
-The steps are generators of requests: `carry` drives them to the end at once, `Flight` starts them and finishes them later.
+The steps are generators of requests: `carry` drives them to the end at once, `Flight` starts them and finishes them
+later.
 """
 
 from __future__ import annotations
@@ -69,7 +73,10 @@ def group_of(rank: int, digits: list[OpenDigit], hierarchy: tuple[int, ...]) -> 
     """
     weights = [d.stride * prod(hierarchy[d.level + 1 :]) for d in digits]
     base = rank - sum(digit_value(rank, d, hierarchy) * w for d, w in zip(digits, weights, strict=True))
-    return tuple(base + sum(v * w for v, w in zip(values, weights, strict=True)) for values in product(*(range(d.prime) for d in digits)))
+    return tuple(
+        base + sum(v * w for v, w in zip(values, weights, strict=True))
+        for values in product(*(range(d.prime) for d in digits))
+    )
 
 
 def carry(transport: Transport, steps: Steps) -> Array:
@@ -218,7 +225,9 @@ def _held(xp: ModuleType, box: Box, source: tuple[Array, Box], target: tuple[Arr
     return out
 
 
-def reduce(xp: ModuleType, transport: Transport, step: Reduction, hierarchy: tuple[int, ...], array: Array, box: Box) -> Array:
+def reduce(
+    xp: ModuleType, transport: Transport, step: Reduction, hierarchy: tuple[int, ...], array: Array, box: Box
+) -> Array:
     """This rank's tile, combined over its group.  `array` is its partial block of `box`."""
     return carry(transport, reduction(xp, transport.rank, step, hierarchy, array, box))
 
@@ -237,16 +246,22 @@ def reduction(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, 
     left = list(range(len(step.digits)))
     for level in reversed(levels):
         here = [k for k in left if step.digits[k].level == level]
-        moved = buffer.transpose([*(left.index(k) for k in here), *(n for n, k in enumerate(left) if k not in here), len(left)])
+        moved = buffer.transpose(
+            [*(left.index(k) for k in here), *(n for n, k in enumerate(left) if k not in here), len(left)]
+        )
         left = [k for k in left if k not in here]
         parts = xp.ascontiguousarray(moved).reshape(prod(step.digits[k].prime for k in here), -1)
-        part = array_of((yield ReduceScatter(group_of(rank, [step.digits[k] for k in here], hierarchy), parts, step.combine)))
+        part = array_of(
+            (yield ReduceScatter(group_of(rank, [step.digits[k] for k in here], hierarchy), parts, step.combine))
+        )
         buffer = part.reshape((*(step.digits[k].prime for k in left), chunk))
     gathered: list[int] = []
     for level in levels:
         here = [k for k, d in enumerate(step.digits) if d.level == level and not step.scattered[k]]
         if here:
-            everyone = array_of((yield AllGather(group_of(rank, [step.digits[k] for k in here], hierarchy), buffer.reshape(-1))))
+            everyone = array_of(
+                (yield AllGather(group_of(rank, [step.digits[k] for k in here], hierarchy), buffer.reshape(-1)))
+            )
             gathered = [*here, *gathered]
             buffer = everyone.reshape((*(step.digits[k].prime for k in gathered), chunk))
     ordered = buffer.transpose([*(gathered.index(k) for k in sorted(gathered)), len(gathered)])
@@ -273,7 +288,9 @@ def _unequal(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, .
     """`reduction` with portions of any size.  Members of the group are named by the values of their digits."""
     digits, kept = step.digits, [k for k, s in enumerate(step.scattered) if not s]
     levels = sorted({d.level for d in digits})
-    everyone = dict(zip(product(*(range(d.prime) for d in digits)), group_of(rank, list(digits), hierarchy), strict=True))
+    everyone = dict(
+        zip(product(*(range(d.prime) for d in digits)), group_of(rank, list(digits), hierarchy), strict=True)
+    )
     mine = next(values for values, member in everyone.items() if member == rank)
     flat: dict[Box, Array] = {}
     chunks: dict[tuple[int, ...], Array] = {}
@@ -292,7 +309,9 @@ def _unequal(xp: ModuleType, rank: int, step: Reduction, hierarchy: tuple[int, .
         listed = {way: [v for v in chunks if tuple(v[k] for k in here) == way] for way in ways}
         counts = tuple(sum(sizes[v] for v in listed[way]) for way in ways)
         sent = xp.concatenate([chunks[v] for way in ways for v in listed[way]])
-        got = array_of((yield ReduceScatter(group_of(rank, [digits[k] for k in here], hierarchy), sent, step.combine, counts)))
+        got = array_of(
+            (yield ReduceScatter(group_of(rank, [digits[k] for k in here], hierarchy), sent, step.combine, counts))
+        )
         chunks = _split(got, listed[tuple(mine[k] for k in here)], sizes)
     for level in levels:
         here = [k for k in kept if digits[k].level == level]
@@ -314,7 +333,9 @@ def _with(values: tuple[int, ...], places: list[int], new: tuple[int, ...]) -> t
     return tuple(out)
 
 
-def _split(array: Array, names: list[tuple[int, ...]], sizes: dict[tuple[int, ...], int]) -> dict[tuple[int, ...], Array]:
+def _split(
+    array: Array, names: list[tuple[int, ...]], sizes: dict[tuple[int, ...], int]
+) -> dict[tuple[int, ...], Array]:
     """Consecutive pieces of a flat array."""
     edges = [0, *accumulate(sizes[n] for n in names)]
     return {n: array[a:b] for n, (a, b) in zip(names, pairwise(edges), strict=True)}

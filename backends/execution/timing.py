@@ -1,15 +1,20 @@
-"""Times of whole plans and of their parts, measured inside one MPI job: starting ranks, lowering and reading inputs are in no one's time.
+"""Times of whole plans and of their parts, measured inside one MPI job: starting ranks, lowering and reading inputs are
+in no one's time.
 
-    whole        seconds of all instructions of a plan on the slowest rank, from a barrier on; blocks of inputs are in memory already
-    quiet        of a plan: sum over its instructions of the fastest round of the slowest rank.  On a busy computer no whole step may be undisturbed
-                 while every instruction once is; it leaves out what separates instructions, and waits for an uneven partner count twice
-    operator     processor seconds of one operator on a rank's own box, all ranks at the same time (they share the memory of a computer).  On an
-                 idle computer that is the time that passes; on a busy one it leaves out what others took.  On a GPU: the time that passes
+    whole        seconds of all instructions of a plan on the slowest rank, from a barrier on; blocks of inputs are in
+                 memory already
+    quiet        of a plan: sum over its instructions of the fastest round of the slowest rank.  On a busy computer no
+                 whole step may be undisturbed while every instruction once is; it leaves out what separates
+                 instructions, and waits for an uneven partner count twice
+    operator     processor seconds of one operator on a rank's own box, all ranks at the same time (they share the
+                 memory of a computer).  On an idle computer that is the time that passes; on a busy one it leaves out
+                 what others took.  On a GPU: the time that passes
     movement     seconds of one redistribution on the slowest rank, from a barrier on
 
-What is measured takes turns, `rounds` times, so that a slow moment of the computer hits everything alike.  Operators and redistributions that
-agree in function, boxes, accesses and element types are measured once.  Their operands are random; ids are rows of their table.  Plans run
-one instruction after the other (no fusion, no overlap), which is what the cost model prices, or as `run` does (`Options`).
+What is measured takes turns, `rounds` times, so that a slow moment of the computer hits everything alike.  Operators
+and redistributions that agree in function, boxes, accesses and element types are measured once.  Their operands are
+random; ids are rows of their table.  Plans run one instruction after the other (no fusion, no overlap), which is what
+the cost model prices, or as `run` does (`Options`).
 
 Used by `machine calibrate`, through the front door, and by `tests/benchmarks/predicted_measured.py`.
 """
@@ -64,7 +69,9 @@ class Whole:
 
 @dataclass(frozen=True)
 class Part:
-    """One operator (`number` in the graph) or redistribution (`number` in `models.communication.choices.movements`) as candidate number `candidate` has it."""
+    """One operator (`number` in the graph) or redistribution (`number` in `models.communication.choices.movements`)
+    as candidate number `candidate` has it.
+    """
 
     candidate: int
     number: int
@@ -81,12 +88,23 @@ class Times:
 
 
 def measure(
-    graph: Graph, hierarchy: tuple[int, ...], candidates: Sequence[Choices], *, rounds: int, wholes: bool = True, parts: bool = False, seed: int = 0,
-    options: Options = PLAIN, timeout_s: float = 300.0, inputs: Mapping[str, Array] | None = None,
+    graph: Graph,
+    hierarchy: tuple[int, ...],
+    candidates: Sequence[Choices],
+    *,
+    rounds: int,
+    wholes: bool = True,
+    parts: bool = False,
+    seed: int = 0,
+    options: Options = PLAIN,
+    timeout_s: float = 300.0,
+    inputs: Mapping[str, Array] | None = None,
 ) -> Times:
-    """Time `candidates` on one MPI rank per device: as a whole, their parts, or both.  `inputs`: instead of random ones of the graph's own types.
+    """Time `candidates` on one MPI rank per device: as a whole, their parts, or both.  `inputs`: instead of random ones
+    of the graph's own types.
 
-    Raises `ChoicesError` before anything starts, `RankError` naming the rank and the place when one fails, `LaunchError` otherwise.
+    Raises `ChoicesError` before anything starts, `RankError` naming the rank and the place when one fails,
+    `LaunchError` otherwise.
     """
     for choices in candidates:
         check_choices(graph, hierarchy, choices)
@@ -109,7 +127,8 @@ def measure(
         found: Any = parse_json((folder / "results.json").read_text())
     return Times(
         tuple(Whole(n, tuple(s), quiet) for n, (s, quiet) in enumerate(found["wholes"])),
-        tuple(Part(c, n, tuple(s)) for c, n, s in found["operators"]), tuple(Part(c, n, tuple(s)) for c, n, s in found["movements"]),
+        tuple(Part(c, n, tuple(s)) for c, n, s in found["operators"]),
+        tuple(Part(c, n, tuple(s)) for c, n, s in found["movements"]),
     )
 
 
@@ -124,7 +143,11 @@ def operator_key(op: Operator, graph: Graph, boxes: Sequence[Mapping[str, tuple[
         return ("axis", order[value]) if isinstance(value, str) and value in order else value
 
     accesses = tuple(
-        (tuple((named(i.terms), i.offset, i.whole) for i in a.index), graph.tensor(a.tensor).shape, graph.tensor(a.tensor).dtype)
+        (
+            tuple((named(i.terms), i.offset, i.whole) for i in a.index),
+            graph.tensor(a.tensor).shape,
+            graph.tensor(a.tensor).dtype,
+        )
         for a in (*op.inputs, op.output)
     )
     return op.function, named(op.attributes), accesses, tuple(tuple(box[a.name] for a in op.axes) for box in boxes)
@@ -146,14 +169,18 @@ class _Pool:
         self.arrays: dict[tuple[tuple[int, ...], str, int, bool], Array] = {}
 
     def get(self, shape: tuple[int, ...], dtype: str, below: int = 2, positive: bool = False) -> Array:
-        """Floats of either sign (branches on the sign are then as hard to foresee as in a model), or in 0.5 .. 1.5; integers in 0 .. below - 1."""
+        """Floats of either sign (branches on the sign are then as hard to foresee as in a model), or in 0.5 .. 1.5;
+        integers in 0 .. below - 1.
+        """
         kind = execution_dtype(dtype)
         key = (shape, kind, below, positive)
         if key not in self.arrays:
             if kind == "bool":
                 made = self.random.integers(0, 2, shape).astype(bool)
             elif kind.startswith("float"):
-                made = (self.random.random(shape) + 0.5 if positive else self.random.standard_normal(shape)).astype(kind)
+                made = (self.random.random(shape) + 0.5 if positive else self.random.standard_normal(shape)).astype(
+                    kind
+                )
             else:
                 made = self.random.integers(0, max(1, below), shape).astype(kind)
             self.arrays[key] = self.xp.asarray(made)
@@ -178,13 +205,21 @@ def _operator_tasks(
         for j, (a, (_, origin)) in enumerate(zip(op.inputs, mine.operands, strict=True)):
             tensor = graph.tensor(a.tensor)
             box = input_layout(op, j, graph, placements[op.name], program.hierarchy).box(rank)
-            rows = op.axis(str(op.attribute("rows", ""))).extent if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else 2
-            blocks.append(Block(pool.get(tuple(hi - lo for lo, hi in box), tensor.dtype, rows, (op.function, j) in POSITIVE), origin))
+            rows = (
+                op.axis(str(op.attribute("rows", ""))).extent if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else 2
+            )
+            blocks.append(
+                Block(
+                    pool.get(tuple(hi - lo for lo, hi in box), tensor.dtype, rows, (op.function, j) in POSITIVE), origin
+                )
+            )
         out.append((mine.operator, _operator_call(pool.xp, op, graph, boxes[rank], blocks)))
     return out
 
 
-def _operator_call(xp: ModuleType, op: Operator, graph: Graph, box: Mapping[str, tuple[int, int]], blocks: Sequence[Block]) -> Callable[[], object]:
+def _operator_call(
+    xp: ModuleType, op: Operator, graph: Graph, box: Mapping[str, tuple[int, int]], blocks: Sequence[Block]
+) -> Callable[[], object]:
     return lambda: execute(xp, op, graph, box, blocks, _Alone())
 
 
@@ -248,8 +283,13 @@ def _main(folder: Path) -> None:
                 tasks.append(("wholes", n, 0, _whole_call(program, rank, transport, source, xp, watching)))
             if what["parts"]:
                 plain = lower(graph, hierarchy, job.choices)
-                tasks += [("operators", n, k, call) for k, call in _operator_tasks(plain, job.choices, rank, pool, seen)]
-                tasks += [("movements", n, k, call) for k, call in _movement_tasks(plain.movements, graph, transport, pool, seen)]
+                tasks += [
+                    ("operators", n, k, call) for k, call in _operator_tasks(plain, job.choices, rank, pool, seen)
+                ]
+                tasks += [
+                    ("movements", n, k, call)
+                    for k, call in _movement_tasks(plain.movements, graph, transport, pool, seen)
+                ]
         transport.account("timing")
         seconds: list[list[float]] = [[] for _ in tasks]
         spans: list[list[list[float]]] = [[] for _ in tasks]
@@ -274,7 +314,11 @@ def _main(folder: Path) -> None:
             slowest = [[max(s[t][r] for s, _ in gathered) for r in range(what["rounds"])] for t in range(len(tasks))]
             found: dict[str, list[object]] = {"wholes": [], "operators": [], "movements": []}
             for t, (kind, n, k, _) in enumerate(tasks):
-                quiet = float(np.array([at[t] for _, at in gathered]).max(axis=0).min(axis=0).sum()) if kind == "wholes" else 0.0
+                quiet = (
+                    float(np.array([at[t] for _, at in gathered]).max(axis=0).min(axis=0).sum())
+                    if kind == "wholes"
+                    else 0.0
+                )
                 found[kind].append([slowest[t], quiet] if kind == "wholes" else [n, k, slowest[t]])
             (folder / "results.json").write_text(json.dumps(found))
         table[rank, 1] = progress.DONE

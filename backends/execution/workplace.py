@@ -2,11 +2,12 @@
 
     ends by itself, or by an exception     the folder is removed on the way out
     SIGINT, SIGTERM, SIGHUP                the same: the first one unwinds, later ones wait until everything is tidy
-    SIGKILL, a crash                       the guards of the ranks see it (`abandoned`), end their ranks, remove the folder;
-                                           what was left before any rank began is removed by the next job (`_sweep`)
+    SIGKILL, a crash                       the guards of the ranks see it (`abandoned`), end their ranks, remove the
+                                           folder; what was left before any rank began is removed by the next job
+                                           (`_sweep`)
 
-The sign of life is a lock on the file `alive`: the system gives it back when the process is gone, however it went, and no process number
-can be mistaken for it.
+The sign of life is a lock on the file `alive`: the system gives it back when the process is gone, however it went, and
+no process number can be mistaken for it.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def need_room(folder: Path, size: int) -> None:
     """Raise `InputError` unless `size` bytes fit where the folder is."""
     free = shutil.disk_usage(folder).free
     if size > free:
-        raise InputError(f"{folder}: the arrays of the run take {bytes_text(size)}, and {bytes_text(free)} are free there; free some, or set TMPDIR to a folder with room")
+        raise InputError(
+            f"{folder}: the arrays of the run take {bytes_text(size)}, and {bytes_text(free)} are free there; "
+            f"free some, or set TMPDIR to a folder with room"
+        )
 
 
 def has_maker(folder: Path) -> bool:

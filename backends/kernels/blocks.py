@@ -6,7 +6,8 @@ For an iteration box B and an access  t[i_1(a), .., i_n(a)],  the array
 
 has one dimension per *axis* of the access.  Every index is `sum coef * axis + offset`, so V is the part of t that the
 box touches, padded to the unclipped interval, seen through  stride(axis) = sum over dimensions of coef * stride(dim).
-Windows, strides, dilations, diagonals, slices and transposes are all this one view: nothing is copied unless padding is.
+Windows, strides, dilations, diagonals, slices and transposes are all this one view: nothing is copied unless padding
+is.
 
 `xp` is the array module (numpy; cupy offers every function used here).  Kernels preserve the element type they get;
 bfloat16 and float16 tensors are executed as float32 (`execution_dtype`), because NumPy has no bfloat16.
@@ -92,7 +93,9 @@ def lengths(box: Box, axes: Sequence[str]) -> tuple[int, ...]:
     return tuple(max(0, box[a][1] - box[a][0]) for a in axes)
 
 
-def cover(xp: ModuleType, block: Block, low: Sequence[int], high: Sequence[int], shape: Sequence[int], fill: float, place: str) -> Array:
+def cover(
+    xp: ModuleType, block: Block, low: Sequence[int], high: Sequence[int], shape: Sequence[int], fill: float, place: str
+) -> Array:
     """Elements [low, high) of a tensor of shape `shape`; `fill` outside the tensor.  A view unless there is padding.
 
     Raises `KernelError` if the block lacks an element.
@@ -115,7 +118,13 @@ def cover(xp: ModuleType, block: Block, low: Sequence[int], high: Sequence[int],
 
 
 def view(
-    xp: ModuleType, block: Block, access: Access, box: dict[str, tuple[int, int]], shape: Sequence[int], fill: float, place: str
+    xp: ModuleType,
+    block: Block,
+    access: Access,
+    box: dict[str, tuple[int, int]],
+    shape: Sequence[int],
+    fill: float,
+    place: str,
 ) -> Array:
     """The array V of the module docstring: one dimension per axis, in the order of `access.axes`.  Never write to it.
 
@@ -151,7 +160,9 @@ def align(array: Array, have: Sequence[str], want: Sequence[str]) -> Array:
 
 
 def spread(xp: ModuleType, array: Array, shape: tuple[int, ...]) -> Array:
-    """`array` broadcast to `shape`, in C order.  (`ascontiguousarray` would turn a 0-dimensional array into a vector.)"""
+    """`array` broadcast to `shape`, in C order.  (`ascontiguousarray` would turn a 0-dimensional array into a
+    vector.)
+    """
     return xp.asarray(array if array.shape == shape else xp.broadcast_to(array, shape), order="C")  # type: ignore[no-any-return]
 
 

@@ -5,11 +5,12 @@
 Every operand is first made a function of iteration axes (`blocks.view`), so a convolution is an ordinary contraction.
 Two operands with axes S and T are contracted by
 
-    batch = S & T & kept,  summed = S & T - kept,  left = S - T,  right = T - S:   (batch, left, summed) @ (batch, summed, right)
+    batch = S & T & kept,  summed = S & T - kept,  left = S - T,  right = T - S:   (batch, left, summed) @ (batch,
+    summed, right)
 
 where `kept` are the axes of the output and of the operands still waiting.  More than two: the pair with the smallest
-result first.  A window view is copied by its reshape (im2col); `_LIMIT` bounds that copy by halving the box instead.  Axes named by attribute
-`reversed` run backwards where they index an operand alone: convolutions with flipped taps.
+result first.  A window view is copied by its reshape (im2col); `_LIMIT` bounds that copy by halving the box instead.
+Axes named by attribute `reversed` run backwards where they index an operand alone: convolutions with flipped taps.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ _LIMIT = 1 << 25
 _Factor = tuple[tuple[str, ...], Array]
 
 
-def contract(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+def contract(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+) -> Array:
     """The (partial) sum of products over the box; zero where the box is empty."""
     out = op.output.axes
     shape = lengths(box, out)
@@ -44,7 +47,14 @@ def contract(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[in
         return xp.concatenate(parts, axis=out.index(half))  # type: ignore[no-any-return]
     backwards = op.attribute("reversed", ())
     factors: list[_Factor] = [
-        (a.axes, _turned(view(xp, block, a, box, graph.tensor(a.tensor).shape, 0, f"operator {op.name!r}, input {j}"), a, backwards))
+        (
+            a.axes,
+            _turned(
+                view(xp, block, a, box, graph.tensor(a.tensor).shape, 0, f"operator {op.name!r}, input {j}"),
+                a,
+                backwards,
+            ),
+        )
         for j, (a, block) in enumerate(zip(op.inputs, operands, strict=True))
     ]
     while len(factors) > 1:
@@ -116,7 +126,9 @@ def _pair(xp: ModuleType, left: _Factor, right: _Factor, kept: set[str]) -> _Fac
 
     def matrix(factor: _Factor, first: Sequence[str], second: Sequence[str]) -> Array:
         moved = align(factor[1], factor[0], (*batch, *first, *second))
-        return moved.reshape((*(sizes[a] for a in batch), prod(sizes[a] for a in first), prod(sizes[a] for a in second)))
+        return moved.reshape(
+            (*(sizes[a] for a in batch), prod(sizes[a] for a in first), prod(sizes[a] for a in second))
+        )
 
     product = xp.matmul(matrix(left, rows, summed), matrix(right, summed, columns))
     return axes, product.reshape(tuple(sizes[a] for a in axes))

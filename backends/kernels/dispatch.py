@@ -23,7 +23,12 @@ from .reductions import normalise, reduce, window
 
 
 def execute(
-    xp: ModuleType, op: Operator, graph: Graph, box: Box, operands: Sequence[Block], collectives: StatisticsReducer | None = None
+    xp: ModuleType,
+    op: Operator,
+    graph: Graph,
+    box: Box,
+    operands: Sequence[Block],
+    collectives: StatisticsReducer | None = None,
 ) -> Array:
     """The output block of `op` for an iteration box: shape = lengths of the box along the output axes, C order.
 
@@ -49,7 +54,9 @@ def execute(
     if len(operands) != len(op.inputs):
         raise KernelError(place, f"{len(op.inputs)} operands expected, got {len(operands)}")
     # inverted intervals are empty ones; normal form once, so that no kernel meets a negative length
-    exact = {a.name: box[a.name] if box[a.name][0] < box[a.name][1] else (box[a.name][0], box[a.name][0]) for a in op.axes}
+    exact = {
+        a.name: box[a.name] if box[a.name][0] < box[a.name][1] else (box[a.name][0], box[a.name][0]) for a in op.axes
+    }
     if op.function in GRADIENTS:
         return _own(xp, gradient(xp, op, graph, exact, operands, collectives), operands)
     match op.kind:
@@ -81,7 +88,9 @@ def _own(xp: ModuleType, result: Array, operands: Sequence[Block]) -> Array:
     return result.copy() if any(xp.may_share_memory(result, b.array) for b in operands) else result
 
 
-def _layout(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+def _layout(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+) -> Array:
     match op.function:
         case "iota":
             return iota(xp, op, graph, box)
@@ -93,10 +102,14 @@ def _layout(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int
             return copy(xp, op, graph, box, operands)
 
 
-def _map(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+def _map(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+) -> Array:
     function = MAPS.get(op.function) or GRADIENT_MAPS.get(op.function)
     if function is None:
-        raise KernelError(f"operator {op.name!r}", f"no kernel for {op.function!r}; add it to backends/kernels/elementwise.py")
+        raise KernelError(
+            f"operator {op.name!r}", f"no kernel for {op.function!r}; add it to backends/kernels/elementwise.py"
+        )
     out = op.output.axes
     aligned = [
         align(view(xp, b, a, box, graph.tensor(a.tensor).shape, 0, f"operator {op.name!r}, input {j}"), a.axes, out)

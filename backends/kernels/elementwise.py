@@ -43,34 +43,78 @@ def _polynomial(x: Array, coefficients: Sequence[float]) -> Array:
 
 # fdlibm s_erf.c: numerators and denominators on |x| < 0.84375, < 1.25, < 1/0.35, beyond (lowest power first)
 _ERX = 8.45062911510467529297e-01
-_PP = (1.28379167095512558561e-01, -3.25042107247001499370e-01, -2.84817495755985104766e-02, -5.77027029648944159157e-03, -2.37630166566501626084e-05)
+_PP = (
+    1.28379167095512558561e-01,
+    -3.25042107247001499370e-01,
+    -2.84817495755985104766e-02,
+    -5.77027029648944159157e-03,
+    -2.37630166566501626084e-05,
+)
 _QQ = (
-    1.0, 3.97917223959155352819e-01, 6.50222499887672944485e-02, 5.08130628187576562776e-03, 1.32494738004321644526e-04,
+    1.0,
+    3.97917223959155352819e-01,
+    6.50222499887672944485e-02,
+    5.08130628187576562776e-03,
+    1.32494738004321644526e-04,
     -3.96022827877536812320e-06,
 )
 _PA = (
-    -2.36211856075265944077e-03, 4.14856118683748331666e-01, -3.72207876035701323847e-01, 3.18346619901161753674e-01,
-    -1.10894694282396677476e-01, 3.54783043256182359371e-02, -2.16637559486879084300e-03,
+    -2.36211856075265944077e-03,
+    4.14856118683748331666e-01,
+    -3.72207876035701323847e-01,
+    3.18346619901161753674e-01,
+    -1.10894694282396677476e-01,
+    3.54783043256182359371e-02,
+    -2.16637559486879084300e-03,
 )
 _QA = (
-    1.0, 1.06420880400844228286e-01, 5.40397917702171048937e-01, 7.18286544141962662868e-02, 1.26171219808761642112e-01,
-    1.36370839120290507362e-02, 1.19844998467991074170e-02,
+    1.0,
+    1.06420880400844228286e-01,
+    5.40397917702171048937e-01,
+    7.18286544141962662868e-02,
+    1.26171219808761642112e-01,
+    1.36370839120290507362e-02,
+    1.19844998467991074170e-02,
 )
 _RA = (
-    -9.86494403484714822705e-03, -6.93858572707181764372e-01, -1.05586262253232909814e01, -6.23753324503260060396e01,
-    -1.62396669462573470355e02, -1.84605092906711035994e02, -8.12874355063065934246e01, -9.81432934416914548592e00,
+    -9.86494403484714822705e-03,
+    -6.93858572707181764372e-01,
+    -1.05586262253232909814e01,
+    -6.23753324503260060396e01,
+    -1.62396669462573470355e02,
+    -1.84605092906711035994e02,
+    -8.12874355063065934246e01,
+    -9.81432934416914548592e00,
 )
 _SA = (
-    1.0, 1.96512716674392571292e01, 1.37657754143519042600e02, 4.34565877475229228821e02, 6.45387271733267880336e02,
-    4.29008140027567833386e02, 1.08635005541779435134e02, 6.57024977031928170135e00, -6.04244152148580987438e-02,
+    1.0,
+    1.96512716674392571292e01,
+    1.37657754143519042600e02,
+    4.34565877475229228821e02,
+    6.45387271733267880336e02,
+    4.29008140027567833386e02,
+    1.08635005541779435134e02,
+    6.57024977031928170135e00,
+    -6.04244152148580987438e-02,
 )
 _RB = (
-    -9.86494292470009928597e-03, -7.99283237680523006574e-01, -1.77579549177547519889e01, -1.60636384855821916062e02,
-    -6.37566443368389627722e02, -1.02509513161107724954e03, -4.83519191608651397019e02,
+    -9.86494292470009928597e-03,
+    -7.99283237680523006574e-01,
+    -1.77579549177547519889e01,
+    -1.60636384855821916062e02,
+    -6.37566443368389627722e02,
+    -1.02509513161107724954e03,
+    -4.83519191608651397019e02,
 )
 _SB = (
-    1.0, 3.03380607434824582924e01, 3.25792512996573918826e02, 1.53672958608443695994e03, 3.19985821950859553908e03,
-    2.55305040643316442583e03, 4.74528541206955367215e02, -2.24409524465858183362e01,
+    1.0,
+    3.03380607434824582924e01,
+    3.25792512996573918826e02,
+    1.53672958608443695994e03,
+    3.19985821950859553908e03,
+    2.55305040643316442583e03,
+    4.74528541206955367215e02,
+    -2.24409524465858183362e01,
 )
 
 
@@ -89,7 +133,9 @@ def erf(xp: ModuleType, x: Array) -> Array:
     middle = _ERX + _polynomial(s, _PA) / _polynomial(s, _QA)
     large = xp.maximum(size, 1.25)
     t = 1.0 / (large * large)
-    ratio = xp.where(large < 1 / 0.35, _polynomial(t, _RA) / _polynomial(t, _SA), _polynomial(t, _RB) / _polynomial(t, _SB))
+    ratio = xp.where(
+        large < 1 / 0.35, _polynomial(t, _RA) / _polynomial(t, _SA), _polynomial(t, _RB) / _polynomial(t, _SB)
+    )
     far = 1.0 - xp.exp(-large * large - 0.5625 + ratio) / large
     tail = xp.sign(x) * xp.where(size < 1.25, middle, far)
     return xp.where(xp.isnan(x), x, xp.where(size < 0.84375, near, tail)).astype(x.dtype)  # type: ignore[no-any-return]
@@ -145,46 +191,50 @@ def _compared(name: str) -> Elementwise:
 
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
-MAPS: Final = MappingProxyType[str, Elementwise]({
-    "relu": lambda xp, a, op: xp.maximum(a[0], 0),
-    "negate": lambda xp, a, op: -a[0],
-    "identity": lambda xp, a, op: a[0],
-    "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
-    "scale": lambda xp, a, op: a[0] * number(op, "scale", 1.0),
-    "tanh": lambda xp, a, op: xp.tanh(a[0]),
-    "sigmoid": lambda xp, a, op: _sigmoid(xp, a[0]),
-    "exp": lambda xp, a, op: xp.exp(a[0]),
-    "erf": lambda xp, a, op: erf(xp, a[0]),
-    "sqrt": lambda xp, a, op: xp.sqrt(a[0]),
-    "rsqrt": lambda xp, a, op: 1 / xp.sqrt(a[0]),
-    "log": lambda xp, a, op: xp.log(a[0]),
-    "cos": lambda xp, a, op: xp.cos(a[0]),
-    "sin": lambda xp, a, op: xp.sin(a[0]),
-    "abs": lambda xp, a, op: xp.abs(a[0]),
-    "sign": lambda xp, a, op: xp.sign(a[0]),
-    "floor": lambda xp, a, op: xp.floor(a[0]),
-    "reciprocal": lambda xp, a, op: 1 / a[0],
-    "shift": lambda xp, a, op: (a[0] + number(op, "shift", 0.0)).astype(a[0].dtype),
-    "clip": lambda xp, a, op: _bounded(xp, a[0], op),
-    "cast": lambda xp, a, op: _cast(xp, a[0], op),
-    "power": lambda xp, a, op: _power(xp, a[0], op),
-    "softplus": lambda xp, a, op: xp.maximum(a[0], 0) + xp.log1p(xp.exp(-xp.abs(a[0]))),
-    "silu": lambda xp, a, op: a[0] * _sigmoid(xp, a[0]),
-    "gelu": lambda xp, a, op: _gelu(xp, a[0], op),
-    "add": lambda xp, a, op: a[0] + a[1],
-    "subtract": lambda xp, a, op: a[0] - a[1],
-    "multiply": lambda xp, a, op: a[0] * a[1],
-    "divide": lambda xp, a, op: a[0] / a[1],
-    "maximum": lambda xp, a, op: xp.maximum(a[0], a[1]),
-    "minimum": lambda xp, a, op: xp.minimum(a[0], a[1]),
-    "mask_fill": lambda xp, a, op: _fill(xp, a[0], a[1], op),
-    **{name: _compared(name) for name in (*_COMPARISONS, "logical_and", "logical_or")},
-    "logical_not": lambda xp, a, op: xp.logical_not(a[0]),
-    "relu_gradient": lambda xp, a, op: xp.where(a[1] > 0, a[0], xp.zeros((), dtype=a[0].dtype)),
-    "where": lambda xp, a, op: xp.where(a[0] != 0, a[1], a[2]),
-    "fused_scale_shift": lambda xp, a, op: a[0] * a[1] + a[2],
-    "batch_norm": lambda xp, a, op: (a[0] - a[3]) / xp.sqrt(a[4] + number(op, "epsilon", 1e-5)) * a[1] + a[2],
-    "sum_inputs": _sum_inputs,
-    "sgd_update": lambda xp, a, op: a[0] - number(op, "rate", 0.01) * a[1],
-})
-"""Name -> function of (xp, operands aligned to the output axes, operator).  A test holds it equal to the function table."""
+MAPS: Final = MappingProxyType[str, Elementwise](
+    {
+        "relu": lambda xp, a, op: xp.maximum(a[0], 0),
+        "negate": lambda xp, a, op: -a[0],
+        "identity": lambda xp, a, op: a[0],
+        "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
+        "scale": lambda xp, a, op: a[0] * number(op, "scale", 1.0),
+        "tanh": lambda xp, a, op: xp.tanh(a[0]),
+        "sigmoid": lambda xp, a, op: _sigmoid(xp, a[0]),
+        "exp": lambda xp, a, op: xp.exp(a[0]),
+        "erf": lambda xp, a, op: erf(xp, a[0]),
+        "sqrt": lambda xp, a, op: xp.sqrt(a[0]),
+        "rsqrt": lambda xp, a, op: 1 / xp.sqrt(a[0]),
+        "log": lambda xp, a, op: xp.log(a[0]),
+        "cos": lambda xp, a, op: xp.cos(a[0]),
+        "sin": lambda xp, a, op: xp.sin(a[0]),
+        "abs": lambda xp, a, op: xp.abs(a[0]),
+        "sign": lambda xp, a, op: xp.sign(a[0]),
+        "floor": lambda xp, a, op: xp.floor(a[0]),
+        "reciprocal": lambda xp, a, op: 1 / a[0],
+        "shift": lambda xp, a, op: (a[0] + number(op, "shift", 0.0)).astype(a[0].dtype),
+        "clip": lambda xp, a, op: _bounded(xp, a[0], op),
+        "cast": lambda xp, a, op: _cast(xp, a[0], op),
+        "power": lambda xp, a, op: _power(xp, a[0], op),
+        "softplus": lambda xp, a, op: xp.maximum(a[0], 0) + xp.log1p(xp.exp(-xp.abs(a[0]))),
+        "silu": lambda xp, a, op: a[0] * _sigmoid(xp, a[0]),
+        "gelu": lambda xp, a, op: _gelu(xp, a[0], op),
+        "add": lambda xp, a, op: a[0] + a[1],
+        "subtract": lambda xp, a, op: a[0] - a[1],
+        "multiply": lambda xp, a, op: a[0] * a[1],
+        "divide": lambda xp, a, op: a[0] / a[1],
+        "maximum": lambda xp, a, op: xp.maximum(a[0], a[1]),
+        "minimum": lambda xp, a, op: xp.minimum(a[0], a[1]),
+        "mask_fill": lambda xp, a, op: _fill(xp, a[0], a[1], op),
+        **{name: _compared(name) for name in (*_COMPARISONS, "logical_and", "logical_or")},
+        "logical_not": lambda xp, a, op: xp.logical_not(a[0]),
+        "relu_gradient": lambda xp, a, op: xp.where(a[1] > 0, a[0], xp.zeros((), dtype=a[0].dtype)),
+        "where": lambda xp, a, op: xp.where(a[0] != 0, a[1], a[2]),
+        "fused_scale_shift": lambda xp, a, op: a[0] * a[1] + a[2],
+        "batch_norm": lambda xp, a, op: (a[0] - a[3]) / xp.sqrt(a[4] + number(op, "epsilon", 1e-5)) * a[1] + a[2],
+        "sum_inputs": _sum_inputs,
+        "sgd_update": lambda xp, a, op: a[0] - number(op, "rate", 0.01) * a[1],
+    }
+)
+"""Name -> function of (xp, operands aligned to the output axes, operator).  A test holds it equal to the function
+table.
+"""

@@ -8,7 +8,8 @@
     maximum_gradient(g, x, y)   g where x > y, g / 2 where x = y        (minimum_gradient: <)
     divide_gradient(g, q, y)    - g q / y,  q = x / y
     adam_moment1(m, g)      b1 m + (1 - b1) g          adam_moment2(v, g)    b2 v + (1 - b2) g^2
-    adam_update(w, m, v)    w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon),   m, v: the new moments, t = step
+    adam_update(w, m, v)    w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon),   m, v: the new moments, t =
+                            step
 """
 
 from __future__ import annotations
@@ -72,32 +73,36 @@ def _adam(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     return (w - number(op, "rate", 0.001) * mean / (xp.sqrt(spread) + number(op, "epsilon", 1e-8))).astype(w.dtype)  # type: ignore[no-any-return]
 
 
-GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise]({
-    "fill": lambda xp, a, op: xp.full_like(a[0], number(op, "value", 0.0)),
-    "mask_clear": lambda xp, a, op: xp.where(a[1] != 0, xp.zeros((), dtype=a[0].dtype), a[0]),
-    "squared_difference": lambda xp, a, op: (a[0] - a[1]) * (a[0] - a[1]),
-    "squared_difference_gradient": lambda xp, a, op: 2 * a[0] * (a[1] - a[2]),
-    "abs_gradient": lambda xp, a, op: a[0] * xp.sign(a[1]),
-    "clip_gradient": _clip,
-    "sqrt_gradient": lambda xp, a, op: 0.5 * a[0] / a[1],
-    "rsqrt_gradient": lambda xp, a, op: -0.5 * a[0] * a[1] * a[1] * a[1],
-    "reciprocal_gradient": lambda xp, a, op: -a[0] * a[1] * a[1],
-    "tanh_gradient": lambda xp, a, op: a[0] * (1 - a[1] * a[1]),
-    "sigmoid_gradient": lambda xp, a, op: a[0] * a[1] * (1 - a[1]),
-    "erf_gradient": lambda xp, a, op: a[0] * (2 / sqrt(pi)) * xp.exp(-a[1] * a[1]),
-    "cos_gradient": lambda xp, a, op: -a[0] * xp.sin(a[1]),
-    "sin_gradient": lambda xp, a, op: a[0] * xp.cos(a[1]),
-    "softplus_gradient": lambda xp, a, op: a[0] * _sigmoid(xp, a[1]),
-    "gelu_gradient": _gelu,
-    "silu_gradient": _silu,
-    "power_gradient": _power,
-    "maximum_gradient": lambda xp, a, op: a[0] * ((a[1] > a[2]) + 0.5 * (a[1] == a[2])).astype(a[0].dtype),
-    "minimum_gradient": lambda xp, a, op: a[0] * ((a[1] < a[2]) + 0.5 * (a[1] == a[2])).astype(a[0].dtype),
-    "divide_gradient": lambda xp, a, op: -a[0] * a[1] / a[2],
-    "batch_norm_gradient": lambda xp, a, op: a[0] * a[1] / xp.sqrt(a[2] + number(op, "epsilon", 1e-5)),
-    "batch_norm_scale_gradient": lambda xp, a, op: a[0] * (a[1] - a[2]) / xp.sqrt(a[3] + number(op, "epsilon", 1e-5)),
-    "adam_moment1": _moment1,
-    "adam_moment2": _moment2,
-    "adam_update": _adam,
-})
+GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
+    {
+        "fill": lambda xp, a, op: xp.full_like(a[0], number(op, "value", 0.0)),
+        "mask_clear": lambda xp, a, op: xp.where(a[1] != 0, xp.zeros((), dtype=a[0].dtype), a[0]),
+        "squared_difference": lambda xp, a, op: (a[0] - a[1]) * (a[0] - a[1]),
+        "squared_difference_gradient": lambda xp, a, op: 2 * a[0] * (a[1] - a[2]),
+        "abs_gradient": lambda xp, a, op: a[0] * xp.sign(a[1]),
+        "clip_gradient": _clip,
+        "sqrt_gradient": lambda xp, a, op: 0.5 * a[0] / a[1],
+        "rsqrt_gradient": lambda xp, a, op: -0.5 * a[0] * a[1] * a[1] * a[1],
+        "reciprocal_gradient": lambda xp, a, op: -a[0] * a[1] * a[1],
+        "tanh_gradient": lambda xp, a, op: a[0] * (1 - a[1] * a[1]),
+        "sigmoid_gradient": lambda xp, a, op: a[0] * a[1] * (1 - a[1]),
+        "erf_gradient": lambda xp, a, op: a[0] * (2 / sqrt(pi)) * xp.exp(-a[1] * a[1]),
+        "cos_gradient": lambda xp, a, op: -a[0] * xp.sin(a[1]),
+        "sin_gradient": lambda xp, a, op: a[0] * xp.cos(a[1]),
+        "softplus_gradient": lambda xp, a, op: a[0] * _sigmoid(xp, a[1]),
+        "gelu_gradient": _gelu,
+        "silu_gradient": _silu,
+        "power_gradient": _power,
+        "maximum_gradient": lambda xp, a, op: a[0] * ((a[1] > a[2]) + 0.5 * (a[1] == a[2])).astype(a[0].dtype),
+        "minimum_gradient": lambda xp, a, op: a[0] * ((a[1] < a[2]) + 0.5 * (a[1] == a[2])).astype(a[0].dtype),
+        "divide_gradient": lambda xp, a, op: -a[0] * a[1] / a[2],
+        "batch_norm_gradient": lambda xp, a, op: a[0] * a[1] / xp.sqrt(a[2] + number(op, "epsilon", 1e-5)),
+        "batch_norm_scale_gradient": lambda xp, a, op: (
+            a[0] * (a[1] - a[2]) / xp.sqrt(a[3] + number(op, "epsilon", 1e-5))
+        ),
+        "adam_moment1": _moment1,
+        "adam_moment2": _moment2,
+        "adam_update": _adam,
+    }
+)
 """Name -> function, as in `elementwise.MAPS`; a test holds both together equal to the function table."""

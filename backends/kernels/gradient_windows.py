@@ -1,6 +1,7 @@
 """Gradients that read windows whole: of strided contractions, pools and local response.
 
-Attributes as in `models.sources.training.windows`: position p = stride y + dilation t + offset of the result collects every window y and tap t.
+Attributes as in `models.sources.training.windows`: position p = stride y + dilation t + offset of the result collects
+every window y and tap t.
 
     strided_gradient        SUM over (y, t) and the reduced axes of  g[.., y] w[.., t]
     max_pool_gradient       SUM of g[y] where p is the first largest element of window y
@@ -41,7 +42,12 @@ class _Windows:
         source = t.integers("from")
         shape = t.graph.tensor(t.op.inputs[0].tensor).shape
         found = _Windows(
-            t.integers("at"), source, t.integers("taps"), t.integers("stride"), t.integers("dilation"), t.integers("offset"),
+            t.integers("at"),
+            source,
+            t.integers("taps"),
+            t.integers("stride"),
+            t.integers("dilation"),
+            t.integers("offset"),
             tuple(shape[d] for d in source),
         )
         for d in found.at:
@@ -117,10 +123,18 @@ def _letter(index: Affine) -> str:
     return index.single or ""
 
 
-def _pair_sum(xp: ModuleType, left: tuple[list[str], Array], right: tuple[list[str], Array], out: Sequence[str]) -> Array:
+def _pair_sum(
+    xp: ModuleType, left: tuple[list[str], Array], right: tuple[list[str], Array], out: Sequence[str]
+) -> Array:
     every = list(dict.fromkeys((*out, *left[0], *right[0])))
     number_of = {a: i for i, a in enumerate(every)}
-    result = xp.einsum(left[1], [number_of[a] for a in left[0]], right[1], [number_of[a] for a in right[0]], [number_of[a] for a in out if a in (*left[0], *right[0])])
+    result = xp.einsum(
+        left[1],
+        [number_of[a] for a in left[0]],
+        right[1],
+        [number_of[a] for a in right[0]],
+        [number_of[a] for a in out if a in (*left[0], *right[0])],
+    )
     return align(result, [a for a in out if a in (*left[0], *right[0])], out)
 
 

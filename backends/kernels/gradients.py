@@ -34,7 +34,8 @@ from .elementwise import number
 from .gradient_windows import average_pool_gradient, local_response_gradient, max_pool_gradient, strided_gradient
 from .task import Task
 
-# --- contractions ------------------------------------------------------------------------------------------------------
+# --- contractions
+# ------------------------------------------------------------------------------------------------------
 
 
 def _product_sum(t: Task) -> Array:
@@ -48,7 +49,8 @@ def _product_sum(t: Task) -> Array:
     return total
 
 
-# --- normalisations ----------------------------------------------------------------------------------------------------
+# --- normalisations
+# ----------------------------------------------------------------------------------------------------
 
 
 def _statistics(t: Task) -> Callable[[Array], Array]:
@@ -61,7 +63,9 @@ def _statistics(t: Task) -> Callable[[Array], Array]:
 
     def total(array: Array) -> Array:
         local = fold(t.xp, t.xp.broadcast_to(array, t.shape), dims, Combine.SUM, keepdims=True)
-        return local if t.collectives is None else t.collectives.all_reduce(spread(t.xp, local, local.shape), Combine.SUM)
+        return (
+            local if t.collectives is None else t.collectives.all_reduce(spread(t.xp, local, local.shape), Combine.SUM)
+        )
 
     return total
 
@@ -106,7 +110,8 @@ def _reverse_cumulative(t: Task) -> Array:
     return total - g if number(t.op, "exclusive", 0) else total  # type: ignore[no-any-return]
 
 
-# --- scatter and copy --------------------------------------------------------------------------------------------------
+# --- scatter and copy
+# --------------------------------------------------------------------------------------------------
 
 
 def _embedding(t: Task) -> Array:
@@ -123,14 +128,17 @@ def _embedding(t: Task) -> Array:
     shape = lengths(t.box, order)
     tensors = [t.graph.tensor(a.tensor).shape for a in t.op.inputs]
     g, ids = (
-        t.xp.broadcast_to(align(view(t.xp, t.operands[j], a, t.box, tensors[j], 0, f"{t.place}, input {j}"), a.axes, order), shape)
+        t.xp.broadcast_to(
+            align(view(t.xp, t.operands[j], a, t.box, tensors[j], 0, f"{t.place}, input {j}"), a.axes, order), shape
+        )
         for j, a in enumerate(t.op.inputs)
     )
     low, high = t.box[rows]
     here = (ids >= low) & (ids < high)
     local = t.xp.where(here, ids - low, 0)
     index = tuple(
-        local if a == rows else t.xp.broadcast_to(align(t.xp.arange(lengths(t.box, [a])[0]), (a,), order), shape) for a in out
+        local if a == rows else t.xp.broadcast_to(align(t.xp.arange(lengths(t.box, [a])[0]), (a,), order), shape)
+        for a in out
     )
     t.xp.add.at(result, index, t.xp.where(here, g, t.xp.zeros((), dtype=dtype)))
     return result
@@ -163,17 +171,33 @@ def _copy(t: Task) -> Array:
     return result
 
 
-GRADIENTS: Final = MappingProxyType[str, Callable[[Task], Array]]({
-    "product_sum": _product_sum, "strided_gradient": strided_gradient, "softmax_gradient": _softmax, "log_softmax_gradient": _log_softmax,
-    "layer_norm_gradient": _norm, "rms_norm_gradient": _norm, "extreme_gradient": _extreme, "reverse_cumulative_sum": _reverse_cumulative,
-    "max_pool_gradient": max_pool_gradient, "average_pool_gradient": average_pool_gradient, "local_response_gradient": local_response_gradient,
-    "embedding_gradient": _embedding, "copy_gradient": _copy,
-})
+GRADIENTS: Final = MappingProxyType[str, Callable[[Task], Array]](
+    {
+        "product_sum": _product_sum,
+        "strided_gradient": strided_gradient,
+        "softmax_gradient": _softmax,
+        "log_softmax_gradient": _log_softmax,
+        "layer_norm_gradient": _norm,
+        "rms_norm_gradient": _norm,
+        "extreme_gradient": _extreme,
+        "reverse_cumulative_sum": _reverse_cumulative,
+        "max_pool_gradient": max_pool_gradient,
+        "average_pool_gradient": average_pool_gradient,
+        "local_response_gradient": local_response_gradient,
+        "embedding_gradient": _embedding,
+        "copy_gradient": _copy,
+    }
+)
 """Function -> kernel."""
 
 
 def gradient(
-    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block], collectives: StatisticsReducer | None
+    xp: ModuleType,
+    op: Operator,
+    graph: Graph,
+    box: dict[str, tuple[int, int]],
+    operands: Sequence[Block],
+    collectives: StatisticsReducer | None,
 ) -> Array:
     """The output block of a gradient function; see `dispatch.execute`."""
     task = Task(xp, op, graph, box, operands, collectives)

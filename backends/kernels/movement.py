@@ -2,10 +2,11 @@
 
 embedding   out[o] = sum over v of table[v, ..] * [ids[..] = v]: ids outside the local part of the row axis contribute
             zero, so that parts add up; further reduction axes (bags) are summed too.
-copy        out[o] = sum of the inputs at their indices, zero where an index leaves its tensor: transpose, concat, slice,
-            pad, expand.  Per input only the part of the box that is in range is touched.
+copy        out[o] = sum of the inputs at their indices, zero where an index leaves its tensor: transpose, concat,
+            slice, pad, expand.  Per input only the part of the box that is in range is touched.
 iota        out[o] = start + step * o[along], no input
-copy with attribute `reshape` (an opaque view): the dimensions marked `whole` are read row-major into the output axes that
+copy with attribute `reshape` (an opaque view): the dimensions marked `whole` are read row-major into the output axes
+that
             do not occur in the access, in output order:  out[kept, rest] = x[kept, unflatten(flatten(rest))].
             Other dimensions must be single axes.
 """
@@ -23,7 +24,9 @@ from .blocks import Array, Block, KernelError, align, cover, execution_dtype, le
 from .elementwise import number
 
 
-def gather(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+def gather(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+) -> Array:
     """Rows of a table, the row axis possibly split."""
     table_access, ids_access = op.inputs
     rows, out = str(op.attribute("rows", "")), op.output.axes
@@ -51,7 +54,9 @@ def gather(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int,
     return spread(xp, picked, shape)
 
 
-def copy(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+def copy(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+) -> Array:
     """Sum of the inputs that are in range."""
     if any(i.whole for a in op.inputs for i in a.index):
         return _reshape(xp, op, graph, box, operands)
@@ -83,13 +88,15 @@ def _in_range(access: Access, box: dict[str, tuple[int, int]], shape: Sequence[i
     part = dict(box)
     for index, extent in zip(access.index, shape, strict=True):
         if len(index.terms) == 1:
-            (name, coef), = index.terms
+            ((name, coef),) = index.terms
             low, high = part[name]
             part[name] = max(low, -(index.offset // coef)), min(high, (extent - 1 - index.offset) // coef + 1)
     return part
 
 
-def _reshape(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+def _reshape(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+) -> Array:
     place = f"operator {op.name!r}"
     if len(op.inputs) != 1:
         raise KernelError(place, "an opaque view has exactly one input")

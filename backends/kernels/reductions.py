@@ -5,13 +5,16 @@ softmax         m = MAX over `over`,  s = SUM exp(x - m),  y = exp(x - m) / s
 layer_norm      mu = SUM x / n,  v = SUM (x - mu)^2 / n,  y = (x - mu) / sqrt(v + epsilon) [* gamma [+ beta]]
                 n is the full extent of the `over` axes; each statistic is all-reduced where the box holds part of them
 log_softmax     y = x - m - log s;      rms_norm   y = x / sqrt(SUM x^2 / n + epsilon) [* gamma]
-top_k_mask      true at the k largest elements along `over`, of equal ones those with the lower index  (routing of experts)
+top_k_mask      true at the k largest elements along `over`, of equal ones those with the lower index  (routing of
+                experts)
 cumulative_sum  y[i] = sum over j <= i of x[j] along `over`; attribute exclusive = 1: over j < i
 max_pool        max over the taps inside the tensor (-inf if there is none)
 average_pool    sum over the taps / their number; count_include_pad = 0: / the number of taps inside the tensor
-local_response  y = x / (bias + alpha / size * SUM over taps x^2)^beta,  taps over channels (AlexNet, section 3.3; ONNX LRN)
+local_response  y = x / (bias + alpha / size * SUM over taps x^2)^beta,  taps over channels (AlexNet, section 3.3; ONNX
+                LRN)
 
-A rank with an empty share of an `over` axis takes part in every all-reduce with neutral elements: the others wait for it.
+A rank with an empty share of an `over` axis takes part in every all-reduce with neutral elements: the others wait for
+it.
 """
 
 from __future__ import annotations
@@ -24,20 +27,42 @@ from types import ModuleType
 from ...models.program.graph import Graph
 from ...models.program.index import Access, Affine, Combine
 from ...models.program.operators import Operator
-from .blocks import Array, Block, KernelError, StatisticsReducer, align, execution_dtype, fold, lengths, neutral, spread, view
+from .blocks import (
+    Array,
+    Block,
+    KernelError,
+    StatisticsReducer,
+    align,
+    execution_dtype,
+    fold,
+    lengths,
+    neutral,
+    spread,
+    view,
+)
 from .elementwise import number
 
 _COMBINES = {"sum": Combine.SUM, "max": Combine.MAX, "min": Combine.MIN}
 
 
 def _operand(
-    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block], j: int, fill: float
+    xp: ModuleType,
+    op: Operator,
+    graph: Graph,
+    box: dict[str, tuple[int, int]],
+    operands: Sequence[Block],
+    j: int,
+    fill: float,
 ) -> Array:
     access = op.inputs[j]
-    return view(xp, operands[j], access, box, graph.tensor(access.tensor).shape, fill, f"operator {op.name!r}, input {j}")
+    return view(
+        xp, operands[j], access, box, graph.tensor(access.tensor).shape, fill, f"operator {op.name!r}, input {j}"
+    )
 
 
-def reduce(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+def reduce(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+) -> Array:
     """sum, max or min over the reduction axes of the box; neutral elements where that part is empty."""
     combine = _COMBINES[op.function]
     out, shape = op.output.axes, lengths(box, op.output.axes)
@@ -57,7 +82,11 @@ def reduce(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int,
 
 
 def normalise(
-    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block],
+    xp: ModuleType,
+    op: Operator,
+    graph: Graph,
+    box: dict[str, tuple[int, int]],
+    operands: Sequence[Block],
     collectives: StatisticsReducer | None,
 ) -> Array:
     """A row of the table above.  Calls `collectives` once per statistic, on arrays with the `over` axes at length 1."""
@@ -66,7 +95,9 @@ def normalise(
     if not op.spec.statistics:
         return _along(xp, op, graph, box, operands, whole)
     if not whole and collectives is None:
-        raise KernelError(f"operator {op.name!r}", f"the box holds part of {', '.join(op.over)}: a reducer of statistics is needed")
+        raise KernelError(
+            f"operator {op.name!r}", f"the box holds part of {', '.join(op.over)}: a reducer of statistics is needed"
+        )
     dims = tuple(out.index(a) for a in op.over)
     x = align(_operand(xp, op, graph, box, operands, 0, 0), op.inputs[0].axes, out)
     x = xp.broadcast_to(x, shape)
@@ -112,7 +143,9 @@ def _along(
     return spread(xp, rank < number(op, "k", 1), shape)
 
 
-def window(xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]) -> Array:
+def window(
+    xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block]
+) -> Array:
     """max_pool, average_pool, local_response.  Raises `KernelError` if the box holds part of a window."""
     taps = [a.name for a in op.reduced]
     for a in op.reduced:

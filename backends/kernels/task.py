@@ -35,7 +35,9 @@ class Task:
     def operand(self, j: int, fill: float = 0) -> Array:
         """Input j, one dimension per output axis (length 1 where it lacks the axis)."""
         a = self.op.inputs[j]
-        seen = view(self.xp, self.operands[j], a, self.box, self.graph.tensor(a.tensor).shape, fill, f"{self.place}, input {j}")
+        seen = view(
+            self.xp, self.operands[j], a, self.box, self.graph.tensor(a.tensor).shape, fill, f"{self.place}, input {j}"
+        )
         return align(seen, a.axes, self.op.output.axes)
 
     def part(self, j: int) -> Array:
@@ -43,7 +45,15 @@ class Task:
         a = self.op.inputs[j]
         shape = self.graph.tensor(a.tensor).shape
         spans = [(0, n) if i.whole else i.unclipped(self.box) for i, n in zip(a.index, shape, strict=True)]
-        return cover(self.xp, self.operands[j], [s[0] for s in spans], [s[1] for s in spans], shape, 0, f"{self.place}, input {j}")
+        return cover(
+            self.xp,
+            self.operands[j],
+            [s[0] for s in spans],
+            [s[1] for s in spans],
+            shape,
+            0,
+            f"{self.place}, input {j}",
+        )
 
     def integers(self, name: str) -> tuple[int, ...]:
         """An attribute that is a tuple of integers."""

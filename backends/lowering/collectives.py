@@ -1,7 +1,8 @@
 """Which collectives a program uses, movement by movement, and why.
 
     nothing                          every rank holds what it needs
-    reduction, nothing scattered     one all-reduce if the sum stays inside one level; else reduce-scatter inwards out, all-gather back
+    reduction, nothing scattered     one all-reduce if the sum stays inside one level; else reduce-scatter inwards out,
+                                     all-gather back
     reduction, scattered             reduce-scatter per level, all-gather per level with replicated digits
     exchange                         per group of linked ranks: `transport.patterns`
     statistics of an operator        all-reduces, one per statistic
@@ -22,7 +23,9 @@ from .program import Compute, Program
 
 @dataclass(frozen=True)
 class Use:
-    """`kind` of collective of one step, carried out `calls` times by a rank that takes part, in `groups` groups of up to `members` ranks."""
+    """`kind` of collective of one step, carried out `calls` times by a rank that takes part, in `groups` groups of
+    up to `members` ranks.
+    """
 
     place: str
     kind: str
@@ -54,7 +57,11 @@ def _of_reduction(place: str, step: Reduction, hierarchy: tuple[int, ...]) -> It
         yield Use(place, "all-reduce", 1, *size, "every member wants the whole sum")
         return
     back = {d.level for d, s in zip(step.digits, step.scattered, strict=True) if not s}
-    reason = "every member wants its own part of the sum" if not back else "the sum crosses levels: each member sums a part, parts are collected again"
+    reason = (
+        "every member wants its own part of the sum"
+        if not back
+        else "the sum crosses levels: each member sums a part, parts are collected again"
+    )
     yield Use(place, "reduce-scatter", len(levels), *size, reason)
     if back:
         yield Use(place, "all-gather", len(back), *size, reason)
@@ -91,7 +98,8 @@ def count(program: Program) -> dict[str, int]:
     >>> from .program import lower
     >>> g = Builder("g")
     >>> graph = g.build(g.contract("y", "m k, k n -> m n", g.input("a", (4, 8)), g.input("b", (8, 4))))
-    >>> rows = Choices((("y", Placement(("m", "n", "k"), ((1,), (1,), (4,), (1,)))),), (("y", Placement(("0", "1"), ((1,), (1,), (4,)))),))
+    >>> rows = Choices((("y", Placement(("m", "n", "k"), ((1,), (1,), (4,), (1,)))),), (("y", Placement(("0", "1"),
+    ...     ((1,), (1,), (4,)))),))
     >>> count(lower(graph, (4,), rows))
     {'all-reduce': 1}
     """

@@ -3,13 +3,16 @@
 A chain  v_1 = f_1(..), v_2 = f_2(v_1, ..), ..  is fused when, on every rank,
 
     same box       the output boxes of all members are equal, dimension by dimension
-    pointwise      a member reads an earlier member's value at the index it writes itself (no transpose, window, broadcast)
-    no traffic     nothing moves between ranks in between: redistributions inside the chain have no steps and cut nothing off,
-                   and no member all-reduces statistics
-    whole          the axes a normalise operator takes statistics over are whole in the box (softmax, layer norm with epilogue)
+    pointwise      a member reads an earlier member's value at the index it writes itself (no transpose, window,
+                   broadcast)
+    no traffic     nothing moves between ranks in between: redistributions inside the chain have no steps and cut
+                   nothing off, and no member all-reduces statistics
+    whole          the axes a normalise operator takes statistics over are whole in the box (softmax, layer norm with
+                   epilogue)
 
-Loads and step-less redistributions of other operands go before the loop, frees behind it.  Values that nobody else reads are never
-stored.  The decision is one for all ranks, so the collectives of the program stay in the same order everywhere.
+Loads and step-less redistributions of other operands go before the loop, frees behind it.  Values that nobody else
+reads are never stored.  The decision is one for all ranks, so the collectives of the program stay in the same order
+everywhere.
 """
 
 from __future__ import annotations
@@ -34,7 +37,8 @@ def fuse(program: Program) -> Program:
     >>> g = Builder("g")
     >>> y = g.map("y", "relu", g.map("s", "add", g.input("a", (4,)), g.input("b", (4,))))
     >>> all_of_it = Placement(("i0",), ((1,), (1,)))
-    >>> one = lower(g.build(y), (1,), Choices((("s", all_of_it), ("y", all_of_it)), (("y", Placement(("0",), ((1,), (1,)))),)))
+    >>> one = lower(g.build(y), (1,), Choices((("s", all_of_it), ("y", all_of_it)), (("y", Placement(("0",), ((1,),
+    ...     (1,)))),)))
     >>> [type(i).__name__ for i in fuse(one).ranks[0]]
     ['Load', 'Load', 'Fused', 'Free', 'Free']
     """
@@ -126,7 +130,10 @@ class _Chain:
                 case Free(slot=slot) if slot not in self.links:
                     self.after.append(self.end)
                 case Move(source=source, target=target, movement=n) if (
-                    source in self.links and self.links[source].alive and not self.program.movements[n].plan.steps and not self._cuts(n)
+                    source in self.links
+                    and self.links[source].alive
+                    and not self.program.movements[n].plan.steps
+                    and not self._cuts(n)
                 ):
                     self.links[target] = _Link(self.links[source].member)
                 case _:
@@ -160,7 +167,10 @@ class _Chain:
         reads = [j for j, (slot, _) in enumerate(step.operands) if slot in links and links[slot].alive]
         if not reads or any(not pointwise(op, j) for j in reads):
             return False
-        return all(output_box(self.program.graph, rank[at]) == output_box(self.program.graph, rank[self.members[0]]) for rank in self.ranks)
+        return all(
+            output_box(self.program.graph, rank[at]) == output_box(self.program.graph, rank[self.members[0]])
+            for rank in self.ranks
+        )
 
     def instructions(self, rank: int) -> list[Instruction]:
         """What replaces instructions members[0] .. end of a rank."""
@@ -190,8 +200,9 @@ def output_box(graph: Graph, step: Instruction) -> tuple[tuple[int, int], ...]:
 def _reusing(program: Program) -> tuple[tuple[Instruction, ...], ...]:
     """Every Fused with one result and one real operand that only it reads, with that operand marked.
 
-    A value belongs to a rank alone when a Compute or a Fused made it; it has one reader when, over all slots that step-less redistributions
-    give it, one instruction of the program reads it.  Values that any collective sends, and outputs, are thus never overwritten.
+    A value belongs to a rank alone when a Compute or a Fused made it; it has one reader when, over all slots that
+    step-less redistributions give it, one instruction of the program reads it.  Values that any collective sends, and
+    outputs, are thus never overwritten.
     """
     lead = program.ranks[0]
     owned: dict[str, str] = {}  # slot -> the slot under which its value was made
@@ -227,9 +238,16 @@ def _reusing(program: Program) -> tuple[tuple[Instruction, ...], ...]:
     for tensor, _ in program.outputs:
         read(tensor, 2)
     single = {slot for slot, name in owned.items() if slot not in part and readers.get(name) == 1}
-    spare = {at: found for at, step in enumerate(lead) if isinstance(step, Fused) and (found := _spare(program, step, owned, single)) is not None}
+    spare = {
+        at: found
+        for at, step in enumerate(lead)
+        if isinstance(step, Fused) and (found := _spare(program, step, owned, single)) is not None
+    }
     return tuple(
-        tuple(replace(step, reuse=spare[at]) if at in spare and isinstance(step, Fused) else step for at, step in enumerate(rank))
+        tuple(
+            replace(step, reuse=spare[at]) if at in spare and isinstance(step, Fused) else step
+            for at, step in enumerate(rank)
+        )
         for rank in program.ranks
     )
 

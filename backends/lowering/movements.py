@@ -1,7 +1,9 @@
-"""Every redistribution of a program as a user sees it: index sets, which solver took it and why the others did not, bytes beside the bound.
+"""Every redistribution of a program as a user sees it: index sets, which solver took it and why the others did not,
+bytes beside the bound.
 
-The bound of a row is that of the one redistribution on its own.  What redistributions of one tensor need together may be less (two readers of
-the same elements), so the bound of the program is that of `traffic`, tensor by tensor.  "Least" is said only where bytes moved equal the bound.
+The bound of a row is that of the one redistribution on its own.  What redistributions of one tensor need together may
+be less (two readers of the same elements), so the bound of the program is that of `traffic`, tensor by tensor.  "Least"
+is said only where bytes moved equal the bound.
 
 Solvers, in this order; each takes groups of ranks or says why not:
 
@@ -61,9 +63,17 @@ class Row:
 
 
 _EXCHANGES: Final[tuple[tuple[str, frozenset[PatternKind], str], ...]] = (
-    ("grid-mapped", frozenset({PatternKind.BROADCAST, PatternKind.SCATTER, PatternKind.GATHER}), "several ranks of a group send, and several receive"),
+    (
+        "grid-mapped",
+        frozenset({PatternKind.BROADCAST, PatternKind.SCATTER, PatternKind.GATHER}),
+        "several ranks of a group send, and several receive",
+    ),
     ("grid-to-grid", frozenset({PatternKind.ALL_GATHER}), "a rank does not send the same to all others of its group"),
-    ("halo exchange with neighbours", frozenset({PatternKind.NEIGHBOURS}), "a rank talks to all others of its group, or to more than 8"),
+    (
+        "halo exchange with neighbours",
+        frozenset({PatternKind.NEIGHBOURS}),
+        "a rank talks to all others of its group, or to more than 8",
+    ),
     ("general", frozenset({PatternKind.ALL_TO_ALL}), ""),
 )
 
@@ -73,7 +83,8 @@ def tried(plan: CommunicationPlan) -> tuple[Attempt, ...]:
 
     >>> from ...models.program.index import Axis, access
     >>> from ...models.layout.layout import operand_layout
-    >>> rows, whole = (operand_layout(access("t", "i"), (8,), [Axis("i", 8)], m, (4,)) for m in (((4,), (1,)), ((1,), (4,))))
+    >>> rows, whole = (operand_layout(access("t", "i"), (8,), [Axis("i", 8)], m, (4,)) for m in (((4,), (1,)), ((1,),
+    ...     (4,))))
     >>> from ...models.communication.redistribution import derive
     >>> [(a.solver, a.groups) for a in tried(derive(rows, whole))]
     [('nothing to do', 0), ('reduction on sub-grids', 0), ('grid-mapped', 0), ('grid-to-grid', 1)]
@@ -82,7 +93,13 @@ def tried(plan: CommunicationPlan) -> tuple[Attempt, ...]:
     if not plan.steps:
         return (Attempt("nothing to do", groups, "every rank holds what it needs"),)
     lacking = int((~is_inside(plan.target, plan.source)).sum())
-    out = [Attempt("nothing to do", 0, "values are parts of sums" if plan.source.open else f"{lacking} of {groups} ranks lack elements")]
+    out = [
+        Attempt(
+            "nothing to do",
+            0,
+            "values are parts of sums" if plan.source.open else f"{lacking} of {groups} ranks lack elements",
+        )
+    ]
     reductions = [s for s in plan.steps if isinstance(s, Reduction)]
     if reductions:
         use = next(of_plan("", plan))
@@ -105,7 +122,8 @@ def index_sets(layout: Layout) -> str:
     >>> from ...models.program.index import Access, Affine, Axis
     >>> from ...models.layout.layout import operand_layout
     >>> read = Access("t", (Affine.axis("i").plus("w"), Affine.axis("j")))
-    >>> index_sets(operand_layout(read, (9, 4), [Axis("i", 8), Axis("w", 2), Axis("j", 4)], ((2,), (1,), (1,), (1,)), (2,)))
+    >>> index_sets(operand_layout(read, (9, 4), [Axis("i", 8), Axis("w", 2), Axis("j", 4)], ((2,), (1,), (1,), (1,)),
+    ...     (2,)))
     '0 in 2 parts with halo'
     """
     words = []
@@ -114,7 +132,15 @@ def index_sets(layout: Layout) -> str:
         if parts and parts != [(0, layout.shape[k])]:
             steps = [b[0] - a[1] for a, b in pairwise(parts)]
             sizes = len({hi - lo for lo, hi in parts})
-            how = " with halo" if any(s < 0 for s in steps) else " with gaps" if any(s > 0 for s in steps) else " of unequal size" if sizes > 1 else ""
+            how = (
+                " with halo"
+                if any(s < 0 for s in steps)
+                else " with gaps"
+                if any(s > 0 for s in steps)
+                else " of unequal size"
+                if sizes > 1
+                else ""
+            )
             ends = f"{parts[0][0]}:{max(hi for _, hi in parts)}"
             span = "" if ends == f"0:{layout.shape[k]}" else f" ({ends})"
             words.append(f"{k}{span} in {len(parts)} parts{how}" if len(parts) > 1 else f"{k}{span} on all")
@@ -126,7 +152,9 @@ def index_sets(layout: Layout) -> str:
 
 
 def table(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[Row, ...]:
-    """Every redistribution, in execution order; reasons that concern a tensor with several readers stand at its first one."""
+    """Every redistribution, in execution order; reasons that concern a tensor with several readers stand at its
+    first one.
+    """
     whole = {t.tensor: t for t in traffic(graph, hierarchy, choices)}
     out, seen = [], set[str]()
     for m in movements(graph, hierarchy, choices):
@@ -135,11 +163,27 @@ def table(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> tuple[R
         reasons = [*_over_approximated(graph, m)]
         if m.tensor not in seen and m.tensor in whole and whole[m.tensor].reasons:
             entry = whole[m.tensor]
-            reasons.append(f"all redistributions of {m.tensor!r} together: {entry.moved * size} bytes, lower bound {entry.bound * size}: {'; '.join(entry.reasons)}")
+            reasons.append(
+                f"all redistributions of {m.tensor!r} together: {entry.moved * size} bytes, lower bound "
+                f"{entry.bound * size}: {'; '.join(entry.reasons)}"
+            )
         seen.add(m.tensor)
         reader = "its copy" if m.reader is None else f"input {m.position} of {m.reader}"
         uses = tuple(of_plan(reader, m.plan))
-        out.append(Row(m.tensor, m.writer or "its copy", reader, index_sets(m.plan.source), index_sets(m.plan.target), uses, tried(m.plan), moved, bound, tuple(reasons)))
+        out.append(
+            Row(
+                m.tensor,
+                m.writer or "its copy",
+                reader,
+                index_sets(m.plan.source),
+                index_sets(m.plan.target),
+                uses,
+                tried(m.plan),
+                moved,
+                bound,
+                tuple(reasons),
+            )
+        )
     return tuple(out)
 
 
@@ -148,8 +192,16 @@ def _over_approximated(graph: Graph, m: Movement) -> Iterator[str]:
     if op is not None and op.kind is NodeKind.GATHER and m.position == 0:
         ids = next((o for o in graph.operators if o.output.tensor == op.inputs[1].tensor), None)
         known = ids is not None and ids.function == "constant"
-        yield "rows are picked " + ("at known places: the box around them is read" if known else "by data: any of them may be read") + " (over-approximation)"
-    elif op is not None and any(i.whole for i in op.inputs[m.position].index) and op.kind not in (NodeKind.NORMALISE, NodeKind.OPAQUE):
+        yield (
+            "rows are picked "
+            + ("at known places: the box around them is read" if known else "by data: any of them may be read")
+            + " (over-approximation)"
+        )
+    elif (
+        op is not None
+        and any(i.whole for i in op.inputs[m.position].index)
+        and op.kind not in (NodeKind.NORMALISE, NodeKind.OPAQUE)
+    ):
         yield "a dimension is read whole, whatever is needed of it (over-approximation)"
 
 
@@ -158,16 +210,38 @@ def render(rows: tuple[Row, ...], say: Callable[[int], str] = str) -> Iterator[s
     moving = [r for r in rows if r.moved or r.bound or len(r.attempts) > 1]
     alike: dict[tuple[object, ...], list[Row]] = {}
     for r in moving:
-        alike.setdefault((r.held, r.wanted, tuple((u.kind, u.groups, u.members) for u in r.uses), r.attempts, r.moved, r.bound, r.reasons), []).append(r)
+        alike.setdefault(
+            (
+                r.held,
+                r.wanted,
+                tuple((u.kind, u.groups, u.members) for u in r.uses),
+                r.attempts,
+                r.moved,
+                r.bound,
+                r.reasons,
+            ),
+            [],
+        ).append(r)
     for r, *others in alike.values():
-        names = ", ".join(f"{u.kind} in {u.groups} group{'s' if u.groups > 1 else ''} of {'up to ' if u.kind == 'neighbours' else ''}{u.members}" for u in r.uses)
-        more = f"   and {len(others)} more like it, each with these bytes: {', '.join(o.tensor for o in others[:3])}{', ..' if len(others) > 3 else ''}" if others else ""
+        names = ", ".join(
+            f"{u.kind} in {u.groups} group{'s' if u.groups > 1 else ''} of "
+            f"{'up to ' if u.kind == 'neighbours' else ''}{u.members}"
+            for u in r.uses
+        )
+        more = (
+            f"   and {len(others)} more like it, each with these bytes: "
+            f"{', '.join(o.tensor for o in others[:3])}{', ..' if len(others) > 3 else ''}"
+            if others
+            else ""
+        )
         yield f"{r.tensor}: {r.writer} -> {r.reader}{more}"
         yield f"    index sets   {r.held}  ->  {r.wanted}"
         yield f"    collective   {names}"
         yield f"    bytes        {beside(r.moved, r.bound, ' received by all ranks', say)}"
         for a in r.attempts:
-            yield f"    {'took it' if a.groups else 'not    '}      {a.solver}: {a.reason}" + (f" ({a.groups} groups)" if a.groups > 1 else "")
+            yield f"    {'took it' if a.groups else 'not    '}      {a.solver}: {a.reason}" + (
+                f" ({a.groups} groups)" if a.groups > 1 else ""
+            )
         for reason in r.reasons:
             yield f"    why          {reason}"
     yield f"{len(rows) - len(moving)} of {len(rows)} redistributions have nothing to do"

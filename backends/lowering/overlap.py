@@ -2,13 +2,14 @@
 
     Move(source, target, n)   becomes   Start(source, n)  ..  Finish(target, n)
 
-1. `Start` goes up to just behind the instruction that makes its source, `Finish` down to just before the first instruction that reads or
-   forgets its target.
-2. Where nothing is computed between the two, later instructions that depend on nothing they would pass are drawn in between.
+1. `Start` goes up to just behind the instruction that makes its source, `Finish` down to just before the first
+   instruction that reads or forgets its target.
+2. Where nothing is computed between the two, later instructions that depend on nothing they would pass are drawn in
+   between.
 
-Each step passes at most `FLIGHTS` computations, so that a rank does not hold many blocks more than `models.cost.memory` counts.  A Move that
-gains nothing stays a Move.  All ranks get the same list, so every rank starts the same collectives in the same order and waits for them
-in the same order, whatever passes what.
+Each step passes at most `FLIGHTS` computations, so that a rank does not hold many blocks more than `models.cost.memory`
+counts.  A Move that gains nothing stays a Move.  All ranks get the same list, so every rank starts the same collectives
+in the same order and waits for them in the same order, whatever passes what.
 """
 
 from __future__ import annotations
@@ -68,18 +69,26 @@ def _computes(step: Instruction) -> bool:
 
 
 def _written(program: Program, order: list[_Item]) -> Program:
-    """The program in this order; ends of a redistribution with no computation between them are one Move again, where it starts."""
+    """The program in this order; ends of a redistribution with no computation between them are one Move again,
+    where it starts.
+    """
     begun = {at: k for k, (at, step) in enumerate(order) if isinstance(step, Start)}
     ended = {at: k for k, (at, step) in enumerate(order) if isinstance(step, Finish)}
     whole = {at for at, k in begun.items() if not any(_computes(step) for _, step in order[k : ended[at]])}
     kept = [(at, step) for at, step in order if not (at in whole and isinstance(step, Finish))]
-    return replace(program, ranks=tuple(
-        tuple(step if isinstance(step, (Start, Finish)) and at not in whole else rank[at] for at, step in kept) for rank in program.ranks
-    ))
+    return replace(
+        program,
+        ranks=tuple(
+            tuple(step if isinstance(step, (Start, Finish)) and at not in whole else rank[at] for at, step in kept)
+            for rank in program.ranks
+        ),
+    )
 
 
 def _draw(order: list[_Item], here: int) -> None:
-    """Draw instructions from behind `here` to before it, if one of them computes: those independent of everything they pass."""
+    """Draw instructions from behind `here` to before it, if one of them computes: those independent of everything
+    they pass.
+    """
     passed_reads, passed_writes = set(reads(order[here][1])), set(writes(order[here][1]))
     drawn: list[int] = []
     computed = 0

@@ -1,14 +1,16 @@
 """Programs: what every rank does, in order.
 
     Load     cut a block out of an input or parameter (program boundary; nothing moves between ranks)
-    Move     take a value from one layout to another: the steps of `models.communication.redistribution`, shared by all ranks
+    Move     take a value from one layout to another: the steps of `models.communication.redistribution`, shared by all
+             ranks
     Compute  run an operator on the rank's iteration box; splits of `over` axes bring one Reduction per statistic
     Free     forget a value
     Fused    several Computes as one loop (`backends.lowering.fusion`)
     Start, Finish   the two ends of a Move that other instructions run beside (`backends.lowering.overlap`)
 
 Values live in slots, see `Slots`.  A value is moved to a reader just before the reader runs, so a rank
-holds what `models.cost.memory` counts.  Every rank executes the same list with its own boxes, hence collectives match in order.
+holds what `models.cost.memory` counts.  Every rank executes the same list with its own boxes, hence collectives match
+in order.
 """
 
 from __future__ import annotations
@@ -16,7 +18,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import prod
 
-from ...models.communication.choices import Choices, Movement, copy_layout, input_layout, iteration_box, movements, resting_places
+from ...models.communication.choices import (
+    Choices,
+    Movement,
+    copy_layout,
+    input_layout,
+    iteration_box,
+    movements,
+    resting_places,
+)
 from ...models.communication.redistribution import Reduction
 from ...models.cost.cost import statistics_digits
 from ...models.layout.placement import Placement
@@ -27,13 +37,20 @@ Box = tuple[tuple[int, int], ...]
 
 
 class Slots:
-    """Names of slots: the tensor's for where it rests (its copy if it has one, else as written), `t as written` before it goes to its
-    copy, `op[j]` for operand j of an operator.  A name that a tensor or another slot has already gets primes behind it."""
+    """Names of slots: the tensor's for where it rests (its copy if it has one, else as written), `t as written` before
+    it goes to its copy, `op[j]` for operand j of an operator.  A name that a tensor or another slot has already gets
+    primes behind it."""
 
     def __init__(self, graph: Graph) -> None:
         self.tensor_of = {t.name: t.name for t in graph.tensors}
-        self.written = {op.output.tensor: self._free(f"{op.output.tensor} as written", op.output.tensor) for op in graph.operators}
-        self.operand = {(op.name, j): self._free(f"{op.name}[{j}]", a.tensor) for op in graph.operators for j, a in enumerate(op.inputs)}
+        self.written = {
+            op.output.tensor: self._free(f"{op.output.tensor} as written", op.output.tensor) for op in graph.operators
+        }
+        self.operand = {
+            (op.name, j): self._free(f"{op.name}[{j}]", a.tensor)
+            for op in graph.operators
+            for j, a in enumerate(op.inputs)
+        }
 
     def _free(self, name: str, tensor: str) -> str:
         while name in self.tensor_of:
@@ -85,9 +102,9 @@ class Free:
 class Fused:
     """`members` on one box, in order, as one loop over it.
 
-    `links`: operand slot -> member whose value it is; other operands are slots of the rank.  `results`: slot := value of member.
-    `reuse`: an operand slot that nobody else reads, read at the point that is written: its memory may take the (single) result.
-    `recipes`: generated kernels by layout of the operands, kept by `backends.cuda.group`.
+    `links`: operand slot -> member whose value it is; other operands are slots of the rank.  `results`: slot := value
+    of member.  `reuse`: an operand slot that nobody else reads, read at the point that is written: its memory may take
+    the (single) result.  `recipes`: generated kernels by layout of the operands, kept by `backends.cuda.group`.
     """
 
     members: tuple[Compute, ...]
@@ -118,7 +135,9 @@ Instruction = Load | Move | Compute | Free | Fused | Start | Finish
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """`ranks[r]`: instructions of rank r (row-major device number).  `outputs`: (tensor, box per rank), closed layouts."""
+    """`ranks[r]`: instructions of rank r (row-major device number).  `outputs`: (tensor, box per rank), closed
+    layouts.
+    """
 
     graph: Graph
     hierarchy: tuple[int, ...]
@@ -141,8 +160,11 @@ class Program:
             case Fused(members=members):
                 names = [self.graph.operators[m.operator].name for m in members]
                 written = self.graph.operators[members[-1].operator].output.tensor
-                return f"operator {names[0]!r}, which writes tensor {written!r}" if len(names) == 1 else (
-                    f"operators {', '.join(map(repr, names))} as one, which write tensor {written!r}")
+                return (
+                    f"operator {names[0]!r}, which writes tensor {written!r}"
+                    if len(names) == 1
+                    else (f"operators {', '.join(map(repr, names))} as one, which write tensor {written!r}")
+                )
             case Free(slot=slot):
                 return f"free {slot!r}"
 
@@ -180,7 +202,9 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
         boxes = [iteration_box(op, placement, hierarchy, d) for d in range(devices)]
         statistics = _statistics(op, placement, hierarchy, boxes)
         for d, program in enumerate(ranks):
-            operands = tuple((slots.operand[op.name, j], tuple(lo for lo, _ in layouts[j].box(d))) for j in range(len(op.inputs)))
+            operands = tuple(
+                (slots.operand[op.name, j], tuple(lo for lo, _ in layouts[j].box(d))) for j in range(len(op.inputs))
+            )
             slot = slots.written[out] if out in places else out
             program.append(Compute(slot, i, tuple(boxes[d][a.name] for a in op.axes), operands, statistics))
         for j in range(len(op.inputs)):
@@ -200,7 +224,9 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
 def _statistics(
     op: Operator, placement: Placement, hierarchy: tuple[int, ...], boxes: list[dict[str, tuple[int, int]]]
 ) -> tuple[Reduction, ...]:
-    """One all-reduce per statistic of a normalise operator, over the digits that split its `over` axes (nothing scattered)."""
+    """One all-reduce per statistic of a normalise operator, over the digits that split its `over` axes (nothing
+    scattered).
+    """
     if op.kind is not NodeKind.NORMALISE:
         return ()
     digits = statistics_digits(op, placement.axes, placement.matrix)

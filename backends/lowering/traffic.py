@@ -3,12 +3,14 @@
     moved    for every tensor, what its ranks receive in all its redistributions, counted from the communication steps
     bound    what ranks must receive and do not hold, element by element; W = ranks whose operators want it, w = |W|
                whole values      ranks of W that do not hold it
-               partial values    g ranks hold parts:  g - 1 + w, one less if a rank of W holds a part  (whoever first knows the sum has taken in
-                                 all other parts; every other rank of W must still hear of it; with one holder per part this is attained)
-             A part from an empty share of a reduction counts for nothing.  A gather at constant positions wants the picked rows only.
+               partial values    g ranks hold parts:  g - 1 + w, one less if a rank of W holds a part  (whoever first
+                                 knows the sum has taken in all other parts; every other rank of W must still hear of
+                                 it; with one holder per part this is attained)
+             A part from an empty share of a reduction counts for nothing.  A gather at constant positions wants the
+             picked rows only.
 
-Where more is moved than the bound, `reasons` says why.  Cells: along each dimension the ends of all boxes cut the extent into segments, so that
-every set above is constant on a product of segments.
+Where more is moved than the bound, `reasons` says why.  Cells: along each dimension the ends of all boxes cut the
+extent into segments, so that every set above is constant on a product of segments.
 """
 
 from __future__ import annotations
@@ -94,7 +96,16 @@ def statistics_traffic(program: Program) -> list[TensorTraffic]:
                 g = prod(d.prime for d in s.digits)
                 bound += sum(_volume(t) for t in s.tiles) // g * 2 * (g - 1)
             reasons = (REPLICAS,) if moved > bound else ()
-            out.append(TensorTraffic(f"statistics of {program.graph.operators[step.operator].name}", ("all-reduce",), moved, bound, 4, reasons))
+            out.append(
+                TensorTraffic(
+                    f"statistics of {program.graph.operators[step.operator].name}",
+                    ("all-reduce",),
+                    moved,
+                    bound,
+                    4,
+                    reasons,
+                )
+            )
     return out
 
 
@@ -126,14 +137,22 @@ class _Want:
     picked: tuple[frozenset[int], ...] = ()
 
 
-def _tensor(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, name: str, moves: Sequence[Movement]) -> TensorTraffic:
+def _tensor(
+    graph: Graph, hierarchy: tuple[int, ...], choices: Choices, name: str, moves: Sequence[Movement]
+) -> TensorTraffic:
     placements, copies = dict(choices.operators), dict(choices.copies)
     writer = next((op for op in graph.operators if op.output.tensor == name), None)
     rests = resting_places(graph).get(name)
     copied = copy_layout(name, graph, copies[rests], hierarchy) if rests is not None else None
     wants = [_wanted(graph, hierarchy, choices, graph.operators[i], j) for i, j in graph.readers()[name]]
     if writer is None:
-        source = copied or input_layout(graph.operators[graph.readers()[name][0][0]], graph.readers()[name][0][1], graph, placements[moves[0].reader or ""], hierarchy)
+        source = copied or input_layout(
+            graph.operators[graph.readers()[name][0][0]],
+            graph.readers()[name][0][1],
+            graph,
+            placements[moves[0].reader or ""],
+            hierarchy,
+        )
     else:
         source = output_layout(writer, graph, placements[writer.name], hierarchy)
         if copied is not None and name in graph.results:
@@ -153,7 +172,9 @@ def _tensor(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, name: st
     reasons = _reasons(cells, moves, wants, moved, hull_bound, hull, busy) if moved > hull_bound else []
     if hull_bound > bound:
         reasons.append(f"{hull_bound - bound} elements lie between the rows that a gather picks (over-approximation)")
-    return TensorTraffic(name, tuple(m.plan.collective() for m in moves), moved, bound, graph.tensor(name).element_bytes, tuple(reasons))
+    return TensorTraffic(
+        name, tuple(m.plan.collective() for m in moves), moved, bound, graph.tensor(name).element_bytes, tuple(reasons)
+    )
 
 
 def _wanted(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, op: Operator, position: int) -> _Want:
@@ -167,7 +188,9 @@ def _wanted(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, op: Oper
     if ids is None or ids.function != "constant":
         return _Want(boxes)
     listed = ids.attribute("values", ())
-    values = np.array([int(v) for v in listed] if isinstance(listed, tuple) else []).reshape(graph.tensor(ids.output.tensor).shape)
+    values = np.array([int(v) for v in listed] if isinstance(listed, tuple) else []).reshape(
+        graph.tensor(ids.output.tensor).shape
+    )
     seen = input_layout(op, 1, graph, placement, hierarchy).boxes
     picked = []
     for r, box in enumerate(seen.tolist()):
@@ -226,12 +249,17 @@ def _parts(hierarchy: tuple[int, ...], digits: OpenDigits) -> Counts:
 
 def _partial(held: Masks, need: Masks, parts: Counts) -> Counts:
     """Messages per element of a partial tensor."""
-    g = sum((held[..., parts == p].any(axis=-1).astype(np.int64) for p in np.unique(parts)), np.zeros(held.shape[:-1], dtype=np.int64))
+    g = sum(
+        (held[..., parts == p].any(axis=-1).astype(np.int64) for p in np.unique(parts)),
+        np.zeros(held.shape[:-1], dtype=np.int64),
+    )
     w = need.sum(axis=-1)
     return np.where((w > 0) & (g > 0), np.maximum(g - 1 + w - (held & need).any(axis=-1), 0), 0)
 
 
-def _reasons(cells: _Cells, moves: Sequence[Movement], wants: Sequence[_Want], moved: int, bound: int, need: Masks, busy: Masks) -> list[str]:
+def _reasons(
+    cells: _Cells, moves: Sequence[Movement], wants: Sequence[_Want], moved: int, bound: int, need: Masks, busy: Masks
+) -> list[str]:
     """`busy`: the ranks whose share of the writer's iteration space is not empty."""
     out = []
     reductions = [s for m in moves for s in m.plan.steps if isinstance(s, Reduction)]

@@ -1,7 +1,8 @@
 """Transports: how the ranks of a program talk.
 
-One object per rank.  Groups are ascending tuples of ranks; every member of a group makes the same calls in the same order.
-Arrays are flat or (members, n), C order.  `virtual` runs all ranks in one process and counts; `mpi` uses mpi4py; `nccl` uses CuPy.
+One object per rank.  Groups are ascending tuples of ranks; every member of a group makes the same calls in the same
+order.  Arrays are flat or (members, n), C order.  `virtual` runs all ranks in one process and counts; `mpi` uses
+mpi4py; `nccl` uses CuPy.
 
 `start` begins a request and returns; the arrays given to it belong to it until it is waited for.
 """
@@ -35,11 +36,17 @@ class Transport(Protocol):
     def account(self, label: str) -> None:
         """Book what follows under `label`."""
 
-    def reduce_scatter(self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None) -> Array:
-        """`parts`: (members, n), or flat with counts[k] elements for member k.  Member k gets the combination of everyone's part k, flat."""
+    def reduce_scatter(
+        self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None
+    ) -> Array:
+        """`parts`: (members, n), or flat with counts[k] elements for member k.  Member k gets the combination of
+        everyone's part k, flat.
+        """
 
     def all_gather(self, group: tuple[int, ...], array: Array, counts: tuple[int, ...] | None = None) -> Array:
-        """`array`: (n,).  Everyone gets everyone's array: (members, n), or flat if member k brings counts[k] elements."""
+        """`array`: (n,).  Everyone gets everyone's array: (members, n), or flat if member k brings counts[k]
+        elements.
+        """
 
     def all_reduce(self, group: tuple[int, ...], array: Array, combine: Combine) -> Array:
         """`array`: (n,).  Everyone gets the combination."""
@@ -47,11 +54,15 @@ class Transport(Protocol):
     def reduce(self, group: tuple[int, ...], root: int, array: Array, combine: Combine) -> Array | None:
         """The rank `root` gets the combination of everyone's array, the others None."""
 
-    def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
+    def exchange(
+        self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array
+    ) -> dict[int, Array]:
         """Send `outgoing[target]`, receive `incoming[source]` elements of the type of `like`; flat arrays."""
 
     def start(self, request: Request) -> Pending:
-        """Begin a request; groups start their requests in the same order on every member, and wait in the same order."""
+        """Begin a request; groups start their requests in the same order on every member, and wait in the same
+        order.
+        """
 
 
 def carry_out(transport: Transport, request: Request) -> Result:

@@ -1,13 +1,15 @@
 """Where device memory meets MPI: nowhere else.
 
     both host                          MPI gets the array, C order
-    device, MPI is CUDA-aware          the current stream is synchronised, MPI gets the device pointers, of what it reads and of what it writes:
-                                       a new block of CuPy's pool may be one that a kernel still in the queue reads or writes
+    device, MPI is CUDA-aware          the current stream is synchronised, MPI gets the device pointers, of what it
+                                       reads and of what it writes:  a new block of CuPy's pool may be one that a kernel
+                                       still in the queue reads or writes
     device, MPI is not (the default)   a pinned host copy goes to MPI, what arrives there is copied to the device
 
-A device pointer given to an MPI that cannot follow it is a segmentation fault, not an exception, and a kernel still running when MPI
-reads gives random values (mpi4py issues 36, 60, 115).  mpi4py would pass any `__cuda_array_interface__` on, so every buffer goes through
-`Staging.lend`.  A wrong "aware" crashes, a wrong "not aware" is only slow: awareness needs a positive answer, the first of
+A device pointer given to an MPI that cannot follow it is a segmentation fault, not an exception, and a kernel still
+running when MPI reads gives random values (mpi4py issues 36, 60, 115).  mpi4py would pass any
+`__cuda_array_interface__` on, so every buffer goes through `Staging.lend`.  A wrong "aware" crashes, a wrong "not
+aware" is only slow: awareness needs a positive answer, the first of
 
     SHARDPROOF_CUDA_AWARE=1 or 0, info key mpi_memory_alloc_kinds (MPI 4.1), MPIX_Query_cuda_support(), else no.
 """
@@ -64,7 +66,8 @@ class Staging:
             return dense
         if get is None:
             raise TransportError(
-                f"a {type(array).__name__} in device memory cannot go to an MPI without CUDA support, nor be copied to the host;"
+                f"a {type(array).__name__} in device memory cannot go to an MPI without CUDA support, nor be "
+                f"copied to the host;"
                 f" give CuPy arrays, or an MPI with CUDA support ({OVERRIDE}=1 if it is not recognised)"
             )
         if self._xp is np:
@@ -113,7 +116,9 @@ def cuda_aware(comm: MPI.Intracomm) -> bool:
 
 
 def _queried() -> bool:
-    """MPIX_Query_cuda_support of the MPI library that this process has loaded and initialised; False where there is none."""
+    """MPIX_Query_cuda_support of the MPI library that this process has loaded and initialised; False where there is
+    none.
+    """
     try:
         loaded = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "/libmpi.so" in line]
     except OSError:

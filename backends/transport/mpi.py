@@ -5,9 +5,9 @@
     exchange         Bcast, Scatterv, Gatherv, Allgatherv, Alltoallv, or Isend and Irecv between neighbours, by pattern
     start            the same with an I: Iallreduce, ..; progress is made inside MPI calls, hence `poll`
 
-MPI counts are C integers: an all-reduce or a broadcast beyond 2^31 - 1 elements is split, anything else of that size is refused before
-MPI is called.  Device arrays go through `memory.Staging`.  Sub-communicators are made once per group (`Create_group` is collective over
-the members only) and kept.
+MPI counts are C integers: an all-reduce or a broadcast beyond 2^31 - 1 elements is split, anything else of that size is
+refused before MPI is called.  Device arrays go through `memory.Staging`.  Sub-communicators are made once per group
+(`Create_group` is collective over the members only) and kept.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ _TAG = 7
 
 @dataclass
 class _Call:
-    """A collective that has been issued: what is under way (nothing if it was blocking), what MPI may not lose, and how it ends."""
+    """A collective that has been issued: what is under way (nothing if it was blocking), what MPI may not lose, and
+    how it ends.
+    """
 
     finish: Callable[[], Result]
     requests: list[MPI.Request] = field(default_factory=list)
@@ -57,7 +59,9 @@ class _Call:
 
 
 class MpiTransport:
-    """This process as one rank of `comm` (mpi4py).  `xp`: whose arrays come and go; `limit`: elements that MPI can count."""
+    """This process as one rank of `comm` (mpi4py).  `xp`: whose arrays come and go; `limit`: elements that MPI can
+    count.
+    """
 
     def __init__(self, comm: MPI.Intracomm, xp: ModuleType = np, limit: int = _LIMIT) -> None:
         self._world, self._limit = comm, limit
@@ -86,7 +90,9 @@ class MpiTransport:
             world.Free()
         return self._groups[members]
 
-    def reduce_scatter(self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None) -> Array:
+    def reduce_scatter(
+        self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None
+    ) -> Array:
         """See `Transport`."""
         return array_of(self._issue(ReduceScatter(group, parts, combine, counts), "").wait())
 
@@ -106,7 +112,9 @@ class MpiTransport:
         self._group(group).Reduce(send, receive, self._operation(combine, array), group.index(root))
         return None if receive is None else self._staging.bring(receive, array)
 
-    def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
+    def exchange(
+        self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array
+    ) -> dict[int, Array]:
         """See `Transport`."""
         return parts_of(self._issue(Exchanged(pattern, outgoing, incoming, like), "").wait())
 
@@ -120,9 +128,13 @@ class MpiTransport:
             case ReduceScatter(group=group, parts=parts, combine=combine, counts=counts):
                 check_counts([int(parts.size)], self._limit)
                 if counts is None:
-                    return self._simple("Reduce_scatter_block", prefix, group, parts, parts.shape[1:], self._operation(combine, parts))
+                    return self._simple(
+                        "Reduce_scatter_block", prefix, group, parts, parts.shape[1:], self._operation(combine, parts)
+                    )
                 mine = counts[group.index(self.rank)]
-                return self._simple("Reduce_scatter", prefix, group, parts, (mine,), list(counts), self._operation(combine, parts))
+                return self._simple(
+                    "Reduce_scatter", prefix, group, parts, (mine,), list(counts), self._operation(combine, parts)
+                )
             case AllGather(group=group, array=array, counts=counts):
                 check_counts([int(array.size)] * len(group) if counts is None else counts, self._limit)
                 if counts is None:
@@ -135,12 +147,16 @@ class MpiTransport:
                 send, receive = self._staging.lend(array), self._staging.landing(array.shape, array)
                 call = _Call(lambda: self._staging.bring(receive, array), held=[send, receive])
                 for part in self._pieces(array.size):
-                    self._do(call, prefix, group, "Allreduce", send[part], receive[part], self._operation(combine, array))
+                    self._do(
+                        call, prefix, group, "Allreduce", send[part], receive[part], self._operation(combine, array)
+                    )
                 return call
             case Exchanged():
                 return self._exchanged(request, prefix)
 
-    def _simple(self, name: str, prefix: str, group: tuple[int, ...], array: Array, shape: Sequence[int], *rest: object) -> _Call:
+    def _simple(
+        self, name: str, prefix: str, group: tuple[int, ...], array: Array, shape: Sequence[int], *rest: object
+    ) -> _Call:
         send, receive = self._staging.lend(array), self._staging.landing(shape, array)
         call = _Call(lambda: self._staging.bring(receive, array), held=[send, receive])
         self._do(call, prefix, group, name, send, receive, *rest)
@@ -155,8 +171,8 @@ class MpiTransport:
     def _operation(self, combine: Combine, array: Array) -> MPI.Op:
         """What combines arrays like this one.
 
-        MPI's own maximum and minimum lose a NaN or keep it, as the order of ranks has it; NumPy's hand it on, and so do ours.  They are
-        functions of the host: what stays on the device is left to the library.
+        MPI's own maximum and minimum lose a NaN or keep it, as the order of ranks has it; NumPy's hand it on, and so do
+        ours.  They are functions of the host: what stays on the device is left to the library.
         """
         from mpi4py import MPI
 
@@ -209,7 +225,15 @@ class MpiTransport:
                 sends = [lend([outgoing[r] for r in group if r in outgoing]), sizes] if me == root else None
                 self._do(call, prefix, group, "Scatterv", sends, received, root)
             case PatternKind.GATHER:
-                self._do(call, prefix, group, "Gatherv", lend(list(outgoing.values())), [received, counts] if me == root else None, root)
+                self._do(
+                    call,
+                    prefix,
+                    group,
+                    "Gatherv",
+                    lend(list(outgoing.values())),
+                    [received, counts] if me == root else None,
+                    root,
+                )
             case PatternKind.ALL_GATHER:
                 self._do(call, prefix, group, "Allgatherv", lend([] if own is None else [own]), [received, counts])
             case PatternKind.NEIGHBOURS:
@@ -221,7 +245,14 @@ class MpiTransport:
                     if r in outgoing:
                         call.requests.append(comm.Isend(lend([outgoing[r]]), k, _TAG))
             case PatternKind.ALL_TO_ALL:
-                self._do(call, prefix, group, "Alltoallv", [lend([outgoing[r] for r in group if r in outgoing]), sizes], [received, counts])
+                self._do(
+                    call,
+                    prefix,
+                    group,
+                    "Alltoallv",
+                    [lend([outgoing[r] for r in group if r in outgoing]), sizes],
+                    [received, counts],
+                )
         return call
 
 
@@ -243,10 +274,13 @@ def check_counts(counts: Sequence[int], limit: int = _LIMIT) -> None:
     >>> check_counts([1 << 30, 1 << 30])
     Traceback (most recent call last):
         ...
-    shardproof.backends.transport.TransportError: 2147483648 elements in one MPI buffer, the limit is 2147483647; use more ranks or smaller tensors
+    shardproof.backends.transport.TransportError: 2147483648 elements in one MPI buffer, the limit is 2147483647; use
+    more ranks or smaller tensors
     """
     if sum(counts) >= limit:
-        raise TransportError(f"{sum(counts)} elements in one MPI buffer, the limit is {limit - 1}; use more ranks or smaller tensors")
+        raise TransportError(
+            f"{sum(counts)} elements in one MPI buffer, the limit is {limit - 1}; use more ranks or smaller tensors"
+        )
 
 
 @cache

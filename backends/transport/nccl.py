@@ -1,14 +1,17 @@
 """NCCL through CuPy: collectives between GPUs, one per rank, without the host.
 
-    reduce_scatter   ncclReduceScatter         all_gather   ncclAllGather        all_reduce   ncclAllReduce       reduce   ncclReduce
+    reduce_scatter   ncclReduceScatter         all_gather   ncclAllGather        all_reduce   ncclAllReduce       reduce
+    ncclReduce
                      unequal parts: one ncclReduce             unequal parts: one ncclBroadcast per member
-    exchange         broadcast: ncclBroadcast; every other pattern: ncclSend and ncclRecv in one group, empty messages left out
+    exchange         broadcast: ncclBroadcast; every other pattern: ncclSend and ncclRecv in one group, empty messages
+                     left out
 
-Everything runs on a stream of its own.  `start` makes that stream wait for what the current stream has queued so far, `wait` makes the
-current stream wait for the result: kernels queued in between overlap, the host never blocks.  Communicators are made once per group,
-their identifiers travel over MPI.
+Everything runs on a stream of its own.  `start` makes that stream wait for what the current stream has queued so far,
+`wait` makes the current stream wait for the result: kernels queued in between overlap, the host never blocks.
+Communicators are made once per group, their identifiers travel over MPI.
 
-Source: CuPy's `cupy.cuda.nccl.NcclCommunicator` (sendbuf, recvbuf, count, datatype, op, stream) and `cupyx.distributed`; NCCL 2.18.
+Source: CuPy's `cupy.cuda.nccl.NcclCommunicator` (sendbuf, recvbuf, count, datatype, op, stream) and
+`cupyx.distributed`; NCCL 2.18.
 """
 
 from __future__ import annotations
@@ -26,8 +29,16 @@ from .patterns import Pattern, PatternKind
 from .requests import AllGather, AllReduce, Exchanged, Pending, ReduceScatter, Request, Result, array_of, parts_of
 
 _TYPES = {
-    "float32": "NCCL_FLOAT32", "float64": "NCCL_FLOAT64", "float16": "NCCL_FLOAT16", "int8": "NCCL_INT8", "uint8": "NCCL_UINT8",
-    "int32": "NCCL_INT32", "uint32": "NCCL_UINT32", "int64": "NCCL_INT64", "uint64": "NCCL_UINT64", "bool": "NCCL_UINT8",
+    "float32": "NCCL_FLOAT32",
+    "float64": "NCCL_FLOAT64",
+    "float16": "NCCL_FLOAT16",
+    "int8": "NCCL_INT8",
+    "uint8": "NCCL_UINT8",
+    "int32": "NCCL_INT32",
+    "uint32": "NCCL_UINT32",
+    "int64": "NCCL_INT64",
+    "uint64": "NCCL_UINT64",
+    "bool": "NCCL_UINT8",
 }
 
 
@@ -108,7 +119,9 @@ class NcclTransport:
             self._groups[members] = self._nccl.NcclCommunicator(len(members), identifier, members.index(self._rank))
         return self._groups[members]
 
-    def reduce_scatter(self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None) -> Array:
+    def reduce_scatter(
+        self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None
+    ) -> Array:
         """See `Transport`."""
         return array_of(self.start(ReduceScatter(group, parts, combine, counts)).wait())
 
@@ -125,11 +138,21 @@ class NcclTransport:
         send, comm = self._xp.ascontiguousarray(array), self._group(group)
         receive = self._xp.empty(array.shape, dtype=array.dtype)
         self._behind()
-        comm.reduce(_pointer(send), _pointer(receive), send.size, self._type(send), self._operation(combine), group.index(root), self._stream.ptr)
+        comm.reduce(
+            _pointer(send),
+            _pointer(receive),
+            send.size,
+            self._type(send),
+            self._operation(combine),
+            group.index(root),
+            self._stream.ptr,
+        )
         total = array_of(self._call(receive, [send, receive]).wait())
         return total if self._rank == root else None
 
-    def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
+    def exchange(
+        self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array
+    ) -> dict[int, Array]:
         """See `Transport`."""
         return parts_of(self.start(Exchanged(pattern, outgoing, incoming, like)).wait())
 
@@ -143,7 +166,15 @@ class NcclTransport:
                 for k, n in enumerate(counts):
                     if n:
                         into = _pointer(receive if group[k] == self._rank else send)
-                        comm.reduce(_pointer(send) + edges[k] * send.itemsize, into, n, self._type(send), self._operation(combine), k, self._stream.ptr)
+                        comm.reduce(
+                            _pointer(send) + edges[k] * send.itemsize,
+                            into,
+                            n,
+                            self._type(send),
+                            self._operation(combine),
+                            k,
+                            self._stream.ptr,
+                        )
             case AllGather(group=group, array=array, counts=counts) if counts is not None:
                 send, comm, edges = self._xp.ascontiguousarray(array), self._group(group), [0, *accumulate(counts)]
                 receive = self._xp.empty((edges[-1],), dtype=array.dtype)
@@ -151,12 +182,26 @@ class NcclTransport:
                 for k, n in enumerate(counts):
                     if n:
                         part = _pointer(receive) + edges[k] * receive.itemsize
-                        comm.broadcast(_pointer(send) if group[k] == self._rank else part, part, n, self._type(send), k, self._stream.ptr)
+                        comm.broadcast(
+                            _pointer(send) if group[k] == self._rank else part,
+                            part,
+                            n,
+                            self._type(send),
+                            k,
+                            self._stream.ptr,
+                        )
             case ReduceScatter(group=group, parts=parts, combine=combine):
                 send, comm = self._xp.ascontiguousarray(parts), self._group(group)
                 receive = self._xp.empty(parts.shape[1:], dtype=parts.dtype)
                 self._behind()
-                comm.reduceScatter(_pointer(send), _pointer(receive), receive.size, self._type(send), self._operation(combine), self._stream.ptr)
+                comm.reduceScatter(
+                    _pointer(send),
+                    _pointer(receive),
+                    receive.size,
+                    self._type(send),
+                    self._operation(combine),
+                    self._stream.ptr,
+                )
             case AllGather(group=group, array=array):
                 send, comm = self._xp.ascontiguousarray(array), self._group(group)
                 receive = self._xp.empty((len(group), *array.shape), dtype=array.dtype)
@@ -166,7 +211,14 @@ class NcclTransport:
                 send, comm = self._xp.ascontiguousarray(array), self._group(group)
                 receive = self._xp.empty(array.shape, dtype=array.dtype)
                 self._behind()
-                comm.allReduce(_pointer(send), _pointer(receive), send.size, self._type(send), self._operation(combine), self._stream.ptr)
+                comm.allReduce(
+                    _pointer(send),
+                    _pointer(receive),
+                    send.size,
+                    self._type(send),
+                    self._operation(combine),
+                    self._stream.ptr,
+                )
             case Exchanged():
                 return self._exchanged(request)
         return self._call(receive, [send, receive])
@@ -182,7 +234,9 @@ class NcclTransport:
         self._behind()
         if request.pattern.kind is PatternKind.BROADCAST:
             buffer = next(iter(sent.values())) if self._rank == request.pattern.root else received
-            comm.broadcast(_pointer(buffer), _pointer(buffer), buffer.size, kind, group.index(request.pattern.root), stream)
+            comm.broadcast(
+                _pointer(buffer), _pointer(buffer), buffer.size, kind, group.index(request.pattern.root), stream
+            )
         else:
             self._nccl.groupStart()
             for k, r in enumerate(group):
@@ -207,7 +261,9 @@ class NcclTransport:
         return int(getattr(self._nccl, name))
 
     def _operation(self, combine: Combine) -> int:
-        return int(getattr(self._nccl, {Combine.SUM: "NCCL_SUM", Combine.MAX: "NCCL_MAX", Combine.MIN: "NCCL_MIN"}[combine]))
+        return int(
+            getattr(self._nccl, {Combine.SUM: "NCCL_SUM", Combine.MAX: "NCCL_MAX", Combine.MIN: "NCCL_MIN"}[combine])
+        )
 
 
 def _pointer(array: Array) -> int:

@@ -1,6 +1,7 @@
 """Patterns: which collective the transfers of an exchange amount to, group by group.
 
-Ranks linked by transfers form groups (connected components); each is carried out on its own, by the first line that fits:
+Ranks linked by transfers form groups (connected components); each is carried out on its own, by the first line that
+fits:
 
     one sender, one receiver                           neighbours: a single message
     one sender, the same boxes to all others           broadcast
@@ -55,7 +56,8 @@ def patterns(step: Exchange) -> tuple[Pattern, ...]:
 
     >>> from ...models.communication.transfers import Transfers
     >>> box = ((0, 2),)
-    >>> [(p.kind.value, p.group) for p in patterns(Exchange(0, Transfers.of([Transfer(0, 1, box), Transfer(3, 2, box), Transfer(2, 3, ((2, 4),))])))]
+    >>> [(p.kind.value, p.group) for p in patterns(Exchange(0, Transfers.of([Transfer(0, 1, box), Transfer(3, 2, box),
+    ...     Transfer(2, 3, ((2, 4),))])))]
     [('neighbours', (0, 1)), ('all-gather', (2, 3))]
     """
     parent: dict[int, int] = {}
@@ -81,13 +83,17 @@ def _pattern(transfers: list[Transfer]) -> Pattern:
         sent.setdefault(t.source, {}).setdefault(t.target, []).append(t.box)
     receivers = {t.target for t in transfers}
     others = len(group) - 1
-    alike = all(len(to) == others and all(boxes == next(iter(to.values())) for boxes in to.values()) for to in sent.values())
+    alike = all(
+        len(to) == others and all(boxes == next(iter(to.values())) for boxes in to.values()) for to in sent.values()
+    )
     kind, reason = _kind(sent, receivers, alike, group)
     root = next(iter(receivers)) if kind is PatternKind.GATHER else min(sent)
     return Pattern(kind, group, root, tuple(transfers), reason)
 
 
-def _kind(sent: dict[int, dict[int, list[Box]]], receivers: set[int], alike: bool, group: tuple[int, ...]) -> tuple[PatternKind, str]:
+def _kind(
+    sent: dict[int, dict[int, list[Box]]], receivers: set[int], alike: bool, group: tuple[int, ...]
+) -> tuple[PatternKind, str]:
     others = len(group) - 1
     if len(sent) == 1:
         if others == 1:

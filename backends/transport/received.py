@@ -1,14 +1,18 @@
-"""What every device receives in a redistribution, element by element: the exact counterpart of the loads that are priced.
+"""What every device receives in a redistribution, element by element: the exact counterpart of the loads that are
+priced.
 
-    portion k of n elements in p parts   [ k n // p, (k+1) n // p )                                parts differ by one element at most
+    portion k of n elements in p parts   [ k n // p, (k+1) n // p )                                parts differ by one
+                                         element at most
     reduction   the devices that want the same tile own a portion of it each; s_v = size of the portion of member v
-                scatter, level j = last .. 0    (g_j - 1) * sum of s_v over the members v that agree with the device in the digits of levels >= j
-                gather,  level j = 0 .. last    the portions of the members that differ at levels <= j, less those it has already
+                scatter, level j = last .. 0    (g_j - 1) * sum of s_v over the members v that agree with the device in
+                                                the digits of levels >= j
+                gather,  level j = 0 .. last    the portions of the members that differ at levels <= j, less those it
+                                                has already
     exchange    the boxes of its transfers
 
-Summed over the group this is  (g - 1) * (elements of all its distinct tiles) + (replicas - 1) * (the same):  the least that a sum can cost where
-every rank holds a part (`backends.lowering.traffic`).  (L2) of `models.communication.pricing` prices the largest portion for everybody: never less than this, and
-equal where tiles are equal and can be cut evenly.
+Summed over the group this is  (g - 1) * (elements of all its distinct tiles) + (replicas - 1) * (the same):  the least
+that a sum can cost where every rank holds a part (`backends.lowering.traffic`).  (L2) of `models.communication.pricing`
+prices the largest portion for everybody: never less than this, and equal where tiles are equal and can be cut evenly.
 """
 
 from __future__ import annotations
@@ -36,8 +40,10 @@ def reduction_receives(step: Reduction, hierarchy: tuple[int, ...]) -> list[list
 
     >>> from ...models.program.index import Combine
     >>> from ...models.layout.layout import OpenDigit
-    >>> one = (((0, 1),),) * 4  # one number, summed over four devices and wanted by all: device 3 receives three parts, the others the sum
-    >>> reduction_receives(Reduction(Combine.SUM, (OpenDigit(0, 2, 2), OpenDigit(0, 1, 2)), (False, False), one, 4), (4,))
+    >>> # one number, summed over four devices and wanted by all: device 3 receives three parts, the others the sum
+    >>> one = (((0, 1),),) * 4
+    >>> reduction_receives(Reduction(Combine.SUM, (OpenDigit(0, 2, 2), OpenDigit(0, 1, 2)), (False, False), one, 4),
+    ...     (4,))
     [[1], [1], [1], [3]]
     """
     levels = range(len(hierarchy))
@@ -58,8 +64,14 @@ def reduction_receives(step: Reduction, hierarchy: tuple[int, ...]) -> list[list
             for j in levels:
                 own = tuple(v[k] if d.level >= j else slice(None) for k, d in enumerate(step.digits))
                 received[device][j] += (sharing[j] - 1) * int(table[own].sum()) if sharing[j] > 1 else 0
-                before = tuple(v[k] if s or d.level >= j else slice(None) for k, (d, s) in enumerate(zip(step.digits, step.scattered, strict=True)))
-                after = tuple(v[k] if s or d.level > j else slice(None) for k, (d, s) in enumerate(zip(step.digits, step.scattered, strict=True)))
+                before = tuple(
+                    v[k] if s or d.level >= j else slice(None)
+                    for k, (d, s) in enumerate(zip(step.digits, step.scattered, strict=True))
+                )
+                after = tuple(
+                    v[k] if s or d.level > j else slice(None)
+                    for k, (d, s) in enumerate(zip(step.digits, step.scattered, strict=True))
+                )
                 received[device][j] += int(table[after].sum()) - int(table[before].sum())
     return received
 

@@ -1,6 +1,7 @@
 """Requests: one collective each, as data, so that it can be carried out at once or started now and finished later.
 
-A redistribution is a generator of requests (`backends.execution.steps`); whoever drives it decides.  `Result`: an array, or per sender an array.
+A redistribution is a generator of requests (`backends.execution.steps`); whoever drives it decides.  `Result`: an
+array, or per sender an array.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class ReduceScatter:
 
 @dataclass(frozen=True, eq=False)
 class AllGather:
-    """`array`: (n,); the result is everyone's: (members, n).  With `counts`, member k brings counts[k] elements, and the result is flat."""
+    """`array`: (n,); the result is everyone's: (members, n).  With `counts`, member k brings counts[k] elements,
+    and the result is flat.
+    """
 
     group: tuple[int, ...]
     array: Array
@@ -58,7 +61,8 @@ class Exchanged:
 Request = ReduceScatter | AllGather | AllReduce | Exchanged
 Result = Array | dict[int, Array]
 Steps = Generator[Request | None, Result, Array]
-"""Asks for collectives, one per phase, returns the block.  None: this rank has no part in the phase (its result is an empty dict).
+"""Asks for collectives, one per phase, returns the block.  None: this rank has no part in the phase (its result is an
+empty dict).
 
 All ranks have the same phases, so that a phase begun early is the same phase on every rank."""
 

@@ -1,10 +1,11 @@
 """Virtual ranks: all ranks of a program as threads of one process, moving real arrays and counting them.
 
     counted(label, level i, rank)  =  elements that reach the rank from a sender outside its level-i subtree
-    load_i of a subtree            =  sum over its ranks                        (the loads of `models.communication.pricing`)
+    load_i of a subtree            =  sum over its ranks                        (the loads of
+                                   `models.communication.pricing`)
 
-A reduce-scatter brings each member its part from every other member; an all-gather every other member's; an all-reduce is one of
-each, in parts as equal as they can be (`portion`).
+A reduce-scatter brings each member its part from every other member; an all-gather every other member's; an all-reduce
+is one of each, in parts as equal as they can be (`portion`).
 
 Values are combined in group order, so results do not depend on the scheduling of the threads.
 """
@@ -57,7 +58,9 @@ class Hub:
         key = (group, turn)
         with self._changed:
             slot = self._slots[key]
-            if len(slot) < len(group) and not self._changed.wait_for(lambda: self.failed or len(slot) == len(group), self.timeout_s):
+            if len(slot) < len(group) and not self._changed.wait_for(
+                lambda: self.failed or len(slot) == len(group), self.timeout_s
+            ):
                 missing = [r for r in group if r not in slot]
                 raise TransportError(f"rank {rank} waited {self.timeout_s:g} s for ranks {missing}")
             if len(slot) < len(group):
@@ -110,7 +113,10 @@ class VirtualTransport:
 
     def _count(self, source: int, elements: int) -> None:
         book = self.received[self._label]
-        first = next((i for i, (s, t) in enumerate(zip(self._at[source], self._at[self._rank], strict=True)) if s != t), self._levels)
+        first = next(
+            (i for i, (s, t) in enumerate(zip(self._at[source], self._at[self._rank], strict=True)) if s != t),
+            self._levels,
+        )
         for level in range(first, self._levels):
             book[level] += elements
 
@@ -121,11 +127,15 @@ class VirtualTransport:
         self._hub.post(self._rank, group, turn, payload)
         return lambda: self._hub.collect(self._rank, group, turn)
 
-    def reduce_scatter(self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None) -> Array:
+    def reduce_scatter(
+        self, group: tuple[int, ...], parts: Array, combine: Combine, counts: tuple[int, ...] | None = None
+    ) -> Array:
         """See `Transport`."""
         return self._combined(group, self._post(group, parts)(), combine, counts)
 
-    def _combined(self, group: tuple[int, ...], everyone: list[Payload], combine: Combine, counts: tuple[int, ...] | None) -> Array:
+    def _combined(
+        self, group: tuple[int, ...], everyone: list[Payload], combine: Combine, counts: tuple[int, ...] | None
+    ) -> Array:
         mine = group.index(self._rank)
         part = mine if counts is None else slice(sum(counts[:mine]), sum(counts[: mine + 1]))
         total: Array | None = None
@@ -195,7 +205,9 @@ class VirtualTransport:
             raise TransportError("an empty group")
         return self._xp.array(total)  # type: ignore[no-any-return]
 
-    def exchange(self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array) -> dict[int, Array]:
+    def exchange(
+        self, pattern: Pattern, outgoing: Mapping[int, Array], incoming: Mapping[int, int], like: Array
+    ) -> dict[int, Array]:
         """See `Transport`."""
         return self._arrived(pattern, self._post(pattern.group, dict(outgoing))(), incoming)
 

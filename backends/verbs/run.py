@@ -46,25 +46,67 @@ MPI_RANKS = 64
 
 @click.command("run")
 @click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
-@click.option("-n", "ranks", type=RANKS, required=True, help="Number of ranks; must be the number of devices of the plan.")
-@click.option("--backend", type=click.Choice(["numpy", "cupy", "auto"]), default="auto", show_default=True, help="Array library (auto: CuPy if a GPU answers).")
+@click.option(
+    "-n", "ranks", type=RANKS, required=True, help="Number of ranks; must be the number of devices of the plan."
+)
+@click.option(
+    "--backend",
+    type=click.Choice(["numpy", "cupy", "auto"]),
+    default="auto",
+    show_default=True,
+    help="Array library (auto: CuPy if a GPU answers).",
+)
 @click.option("--virtual", is_flag=True, help="All ranks in this process, no MPI; counts the bytes moved.")
-@click.option("--inputs", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file with every input and parameter.")
+@click.option(
+    "--inputs", type=click.Path(dir_okay=False, path_type=Path), help="An .npz file with every input and parameter."
+)
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the inputs when none are given.")
-@click.option("--dtype", type=click.Choice(["float64", "float32"]), default="float64", show_default=True, help="Type of the inputs made from the seed.")
-@click.option("--allow-kernel", "kernels", multiple=True, metavar="MODULE:NAME", help="Let this function of yours run where the plan names it; may be repeated.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float64", "float32"]),
+    default="float64",
+    show_default=True,
+    help="Type of the inputs made from the seed.",
+)
+@click.option(
+    "--allow-kernel",
+    "kernels",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="Let this function of yours run where the plan names it; may be repeated.",
+)
 @click.option("--timeout", type=SECONDS, default=300.0, show_default=True, help="Seconds before the ranks are ended.")
 @output_option("--trace", help="Write times here, for chrome://tracing or Perfetto (JSON).")
-@click.option("--overlap/--no-overlap", default=True, show_default=True, help="Communicate beside independent computation.")
+@click.option(
+    "--overlap/--no-overlap", default=True, show_default=True, help="Communicate beside independent computation."
+)
 @click.option("--fuse/--no-fuse", default=True, show_default=True, help="Run chains of elementwise operators as one.")
-@click.option("--communication", is_flag=True, help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside a lower bound.")
+@click.option(
+    "--communication",
+    is_flag=True,
+    help="Start no ranks: print every redistribution, who solves it and why, and its bytes beside a lower bound.",
+)
 @output_option("-o", "--output", help="Write the outputs here (.npz).")
 @force_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_obj
 def run_command(
-    publisher: Publisher, plan_file: Path, ranks: int, backend: str, virtual: bool, inputs: Path | None, seed: int, dtype: str, kernels: tuple[str, ...], timeout: float,
-    trace: Path | None, overlap: bool, fuse: bool, communication: bool, output: Path | None, as_json: bool,
+    publisher: Publisher,
+    plan_file: Path,
+    ranks: int,
+    backend: str,
+    virtual: bool,
+    inputs: Path | None,
+    seed: int,
+    dtype: str,
+    kernels: tuple[str, ...],
+    timeout: float,
+    trace: Path | None,
+    overlap: bool,
+    fuse: bool,
+    communication: bool,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Execute PLAN on N ranks and compare the result with one process."""
     with Watch("checking the plan"):
@@ -72,7 +114,8 @@ def run_command(
     devices = plan.machine.devices
     if ranks != devices:
         raise InputError(
-            f"the plan is for {devices} devices, -n asks for {ranks} ranks; run it with -n {devices}, or plan for 'localhost:{ranks}' and run that"
+            f"the plan is for {devices} devices, -n asks for {ranks} ranks; run it with -n {devices}, or plan for "
+            f"'localhost:{ranks}' and run that"
         )
     if communication:
         return _communication(plan, identity, as_json)
@@ -98,7 +141,12 @@ def run_command(
             if virtual:
                 result = run_virtual(program, arrays, xp, timeout, trace=True, measure=plan.memory_limit is not None)
                 outputs: Mapping[str, Array] = {k: _to_host(v) for k, v in result.outputs.items()}
-                traffic, spans, held, transport = result.traffic, result.spans, max(result.peaks, default=None), "virtual"
+                traffic, spans, held, transport = (
+                    result.traffic,
+                    result.spans,
+                    max(result.peaks, default=None),
+                    "virtual",
+                )
             else:
                 ended = run_job(plan.graph, plan.machine.hierarchy, plan.choices, arrays, options, timeout)
                 outputs, spans, transport = ended.outputs, ended.spans, ended.transport
@@ -123,36 +171,68 @@ def run_command(
         write_arrays(output, outputs)
     levels = [level.name for level in plan.machine.levels]
     if as_json:
-        emit({
-            "identity": identity, "ranks": ranks, "transport": transport, "seconds": round(seconds, 3), "equal": equal, "difference": worst if isfinite(worst) else None,
-            "precision": asdict(precision), "made_up": None if made is None else asdict(made),
-            "bytes": {name: dict(zip(levels, values, strict=True)) for name, values in moved.items()},
-            "collectives": calls, "movements": [asdict(u) for u in uses(program)], "operators": [{"name": r.name, "seconds": round(r.slowest_s, 6)} for r in times.rows if r.kind == "compute"],
-            "compute_seconds": round(times.compute_s, 6), "wait_seconds": round(times.wait_s, 6), "flight_seconds": round(times.flight_s, 6),
-            "overlap": None if times.overlap is None else round(times.overlap, 4),
-            "bytes_counted_equal_priced": None if not virtual else not mismatched,
-            "loss": {name: list(pair) for name, pair in losses(plan.graph, outputs, expected).items()}, "renewed": renewed(plan.graph, outputs, expected, comparison.difference),
-            "peak_bytes": None if held is None else {"measured": held, "predicted": predicted_peak(plan)},
-        })
+        emit(
+            {
+                "identity": identity,
+                "ranks": ranks,
+                "transport": transport,
+                "seconds": round(seconds, 3),
+                "equal": equal,
+                "difference": worst if isfinite(worst) else None,
+                "precision": asdict(precision),
+                "made_up": None if made is None else asdict(made),
+                "bytes": {name: dict(zip(levels, values, strict=True)) for name, values in moved.items()},
+                "collectives": calls,
+                "movements": [asdict(u) for u in uses(program)],
+                "operators": [
+                    {"name": r.name, "seconds": round(r.slowest_s, 6)} for r in times.rows if r.kind == "compute"
+                ],
+                "compute_seconds": round(times.compute_s, 6),
+                "wait_seconds": round(times.wait_s, 6),
+                "flight_seconds": round(times.flight_s, 6),
+                "overlap": None if times.overlap is None else round(times.overlap, 4),
+                "bytes_counted_equal_priced": None if not virtual else not mismatched,
+                "loss": {name: list(pair) for name, pair in losses(plan.graph, outputs, expected).items()},
+                "renewed": renewed(plan.graph, outputs, expected, comparison.difference),
+                "peak_bytes": None if held is None else {"measured": held, "predicted": predicted_peak(plan)},
+            }
+        )
     else:
-        say(f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, {xp.__name__}, transport {transport}, {seconds:.2f} s")
+        say(
+            f"{plan.graph.name}: plan {identity[:16]}, {ranks} {'virtual' if virtual else 'MPI'} ranks, "
+            f"{xp.__name__}, transport {transport}, {seconds:.2f} s"
+        )
         for line in (*([] if made is None else made.lines()), *precision.lines()):
             say("  " + line)
         for name, values in moved.items():
-            say(f"  {name:<36} " + ", ".join(f"{bytes_text(b)} into the busiest {level}" for b, level in zip(values, levels, strict=True)))
+            say(
+                f"  {name:<36} "
+                + ", ".join(
+                    f"{bytes_text(b)} into the busiest {level}" for b, level in zip(values, levels, strict=True)
+                )
+            )
         say("  collectives per rank: " + (", ".join(f"{n} {name}" for name, n in calls.items()) or "none"))
         for line in table(times, ranks):
             say("  " + line)
         if virtual:
             less = sum(t.fits and t.counted != t.priced for t in traffic)
             unequal = f"; {less} with unequal parts moved less than their price" if less else ""
-            say(f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} movements{unequal}")
+            say(
+                f"  bytes counted = bytes priced in {len(traffic) - len(mismatched) - less} of {len(traffic)} "
+                f"movements{unequal}"
+            )
         for line in step_lines(plan.graph, outputs, expected, comparison.difference):
             say("  " + line)
         if held is not None:
             ahead = ", fetched ahead of time where that overlaps (--no-overlap: not)" if overlap else ""
-            say(f"  memory: {bytes_text(held)} in live blocks of the fullest rank{ahead}; the plan counts {bytes_text(predicted_peak(plan) or 0)}")
-        say(f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): {'equal' if equal else f'DIFFERENT, at {at}'}")
+            say(
+                f"  memory: {bytes_text(held)} in live blocks of the fullest rank{ahead}; the plan counts "
+                f"{bytes_text(predicted_peak(plan) or 0)}"
+            )
+        say(
+            f"  largest difference from one process: {worst:.2e} (allowed {allowed:g}): "
+            f"{'equal' if equal else f'DIFFERENT, at {at}'}"
+        )
     if mismatched:
         say(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)
     return Exit.DONE if equal and not mismatched else Exit.REFUTED
@@ -163,7 +243,14 @@ def _communication(plan: Plan, identity: str, as_json: bool) -> int:
     statistics = statistics_traffic(lower(plan.graph, plan.machine.hierarchy, plan.choices))
     moved, bound = total(plan.graph, plan.machine.hierarchy, plan.choices)
     if as_json:
-        emit({"identity": identity, "redistributions": [asdict(r) for r in rows], "statistics": [asdict(t) for t in statistics], "bytes": {"moved": moved, "bound": bound}})
+        emit(
+            {
+                "identity": identity,
+                "redistributions": [asdict(r) for r in rows],
+                "statistics": [asdict(t) for t in statistics],
+                "bytes": {"moved": moved, "bound": bound},
+            }
+        )
         return Exit.DONE
     say(f"{plan.graph.name}: plan {identity[:16]}, {len(rows)} redistributions on {plan.machine.devices} ranks")
     for line in render(rows):
@@ -171,7 +258,10 @@ def _communication(plan: Plan, identity: str, as_json: bool) -> int:
     say("  " + beside(moved, bound, " bytes are received in all"))
     for t in statistics:
         why = f"  {'; '.join(t.reasons)}" if t.reasons else ""
-        say(f"  {t.tensor}: all-reduce, {beside(t.moved * t.element_bytes, t.bound * t.element_bytes, ' bytes received by all ranks')}{why}")
+        say(
+            f"  {t.tensor}: all-reduce, "
+            f"{beside(t.moved * t.element_bytes, t.bound * t.element_bytes, ' bytes received by all ranks')}{why}"
+        )
     return Exit.DONE
 
 
@@ -184,7 +274,9 @@ def _library(backend: str) -> ModuleType:
         cupy = None
     available = cupy is not None and bool(cupy.is_available())
     if backend == "cupy" and not available:
-        raise InputError("CuPy finds no GPU here: pip install 'shardproof[gpu]' on a machine with one, or use --backend numpy")
+        raise InputError(
+            "CuPy finds no GPU here: pip install 'shardproof[gpu]' on a machine with one, or use --backend numpy"
+        )
     return cupy if available else np
 
 
@@ -193,7 +285,9 @@ def _to_host(value: Array) -> Array:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, Array]) -> None:
-    """An .npz file of the arrays, all of it or nothing.  (`np.savez` takes names as keywords, so that a tensor called `file` stops it.)"""
+    """An .npz file of the arrays, all of it or nothing.  (`np.savez` takes names as keywords, so that a tensor
+    called `file` stops it.)
+    """
     with open_output(path) as file, zipfile.ZipFile(file, "w") as archive:
         for name in sorted(arrays):
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:

@@ -1,12 +1,14 @@
 """Fitting the constants of a machine's links to measured times of reduction programs.
 
     unknowns       inverse rates of links, switches, tree flow, copy; latencies
-    time of a row  sum over steps  max over resources (load_r x_r)  +  copied x_copy  +  phases x_latency         -> calibrate_fit.fit()
+    time of a row  sum over steps  max over resources (load_r x_r)  +  copied x_copy  +  phases x_latency         ->
+                   calibrate_fit.fit()
 
 A constant that no row depends on is not identified: it keeps the machine's value, and the report says so.
 Constants are returned as decimal text of four digits, so that they are exact and can stand in a machine file.
 
-Loads: `models.collective_programs.loads`.  Source: the note's section 7; the linear step is least absolute relative deviation.
+Loads: `models.collective_programs.loads`.  Source: the note's section 7; the linear step is least absolute relative
+deviation.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ class Constant:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The fitted machine, its constants, and residuals: of the old and new constants on the rows fitted, and on rows held out."""
+    """The fitted machine, its constants, and residuals: of the old and new constants on the rows fitted, and on
+    rows held out.
+    """
 
     machine: Machine
     constants: tuple[Constant, ...]
@@ -55,8 +59,12 @@ class Calibration:
     latencies: bool
 
 
-def calibrate(machine: Machine, timings: Sequence[Timing], held_out: Sequence[Timing] = (), latencies: bool = False) -> Calibration:
-    """Fit to `timings`; `held_out` rows are only judged.  Raises `InputError` if there is nothing to fit, or a row does not fit the machine."""
+def calibrate(
+    machine: Machine, timings: Sequence[Timing], held_out: Sequence[Timing] = (), latencies: bool = False
+) -> Calibration:
+    """Fit to `timings`; `held_out` rows are only judged.  Raises `InputError` if there is nothing to fit, or a row
+    does not fit the machine.
+    """
     if not timings:
         raise InputError("no timing is left to fit; check --where and --hold-out")
     paths = _paths(machine, timings, latencies)
@@ -68,11 +76,22 @@ def calibrate(machine: Machine, timings: Sequence[Timing], held_out: Sequence[Ti
     fitted = _replaced(machine, dict(zip(paths, after, strict=True)))
     constants = tuple(Constant(p, _value(machine, p), after[c], bool(found[c])) for c, p in enumerate(paths))
     judged = residuals(fitted, timings, latencies)
-    said = f"calibrated: fitted to {len(timings)} collectives measured, by `shardproof machine calibrate`: {judged.words()}"
-    fitted = replace(fitted, sources=tuple((p, said if p in {c.path for c in constants if c.identified} else s) for p, s in fitted.sources))
+    said = (
+        f"calibrated: fitted to {len(timings)} collectives measured, by `shardproof machine calibrate`: "
+        f"{judged.words()}"
+    )
+    fitted = replace(
+        fitted,
+        sources=tuple((p, said if p in {c.path for c in constants if c.identified} else s) for p, s in fitted.sources),
+    )
     return Calibration(
-        fitted, constants, residuals(machine, timings, latencies), judged,
-        residuals(machine, held_out, latencies) if held_out else None, residuals(fitted, held_out, latencies) if held_out else None, latencies,
+        fitted,
+        constants,
+        residuals(machine, timings, latencies),
+        judged,
+        residuals(machine, held_out, latencies) if held_out else None,
+        residuals(fitted, held_out, latencies) if held_out else None,
+        latencies,
     )
 
 
@@ -84,7 +103,9 @@ def predict(machine: Machine, timing: Timing, latencies: bool = False) -> float:
 
 def residuals(machine: Machine, timings: Sequence[Timing], latencies: bool = False) -> Residuals:
     """Predicted against measured."""
-    return Residuals.of(np.array([predict(machine, t, latencies) for t in timings]), np.array([t.seconds for t in timings]))
+    return Residuals.of(
+        np.array([predict(machine, t, latencies) for t in timings]), np.array([t.seconds for t in timings])
+    )
 
 
 def _cost(machine: Machine, timing: Timing, latencies: bool) -> LinkCost:
@@ -103,7 +124,9 @@ def _steps(timing: Timing) -> list[LoweredStep]:
 
 
 def _paths(machine: Machine, timings: Sequence[Timing], latencies: bool) -> list[str]:
-    """Constants that may be fitted; tree flow and copy only if the machine has them (a model without them stays without)."""
+    """Constants that may be fitted; tree flow and copy only if the machine has them (a model without them stays
+    without).
+    """
     out = [f"level.{x.name}.bandwidth" for x in machine.levels]
     out += [f"resource.{r.name}.capacity" for r in machine.resources]
     constants = machine.reduction or ReductionConstants()
@@ -140,15 +163,28 @@ def _row(machine: Machine, timing: Timing, paths: list[str]) -> Row:
     machine = machine.resized(timing.hierarchy)
     topology = of_machine(machine)
     index = {p: c for c, p in enumerate(paths)}
-    quad = machine.reduction.switch_quad if machine.reduction and machine.reduction.switch_quad is not None else Fraction(1)
+    quad = (
+        machine.reduction.switch_quad
+        if machine.reduction and machine.reduction.switch_quad is not None
+        else Fraction(1)
+    )
     steps: list[tuple[tuple[int, float], ...]] = []
     added: dict[int, float] = {}
     for step in _steps(timing):
         loads = step_loads(topology, step.collective, step.groups, step.rows, timing.algorithm, quad)
         scale = timing.payload / step.chunks / loads.denominator
-        pieces = [(index[f"level.{level.name}.bandwidth"], max(*a, *b) * scale) for level, a, b in zip(topology.levels, loads.into, loads.out, strict=True)]
-        pieces += [(index[f"resource.{s.name}.capacity"], max(at) * scale) for s, at in zip(topology.switches, loads.switches, strict=True)]
-        pieces += [(index[f"resource.{b.name}.capacity"], max(at) * scale) for b, at in zip(topology.buses, loads.buses, strict=True)]
+        pieces = [
+            (index[f"level.{level.name}.bandwidth"], max(*a, *b) * scale)
+            for level, a, b in zip(topology.levels, loads.into, loads.out, strict=True)
+        ]
+        pieces += [
+            (index[f"resource.{s.name}.capacity"], max(at) * scale)
+            for s, at in zip(topology.switches, loads.switches, strict=True)
+        ]
+        pieces += [
+            (index[f"resource.{b.name}.capacity"], max(at) * scale)
+            for b, at in zip(topology.buses, loads.buses, strict=True)
+        ]
         for r in machine.resources:
             kind, l = part_of(machine, r)
             if kind == "link":  # in series with the level's own link: both must carry the load
@@ -166,7 +202,9 @@ def _row(machine: Machine, timing: Timing, paths: list[str]) -> Row:
 
 
 def _outermost(topology: Topology, step: LoweredStep) -> int:
-    return next(l for l, level in enumerate(topology.levels) if any(len({level.of[d] for d in g}) > 1 for g in step.groups))
+    return next(
+        l for l, level in enumerate(topology.levels) if any(len({level.of[d] for d in g}) > 1 for g in step.groups)
+    )
 
 
 def _decimal(x: float, path: str) -> Fraction:
@@ -176,10 +214,17 @@ def _decimal(x: float, path: str) -> Fraction:
 
 def _replaced(machine: Machine, values: dict[str, Fraction]) -> Machine:
     levels = tuple(
-        replace(x, bandwidth=values[f"level.{x.name}.bandwidth"], latency=values.get(f"level.{x.name}.latency", x.latency)) for x in machine.levels
+        replace(
+            x, bandwidth=values[f"level.{x.name}.bandwidth"], latency=values.get(f"level.{x.name}.latency", x.latency)
+        )
+        for x in machine.levels
     )
     resources = tuple(replace(r, capacity=values[f"resource.{r.name}.capacity"]) for r in machine.resources)
     reduction = machine.reduction
     if reduction is not None:
-        reduction = replace(reduction, tree_flow=values.get("reduction.tree_flow", reduction.tree_flow), copy=values.get("reduction.copy", reduction.copy))
+        reduction = replace(
+            reduction,
+            tree_flow=values.get("reduction.tree_flow", reduction.tree_flow),
+            copy=values.get("reduction.copy", reduction.copy),
+        )
     return replace(machine, levels=levels, resources=resources, reduction=reduction)

@@ -4,8 +4,10 @@ r"""Least absolute relative deviation of convex piecewise linear times, by cvxpy
     time of a row  f(x) = sum over steps  max over pieces (v x_c)  +  sum over added terms v x_c          (convex in x)
     objective      sum over rows  | f(x) / t - 1 |                                                        -> LP
 
-The maximum makes the objective non-convex where a row is predicted too short, so the largest piece of every step is fixed at the present x, the
-linear problem is solved, and this is repeated until the pieces stay; the best x met (by the true objective, the start included) is kept.  The answer is a local optimum: no claim rests on it, its residuals are shown.
+The maximum makes the objective non-convex where a row is predicted too short, so the largest piece of every step is
+fixed at the present x, the linear problem is solved, and this is repeated until the pieces stay; the best x met (by the
+true objective, the start included) is kept.  The answer is a local optimum: no claim rests on it, its residuals are
+shown.
 """
 
 from __future__ import annotations
@@ -34,7 +36,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Residuals:
-    """Of predicted over measured: mean and largest |ratio - 1|, smallest and largest ratio, Spearman's rank correlation (None: fewer than 3 rows)."""
+    """Of predicted over measured: mean and largest |ratio - 1|, smallest and largest ratio, Spearman's rank
+    correlation (None: fewer than 3 rows).
+    """
 
     rows: int
     mean: float
@@ -49,15 +53,26 @@ class Residuals:
         ratio = predicted / measured
         error = abs(ratio - 1)
         rank = spearman(predicted, measured) if len(ratio) > 2 else None
-        return Residuals(len(ratio), float(error.mean()), float(error.max()), float(ratio.min()), float(ratio.max()), rank)
+        return Residuals(
+            len(ratio), float(error.mean()), float(error.max()), float(ratio.min()), float(ratio.max()), rank
+        )
 
     def words(self) -> str:
-        """The errors in the fixed words that stand in the source of a calibrated constant (`parts.calibration_errors`)."""
+        """The errors in the fixed words that stand in the source of a calibrated constant
+        (`parts.calibration_errors`).
+        """
         return f"mean error {100 * self.mean:.1f} %, worst {100 * self.worst:.1f} %"
 
     def as_json(self) -> dict[str, object]:
         """Plain numbers."""
-        return {"rows": self.rows, "mean_error": self.mean, "worst_error": self.worst, "lowest_ratio": self.low, "highest_ratio": self.high, "rank_correlation": self.rank}
+        return {
+            "rows": self.rows,
+            "mean_error": self.mean,
+            "worst_error": self.worst,
+            "lowest_ratio": self.low,
+            "highest_ratio": self.high,
+            "rank_correlation": self.rank,
+        }
 
 
 def spearman(a: Floats, b: Floats) -> float:
@@ -66,6 +81,7 @@ def spearman(a: Floats, b: Floats) -> float:
     >>> spearman(np.array([1.0, 2, 3]), np.array([10.0, 30, 20]))
     0.5
     """
+
     def ranks(x: Floats) -> Floats:
         low = (x[None, :] < x[:, None]).sum(axis=1)
         equal = (x[None, :] == x[:, None]).sum(axis=1)
@@ -77,7 +93,8 @@ def spearman(a: Floats, b: Floats) -> float:
 
 
 def fit(rows: Sequence[Row], start: Floats) -> Floats:
-    """The unknowns, each within a factor 1000 of its (positive) start; those that no row depends on stay.  Raises `InputError` if the solver fails.
+    """The unknowns, each within a factor 1000 of its (positive) start; those that no row depends on stay.  Raises
+    `InputError` if the solver fails.
 
     >>> rows = [Row((((0, n), (1, 1.0)),), ((2, 1.0),), max(2 * n, 3.0) + 1) for n in (0.5, 1.0, 4.0, 8.0)]
     >>> fit(rows, np.array([1.0, 2.0, 0.5])).round(6).tolist()
@@ -87,7 +104,9 @@ def fit(rows: Sequence[Row], start: Floats) -> Floats:
 
     best, x, seen = start, start, set()
     for _ in range(_ROUNDS):
-        linear = np.array([active(r, x) / r.seconds for r in rows]) * start  # columns in units of the start: well scaled
+        linear = (
+            np.array([active(r, x) / r.seconds for r in rows]) * start
+        )  # columns in units of the start: well scaled
         key = linear.tobytes()
         if key in seen:
             break
@@ -95,7 +114,9 @@ def fit(rows: Sequence[Row], start: Floats) -> Floats:
         used = linear.any(axis=0)
         factor = cvxpy.Variable(len(start), bounds=[0.001, 1000])
         # the small term holds constants that no row moves where they are, and keeps the answer unique
-        problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.sum(cvxpy.abs(linear @ factor - 1)) + 1e-6 * cvxpy.sum(cvxpy.abs(factor - 1))))
+        problem = cvxpy.Problem(
+            cvxpy.Minimize(cvxpy.sum(cvxpy.abs(linear @ factor - 1)) + 1e-6 * cvxpy.sum(cvxpy.abs(factor - 1)))
+        )
         problem.solve(solver=cvxpy.HIGHS)
         if problem.status not in ("optimal", "optimal_inaccurate"):
             raise InputError(f"the fit failed: the solver says {problem.status}")

@@ -1,11 +1,15 @@
-"""Measured times of reduction programs, as rows of a CSV file, and what model M2 says each row puts on each kind of link.
+"""Measured times of reduction programs, as rows of a CSV file, and what model M2 says each row puts on each kind of
+link.
 
 Two forms of CSV are read, told apart by their header:
 
-    own     machine, matrix, reduce, program, algorithm, payload, seconds       `program`: AllReduce, or words such as RS.L AR.P AG.L
-    paper   nodes, gpus, matrix, reduce_axes, allreduce_ring_s, allreduce_tree_s     P2's appendix: two rows of ours per line
+    own     machine, matrix, reduce, program, algorithm, payload, seconds       `program`: AllReduce, or words such as
+            RS.L AR.P AG.L
+    paper   nodes, gpus, matrix, reduce_axes, allreduce_ring_s, allreduce_tree_s     P2's appendix: two rows of ours per
+            line
 
-`machine` is the sizes of the machine's levels (4x16).  Every other column may be used to choose rows (`--where`, `--hold-out`).
+`machine` is the sizes of the machine's levels (4x16).  Every other column may be used to choose rows (`--where`,
+`--hold-out`).
 """
 
 from __future__ import annotations
@@ -78,7 +82,9 @@ def read_timings(path: Path) -> list[Timing]:
             header = reader.fieldnames or []
             paper = all(c in header for c in PAPER)
             if not paper and not all(c in header for c in OWN):
-                raise InputError(f"{path}: has the columns {', '.join(header)[:200]}; needs {', '.join(OWN)}, or {', '.join(PAPER)}")
+                raise InputError(
+                    f"{path}: has the columns {', '.join(header)[:200]}; needs {', '.join(OWN)}, or {', '.join(PAPER)}"
+                )
             out: list[Timing] = []
             for number, line in enumerate(reader, start=2):
                 if number > MAX_ROWS:
@@ -97,7 +103,17 @@ def write_timings(path: Path, timings: Sequence[Timing]) -> None:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(OWN)
     for t in timings:
-        writer.writerow(["x".join(map(str, t.hierarchy)), _text(t.matrix), " ".join(map(str, t.reduce)), t.program, t.algorithm.value, t.payload, repr(t.seconds)])
+        writer.writerow(
+            [
+                "x".join(map(str, t.hierarchy)),
+                _text(t.matrix),
+                " ".join(map(str, t.reduce)),
+                t.program,
+                t.algorithm.value,
+                t.payload,
+                repr(t.seconds),
+            ]
+        )
     write_file(path, text.getvalue().encode())
 
 
@@ -126,8 +142,19 @@ def _timing(line: Mapping[str, str], paper: bool, place: str) -> list[Timing]:
         reduce = tuple(_integers(line["reduce_axes"], f"{place}, reduce_axes"))
         found = [(a, line[f"allreduce_{a.value}_s"]) for a in Algorithm]
         return [
-            Timing(hierarchy, matrix, reduce, "AllReduce", a, PAYLOAD, _seconds(text, f"{place}, allreduce_{a.value}_s"), place, (*columns, ("algorithm", a.value)))
-            for a, text in found if text
+            Timing(
+                hierarchy,
+                matrix,
+                reduce,
+                "AllReduce",
+                a,
+                PAYLOAD,
+                _seconds(text, f"{place}, allreduce_{a.value}_s"),
+                place,
+                (*columns, ("algorithm", a.value)),
+            )
+            for a, text in found
+            if text
         ]
     try:
         algorithm = Algorithm(line["algorithm"])
@@ -140,7 +167,19 @@ def _timing(line: Mapping[str, str], paper: bool, place: str) -> list[Timing]:
         raise InputError(f"{place}, machine: {line['machine'][:40]!r} is not sizes of levels such as 4x16")
     hierarchy = tuple(map(int, line["machine"].split("x")))
     reduce = tuple(_integers(line["reduce"], f"{place}, reduce"))
-    return [Timing(hierarchy, matrix, reduce, line["program"], algorithm, payload[0], _seconds(line["seconds"], f"{place}, seconds"), place, columns)]
+    return [
+        Timing(
+            hierarchy,
+            matrix,
+            reduce,
+            line["program"],
+            algorithm,
+            payload[0],
+            _seconds(line["seconds"], f"{place}, seconds"),
+            place,
+            columns,
+        )
+    ]
 
 
 def _integers(text: str, place: str) -> list[int]:

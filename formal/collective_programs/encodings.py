@@ -1,14 +1,17 @@
-"""Cheapest programs as an integer program and for z3, both over the closed state graph: second opinions on the native search.
+"""Cheapest programs as an integer program and for z3, both over the closed state graph: second opinions on the native
+search.
 
 y_e = the program takes step e of cost c_e.  ILP:
     (I1)  minimise sum_e c_e y_e
-    (I2)  for every state s:  sum_{e leaves s} y_e - sum_{e enters s} y_e = [s is the start] - [s is the goal]          -> ilp_path()
+    (I2)  for every state s:  sum_{e leaves s} y_e - sum_{e enters s} y_e = [s is the start] - [s is the goal]
+         -> ilp_path()
 
 z3, n_s = the program comes through state s:
     (S1)  n_start;   n_s -> some y_e with e leaving s, for every s but the goal;   y_e -> n_target(e)
-    (S2)  soft clauses  not y_e  of weight c_e                                                                           -> smt_path()
-States from which the goal cannot be reached are left out.  The graph has no cycle (`StateGraph.lengths` refuses one), so what satisfies (S1)
-holds a path from the start to the goal, and the cheapest y is a cheapest path.
+    (S2)  soft clauses  not y_e  of weight c_e
+         -> smt_path()
+States from which the goal cannot be reached are left out.  The graph has no cycle (`StateGraph.lengths` refuses one),
+so what satisfies (S1) holds a path from the start to the goal, and the cheapest y is a cheapest path.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """All programs of a reduction system at once: the closed graph of reachable states.
 
-States are numbered in order of discovery: breadth first from the start, per state the patterns in the order of `patterns`, per
-pattern the collectives in the order of `Collective`.  The goal is not expanded.  Certificates list potentials in this order, so it is
-part of their format.
+States are numbered in order of discovery: breadth first from the start, per state the patterns in the order of
+`patterns`, per pattern the collectives in the order of `Collective`.  The goal is not expanded.  Certificates list
+potentials in this order, so it is part of their format.
 
     programs of length t    paths of length t from the start to the goal; counted by one vector per length  -> lengths()
-    syntax-guided search    programs by increasing size, states from which the goal cannot be reached are pruned  -> programs()
+    syntax-guided search    programs by increasing size, states from which the goal cannot be reached are pruned  ->
+                            programs()
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from ...models.collective_programs.collectives import Collective, CollectiveCost, CollectiveError, Groups, State, apply, rows_of
+from ...models.collective_programs.collectives import (
+    Collective,
+    CollectiveCost,
+    CollectiveError,
+    Groups,
+    State,
+    apply,
+    rows_of,
+)
 from ...models.collective_programs.programs import Form, Pattern, Program, ReductionSystem, Tree, patterns
 
 MAX_STATES = 200_000
@@ -22,7 +31,9 @@ MAX_STATES = 200_000
 
 @dataclass(frozen=True)
 class Edge:
-    """`forms[pattern]` with `kind` leads to state `target`; `rows[g]` as in `LoweredStep`, for the groups of one copy."""
+    """`forms[pattern]` with `kind` leads to state `target`; `rows[g]` as in `LoweredStep`, for the groups of one
+    copy.
+    """
 
     pattern: int
     kind: Collective
@@ -103,7 +114,9 @@ class StateGraph:
 
 
 def explore(system: ReductionSystem) -> StateGraph:
-    """The closed graph; `CollectiveError` beyond `MAX_STATES` states.  Systems that differ only in their devices share one graph."""
+    """The closed graph; `CollectiveError` beyond `MAX_STATES` states.  Systems that differ only in their devices
+    share one graph.
+    """
     return _explore(system.tree, system.chunks, system.reading, system.wanted)
 
 
@@ -111,7 +124,11 @@ def explore(system: ReductionSystem) -> StateGraph:
 def _explore(tree: Tree, chunks: int, reading: str, wanted: Groups) -> StateGraph:
     system = ReductionSystem(tree, (tuple(range(tree.positions)),), chunks, reading, wanted).check()
     rules, forms, goal_state = system.rules, patterns(tree, system.rules), system.goal()
-    options = [(i, p.groups, kind, p.form is Form.MASTER) for i, p in enumerate(forms) for kind in rules.allowed(p.form is Form.MASTER)]
+    options = [
+        (i, p.groups, kind, p.form is Form.MASTER)
+        for i, p in enumerate(forms)
+        for kind in rules.allowed(p.form is Form.MASTER)
+    ]
     states = [system.start()]
     number = {states[0]: 0}
     edges: list[tuple[Edge, ...]] = []
@@ -126,7 +143,9 @@ def _explore(tree: Tree, chunks: int, reading: str, wanted: Groups) -> StateGrap
             if target == len(states):
                 states.append(after)
                 if target >= MAX_STATES:
-                    raise CollectiveError(f"more than {MAX_STATES} states; collapse the hierarchy or choose a reading without Master")
+                    raise CollectiveError(
+                        f"more than {MAX_STATES} states; collapse the hierarchy or choose a reading without Master"
+                    )
             leaving.append(Edge(i, kind, target, rows_moved(state, after, groups, kind)))
         edges.append(tuple(leaving))
     return StateGraph(forms, tuple(states), tuple(edges), number.get(goal_state))
@@ -150,7 +169,10 @@ def edge_costs(graph: StateGraph, system: ReductionSystem, cost: CollectiveCost)
                 step = system.lower(graph.forms[e.pattern].groups, e.kind, graph.states[s], graph.states[e.target])
                 known[key] = cost.step_time(step)
                 if known[key] < 0:
-                    raise CollectiveError(f"cost model {cost.name!r} gives a step the negative cost {known[key]}; costs must be at least 0")
+                    raise CollectiveError(
+                        f"cost model {cost.name!r} gives a step the negative cost {known[key]}; costs must be at "
+                        f"least 0"
+                    )
             row.append(known[key])
         out.append(row)
     return out

@@ -1,7 +1,8 @@
 """Who talks to whom, step by step, as one self-contained SVG.
 
-One panel per step.  Devices stand in a row in machine order, with wider gaps between blocks of outer levels; every group is a colour and
-a comb of lines above its members, groups that overlap in the row at different heights.  Devices outside every group are grey.
+One panel per step.  Devices stand in a row in machine order, with wider gaps between blocks of outer levels; every
+group is a colour and a comb of lines above its members, groups that overlap in the row at different heights.  Devices
+outside every group are grey.
 """
 
 from __future__ import annotations
@@ -37,7 +38,10 @@ def picture(steps: Sequence[LoweredStep], hierarchy: Sequence[int], title: str, 
         top = y + 20
         base = top + 7 * (max(heights, default=0) + 1) + 6
         share = f"{step.rows[0]}/{step.chunks} of the data" if len(set(step.rows)) == 1 else "unequal shares"
-        body.append(f'<text x="10" y="{y + 12}" class="c">{number + 1}. {escape(caption)} - {len(step.groups)} groups of {len(step.groups[0])}, {share}</text>')
+        body.append(
+            f'<text x="10" y="{y + 12}" class="c">{number + 1}. {escape(caption)} - {len(step.groups)} groups of '
+            f"{len(step.groups[0])}, {share}</text>"
+        )
         colour = ["#cccccc"] * shown
         for k, (g, h) in enumerate(zip(groups, heights, strict=True)):
             hue = f"hsl({k * 137 % 360},65%,{42 + k * 29 % 18}%)"
@@ -50,7 +54,9 @@ def picture(steps: Sequence[LoweredStep], hierarchy: Sequence[int], title: str, 
             for d in g:
                 colour[d] = hue
         for d in range(shown):
-            body.append(f'<rect x="{x[d]}" y="{base}" width="{size - 2}" height="{size - 2}" rx="3" fill="{colour[d]}"/>')
+            body.append(
+                f'<rect x="{x[d]}" y="{base}" width="{size - 2}" height="{size - 2}" rx="3" fill="{colour[d]}"/>'
+            )
             if size > 10:
                 body.append(f'<text x="{x[d] + size // 2 - 1}" y="{base + 11}" class="d">{d}</text>')
         y = base + size + 12
@@ -58,7 +64,7 @@ def picture(steps: Sequence[LoweredStep], hierarchy: Sequence[int], title: str, 
     wide = max(width, 420)
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {y + 6}" width="{wide}" height="{y + 6}">'
-        '<style>text{font-family:sans-serif;fill:#222}.t{font-size:14px;font-weight:bold}.c{font-size:11px}.d{font-size:8px;text-anchor:middle;fill:#fff}</style>'
+        "<style>text{font-family:sans-serif;fill:#222}.t{font-size:14px;font-weight:bold}.c{font-size:11px}.d{font-size:8px;text-anchor:middle;fill:#fff}</style>"
         f'<rect width="100%" height="100%" fill="#fff"/><text x="10" y="18" class="t">{escape(title + note)}</text>'
     )
     return head + "".join(body) + "</svg>\n"

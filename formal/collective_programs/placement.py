@@ -4,10 +4,11 @@
     (P1)  for all i, q:  sum_j e_q[i][j] = v_q(p_i)         (products become sums)         -> _exponent_sums()
     (P2)  for all j, q:  sum_i e_q[i][j] = v_q(h_j)
     (P3)  SMT: for every matrix found so far, some e differs                            -> smt_matrices()
-    (P4)  ILP: binaries y[q, i, j, k] = (e_q[i][j] = k), one per (q, i, j);  for every matrix found so far not all its y    -> ilp_matrices()
+    (P4)  ILP: binaries y[q, i, j, k] = (e_q[i][j] = k), one per (q, i, j);  for every matrix found so far not all its y
+         -> ilp_matrices()
 
-`enumerate_matrices` needs neither: every prime is a transportation problem of its own; its solutions are listed by recursion over rows
-and combined by products.  All three give the same list, in lexicographic order.
+`enumerate_matrices` needs neither: every prime is a transportation problem of its own; its solutions are listed by
+recursion over rows and combined by products.  All three give the same list, in lexicographic order.
 
 Source: P2 (MLSys 2022) section 3.1.
 """
@@ -122,7 +123,9 @@ def smt_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
             raise ParallelismError(f"more than {MAX_MATRICES} placements; use fewer axes or levels")
         solver.add(z3.Or([unknowns[key] != v for key, v in values.items()]))
     if answer != z3.unsat:
-        raise ParallelismError(f"z3 could not say whether there are other placements than the {len(found)} found; use the native engine")
+        raise ParallelismError(
+            f"z3 could not say whether there are other placements than the {len(found)} found; use the native engine"
+        )
     return tuple(sorted(found))
 
 
@@ -141,7 +144,9 @@ def ilp_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
                     y[q, i, j, k] = pulp.LpVariable(f"y_{q}_{i}_{j}_{k}", cat="Binary")
                 model += pulp.lpSum(y[q, i, j, k] for k in range(min(r, c) + 1)) == 1
         for i, r in enumerate(rows):
-            model += pulp.lpSum(k * y[q, i, j, k] for j in range(len(columns)) for k in range(min(r, columns[j]) + 1)) == r
+            model += (
+                pulp.lpSum(k * y[q, i, j, k] for j in range(len(columns)) for k in range(min(r, columns[j]) + 1)) == r
+            )
         for j, c in enumerate(columns):
             model += pulp.lpSum(k * y[q, i, j, k] for i in range(len(rows)) for k in range(min(rows[i], c) + 1)) == c
     if not y:  # one device: no prime, no unknown
@@ -153,7 +158,9 @@ def ilp_matrices(problem: PlacementProblem) -> tuple[Matrix, ...]:
         if model.status == pulp.LpStatusInfeasible:
             return tuple(sorted(found))
         if model.status != pulp.LpStatusOptimal:
-            raise ParallelismError(f"HiGHS ended with {pulp.LpStatus[model.status]!r} after {len(found)} placements; use the native engine")
+            raise ParallelismError(
+                f"HiGHS ended with {pulp.LpStatus[model.status]!r} after {len(found)} placements; use the native engine"
+            )
         chosen = [key for key, variable in y.items() if round(variable.varValue) == 1]
         matrix = problem.require(_matrix(problem, {key[:3]: key[3] for key in chosen}))
         if matrix in found or len(found) > MAX_MATRICES:

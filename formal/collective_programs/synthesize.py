@@ -1,7 +1,8 @@
 """Cheapest programs, with potentials, and the certificates made of them.
 
-    phi(s) = least cost from state s to the goal: shortest paths backwards over the closed graph (Dijkstra, exact integers), `DEAD` where
-    there is no path.  The program is read off along tight edges; of equally cheap programs the shortest, then the first in order.
+phi(s) = least cost from state s to the goal: shortest paths backwards over the closed graph (Dijkstra, exact integers),
+`DEAD` where there is no path.  The program is read off along tight edges; of equally cheap programs the shortest, then
+the first in order.
 """
 
 from __future__ import annotations
@@ -14,7 +15,13 @@ from typing import Literal
 import numpy as np
 
 from ...models.collective_programs.collectives import Collective, CollectiveCost, CollectiveError
-from ...models.collective_programs.parallelism import Order, ParallelismError, ReductionRequest, Request, check_reduction_axes
+from ...models.collective_programs.parallelism import (
+    Order,
+    ParallelismError,
+    ReductionRequest,
+    Request,
+    check_reduction_axes,
+)
 from ...models.collective_programs.programs import Program
 from ...proofs.collective_programs.certificate import (
     DEAD,
@@ -31,6 +38,7 @@ from .graph import StateGraph, edge_costs, explore
 
 Engine = Literal["native", "ilp", "smt"]
 
+
 @dataclass(frozen=True)
 class Cost:
     """A cost model and its number in the certificate."""
@@ -41,8 +49,8 @@ class Cost:
 
 @dataclass(frozen=True)
 class Synthesis:
-    """What is known of one request.  `lengths[t]` programs of t steps; the rest is None if there is none, or no cost model.  `all_reduce`:
-    cost of the default implementation, a single AllReduce."""
+    """What is known of one request.  `lengths[t]` programs of t steps; the rest is None if there is none, or no cost
+    model.  `all_reduce`:  cost of the default implementation, a single AllReduce."""
 
     request: Request
     graph: StateGraph
@@ -63,7 +71,9 @@ class Synthesis:
             return (Part(self.request, Impossible(), none),)
         out = [Part(self.request, Count(self.lengths), none)]
         if self.program is not None and self.cost is not None and self.potentials is not None:
-            out.append(Part(self.request, Cheapest(self.program, number, self.cost), np.array(self.potentials, dtype=np.int64)))
+            out.append(
+                Part(self.request, Cheapest(self.program, number, self.cost), np.array(self.potentials, dtype=np.int64))
+            )
         return tuple(out)
 
 
@@ -80,7 +90,10 @@ def synthesize(request: Request, cost: CollectiveCost | None = None, engine: Eng
         return Synthesis(request, graph, graph.lengths())
     costs = edge_costs(graph, system, cost)
     if max((c for row in costs for c in row), default=0) >= MAX_COST:
-        raise CollectiveError(f"cost model {cost.name!r}: a step costs more than {MAX_COST} units of 1/{cost.scale} s; use a smaller payload")
+        raise CollectiveError(
+            f"cost model {cost.name!r}: a step costs more than {MAX_COST} units of 1/{cost.scale} s; use a "
+            f"smaller payload"
+        )
     phi, steps = potentials(graph, costs)
     if engine == "native":
         path = tight_path(graph, costs, phi, steps)
@@ -96,12 +109,21 @@ def synthesize(request: Request, cost: CollectiveCost | None = None, engine: Eng
     total = sum(costs[s][k] for s, k in path)
     if total != phi[0]:  # a check of the engines, not of the proof
         raise CollectiveError(f"engine {engine!r} found a program of cost {total}, the cheapest costs {phi[0]}")
-    single = next((c for e, c in zip(graph.edges[0], costs[0], strict=True) if e.target == graph.goal and e.kind is Collective.ALL_REDUCE), None)
+    single = next(
+        (
+            c
+            for e, c in zip(graph.edges[0], costs[0], strict=True)
+            if e.target == graph.goal and e.kind is Collective.ALL_REDUCE
+        ),
+        None,
+    )
     return Synthesis(request, graph, graph.lengths(), program, total, single, tuple(phi))
 
 
 def potentials(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[int], list[int]]:
-    """(least cost, least number of steps at that cost) from every state to the goal; (`DEAD`, 0) where there is no way."""
+    """(least cost, least number of steps at that cost) from every state to the goal; (`DEAD`, 0) where there is no
+    way.
+    """
     back: list[list[tuple[int, int]]] = [[] for _ in graph.states]
     for s, leaving in enumerate(graph.edges):
         for e, c in zip(leaving, costs[s], strict=True):
@@ -115,15 +137,20 @@ def potentials(graph: StateGraph, costs: Sequence[Sequence[int]]) -> tuple[list[
             for t, more in back[s]:
                 if t not in best:
                     heapq.heappush(heap, (c + more, n + 1, t))
-    return [best.get(s, (DEAD, 0))[0] for s in range(len(graph.states))], [best.get(s, (DEAD, 0))[1] for s in range(len(graph.states))]
+    return [best.get(s, (DEAD, 0))[0] for s in range(len(graph.states))], [
+        best.get(s, (DEAD, 0))[1] for s in range(len(graph.states))
+    ]
 
 
-def tight_path(graph: StateGraph, costs: Sequence[Sequence[int]], phi: Sequence[int], steps: Sequence[int]) -> list[tuple[int, int]]:
+def tight_path(
+    graph: StateGraph, costs: Sequence[Sequence[int]], phi: Sequence[int], steps: Sequence[int]
+) -> list[tuple[int, int]]:
     """A cheapest path as (state, position of the edge), first edges first."""
     at, path = 0, []
     while at != graph.goal:
         k, e = next(
-            (k, e) for k, (e, c) in enumerate(zip(graph.edges[at], costs[at], strict=True))
+            (k, e)
+            for k, (e, c) in enumerate(zip(graph.edges[at], costs[at], strict=True))
             if phi[at] == c + phi[e.target] and steps[at] == steps[e.target] + 1 and phi[e.target] < DEAD
         )
         path.append((at, k))
@@ -132,11 +159,15 @@ def tight_path(graph: StateGraph, costs: Sequence[Sequence[int]], phi: Sequence[
 
 
 def best_placement(
-    placement: PlacementCertificate, costs: Sequence[Cost], terms: Sequence[Term], orders: Sequence[Order], reading: str = "paper",
+    placement: PlacementCertificate,
+    costs: Sequence[Cost],
+    terms: Sequence[Term],
+    orders: Sequence[Order],
+    reading: str = "paper",
     engine: Engine = "native",
 ) -> tuple[Best, tuple[Part, ...], list[list[list[Synthesis]]]]:
-    """Best placement for weighted reductions: its claim, a Cheapest part for every (placement, reduction, order), and all that was found:
-    `found[matrix][term][order]`."""
+    """Best placement for weighted reductions: its claim, a Cheapest part for every (placement, reduction, order), and
+    all that was found:  `found[matrix][term][order]`."""
     problem = placement.problem
     models = {c.number: c.model for c in costs}
     if not terms:
@@ -148,7 +179,10 @@ def best_placement(
     for matrix in placement.matrices:
         total, row = 0, []
         for term in terms:
-            requests = [ReductionRequest(problem.hierarchy, matrix, term.reduce, order, reading) for order in considered(term.reduce, orders)]
+            requests = [
+                ReductionRequest(problem.hierarchy, matrix, term.reduce, order, reading)
+                for order in considered(term.reduce, orders)
+            ]
             tried = [synthesize(request, models[term.model], engine) for request in requests]
             for one in tried:
                 parts.extend(p for p in one.parts(term.model) if isinstance(p.claim, Cheapest))

@@ -1,7 +1,7 @@
 """Is this strategy optimal?
 
-Let S be the solutions that agree with the user's strategy, F* the optimum of the problem, F_S the optimum over S.  Two searches,
-each with its certificate:
+Let S be the solutions that agree with the user's strategy, F* the optimum of the problem, F_S the optimum over S.  Two
+searches, each with its certificate:
 
     over S:            upper U (the best completion found), lower L_S <= F_S <= U
     over everything:   upper C (the best solution found),   lower L <= F* <= C
@@ -65,9 +65,10 @@ class Outcome(Enum):
 class AuditReport:
     """`completed`: answer over S in the numbers of the problem; `best`: answer over everything.
 
-    `certificate` is about the whole problem: it claims the user's solution when that is optimal (or the best known within a gap),
-    else the better one.  `completion_certificate` is about `restricted`, the problem with the strategy's choices only: a refutation of a strategy that
-    the solver completed rests on it.  `comparison`: strategy against better solution.
+    `certificate` is about the whole problem: it claims the user's solution when that is optimal (or the best known
+    within a gap), else the better one.  `completion_certificate` is about `restricted`, the problem with the strategy's
+    choices only: a refutation of a strategy that the solver completed rests on it.  `comparison`: strategy against
+    better solution.
     """
 
     outcome: Outcome
@@ -98,20 +99,38 @@ class AuditReport:
     def to_json(self) -> dict[str, object]:
         """Plain data; costs in units of 1/scale."""
         return {
-            "outcome": self.outcome.value, "scale": self.problem.scale, "unit": self.problem.unit_name, "space": self.problem.space,
-            "strategy_cost": self.completed.cost, "strategy_lower_bound": self.completed.lower_bound, "strategy_status": self.completed.status.value,
-            "best_cost": self.best.cost, "lower_bound": self.best.lower_bound, "status": self.best.status.value,
-            "gap": None if self.completed.cost is None or self.best.lower_bound is None else self.completed.cost - self.best.lower_bound,
-            "completed_by_solver": list(self.free), "ignored": [list(p) for p in self.ignored],
-            "replicated_by_globs": list(self.bare), "derived": [asdict(d) for d in self.derived],
+            "outcome": self.outcome.value,
+            "scale": self.problem.scale,
+            "unit": self.problem.unit_name,
+            "space": self.problem.space,
+            "strategy_cost": self.completed.cost,
+            "strategy_lower_bound": self.completed.lower_bound,
+            "strategy_status": self.completed.status.value,
+            "best_cost": self.best.cost,
+            "lower_bound": self.best.lower_bound,
+            "status": self.best.status.value,
+            "gap": None
+            if self.completed.cost is None or self.best.lower_bound is None
+            else self.completed.cost - self.best.lower_bound,
+            "completed_by_solver": list(self.free),
+            "ignored": [list(p) for p in self.ignored],
+            "replicated_by_globs": list(self.bare),
+            "derived": [asdict(d) for d in self.derived],
             "difference": None if self.comparison is None else self.comparison.to_json(),
-            "problem_sha256": self.problem.sha256(), "assumptions": list(self.problem.assumptions), "seconds": round(self.seconds, 3),
+            "problem_sha256": self.problem.sha256(),
+            "assumptions": list(self.problem.assumptions),
+            "seconds": round(self.seconds, 3),
         }
 
 
 def audit(
-    planning: Planning, strategy: Strategy, time_limit: float | None = None, gap: Fraction = Fraction(0), engine: Engine = "native",
-    progress: Progress | None = None, clock: Clock | None = None,
+    planning: Planning,
+    strategy: Strategy,
+    time_limit: float | None = None,
+    gap: Fraction = Fraction(0),
+    engine: Engine = "native",
+    progress: Progress | None = None,
+    clock: Clock | None = None,
 ) -> AuditReport:
     """Audit a strategy for a model.  Raises `StrategyError` or `SpaceError` when the strategy does not fit."""
     applied = resolve(strategy, planning)
@@ -119,14 +138,20 @@ def audit(
 
 
 def audit_problem(
-    problem: SelectionProblem, x: ChoiceList, time_limit: float | None = None, gap: Fraction = Fraction(0), engine: Engine = "native",
-    progress: Progress | None = None, clock: Clock | None = None,
+    problem: SelectionProblem,
+    x: ChoiceList,
+    time_limit: float | None = None,
+    gap: Fraction = Fraction(0),
+    engine: Engine = "native",
+    progress: Progress | None = None,
+    clock: Clock | None = None,
 ) -> AuditReport:
     """Audit choices for a selection problem.  Raises `ProblemError` when they do not fit.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
-    >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))), (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
+    >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))), (np.array([[0, 9],
+    ...     [9, 0]]),), (Edge(0, 1, 0),))
     >>> audit_problem(p, ChoiceList((0, 0))).outcome.value, audit_problem(p, ChoiceList((1, None))).outcome.value
     ('optimal', 'refuted')
     """
@@ -138,7 +163,13 @@ def audit_problem(
 
 
 def _audit(
-    problem: SelectionProblem, names: Names, applied: Applied, time_limit: float | None, gap: Fraction, engine: Engine, progress: Progress | None,
+    problem: SelectionProblem,
+    names: Names,
+    applied: Applied,
+    time_limit: float | None,
+    gap: Fraction,
+    engine: Engine,
+    progress: Progress | None,
     clock: Clock | None,
 ) -> AuditReport:
     clock = (clock or Clock()).at_most(time_limit)
@@ -146,13 +177,33 @@ def _audit(
     inner = solve(small, clock=clock.share(0.5), engine=engine, progress=progress)
     lifted = None if inner.solution is None else back(inner.solution)
     completed = Answer(inner.status, None, inner.lower_bound, inner.cost, lifted, inner.seconds)
-    best = solve(problem, clock=clock, gap=gap, engine=engine, progress=progress, brought=() if lifted is None else (lifted,))
+    best = solve(
+        problem, clock=clock, gap=gap, engine=engine, progress=progress, brought=() if lifted is None else (lifted,)
+    )
     outcome = decide(completed, best, gap)
-    better = best.solution is not None and (completed.cost is None or best.cost is not None and best.cost < completed.cost)
-    difference = compare(problem, names, lifted, best.solution) if better and lifted is not None and best.solution is not None else None
+    better = best.solution is not None and (
+        completed.cost is None or best.cost is not None and best.cost < completed.cost
+    )
+    difference = (
+        compare(problem, names, lifted, best.solution)
+        if better and lifted is not None and best.solution is not None
+        else None
+    )
     return AuditReport(
-        outcome, problem, completed, best, applied.free, applied.ignored, applied.bare, applied.derived, difference, _certificate(outcome, completed, best),
-        inner.certificate, small, gap, clock.seconds(),
+        outcome,
+        problem,
+        completed,
+        best,
+        applied.free,
+        applied.ignored,
+        applied.bare,
+        applied.derived,
+        difference,
+        _certificate(outcome, completed, best),
+        inner.certificate,
+        small,
+        gap,
+        clock.seconds(),
     )
 
 
@@ -193,7 +244,9 @@ def _certificate(outcome: Outcome, completed: Answer, best: Answer) -> Selection
     return SelectionCertificate(found.problem_sha256, claim, found.proof)
 
 
-def render_audit(report: AuditReport, name: str = "strategy", most: int = 40, width: int = 160, color: bool = False) -> str:
+def render_audit(
+    report: AuditReport, name: str = "strategy", most: int = 40, width: int = 160, color: bool = False
+) -> str:
     """The answer first, then what it rests on, then the difference operator by operator."""
     p, user, best = report.problem, report.completed, report.best
     cost, lower = amount(user.cost, p), amount(best.lower_bound, p)
@@ -201,16 +254,23 @@ def render_audit(report: AuditReport, name: str = "strategy", most: int = 40, wi
         case Outcome.OPTIMAL:
             lines = [f"optimal (proved): {name} costs {cost}, and nothing in the space {p.space!r} costs less"]
         case Outcome.WITHIN_GAP:
-            lines = [f"within the gap (proved): {name} costs {cost}, nothing costs less than {lower}{_open_gap(report)}"]
+            lines = [
+                f"within the gap (proved): {name} costs {cost}, nothing costs less than {lower}{_open_gap(report)}"
+            ]
         case Outcome.REFUTED if user.cost is None:
             lines = [f"refuted: no completion of {name} is feasible; a feasible solution costs {amount(best.cost, p)}"]
         case Outcome.REFUTED:
             proof = "optimal (proved)" if best.status is Status.OPTIMAL else f"nothing costs less than {lower}"
-            lines = [f"refuted: {name} costs {cost}, a better one costs {amount(best.cost, p)}; the better one: {proof}"]
+            lines = [
+                f"refuted: {name} costs {cost}, a better one costs {amount(best.cost, p)}; the better one: {proof}"
+            ]
         case Outcome.UNDECIDED:
             lines = [f"undecided: {name} costs {cost}, nothing costs less than {lower}{_open_gap(report)}"]
             if best.cost is not None and user.cost is not None and best.cost < user.cost:
-                lines.append(f"a solution of cost {amount(best.cost, p)} is known, but the best completion may cost as little as {amount(user.lower_bound, p)}")
+                lines.append(
+                    f"a solution of cost {amount(best.cost, p)} is known, but the best completion may cost as "
+                    f"little as {amount(user.lower_bound, p)}"
+                )
             lines.append("raise --time-limit, or accept a --gap")
         case Outcome.INFEASIBLE:
             lines = ["infeasible (proved): no solution satisfies the limits, whatever the strategy"]
@@ -222,10 +282,15 @@ def render_audit(report: AuditReport, name: str = "strategy", most: int = 40, wi
         lines.append(f"{len(report.free)} left to the solver ({kind}): {shown}")
     if report.ignored:
         axes = sorted({a for _, a in report.ignored})
-        lines.append(f"{len(report.ignored)} entries of globs name an axis that the operator lacks (ignored there): {', '.join(axes)}")
+        lines.append(
+            f"{len(report.ignored)} entries of globs name an axis that the operator lacks (ignored there): "
+            f"{', '.join(axes)}"
+        )
     if report.bare:
         shown = ", ".join(report.bare[:6]) + (", .." if len(report.bare) > 6 else "")
-        lines.append(f"{len(report.bare)} operators have no axis that their glob names, and are replicated by it: {shown}")
+        lines.append(
+            f"{len(report.bare)} operators have no axis that their glob names, and are replicated by it: {shown}"
+        )
     lines += [d.words() for d in report.derived]
     if p.assumptions:
         lines.append(f"assumptions: {', '.join(p.assumptions)}")

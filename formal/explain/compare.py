@@ -2,8 +2,8 @@
 
     F(y) - F(x) = sum_v (c_v[y_v] - c_v[x_v]) + sum_e (T_e(y) - T_e(x))
 
-Every vertex or edge that differs is in exactly one row; rows whose names agree up to numbers and whose words and costs agree are
-one row with a count (repeated layers).  The rows add up to the difference exactly.
+Every vertex or edge that differs is in exactly one row; rows whose names agree up to numbers and whose words and costs
+agree are one row with a count (repeated layers).  The rows add up to the difference exactly.
 """
 
 from __future__ import annotations
@@ -55,11 +55,20 @@ class Comparison:
     def to_json(self) -> dict[str, object]:
         """Plain data; costs in units of the problem."""
         return {
-            "first_cost": self.first_cost, "second_cost": self.second_cost, "difference": self.difference,
+            "first_cost": self.first_cost,
+            "second_cost": self.second_cost,
+            "difference": self.difference,
             "rows": [
                 {
-                    "kind": r.kind, "label": label(r.names), "count": r.count, "names": list(r.names), "first": r.first, "second": r.second,
-                    "first_cost": r.first_cost, "second_cost": r.second_cost, "difference": r.difference,
+                    "kind": r.kind,
+                    "label": label(r.names),
+                    "count": r.count,
+                    "names": list(r.names),
+                    "first": r.first,
+                    "second": r.second,
+                    "first_cost": r.first_cost,
+                    "second_cost": r.second_cost,
+                    "difference": r.difference,
                 }
                 for r in self.rows
             ],
@@ -75,7 +84,14 @@ def compare(problem: SelectionProblem, names: Names, x: tuple[int, ...], y: tupl
 
     for v in range(len(problem.vertices)):
         if x[v] != y[v]:
-            add(names.kind(v), names.vertex(v), names.words(v, x[v]), names.words(v, y[v]), problem.vertex_cost(v, x[v]), problem.vertex_cost(v, y[v]))
+            add(
+                names.kind(v),
+                names.vertex(v),
+                names.words(v, x[v]),
+                names.words(v, y[v]),
+                problem.vertex_cost(v, x[v]),
+                problem.vertex_cost(v, y[v]),
+            )
     for e, edge in enumerate(problem.edges):
         a, b = problem.edge_cost(e, x), problem.edge_cost(e, y)
         if a != b and (x[edge.u], x[edge.v]) != (y[edge.u], y[edge.v]):
@@ -85,21 +101,57 @@ def compare(problem: SelectionProblem, names: Names, x: tuple[int, ...], y: tupl
     return Comparison(problem, problem.cost_of(x), problem.cost_of(y), tuple(rows))
 
 
-def render_comparison(c: Comparison, first: str, second: str, most: int = 40, width: int = 160, color: bool = False) -> str:
+def render_comparison(
+    c: Comparison, first: str, second: str, most: int = 40, width: int = 160, color: bool = False
+) -> str:
     """A table of the rows with a difference, and how many others only look different."""
     problem = c.problem
     shown = [r for r in c.rows if r.difference][:most]
     rows = [
-        [label(r.names), f"x{r.count}" if r.count > 1 else "", r.first, r.second, amount(r.count * r.first_cost, problem),
-         amount(r.count * r.second_cost, problem), amount(r.difference, problem, signed=True)]
+        [
+            label(r.names),
+            f"x{r.count}" if r.count > 1 else "",
+            r.first,
+            r.second,
+            amount(r.count * r.first_cost, problem),
+            amount(r.count * r.second_cost, problem),
+            amount(r.difference, problem, signed=True),
+        ]
         for r in shown
     ]
     rest = [r for r in c.rows if r.difference][most:]
     if rest:
-        rows.append([f"{len(rest)} more", f"x{sum(r.count for r in rest)}", "", "", "", "", amount(sum(r.difference for r in rest), problem, signed=True)])
-    rows.append(["total", "", "", "", amount(c.first_cost, problem), amount(c.second_cost, problem), amount(c.difference, problem, signed=True)])
+        rows.append(
+            [
+                f"{len(rest)} more",
+                f"x{sum(r.count for r in rest)}",
+                "",
+                "",
+                "",
+                "",
+                amount(sum(r.difference for r in rest), problem, signed=True),
+            ]
+        )
+    rows.append(
+        [
+            "total",
+            "",
+            "",
+            "",
+            amount(c.first_cost, problem),
+            amount(c.second_cost, problem),
+            amount(c.difference, problem, signed=True),
+        ]
+    )
     even = sum(r.count for r in c.rows if not r.difference)
-    text = table_text(f"{first} against {second}", ["term", "", first, second, f"{first}, time", f"{second}, time", "difference"], rows, (4, 5, 6), width, color)
+    text = table_text(
+        f"{first} against {second}",
+        ["term", "", first, second, f"{first}, time", f"{second}, time", "difference"],
+        rows,
+        (4, 5, 6),
+        width,
+        color,
+    )
     notes = [f"the difference is {percent(c.difference, c.first_cost)} of {first}"] if c.first_cost else []
     if even:
         notes.append(f"{even} more choices differ at the same cost")

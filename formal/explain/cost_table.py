@@ -1,9 +1,11 @@
 """What every operator of a plan costs and why: flops, bytes, and the formula that decided.
 
-    compute   t = flops / peak + launch                     on the slowest device; flops and bytes are those of the busiest one
+    compute   t = flops / peak + launch                     on the slowest device; flops and bytes are those of the
+    busiest one
     memory    t = bytes / memory bandwidth + launch
     measured  t from the machine's profile                   (`models.machine.parts.Profile`)
-    + statistics                                             all-reduce of the statistics of a split softmax or normalisation
+    + statistics                                             all-reduce of the statistics of a split softmax or
+    normalisation
 
 The numbers are those of the selection problem: the times add up to the operators' share of the plan's cost.
 """
@@ -65,9 +67,18 @@ def cost_table(planning: Planning, x: tuple[int, ...]) -> tuple[CostRow, ...]:
             continue
         statistics = int(costs.reduction[choice])
         formula = _word(FORMULAS[int(costs.decided[choice])]) + (" + statistics" if statistics else "")
-        rows.append(CostRow(
-            op.name, op.function, terms.words(v, choice), int(costs.flops[choice]), int(costs.bytes[choice]), formula, int(costs.compute[choice]), statistics
-        ))
+        rows.append(
+            CostRow(
+                op.name,
+                op.function,
+                terms.words(v, choice),
+                int(costs.flops[choice]),
+                int(costs.bytes[choice]),
+                formula,
+                int(costs.compute[choice]),
+                statistics,
+            )
+        )
     return tuple(rows)
 
 
@@ -84,18 +95,30 @@ def _word(formula: Formula) -> str:
 
 
 def render_cost_table(planning: Planning, rows: Sequence[CostRow], width: int = 170, color: bool = False) -> str:
-    """The table as text, equal operators of repeated layers in one row; then the formulas with the machine's constants."""
+    """The table as text, equal operators of repeated layers in one row; then the formulas with the machine's
+    constants.
+    """
     problem = planning.problem
     groups: dict[tuple[object, ...], list[CostRow]] = {}
     for r in rows:
-        groups.setdefault((pattern(r.operator), r.function, r.placement, r.flops, r.bytes, r.formula, r.busy, r.statistics), []).append(r)
+        groups.setdefault(
+            (pattern(r.operator), r.function, r.placement, r.flops, r.bytes, r.formula, r.busy, r.statistics), []
+        ).append(r)
     lines = []
     for members in groups.values():
         one, n = members[0], len(members)
-        lines.append([
-            label([m.operator for m in members]), f"x{n}" if n > 1 else "", one.placement, f"{one.flops:.4g}" if one.flops else "-", bytes_text(one.bytes),
-            one.formula, amount(one.time, problem), amount(n * one.time, problem) if n > 1 else "",
-        ])
+        lines.append(
+            [
+                label([m.operator for m in members]),
+                f"x{n}" if n > 1 else "",
+                one.placement,
+                f"{one.flops:.4g}" if one.flops else "-",
+                bytes_text(one.bytes),
+                one.formula,
+                amount(one.time, problem),
+                amount(n * one.time, problem) if n > 1 else "",
+            ]
+        )
     lines.append(["all operators", "", "", "", "", "", amount(sum(r.time for r in rows), problem), ""])
     columns = ["operator", "", "placement", "flops", "bytes", "formula", "time of one", "of all"]
     return joined([table_text("", columns, lines, (3, 4, 6, 7), width, color), "", *_formulas(planning, problem)])
@@ -108,7 +131,8 @@ def _formulas(planning: Planning, problem: SelectionProblem) -> list[str]:
     for device in machine.classes:
         peaks = ", ".join(f"{show(rate, 'flops')} ({dtype})" for dtype, rate in device.peaks if dtype in used)
         out.append(
-            f"{device.name}: compute = flops / {peaks or 'peak'}; memory = bytes / {show(device.bandwidth, 'rate')}; launch {show(device.launch, 'time')}"
+            f"{device.name}: compute = flops / {peaks or 'peak'}; memory = bytes / "
+            f"{show(device.bandwidth, 'rate')}; launch {show(device.launch, 'time')}"
         )
     if machine.profiles:
         out.append(f"measured: one of {len(machine.profiles)} times in the machine's profile, launch included")

@@ -2,9 +2,11 @@
 
 Price of deviating at v:  min { F(x') : x'_v != x_v } - F(x).  Three statements, and each says which one it is:
 
-    at least   certified: root dual record (m, n) of the certificate,  LB + min_{a != x_v} excess_v(a) - F(x)   -> deviation_bounds()
-               (formal.selection.bounds; any integer messages are valid, so this needs no trust in where they come from)
-    at most    another choice at v, everything else as in the plan: feasible, hence an upper bound, not the price -> local_alternative()
+    at least   certified: root dual record (m, n) of the certificate,  LB + min_{a != x_v} excess_v(a) - F(x)   ->
+               deviation_bounds() (formal.selection.bounds; any integer messages are valid, so this needs no trust in
+               where they come from)
+    at most    another choice at v, everything else as in the plan: feasible, hence an upper bound, not the price ->
+               local_alternative()
     exactly    solved again without the choice (`deviation`), or with a forced one (`forced`), with a certificate
 """
 
@@ -35,8 +37,9 @@ from .terms import PlanTerms
 
 @dataclass(frozen=True, eq=False)
 class Deviation:
-    """The plan against the best plan under a condition at one vertex.  `exact`: the other is proved optimal under the condition,
-    else its price lies in [`least`, `price`].  `price` None: nothing feasible was found (`exact`: proved that nothing is)."""
+    """The plan against the best plan under a condition at one vertex.  `exact`: the other is proved optimal under the
+    condition, else its price lies in [`least`, `price`].  `price` None: nothing feasible was found (`exact`: proved
+    that nothing is)."""
 
     name: str
     condition: str
@@ -50,27 +53,45 @@ class Deviation:
     def to_json(self) -> dict[str, object]:
         """Plain data."""
         return {
-            "name": self.name, "condition": self.condition, "price": self.price, "price_at_least": self.least, "exact": self.exact,
+            "name": self.name,
+            "condition": self.condition,
+            "price": self.price,
+            "price_at_least": self.least,
+            "exact": self.exact,
             "difference": None if self.comparison is None else self.comparison.to_json(),
         }
 
 
 def forced(
-    planning: Planning, choices: tuple[int, ...], op: str, config: Split, time_limit: float | None = None, engine: Engine = "native",
+    planning: Planning,
+    choices: tuple[int, ...],
+    op: str,
+    config: Split,
+    time_limit: float | None = None,
+    engine: Engine = "native",
     progress: Progress | None = None,
 ) -> Deviation:
-    """The best plan in which `op` has the placement `config`, against `choices`.  Raises `StrategyError`, `SpaceError`."""
+    """The best plan in which `op` has the placement `config`, against `choices`.  Raises `StrategyError`,
+    `SpaceError`.
+    """
     v = vertex_of(planning, op)
     terms = PlanTerms(planning)
     decision = planning.decisions[v]
     here = placement(config, decision.axes, planning.machine, f"{op!r}")
     choice = decision.choice(here)
-    return _solved(planning, choices, v, {v: (choice,)}, f"{op} is {terms.words(v, choice)}", time_limit, engine, progress, terms)
+    return _solved(
+        planning, choices, v, {v: (choice,)}, f"{op} is {terms.words(v, choice)}", time_limit, engine, progress, terms
+    )
 
 
 def deviation(
-    planning: Planning, choices: tuple[int, ...], vertex: int, time_limit: float | None = None, engine: Engine = "native",
-    progress: Progress | None = None, terms: PlanTerms | None = None,
+    planning: Planning,
+    choices: tuple[int, ...],
+    vertex: int,
+    time_limit: float | None = None,
+    engine: Engine = "native",
+    progress: Progress | None = None,
+    terms: PlanTerms | None = None,
 ) -> Deviation:
     """The best plan in which one vertex has any other placement than in `choices`."""
     names = PlanTerms(planning) if terms is None else terms
@@ -83,8 +104,15 @@ def deviation(
 
 
 def _solved(
-    planning: Planning, choices: tuple[int, ...], vertex: int, allowed: dict[int, tuple[int, ...]], condition: str, time_limit: float | None,
-    engine: Engine, progress: Progress | None, terms: PlanTerms,
+    planning: Planning,
+    choices: tuple[int, ...],
+    vertex: int,
+    allowed: dict[int, tuple[int, ...]],
+    condition: str,
+    time_limit: float | None,
+    engine: Engine,
+    progress: Progress | None,
+    terms: PlanTerms,
 ) -> Deviation:
     problem = planning.problem
     small, back = restrict(problem, allowed)
@@ -96,11 +124,17 @@ def _solved(
     if answer.solution is None or answer.cost is None:
         return Deviation(name, condition, None, least, exact, None, None, answer.certificate)
     y = back(answer.solution)
-    return Deviation(name, condition, answer.cost - cost, least, exact, y, compare(problem, terms, choices, y), answer.certificate)
+    return Deviation(
+        name, condition, answer.cost - cost, least, exact, y, compare(problem, terms, choices, y), answer.certificate
+    )
 
 
-def deviation_bounds(problem: SelectionProblem, x: tuple[int, ...], certificate: SelectionCertificate | None) -> tuple[int | None, list[int]]:
-    """(lower bound of the claim, certified lower bound on the price of deviating per vertex); zeros where the record says nothing."""
+def deviation_bounds(
+    problem: SelectionProblem, x: tuple[int, ...], certificate: SelectionCertificate | None
+) -> tuple[int | None, list[int]]:
+    """(lower bound of the claim, certified lower bound on the price of deviating per vertex); zeros where the
+    record says nothing.
+    """
     zeros = [0] * len(problem.vertices)
     if certificate is None or certificate.problem_sha256 != problem.sha256():
         return None, zeros
@@ -132,7 +166,9 @@ def deviation_bounds(problem: SelectionProblem, x: tuple[int, ...], certificate:
 
 
 def local_alternative(problem: SelectionProblem, x: tuple[int, ...], v: int) -> tuple[int | None, int | None]:
-    """(difference, choice) of the cheapest other choice at `v` with everything else kept and all resource rows holding."""
+    """(difference, choice) of the cheapest other choice at `v` with everything else kept and all resource rows
+    holding.
+    """
     delta: Ints = problem.vertices[v].cost.copy()
     bad = delta >= FORBIDDEN
     for e in problem.edges:
@@ -171,15 +207,22 @@ def name_of(planning: Planning, v: int) -> str:
     return copy_key(decision.name) if decision.kind is DecisionKind.COPY else operator_key(decision.name)
 
 
-def render_deviation(d: Deviation, problem: SelectionProblem, most: int = 40, width: int = 160, color: bool = False) -> str:
+def render_deviation(
+    d: Deviation, problem: SelectionProblem, most: int = 40, width: int = 160, color: bool = False
+) -> str:
     """The price of a forced choice and the terms that pay it."""
     if d.price is None:
-        return f"when {d.condition}: " + ("nothing is feasible (proved)" if d.exact else "no solution found in the time given")
+        return f"when {d.condition}: " + (
+            "nothing is feasible (proved)" if d.exact else "no solution found in the time given"
+        )
     words = f"when {d.condition}: {amount(d.price, problem, signed=True)}"
     if d.exact:
         words += " (exact: solved again under this condition, proved)"
     else:
-        words += f" at most, {'unknown' if d.least is None else amount(d.least, problem, signed=True)} at least (not closed in the time given)"
+        words += (
+            f" at most, {'unknown' if d.least is None else amount(d.least, problem, signed=True)} at least (not "
+            f"closed in the time given)"
+        )
     if d.comparison is None or not d.comparison.rows:
         return words
     return joined([words, render_comparison(d.comparison, "plan", "instead", most, width, color)])

@@ -1,10 +1,13 @@
-"""Why the plan is what it is: times by cause, the price of deviating (`formal.explain.deviation`), and what the optimum is worth.
+"""Why the plan is what it is: times by cause, the price of deviating (`formal.explain.deviation`), and what the optimum
+is worth.
 
-    time of vertex v  =  compute_v + statistics_v  +  summing of its own partial results  +  moving of its operands to it
-                         (edges: the (L2) part belongs to the source, the fetch to the target; the sum over v is the plan's cost)
+    time of vertex v  =  compute_v + statistics_v  +  summing of its own partial results  +  moving of its operands to
+                         it (edges: the (L2) part belongs to the source, the fetch to the target; the sum over v is the
+                         plan's cost)
 
-If every true cost is within a factor 1 +- e of the table and the plan has cost F and lower bound L, then every other plan truly
-costs at least (1-e) L and this one at most (1+e) F: within (1+e)/(1-e) F/L of the true optimum  (costs >= 0).
+If every true cost is within a factor 1 +- e of the table and the plan has cost F and lower bound L, then every other
+plan truly costs at least (1-e) L and this one at most (1+e) F: within (1+e)/(1-e) F/L of the true optimum  (costs >=
+0).
 """
 
 from __future__ import annotations
@@ -32,8 +35,9 @@ DEFAULT_ERRORS: Final = (Fraction(1, 20), Fraction(1, 10))
 
 @dataclass(frozen=True)
 class OperatorTerms:
-    """One vertex.  Times in units; `bytes_per_level`: bytes through the busiest link of each level for the terms counted here;
-    `at_least`, `at_most`: bounds on the price of deviating (None: the vertex has no other feasible choice known)."""
+    """One vertex.  Times in units; `bytes_per_level`: bytes through the busiest link of each level for the terms
+    counted here; `at_least`, `at_most`: bounds on the price of deviating (None: the vertex has no other feasible choice
+    known)."""
 
     kind: str
     name: str
@@ -82,14 +86,28 @@ class Explanation:
         """Plain data; times in units of 1/scale."""
         p = self.planning.problem
         return {
-            "cost": self.cost, "lower_bound": self.lower_bound, "scale": p.scale, "rounding_bound": rounding_bound(p), "unit": p.unit_name, "space": p.space,
+            "cost": self.cost,
+            "lower_bound": self.lower_bound,
+            "scale": p.scale,
+            "rounding_bound": rounding_bound(p),
+            "unit": p.unit_name,
+            "space": p.space,
             "levels": [level.name for level in self.planning.machine.levels],
             "operators": [
                 {
-                    "kind": o.kind, "name": o.name, "placement": o.words, "compute": o.compute, "statistics": o.statistics, "summing": o.summing,
-                    "moving": o.moving, "bytes_per_level": list(o.bytes_per_level), "price_at_least": o.at_least, "price_at_most": o.at_most,
+                    "kind": o.kind,
+                    "name": o.name,
+                    "placement": o.words,
+                    "compute": o.compute,
+                    "statistics": o.statistics,
+                    "summing": o.summing,
+                    "moving": o.moving,
+                    "bytes_per_level": list(o.bytes_per_level),
+                    "price_at_least": o.at_least,
+                    "price_at_most": o.at_most,
                 }
-                for v, o in enumerate(self.operators) if self.only in (None, v)
+                for v, o in enumerate(self.operators)
+                if self.only in (None, v)
             ],
             "stored_state": [s.to_json() for s in self.state],
             "worth": [{"error": str(w.error), "within": str(w.ratio)} for w in self.worth],
@@ -98,11 +116,17 @@ class Explanation:
 
 
 def explain(
-    planning: Planning, choices: tuple[int, ...], certificate: SelectionCertificate | None = None, op: str | None = None,
-    errors: Iterable[Fraction] = DEFAULT_ERRORS, time_limit: float | None = None, engine: Engine = "native", progress: Progress | None = None,
+    planning: Planning,
+    choices: tuple[int, ...],
+    certificate: SelectionCertificate | None = None,
+    op: str | None = None,
+    errors: Iterable[Fraction] = DEFAULT_ERRORS,
+    time_limit: float | None = None,
+    engine: Engine = "native",
+    progress: Progress | None = None,
 ) -> Explanation:
-    """Explain the solution `choices`; `certificate` gives the bounds on prices, `op` asks for the exact price at one vertex
-    (an operator, or `tensor:NAME`).  Raises `StrategyError` for an unknown `op`."""
+    """Explain the solution `choices`; `certificate` gives the bounds on prices, `op` asks for the exact price at one
+    vertex (an operator, or `tensor:NAME`).  Raises `StrategyError` for an unknown `op`."""
     problem, terms = planning.problem, PlanTerms(planning)
     only = None if op is None else vertex_of(planning, op)
     cost = problem.cost_of(choices)
@@ -113,17 +137,45 @@ def explain(
         at_most, other = local_alternative(problem, choices, v)
         neighbour = None if other is None else terms.words(v, other)
         compute, statistics, summing, moving, sent = parts[v]
-        rows.append(OperatorTerms(
-            decision.kind.value, decision.name, terms.words(v, choices[v]), compute, statistics, summing, moving, sent, at_least[v], at_most, neighbour
-        ))
-    worth = () if lower is None or lower <= 0 else tuple(Worth(e, (1 + e) / (1 - e) * Fraction(cost, lower)) for e in errors if 0 <= e < 1)
+        rows.append(
+            OperatorTerms(
+                decision.kind.value,
+                decision.name,
+                terms.words(v, choices[v]),
+                compute,
+                statistics,
+                summing,
+                moving,
+                sent,
+                at_least[v],
+                at_most,
+                neighbour,
+            )
+        )
+    worth = (
+        ()
+        if lower is None or lower <= 0
+        else tuple(Worth(e, (1 + e) / (1 - e) * Fraction(cost, lower)) for e in errors if 0 <= e < 1)
+    )
     changed = None
     if only is not None:
         changed = deviation(planning, choices, only, time_limit, engine, progress, terms)
-    return Explanation(planning, choices, cost, lower, tuple(rows), worth, only, changed, stored_state(planning, choices) if only is None else ())
+    return Explanation(
+        planning,
+        choices,
+        cost,
+        lower,
+        tuple(rows),
+        worth,
+        only,
+        changed,
+        stored_state(planning, choices) if only is None else (),
+    )
 
 
-def _parts(planning: Planning, terms: PlanTerms, x: tuple[int, ...]) -> list[tuple[int, int, int, int, tuple[int, ...]]]:
+def _parts(
+    planning: Planning, terms: PlanTerms, x: tuple[int, ...]
+) -> list[tuple[int, int, int, int, tuple[int, ...]]]:
     n, levels = len(planning.decisions), len(planning.machine.levels)
     summing, moving = [0] * n, [0] * n
     sent = [[0] * levels for _ in range(n)]
@@ -151,39 +203,77 @@ def render_explanation(e: Explanation, width: int = 190, color: bool = False) ->
             continue
         if o.kind == "copy" and o.time == 0 and e.only is None:
             continue
-        groups.setdefault((o.kind, pattern(o.name), o.words, o.compute, o.statistics, o.summing, o.moving, o.bytes_per_level), []).append(o)
+        groups.setdefault(
+            (o.kind, pattern(o.name), o.words, o.compute, o.statistics, o.summing, o.moving, o.bytes_per_level), []
+        ).append(o)
     rows = []
     for members in groups.values():
         one, n = members[0], len(members)
         most = [m.at_most for m in members]
         least = min(m.at_least for m in members)
         high = None if any(m is None for m in most) else max(m for m in most if m is not None)
-        rows.append([
-            ("copy of " if one.kind == "copy" else "") + label([m.name for m in members]), f"x{n}" if n > 1 else "", one.words,
-            *(amount(n * t, problem) if t else "-" for t in (one.compute, one.statistics + one.summing, one.moving)),
-            " ".join(bytes_text(n * b) if b else "-" for b in one.bytes_per_level),
-            _price(least, high, problem),
-        ])
+        rows.append(
+            [
+                ("copy of " if one.kind == "copy" else "") + label([m.name for m in members]),
+                f"x{n}" if n > 1 else "",
+                one.words,
+                *(
+                    amount(n * t, problem) if t else "-"
+                    for t in (one.compute, one.statistics + one.summing, one.moving)
+                ),
+                " ".join(bytes_text(n * b) if b else "-" for b in one.bytes_per_level),
+                _price(least, high, problem),
+            ]
+        )
     totals = [sum(getattr(o, part) for o in e.operators) for part in ("compute", "statistics", "summing", "moving")]
     if e.only is None:
-        rows.append(["total", "", "", amount(totals[0], problem), amount(totals[1] + totals[2], problem), amount(totals[3], problem), "", ""])
-    columns = ["operator", "", "placement", "compute", "reduction", "redistribution", "bytes over " + ", ".join(levels), "another choice costs"]
-    lines = [table_text("", columns, rows, (3, 4, 5), width, color), "", f"cost {amount(e.cost, problem)} over the space {problem.space!r}"]
+        rows.append(
+            [
+                "total",
+                "",
+                "",
+                amount(totals[0], problem),
+                amount(totals[1] + totals[2], problem),
+                amount(totals[3], problem),
+                "",
+                "",
+            ]
+        )
+    columns = [
+        "operator",
+        "",
+        "placement",
+        "compute",
+        "reduction",
+        "redistribution",
+        "bytes over " + ", ".join(levels),
+        "another choice costs",
+    ]
+    lines = [
+        table_text("", columns, rows, (3, 4, 5), width, color),
+        "",
+        f"cost {amount(e.cost, problem)} over the space {problem.space!r}",
+    ]
     if e.cost:
-        shares = zip(("compute", "reduction", "redistribution"), (totals[0], totals[1] + totals[2], totals[3]), strict=True)
+        shares = zip(
+            ("compute", "reduction", "redistribution"), (totals[0], totals[1] + totals[2], totals[3]), strict=True
+        )
         lines[-1] += ": " + ", ".join(f"{name} {percent(t, e.cost)}" for name, t in shares)
     lines.append(rounding_text(problem))
     if any(len(members) > 1 for members in groups.values()):
         lines.append("xN: N repetitions in one row, times and bytes of all N together, prices for one of them")
     lines.append(
-        "another choice costs: certified 'at least' from the certificate's messages; 'at most' with everything else unchanged (an upper bound, "
+        "another choice costs: certified 'at least' from the certificate's messages; 'at most' with everything "
+        "else unchanged (an upper bound, "
         "not the price); the exact price of one operator: --op NAME"
     )
     if e.lower_bound is not None and e.lower_bound < e.cost:
         lines.append(f"the plan is not proved optimal: nothing costs less than {amount(e.lower_bound, problem)}")
-    lines.append("if every true cost is within a factor 1 +- e of the table, the plan is within (1+e)/(1-e) of optimal"
-                 + ("" if e.lower_bound in (None, e.cost) else " times cost / bound")
-                 + "".join(f"; e = {100 * float(w.error):g} %: within {percent_above(w.ratio)}" for w in e.worth))
+    lines.append(
+        "if every true cost is within a factor 1 +- e of the table, the plan is within (1+e)/(1-e) of optimal"
+        + ("" if e.lower_bound in (None, e.cost) else " times cost / bound")
+        + "".join(f"; e = {100 * float(w.error):g} %: within {percent_above(w.ratio)}" for w in e.worth)
+    )
     if e.state:
         lines += ["", render_stored_state(e.state, width, color)]
     if e.deviation is not None:
@@ -205,10 +295,23 @@ def _price(least: int, most: int | None, problem: SelectionProblem) -> str:
         return "no other alone"
     if least == most:
         return amount(least, problem, signed=True)
-    return f"{'>= ' + amount(least, problem, signed=True) + ', ' if least > 0 else ''}<= {amount(most, problem, signed=True)}"
+    return (
+        f"{'>= ' + amount(least, problem, signed=True) + ', ' if least > 0 else ''}<= "
+        f"{amount(most, problem, signed=True)}"
+    )
 
 
 __all__ = [
-    "DEFAULT_ERRORS", "Deviation", "Explanation", "OperatorTerms", "Worth", "deviation", "deviation_bounds", "explain", "forced",
-    "local_alternative", "render_deviation", "render_explanation",
+    "DEFAULT_ERRORS",
+    "Deviation",
+    "Explanation",
+    "OperatorTerms",
+    "Worth",
+    "deviation",
+    "deviation_bounds",
+    "explain",
+    "forced",
+    "local_alternative",
+    "render_deviation",
+    "render_explanation",
 ]

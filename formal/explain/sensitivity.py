@@ -3,14 +3,16 @@
 Constant k is multiplied by a factor f, tables are built again for that machine, and the problem is solved again with a
 certificate: the plan x passes at f when F_x(f) = F*(f) is proved.  Factors come from a fixed grid of exact rationals.
 
-Which factors are solved.  Every solve that refutes x at f yields a witness y with F_y(f) < F_x(f); at other factors F_y - F_x is
-evaluated exactly from the loads of both plans, without solving, and factors at which a known witness beats x are skipped:
-they are refuted already.  The outermost factor that no witness refutes is solved next, until x passes or nothing is left; after a solve that did not
-close, factors are halved instead.
+Which factors are solved.  Every solve that refutes x at f yields a witness y with F_y(f) < F_x(f); at other factors F_y
+- F_x is evaluated exactly from the loads of both plans, without solving, and factors at which a known witness beats x
+  are skipped:
+they are refuted already.  The outermost factor that no witness refutes is solved next, until x passes or nothing is
+left; after a solve that did not close, factors are halved instead.
 
-What lies between.  For a link's bandwidth or latency, F_y is linear in 1/bandwidth or latency up to rounding (one unit per term),
-so the set where x is optimal is an interval: between two factors that pass, x costs at most 2 (V + E) units more than the
-optimum.  For peaks and memory bandwidth the roofline's maximum is only piecewise linear: there "tested at" means just that.
+What lies between.  For a link's bandwidth or latency, F_y is linear in 1/bandwidth or latency up to rounding (one unit
+per term), so the set where x is optimal is an interval: between two factors that pass, x costs at most 2 (V + E) units
+more than the optimum.  For peaks and memory bandwidth the roofline's maximum is only piecewise linear: there "tested
+at" means just that.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ from ..selection.clock import Clock
 from ..selection.solve import Engine, solve
 from .terms import PlanTerms
 
-GRID: Final = tuple(Fraction(n, 100) for n in (101, 102, 105, 110, 120, 135, 150, 175, 200, 250, 300, 400, 500, 700, 1000, 2000, 3000, 5000, 10000))
+GRID: Final = tuple(
+    Fraction(n, 100)
+    for n in (101, 102, 105, 110, 120, 135, 150, 175, 200, 250, 300, 400, 500, 700, 1000, 2000, 3000, 5000, 10000)
+)
 """Factors 1.01 .. 100; downwards their inverses."""
 
 
@@ -60,9 +65,19 @@ class Constant:
         """`machine` with this constant multiplied by `factor`."""
         if self.part is Part.BANDWIDTH or self.part is Part.LATENCY:
             level = machine.levels[int(self.where)]
-            moved = replace(level, bandwidth=level.bandwidth * factor) if self.part is Part.BANDWIDTH else replace(level, latency=level.latency * factor)
-            return replace(machine, levels=(*machine.levels[: int(self.where)], moved, *machine.levels[int(self.where) + 1 :]))
-        return replace(machine, device=self._scaled(machine.device, factor), others=tuple(self._scaled(c, factor) for c in machine.others))
+            moved = (
+                replace(level, bandwidth=level.bandwidth * factor)
+                if self.part is Part.BANDWIDTH
+                else replace(level, latency=level.latency * factor)
+            )
+            return replace(
+                machine, levels=(*machine.levels[: int(self.where)], moved, *machine.levels[int(self.where) + 1 :])
+            )
+        return replace(
+            machine,
+            device=self._scaled(machine.device, factor),
+            others=tuple(self._scaled(c, factor) for c in machine.others),
+        )
 
     def _scaled(self, device: DeviceClass, factor: Fraction) -> DeviceClass:
         """A device class with this constant multiplied by `factor`: in a mixed machine all classes move together."""
@@ -85,9 +100,10 @@ class Test:
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """`low`, `high`: outermost factors of the grid at which the plan passed (1 where none but the base did).  `low_open`,
-    `high_open`: the next factor outwards, at which it did not (None: passed to the end of the grid).  `low_better`, `high_better`: cost
-    of a better plan and of this one there; None where the solve did not close in time.  `tests`: all solves, by factor."""
+    """`low`, `high`: outermost factors of the grid at which the plan passed (1 where none but the base did).
+    `low_open`, `high_open`: the next factor outwards, at which it did not (None: passed to the end of the grid).
+    `low_better`, `high_better`: cost of a better plan and of this one there; None where the solve did not close in
+    time.  `tests`: all solves, by factor."""
 
     constant: Constant
     low: Fraction
@@ -114,19 +130,38 @@ class Sensitivity:
 
     def to_json(self) -> dict[str, object]:
         """Plain data; factors as exact fractions, costs in units of 1/scale."""
+
         def factor(f: Fraction | None) -> str | None:
             return None if f is None else str(f)
 
         return {
-            "cost": self.cost, "base_proved": self.base_proved, "complete": self.complete, "scale": self.planning.problem.scale,
-            "space": self.planning.space.name, "grid": [str(f) for f in GRID],
+            "cost": self.cost,
+            "base_proved": self.base_proved,
+            "complete": self.complete,
+            "scale": self.planning.problem.scale,
+            "space": self.planning.space.name,
+            "grid": [str(f) for f in GRID],
             "constants": [
                 {
-                    "name": r.constant.name, "value": str(r.constant.value), "low": str(r.low), "high": str(r.high),
-                    "not_proved_low": factor(r.low_open), "not_proved_high": factor(r.high_open),
-                    "better_low": None if r.low_better is None else list(r.low_better), "better_high": None if r.high_better is None else list(r.high_better),
+                    "name": r.constant.name,
+                    "value": str(r.constant.value),
+                    "low": str(r.low),
+                    "high": str(r.high),
+                    "not_proved_low": factor(r.low_open),
+                    "not_proved_high": factor(r.high_open),
+                    "better_low": None if r.low_better is None else list(r.low_better),
+                    "better_high": None if r.high_better is None else list(r.high_better),
                     "between": r.between,
-                    "tests": [{"factor": str(t.factor), "plan_cost": t.plan_cost, "best_cost": t.best_cost, "lower_bound": t.lower_bound, "passed": t.passed} for t in r.tests],
+                    "tests": [
+                        {
+                            "factor": str(t.factor),
+                            "plan_cost": t.plan_cost,
+                            "best_cost": t.best_cost,
+                            "lower_bound": t.lower_bound,
+                            "passed": t.passed,
+                        }
+                        for t in r.tests
+                    ],
                 }
                 for r in self.ranges
             ],
@@ -144,15 +179,23 @@ Grid = tuple[Fraction, ...]
 
 
 def sensitivity(
-    planning: Planning, choices: tuple[int, ...], base: SelectionCertificate | None = None, *, grid: Grid = GRID, constants: tuple[str, ...] | None = None,
-    time_limit: float | None = None, solve_limit: float | None = 15.0, engine: Engine = "native", progress: Watch | None = None,
+    planning: Planning,
+    choices: tuple[int, ...],
+    base: SelectionCertificate | None = None,
+    *,
+    grid: Grid = GRID,
+    constants: tuple[str, ...] | None = None,
+    time_limit: float | None = None,
+    solve_limit: float | None = 15.0,
+    engine: Engine = "native",
+    progress: Watch | None = None,
 ) -> Sensitivity:
     """Ranges of the machine's constants over which `choices` stays proved optimal.
 
-    `base`: a certificate, already checked, at the constants as they are; without one (or if it claims another cost) the base is solved here.
-    `constants`: names to test (default all that can matter).  `time_limit`: seconds for everything; what is not reached is left out
-    and `complete` is False.  `solve_limit`: seconds for one solve; where it neither proves the plan nor finds a better one, the factor
-    counts as not closed.
+    `base`: a certificate, already checked, at the constants as they are; without one (or if it claims another cost) the
+    base is solved here.  `constants`: names to test (default all that can matter).  `time_limit`: seconds for
+    everything; what is not reached is left out and `complete` is False.  `solve_limit`: seconds for one solve; where it
+    neither proves the plan nor finds a better one, the factor counts as not closed.
     """
     clock = Clock(time_limit)
     tester = _Tester(planning, choices, clock, engine, solve_limit)
@@ -167,6 +210,7 @@ def sensitivity(
         candidates = tuple(c for c in candidates if c.name in constants)
     ranges: list[Range] = []
     for i, c in enumerate(candidates if proved else ()):
+
         def say(stage: str, i: int = i) -> None:
             if progress is not None:
                 progress(i, len(candidates), stage)
@@ -224,8 +268,22 @@ class _Tester:
         (low, low_open, low_better), (high, high_open, high_better) = ends
         linear = constant.part in (Part.BANDWIDTH, Part.LATENCY)
         terms = len(self.planning.problem.vertices) + len(self.planning.problem.edges)
-        between = f"within {2 * terms} units of optimal in between (linear up to rounding)" if linear else "tested at the ends only"
-        return Range(constant, low, high, low_open, high_open, low_better, high_better, between, tuple(sorted(tests, key=lambda t: t.factor)))
+        between = (
+            f"within {2 * terms} units of optimal in between (linear up to rounding)"
+            if linear
+            else "tested at the ends only"
+        )
+        return Range(
+            constant,
+            low,
+            high,
+            low_open,
+            high_open,
+            low_better,
+            high_better,
+            between,
+            tuple(sorted(tests, key=lambda t: t.factor)),
+        )
 
     def _end(
         self, constant: Constant, grid: Grid, upward: bool, tests: list[Test], say: Callable[[str], None]
@@ -233,7 +291,12 @@ class _Tester:
         factors = [f if upward else 1 / f for f in grid]
         machines = [constant.scaled(self.planning.machine, f) for f in factors]
         refuted: dict[int, tuple[int, int] | None] = {}  # position -> (better, this), None where a solve did not close
-        known, low, high, halving = 0, -1, len(factors), False  # factors[low] passed (-1: the base), factors[high] did not (len: none failed)
+        known, low, high, halving = (
+            0,
+            -1,
+            len(factors),
+            False,
+        )  # factors[low] passed (-1: the base), factors[high] did not (len: none failed)
         while True:
             for y in self.witnesses[known:]:
                 for i, m in enumerate(machines):
@@ -244,7 +307,11 @@ class _Tester:
             while high - 1 > low and high - 1 in refuted:
                 high -= 1
             if high - 1 == low:
-                return Fraction(1) if low < 0 else factors[low], None if high == len(factors) else factors[high], refuted.get(high)
+                return (
+                    Fraction(1) if low < 0 else factors[low],
+                    None if high == len(factors) else factors[high],
+                    refuted.get(high),
+                )
             at = (low + high) // 2 if halving else high - 1
             if at in refuted:
                 high = at
@@ -262,9 +329,19 @@ class _Tester:
                 refuted[at], high = (test.best_cost, test.plan_cost), at
 
     def _solve(self, factor: Fraction, machine: Machine) -> Test:
-        moved = build(self.planning.graph, machine, self.planning.space, self.planning.problem.limit, unit=Fraction(1, self.planning.problem.scale))
+        moved = build(
+            self.planning.graph,
+            machine,
+            self.planning.space,
+            self.planning.problem.limit,
+            unit=Fraction(1, self.planning.problem.scale),
+        )
         plan_cost = moved.problem.cost_of(self.choices)
-        limits = [t for t in (self.solve_limit, None if self.clock.limit_s is None else max(0.1, self.clock.left())) if t is not None]
+        limits = [
+            t
+            for t in (self.solve_limit, None if self.clock.limit_s is None else max(0.1, self.clock.left()))
+            if t is not None
+        ]
         limit = min(limits, default=None)
         answer = solve(moved.problem, time_limit_s=limit, engine=self.engine)
         passed = answer.lower_bound is not None and answer.lower_bound >= plan_cost and plan_cost < FORBIDDEN
@@ -281,14 +358,27 @@ def render_sensitivity(s: Sensitivity, width: int = 160, color: bool = False) ->
     rows = []
     for r in s.ranges:
         c = r.constant
-        rows.append([
-            c.name, show(c.value, c.dimension), f"x {float(r.low):.4g} .. x {float(r.high):.4g}",
-            f"{_value(c, r.low)} .. {_value(c, r.high)}", _beyond(r.low_open, r.low_better), _beyond(r.high_open, r.high_better), str(len(r.tests)),
-        ])
+        rows.append(
+            [
+                c.name,
+                show(c.value, c.dimension),
+                f"x {float(r.low):.4g} .. x {float(r.high):.4g}",
+                f"{_value(c, r.low)} .. {_value(c, r.high)}",
+                _beyond(r.low_open, r.low_better),
+                _beyond(r.high_open, r.high_better),
+                str(len(r.tests)),
+            ]
+        )
     columns = ["constant", "value", "plan stays proved optimal, tested at", "that is", "below", "above", "solves"]
     lines = [table_text("", columns, rows, (6,), width, color), ""]
-    lines.append(f"the plan ({amount(s.cost, problem)}, space {problem.space!r}) was proved optimal again at each end, one constant moved at a time; grid x 1.01 .. x 100")
-    lines.append("links: in between the plan is optimal up to rounding (a plan's cost is linear in 1/bandwidth and latency); peaks and memory bandwidth: tested at the ends")
+    lines.append(
+        f"the plan ({amount(s.cost, problem)}, space {problem.space!r}) was proved optimal again at each end, one "
+        f"constant moved at a time; grid x 1.01 .. x 100"
+    )
+    lines.append(
+        "links: in between the plan is optimal up to rounding (a plan's cost is linear in 1/bandwidth and "
+        "latency); peaks and memory bandwidth: tested at the ends"
+    )
     lines.extend(f"{name} cannot matter: {why}" for name, why in s.irrelevant)
     if not s.complete:
         lines.append("time ran out: the constants not listed were not tested")

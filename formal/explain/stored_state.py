@@ -1,4 +1,5 @@
-"""How a training step keeps what it trains: weights, gradients and optimizer state per device, and what brings gradients together.
+"""How a training step keeps what it trains: weights, gradients and optimizer state per device, and what brings
+gradients together.
 
 Nothing here decides anything: the words are read off the layouts and the movements of the plan.
 
@@ -11,7 +12,8 @@ Nothing here decides anything: the words are read off the layouts and the moveme
     data parallel, ZeRO-3    split                     gathered, whole
     tensor parallel          split                     where it lies
     tensor parallel, ZeRO-3  split                     gathered, still split
-    not synchronised         replicated                                      nothing moves: every device computes what it keeps of them
+    not synchronised         replicated                                      nothing moves: every device computes what
+                             it keeps of them
 
 Source: Rajbhandari et al., ZeRO (SC 2020), section 5, for the three stages.
 """
@@ -33,8 +35,9 @@ UPDATES = ("sgd_update", "adam_update")
 
 @dataclass(frozen=True)
 class StoredState:
-    """One trained parameter.  `*_bytes`: on the fullest device; `state`: what the optimizer remembers, `gathered`: collectives that
-    bring the weight to its readers, `synchronised`: those that bring its gradient together, `renewed`: those from its next value to where it is stored."""
+    """One trained parameter.  `*_bytes`: on the fullest device; `state`: what the optimizer remembers, `gathered`:
+    collectives that bring the weight to its readers, `synchronised`: those that bring its gradient together, `renewed`:
+    those from its next value to where it is stored."""
 
     parameter: str
     scheme: str
@@ -51,16 +54,28 @@ class StoredState:
     def to_json(self) -> dict[str, object]:
         """Plain data."""
         return {
-            "parameter": self.parameter, "scheme": self.scheme, "weight": self.weight, "gradient": self.gradient, "state": self.state,
-            "synchronised": self.synchronised, "gathered": self.gathered, "renewed": self.renewed, "weight_bytes": self.weight_bytes,
-            "gradient_bytes": self.gradient_bytes, "state_bytes": self.state_bytes,
+            "parameter": self.parameter,
+            "scheme": self.scheme,
+            "weight": self.weight,
+            "gradient": self.gradient,
+            "state": self.state,
+            "synchronised": self.synchronised,
+            "gathered": self.gathered,
+            "renewed": self.renewed,
+            "weight_bytes": self.weight_bytes,
+            "gradient_bytes": self.gradient_bytes,
+            "state_bytes": self.state_bytes,
         }
 
 
 def stored_state(planning: Planning, x: tuple[int, ...]) -> tuple[StoredState, ...]:
     """One entry per trained parameter, in graph order; empty for a graph that is no training step of ours."""
     graph, writer = planning.graph, planning.graph.writer()
-    updates = {p: graph.operators[writer[value]] for p, value in graph.state if graph.operators[writer[value]].function in UPDATES}
+    updates = {
+        p: graph.operators[writer[value]]
+        for p, value in graph.state
+        if graph.operators[writer[value]].function in UPDATES
+    }
     if not updates:
         return ()
     view = _View(planning, x)
@@ -96,7 +111,9 @@ class _View:
         split, split_state = _split(stored), any(_split(k) for k in kept)
         if split:
             still = any(_split(m.plan.target) for m in gathered)
-            scheme = "tensor parallel" if not gathered else "tensor parallel, ZeRO-3" if still else "data parallel, ZeRO-3"
+            scheme = (
+                "tensor parallel" if not gathered else "tensor parallel, ZeRO-3" if still else "data parallel, ZeRO-3"
+            )
         elif not brought:
             scheme = "not synchronised"
         elif split_state:
@@ -104,10 +121,24 @@ class _View:
         else:
             scheme = "data parallel"
         return StoredState(
-            weight, scheme, self._words(weight), self._words(gradient), _joined([self._words(m) for m in moments]) or "none",
-            _joined(brought) or "none", _joined([m.plan.collective() for m in gathered]) or "none",
-            _joined([m.plan.collective() for m in self.moved.get(self.following[weight], []) if m.reader is None and any(m.plan.loads())]) or "none",
-            self._bytes(weight), self._bytes(gradient), sum(self._bytes(m) for m in moments),
+            weight,
+            scheme,
+            self._words(weight),
+            self._words(gradient),
+            _joined([self._words(m) for m in moments]) or "none",
+            _joined(brought) or "none",
+            _joined([m.plan.collective() for m in gathered]) or "none",
+            _joined(
+                [
+                    m.plan.collective()
+                    for m in self.moved.get(self.following[weight], [])
+                    if m.reader is None and any(m.plan.loads())
+                ]
+            )
+            or "none",
+            self._bytes(weight),
+            self._bytes(gradient),
+            sum(self._bytes(m) for m in moments),
         )
 
     def _layout(self, tensor: str) -> Layout:
@@ -119,13 +150,17 @@ class _View:
             layout = output_layout(op, self.graph, self.placements[op.name], self.hierarchy)
             if not layout.open:
                 return layout
-        return input_layout(self.graph.operators[i], j, self.graph, self.placements[self.graph.operators[i].name], self.hierarchy)
+        return input_layout(
+            self.graph.operators[i], j, self.graph, self.placements[self.graph.operators[i].name], self.hierarchy
+        )
 
     def _bytes(self, tensor: str) -> int:
         return int(self._layout(tensor).volumes().max()) * self.graph.tensor(tensor).element_bytes
 
     def _words(self, tensor: str) -> str:
-        """Where a tensor rests: the words of its copy's placement, or of the operator that writes it for the one that reads it."""
+        """Where a tensor rests: the words of its copy's placement, or of the operator that writes it for the one
+        that reads it.
+        """
         if tensor in self.planning.copies:
             v = self.planning.copies[tensor]
         else:
@@ -134,8 +169,14 @@ class _View:
         return words if _split(self._layout(tensor)) else "replicated" if self.planning.machine.devices > 1 else words
 
     def _brought(self, gradient: str) -> list[str]:
-        """Collectives between the partial sums of a gradient and where it is stored, through sums of several contributions and reshapes."""
-        found = [m.plan.collective() for m in self.moved.get(gradient, []) if (m.reader is None or gradient not in self.copies) and any(m.plan.loads())]
+        """Collectives between the partial sums of a gradient and where it is stored, through sums of several
+        contributions and reshapes.
+        """
+        found = [
+            m.plan.collective()
+            for m in self.moved.get(gradient, [])
+            if (m.reader is None or gradient not in self.copies) and any(m.plan.loads())
+        ]
         op = self.graph.operators[self.writer[gradient]]
         if op.function in ("sum_inputs", "copy", "identity", "scale", "cast"):
             for a in op.inputs:
@@ -157,22 +198,53 @@ def _joined(words: list[str]) -> str:
 
 
 def render_stored_state(rows: tuple[StoredState, ...], width: int = 190, color: bool = False) -> str:
-    """A table with one row per group of parameters that differ in their numbers only, then the bytes of each scheme; empty without rows."""
+    """A table with one row per group of parameters that differ in their numbers only, then the bytes of each
+    scheme; empty without rows.
+    """
     if not rows:
         return ""
     groups: dict[tuple[object, ...], list[StoredState]] = {}
     for r in rows:
-        key = (pattern(r.parameter), r.scheme, r.weight, r.gradient, r.state, r.synchronised, r.gathered, r.renewed, r.weight_bytes, r.state_bytes)
+        key = (
+            pattern(r.parameter),
+            r.scheme,
+            r.weight,
+            r.gradient,
+            r.state,
+            r.synchronised,
+            r.gathered,
+            r.renewed,
+            r.weight_bytes,
+            r.state_bytes,
+        )
         groups.setdefault(key, []).append(r)
     lines = []
     for members in groups.values():
         r, n = members[0], len(members)
-        lines.append([
-            label([m.parameter for m in members]), f"x{n}" if n > 1 else "", r.scheme, r.weight, r.gradient, r.state, r.synchronised,
-            f"{r.gathered} / {r.renewed}" if (r.gathered, r.renewed) != ("none", "none") else "-",
-            bytes_text(n * (r.weight_bytes + r.gradient_bytes + r.state_bytes)),
-        ])
-    columns = ["parameter", "", "scheme", "weight", "gradient", "optimizer state", "gradient synchronised by", "weight gathered for use / renewed by", "bytes per device"]
+        lines.append(
+            [
+                label([m.parameter for m in members]),
+                f"x{n}" if n > 1 else "",
+                r.scheme,
+                r.weight,
+                r.gradient,
+                r.state,
+                r.synchronised,
+                f"{r.gathered} / {r.renewed}" if (r.gathered, r.renewed) != ("none", "none") else "-",
+                bytes_text(n * (r.weight_bytes + r.gradient_bytes + r.state_bytes)),
+            ]
+        )
+    columns = [
+        "parameter",
+        "",
+        "scheme",
+        "weight",
+        "gradient",
+        "optimizer state",
+        "gradient synchronised by",
+        "weight gathered for use / renewed by",
+        "bytes per device",
+    ]
     table = table_text("stored state", columns, lines, (8,), width, color)
     total: dict[str, list[int]] = {}
     for r in rows:
@@ -180,7 +252,8 @@ def render_stored_state(rows: tuple[StoredState, ...], width: int = 190, color: 
         for i, value in enumerate((1, r.weight_bytes, r.gradient_bytes, r.state_bytes)):
             sums[i] += value
     summary = [
-        f"{scheme}: {n} parameters, per device {bytes_text(w)} of weights, {bytes_text(g)} of gradients, {bytes_text(s)} of optimizer state"
+        f"{scheme}: {n} parameters, per device {bytes_text(w)} of weights, {bytes_text(g)} of gradients, "
+        f"{bytes_text(s)} of optimizer state"
         for scheme, (n, w, g, s) in sorted(total.items(), key=lambda item: -item[1][0])
     ]
     return joined([table, "", *summary])

@@ -1,12 +1,14 @@
 """What the cost of a plan is made of, term by term, in units of the problem.
 
     F(x) = constant + sum_v c_v[x_v] + sum_e T_e[..]
-    c_v  = compute + statistics                    (max of compute and memory time, launch; all-reduce of softmax and norm statistics)
-    T_e  = summing + moving                        (L2), what partial results cost, and (L1), what the fetch costs  (models.communication.pricing)
+    c_v  = compute + statistics                    (max of compute and memory time, launch; all-reduce of softmax and
+                                                   norm statistics)
+    T_e  = summing + moving                        (L2), what partial results cost, and (L1), what the fetch costs
+                                                   (models.communication.pricing)
 
-Edges carry one rounding: `summing` is the (L2) part rounded up, `moving` the rest, so that the parts add up to the table's entry.
-Times at another machine are computed from the same loads (`cost_at`), without building tables: equal to the entry that a
-build for that machine would have.
+Edges carry one rounding: `summing` is the (L2) part rounded up, `moving` the rest, so that the parts add up to the
+table's entry.  Times at another machine are computed from the same loads (`cost_at`), without building tables: equal to
+the entry that a build for that machine would have.
 """
 
 from __future__ import annotations
@@ -68,7 +70,9 @@ class PlainNames:
 
 @dataclass(frozen=True)
 class EdgeParts:
-    """`loads`, `phases` per level (elements into the busiest subtree of the level); `summing + moving` is the table's entry."""
+    """`loads`, `phases` per level (elements into the busiest subtree of the level); `summing + moving` is the
+    table's entry.
+    """
 
     loads: tuple[int, ...]
     phases: tuple[int, ...]
@@ -101,7 +105,9 @@ class PlanTerms:
         return self.planning.decisions[v].kind.value
 
     def words(self, v: int, choice: int) -> str:
-        """The placement in words; dimensions of a copy are called as its writer (an input: its first reader) calls them."""
+        """The placement in words; dimensions of a copy are called as its writer (an input: its first reader) calls
+        them.
+        """
         decision = self.planning.decisions[v]
         p = decision.placement(choice)
         return Placement(self.letters(decision), p.matrix).words([level.name for level in self.planning.machine.levels])
@@ -127,7 +133,12 @@ class PlanTerms:
     def moved(self, e: int, x: tuple[int, ...]) -> str:
         """The collective that the edge amounts to, `none` if nothing moves."""
         r = self.planning.routes[e]
-        key = (id(r.layouts[0]), int(r.layouts[0].of_choice[x[r.source]]), id(r.layouts[1]), int(r.layouts[1].of_choice[x[r.target]]))
+        key = (
+            id(r.layouts[0]),
+            int(r.layouts[0].of_choice[x[r.source]]),
+            id(r.layouts[1]),
+            int(r.layouts[1].of_choice[x[r.target]]),
+        )
         if key not in self._moved:
             parts = self.edge_parts(e, x)
             quiet = not any(parts.loads) and not any(parts.phases)
@@ -154,7 +165,9 @@ class PlanTerms:
             if digits:
                 inside = np.array([[fetch_is_empty(one_a, one_b)]])
                 loads, phases = reduction_loads(digits, one_b, inside, one_a.volumes(), one_b.volumes())
-                summing = int(cost.edge_times(PairLoads(tuple(loads), tuple(phases)), size, planning.machine, self.unit)[0, 0])
+                summing = int(
+                    cost.edge_times(PairLoads(tuple(loads), tuple(phases)), size, planning.machine, self.unit)[0, 0]
+                )
             numbers = tuple(int(n[0, 0]) for n in pair.loads), tuple(int(n[0, 0]) for n in pair.phases)
             self._edges[key] = EdgeParts(*numbers, summing, total - summing, size), pair
         return self._edges[key]
@@ -172,7 +185,9 @@ class PlanTerms:
         return self._operators[key]
 
     def cost_at(self, x: tuple[int, ...], machine: Machine) -> int:
-        """Cost of the solution on a machine of the same hierarchy: what `build(graph, machine, ..).problem.cost_of(x)` says."""
+        """Cost of the solution on a machine of the same hierarchy: what
+        `build(graph, machine, ..).problem.cost_of(x)` says.
+        """
         if machine.hierarchy != self.planning.machine.hierarchy:
             raise ValueError(f"machine has hierarchy {machine.hierarchy}, the plan {self.planning.machine.hierarchy}")
         total = sum(self.operator_at(v, x[v], machine) for v in self.planning.operators.values())
@@ -190,8 +205,15 @@ def only(layouts: LayoutSet, i: int) -> LayoutSet:
     dims = tuple(np.ascontiguousarray(t[layouts.codes[i, k]][None]) for k, t in enumerate(layouts.dims))
     zero = np.zeros(1, dtype=np.int64)
     return LayoutSet(
-        layouts.hierarchy, layouts.shape, dims, np.zeros((1, len(dims)), dtype=np.int64), (layouts.signatures[int(layouts.signature[i])],), zero, zero,
-        layouts.combine, layouts.coupled,
+        layouts.hierarchy,
+        layouts.shape,
+        dims,
+        np.zeros((1, len(dims)), dtype=np.int64),
+        (layouts.signatures[int(layouts.signature[i])],),
+        zero,
+        zero,
+        layouts.combine,
+        layouts.coupled,
     )
 
 

@@ -1,7 +1,8 @@
-"""Plans of schedules that a user brings: a few are given, `schedules` carries them to the rest, nothing else is decided.
+"""Plans of schedules that a user brings: a few are given, `schedules` carries them to the rest, nothing else is
+decided.
 
-The plan holds the user's choices.  Its certificate says how far they are from the optimum: the solver's record where that holds whatever solution
-is claimed, else its messages alone, else the bound of every vertex and edge on its own.
+The plan holds the user's choices.  Its certificate says how far they are from the optimum: the solver's record where
+that holds whatever solution is claimed, else its messages alone, else the bound of every vertex and edge on its own.
 """
 
 from __future__ import annotations
@@ -27,13 +28,22 @@ from .time_limit import TimeLimit, plan_check_seconds, tables_in_time
 
 
 def plan_strategy(
-    graph: Graph, machine: Machine, strategy: Strategy, where: Space | None = None, memory_limit: int | None = None, *,
-    time_limit_s: float | None = None, threads: int = 1, progress: Progress | None = None, notify: Notify | None = None, limit: TimeLimit | None = None,
+    graph: Graph,
+    machine: Machine,
+    strategy: Strategy,
+    where: Space | None = None,
+    memory_limit: int | None = None,
+    *,
+    time_limit_s: float | None = None,
+    threads: int = 1,
+    progress: Progress | None = None,
+    notify: Notify | None = None,
+    limit: TimeLimit | None = None,
 ) -> tuple[Planned, Propagated]:
     """The plan of a strategy.
 
-    Raises `ScheduleConflict` or `StrategyError` for a strategy that contradicts itself or does not fit, `SpaceError` for a placement
-    outside the space.  A strategy that exceeds the memory limit gives no plan.
+    Raises `ScheduleConflict` or `StrategyError` for a strategy that contradicts itself or does not fit, `SpaceError`
+    for a placement outside the space.  A strategy that exceeds the memory limit gives no plan.
     """
     carried = propagate(graph, machine, strategy)
     limit = limit or TimeLimit(Clock(time_limit_s))
@@ -47,7 +57,9 @@ def plan_strategy(
     with limit.phase("search"):
         best = solve(problem, progress=progress, threads=threads, clock=limit.clock.at_most(time_limit_s), brought=(x,))
     if problem.limit is not None and problem.peak_of(x)[0] > problem.limit:
-        return Planned(planning, Answer(Status.UNKNOWN, None, best.lower_bound, None, None, best.seconds), None), carried
+        return Planned(
+            planning, Answer(Status.UNKNOWN, None, best.lower_bound, None, None, best.seconds), None
+        ), carried
     cost = problem.cost_of(x)
     certificate, bound = certified(problem, x, cost, best)
     answer = Answer(Status.OPTIMAL if bound >= cost else Status.FEASIBLE, certificate, bound, cost, x, best.seconds)
@@ -67,7 +79,11 @@ def given_schedules(path: Path) -> Strategy:
     """A strategy file for a model.  Raises `StrategyError`."""
     found = load_strategy(path)
     if isinstance(found, ChoiceList):
-        raise StrategyError(str(path), "is a list of choices, which belongs to a selection problem", 'write {"operator": {"axis": {"level": degree}}}')
+        raise StrategyError(
+            str(path),
+            "is a list of choices, which belongs to a selection problem",
+            'write {"operator": {"axis": {"level": degree}}}',
+        )
     return found
 
 
@@ -75,8 +91,16 @@ def render_given(carried: Propagated, operators: int) -> str:
     """What became of the given schedules, in a few lines."""
     reached = {name for name, _ in carried.origin if not name.startswith(COPY)}
     idle = [n for n in carried.replicated if not n.startswith(COPY)]
-    lines = [f"schedules given for {operators - len(reached | set(idle))} operators, carried to {len(reached)}; {len(idle)} are replicated"]
+    lines = [
+        (
+            f"schedules given for {operators - len(reached | set(idle))} operators, carried to {len(reached)}; "
+            f"{len(idle)} are replicated"
+        )
+    ]
     if idle:
         lines.append("  replicated: " + ", ".join(idle[:8]) + (", .." if len(idle) > 8 else ""))
-    lines += [f"  no room for axis {axis!r} of {name!r}, which {origin!r} splits" for name, axis, origin in carried.dropped[:8]]
+    lines += [
+        f"  no room for axis {axis!r} of {name!r}, which {origin!r} splits"
+        for name, axis, origin in carried.dropped[:8]
+    ]
     return joined(lines)

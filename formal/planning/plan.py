@@ -1,7 +1,7 @@
 """Plan a graph on a machine: build the selection problem, solve it, bundle the answer.
 
-The default space is `complete` where its tables fit, else `two-per-level` (measured equal to `complete` in 39 of 39 pairs of model and
-machine); either way its name is part of the claim.
+The default space is `complete` where its tables fit, else `two-per-level` (measured equal to `complete` in 39 of 39
+pairs of model and machine); either way its name is part of the claim.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from .simple import simple_plans
 from .time_limit import TimeLimit, plan_check_seconds, tables_in_time
 
 COMPLETE_UP_TO: Final = 64
-"""Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per model."""
+"""Number of devices up to which the complete space is the default: its tables stay below about 10 M entries per
+model.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,9 @@ def default_space(machine: Machine) -> Space:
 
 
 def fitting_space(graph: Graph, machine: Machine) -> Space:
-    """The default space, or `one-per-level` where only that is small enough to be planned and checked (`models.cost.limits`)."""
+    """The default space, or `one-per-level` where only that is small enough to be planned and checked
+    (`models.cost.limits`).
+    """
     where = default_space(machine)
     try:
         check_sizes(graph, machine, where)
@@ -62,14 +66,25 @@ def fitting_space(graph: Graph, machine: Machine) -> Space:
 
 
 def plan_graph(
-    graph: Graph, machine: Machine, where: Space | None = None, memory_limit: int | None = None, *, engine: Engine = "native",
-    time_limit_s: float | None = None, gap: Fraction = Fraction(0), threads: int = 1, progress: Progress | None = None,
-    notify: Notify | None = None, limit: TimeLimit | None = None,
+    graph: Graph,
+    machine: Machine,
+    where: Space | None = None,
+    memory_limit: int | None = None,
+    *,
+    engine: Engine = "native",
+    time_limit_s: float | None = None,
+    gap: Fraction = Fraction(0),
+    threads: int = 1,
+    progress: Progress | None = None,
+    notify: Notify | None = None,
+    limit: TimeLimit | None = None,
 ) -> Planned:
-    """Best plan found, with its certificate.  `memory_limit`: bytes per device; one that does not bind costs nothing (`selection.slack`).
+    """Best plan found, with its certificate.  `memory_limit`: bytes per device; one that does not bind costs nothing
+    (`selection.slack`).
 
     `time_limit_s`: for tables and search; `limit`: that of a whole command (`time_limit`), of which this is a part.
-    Errors are those of `models.cost.selection.build`; `TooLarge`, before anything is built, for what could not be checked.
+    Errors are those of `models.cost.selection.build`; `TooLarge`, before anything is built, for what could not be
+    checked.
     """
     limit = limit or TimeLimit(Clock(time_limit_s))
     clock = limit.clock.at_most(time_limit_s)
@@ -79,7 +94,13 @@ def plan_graph(
     limit.hold_back(plan_check_seconds(planning, limit))
     with limit.phase("search"):
         answer = solve_slack(
-            planning.problem, clock=clock, gap=gap, engine=engine, progress=progress, threads=threads, brought=simple_plans(planning)
+            planning.problem,
+            clock=clock,
+            gap=gap,
+            engine=engine,
+            progress=progress,
+            threads=threads,
+            brought=simple_plans(planning),
         )
     if answer.solution is None or answer.certificate is None:
         return Planned(planning, answer, None)
@@ -92,8 +113,14 @@ def bundle(planning: Planning, answer: Answer, engine: Engine = "native") -> Pla
         raise ValueError("only a solved problem has a plan")
     choices = planning.choices(answer.solution)
     return Plan(
-        planning.graph, planning.machine, planning.space.name, planning.problem.limit, choices,
-        communication(planning.graph, planning.machine, choices), answer.certificate, versions(engine),
+        planning.graph,
+        planning.machine,
+        planning.space.name,
+        planning.problem.limit,
+        choices,
+        communication(planning.graph, planning.machine, choices),
+        answer.certificate,
+        versions(engine),
     )
 
 
@@ -103,7 +130,9 @@ def communication(graph: Graph, machine: Machine, choices: Choices) -> tuple[Mov
     out = []
     for m in movements(graph, machine.hierarchy, choices):
         if id(m.plan) not in known:
-            found = analyse(m.plan.source, m.plan.target)  # its steps, a million between a thousand devices, are not needed for that
+            found = analyse(
+                m.plan.source, m.plan.target
+            )  # its steps, a million between a thousand devices, are not needed for that
             known[id(m.plan)] = (found.collective, found.loads, found.phases)
         out.append(Moved(m.tensor, m.writer, m.reader, m.position, *known[id(m.plan)]))
     return tuple(out)

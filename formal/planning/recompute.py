@@ -1,14 +1,16 @@
 """Which blocks to compute again when memory is short: plans of several candidate graphs, the cheapest that fits.
 
-    candidate k      the training step whose first k blocks are recomputed in the reverse pass       (k = 0: none, n: all)
-    order            0; unless that is proved to be the best even without rows: n; then halving the interval: towards fewer where the smaller end does not
-                     fit, else towards the cheaper end
+    candidate k      the training step whose first k blocks are recomputed in the reverse pass       (k = 0: none, n:
+                     all)
+    order            0; unless that is proved to be the best even without rows: n; then halving the interval: towards
+                     fewer where the smaller end does not fit, else towards the cheaper end
 
-Under a time limit the plain step gets half of the time at least, the next half of what is left, and so on: a search that was given a seventh found
-nothing but what always exists (BERT-Large at 4 GiB: 1.44 s after 7 s, 104.6 ms after 25 s).  Candidates that close leave the rest to the others.
+Under a time limit the plain step gets half of the time at least, the next half of what is left, and so on: a search
+that was given a seventh found nothing but what always exists (BERT-Large at 4 GiB: 1.44 s after 7 s, 104.6 ms after 25
+s).  Candidates that close leave the rest to the others.
 
-Every candidate is a graph of its own with a certificate of its own.  The claim of the answer is about its graph, which names the
-blocks; that no other set of blocks would be cheaper is not proved.
+Every candidate is a graph of its own with a certificate of its own.  The claim of the answer is about its graph, which
+names the blocks; that no other set of blocks would be cheaper is not proved.
 """
 
 from __future__ import annotations
@@ -47,7 +49,14 @@ class Attempt:
 
     def to_json(self) -> dict[str, object]:
         """Plain data; times in units of 1/scale."""
-        return {"recomputed_blocks": self.blocks, "of": self.of, "status": self.status, "cost": self.cost, "lower_bound": self.lower_bound, "peak_bytes": self.peak}
+        return {
+            "recomputed_blocks": self.blocks,
+            "of": self.of,
+            "status": self.status,
+            "cost": self.cost,
+            "lower_bound": self.lower_bound,
+            "peak_bytes": self.peak,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +69,15 @@ class Chosen:
 
 
 def plan_recomputed(
-    names: tuple[str, ...], make: Callable[[str], TrainingStep], plan: Callable[[Graph, float | None], Planned], time_limit_s: float | None, clock: Clock | None = None,
+    names: tuple[str, ...],
+    make: Callable[[str], TrainingStep],
+    plan: Callable[[Graph, float | None], Planned],
+    time_limit_s: float | None,
+    clock: Clock | None = None,
 ) -> Chosen:
-    """Try candidates.  `make`: step for a `--recompute` text; `plan`: plan of a graph within some seconds; `clock`: one that runs already."""
+    """Try candidates.  `make`: step for a `--recompute` text; `plan`: plan of a graph within some seconds; `clock`:
+    one that runs already.
+    """
     clock, n = (clock or Clock()).at_most(time_limit_s), len(names)
     known: dict[int, tuple[Planned, TrainingStep]] = {}
     attempts: list[Attempt] = []
@@ -70,7 +85,11 @@ def plan_recomputed(
 
     def attempt(k: int) -> int | None:
         step = make(",".join(names[:k]) if k else "none")
-        seconds = None if clock.limit_s is None else max(0.0, clock.left() * max(LEAST_SHARE, 1 / max(1, most - len(attempts))))
+        seconds = (
+            None
+            if clock.limit_s is None
+            else max(0.0, clock.left() * max(LEAST_SHARE, 1 / max(1, most - len(attempts))))
+        )
         planned = plan(step.graph, seconds)
         known[k] = planned, step
         a = planned.answer
@@ -83,7 +102,9 @@ def plan_recomputed(
 
     least = attempt(0)
     first = known[0][0].answer
-    if n and not (first.status is Status.OPTIMAL and first.certificate is not None and ignores_rows(first.certificate.proof)):
+    if n and not (
+        first.status is Status.OPTIMAL and first.certificate is not None and ignores_rows(first.certificate.proof)
+    ):
         most_cost = attempt(n)
         low, high = 0, n
         while high - low > 1 and time_enough() and (least is not None or most_cost is not None):
@@ -105,7 +126,11 @@ def render_attempts(attempts: Sequence[Attempt], problem: SelectionProblem) -> l
         if a.cost is None or a.peak is None:
             found = "proved not to fit" if a.status == "infeasible" else "no plan found"
         else:
-            proved = ", optimal for this graph" if a.status == "optimal" else f", at least {amount(a.lower_bound, problem)} for this graph"
+            proved = (
+                ", optimal for this graph"
+                if a.status == "optimal"
+                else f", at least {amount(a.lower_bound, problem)} for this graph"
+            )
             found = f"{amount(a.cost, problem)}{proved}, {bytes_text(a.peak)} on the fullest device"
         lines.append(f"  {a.blocks} of {a.of} blocks recomputed: {found}")
     return lines

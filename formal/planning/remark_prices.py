@@ -1,7 +1,8 @@
-"""Numbers for remarks about a plan (`remarks`): what it leaves idle, the memory it needs, and what other spaces and fewer devices would cost.
+"""Numbers for remarks about a plan (`remarks`): what it leaves idle, the memory it needs, and what other spaces and
+fewer devices would cost.
 
-Prices are of plans that were found, under the same cost model, in spaces so small that their search takes a moment.  They are exact, and
-no bounds: a cheaper plan may exist.  What is not found in that moment is not priced.
+Prices are of plans that were found, under the same cost model, in spaces so small that their search takes a moment.
+They are exact, and no bounds: a cheaper plan may exist.  What is not found in that moment is not priced.
 """
 
 from __future__ import annotations
@@ -40,10 +41,11 @@ ALL_S: Final = 4.0
 
 @dataclass(frozen=True)
 class Waste:
-    """Device time of the operators: `time` of them all, and the shares of it in which a device computes nothing that no other device computes.
+    """Device time of the operators: `time` of them all, and the shares of it in which a device computes nothing that no
+    other device computes.
 
-    `chosen`: under the plan; `least`: under the placement of each operator that leaves least (fewer blocks than devices: no choice of the space uses more).
-    `cramped`: names of operators for which that is more than nothing.
+    `chosen`: under the plan; `least`: under the placement of each operator that leaves least (fewer blocks than
+    devices: no choice of the space uses more).  `cramped`: names of operators for which that is more than nothing.
     """
 
     time: int
@@ -62,7 +64,9 @@ class Price:
 
 
 def waste(planning: Planning, x: tuple[int, ...]) -> Waste:
-    """What the choices leave idle or compute more than once.  Blocks of an operator: products of the blocks of its axes that are not empty."""
+    """What the choices leave idle or compute more than once.  Blocks of an operator: products of the blocks of its
+    axes that are not empty.
+    """
     devices, total, cramped = planning.machine.devices, 0, []
     chosen = least = Fraction(0)
     known: dict[object, np.ndarray[tuple[int, ...], np.dtype[np.int64]]] = {}
@@ -83,7 +87,9 @@ def waste(planning: Planning, x: tuple[int, ...]) -> Waste:
         least += time * left
         if left:
             cramped.append(op.name)
-    return Waste(total, chosen / total if total else Fraction(0), least / total if total else Fraction(0), tuple(cramped))
+    return Waste(
+        total, chosen / total if total else Fraction(0), least / total if total else Fraction(0), tuple(cramped)
+    )
 
 
 def peak_bytes(planning: Planning, x: tuple[int, ...]) -> int:
@@ -91,11 +97,19 @@ def peak_bytes(planning: Planning, x: tuple[int, ...]) -> int:
     if planning.problem.usages:
         return planning.problem.peak_of(x)[0]
     graph, hierarchy = planning.graph, planning.machine.hierarchy
-    placed = [(op, planning.decisions[v].placement(x[v])) for op in graph.operators for v in (planning.operators[op.name],)]
+    placed = [
+        (op, planning.decisions[v].placement(x[v])) for op in graph.operators for v in (planning.operators[op.name],)
+    ]
     rows = usages(
-        graph, planning.operators, planning.copies, [_alone(output_layout(op, graph, p, hierarchy)) for op, p in placed],
+        graph,
+        planning.operators,
+        planning.copies,
+        [_alone(output_layout(op, graph, p, hierarchy)) for op, p in placed],
         [[_alone(input_layout(op, j, graph, p, hierarchy)) for j in range(len(op.inputs))] for op, p in placed],
-        {name: _alone(copy_layout(name, graph, planning.decisions[v].placement(x[v]), hierarchy)) for name, v in planning.copies.items()},
+        {
+            name: _alone(copy_layout(name, graph, planning.decisions[v].placement(x[v]), hierarchy))
+            for name, v in planning.copies.items()
+        },
     )
     return SelectionProblem("peak", (), (), (), rows).peak_of((0,) * len(planning.decisions))[0]
 
@@ -104,7 +118,17 @@ def _alone(layout: Layout) -> LayoutSet:
     """The set of one layout."""
     none = np.zeros(1, dtype=np.int64)
     dims = tuple(layout.boxes[None, :, k, :] for k in range(len(layout.shape)))
-    return LayoutSet(layout.hierarchy, layout.shape, dims, np.zeros((1, len(dims)), dtype=np.int64), (layout.open,), none, none, layout.combine, layout.coupled)
+    return LayoutSet(
+        layout.hierarchy,
+        layout.shape,
+        dims,
+        np.zeros((1, len(dims)), dtype=np.int64),
+        (layout.open,),
+        none,
+        none,
+        layout.combine,
+        layout.coupled,
+    )
 
 
 def uneven_price(planning: Planning, clock: Clock) -> Price | None:
@@ -120,7 +144,8 @@ def fewer_devices(planning: Planning, clock: Clock) -> Price | None:
 
 
 def smaller_machines(machine: Machine) -> tuple[Machine, ...]:
-    """Parts of a machine: one device; half of a level, or the largest power of two below its size; each device class alone.
+    """Parts of a machine: one device; half of a level, or the largest power of two below its size; each device class
+    alone.
 
     >>> from ...models.machine.machine import load_machine
     >>> [m.hierarchy for m in smaller_machines(load_machine("2x6"))]
@@ -130,7 +155,10 @@ def smaller_machines(machine: Machine) -> tuple[Machine, ...]:
     parts: list[tuple[Machine, tuple[int, ...]]]
     if machine.others:
         rest = sizes[0] - sum(len(c.blocks) for c in machine.others)
-        parts = [(replace(machine, device=replace(c, blocks=()), others=()), (len(c.blocks) or rest, *sizes[1:])) for c in machine.classes]
+        parts = [
+            (replace(machine, device=replace(c, blocks=()), others=()), (len(c.blocks) or rest, *sizes[1:]))
+            for c in machine.classes
+        ]
     else:
         found = {(1,) * len(sizes)}
         for j, n in enumerate(sizes):
@@ -147,7 +175,9 @@ def smaller_machines(machine: Machine) -> tuple[Machine, ...]:
 
 
 def _price(planning: Planning, machine: Machine, option: str, clock: Clock) -> Price | None:
-    """The best plan found in the largest space, not above the plan's own, that takes a moment; it keeps the plan's memory limit, or fits the devices."""
+    """The best plan found in the largest space, not above the plan's own, that takes a moment; it keeps the plan's
+    memory limit, or fits the devices.
+    """
     limit = planning.problem.limit if planning.problem.limit is not None else least_memory(machine)[1]
     for base in SMALLER[SMALLER.index(planning.space.base) :]:
         where = space(base + option)

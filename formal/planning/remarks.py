@@ -32,10 +32,14 @@ MOST: Final = 5
 """Remarks that are printed: who reads more?"""
 
 WASTED: Final = Fraction(1, 2)
-"""Share of the devices' time from which idle and repeated work is remarked on though each operator could be split further: half the machine."""
+"""Share of the devices' time from which idle and repeated work is remarked on though each operator could be split
+further: half the machine.
+"""
 
 CRAMPED: Final = Fraction(1, 4)
-"""Share of the devices' time that no choice of the space could use, from which that is remarked on and other splits are tried."""
+"""Share of the devices' time that no choice of the space could use, from which that is remarked on and other splits
+are tried.
+"""
 
 FASTER: Final = Fraction(1, 20)
 """Share of the plan's cost that uneven splits must save: they are awkward to run."""
@@ -74,7 +78,9 @@ class Batch:
     unasked: bool
 
 
-def remarks(planning: Planning, x: tuple[int, ...], batch: Batch | None = None, clock: Clock | None = None) -> tuple[Remark, ...]:
+def remarks(
+    planning: Planning, x: tuple[int, ...], batch: Batch | None = None, clock: Clock | None = None
+) -> tuple[Remark, ...]:
     """Remarks on the plan `x`, most important first, at most `MOST`; nothing is priced when the clock is over.
 
     >>> from ...models.machine.machine import load_machine
@@ -104,9 +110,23 @@ def _memory(planning: Planning, x: tuple[int, ...]) -> list[Remark]:
     limit = planning.problem.limit
     numbers = (("peak_bytes", peak), ("device_bytes", has), ("device", device))
     if peak > has:
-        return [Remark(Kind.TOO_LARGE, f"the plan needs {bytes_text(peak)} on the fullest device, and {device} has {bytes_text(has)}: give --memory {_amount(has)}", numbers)]
+        return [
+            Remark(
+                Kind.TOO_LARGE,
+                f"the plan needs {bytes_text(peak)} on the fullest device, and {device} has {bytes_text(has)}: "
+                f"give --memory {_amount(has)}",
+                numbers,
+            )
+        ]
     if planning.graph.state and limit is None:
-        return [Remark(Kind.MEMORY, f"no memory limit was given: the plan needs {bytes_text(peak)} on the fullest device, {device} has {bytes_text(has)}", numbers)]
+        return [
+            Remark(
+                Kind.MEMORY,
+                f"no memory limit was given: the plan needs {bytes_text(peak)} on the fullest device, {device} "
+                f"has {bytes_text(has)}",
+                numbers,
+            )
+        ]
     return []
 
 
@@ -117,8 +137,15 @@ def _fewer(planning: Planning, cost: Fraction, clock: Clock) -> list[Remark]:
     part, every = price.machine, planning.machine.devices
     size = "x".join(map(str, part.hierarchy))
     named = f" of class {part.device.name}" if planning.machine.others else f" ({size})" if len(part.levels) > 1 else ""
-    words = f"{part.devices} of the {every} devices{named} {'is' if part.devices == 1 else 'are'} {'faster' if price.cost < cost else 'as fast'}: {_compared(price, cost)}"
-    return [Remark(Kind.FEWER, words, (("devices", part.devices), ("of", every), ("hierarchy", size), *_priced(price, cost)))]
+    words = (
+        f"{part.devices} of the {every} devices{named} {'is' if part.devices == 1 else 'are'} "
+        f"{'faster' if price.cost < cost else 'as fast'}: {_compared(price, cost)}"
+    )
+    return [
+        Remark(
+            Kind.FEWER, words, (("devices", part.devices), ("of", every), ("hierarchy", size), *_priced(price, cost))
+        )
+    ]
 
 
 def _uneven(planning: Planning, cost: Fraction, cramped: tuple[str, ...], clock: Clock) -> list[Remark]:
@@ -127,16 +154,30 @@ def _uneven(planning: Planning, cost: Fraction, cramped: tuple[str, ...], clock:
         return []
     axes = in_words(planning.graph, cramped)
     words = (
-        f"{len(cramped)} of {len(planning.graph.operators)} operators have no axes that divide evenly over all {planning.machine.devices} devices ({axes}): "
+        f"{len(cramped)} of {len(planning.graph.operators)} operators have no axes that divide evenly over all "
+        f"{planning.machine.devices} devices ({axes}): "
         f"--space {price.space}, {_compared(price, cost)}"
     )
-    return [Remark(Kind.UNEVEN, words, (("operators", len(cramped)), ("of", len(planning.graph.operators)), ("axes", axes), *_priced(price, cost)))]
+    return [
+        Remark(
+            Kind.UNEVEN,
+            words,
+            (("operators", len(cramped)), ("of", len(planning.graph.operators)), ("axes", axes), *_priced(price, cost)),
+        )
+    ]
 
 
 def _repeated(planning: Planning, chosen: Fraction, least: Fraction) -> Remark:
     n, name = planning.machine.devices, planning.space.name
-    words = f"{_percent(chosen)} of the time of the {n} devices goes into what another device computes too, or into nothing; "
-    words += f"with every operator in the most blocks that the space {name!r} has for it: {_percent(least)}" if least else f"the space {name!r} has a choice without for every operator"
+    words = (
+        f"{_percent(chosen)} of the time of the {n} devices goes into what another device computes too, or into "
+        f"nothing; "
+    )
+    words += (
+        f"with every operator in the most blocks that the space {name!r} has for it: {_percent(least)}"
+        if least
+        else f"the space {name!r} has a choice without for every operator"
+    )
     return Remark(Kind.REPEATED, words, (("devices", n), ("share", str(chosen)), ("least_share", str(least))))
 
 
@@ -152,7 +193,10 @@ def _space(planning: Planning) -> list[Remark]:
         check_sizes(planning.graph, machine, usual)
     except TooLarge:
         return []
-    words = f"the proof is about the space {here.name!r}; {usual.name!r}, taken where --space is not given and time allows, holds more plans"
+    words = (
+        f"the proof is about the space {here.name!r}; {usual.name!r}, taken where --space is not given and time "
+        f"allows, holds more plans"
+    )
     return [Remark(Kind.SPACE, words, (("space", here.name), ("usual", usual.name)))]
 
 
@@ -173,7 +217,20 @@ def _batch(planning: Planning, batch: Batch | None, wasted: bool) -> list[Remark
     if over < n and not planning.space.uneven:
         fit = f"{below} and {above} do" if below else f"{above} does"
         words += ("; it divides over " if unasked else " divides over ") + f"{over} of {n} devices, {fit} over all"
-    return [Remark(Kind.BATCH, words, (("batch", size), ("devices", n), ("divides_over", over), ("below", below), ("above", above), ("unasked", int(unasked))))]
+    return [
+        Remark(
+            Kind.BATCH,
+            words,
+            (
+                ("batch", size),
+                ("devices", n),
+                ("divides_over", over),
+                ("below", below),
+                ("above", above),
+                ("unasked", int(unasked)),
+            ),
+        )
+    ]
 
 
 def _leading(planning: Planning) -> int | None:

@@ -86,13 +86,37 @@ def _ranges(numbers: list[int]) -> str:
     return "{" + ",".join(runs) + "}" if len(runs) <= 3 else "*"
 
 
-def table_text(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = (), width: int = 160, color: bool = False) -> Lines:
-    """A table as text, cells escaped; columns `right` are right-aligned.  Without `color` it holds no control characters."""
-    table = Table(title=escaped(title) or None, title_justify="left", box=None, pad_edge=False, header_style="bold" if color else "none", title_style="bold" if color else "none")
+def table_text(
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int] = (),
+    width: int = 160,
+    color: bool = False,
+) -> Lines:
+    """A table as text, cells escaped; columns `right` are right-aligned.  Without `color` it holds no control
+    characters.
+    """
+    table = Table(
+        title=escaped(title) or None,
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+        header_style="bold" if color else "none",
+        title_style="bold" if color else "none",
+    )
     for i, name in enumerate(columns):
         table.add_column(name, justify="right" if i in right else "left", overflow="fold", no_wrap=i in right)
     for row in rows:
         table.add_row(*map(escaped, row))
     out = StringIO()
-    Console(file=out, width=width, force_terminal=color, color_system="standard" if color else None, markup=False, highlight=False, emoji=False).print(table)
+    Console(
+        file=out,
+        width=width,
+        force_terminal=color,
+        color_system="standard" if color else None,
+        markup=False,
+        highlight=False,
+        emoji=False,
+    ).print(table)
     return Lines("\n".join(line.rstrip() for line in out.getvalue().splitlines()))

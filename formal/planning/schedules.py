@@ -1,16 +1,20 @@
-"""Schedules from a few given ones: the splits that a user names spread to the operators that read and write the same elements.
+"""Schedules from a few given ones: the splits that a user names spread to the operators that read and write the same
+elements.
 
-Nodes are (operator, axis) and (tensor, dimension); an access  dimension = .. coef * axis ..  joins them.  A given operator keeps its
-placement; a split of one of its axes travels through the joins, breadth first, and does not pass other given operators.
+Nodes are (operator, axis) and (tensor, dimension); an access  dimension = .. coef * axis ..  joins them.  A given
+operator keeps its placement; a split of one of its axes travels through the joins, breadth first, and does not pass
+other given operators.
 
     nearest     an axis without a placement takes the split of the nearest given axis it is joined to
-    conflict    two given operators at the same distance ask for different splits of an axis, or together for more of a level than it has:
-                reported with both names, never decided silently
-    dropped     a split from further away that finds no room beside a nearer one, or beside another split from the same operator
+    conflict    two given operators at the same distance ask for different splits of an axis, or together for more of a
+                level than it has:  reported with both names, never decided silently
+    dropped     a split from further away that finds no room beside a nearer one, or beside another split from the same
+                operator
 
 Copies of tensors take the split of their dimensions in the same way; whatever no split reaches is replicated.
 
-Source: thesis on automatic partitioning of array programs, section 9.1 (propagation as future work); GSPMD (Xu et al. 2021), section 3.5.
+Source: thesis on automatic partitioning of array programs, section 9.1 (propagation as future work); GSPMD (Xu et al.
+2021), section 3.5.
 """
 
 from __future__ import annotations
@@ -35,7 +39,9 @@ Split = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Conflict:
-    """Operator (or copy) `name` would be split as the given operators `first` and `second` ask, and cannot be split as both do."""
+    """Operator (or copy) `name` would be split as the given operators `first` and `second` ask, and cannot be split
+    as both do.
+    """
 
     name: str
     first: str
@@ -47,10 +53,14 @@ class Conflict:
 
     def words(self, levels: tuple[str, ...]) -> str:
         """One sentence."""
+
         def say(axis: str, split: Split) -> str:
             return f"axis {axis!r} " + ", ".join(f"{d} over {n}" for d, n in zip(split, levels, strict=True) if d > 1)
 
-        return f"{self.name!r}: {self.first!r} asks for {say(self.first_axis, self.first_split)}, {self.second!r} for {say(self.second_axis, self.second_split)}"
+        return (
+            f"{self.name!r}: {self.first!r} asks for {say(self.first_axis, self.first_split)}, {self.second!r} for "
+            f"{say(self.second_axis, self.second_split)}"
+        )
 
 
 class ScheduleConflict(StrategyError):
@@ -65,9 +75,11 @@ class ScheduleConflict(StrategyError):
 
 @dataclass(frozen=True)
 class Propagated:
-    """`choices`: a placement for every operator and copy.  `origin`: (operator, axis) -> the given operator its split comes from.
+    """`choices`: a placement for every operator and copy.  `origin`: (operator, axis) -> the given operator its split
+    comes from.
 
-    `dropped`: (operator or `tensor:NAME`, axis, given operator) whose split found no room; `replicated`: names that no split reached.
+    `dropped`: (operator or `tensor:NAME`, axis, given operator) whose split found no room; `replicated`: names that no
+    split reached.
     """
 
     choices: Choices
@@ -81,13 +93,17 @@ class Propagated:
         rules = []
         for key, items in ((operator_key, self.choices.operators), (copy_key, self.choices.copies)):
             for name, p in items:
-                rows = ((a, tuple((n, d) for n, d in zip(levels, row, strict=True) if d > 1)) for a, row in zip(p.axes, p.matrix, strict=False))
+                rows = (
+                    (a, tuple((n, d) for n, d in zip(levels, row, strict=True) if d > 1))
+                    for a, row in zip(p.axes, p.matrix, strict=False)
+                )
                 rules.append(Rule(key(name), tuple((a, d) for a, d in rows if d)))
         return Strategy(tuple(rules))
 
 
 def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
-    """Complete a strategy.  Raises `StrategyError` for keys, axes and degrees that do not fit, `ScheduleConflict` naming both operators.
+    """Complete a strategy.  Raises `StrategyError` for keys, axes and degrees that do not fit, `ScheduleConflict`
+    naming both operators.
 
     >>> from ...models.sources.building.builder import Builder
     >>> from ...models.machine.machine import load_machine
@@ -104,7 +120,10 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     copies = [t.name for t in graph.tensors if t.name in copied]
     ops = {operator_key(op.name): op for op in graph.operators}
     names = [*ops, *map(copy_key, copies)]
-    given = {n: placement(_known(split, orders[n]), orders[n], machine, f"{strategy.place}, {n!r}") for n, split in _given(strategy, names, derived(graph), orders).items()}
+    given = {
+        n: placement(_known(split, orders[n]), orders[n], machine, f"{strategy.place}, {n!r}")
+        for n, split in _given(strategy, names, derived(graph), orders).items()
+    }
     wishes, origin, conflicts = _spread(graph, given)
     levels = tuple(level.name for level in machine.levels)
     open_names = [n for n in names if n not in given]
@@ -115,14 +134,22 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
     replicated: list[str] = []
     for n in open_names:
         splittable = {a.name for a in ops[n].axes if a.splittable} if n in ops else set(orders[n])
-        wanted = [(distance, k, a, split) for k, a in enumerate(orders[n]) if a in splittable and (n, a) in wishes for distance, split in [wishes[n, a]]]
+        wanted = [
+            (distance, k, a, split)
+            for k, a in enumerate(orders[n])
+            if a in splittable and (n, a) in wishes
+            for distance, split in [wishes[n, a]]
+        ]
         rows = {a: [1] * len(levels) for a in orders[n]}
         for distance, _, axis, split in sorted(wanted):
             used = [prod(r[j] for r in rows.values()) for j in range(len(levels))]
             if all(level.size % (u * d) == 0 for level, u, d in zip(machine.levels, used, split, strict=True)):
                 rows[axis] = list(split)
                 continue
-            rival = next((a for d, _, a, _ in wanted if d == distance and max(rows[a]) > 1 and origin[n, a] != origin[n, axis]), None)
+            rival = next(
+                (a for d, _, a, _ in wanted if d == distance and max(rows[a]) > 1 and origin[n, a] != origin[n, axis]),
+                None,
+            )
             if rival is None:
                 dropped.append((n, axis, origin[n, axis]))
             else:
@@ -134,28 +161,40 @@ def propagate(graph: Graph, machine: Machine, strategy: Strategy) -> Propagated:
         chosen[n] = Placement(orders[n], (*matrix, rest))
     if found:
         raise ScheduleConflict(tuple(dict.fromkeys(found)), levels)
-    result = Choices(tuple((op.name, chosen[name]) for name, op in ops.items()), tuple((c, chosen[copy_key(c)]) for c in copies))
+    result = Choices(
+        tuple((op.name, chosen[name]) for name, op in ops.items()), tuple((c, chosen[copy_key(c)]) for c in copies)
+    )
     return Propagated(result, {k: v for k, v in origin.items() if k[0] in free}, tuple(dropped), tuple(replicated))
 
 
-def _given(strategy: Strategy, names: list[str], later: frozenset[str], orders: dict[str, tuple[str, ...]]) -> dict[str, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]:
+def _given(
+    strategy: Strategy, names: list[str], later: frozenset[str], orders: dict[str, tuple[str, ...]]
+) -> dict[str, tuple[tuple[str, tuple[tuple[str, int], ...]], ...]]:
     """Names that the strategy decides -> their split; an exact key beats globs, the later glob beats the earlier."""
     chosen: dict[str, Rule] = {}
     for rule in exact_keys(strategy, names):
         matched, _ = matches(rule.key, names, later)
         place = f"{strategy.place}, key {rule.key!r}"
         if not matched:
-            raise StrategyError(place, "matches nothing", f"operators: {', '.join(names[:12])}{', ..' if len(names) > 12 else ''}")
+            raise StrategyError(
+                place, "matches nothing", f"operators: {', '.join(names[:12])}{', ..' if len(names) > 12 else ''}"
+            )
         for axis, _ in rule.split or ():
             if not any(axis in orders[n] for n in matched):
-                raise StrategyError(place, f"no axis {axis!r}", f"axes: {', '.join(dict.fromkeys(a for n in matched for a in orders[n]))}")
+                raise StrategyError(
+                    place,
+                    f"no axis {axis!r}",
+                    f"axes: {', '.join(dict.fromkeys(a for n in matched for a in orders[n]))}",
+                )
         for n in matched:
             if n == rule.key or n not in chosen or chosen[n].key != n:
                 chosen[n] = rule
     return {n: rule.split for n, rule in chosen.items() if rule.split is not None}
 
 
-def _known(split: tuple[tuple[str, tuple[tuple[str, int], ...]], ...], axes: tuple[str, ...]) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
+def _known(
+    split: tuple[tuple[str, tuple[tuple[str, int], ...]], ...], axes: tuple[str, ...]
+) -> tuple[tuple[str, tuple[tuple[str, int], ...]], ...]:
     return tuple((a, d) for a, d in split if a in axes)
 
 
@@ -174,8 +213,12 @@ def _joins(graph: Graph) -> dict[Node, list[Node]]:
     return out
 
 
-def _spread(graph: Graph, given: dict[str, Placement]) -> tuple[dict[Node, tuple[int, Split]], dict[Node, str], tuple[Conflict, ...]]:
-    """Breadth first from every split axis of a given operator: (distance, split) and origin per node; conflicts at equal distance."""
+def _spread(
+    graph: Graph, given: dict[str, Placement]
+) -> tuple[dict[Node, tuple[int, Split]], dict[Node, str], tuple[Conflict, ...]]:
+    """Breadth first from every split axis of a given operator: (distance, split) and origin per node; conflicts at
+    equal distance.
+    """
     joins = _joins(graph)
     wishes: dict[Node, tuple[int, Split]] = {}
     origin: dict[Node, str] = {}
@@ -195,7 +238,9 @@ def _spread(graph: Graph, given: dict[str, Placement]) -> tuple[dict[Node, tuple
                     wishes[near], origin[near] = (distance, split), origin[node]
                     following.append((near, split))
                 elif wishes[near][0] == distance and wishes[near][1] != split:
-                    conflicts.append(Conflict(near[0], origin[near], near[1], wishes[near][1], origin[node], near[1], split))
+                    conflicts.append(
+                        Conflict(near[0], origin[near], near[1], wishes[near][1], origin[node], near[1], split)
+                    )
         frontier = following
     return wishes, origin, tuple(conflicts)
 

@@ -1,6 +1,8 @@
-"""Plans that need no search: everything on every device, the batch split over all devices, every operator split along its largest axis.
+"""Plans that need no search: everything on every device, the batch split over all devices, every operator split along
+its largest axis.
 
-They are what people compare with, and what is left when there was no time: `selection.floor` takes the best of them that fits.
+They are what people compare with, and what is left when there was no time: `selection.floor` takes the best of them
+that fits.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ def simple_plans(planning: Planning) -> Iterator[tuple[int, ...]]:
 
 
 def _most(decision: Decision, row: int | None) -> int:
-    """The first choice with the largest degree in a row of its matrix (-1: replication); None: with the least replication, of one axis if possible."""
+    """The first choice with the largest degree in a row of its matrix (-1: replication); None: with the least
+    replication, of one axis if possible.
+    """
     degrees = decision.placements.prod(axis=2)
     if row is not None:
         return int(degrees[:, row].argmax())
@@ -35,7 +39,9 @@ def _most(decision: Decision, row: int | None) -> int:
 
 
 def _data_parallel(planning: Planning) -> tuple[int, ...] | None:
-    """The first dimension of every input that is no parameter is split as far as it goes, and that is carried to what reads it."""
+    """The first dimension of every input that is no parameter is split as far as it goes, and that is carried to
+    what reads it.
+    """
     graph, machine = planning.graph, planning.machine
     inputs = {t.name for t in graph.tensors if t.role is Role.INPUT}
     rules: dict[str, Rule] = {}

@@ -2,18 +2,21 @@
 
 For a model: a JSON object, key -> placement
 
-    key        operator name, or glob over operator names ('*', '?', '[..]'); 'tensor:NAME' or 'tensor:GLOB' for a tensor's copy
-    placement  {axis: {level: degree}}: fully determined by what is listed, other axes have degree 1, the rest of each level
+    key        operator name, or glob over operator names ('*', '?', '[..]'); 'tensor:NAME' or 'tensor:GLOB' for a
+               tensor's copy
+    placement  {axis: {level: degree}}: fully determined by what is listed, other axes have degree 1, the rest of each
+               level
                replicates.  Axes of a copy are the dimensions "0", "1", ..   null: left to the solver
     level      name of a level of the machine, or its number as text, outermost "0"
 
-A key that is exactly a name beats every glob; among globs the later one wins; an entry replaces, it does not merge.  Under a
-glob that matches several names, axes that some of them lack are ignored there if at least one has the axis.
+A key that is exactly a name beats every glob; among globs the later one wins; an entry replaces, it does not merge.
+Under a glob that matches several names, axes that some of them lack are ignored there if at least one has the axis.
 Operators and copies without an entry are free: the solver completes them.
 
-In a training step a glob that matches operators of the forward pass leaves gradients, recomputed values and the optimizer's operators, which
-share their prefixes, to the solver: pinned by such a glob, an update without the axes it names would be replicated, and ZeRO could not be found.  A glob
-that matches only derived ones means them: `grad:*`, `*.next`.  Both are said (`Applied.derived`).
+In a training step a glob that matches operators of the forward pass leaves gradients, recomputed values and the
+optimizer's operators, which share their prefixes, to the solver: pinned by such a glob, an update without the axes it
+names would be replicated, and ZeRO could not be found.  A glob that matches only derived ones means them: `grad:*`,
+`*.next`.  Both are said (`Applied.derived`).
 
 For a selection problem: a JSON list with one choice index per vertex; null leaves the vertex free.
 
@@ -73,7 +76,9 @@ class Strategy:
 
     def to_json(self) -> str:
         """Text that `parse_strategy` reads back."""
-        return json.dumps({r.key: None if r.split is None else {a: dict(d) for a, d in r.split} for r in self.rules}, indent=1)
+        return json.dumps(
+            {r.key: None if r.split is None else {a: dict(d) for a, d in r.split} for r in self.rules}, indent=1
+        )
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,9 @@ class ChoiceList:
 
 @dataclass(frozen=True)
 class Derived:
-    """What the glob `key` did with derived operators and copies: `pinned` where it names only such, `left` to the solver where it names others too."""
+    """What the glob `key` did with derived operators and copies: `pinned` where it names only such, `left` to the
+    solver where it names others too.
+    """
 
     key: str
     pinned: tuple[str, ...]
@@ -98,14 +105,17 @@ class Derived:
         shown = ", ".join(names[:4]) + (", .." if len(names) > 4 else "")
         if self.pinned:
             return f"{len(names)} gradient or optimizer operators pinned by {self.key!r}: {shown}"
-        return f"{len(names)} gradient or optimizer operators match {self.key!r} and are not pinned by it (name them, such as 'grad:*' or '*.next'): {shown}"
+        return (
+            f"{len(names)} gradient or optimizer operators match {self.key!r} and are not pinned by it (name them, "
+            f"such as 'grad:*' or '*.next'): {shown}"
+        )
 
 
 @dataclass(frozen=True)
 class Applied:
-    """`allowed`: choices per vertex that the strategy decides; `free`: names it leaves to the solver (copies as `tensor:NAME`);
-    `ignored`: (name, axis) pairs of globs that do not apply there; `bare`: names that have no axis of their glob at all, which replicates them;
-    `derived`: what globs did with gradients and the optimizer's operators."""
+    """`allowed`: choices per vertex that the strategy decides; `free`: names it leaves to the solver (copies as
+    `tensor:NAME`); `ignored`: (name, axis) pairs of globs that do not apply there; `bare`: names that have no axis of
+    their glob at all, which replicates them; `derived`: what globs did with gradients and the optimizer's operators."""
 
     allowed: dict[int, tuple[int, ...]]
     free: tuple[str, ...]
@@ -143,19 +153,30 @@ def read_strategy(text: str, place: str = "strategy") -> Strategy | ChoiceList:
         choices: list[int | None] = []
         for i, x in enumerate(data):
             if x is not None and type(x) is not int:
-                raise StrategyError(f"{place}, entry {i}", f"{x!r} is not a choice index", "write an integer, or null for a free vertex")
+                raise StrategyError(
+                    f"{place}, entry {i}", f"{x!r} is not a choice index", "write an integer, or null for a free vertex"
+                )
             choices.append(x)
         return ChoiceList(tuple(choices), place)
     if not isinstance(data, dict):
         raise StrategyError(place, "must be an object (for a model) or a list (for a selection problem)")
-    return Strategy(tuple(Rule(key, None if value is None else _split(value, f"{place}, key {key!r}")) for key, value in data.items()), place)
+    return Strategy(
+        tuple(
+            Rule(key, None if value is None else _split(value, f"{place}, key {key!r}")) for key, value in data.items()
+        ),
+        place,
+    )
 
 
 def parse_strategy(text: str, place: str = "strategy") -> Strategy:
     """A strategy for a model.  Raises `StrategyError`."""
     found = read_strategy(text, place)
     if isinstance(found, ChoiceList):
-        raise StrategyError(place, "is a list of choices, which belongs to a selection problem", 'write {"operator": {"axis": {"level": degree}}}')
+        raise StrategyError(
+            place,
+            "is a list of choices, which belongs to a selection problem",
+            'write {"operator": {"axis": {"level": degree}}}',
+        )
     return found
 
 
@@ -178,10 +199,22 @@ def parse_config(text: str, levels: tuple[str, ...]) -> Split:
         words = part.split()
         if len(words) == 3 and words[1] == "over":
             axis, level, degree = words[0], words[2], 0
-        elif len(words) == 5 and words[1] == "over" and words[3] == "of" and words[2].isascii() and words[2].isdigit() and len(words[2]) < 10 and int(words[2]) > 0:
+        elif (
+            len(words) == 5
+            and words[1] == "over"
+            and words[3] == "of"
+            and words[2].isascii()
+            and words[2].isdigit()
+            and len(words[2]) < 10
+            and int(words[2]) > 0
+        ):
             axis, level, degree = words[0], words[4], int(words[2])
         else:
-            raise StrategyError(place, f"{part.strip()!r} is not understood", f"write 'axis over {levels[-1]}', 'axis over 2 of {levels[-1]}', or JSON")
+            raise StrategyError(
+                place,
+                f"{part.strip()!r} is not understood",
+                f"write 'axis over {levels[-1]}', 'axis over 2 of {levels[-1]}', or JSON",
+            )
         if axis != "replicated":
             rows.setdefault(axis, []).append((level, degree))
     return tuple((a, tuple(d)) for a, d in rows.items())
@@ -208,8 +241,8 @@ def apply(strategy: Strategy, planning: Planning) -> dict[int, tuple[int, ...]]:
 
 
 def resolve(strategy: Strategy, planning: Planning) -> Applied:
-    """`apply` with what it leaves free.  Raises `StrategyError` for keys, axes, levels and degrees that do not fit, `SpaceError` for a
-    placement outside the space."""
+    """`apply` with what it leaves free.  Raises `StrategyError` for keys, axes, levels and degrees that do not fit,
+    `SpaceError` for a placement outside the space."""
     names = vertex_names(planning)
     later = derived(planning.graph)
     chosen: dict[str, tuple[Rule, tuple[str, ...]]] = {}
@@ -218,8 +251,13 @@ def resolve(strategy: Strategy, planning: Planning) -> Applied:
         place = f"{strategy.place}, key {rule.key!r}"
         matched, alone = matches(rule.key, names, later)
         if not matched:
-            raise StrategyError(place, "matches no operator" if not rule.key.startswith(COPY) else "matches no tensor with a layout of its own",
-                                f"closest: {', '.join(_closest(rule.key, list(names)))}")
+            raise StrategyError(
+                place,
+                "matches no operator"
+                if not rule.key.startswith(COPY)
+                else "matches no tensor with a layout of its own",
+                f"closest: {', '.join(_closest(rule.key, list(names)))}",
+            )
         if rule.split is not None:
             spared.append((rule.key, alone))
         if rule.split is not None:
@@ -242,12 +280,16 @@ def resolve(strategy: Strategy, planning: Planning) -> Applied:
         ignored.extend((n, a) for a, _ in split if a not in axes)
         if split and not any(a in axes for a, _ in split):
             bare.append(n)
-        here = placement(tuple((a, d) for a, d in split if a in axes), axes, planning.machine, f"{strategy.place}, {n!r}")
+        here = placement(
+            tuple((a, d) for a, d in split if a in axes), axes, planning.machine, f"{strategy.place}, {n!r}"
+        )
         allowed[v] = (planning.decisions[v].choice(here),)
     free = tuple(n for n, v in names.items() if v not in allowed)
     said = [Derived(key, (), left) for key, alone in spared if (left := tuple(n for n in alone if n not in chosen))]
     for rule in strategy.rules:
-        if (pinned := tuple(n for n, (by, _) in chosen.items() if by is rule and by.split is not None and n in later and n != by.key)):
+        if pinned := tuple(
+            n for n, (by, _) in chosen.items() if by is rule and by.split is not None and n in later and n != by.key
+        ):
             said.append(Derived(rule.key, pinned, ()))
     return Applied(allowed, free, tuple(ignored), tuple(bare), tuple(said))
 
@@ -258,12 +300,16 @@ def choices_of(found: ChoiceList, problem: SelectionProblem) -> dict[int, tuple[
         raise ProblemError(found.place, f"has {len(found.choices)} choices for {len(problem.vertices)} vertices")
     for v, a in enumerate(found.choices):
         if a is not None and not 0 <= a < problem.domain_size(v):
-            raise ProblemError(f"{found.place}, vertex {v} {problem.vertices[v].name!r}", f"choice {a} is not in 0..{problem.domain_size(v) - 1}")
+            raise ProblemError(
+                f"{found.place}, vertex {v} {problem.vertices[v].name!r}",
+                f"choice {a} is not in 0..{problem.domain_size(v) - 1}",
+            )
     return {v: (a,) for v, a in enumerate(found.choices) if a is not None}
 
 
 def placement(split: Split, axes: tuple[str, ...], machine: Machine, place: str) -> Placement:
-    """The placement with the listed degrees, other axes 1, the rest replicated.  Degree 0: all of the level that is left.
+    """The placement with the listed degrees, other axes 1, the rest replicated.  Degree 0: all of the level that is
+    left.
 
     Raises `StrategyError` for unknown axes and levels, and for degrees that do not divide the level.
     """
@@ -276,10 +322,14 @@ def placement(split: Split, axes: tuple[str, ...], machine: Machine, place: str)
     for j, level in enumerate(machine.levels):
         used = prod(row[j] for row in matrix if row[j])
         if level.size % used:
-            raise StrategyError(place, f"degrees over {level.name!r} multiply to {used}, which does not divide its size {level.size}")
+            raise StrategyError(
+                place, f"degrees over {level.name!r} multiply to {used}, which does not divide its size {level.size}"
+            )
         rest = level.size // used
         if sum(row[j] == 0 for row in matrix) > 1:
-            raise StrategyError(place, f"two axes take all of {level.name!r}", f"say how much each takes: 'axis over 2 of {level.name}'")
+            raise StrategyError(
+                place, f"two axes take all of {level.name!r}", f"say how much each takes: 'axis over 2 of {level.name}'"
+            )
         for row in matrix:
             if row[j] == 0:
                 row[j], rest = rest, 1
@@ -289,12 +339,18 @@ def placement(split: Split, axes: tuple[str, ...], machine: Machine, place: str)
 
 def exact_keys(strategy: Strategy, names: Collection[str]) -> list[Rule]:
     """The rules, with `operator:` before plain names of operators that begin like a tensor's and name nothing else."""
-    return [replace(r, key=operator_key(r.key)) if r.key not in names and operator_key(r.key) in names else r for r in strategy.rules]
+    return [
+        replace(r, key=operator_key(r.key)) if r.key not in names and operator_key(r.key) in names else r
+        for r in strategy.rules
+    ]
 
 
 def vertex_names(planning: Planning) -> dict[str, int]:
     """What a strategy file calls every vertex: operators first, then copies."""
-    return {**{operator_key(n): v for n, v in planning.operators.items()}, **{copy_key(n): v for n, v in planning.copies.items()}}
+    return {
+        **{operator_key(n): v for n, v in planning.operators.items()},
+        **{copy_key(n): v for n, v in planning.copies.items()},
+    }
 
 
 def strategy_of(planning: Planning, x: tuple[int, ...]) -> Strategy:
@@ -304,7 +360,10 @@ def strategy_of(planning: Planning, x: tuple[int, ...]) -> Strategy:
     rules = []
     for n, v in names.items():
         p = planning.decisions[v].placement(x[v])
-        rows = ((a, tuple((name, d) for name, d in zip(levels, row, strict=True) if d > 1)) for a, row in zip(p.axes, p.matrix, strict=False))
+        rows = (
+            (a, tuple((name, d) for name, d in zip(levels, row, strict=True) if d > 1))
+            for a, row in zip(p.axes, p.matrix, strict=False)
+        )
         rules.append(Rule(n, tuple((a, d) for a, d in rows if d)))
     return Strategy(tuple(rules))
 
@@ -319,7 +378,11 @@ def _level(text: str, machine: Machine, place: str) -> int:
     near = [i for i, n in enumerate(names) if n.lower().removesuffix("s") == singular]
     if len(near) == 1:
         return near[0]
-    raise StrategyError(place, f"machine {machine.name!r} has no level {text!r}", f"levels: {', '.join(f'{n} (or {i})' for i, n in enumerate(names))}")
+    raise StrategyError(
+        place,
+        f"machine {machine.name!r} has no level {text!r}",
+        f"levels: {', '.join(f'{n} (or {i})' for i, n in enumerate(names))}",
+    )
 
 
 def _split(value: object, place: str) -> Split:
@@ -333,7 +396,9 @@ def _split(value: object, place: str) -> Split:
         row = []
         for level, degree in degrees.items():
             if type(degree) is not int or not 1 <= degree <= 1 << 30:
-                raise StrategyError(place, f"axis {axis!r}, level {level!r}: {str(degree)[:80]!r} is not a degree of at least 1", shape)
+                raise StrategyError(
+                    place, f"axis {axis!r}, level {level!r}: {str(degree)[:80]!r} is not a degree of at least 1", shape
+                )
             row.append((str(level), degree))
         out.append((str(axis), tuple(row)))
     return tuple(out)
@@ -345,6 +410,24 @@ def _closest(key: str, names: list[str]) -> list[str]:
 
 
 __all__ = [
-    "Applied", "ChoiceList", "Derived", "Rule", "SpaceError", "Split", "Strategy", "StrategyError", "apply", "choices_of", "exact_keys", "load_strategy", "matches", "parse_config",
-    "parse_strategy", "placement", "read_strategy", "resolve", "strategy_of", "vertex_names",
+    "Applied",
+    "ChoiceList",
+    "Derived",
+    "Rule",
+    "SpaceError",
+    "Split",
+    "Strategy",
+    "StrategyError",
+    "apply",
+    "choices_of",
+    "exact_keys",
+    "load_strategy",
+    "matches",
+    "parse_config",
+    "parse_strategy",
+    "placement",
+    "read_strategy",
+    "resolve",
+    "strategy_of",
+    "vertex_names",
 ]

@@ -1,13 +1,14 @@
 """What `--time-limit S` means, and how it is kept.
 
     S              tables and search, from the first line of the command on, in seconds of the wall
-    after it       writing and our own check of what was written; S ends earlier where these need it, so that everything ends within
-                   1.1 S + 10 s wherever the check alone does not take longer
-    tables         the default space gives way to a smaller one when its tables and their check do not fit; a space that was asked for stays
+    after it       writing and our own check of what was written; S ends earlier where these need it, so that everything
+                   ends within 1.1 S + 10 s wherever the check alone does not take longer
+    tables         the default space gives way to a smaller one when its tables and their check do not fit; a space that
+                   was asked for stays
     announced      a smaller space, and an end that will come later than that, on stderr
 
-How long the check takes is estimated from what it goes through, by rates that were measured, times how much slower than the processor the
-wall has been so far (other programs on the machine).
+How long the check takes is estimated from what it goes through, by rates that were measured, times how much slower than
+the processor the wall has been so far (other programs on the machine).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ BEYOND_S: Final = 10.0
 """How much later than the limit the end may come: a share of it, and seconds."""
 
 END_S: Final = 8.0
-"""Seconds for what is in no estimate: starting Python, assembling a certificate, records that a proof has more than one of, remarks, ending.  (Training
-steps of 5,000 to 12,000 parts: 3 to 8 s.)"""
+"""Seconds for what is in no estimate: starting Python, assembling a certificate, records that a proof has more than one
+of, remarks, ending.  (Training steps of 5,000 to 12,000 parts: 3 to 8 s.)"""
 
 SAFE: Final = 1.3
 """Estimates of checks are taken so many times: eleven checks took 0.6 to 1.3 times what was estimated."""
@@ -40,20 +41,26 @@ AGAIN: Final = 1.3
 """The check builds the tables again, and counts placements first."""
 
 PART_S: Final = 0.6e-3
-"""Seconds per vertex and edge of a plan: its entries, its movement, its memory rows in the check, and making it.  (Eleven models on 16 to 128
-devices: 0.3 to 0.8 ms.)"""
+"""Seconds per vertex and edge of a plan: its entries, its movement, its memory rows in the check, and making it.
+(Eleven models on 16 to 128 devices: 0.3 to 0.8 ms.)"""
 
 STRUCTURE_S: Final = 0.4e-3
-"""Seconds more per distinct table and device: steps of its movements.  (The same, and two layers of BERT-Large on 32 to 1,024 devices: 0.2 to 0.8 ms.)"""
+"""Seconds more per distinct table and device: steps of its movements.  (The same, and two layers of BERT-Large on
+32 to 1,024 devices: 0.2 to 0.8 ms.)
+"""
 
 NUMBER_PART_S: Final = 0.03e-3
 """Seconds of the check per vertex and edge of a certificate."""
 
 ENTRY_S: Final = 3e-9
-"""Seconds per entry of every edge: two passes of a record, one of them with both minima.  (The same: 3 s for 535 million, half of them repeated.)"""
+"""Seconds per entry of every edge: two passes of a record, one of them with both minima.  (The same: 3 s for 535
+million, half of them repeated.)
+"""
 
 MESSAGE_S: Final = 2e-7
-"""Seconds per row and column of every edge's table: messages are compressed, read again and hashed.  (6 million of them: 1.2 s.)"""
+"""Seconds per row and column of every edge's table: messages are compressed, read again and hashed.  (6 million of
+them: 1.2 s.)
+"""
 
 SEARCH_SHARE: Final = 0.1
 """Of the limit, what the search gets however long the check takes: a plan without any is seldom worth a check."""
@@ -76,7 +83,9 @@ class TooSlow(Exception):
 
 @dataclass(eq=False)
 class TimeLimit:
-    """The time of one command: its clock, what the phases have taken, and what is announced.  `checks`: a check follows, for which time is held back."""
+    """The time of one command: its clock, what the phases have taken, and what is announced.  `checks`: a check
+    follows, for which time is held back.
+    """
 
     clock: Clock
     checks: bool = False
@@ -115,7 +124,10 @@ class TimeLimit:
         end = max(self.room - check_s - ends, min(self.limit_s, self.clock.seconds() + SEARCH_SHARE * self.limit_s))
         late = end + check_s + ends - self.room
         if late > 0:
-            self.announce(f"the check will take about {check_s:.0f} s, so that everything ends {late:.0f} s later than the time limit allows")
+            self.announce(
+                f"the check will take about {check_s:.0f} s, so that everything ends {late:.0f} s later than the "
+                f"time limit allows"
+            )
         if self.clock.limit_s is not None:  # an interrupt may have ended it
             self.clock.limit_s = max(0.0, min(self.clock.limit_s, end))
 
@@ -130,7 +142,9 @@ class TimeLimit:
 
 
 def plan_check_seconds(planning: Planning, limit: TimeLimit) -> float:
-    """About how long the check of a plan takes: tables again, entries and movements (those of equal structures once), and the certificate."""
+    """About how long the check of a plan takes: tables again, entries and movements (those of equal structures
+    once), and the certificate.
+    """
     problem = planning.problem
     parts, distinct = len(problem.vertices) + len(problem.edges), len(problem.tables)
     entries = PART_S * parts + STRUCTURE_S * distinct * planning.machine.devices
@@ -145,9 +159,21 @@ def check_seconds(problem: SelectionProblem, limit: TimeLimit) -> float:
     return SAFE * limit.load * (NUMBER_PART_S * parts + ENTRY_S * entries + MESSAGE_S * messages)
 
 
-def tables_in_time(graph: Graph, machine: Machine, where: Space | None, default: Space | None, memory: int | None, limit: TimeLimit, notify: Notify | None) -> Planning:
-    """The problem over `where`; without one over the default space, or over the largest smaller one whose tables and check fit into the time."""
-    names = [where.name] if where is not None else [] if default is None else list(SMALLER[SMALLER.index(default.name) :])
+def tables_in_time(
+    graph: Graph,
+    machine: Machine,
+    where: Space | None,
+    default: Space | None,
+    memory: int | None,
+    limit: TimeLimit,
+    notify: Notify | None,
+) -> Planning:
+    """The problem over `where`; without one over the default space, or over the largest smaller one whose tables
+    and check fit into the time.
+    """
+    names = (
+        [where.name] if where is not None else [] if default is None else list(SMALLER[SMALLER.index(default.name) :])
+    )
     with limit.phase("tables"):
         for name in names[:-1]:
             guard = _Guard(limit, notify)
@@ -156,7 +182,10 @@ def tables_in_time(graph: Graph, machine: Machine, where: Space | None, default:
                 planning = build(graph, machine, space(name), memory, guard)
             except TooSlow:
                 smaller = names[names.index(name) + 1]
-                limit.announce(f"the tables of the space {name!r} do not fit into the time limit; the space is {smaller!r} (--space {name} insists)")
+                limit.announce(
+                    f"the tables of the space {name!r} do not fit into the time limit; the space is {smaller!r} "
+                    f"(--space {name} insists)"
+                )
                 continue
             break
         else:
@@ -167,7 +196,9 @@ def tables_in_time(graph: Graph, machine: Machine, where: Space | None, default:
 
 
 class _Guard:
-    """Ends the building of tables that will not fit; of the last ones, which are needed whatever they take, it says so."""
+    """Ends the building of tables that will not fit; of the last ones, which are needed whatever they take, it says
+    so.
+    """
 
     def __init__(self, limit: TimeLimit, notify: Notify | None, last: bool = False) -> None:
         self.limit, self.notify, self.last = limit, notify, last
@@ -190,6 +221,8 @@ class _Guard:
         if self.last:
             if not self.said and expected * again > self.limit.room - self.begun:
                 self.said = True
-                self.limit.announce(f"tables will take about {expected:.0f} s, and the check as long again: more than the time limit")
+                self.limit.announce(
+                    f"tables will take about {expected:.0f} s, and the check as long again: more than the time limit"
+                )
         elif expected * again > self.room or self.limit.clock.over():
             raise TooSlow

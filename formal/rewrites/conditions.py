@@ -1,4 +1,6 @@
-"""Preconditions: what the right side owes and cannot show, said in the names of the pattern (sizes, degrees, parameters)."""
+"""Preconditions: what the right side owes and cannot show, said in the names of the pattern (sizes, degrees,
+parameters).
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from ...models.rewrites.types import Contradiction, Facts, Typed
 
 def fixes_a_size(c: Condition) -> bool:
     """Whether a condition fixes an extent to a constant: tried last."""
-    return isinstance(c, Equal) and any(a.constant is not None and not str(b).endswith(".degree") for a, b in ((c.left, c.right), (c.right, c.left)))
+    return isinstance(c, Equal) and any(
+        a.constant is not None and not str(b).endswith(".degree") for a, b in ((c.left, c.right), (c.right, c.left))
+    )
 
 
 def stated_condition(c: Condition, typed: Typed, names: dict[str, Poly]) -> Condition | None:
@@ -52,7 +56,9 @@ def _equations(facts: Facts, goal: Poly) -> list[Poly]:
 
 
 def _named_pair(facts: Facts, goal: Poly, names: dict[str, Poly]) -> Condition | None:
-    """Two names, or a name and 1, whose difference is the goal up to common factors; else the goal itself if it can be said in names."""
+    """Two names, or a name and 1, whose difference is the goal up to common factors; else the goal itself if it can
+    be said in names.
+    """
     candidates = [(n, p) for n, p in names.items() if p.constant is None]
     for (n, p), (m, q) in [*combinations(candidates, 2), *((x, ("", ONE)) for x in candidates)]:
         try:
@@ -74,7 +80,11 @@ def _spoken(p: Poly, names: dict[str, Poly]) -> Poly | None:
     """p with every unknown that is itself a name replaced by that name; None if some unknown has none."""
     if p.constant is not None:
         return p
-    direct = {next(iter(q.names)): Poly.of(n) for n, q in reversed(names.items()) if q.names and q == Poly.of(next(iter(q.names)))}
+    direct = {
+        next(iter(q.names)): Poly.of(n)
+        for n, q in reversed(names.items())
+        if q.names and q == Poly.of(next(iter(q.names)))
+    }
     for n, q in names.items():  # products of unknowns that have a name: d * block = size
         if len(q.terms) == 1 and len(next(iter(q.terms))) > 1:
             quotient = p.divided(q)
@@ -110,7 +120,9 @@ def _ratio(c: Divides | OneOrMultiple, names: dict[str, Poly]) -> tuple[Poly | N
 def spare_conditions(typed: Typed, names: dict[str, Poly]) -> list[Condition]:
     """Conditions worth trying when values differ: quotients of the left side are 1, degrees are 1."""
     out: list[Condition] = []
-    free = {f"{p.name}.{a}.degree" for p in typed.rule.inputs if p.sharded for a in range(p.rank) if a not in dict(p.fixed)}
+    free = {
+        f"{p.name}.{a}.degree" for p in typed.rule.inputs if p.sharded for a in range(p.rank) if a not in dict(p.fixed)
+    }
     degrees = [(n, p) for n, p in names.items() if n in free]
     for (n, p), (m, q) in combinations(degrees, 2):  # different constants in this case of typing
         if (p - q).constant not in (None, 0):

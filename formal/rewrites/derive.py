@@ -1,6 +1,7 @@
 """Derivations of proved rules from other proved rules: a second, readable proof.
 
-The search works on one general instance (`general_instances`); what it finds is replayed for all shapes by `verify.rewrites.derivation`.
+The search works on one general instance (`general_instances`); what it finds is replayed for all shapes by
+`verify.rewrites.derivation`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ class Deriver:
         for rule in rules:
             self.pruner.add(rule)
 
-    def derive(self, rule: Substitution, steps: int = 4, most: int = 20_000, through: Sequence[Term] = ()) -> Derivation | None:
+    def derive(
+        self, rule: Substitution, steps: int = 4, most: int = 20_000, through: Sequence[Term] = ()
+    ) -> Derivation | None:
         """A derivation of every output in at most `steps` steps each, or None.  A rule of the same name is not used.
 
         `through`: terms to pass on the way (rules of one output); then every leg may have `steps` steps.

@@ -1,9 +1,10 @@
 """Side facts: which integer polynomials follow from others, with Farkas multipliers.
 
-    h_1, .., h_n >= 0  |-  g >= 0      iff found: non-negative c with  sum c_k h_i h_j  (h_{n+1} = -g-1)  =  negative constant
+    h_1, .., h_n >= 0  |-  g >= 0      iff found: non-negative c with  sum c_k h_i h_j  (h_{n+1} = -g-1)  =  negative
+                                       constant
 
-Order of attempts, cheapest first: visible; a known integer model in which g fails; linear combination; Z3 (a model ends it); linear combination
-with pairwise products.  "Not found" is treated as "may fail", which is safe everywhere.
+Order of attempts, cheapest first: visible; a known integer model in which g fails; linear combination; Z3 (a model ends
+it); linear combination with pairwise products.  "Not found" is treated as "may fail", which is safe everywhere.
 """
 
 from __future__ import annotations
@@ -94,7 +95,12 @@ def visible(known: list[Poly], goal: Poly) -> bool:
         return True
     shape = goal - goal.terms.get((), 0)
     at = goal.terms.get((), 0)
-    return any(len(h.terms) - (() in h.terms) == len(shape.terms) and h.terms.get((), 0) <= at and h - h.terms.get((), 0) == shape for h in known)
+    return any(
+        len(h.terms) - (() in h.terms) == len(shape.terms)
+        and h.terms.get((), 0) <= at
+        and h - h.terms.get((), 0) == shape
+        for h in known
+    )
 
 
 def _relevant(hypotheses: list[Poly], goal: Poly | None) -> list[int]:

@@ -1,4 +1,5 @@
-"""The generator: candidates of equal fingerprint are pruned by derivation, proved, and reduced to rules none of which follows from the others.
+"""The generator: candidates of equal fingerprint are pruned by derivation, proved, and reduced to rules none of which
+follows from the others.
 
     enumerate      every graph of the pools, exact fingerprints                                         (generate_terms)
     in order of size, for each candidate left = right:
@@ -6,11 +7,12 @@
       else judged  proved -> kept;  refuted, vacuous or undecided -> dropped and counted
     at the end     every kept rule that at most three steps of the *other* kept rules derive is dropped
 
-Types and preconditions of steps are tested on one instance of the candidate, with unknowns drawn from distinct primes.  Workers test and judge
-batches against the rules kept when the batch was sent; the main process tests survivors again against what was kept meanwhile, so the
-result does not depend on who was faster: batches and their order are fixed.
+Types and preconditions of steps are tested on one instance of the candidate, with unknowns drawn from distinct primes.
+Workers test and judge batches against the rules kept when the batch was sent; the main process tests survivors again
+against what was kept meanwhile, so the result does not depend on who was faster: batches and their order are fixed.
 
-Progress goes to a journal, a line per batch; with the same settings a run takes it up again (kept rules are judged anew, nothing is believed).
+Progress goes to a journal, a line per batch; with the same settings a run takes it up again (kept rules are judged
+anew, nothing is believed).
 """
 
 from __future__ import annotations
@@ -52,22 +54,36 @@ SECONDS: Final = 5.0
 def rank2_pool(most: int = 3) -> Pool:
     """Matrices: four plain ones, two of each sharded kind, and all operators of the set."""
     unary = [
-        label("relu"), label("transpose", perm=(1, 0)), *(label(o, axis=a, degree="d") for o in ("partition", "combine") for a in (0, 1)),
-        label("replicate", degree="d"), label("reduce", degree="d"), label("reduce", degree=2),
+        label("relu"),
+        label("transpose", perm=(1, 0)),
+        *(label(o, axis=a, degree="d") for o in ("partition", "combine") for a in (0, 1)),
+        label("replicate", degree="d"),
+        label("reduce", degree="d"),
+        label("reduce", degree=2),
         *(label(o, axis=a) for o in ("split0", "split1") for a in (0, 1)),
     ]
     binary = [
-        label("add"), label("mul"), label("matmul"), label("linear", activation="none"), label("linear", activation="relu"),
-        *(label("concat", axis=a) for a in (0, 1)), label("stack"),
+        label("add"),
+        label("mul"),
+        label("matmul"),
+        label("linear", activation="none"),
+        label("linear", activation="relu"),
+        *(label("concat", axis=a) for a in (0, 1)),
+        label("stack"),
     ]
     return Pool("matrices", (((1, 1), 4), ((3, 1), 2), ((1, 3), 2)), (*unary, *binary), most)
 
 
 def rank3_pool(most: int = 3) -> Pool:
-    """Batches of matrices: three plain ones, one of each sharded kind; matmul is the batched one, splits and activations are left out."""
+    """Batches of matrices: three plain ones, one of each sharded kind; matmul is the batched one, splits and
+    activations are left out.
+    """
     unary = [
-        label("relu"), label("transpose", perm=(0, 2, 1)), *(label(o, axis=a, degree="d") for o in ("partition", "combine") for a in (0, 1, 2)),
-        label("replicate", degree="d"), label("reduce", degree="d"),
+        label("relu"),
+        label("transpose", perm=(0, 2, 1)),
+        *(label(o, axis=a, degree="d") for o in ("partition", "combine") for a in (0, 1, 2)),
+        label("replicate", degree="d"),
+        label("reduce", degree="d"),
     ]
     binary = [label("add"), label("mul"), label("batch_matmul"), *(label("concat", axis=a) for a in (0, 1, 2))]
     return Pool("batches", (((1, 1, 1), 4), ((3, 1, 1), 2), ((1, 3, 1), 1), ((1, 1, 3), 2)), (*unary, *binary), most, 3)
@@ -89,8 +105,14 @@ class Report:
     def to_json(self) -> dict[str, object]:
         """For the library's header."""
         return {
-            "graphs": self.graphs, "classes": self.classes, "pairs": self.pairs, "candidates": self.candidates,
-            "outcomes": dict(sorted(self.outcomes.items())), "kept_before_minimising": self.kept_first, "kept": self.kept, "parallel": self.parallel,
+            "graphs": self.graphs,
+            "classes": self.classes,
+            "pairs": self.pairs,
+            "candidates": self.candidates,
+            "outcomes": dict(sorted(self.outcomes.items())),
+            "kept_before_minimising": self.kept_first,
+            "kept": self.kept,
+            "parallel": self.parallel,
         }
 
 
@@ -103,8 +125,12 @@ class Outcome:
 
 
 def rule_from(candidate: Candidate, name: str, sharded: Sequence[bool] | None = None) -> Substitution:
-    """The candidate as a rule: inputs a, b, .. with unknown sizes, and unknown degrees where `sharded` (default: everywhere)."""
-    inputs = tuple(Pattern("abcdefgh"[k], rank, (), sharded is None or sharded[k]) for k, rank in enumerate(candidate.ranks))
+    """The candidate as a rule: inputs a, b, .. with unknown sizes, and unknown degrees where `sharded` (default:
+    everywhere).
+    """
+    inputs = tuple(
+        Pattern("abcdefgh"[k], rank, (), sharded is None or sharded[k]) for k, rank in enumerate(candidate.ranks)
+    )
     return rule_of(name, inputs, (candidate.left,), (candidate.right,))
 
 
@@ -143,7 +169,9 @@ class Pruner:
         return None
 
     def derivable(self, rule: Substitution, skip: int = -1, thorough: bool = False) -> bool | None:
-        """Whether kept rules (without number `skip`) lead from one side to the other; None if no general instance types both."""
+        """Whether kept rules (without number `skip`) lead from one side to the other; None if no general instance
+        types both.
+        """
         found = self.typing(rule)
         if found is None:
             return None
@@ -208,7 +236,9 @@ def in_order(candidates: list[Candidate]) -> list[Candidate]:
 Progress = Callable[[str, int, int], None]
 
 
-def generate(pools: Sequence[Pool], workers: int = 2, journal: Path | None = None, progress: Progress | None = None) -> tuple[list[Proved], Report]:
+def generate(
+    pools: Sequence[Pool], workers: int = 2, journal: Path | None = None, progress: Progress | None = None
+) -> tuple[list[Proved], Report]:
     """The kept rules with their proofs, smallest first, and the counts."""
     report = Report()
     found: dict[Candidate, None] = {}
@@ -232,7 +262,9 @@ def _renamed(p: Proved, name: str) -> Proved:
     return replace(p, rule=replace(p.rule, name=name))
 
 
-def _first_pass(candidates: list[Candidate], workers: int, journal: Path | None, progress: Progress | None, report: Report) -> list[Proved]:
+def _first_pass(
+    candidates: list[Candidate], workers: int, journal: Path | None, progress: Progress | None, report: Report
+) -> list[Proved]:
     kept: list[Proved] = []
     local = Pruner()
     batches = [candidates[k : k + BATCH] for k in range(0, len(candidates), BATCH)]
@@ -366,7 +398,9 @@ def _crew(workers: int) -> Iterator[list[Connection]]:
 
 
 def _work(pipe: Connection) -> None:
-    """(new rules, batch) -> outcomes;  (rules, None): take them;  ("used", numbers) -> whether the other rules derive each."""
+    """(new rules, batch) -> outcomes;  (rules, None): take them;  ("used", numbers) -> whether the other rules
+    derive each.
+    """
     pruner = Pruner()
     while True:
         try:

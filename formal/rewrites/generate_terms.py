@@ -1,13 +1,14 @@
 """Enumeration of graphs and their exact fingerprints: candidates for substitutions.
 
-Graphs of one output are terms.  Size by size, every operator is applied to the representatives found so far; the value is exact mod 2^31 - 1 on
-fixed random inputs, nonlinear functions are fixed polynomials.  The fingerprint of a term is its type (sizes, degrees, copies, partial sums)
-with its value; a fingerprint met before gives a candidate (term, first term with it), a new one a representative.  A term with a part that
-is not a representative is never built: it is rewritten by the rule that its part belongs to, so no candidate is lost up to derivation.
-Graphs of several outputs need no rules of their own for the same reason: each output is rewritten by itself.
+Graphs of one output are terms.  Size by size, every operator is applied to the representatives found so far; the value
+is exact mod 2^31 - 1 on fixed random inputs, nonlinear functions are fixed polynomials.  The fingerprint of a term is
+its type (sizes, degrees, copies, partial sums) with its value; a fingerprint met before gives a candidate (term, first
+term with it), a new one a representative.  A term with a part that is not a representative is never built: it is
+rewritten by the rule that its part belongs to, so no candidate is lost up to derivation.  Graphs of several outputs
+need no rules of their own for the same reason: each output is rewritten by itself.
 
-Several pools of inputs (ranks, degrees) are enumerated one after another; a candidate is written without the degrees it was found with,
-because the prover finds what degrees it needs.  Source: Unity (OSDI 2022), section 4.
+Several pools of inputs (ranks, degrees) are enumerated one after another; a candidate is written without the degrees it
+was found with, because the prover finds what degrees it needs.  Source: Unity (OSDI 2022), section 4.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ PARALLEL: Final = frozenset({"partition", "combine", "replicate", "reduce", "sta
 
 @dataclass(frozen=True)
 class Pool:
-    """Inputs and operators of one enumeration: `inputs` are (degrees, how many); all sizes are `size`; symbols have the values `numbers`."""
+    """Inputs and operators of one enumeration: `inputs` are (degrees, how many); all sizes are `size`; symbols have
+    the values `numbers`.
+    """
 
     name: str
     inputs: tuple[tuple[tuple[int, ...], int], ...]
@@ -143,7 +146,9 @@ class Enumeration:
         if key not in self._steps:
             operator, parameters = self.terms.labels[number]
             try:
-                step = self.evaluator.step(Node(operator, (), parameters), tuple(self._types[k] for k in key[1]), self.numbers)
+                step = self.evaluator.step(
+                    Node(operator, (), parameters), tuple(self._types[k] for k in key[1]), self.numbers
+                )
                 self._steps[key] = (self._type_number(step.result), step)
             except (IllTyped, EvaluationError):
                 self._steps[key] = None

@@ -49,7 +49,14 @@ class FunctionAxioms:
         return self.step(m, context, deep + 1) or simple if isinstance(simple, Keep) else simple
 
     def _applied(
-        self, axiom: str, a: Apply, k: int, steps: tuple[Step, ...], found: GuardedSum, others: Sequence[Atom], context: list[Poly],
+        self,
+        axiom: str,
+        a: Apply,
+        k: int,
+        steps: tuple[Step, ...],
+        found: GuardedSum,
+        others: Sequence[Atom],
+        context: list[Poly],
     ) -> Known | None:
         factors = _factors(found[0], context) if axiom == "factor" and len(found) == 1 else ()
         result = rewritten(axiom, a.function, found, factors)
@@ -65,7 +72,9 @@ class FunctionAxioms:
         return Known(k, axiom, steps, factors, point, facts, tuple(Keep() for _ in result))
 
     def _point(self, f: str, s: GuardedSum, context: list[Poly]) -> tuple[Assignment, Facts]:
-        """A point in the range of a maximum, for functions that do not keep 0: all variables 0, or where a guard ends."""
+        """A point in the range of a maximum, for functions that do not keep 0: all variables 0, or where a guard
+        ends.
+        """
         top = s[0].atoms[0]
         if not isinstance(top, Highest) or function(f).keeps_zero or not function(f).monotone:
             return (), ()
@@ -95,7 +104,12 @@ def _factors(m: Monomial, context: Sequence[Poly]) -> tuple[int, ...]:
 def _points(top: Highest) -> Iterator[dict[str, Poly]]:
     zero = dict.fromkeys(top.variables, Poly({}))
     yield zero
-    yield from ({**zero, v: value} for v in top.variables for g in top.guards if g.terms.get((v,)) == 1 and not (value := v_end(g, v)).names & set(top.variables))
+    yield from (
+        {**zero, v: value}
+        for v in top.variables
+        for g in top.guards
+        if g.terms.get((v,)) == 1 and not (value := v_end(g, v)).names & set(top.variables)
+    )
 
 
 def v_end(g: Poly, v: str) -> Poly:

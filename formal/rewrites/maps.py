@@ -1,7 +1,8 @@
 """Candidates for integer affine maps of the bound variables of one monomial into those of another.
 
-First permutations whose entries agree as they stand, then solutions of index equations; nothing here is trusted.  Permutations come first:
-with digit indices p*m + j solving yields j' = p*m + j - p'*m, which is not a unit map of the box.
+First permutations whose entries agree as they stand, then solutions of index equations; nothing here is trusted.
+Permutations come first:  with digit indices p*m + j solving yields j' = p*m + j - p'*m, which is not a unit map of the
+box.
 """
 
 from __future__ import annotations
@@ -14,7 +15,9 @@ from ...models.rewrites.polynomial import ONE, Poly, determinant
 from .terms_inside import all_entries, head_of
 
 
-def candidate_maps(first: Monomial, m: Monomial, anything: bool = False) -> Iterator[tuple[dict[str, Poly], tuple[int, ...] | None]]:
+def candidate_maps(
+    first: Monomial, m: Monomial, anything: bool = False
+) -> Iterator[tuple[dict[str, Poly], tuple[int, ...] | None]]:
     """Maps of the variables of m into those of first: permutations, then solutions of index equations."""
     seen: set[tuple[tuple[str, Poly], ...]] = set()
 
@@ -54,7 +57,9 @@ def plain_match(first: Monomial, m: Monomial, a: dict[str, Poly]) -> bool:
 
 
 def solved(first: Monomial, m: Monomial) -> Iterator[dict[str, Poly]]:
-    """Solutions of index equations: of all entries of the products at once, or of one pair of entries inside functions."""
+    """Solutions of index equations: of all entries of the products at once, or of one pair of entries inside
+    functions.
+    """
     xs = [a for a in first.atoms if isinstance(a, Entry)]
     ys = [a for a in m.atoms if isinstance(a, Entry)]
     systems: Iterator[list[tuple[Entry, Entry]]]

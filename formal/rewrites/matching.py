@@ -1,9 +1,11 @@
-"""Equality of guarded sums by case splits, refinement of monomials and affine bijections: finds `proofs.rewrites.judgement.Equality` trees.
+"""Equality of guarded sums by case splits, refinement of monomials and affine bijections: finds
+`proofs.rewrites.judgement.Equality` trees.
 
     equal(L, R, context)
       1. a guard without bound variables that the context does not decide  ->  Split
       2. every monomial is refined: zero, pinned variables, digits, cuts
-      3. monomials are carried onto each other by integer affine maps with determinant +-1 and equal ranges; coefficients must cancel
+      3. monomials are carried onto each other by integer affine maps with determinant +-1 and equal ranges;
+         coefficients must cancel
 
 Nothing here is trusted.
 """
@@ -16,7 +18,17 @@ from functools import partial
 from time import process_time
 from typing import assert_never
 
-from ...models.rewrites.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_atom, put_monomial
+from ...models.rewrites.guarded_sums import (
+    Apply,
+    Atom,
+    Entry,
+    GuardedSum,
+    Highest,
+    Monomial,
+    Value,
+    put_atom,
+    put_monomial,
+)
 from ...models.rewrites.polynomial import Poly
 from ...proofs.rewrites.judgement import (
     Applied,
@@ -71,7 +83,10 @@ class Matcher:
     """Proves equalities.  `maxima`: the maxima of the typing (symbol, first, second), for `Larger` splits."""
 
     def __init__(
-        self, reasoner: Reasoner, maxima: tuple[tuple[Poly, Poly, Poly], ...] = (), deadline: float | None = None,
+        self,
+        reasoner: Reasoner,
+        maxima: tuple[tuple[Poly, Poly, Poly], ...] = (),
+        deadline: float | None = None,
         digits: tuple[Poly, ...] = (),
     ) -> None:
         self.reasoner, self.maxima, self.deadline = reasoner, maxima, deadline
@@ -119,7 +134,8 @@ class Matcher:
             return None if two is None else Larger(k, one, two)
         return None
 
-    # ---- case splits --------------------------------------------------------------------------------------------------------------------
+    # ---- case splits
+    # ------------------------------------------------------------------------------------------------------------------
 
     def _undecided(self, left: GuardedSum, right: GuardedSum, context: list[Poly]) -> Poly | None:
         seen: set[Poly] = set()
@@ -133,15 +149,30 @@ class Matcher:
                 return g
         return None
 
-    # ---- leaves -------------------------------------------------------------------------------------------------------------------------
+    # ---- leaves
+    # ------------------------------------------------------------------------------------------------------------------
 
-    def _leaf(self, left: GuardedSum, right: GuardedSum, context: list[Poly], depth: int, axioms: bool = False) -> Leaf | None:
+    def _leaf(
+        self, left: GuardedSum, right: GuardedSum, context: list[Poly], depth: int, axioms: bool = False
+    ) -> Leaf | None:
         steps = [[self.refiner.simplified(m, context) for m in side] for side in (left, right)]
-        if len(left) * len(right) > 4:  # products of joined axes: most terms are 0, and comparing them costs more than finding that out
-            steps = [[(self.refiner.zero(m, context) or s) if isinstance(s, Keep) else s for m, s in zip(side, steps[k], strict=True)]
-                     for k, side in enumerate((left, right))]
+        if (
+            len(left) * len(right) > 4
+        ):  # products of joined axes: most terms are 0, and comparing them costs more than finding that out
+            steps = [
+                [
+                    (self.refiner.zero(m, context) or s) if isinstance(s, Keep) else s
+                    for m, s in zip(side, steps[k], strict=True)
+                ]
+                for k, side in enumerate((left, right))
+            ]
         for rounds in range(_MOST_ROUNDS + (_MOST_AXIOMS if axioms else 0)):
-            kept = [m for k, side in enumerate((left, right)) for m, s in zip(side, steps[k], strict=True) for m in kept_of(m, s)]
+            kept = [
+                m
+                for k, side in enumerate((left, right))
+                for m, s in zip(side, steps[k], strict=True)
+                for m in kept_of(m, s)
+            ]
             count = sum(len(kept_of(m, s)) for m, s in zip(left, steps[0], strict=True))
             clusters, failed = self._clusters(kept, count, context, depth)
             if not failed:
@@ -155,14 +186,25 @@ class Matcher:
                 if changed:
                     continue
             others = [kept[n] for n in sorted(failed)]
-            steps, changed = self._each(left, right, steps, failed, partial(self.refiner.finer, context=context, others=others))
+            steps, changed = self._each(
+                left, right, steps, failed, partial(self.refiner.finer, context=context, others=others)
+            )
             if not changed:
                 self.failure = f"{len(failed)} terms left over"
                 return None
         return None
 
-    def _each(self, left: GuardedSum, right: GuardedSum, steps: list[list[Step]], failed: set[int], change: Callable[[Monomial], Step | None]) -> tuple[list[list[Step]], bool]:
-        """Replace the Keep of every kept monomial whose number failed by change(monomial), if it has something to offer."""
+    def _each(
+        self,
+        left: GuardedSum,
+        right: GuardedSum,
+        steps: list[list[Step]],
+        failed: set[int],
+        change: Callable[[Monomial], Step | None],
+    ) -> tuple[list[list[Step]], bool]:
+        """Replace the Keep of every kept monomial whose number failed by change(monomial), if it has something to
+        offer.
+        """
         number, changed = 0, False
 
         def visit(m: Monomial, s: Step) -> Step:
@@ -192,9 +234,12 @@ class Matcher:
         out = [[visit(m, s) for m, s in zip(side, steps[k], strict=True)] for k, side in enumerate((left, right))]
         return out, changed
 
-    # ---- clusters -----------------------------------------------------------------------------------------------------------------------
+    # ---- clusters
+    # ------------------------------------------------------------------------------------------------------------------
 
-    def _clusters(self, kept: list[Monomial], left: int, context: list[Poly], depth: int) -> tuple[list[Cluster], set[int]]:
+    def _clusters(
+        self, kept: list[Monomial], left: int, context: list[Poly], depth: int
+    ) -> tuple[list[Cluster], set[int]]:
         """Clusters, and the numbers of monomials in clusters that do not cancel."""
         found: list[tuple[int, list[Member]]] = []
         weight: list[int] = []
@@ -213,7 +258,12 @@ class Matcher:
                 mine.append(len(found))
                 found.append((k, []))
                 weight.append(sign)
-        failed = {n for (first, others), w in zip(found, weight, strict=True) if w for n in (first, *(o.number for o in others))}
+        failed = {
+            n
+            for (first, others), w in zip(found, weight, strict=True)
+            if w
+            for n in (first, *(o.number for o in others))
+        }
         return [Cluster(first, tuple(others)) for first, others in found], failed
 
     def _member(self, first: Monomial, m: Monomial, number: int, context: list[Poly], depth: int) -> Member | None:
@@ -236,7 +286,12 @@ class Matcher:
         return None
 
     def _ranges(
-        self, variables: tuple[str, ...], guards: tuple[Poly, ...], others: tuple[str, ...], other_guards: tuple[Poly, ...], assignment: dict[str, Poly],
+        self,
+        variables: tuple[str, ...],
+        guards: tuple[Poly, ...],
+        others: tuple[str, ...],
+        other_guards: tuple[Poly, ...],
+        assignment: dict[str, Poly],
         context: list[Poly],
     ) -> tuple[Facts, Facts] | None:
         if others and not unimodular(variables, others, assignment):
@@ -257,7 +312,9 @@ class Matcher:
             out.append(fact)
         return tuple(out)
 
-    def _atoms(self, first: tuple[Atom, ...], second: tuple[Atom, ...], known: list[Poly], depth: int) -> tuple[AtomProof, ...] | None:
+    def _atoms(
+        self, first: tuple[Atom, ...], second: tuple[Atom, ...], known: list[Poly], depth: int
+    ) -> tuple[AtomProof, ...] | None:
         pairs = sorted(range(len(first)), key=lambda k: not isinstance(first[k], Entry | Value))
         proofs: dict[int, AtomProof] = {}
         for k in pairs:
@@ -298,12 +355,16 @@ class Matcher:
                 ranges = self._ranges(a.variables, a.guards, b.variables, b.guards, assignment, known)
                 if ranges is None:
                     continue
-                body = self.equal(a.body, tuple(put_monomial(m, assignment) for m in b.body), [*known, *a.guards], depth + 1)
+                body = self.equal(
+                    a.body, tuple(put_monomial(m, assignment) for m in b.body), [*known, *a.guards], depth + 1
+                )
                 if body is not None:
                     return Peak(tuple(sorted(assignment.items())), *ranges, body)
         return None
 
-    def _same(self, p: tuple[Poly, ...], q: tuple[Poly, ...], known: list[Poly]) -> tuple[tuple[Fact, Fact], ...] | None:
+    def _same(
+        self, p: tuple[Poly, ...], q: tuple[Poly, ...], known: list[Poly]
+    ) -> tuple[tuple[Fact, Fact], ...] | None:
         out: list[tuple[Fact, Fact]] = []
         for a, b in zip(p, q, strict=True):
             d = a - b

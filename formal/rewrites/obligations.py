@@ -11,7 +11,9 @@ from .prove import judge
 
 
 class Recorder(Reasoner):
-    """A reasoner that keeps what it could show (also what is visible, other than of constants), each obligation once."""
+    """A reasoner that keeps what it could show (also what is visible, other than of constants), each obligation
+    once.
+    """
 
     def __init__(self) -> None:
         super().__init__()

@@ -49,7 +49,11 @@ def input_text(p: Pattern) -> str:
 
 def node_text(n: Node) -> str:
     """Operator and parameters."""
-    words = [f"{k}={''.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in n.parameters if (k, v) != ("activation", "none")]
+    words = [
+        f"{k}={''.join(map(str, v)) if isinstance(v, tuple) else v}"
+        for k, v in n.parameters
+        if (k, v) != ("activation", "none")
+    ]
     return f"{n.operator}[{', '.join(words)}]" if words else n.operator
 
 
@@ -76,7 +80,10 @@ def rule_text(rule: Substitution, forced: tuple[tuple[str, int], ...] = ()) -> l
     lines += ["", "for all", *(f"  {input_text(p)}" for p in rule.inputs)]
     if rule.symbols:
         lines.append(f"  {', '.join(rule.symbols)} >= 1")
-    lines.append("such that the left side types" + (", and" if rule.preconditions else "" if forced else "; no further precondition"))
+    lines.append(
+        "such that the left side types"
+        + (", and" if rule.preconditions else "" if forced else "; no further precondition")
+    )
     lines += [f"  {c}" for c in rule.preconditions]
     texts = forced_texts(rule, forced)
     if texts:
@@ -101,7 +108,10 @@ def judgement_text(judgement: Judgement) -> list[str]:
         case Vacuous():
             if judgement.violation is not None:
                 where = "on every instance" if judgement.cases else "where it was looked at"
-                return [f"vacuous: the left side reads unequal copies {where}", *counterexample_text(judgement.rule, judgement.violation)]
+                return [
+                    f"vacuous: the left side reads unequal copies {where}",
+                    *counterexample_text(judgement.rule, judgement.violation),
+                ]
             return ["vacuous: the left side types for no sizes"]
         case Undecided():
             return [f"undecided: {judgement.reason}"]
@@ -112,7 +122,9 @@ def judgement_text(judgement: Judgement) -> list[str]:
 def counterexample_text(rule: Substitution, e: Counterexample) -> list[str]:
     """Sizes, entries, and what goes wrong."""
     what = {
-        "typing": "the right side does not type", "shape": "an output has another type", "copy": "copies that must be equal are not",
+        "typing": "the right side does not type",
+        "shape": "an output has another type",
+        "copy": "copies that must be equal are not",
         "value": "an output has another value",
     }.get(e.what, e.what)
     lines = [f"  at {_instance(e)}: {what}"]
@@ -134,10 +146,18 @@ def _case(case: Case, rule: Substitution) -> list[str]:
             return [f"{head}no instance falls under it"]
         case Unequal() as u:
             names = ", ".join(rule.inputs[k].name for k in u.ones)
-            return [f"{head}copies differ: with {names} all 1 and the other inputs all 0, replicas 0 and {u.at} are 0 and positive"]
+            return [
+                (
+                    f"{head}copies differ: with {names} all 1 and the other inputs all 0, replicas 0 and {u.at} are 0 "
+                    f"and positive"
+                )
+            ]
         case Shown() as shown:
             facts = sum(map(len, shown.owed))
-            lines = [f"{head}types of the right side follow from those of the left" + (f" by {facts} linear facts" if facts else " directly")]
+            lines = [
+                f"{head}types of the right side follow from those of the left"
+                + (f" by {facts} linear facts" if facts else " directly")
+            ]
             for k, e in enumerate(shown.copies):
                 lines += [f"    copies {k} are equal:", *_equality(e, 6)]
             for k, e in enumerate(shown.outputs):
@@ -151,10 +171,17 @@ def _equality(e: Equality, deep: int) -> list[str]:
     pad = " " * deep
     match e:
         case Split():
-            return [f"{pad}either {e.guard} >= 0:", *_equality(e.yes, deep + 2), f"{pad}or {e.guard} < 0:", *_equality(e.no, deep + 2)]
+            return [
+                f"{pad}either {e.guard} >= 0:",
+                *_equality(e.yes, deep + 2),
+                f"{pad}or {e.guard} < 0:",
+                *_equality(e.no, deep + 2),
+            ]
         case Larger():
             return [
-                f"{pad}either maximum {e.number} is its first argument:", *_equality(e.first, deep + 2), f"{pad}or its second:",
+                f"{pad}either maximum {e.number} is its first argument:",
+                *_equality(e.first, deep + 2),
+                f"{pad}or its second:",
                 *_equality(e.second, deep + 2),
             ]
         case Empty():
@@ -183,7 +210,11 @@ def _step(step: Step) -> list[str]:
             return [f"{step.variable} is written in digits of base {step.modulus}", *_step(step.rest)]
         case Known():
             inside = [f"in the argument: {said}" for s in step.steps for said in _step(s)]
-            return [*inside, f"is rewritten by the axiom {step.axiom!r} of its function", *(said for s in step.rest for said in _step(s))]
+            return [
+                *inside,
+                f"is rewritten by the axiom {step.axiom!r} of its function",
+                *(said for s in step.rest for said in _step(s)),
+            ]
         case _:
             assert_never(step)
 
@@ -211,7 +242,10 @@ def rule_svg(rule: Substitution) -> str:
     title = escape(f"{rule.name}: {'  =>  '.join(sides_text(rule))}")
     conditions = escape(", ".join(map(str, rule.preconditions)) or "no precondition")
     width, height = wide2 + 20, max(high, high2) + 60
-    style = "<style>text{font-family:sans-serif;font-size:12px}.p rect{fill:#fde2c4}.o rect{fill:#d7eed7}.i rect{fill:#e8e8f4}rect{stroke:#555}path{stroke:#555;fill:none}</style>"
+    style = (
+        "<style>text{font-family:sans-serif;font-size:12px}.p rect{fill:#fde2c4}.o rect{fill:#d7eed7}.i "
+        "rect{fill:#e8e8f4}rect{stroke:#555}path{stroke:#555;fill:none}</style>"
+    )
     foot = f'<text x="20" y="{height - 12}">{conditions}</text>'
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}">'
@@ -219,7 +253,9 @@ def rule_svg(rule: Substitution) -> str:
     )
 
 
-_PARALLEL = frozenset({"partition", "combine", "replicate", "reduce", "stack", "tile", "block_sum", "pipeline", "batch", "accumulate"})
+_PARALLEL = frozenset(
+    {"partition", "combine", "replicate", "reduce", "stack", "tile", "block_sum", "pipeline", "batch", "accumulate"}
+)
 
 
 def _drawn(rule: Substitution, nodes: tuple[Node, ...], outputs: tuple[int, ...], x0: int) -> tuple[str, int, int]:
@@ -243,7 +279,9 @@ def _drawn(rule: Substitution, nodes: tuple[Node, ...], outputs: tuple[int, ...]
         for j, w in enumerate(n.inputs):
             u, v = place[w]
             end = x + WIDE * (j + 1) // (len(n.inputs) + 1)
-            parts.append(f'<path d="M{u + WIDE // 2},{v + HIGH} C{u + WIDE // 2},{v + HIGH + 14} {end},{y - 14} {end},{y}"/>')
+            parts.append(
+                f'<path d="M{u + WIDE // 2},{v + HIGH} C{u + WIDE // 2},{v + HIGH + 14} {end},{y - 14} {end},{y}"/>'
+            )
     for w, (x, y) in place.items():
         word = rule.inputs[-1 - w].name if w < 0 else node_text(nodes[w])
         kind = "i" if w < 0 else "p" if nodes[w].operator in _PARALLEL else "o"

@@ -1,13 +1,15 @@
 """Judging a substitution: proved with the preconditions it needs, refuted, vacuous, or undecided.
 
-    judge(rule) = Proved    every case of typing is void or shown; a witness; per precondition a counterexample without it
-                | Vacuous   the left side has no instance, or breaks its own copy requirement: on every instance if that can be shown
+    judge(rule) = Proved    every case of typing is void or shown; a witness; per precondition a counterexample
+                            without it
+                | Vacuous   the left side has no instance, or breaks its own copy requirement: on every instance
+                            if that can be shown
                 | Refuted   an exact counterexample under the stated preconditions
                 | Undecided with the reason
 
-Preconditions are found from what the right side owes and cannot show: first the condition itself, in sizes, degrees and parameters of the
-pattern; then, if values differ, "this quotient is 1" (groups of convolutions) and "this degree is 1".  Each is kept only if a
-counterexample without it exists.
+Preconditions are found from what the right side owes and cannot show: first the condition itself, in sizes, degrees and
+parameters of the pattern; then, if values differ, "this quotient is 1" (groups of convolutions) and "this degree is 1".
+Each is kept only if a counterexample without it exists.
 """
 
 from __future__ import annotations
@@ -22,7 +24,19 @@ from ...models.rewrites.polynomial import Poly
 from ...models.rewrites.rule import AtLeast, Condition, Equal, Substitution
 from ...models.rewrites.shards import IllTyped
 from ...models.rewrites.types import Contradiction, NeedsChoice, Side, Stuck, Typed, named, type_left, type_right
-from ...proofs.rewrites.judgement import Case, Counterexample, Equality, Fact, Judgement, Proved, Refuted, Shown, Undecided, Vacuous, Void
+from ...proofs.rewrites.judgement import (
+    Case,
+    Counterexample,
+    Equality,
+    Fact,
+    Judgement,
+    Proved,
+    Refuted,
+    Shown,
+    Undecided,
+    Vacuous,
+    Void,
+)
 from .conditions import fixes_a_size, spare_conditions, stated_condition
 from .facts import Reasoner
 from .matching import Matcher, OutOfTime
@@ -54,7 +68,8 @@ class _Attempt:
 
 
 def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner: Reasoner | None = None) -> Judgement:
-    """Verdict on a rule with everything needed to check it without this module; `seconds` of CPU time, so that a busy machine changes no verdict.
+    """Verdict on a rule with everything needed to check it without this module; `seconds` of CPU time, so that a busy
+    machine changes no verdict.
 
     Raises `SubstitutionError` for a rule that is not well formed.
     """
@@ -87,7 +102,12 @@ def judge(rule: Substitution, seconds: float = 20.0, tries: int = 400, reasoner:
 def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, deadline: float, tries: int) -> Proved:
     """The same with preconditions that do not rule out instances on which the rule holds, if such can be found."""
     conditions = proved.rule.preconditions
-    good = [at for c in conditions if c not in rule.preconditions for at in spared(rule, tuple(d for d in conditions if d != c), c)]
+    good = [
+        at
+        for c in conditions
+        if c not in rule.preconditions
+        for at in spared(rule, tuple(d for d in conditions if d != c), c)
+    ]
     if not good:
         return proved
     try:
@@ -98,11 +118,14 @@ def _weaker(rule: Substitution, proved: Proved, reasoner: Reasoner, deadline: fl
     return again if isinstance(again, Proved) else proved
 
 
-def _search(rule: Substitution, reasoner: Reasoner, deadline: float, good: Sequence[dict[str, int]] = ()) -> tuple[_Attempt, Substitution | None]:
-    """Add conditions until the rule is proved: those that the right side asks for cost 1, others 3, any that fixes a size 7; cheapest set first.
+def _search(
+    rule: Substitution, reasoner: Reasoner, deadline: float, good: Sequence[dict[str, int]] = ()
+) -> tuple[_Attempt, Substitution | None]:
+    """Add conditions until the rule is proved: those that the right side asks for cost 1, others 3, any that fixes a
+    size 7; cheapest set first.
 
-    An instance on which values differ rules out every set that it satisfies; such a set is only extended by conditions that exclude it.  A condition
-    that rules out an instance of `good` is not added.
+    An instance on which values differ rules out every set that it satisfies; such a set is only extended by conditions
+    that exclude it.  A condition that rules out an instance of `good` is not added.
     """
     queue: list[tuple[int, int, Substitution, _Offers]] = [(0, 0, rule, ())]
     seen: set[frozenset[Condition]] = set()
@@ -129,7 +152,10 @@ def _search(rule: Substitution, reasoner: Reasoner, deadline: float, good: Seque
             against = attempt.differs
             if against is not None:
                 bad.append(against)
-            offers = (*((7 if fixes_a_size(c) else 1, c) for c in attempt.wanted), *((7 if fixes_a_size(c) else 3, c) for c in attempt.spare))
+            offers = (
+                *((7 if fixes_a_size(c) else 1, c) for c in attempt.wanted),
+                *((7 if fixes_a_size(c) else 3, c) for c in attempt.spare),
+            )
         if len(current.preconditions) - len(rule.preconditions) >= _MOST_PRECONDITIONS:
             continue
         for price, c in offers:
@@ -143,7 +169,9 @@ def _search(rule: Substitution, reasoner: Reasoner, deadline: float, good: Seque
     return first, None
 
 
-def _finish(rule: Substitution, proved: Substitution, attempt: _Attempt, reasoner: Reasoner, deadline: float, tries: int) -> Judgement | None:
+def _finish(
+    rule: Substitution, proved: Substitution, attempt: _Attempt, reasoner: Reasoner, deadline: float, tries: int
+) -> Judgement | None:
     """Keep only necessary preconditions, find the counterexamples that show it, and a witness."""
     stated = rule.preconditions
     needed: dict[Condition, Counterexample] = {}
@@ -162,7 +190,9 @@ def _finish(rule: Substitution, proved: Substitution, attempt: _Attempt, reasone
             proved, attempt = weaker, again
         elif c not in stated:
             return Undecided(rule, f"precondition {c} is sufficient but was not shown necessary")
-    for c in proved.preconditions:  # what was shown necessary beside a condition that has gone may have to be shown again
+    for (
+        c
+    ) in proved.preconditions:  # what was shown necessary beside a condition that has gone may have to be shown again
         if c in needed:
             bad = counterexample(rule, tuple(d for d in proved.preconditions if d != c), c, tries)
             if bad is not None:
@@ -185,11 +215,14 @@ def _broken_left(rule: Substitution, tries: int) -> Counterexample | None:
     return first
 
 
-# ---- one pass ---------------------------------------------------------------------------------------------------------------------------
+# ---- one pass
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _attempt(rule: Substitution, reasoner: Reasoner, deadline: float, samples: int = 0) -> _Attempt:
-    """One pass.  With `samples`, that many instances are evaluated first where values are to be compared: no proof is sought for what is false."""
+    """One pass.  With `samples`, that many instances are evaluated first where values are to be compared: no proof
+    is sought for what is false.
+    """
     out = _Attempt(samples=samples)
     _explore(rule, (), out, reasoner, deadline)
     return out
@@ -239,7 +272,11 @@ def _show(typed: Typed, names: dict[str, Poly], out: _Attempt, reasoner: Reasone
         facts = [reasoner.implied(context, g) for g in goals]
         if any(f is None for f in facts):
             out.reason = f"{o.place}: needs {o.condition}"
-            out.wanted = [c for c in (stated_condition(Equal(o.value, Poly({})) if o.equation else AtLeast(o.value), typed, names),) if c is not None]
+            out.wanted = [
+                c
+                for c in (stated_condition(Equal(o.value, Poly({})) if o.equation else AtLeast(o.value), typed, names),)
+                if c is not None
+            ]
             out.left_copies = _left_fails(typed, reasoner, deadline)
             return None
         owed.append(tuple(f for f in facts if f is not None))
@@ -280,7 +317,10 @@ def _differs(rule: Substitution, samples: int) -> dict[str, int] | None:
         if k == samples:
             break
         bad = fault(rule, instance, 11 + k)
-        if bad is not None and bad.what in ("value", "copy"):  # what types differently elsewhere is found, and repaired, in its own case
+        if bad is not None and bad.what in (
+            "value",
+            "copy",
+        ):  # what types differently elsewhere is found, and repaired, in its own case
             return instance
     return None
 
@@ -296,8 +336,14 @@ def copy_equality(typed: Typed, side: Side, number: int, reasoner: Reasoner, dea
     free = tuple(Poly.of(f"%{k}") for k in range(len(extents)))
     first = tuple(Poly({}) if k == position else p for k, p in enumerate(free))
     left, right = builder.whole(side, wire, free), builder.whole(side, wire, first)
-    context = [*typed.facts.known(), *(g for p, e in zip(free, extents, strict=True) for g in (p, typed.facts.now(e) - 1 - p)), *builder.facts()]
-    return Matcher(reasoner, maxima(typed), deadline, tuple(u for u, _, _ in builder.digits)).equal(left, right, context)
+    context = [
+        *typed.facts.known(),
+        *(g for p, e in zip(free, extents, strict=True) for g in (p, typed.facts.now(e) - 1 - p)),
+        *builder.facts(),
+    ]
+    return Matcher(reasoner, maxima(typed), deadline, tuple(u for u, _, _ in builder.digits)).equal(
+        left, right, context
+    )
 
 
 def _output_equality(typed: Typed, a: int, b: int, reasoner: Reasoner, deadline: float) -> Equality | None:
@@ -306,8 +352,14 @@ def _output_equality(typed: Typed, a: int, b: int, reasoner: Reasoner, deadline:
     builder = Builder(typed)
     free = tuple(Poly.of(f"%{k}") for k in range(len(extents)))
     left, right = builder.output(typed.left, a, free), builder.output(typed.right, b, free)
-    context = [*typed.facts.known(), *(g for p, e in zip(free, extents, strict=True) for g in (p, typed.facts.now(e) - 1 - p)), *builder.facts()]
-    return Matcher(reasoner, maxima(typed), deadline, tuple(u for u, _, _ in builder.digits)).equal(left, right, context)
+    context = [
+        *typed.facts.known(),
+        *(g for p, e in zip(free, extents, strict=True) for g in (p, typed.facts.now(e) - 1 - p)),
+        *builder.facts(),
+    ]
+    return Matcher(reasoner, maxima(typed), deadline, tuple(u for u, _, _ in builder.digits)).equal(
+        left, right, context
+    )
 
 
 def maxima(typed: Typed) -> tuple[tuple[Poly, Poly, Poly], ...]:

@@ -1,4 +1,6 @@
-"""Refinement of monomials that match nothing: which variable is forced, which sum is to be cut, which index has digits.  Nothing here is trusted."""
+"""Refinement of monomials that match nothing: which variable is forced, which sum is to be cut, which index has
+digits.  Nothing here is trusted.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +8,22 @@ from ...models.rewrites.guarded_sums import Monomial
 from ...models.rewrites.polynomial import Poly
 from ...proofs.rewrites.judgement import Cut, Digits, Keep, Pin, Step, Zero
 from .facts import Reasoner, visible
-from .terms_inside import extents_of, guarded, in_digits, inner_guards, leading_part, refutation_of, strides_of, with_pinned
+from .terms_inside import (
+    extents_of,
+    guarded,
+    in_digits,
+    inner_guards,
+    leading_part,
+    refutation_of,
+    strides_of,
+    with_pinned,
+)
 
 
 class Refiner:
-    """Offers steps for a monomial.  `digits`: named digits of free coordinates, candidates for the value of a bound digit."""
+    """Offers steps for a monomial.  `digits`: named digits of free coordinates, candidates for the value of a bound
+    digit.
+    """
 
     def __init__(self, reasoner: Reasoner, digits: tuple[Poly, ...]) -> None:
         self.reasoner, self.digits = reasoner, digits
@@ -33,7 +46,13 @@ class Refiner:
                         value = -parts[1] if parts[0].constant == 1 else parts[1]
                         pin = self._pin(m, v, value, context)
                         if pin is not None:
-                            return Pin(pin.variable, pin.value, pin.at_least, pin.at_most, self.simplified(with_pinned(m, pin), context))
+                            return Pin(
+                                pin.variable,
+                                pin.value,
+                                pin.at_least,
+                                pin.at_most,
+                                self.simplified(with_pinned(m, pin), context),
+                            )
         return Keep()
 
     def _pin(self, m: Monomial, v: str, value: Poly, context: list[Poly]) -> Pin | None:
@@ -62,18 +81,39 @@ class Refiner:
                 if parts is None or parts[0].constant == -1 or any(c > 0 for c in parts[0].terms.values()):
                     continue
                 whole = leading_part(parts[1], -parts[0])
-                moving = leading_part(Poly({t: c for t, c in parts[1].terms.items() if not bound.isdisjoint(t)}), -parts[0])
+                moving = leading_part(
+                    Poly({t: c for t, c in parts[1].terms.items() if not bound.isdisjoint(t)}), -parts[0]
+                )
                 for quotient in dict.fromkeys((whole, moving, *self.digits)):
                     pin = self._pin(m, v, quotient, context)
                     if pin is not None:
-                        return Pin(pin.variable, pin.value, pin.at_least, pin.at_most, self.simplified(with_pinned(m, pin), context))
+                        return Pin(
+                            pin.variable,
+                            pin.value,
+                            pin.at_least,
+                            pin.at_most,
+                            self.simplified(with_pinned(m, pin), context),
+                        )
         for v in m.variables:  # small constant range: unroll
-            upper = next((g + v for g in m.guards if g.names == {v} and g.coefficient(v) is not None and g.terms.get((v,)) == -1), None)
+            upper = next(
+                (
+                    g + v
+                    for g in m.guards
+                    if g.names == {v} and g.coefficient(v) is not None and g.terms.get((v,)) == -1
+                ),
+                None,
+            )
             if upper is not None and upper.constant is not None and 0 <= upper.constant <= 8:
                 if upper.constant == 0:
                     pin = self._pin(m, v, Poly.of(0), context)
                     if pin is not None:
-                        return Pin(pin.variable, pin.value, pin.at_least, pin.at_most, self.simplified(with_pinned(m, pin), context))
+                        return Pin(
+                            pin.variable,
+                            pin.value,
+                            pin.at_least,
+                            pin.at_most,
+                            self.simplified(with_pinned(m, pin), context),
+                        )
                 else:
                     cut = self._unrolled(m, v, 0, upper.constant, context)
                     if cut is not None:
@@ -86,17 +126,28 @@ class Refiner:
                     parts = g.coefficient(u) if u in g.names else None
                     if parts is not None and parts[0].constant != -1 and all(c < 0 for c in parts[0].terms.values()):
                         modulus = -parts[0]
-                        if not modulus.names & bound and (fact := self.reasoner.implied(context, modulus - 1)) is not None:
+                        if (
+                            not modulus.names & bound
+                            and (fact := self.reasoner.implied(context, modulus - 1)) is not None
+                        ):
                             draft = Digits(v, modulus, fact, Keep())
                             return Digits(v, modulus, fact, self.simplified(in_digits(m, draft), context))
         for g in dict.fromkeys(x for a in m.atoms for x in inner_guards(a, frozenset(bound))):
-            if not visible(known, g) and self.reasoner.implied(known, g) is None and self.reasoner.implied(known, -g - 1) is None:
+            if (
+                not visible(known, g)
+                and self.reasoner.implied(known, g) is None
+                and self.reasoner.implied(known, -g - 1) is None
+            ):
                 return Cut(g, self.simplified(guarded(m, g), context), self.simplified(guarded(m, -g - 1), context))
         moduli = list(dict.fromkeys(c for o in others if o is not m for c in strides_of(o)))
         for v in m.variables:  # the sum runs over d * n here, over two variables elsewhere, one of them with stride n
             for whole in extents_of(m, v):
                 for n in moduli:
-                    if n != whole and whole.divided(n) is not None and (fact := self.reasoner.implied(context, n - 1)) is not None:
+                    if (
+                        n != whole
+                        and whole.divided(n) is not None
+                        and (fact := self.reasoner.implied(context, n - 1)) is not None
+                    ):
                         draft = Digits(v, n, fact, Keep())
                         return Digits(v, n, fact, self.simplified(in_digits(m, draft), context))
         ends = list(dict.fromkeys(e for o in others if o is not m for v in o.variables for e in extents_of(o, v)))
@@ -106,14 +157,26 @@ class Refiner:
                     if self.reasoner.implied(context, whole - n - 1) is None:
                         continue
                     g = Poly.of(v) - n
-                    if not visible(known, g) and self.reasoner.implied(known, g) is None and self.reasoner.implied(known, -g - 1) is None:
-                        return Cut(g, self.simplified(guarded(m, g), context), self.simplified(guarded(m, -g - 1), context))
+                    if (
+                        not visible(known, g)
+                        and self.reasoner.implied(known, g) is None
+                        and self.reasoner.implied(known, -g - 1) is None
+                    ):
+                        return Cut(
+                            g, self.simplified(guarded(m, g), context), self.simplified(guarded(m, -g - 1), context)
+                        )
         return None
 
     def _unrolled(self, m: Monomial, v: str, low: int, high: int, context: list[Poly]) -> Step | None:
         if low == high:
             pin = self._pin(m, v, Poly.of(low), context)
-            return None if pin is None else Pin(pin.variable, pin.value, pin.at_least, pin.at_most, self.simplified(with_pinned(m, pin), context))
+            return (
+                None
+                if pin is None
+                else Pin(
+                    pin.variable, pin.value, pin.at_least, pin.at_most, self.simplified(with_pinned(m, pin), context)
+                )
+            )
         g = Poly.of(v) - low - 1
         yes = self._unrolled(guarded(m, g), v, low + 1, high, context)
         no = self._unrolled(guarded(m, -g - 1), v, low, low, context)

@@ -1,6 +1,7 @@
 """Instances and counterexamples, by sampling the general solution of the left side's typing.
 
-Sizes come from small pools (equal and unequal across unknowns), entries from -6..6; the smallest failure of those found is kept.  Seeds are fixed.
+Sizes come from small pools (equal and unequal across unknowns), entries from -6..6; the smallest failure of those found
+is kept.  Seeds are fixed.
 """
 
 from __future__ import annotations
@@ -30,15 +31,21 @@ POOLS = ((1,), (1, 2), (2,), (1, 2, 3), (2, 3), (1, 2, 3, 4), (2, 4), (3, 5), (1
 _SPARED, _DRAWS = 12, 6
 """Instances that a precondition rules out that are looked at, and draws of entries on each."""
 _MOST_ELEMENTS = (400, 20_000)
-"""Entries of all inputs together; the second bound holds for rules (large kernels, large degrees) that have no instance within the first."""
+"""Entries of all inputs together; the second bound holds for rules (large kernels, large degrees) that have no
+instance within the first.
+"""
 
 
-def instances(rule: Substitution, tries: int, seed: int, pools: tuple[tuple[int, ...], ...] = POOLS) -> Iterator[dict[str, int]]:
+def instances(
+    rule: Substitution, tries: int, seed: int, pools: tuple[tuple[int, ...], ...] = POOLS
+) -> Iterator[dict[str, int]]:
     """Instances on which the left side types and the preconditions hold, distinct, roughly from small to large."""
     solutions = list(_solutions(rule, ()))
     for most in _MOST_ELEMENTS if solutions else ():
         found = False
-        for instance in _within(rule, solutions, tries if most == _MOST_ELEMENTS[0] else tries // 8, random.Random(seed), pools, most):
+        for instance in _within(
+            rule, solutions, tries if most == _MOST_ELEMENTS[0] else tries // 8, random.Random(seed), pools, most
+        ):
             found = True
             yield instance
         if found:
@@ -46,7 +53,12 @@ def instances(rule: Substitution, tries: int, seed: int, pools: tuple[tuple[int,
 
 
 def _within(
-    rule: Substitution, solutions: list[tuple[Facts, dict[str, Poly]]], tries: int, rng: random.Random, pools: tuple[tuple[int, ...], ...], most: int,
+    rule: Substitution,
+    solutions: list[tuple[Facts, dict[str, Poly]]],
+    tries: int,
+    rng: random.Random,
+    pools: tuple[tuple[int, ...], ...],
+    most: int,
 ) -> Iterator[dict[str, int]]:
     known = [facts.known() for facts, _ in solutions]
     seen: set[tuple[tuple[str, int], ...]] = set()
@@ -77,7 +89,13 @@ def _solutions(rule: Substitution, choices: tuple[int, ...]) -> Iterator[tuple[F
 
 
 def _sample(
-    rule: Substitution, facts: Facts, names: Mapping[str, Poly], known: list[Poly], pool: tuple[int, ...], rng: random.Random, most: int,
+    rule: Substitution,
+    facts: Facts,
+    names: Mapping[str, Poly],
+    known: list[Poly],
+    pool: tuple[int, ...],
+    rng: random.Random,
+    most: int,
 ) -> dict[str, int] | None:
     defined = {n for n, _, _ in (*facts.floors, *facts.largest)}
     values: dict[str, int] = {}
@@ -109,7 +127,9 @@ def _sample(
     if any(v < 1 for v in found.values()):
         return None
     try:
-        if any(p.value(values) < 0 for p in known):  # two floors that must be equal, an equation that could not be solved: sampling ignores those
+        if any(
+            p.value(values) < 0 for p in known
+        ):  # two floors that must be equal, an equation that could not be solved: sampling ignores those
             return None
     except KeyError:
         return None
@@ -120,7 +140,9 @@ def _sample(
 
 def spared(rule: Substitution, keep: tuple[Condition, ...], broken: Condition) -> list[dict[str, int]]:
     """Instances that satisfy `keep` and not `broken`, and on which the rule holds all the same, among the first few."""
-    against = (at for at in instances(replace(rule, preconditions=keep), _SPARED * 4, 3) if not satisfies(rule, (broken,), at))
+    against = (
+        at for at in instances(replace(rule, preconditions=keep), _SPARED * 4, 3) if not satisfies(rule, (broken,), at)
+    )
     return [at for at, _ in zip(against, range(_SPARED), strict=False) if holds_on(rule, at)]
 
 
@@ -158,7 +180,9 @@ def satisfies(rule: Substitution, conditions: tuple[Condition, ...], instance: M
 
 
 def fault(rule: Substitution, instance: Mapping[str, int], seed: int) -> Counterexample | None:
-    """A counterexample on this instance with random entries, if there is one; a left side that breaks its own copies gives "left copy"."""
+    """A counterexample on this instance with random entries, if there is one; a left side that breaks its own
+    copies gives "left copy".
+    """
     try:
         typed = type_instance(rule, instance)
     except (Contradiction, IllTyped):
@@ -201,9 +225,15 @@ def _left_only(typed: Typed) -> Typed:
 
 
 def counterexample(
-    rule: Substitution, keep: tuple[Condition, ...], broken: Condition | None = None, tries: int = 400, seed: int = 1,
+    rule: Substitution,
+    keep: tuple[Condition, ...],
+    broken: Condition | None = None,
+    tries: int = 400,
+    seed: int = 1,
 ) -> Counterexample | None:
-    """The smallest counterexample found that satisfies `keep`, and not `broken` if given.  Left sides that break their copies do not count."""
+    """The smallest counterexample found that satisfies `keep`, and not `broken` if given.  Left sides that break
+    their copies do not count.
+    """
     best: tuple[tuple[int, int], Counterexample] | None = None
     found = 0
     for k, instance in enumerate(instances(replace(rule, preconditions=keep), tries, seed)):
@@ -223,8 +253,8 @@ def counterexample(
 
 
 def witness(rule: Substitution, tries: int = 400, seed: int = 2) -> Instance | None:
-    """An instance on which the left side types, all preconditions hold and both sides evaluate alike; of the first few the one with
-    most values above 1 (a witness of ones says little)."""
+    """An instance on which the left side types, all preconditions hold and both sides evaluate alike; of the first few
+    the one with most values above 1 (a witness of ones says little)."""
     best: tuple[int, Instance] | None = None
     found = 0
     for k, instance in enumerate(instances(rule, tries, seed)):

@@ -1,10 +1,11 @@
 """Derivations: a rule shown by replaying others, found by meeting in the middle.
 
-    left = t_0 -> t_1 -> .. -> t_n = right        every step an instance of a proved rule at a named place, every t_k of the type of t_0
+    left = t_0 -> t_1 -> .. -> t_n = right        every step an instance of a proved rule at a named place, every t_k of
+                                                  the type of t_0
 
-Breadth-first from both sides: one step from the right, one or two from the left, so that derivations of up to three steps are found if
-one exists within the size bound.  Matches are structural and shared by all searches; what a search adds is one instance, on which types and
-preconditions are tested.
+Breadth-first from both sides: one step from the right, one or two from the left, so that derivations of up to three
+steps are found if one exists within the size bound.  Matches are structural and shared by all searches; what a search
+adds is one instance, on which types and preconditions are tested.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Search:
             self._roots[t] = (known, out)
         return out
 
-    def neighbours(self, t: int, typing: Typing, limit: int, skip: int = -1, erasing: bool = False) -> Iterator[tuple[int, Move]]:
+    def neighbours(
+        self, t: int, typing: Typing, limit: int, skip: int = -1, erasing: bool = False
+    ) -> Iterator[tuple[int, Move]]:
         """(term, move) for every allowed step from t; rule `skip` is not used; only `erasing` steps if asked."""
         terms, done = self.terms, {t}
         for part in terms.parts(t):
@@ -69,16 +72,22 @@ class Search:
                 done.add(whole)
                 yield whole, Move(d, binding, part, new)
 
-    def derive(self, left: int, right: int, typing: Typing, steps: int = 3, skip: int = -1, most: int = 100_000) -> list[tuple[bool, Move]] | None:
-        """Moves from left to right, at most `steps` (1 to 4); the flag says whether a move was found from the right (and is to be read
-        backwards).  None if there is none.
+    def derive(
+        self, left: int, right: int, typing: Typing, steps: int = 3, skip: int = -1, most: int = 100_000
+    ) -> list[tuple[bool, Move]] | None:
+        """Moves from left to right, at most `steps` (1 to 4); the flag says whether a move was found from the right
+        (and is to be read backwards).  None if there is none.
 
-        Steps that lose an input cannot be found backwards, so ends of length two are extended by such steps towards the other side.
+        Steps that lose an input cannot be found backwards, so ends of length two are extended by such steps towards the
+        other side.
         """
         if left == right:
             return []
         limit = max(self.terms.size(left), self.terms.size(right)) + self.slack
-        ahead, back = dict(self.neighbours(left, typing, limit, skip)), dict(self.neighbours(right, typing, limit, skip))
+        ahead, back = (
+            dict(self.neighbours(left, typing, limit, skip)),
+            dict(self.neighbours(right, typing, limit, skip)),
+        )
         if right in ahead:
             return [(False, ahead[right])]
         if left in back:
@@ -89,7 +98,9 @@ class Search:
             if t in back:
                 return [(False, move), (True, back[t])]
         seconds: list[dict[int, tuple[int, Move]]] = []
-        both = steps > 3 or bool(set(self.terms.leaves(right)) - set(self.terms.leaves(left)))  # else two steps from the left see every path
+        both = steps > 3 or bool(
+            set(self.terms.leaves(right)) - set(self.terms.leaves(left))
+        )  # else two steps from the left see every path
         for near, far, other, from_right in ((ahead, back, right, False), (back, ahead, left, True)):
             second: dict[int, tuple[int, Move]] = {}
             seconds.append(second)

@@ -1,7 +1,8 @@
-"""Rule files of every kind as substitutions to judge: FlexFlow's JSON, TASO's protobuf, TASO's axioms, our libraries; and judging them.
+"""Rule files of every kind as substitutions to judge: FlexFlow's JSON, TASO's protobuf, TASO's axioms, our libraries;
+and judging them.
 
-A published rule may stand for several substitutions (one per rank); its verdict is the worst of theirs: refuted, undecided, proved, and
-vacuous only if all are.
+A published rule may stand for several substitutions (one per rank); its verdict is the worst of theirs: refuted,
+undecided, proved, and vacuous only if all are.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class RuleItem:
 
 
 def load_rules(path: Path, degree: int | str | None = None) -> tuple[RuleItem, ...]:
-    """The rules of a file, or the built-in `parallel` ones.  Raises `RuleError` or `ContainerError` naming file and rule."""
+    """The rules of a file, or the built-in `parallel` ones.  Raises `RuleError` or `ContainerError` naming file and
+    rule.
+    """
     if str(path) == "parallel" and not path.exists():
         return tuple(RuleItem(k, r.name, (r,)) for k, r in enumerate((*parallel_rules(), *figure_10())))
     data = regular(path).read_bytes()
@@ -53,11 +56,19 @@ def load_rules(path: Path, degree: int | str | None = None) -> tuple[RuleItem, .
     rules = read_public_rules(path)
     reading = reading_of(rules)
     return tuple(
-        RuleItem(r.index, r.name, substitutions(r, reading, degree), f"{r.name}: {said}" if (said := r.unbound_message()) else None) for r in rules
+        RuleItem(
+            r.index,
+            r.name,
+            substitutions(r, reading, degree),
+            f"{r.name}: {said}" if (said := r.unbound_message()) else None,
+        )
+        for r in rules
     )
 
 
-def judge_items(items: tuple[RuleItem, ...], seconds: float, workers: int, notify: Callable[[int, int], None]) -> Iterator[tuple[Judgement, ...]]:
+def judge_items(
+    items: tuple[RuleItem, ...], seconds: float, workers: int, notify: Callable[[int, int], None]
+) -> Iterator[tuple[Judgement, ...]]:
     """Judgements of each item, in order."""
     everything = [(s, seconds) for item in items for s in item.substitutions]
     total, done = len(everything), 0

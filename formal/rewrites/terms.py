@@ -1,12 +1,13 @@
 """Interned terms and rewriting by rules in both directions, for derivations and for pruning.
 
-A store holds every distinct term once as a number, so that equality is equality of numbers and what was found for a subterm is found for all.
-Terms that differ in the order of arguments of add and mul only are one term.
+A store holds every distinct term once as a number, so that equality is equality of numbers and what was found for a
+subterm is found for all.  Terms that differ in the order of arguments of add and mul only are one term.
 Pattern inputs of rules and of subjects are the same leaves: which is which is said by the role a term plays.
 
-One step  t -> t'  replaces one subterm of t, wherever it occurs: an instance of one side of a rule by the same instance of the other.  Typing
-decides whether the step is allowed (`Typing`): on one instance whose sizes are distinct primes, so that what holds there holds in general with
-near certainty; what is kept is checked symbolically by `verify.rewrites.derivation`.
+One step  t -> t'  replaces one subterm of t, wherever it occurs: an instance of one side of a rule by the same instance
+                   of the other.  Typing
+decides whether the step is allowed (`Typing`): on one instance whose sizes are distinct primes, so that what holds
+there holds in general with near certainty; what is kept is checked symbolically by `verify.rewrites.derivation`.
 """
 
 from __future__ import annotations
@@ -121,7 +122,11 @@ def _unified(pattern: Label, label: Label) -> Numbers | None:
     out: list[tuple[str, Parameter]] = []
     for (_, p), (_, v) in zip(pattern[1], label[1], strict=True):
         if p != v:
-            if not isinstance(p, str) or not isinstance(v, int | str) or p in ("none", "relu", "same", "valid", "sigmoid", "tanh"):
+            if (
+                not isinstance(p, str)
+                or not isinstance(v, int | str)
+                or p in ("none", "relu", "same", "valid", "sigmoid", "tanh")
+            ):
                 return None
             out.append((p, v))
         elif isinstance(p, str):
@@ -131,8 +136,8 @@ def _unified(pattern: Label, label: Label) -> Numbers | None:
 
 @dataclass(frozen=True)
 class Direction:
-    """One direction of output `output` of rule `rule`: terms numbered in the store.  `erasing`: a pattern input is lost, so that the other
-    direction would have to invent it."""
+    """One direction of output `output` of rule `rule`: terms numbered in the store.  `erasing`: a pattern input is
+    lost, so that the other direction would have to invent it."""
 
     rule: int
     output: int
@@ -218,7 +223,9 @@ class Rules:
             return bound[-1 - label]
         operator, parameters = terms.labels[label]
         if numbers and any(isinstance(v, str) and v in numbers and numbers[v] != v for _, v in parameters):
-            label = terms.label_number((operator, tuple((k, numbers.get(v, v) if isinstance(v, str) else v) for k, v in parameters)))
+            label = terms.label_number(
+                (operator, tuple((k, numbers.get(v, v) if isinstance(v, str) else v) for k, v in parameters))
+            )
         return terms.apply(label, tuple(self.instance(a, bound, numbers) for a in terms.arguments[t]))
 
 
@@ -235,7 +242,9 @@ def _joined(a: Numbers, b: Numbers) -> Numbers | None:
 class Typing:
     """Types of terms on one instance.  `inputs`: types of the pattern inputs; `numbers`: values of symbols."""
 
-    def __init__(self, terms: Terms, evaluator: Evaluator, inputs: Sequence[TensorType], numbers: Mapping[str, int]) -> None:
+    def __init__(
+        self, terms: Terms, evaluator: Evaluator, inputs: Sequence[TensorType], numbers: Mapping[str, int]
+    ) -> None:
         self.terms, self.evaluator, self.inputs, self.numbers = terms, evaluator, inputs, numbers
         self._types: dict[int, TensorType | None] = {}
 
@@ -255,7 +264,9 @@ class Typing:
                 else:
                     operator, parameters = self.terms.labels[label]
                     try:
-                        self._types[t] = self.evaluator.result_type(Node(operator, (), parameters), tuple(operands), self.numbers)
+                        self._types[t] = self.evaluator.result_type(
+                            Node(operator, (), parameters), tuple(operands), self.numbers
+                        )
                     except (IllTyped, KeyError):
                         self._types[t] = None
                 self._types.setdefault(t, None)
@@ -288,8 +299,8 @@ def _holds(c: Condition, values: Mapping[str, int]) -> bool:
 def fits(p: Pattern, t: TensorType) -> bool:
     """Whether a tensor may stand for a pattern input: its rank, no time coordinates, fixed sizes.
 
-    Copies, partial sums and degrees are free: they do not change what a tensor denotes, and that both sides type with them is tested on
-    the whole (`verify.rewrites.derivation` says why that is enough).
+    Copies, partial sums and degrees are free: they do not change what a tensor denotes, and that both sides type with
+    them is tested on the whole (`verify.rewrites.derivation` says why that is enough).
     """
     return len(t.sizes) == p.rank and not t.times and all(t.sizes[a].constant == n for a, n in p.fixed)
 

@@ -1,7 +1,7 @@
 """Left sides that break their own copy requirement on every instance: such a rule never fires.
 
-Search for `proofs.rewrites.judgement.Unequal`: some inputs all 1, the others all 0, such that the operand is 0 at one replica and positive at another.
-30 of the 640 published rules are such rules.
+Search for `proofs.rewrites.judgement.Unequal`: some inputs all 1, the others all 0, such that the operand is 0 at one
+replica and positive at another.  30 of the 640 published rules are such rules.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from .facts import Reasoner
 _MOST_CHOICES = 6
 
 
-def unequal_everywhere(rule: Substitution, reasoner: Reasoner, choices: tuple[int, ...] = ()) -> tuple[Case, ...] | None:
-    """An outcome (void, or unequal copies) for every case of typing the left side; None if one has none that is found."""
+def unequal_everywhere(
+    rule: Substitution, reasoner: Reasoner, choices: tuple[int, ...] = ()
+) -> tuple[Case, ...] | None:
+    """An outcome (void, or unequal copies) for every case of typing the left side; None if one has none that is
+    found.
+    """
     if len(choices) > _MOST_CHOICES:
         return None
     try:
@@ -35,7 +39,9 @@ def unequal_everywhere(rule: Substitution, reasoner: Reasoner, choices: tuple[in
     if fact is not None:
         return (Case(choices, Void(fact)),)
     try:
-        found = next((u for k in range(len(typed.left.copies)) if (u := _unequal(typed, k, reasoner)) is not None), None)
+        found = next(
+            (u for k in range(len(typed.left.copies)) if (u := _unequal(typed, k, reasoner)) is not None), None
+        )
     except TooLarge:
         return None
     return None if found is None else (Case(choices, found),)

@@ -3,8 +3,8 @@
     LB(m, n) = Q constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t,    theta_v includes sum_t n_t u_t,v
 
 A step moves n along  use(argmin theta) - L  averaged with the last direction, kept at n >= 0, with length
-rho (target - best LB) / |g|^2; rho shrinks when the bound has not moved for a while.  Multipliers stay integers in units of 1/Q
-throughout: rounding them at the end would give back part of the bound.
+rho (target - best LB) / |g|^2; rho shrinks when the bound has not moved for a while.  Multipliers stay integers in
+units of 1/Q throughout: rounding them at the end would give back part of the bound.
 Source: Held, Wolfe and Crowder, "Validation of subgradient optimization", Mathematical Programming 1974.
 """
 
@@ -40,7 +40,9 @@ LAGGING: Final = 3
 
 @dataclass(eq=False)
 class Ascended:
-    """Best state met: multipliers over the events, its bound without the constant (None: no sweep was finished), and the last step factor."""
+    """Best state met: multipliers over the events, its bound without the constant (None: no sweep was finished),
+    and the last step factor.
+    """
 
     n: Ints
     bound: int | None
@@ -55,7 +57,9 @@ def apply(sweeper: Sweeper, rows: Rows, n: Ints) -> None:
 
 
 def ceiling(rows: Rows) -> float:
-    """Largest sum of multipliers with which no label's price wraps in int64 (sums over vertices are Python integers)."""
+    """Largest sum of multipliers with which no label's price wraps in int64 (sums over vertices are Python
+    integers).
+    """
     most = max((int(kinds.usage.max()) for kinds in rows.kinds if kinds is not None), default=0)
     return float((1 << 56) // max(1, most))
 
@@ -65,8 +69,11 @@ def _capped(n: NDArray[np.float64], top: float) -> Ints:
     return np.floor(n if total <= top else n * (top / total)).astype(np.int64)
 
 
-def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps: int, clock: Clock, rho: float = 0.3) -> Ascended:
-    """Up to `steps` double sweeps with multiplier steps between; leaves the best messages in `sweeper`, last sweep backward.
+def ascend(
+    sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps: int, clock: Clock, rho: float = 0.3
+) -> Ascended:
+    """Up to `steps` double sweeps with multiplier steps between; leaves the best messages in `sweeper`, last sweep
+    backward.
 
     `target` is the incumbent in units of 1/Q without the constant, None without one.
     """
@@ -107,7 +114,8 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps:
         size = float(g @ g)
         if size == 0.0:
             break
-        # from the best bound, not the present one: just after a step the messages lag behind and the bound is far too low
+        # from the best bound, not the present one: just after a step the messages lag behind and the bound is far too
+        # low
         reached = bound if best.bound is None else best.bound
         gap = float(target - reached) if target is not None else 0.1 * abs(reached) + 1.0
         n = _capped(np.rint(np.maximum(n + rho * max(gap, 1e-3 * abs(reached)) / size * g, 0.0)), top)
@@ -119,7 +127,8 @@ def ascend(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps:
 
 
 def climb(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: Clock) -> Ascended:
-    """The same for large networks: strides of sweeps with momentum, between them steps along the usage of a decoded solution.
+    """The same for large networks: strides of sweeps with momentum, between them steps along the usage of a decoded
+    solution.
 
     Ends with the time, at `target`, when steps have become small, or after `STRIDES`.
     """
@@ -174,5 +183,3 @@ def _usage(sweeper: Sweeper, rows: Rows) -> NDArray[np.float64]:
     for v, d in enumerate(sweeper.network.domains):
         x.append(int(d[int(np.argmin(sweeper.theta(v)))]) if rows.kinds[v] is not None else 0)
     return rows.use(x).astype(np.float64)
-
-

@@ -1,9 +1,10 @@
 """Solutions from reduced costs: search only the labels that could be part of a solution just above the bound.
 
-For a bound B with excess x_v(a) per label (`bounds`), a solution of cost at most B + s uses labels with x_v(a) <= s alone.  Fixing against
-the incumbent removes nothing while the incumbent is poor; with a guess s instead, few labels are left, and messages, eliminations and local
-search among them are cheap.  Nothing is proved: what is found is offered to the incumbent.
-(Measured: one block of BERT-Large on 32x8, two rows per level: decoding 1.0 % above the bound, 0.1 % after this.)
+For a bound B with excess x_v(a) per label (`bounds`), a solution of cost at most B + s uses labels with x_v(a) <= s
+alone.  Fixing against the incumbent removes nothing while the incumbent is poor; with a guess s instead, few labels are
+left, and messages, eliminations and local search among them are cheap.  Nothing is proved: what is found is offered to
+the incumbent.  (Measured: one block of BERT-Large on 32x8, two rows per level: decoding 1.0 % above the bound, 0.1 %
+after this.)
 """
 
 from __future__ import annotations
@@ -46,7 +47,8 @@ SCALE_VERTICES: Final = 200
 def aspire(search: Search, domains: Domains, record: Dual, result: Score, lower: int) -> None:
     """Look for better solutions among the labels that could be part of one just above the bound; proves nothing.
 
-    Reduced costs leave so few of them that messages and eliminations there are cheap, while fixing against a poor incumbent leaves all.
+    Reduced costs leave so few of them that messages and eliminations there are cheap, while fixing against a poor
+    incumbent leaves all.
     """
     if search.aspiring:
         return
@@ -69,7 +71,9 @@ def aspire(search: Search, domains: Domains, record: Dual, result: Score, lower:
 
 
 def narrow(search: Search, domains: Domains, result: Score) -> None:
-    """The same with resource rows: the labels that prices leave, and the incumbent's, are few enough for the flat local search."""
+    """The same with resource rows: the labels that prices leave, and the incumbent's, are few enough for the flat
+    local search.
+    """
     lower = result.lower()
     if lower is None or len(domains) < SCALE_VERTICES:
         return
@@ -81,7 +85,10 @@ def narrow(search: Search, domains: Domains, result: Score) -> None:
             continue
         kept = list(result.survivors(domains, lower + int(share * abs(lower)) + 1))
         if search.incumbent.solution is not None:
-            kept = [np.union1d(d, np.array([a], dtype=np.int64)) for d, a in zip(kept, search.incumbent.solution, strict=True)]
+            kept = [
+                np.union1d(d, np.array([a], dtype=np.int64))
+                for d, a in zip(kept, search.incumbent.solution, strict=True)
+            ]
         if any(d.size == 0 for d in kept):
             return
         smaller, back = restrict(search.problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
@@ -91,6 +98,8 @@ def narrow(search: Search, domains: Domains, result: Score) -> None:
         return
     search.progress.update("local search", None, search.upper())
     left = search.clock.left()
-    found = Scale(smaller, search.clock.at_most(NARROW_TIME if left == float("inf") else 0.6 * left), threads=search.threads).run()
+    found = Scale(
+        smaller, search.clock.at_most(NARROW_TIME if left == float("inf") else 0.6 * left), threads=search.threads
+    ).run()
     if found is not None and found.best.solution is not None:
         search.incumbent.offer(back(found.best.solution))

@@ -1,17 +1,22 @@
-"""The early manuscript's algorithms 1 to 3 as a reference: tables of best responses to the neighbours, then enumeration.
+"""The early manuscript's algorithms 1 to 3 as a reference: tables of best responses to the neighbours, then
+enumeration.
 
     tbl(v)  subset of the choices of v and all its neighbours, at first all of them
     for v in order (fewest unprocessed neighbours first, then the smaller number):
-        per choice of the neighbours keep one cheapest choice of v                                                    (`best`)
-        neighbours w of v keep only what agrees with an entry of tbl(v) on v, w and their common neighbours           (`restrict`)
+        per choice of the neighbours keep one cheapest choice of v
+        (`best`)
+        neighbours w of v keep only what agrees with an entry of tbl(v) on v, w and their common neighbours
+        (`restrict`)
     valid   all strategies that agree with every table; the cheapest of them is the result
 
 The printed listing is repaired (alg. 2 returns true at its end, alg. 3 takes the
-vertices of the entry and does not mistake an empty set for the first vertex).  The manuscript claims that an optimal strategy stays
-valid whatever minimum is picked.  That is false (`tests/test_best_response.py` runs the counterexample).  It is true for one fixed
-order of the choices of every vertex, cheapest entry first in that order, costs compared exactly: the default `pick`.
+vertices of the entry and does not mistake an empty set for the first vertex).  The manuscript claims that an optimal
+strategy stays valid whatever minimum is picked.  That is false (`tests/test_best_response.py` runs the counterexample).
+It is true for one fixed order of the choices of every vertex, cheapest entry first in that order, costs compared
+exactly: the default `pick`.
 
-Exponential in the degree, and in the number of chosen best responses: for small graphs only.  Resource rows are not known to it.
+Exponential in the degree, and in the number of chosen best responses: for small graphs only.  Resource rows are not
+known to it.
 """
 
 from __future__ import annotations
@@ -36,7 +41,9 @@ MOST: Final = 10_000_000
 
 @dataclass(frozen=True)
 class BestResponses:
-    """`valid`: strategies consistent with all tables; `solution`: the cheapest of them, the first among equals (None: there is none)."""
+    """`valid`: strategies consistent with all tables; `solution`: the cheapest of them, the first among equals
+    (None: there is none).
+    """
 
     valid: tuple[tuple[int, ...], ...]
     solution: tuple[int, ...] | None
@@ -49,9 +56,11 @@ def first(v: int, around: dict[int, int], cheapest: list[int]) -> int:
 
 
 def best_responses(problem: SelectionProblem, pick: Pick = first, order: Sequence[int] | None = None) -> BestResponses:
-    """Run the three algorithms.  `order`: another order of processing; it must take a vertex with fewest unprocessed neighbours each time.
+    """Run the three algorithms.  `order`: another order of processing; it must take a vertex with fewest unprocessed
+    neighbours each time.
 
-    Raises `ProblemError` for resource rows, tables or enumerations beyond 10 million entries, and an order that breaks the rule.
+    Raises `ProblemError` for resource rows, tables or enumerations beyond 10 million entries, and an order that breaks
+    the rule.
 
     >>> from ...models.problem.selection_problem import Edge, Vertex
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
@@ -106,11 +115,17 @@ class _Run:
         for v in range(n):
             shape = [self.size[w] for w in self.scope[v]]
             if np.prod(shape, dtype=object) > MOST:
-                raise ProblemError(f"vertex {v} {problem.vertices[v].name!r}", f"its table has {np.prod(shape, dtype=object)} entries", "use solve")
+                raise ProblemError(
+                    f"vertex {v} {problem.vertices[v].name!r}",
+                    f"its table has {np.prod(shape, dtype=object)} entries",
+                    "use solve",
+                )
             self.table.append(np.ones(shape, dtype=bool))
 
     def keep_best(self, v: int, pick: Pick) -> None:
-        """Of the entries with equal choices of the neighbours one of least cost stays; other terms of the cost are equal in all of them."""
+        """Of the entries with equal choices of the neighbours one of least cost stays; other terms of the cost are
+        equal in all of them.
+        """
         table, axes = self.table[v], len(self.scope[v])
         total = self.cost[v].reshape(-1, *[1] * (axes - 1))
         for axis, w in enumerate(self.near[v], start=1):
@@ -130,7 +145,9 @@ class _Run:
     def restrict(self, v: int, w: int) -> None:
         """`w` keeps what agrees with an entry of `v` on v, w and their common neighbours."""
         common = [x for x in self.scope[v] if x in self.scope[w]]
-        seen: Mask = np.asarray(self.table[v].any(axis=tuple(k for k, x in enumerate(self.scope[v]) if x not in common)))
+        seen: Mask = np.asarray(
+            self.table[v].any(axis=tuple(k for k, x in enumerate(self.scope[v]) if x not in common))
+        )
         at = [common.index(x) for x in self.scope[w] if x in common]  # axes of `seen` in the order of w's scope
         shape = [self.size[x] if x in common else 1 for x in self.scope[w]]
         self.table[w] = self.table[w] & np.transpose(seen, at).reshape(shape)
@@ -149,6 +166,8 @@ class _Run:
                 for entry in by_known.get(tuple(partial[scope[k]] for k in known), ()):
                     grown.append({**partial, **dict(zip(scope, entry, strict=True))})
                 if len(grown) > MOST:
-                    raise ProblemError("problem", f"more than {MOST} partial strategies are consistent with the tables", "use solve")
+                    raise ProblemError(
+                        "problem", f"more than {MOST} partial strategies are consistent with the tables", "use solve"
+                    )
             joined = grown
         return tuple(sorted(tuple(x[v] for v in range(len(self.size))) for x in joined))

@@ -1,12 +1,16 @@
 """Repeated blocks first: a solution and messages for a problem whose structure repeats.
 
-    plan    the best plan that is the same in every repetition, ends included (`uniform`): often the optimum, found in seconds
-    limit   where it exceeds a limit, plans at prices of the resource rows (`columns`), and mixtures of two over the layers (`layered`)
+    plan    the best plan that is the same in every repetition, ends included (`uniform`): often the optimum, found in
+            seconds
+    limit   where it exceeds a limit, plans at prices of the resource rows (`columns`), and mixtures of two over the
+            layers (`layered`)
     ring    messages of one block, given to every repetition
-    seams   what they miss near the ends: through a shorter row where there are many blocks (`shorten`), in windows otherwise (`seams`)
+    seams   what they miss near the ends: through a shorter row where there are many blocks (`shorten`), in windows
+            otherwise (`seams`)
     whole   the search over the whole begins a few sweeps from its end
 
-Neither is believed: the solution is evaluated on the whole problem, and whatever the messages are, the bound is computed from them.
+Neither is believed: the solution is evaluated on the whole problem, and whatever the messages are, the bound is
+computed from them.
 """
 
 from __future__ import annotations
@@ -48,7 +52,9 @@ SHORT_SHARE: Final = 0.22
 """Of the time limit, for the shorter row."""
 
 NEARLY: Final = 100_000
-"""Messages are swept until one part in so many of the cost is left: fixing and elimination close that sooner than sweeps."""
+"""Messages are swept until one part in so many of the cost is left: fixing and elimination close that sooner than
+sweeps.
+"""
 
 LEAST: Final = 200
 """Vertices from which looking for repetitions pays."""
@@ -60,7 +66,11 @@ def begin(search: Search, make: Make) -> Dual | None:
     Rows that the cheapest solution found keeps are dropped from `search`: its bound needs no prices then.
     """
     problem, clock = search.problem, search.clock
-    if len(problem.vertices) < LEAST or problem.fine is not None or search.fits(plan(build(search.unit, whole(problem)), search.limits.joint)):
+    if (
+        len(problem.vertices) < LEAST
+        or problem.fine is not None
+        or search.fits(plan(build(search.unit, whole(problem)), search.limits.joint))
+    ):
         return None
     found = quotient(problem)
     if found is None or not all(d.size for d in allowed(problem)):
@@ -93,7 +103,11 @@ def settled(search: Search, found: Quotient, warm: Dual, across: bool = False) -
     network = build(search.base, allowed(search.problem))
     sweeper = Sweeper(network, list(range(len(network.domains))), search.threads)
     load(sweeper, warm)
-    enough = None if search.upper() is None else (search.enough() - abs(search.enough()) // NEARLY) * search.denominator - network.base.constant
+    enough = (
+        None
+        if search.upper() is None
+        else (search.enough() - abs(search.enough()) // NEARLY) * search.denominator - network.base.constant
+    )
     multipliers: tuple[tuple[int, int], ...] = ()
     if search.rows is not None:
         prices = search.multipliers(search.rows, warm)
@@ -109,7 +123,8 @@ def settled(search: Search, found: Quotient, warm: Dual, across: bool = False) -
 
 
 def _everywhere(search: Search, make: Make, found: Quotient, ring: Dual, n: Floats | None) -> Dual:
-    """Messages for the whole from those of one block at prices `n` of the resource rows: what the ends ask of every block reaches it.
+    """Messages for the whole from those of one block at prices `n` of the resource rows: what the ends ask of every
+    block reaches it.
 
     Through a shorter row where there are many blocks (`shorten`), in windows near the seams otherwise (`seams`).
     """
@@ -130,7 +145,9 @@ def _lengthened(search: Search, make: Make, found: Quotient, short: Short, ring:
     load(sweeper, spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring))
     if converge(sweeper, inner.clock) is None:
         return None
-    return short.lengthen(Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator), search.denominator)
+    return short.lengthen(
+        Dual(*bounds.spread(network, sweeper.to_u, sweeper.to_v), inner.denominator), search.denominator
+    )
 
 
 def _pairs(search: Search, n: Floats | None, denominator: int) -> tuple[tuple[int, int], ...]:

@@ -23,7 +23,9 @@ from .network import INFINITE, Base, Domains, Network, build, saturate
 
 @dataclass(frozen=True, eq=False)
 class Score:
-    """`bound`: LB(D) in units of 1/Q, None for plus infinity; `excess[v]`: int64 per position of D_v, FORBIDDEN = infinite."""
+    """`bound`: LB(D) in units of 1/Q, None for plus infinity; `excess[v]`: int64 per position of D_v, FORBIDDEN =
+    infinite.
+    """
 
     bound: int | None
     excess: tuple[Ints, ...]
@@ -34,12 +36,16 @@ class Score:
         return None if self.bound is None else -(-self.bound // self.denominator)
 
     def survivors(self, domains: Domains, upper: int) -> Domains:
-        """The domains after fixing against incumbent cost `upper` (FORBIDDEN or more: none, only infinite excess is fixed)."""
+        """The domains after fixing against incumbent cost `upper` (FORBIDDEN or more: none, only infinite excess is
+        fixed).
+        """
         if self.bound is None:
             return tuple(d[:0] for d in domains)
         slack = self.denominator * (upper - 1) - self.bound
         if upper >= FORBIDDEN or slack >= INFINITE:
-            return tuple(d if int(x.max()) < INFINITE else d[x < INFINITE] for d, x in zip(domains, self.excess, strict=True))
+            return tuple(
+                d if int(x.max()) < INFINITE else d[x < INFINITE] for d, x in zip(domains, self.excess, strict=True)
+            )
         return tuple(d[x <= slack] for d, x in zip(domains, self.excess, strict=True))
 
 
@@ -52,9 +58,16 @@ def _masked(h: Ints, live: Ints | None) -> Ints:
 
 
 def score(
-    network: Network, to_u: list[Ints], to_v: list[Ints], added: list[Ints] | None = None, row_term: int = 0, threads: int = 1
+    network: Network,
+    to_u: list[Ints],
+    to_v: list[Ints],
+    added: list[Ints] | None = None,
+    row_term: int = 0,
+    threads: int = 1,
 ) -> Score:
-    """Exact bound and excess of integer messages on `network`.  `added[v]` = sum_t n_t u_t,v; `row_term` = sum_t n_t L."""
+    """Exact bound and excess of integer messages on `network`.  `added[v]` = sum_t n_t u_t,v; `row_term` = sum_t
+    n_t L.
+    """
     theta = [c.copy() if added is None else saturate(c + added[v]) for v, c in enumerate(network.unary)]
     bound: int | None = network.base.constant - row_term
     lows: list[tuple[Ints, Ints]] = []
@@ -97,7 +110,10 @@ def spread(network: Network, to_u: list[Ints], to_v: list[Ints]) -> tuple[tuple[
     zeros: dict[int, Ints] = {}
     for e, arc in enumerate(network.arcs):
         shape = problem.tables[problem.edges[e].table].shape
-        for message, ids, size, out in ((to_u[e], arc.row_ids, shape[0], out_u), (to_v[e], arc.col_ids, shape[1], out_v)):
+        for message, ids, size, out in (
+            (to_u[e], arc.row_ids, shape[0], out_u),
+            (to_v[e], arc.col_ids, shape[1], out_v),
+        ):
             if not message.any():
                 out.append(zeros.setdefault(size, np.zeros(size, dtype=np.int64)))
             elif ids is None:
@@ -133,7 +149,9 @@ def row_costs(network: Network, multipliers: tuple[tuple[int, int], ...]) -> tup
 
 
 def branching_vertex(network: Network, result: Score) -> int:
-    """The vertex whose second cheapest label is nearest to its cheapest, larger degree and then smaller number first."""
+    """The vertex whose second cheapest label is nearest to its cheapest, larger degree and then smaller number
+    first.
+    """
     best: tuple[int, int, int] | None = None
     for v, d in enumerate(network.domains):
         if d.size < 2:

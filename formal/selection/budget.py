@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Limits:
-    """When elimination is allowed (entries of the largest joint, of all joints, of all kept messages), and when sweeps stop.
+    """When elimination is allowed (entries of the largest joint, of all joints, of all kept messages), and when sweeps
+    stop.
 
-    `last_*`: the same once bounds have been tried and a gap is left: seconds of exact work are cheaper than branching then.
-    `held`: bytes of messages that the nodes of a tree may keep; nodes beyond stay open.
+    `last_*`: the same once bounds have been tried and a gap is left: seconds of exact work are cheaper than branching
+    then.  `held`: bytes of messages that the nodes of a tree may keep; nodes beyond stay open.
     """
 
     joint: int = 20_000_000

@@ -1,7 +1,8 @@
 """Time limits and progress: the only place of the solver that looks at a clock.  Times never enter a certificate.
 
-One clock is made where a command begins and handed down; every phase gets a part of it (`share`, `at_most`), and a part is over when the whole is.
-So a limit counts from the first line on, in seconds of the wall, and ending the whole (Ctrl-C) ends whatever is at work.
+One clock is made where a command begins and handed down; every phase gets a part of it (`share`, `at_most`), and a part
+is over when the whole is.  So a limit counts from the first line on, in seconds of the wall, and ending the whole
+(Ctrl-C) ends whatever is at work.
 """
 
 from __future__ import annotations
@@ -27,10 +28,13 @@ class Quiet:
 class Clock:
     """Seconds since construction, and whether the limit (None: no limit) has passed.
 
-    `whole`: the clock that this one is a part of.  `now`: seconds of a clock that never goes back (tests bring their own).
+    `whole`: the clock that this one is a part of.  `now`: seconds of a clock that never goes back (tests bring their
+    own).
     """
 
-    def __init__(self, limit_s: float | None = None, *, whole: Clock | None = None, now: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self, limit_s: float | None = None, *, whole: Clock | None = None, now: Callable[[], float] | None = None
+    ) -> None:
         self._now: Callable[[], float] = now if now is not None else time.monotonic if whole is None else whole._now
         self._start = self._now()
         self._whole = whole

@@ -1,9 +1,10 @@
-"""Uniform plans at prices of the resource rows: prices from the master program (`mixtures`), the plan at them (`uniform`), again, until no plan
-is cheaper than its prices; then mixtures of the plans that the last master program weighs most (`layered`).
+"""Uniform plans at prices of the resource rows: prices from the master program (`mixtures`), the plan at them
+(`uniform`), again, until no plan is cheaper than its prices; then mixtures of the plans that the last master program
+weighs most (`layered`).
 
-The better the plans, the better everything after them: what a plan misses at its prices, every layer of the mixture misses, and
-the prices are wrong by as much.  (Measured: BERT-Large with Adam, batch 64, 4x8, limit 3.45 GiB: plans 5 % from their bounds, mixture 113.2 ms, bound 107.4;
-plans 0.3 % from them, 111.1 with one layer too many, 108.9.)
+The better the plans, the better everything after them: what a plan misses at its prices, every layer of the mixture
+misses, and the prices are wrong by as much.  (Measured: BERT-Large with Adam, batch 64, 4x8, limit 3.45 GiB: plans 5 %
+from their bounds, mixture 113.2 ms, bound 107.4; plans 0.3 % from them, 111.1 with one layer too many, 108.9.)
 """
 
 from __future__ import annotations
@@ -47,20 +48,29 @@ STEEP: Final = 0.5
 """First price of the whole limit, in costs of the plan without prices."""
 
 STEEPER: Final = 1.6
-"""Factor of the second one, cubed for the third, to the sixth for the fourth, until some plan fits: near first, then far in a few plans."""
+"""Factor of the second one, cubed for the third, to the sixth for the fourth, until some plan fits: near first,
+then far in a few plans.
+"""
 
 CLOSE: Final = 0.002
 """Prices are good enough when the master program is so near its bound."""
 
 
 def generate(
-    search: Search, make: Make, found: Quotient, same: SelectionProblem, first: tuple[tuple[int, ...], Dual], free: set[int]
+    search: Search,
+    make: Make,
+    found: Quotient,
+    same: SelectionProblem,
+    first: tuple[tuple[int, ...], Dual],
+    free: set[int],
 ) -> tuple[Dual, Floats] | None:
-    """Offers mixtures to the incumbent; messages of one block at the prices that bound best, and these.  None if no plans fit together.
+    """Offers mixtures to the incumbent; messages of one block at the prices that bound best, and these.  None if no
+    plans fit together.
 
     The two plans that are cheapest together are the tie of `search`.
 
-    `same`: the uniform problem; `first`: its plan and messages without prices; `free`: vertices that the block does not describe.
+    `same`: the uniform problem; `first`: its plan and messages without prices; `free`: vertices that the block does not
+    describe.
     """
     problem = search.problem
     assert problem.limit is not None
@@ -95,7 +105,9 @@ def generate(
 
 
 def _steep(columns: list[Column], limit: int) -> Floats:
-    """Prices while nothing fits: at the event where the leanest plan exceeds the limit most, steeper with every plan tried."""
+    """Prices while nothing fits: at the event where the leanest plan exceeds the limit most, steeper with every
+    plan tried.
+    """
     k = len(columns) - 1
     lean = min(columns, key=lambda c: float(c.use.max()))
     n = np.zeros(lean.use.size)

@@ -1,10 +1,12 @@
 """Parts of a network that can be swept at the same time: no edge joins two of them, and what separates them comes last.
 
-Vertices are numbered by their distance from one that is far from all others (breadth first, hubs not crossed), and the row is cut into `PARTS` of equal
-work.  A vertex with a neighbour in a later part, and every hub, goes to the separator.  A sweep may take the vertices in any order: here every
-part keeps the given one, and the separator follows all of them.  The bound depends on that order, not on how many parts are swept at a time.
+Vertices are numbered by their distance from one that is far from all others (breadth first, hubs not crossed), and the
+row is cut into `PARTS` of equal work.  A vertex with a neighbour in a later part, and every hub, goes to the separator.
+A sweep may take the vertices in any order: here every part keeps the given one, and the separator follows all of them.
+The bound depends on that order, not on how many parts are swept at a time.
 
-Source: level structures as in A. George, J. Liu, "Computer Solution of Large Sparse Positive Definite Systems", 1981, chapters 4 and 8.
+Source: level structures as in A. George, J. Liu, "Computer Solution of Large Sparse Positive Definite Systems", 1981,
+chapters 4 and 8.
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ class Dissection:
 
 
 def dissect(around: list[list[int]], work: list[int], order: list[int]) -> Dissection:
-    """Parts of a graph with neighbours `around` and `work[v]` per vertex; one part when the separator would be too large.
+    """Parts of a graph with neighbours `around` and `work[v]` per vertex; one part when the separator would be too
+    large.
 
     >>> dissect([[1], [0, 2], [1, 3], [2]], [3, 1, 1, 3], [0, 1, 2, 3])
     Dissection(parts=((3,), (0, 1)), separator=(2,))

@@ -1,9 +1,9 @@
 """Proof trees while they grow, and their assembly into records once the incumbent is final.
 
-A fix record removes more labels when the incumbent gets better, and an `Elimination` below it is shaped by the labels that are
-left.  So the search keeps drafts, and `assemble` walks them once at the end against the final incumbent cost: domains are
-derived again exactly as a checker derives them, eliminations are run again where their domains have changed, and branches
-that the final incumbent closes are cut off.  It returns the number B that the record establishes.
+A fix record removes more labels when the incumbent gets better, and an `Elimination` below it is shaped by the labels
+that are left.  So the search keeps drafts, and `assemble` walks them once at the end against the final incumbent cost:
+domains are derived again exactly as a checker derives them, eliminations are run again where their domains have
+changed, and branches that the final incumbent closes are cut off.  It returns the number B that the record establishes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ INFINITY: Final = FORBIDDEN
 
 @dataclass(eq=False)
 class DualDraft:
-    """`record.then` is None here; `score` was computed on `domains`.  `consistency`: no messages, only forbidden choices removed."""
+    """`record.then` is None here; `score` was computed on `domains`.  `consistency`: no messages, only forbidden
+    choices removed.
+    """
 
     record: Dual
     domains: Domains
@@ -116,7 +118,11 @@ class Assembler:
         return Split(v, tuple(parts), tuple(children)), worst
 
     def _dual(self, draft: DualDraft, domains: Domains) -> tuple[Record, int]:
-        base = self.base if draft.record.denominator == self.base.denominator else Base(self.problem, draft.record.denominator)
+        base = (
+            self.base
+            if draft.record.denominator == self.base.denominator
+            else Base(self.problem, draft.record.denominator)
+        )
         if _same(domains, draft.domains):
             result = draft.score
         else:

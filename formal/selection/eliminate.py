@@ -5,9 +5,9 @@ Eliminating v consumes every table that touches v and puts back, over the remain
     m(s) = min_{a in D_v}  [ c_v(a) + sum of the consumed tables at (s, a) ]
 
 so that the last scalars plus the constant are the optimum over the domains (resource rows ignored).  Tables stay
-*factored*: every axis of a consumed table is reached through a map from labels to indices, labels with equal indices in all
-consumed tables form a class, and the joint table is built over classes, never over labels.  A vertex with one table left is
-one min-plus product and needs no joint table at all.
+*factored*: every axis of a consumed table is reached through a map from labels to indices, labels with equal indices in
+all consumed tables form a class, and the joint table is built over classes, never over labels.  A vertex with one table
+left is one min-plus product and needs no joint table at all.
 
 Order: least fill-in, then least joint size, then least vertex number (`plan`).
 Source: Dechter, "Bucket elimination", 1999.
@@ -33,7 +33,9 @@ BLOCK: Final = 1 << 21
 """Entries of one slice of a joint table (16 MiB)."""
 
 WIDEST: Final = MAX_AXES
-"""Neighbours that a vertex may have when it goes: axes of its message, which a file must hold.  Domains of one choice make wide messages cheap."""
+"""Neighbours that a vertex may have when it goes: axes of its message, which a file must hold.  Domains of one
+choice make wide messages cheap.
+"""
 
 STORED: Final = 1_000_000
 """Message entries up to which a record holds its messages; beyond, the checker computes them again."""
@@ -41,8 +43,9 @@ STORED: Final = 1_000_000
 
 @dataclass(frozen=True)
 class Plan:
-    """An order and what it costs.  `work`: entries of all joint tables; `largest`: of the largest; `kept`: message entries;
-    `width`: most neighbours a vertex has when it goes.  `complete` is False when the search stopped at `limit`."""
+    """An order and what it costs.  `work`: entries of all joint tables; `largest`: of the largest; `kept`: message
+    entries; `width`: most neighbours a vertex has when it goes.  `complete` is False when the search stopped at
+    `limit`."""
 
     order: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]
@@ -70,7 +73,9 @@ def plan(network: Network, limit: int = 1 << 62) -> Plan:
 
     def key(v: int) -> tuple[int, int, int]:
         here = near[v]
-        joined = sum(len(near[a] & here) for a in here) // 2  # a vertex of a thousand neighbours is cheap where they have few
+        joined = (
+            sum(len(near[a] & here) for a in here) // 2
+        )  # a vertex of a thousand neighbours is cheap where they have few
         return len(here) * (len(here) - 1) // 2 - joined, joint(v), v
 
     current = [key(v) for v in range(n)]
@@ -113,7 +118,8 @@ def plan(network: Network, limit: int = 1 << 62) -> Plan:
 
 
 def replan(network: Network, record: Elimination) -> Plan:
-    """The order of `record` on `network`, whose domains are parts of those it was made for: no table is larger than it was then.
+    """The order of `record` on `network`, whose domains are parts of those it was made for: no table is larger than it
+    was then.
 
     A fresh order may be worse: fill-in is broken by sizes, and smaller domains can lead it astray.
     """
@@ -126,7 +132,9 @@ def replan(network: Network, record: Elimination) -> Plan:
 
 @dataclass(frozen=True, eq=False)
 class Outcome:
-    """`value`: optimum over the domains (>= INFINITE: nothing allowed); `choice[v]`: position in D_v, None if nothing is."""
+    """`value`: optimum over the domains (>= INFINITE: nothing allowed); `choice[v]`: position in D_v, None if
+    nothing is.
+    """
 
     record: Elimination
     value: int

@@ -1,21 +1,27 @@
-"""This module puts a selection problem to another solver, on the columns that native messages leave: column generation with a reduced-cost cutoff.
+"""This module puts a selection problem to another solver, on the columns that native messages leave: column generation
+with a reduced-cost cutoff.
 
-Messages m and multipliers n give a bound L and, for every choice, an excess (`bounds`): a solution that fits and takes the choice costs at least
-L + excess.  With brackets T_e - m_e,u - m_e,v shifted to a least entry of 0 the same holds of every table entry.  So for a cutoff s
+Messages m and multipliers n give a bound L and, for every choice, an excess (`bounds`): a solution that fits and takes
+the choice costs at least L + excess.  With brackets T_e - m_e,u - m_e,v shifted to a least entry of 0 the same holds of
+every table entry.  So for a cutoff s
 
-    columns(s)  =  choices of excess <= s,  entries of shifted bracket <= s                                     -> columns()
+    columns(s)  =  choices of excess <= s,  entries of shifted bracket <= s                                     ->
+                   columns()
     every solution of cost <= L + s uses columns(s) alone
 
-and an engine that finds the cheapest solution among columns(s), at cost c, has decided the whole problem if c <= L + s; otherwise it is asked
-again with s = c - L, which holds everything cheaper.  Of choices that all edges and rows see alike only the cheapest is a column.  The
-costs handed over are the shifted ones: small numbers near 0, which is what branch and bound and core-guided search are quick with (BERT-Large
-on 4x8: 302,018 choices and 193 million pairs become 111,000 columns; HiGHS and z3 need some 15 s each).
+and an engine that finds the cheapest solution among columns(s), at cost c, has decided the whole problem if c <= L + s;
+otherwise it is asked again with s = c - L, which holds everything cheaper.  Of choices that all edges and rows see
+alike only the cheapest is a column.  The costs handed over are the shifted ones: small numbers near 0, which is what
+branch and bound and core-guided search are quick with (BERT-Large on 4x8: 302,018 choices and 193 million pairs become
+111,000 columns; HiGHS and z3 need some 15 s each).
 
-Resource rows are stated when a solution breaks them (row generation): the cheapest solution under some of the rows is the cheapest if it keeps all.
+Resource rows are stated when a solution breaks them (row generation): the cheapest solution under some of the rows is
+the cheapest if it keeps all.
 
-Nothing that an engine says is believed: its choices are evaluated exactly and offered to the incumbent, the proof is made by the native search.
-`Asked` records the conversation for the report.
-Source: Kolmogorov, TPAMI 2006 (reparametrisation); Savchynskyy et al., "Global MAP-optimality by shrinking the combinatorial search area", NIPS 2013.
+Nothing that an engine says is believed: its choices are evaluated exactly and offered to the incumbent, the proof is
+made by the native search.  `Asked` records the conversation for the report.
+Source: Kolmogorov, TPAMI 2006 (reparametrisation); Savchynskyy et al., "Global MAP-optimality by shrinking the
+combinatorial search area", NIPS 2013.
 """
 
 from __future__ import annotations
@@ -42,11 +48,13 @@ from .search import Search
 EngineName = Literal["ilp", "smt"]
 
 MOST_PARTS: Final[dict[EngineName, int]] = {"ilp": 1_500_000, "smt": 500_000}
-"""Parts of an encoding (variables, soft constraints) that an engine is asked about at most: each takes 2 to 8 kB there (measured)."""
+"""Parts of an encoding (variables, soft constraints) that an engine is asked about at most: each takes 2 to 8 kB
+there (measured).
+"""
 
 WHOLE_PARTS: Final = 20_000
-"""Parts up to which the whole problem is asked about at once (measured, transformer-p16: HiGHS had no solution to its 1.5 million parts after
-60 s, and the cheapest among 4,214 columns after 0.7 s)."""
+"""Parts up to which the whole problem is asked about at once (measured, transformer-p16: HiGHS had no solution to its
+1.5 million parts after 60 s, and the cheapest among 4,214 columns after 0.7 s)."""
 
 MOST_CELLS: Final = 40_000_000
 """Table entries that are looked at for columns (8 bytes each)."""
@@ -55,7 +63,9 @@ NO_SOLUTION: Final = ("infeasible", "unsat")
 """How the status words of the engines begin when nothing satisfies the program."""
 
 FIRST_CUTOFF: Final = 100_000
-"""The first cutoff is one part in so many of the bound, where not everything fits: messages that have converged are nearer than that."""
+"""The first cutoff is one part in so many of the bound, where not everything fits: messages that have converged are
+nearer than that.
+"""
 
 WIDER: Final = 16
 """Factor of the cutoff after an answer that there is no solution among the columns."""
@@ -78,9 +88,9 @@ class EngineRefused(ValueError):
 class Asked:
     """One question to an engine and its answer; costs in units of the problem, seconds since the start of the run.
 
-    `cutoff`: how far above the native bound `bound` columns reach; None: the whole problem was asked.  `rows`: resource rows that were stated.
-    `cost`: exact, of the choices that the engine named (None: none, or they do not fit).  `decided`: by the engine's word no solution of the whole
-    problem is cheaper.
+    `cutoff`: how far above the native bound `bound` columns reach; None: the whole problem was asked.  `rows`: resource
+    rows that were stated.  `cost`: exact, of the choices that the engine named (None: none, or they do not fit).
+    `decided`: by the engine's word no solution of the whole problem is cheaper.
     """
 
     engine: EngineName
@@ -98,14 +108,18 @@ class Asked:
 
     def words(self, cost_text: Callable[[int], str]) -> str:
         """The conversation as one line."""
-        about = "the whole problem" if self.cutoff is None else f"what can cost at most {cost_text(self.cutoff)} more than the bound"
+        about = (
+            "the whole problem"
+            if self.cutoff is None
+            else f"what can cost at most {cost_text(self.cutoff)} more than the bound"
+        )
         rows = f", {self.rows} memory rows" if self.rows else ""
         cost = "" if self.cost is None else f", cost {cost_text(self.cost)}"
         return (
-            f"{self.engine} was asked at {self.at:.1f} s about {about}: {self.vertices} decisions, {self.columns} choices, {self.parts} parts{rows}; "
+            f"{self.engine} was asked at {self.at:.1f} s about {about}: {self.vertices} decisions, {self.columns} "
+            f"choices, {self.parts} parts{rows}; "
             f"it answered {self.says!r} after {self.seconds:.1f} s{cost}{'' if self.decided else ' (decides nothing)'}"
         )
-
 
     def to_json(self) -> dict[str, object]:
         """The fields, seconds rounded."""
@@ -127,7 +141,9 @@ def conversation(asked: Sequence[Asked], cost: int | None, cost_text: Callable[[
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """A problem on some columns, costs shifted by messages; `kept[v]`: the choices of v, ascending; `complete`: the cutoff left nothing out."""
+    """A problem on some columns, costs shifted by messages; `kept[v]`: the choices of v, ascending; `complete`: the
+    cutoff left nothing out.
+    """
 
     problem: SelectionProblem
     kept: tuple[Ints, ...]
@@ -173,9 +189,14 @@ def consult(search: Search, engine: EngineName, seed: int = 0) -> tuple[Dual | N
         chosen = columns(shifted, bound, cutoff)
         if chosen is None or (size := _size(engine, chosen.problem)) > MOST_PARTS[engine]:
             if not any(a.cost is not None for a in asked):
-                parts = f"more than {MOST_CELLS} table entries" if chosen is None else f"{size} parts, at most {MOST_PARTS[engine]} can be asked about,"
+                parts = (
+                    f"more than {MOST_CELLS} table entries"
+                    if chosen is None
+                    else f"{size} parts, at most {MOST_PARTS[engine]} can be asked about,"
+                )
                 raise EngineRefused(
-                    f"engine {engine}: {problem.name}: {parts} even among what can cost at most {cutoff} more than the bound {bound}; "
+                    f"engine {engine}: {problem.name}: {parts} even among what can cost at most {cutoff} more "
+                    f"than the bound {bound}; "
                     "use --engine native, or a smaller space (--space one-per-level)"
                 )
             break
@@ -214,7 +235,9 @@ def shift(search: Search, clock: Clock) -> Shifted:
 
 
 def columns(shifted: Shifted, bound: int, cutoff: int | None) -> Columns | None:
-    """The columns within `cutoff` of `bound` (None: all), as a problem of its own in units of 1/Q; None when there are too many to look at."""
+    """The columns within `cutoff` of `bound` (None: all), as a problem of its own in units of 1/Q; None when there
+    are too many to look at.
+    """
     problem, base = shifted.problem, shifted.base
     within = shifted.domains if cutoff is None else shifted.score.survivors(shifted.domains, bound + cutoff + 1)
     kept = _undominated(shifted, within)
@@ -258,14 +281,27 @@ def columns(shifted: Shifted, bound: int, cutoff: int | None) -> Columns | None:
     if problem.fine is not None:
         exact = Fine(problem.fine.bits, np.concatenate(digits).astype(fine_type(problem.fine.bits)))
     usages = tuple(Usage(u.vertex, u.start, u.end, u.amount[kept[u.vertex]], u.name) for u in problem.usages)
-    part_of = SelectionProblem(problem.name, tuple(vertices), tuple(tables), tuple(edges), usages, problem.limit, constant, problem.scale, fine=exact)
+    part_of = SelectionProblem(
+        problem.name,
+        tuple(vertices),
+        tuple(tables),
+        tuple(edges),
+        usages,
+        problem.limit,
+        constant,
+        problem.scale,
+        fine=exact,
+    )
     return Columns(part_of, tuple(kept), complete or cutoff is None)
 
 
 def _ends(edge: Edge, kept: Sequence[Ints]) -> tuple[tuple[Ints, Ints], tuple[Ints, Ints]]:
-    """For both ends of an edge: the rows (columns) of its table that are reached, and which of them each choice reaches."""
+    """For both ends of an edge: the rows (columns) of its table that are reached, and which of them each choice
+    reaches.
+    """
     found = [
-        np.unique(kept[v] if index is None else index[kept[v]], return_inverse=True) for v, index in ((edge.u, edge.rows), (edge.v, edge.cols))
+        np.unique(kept[v] if index is None else index[kept[v]], return_inverse=True)
+        for v, index in ((edge.u, edge.rows), (edge.v, edge.cols))
     ]
     (rows, row_of), (cols, col_of) = found
     return (rows, row_of.reshape(-1).astype(np.int64)), (cols, col_of.reshape(-1).astype(np.int64))
@@ -287,7 +323,11 @@ def _undominated(shifted: Shifted, kept: Sequence[Ints]) -> list[Ints]:
             out.append(d)
             continue
         cost = shifted.theta[v][np.searchsorted(shifted.domains[v], d)]
-        keys = [*(index[d] for index in seen[v] if index is not None), cost, *([fine[v][d].astype(np.int64)] if fine else [])]
+        keys = [
+            *(index[d] for index in seen[v] if index is not None),
+            cost,
+            *([fine[v][d].astype(np.int64)] if fine else []),
+        ]
         order = np.lexsort(keys[::-1])
         same = np.stack(keys[: len(seen[v])], axis=1)[order] if seen[v] else np.zeros((d.size, 1), dtype=np.int64)
         first = np.concatenate(([True], (same[1:] != same[:-1]).any(axis=1)))
@@ -296,7 +336,14 @@ def _undominated(shifted: Shifted, kept: Sequence[Ints]) -> list[Ints]:
 
 
 def ask(
-    search: Search, chosen: Columns, engine: EngineName, bound: int, cutoff: int | None, until: Clock, seed: int, events: list[int]
+    search: Search,
+    chosen: Columns,
+    engine: EngineName,
+    bound: int,
+    cutoff: int | None,
+    until: Clock,
+    seed: int,
+    events: list[int],
 ) -> list[Asked]:
     """Ask about some columns, with more resource rows (added to `events`) as long as the answer breaks one."""
     problem, part = search.problem, chosen.problem
@@ -305,7 +352,9 @@ def ask(
     while True:
         search.progress.update(f"asking {engine}", bound, search.upper())
         at = search.clock.seconds()
-        reply = _reply(engine, part, None if until.limit_s is None else max(0.0, until.left()), seed, search.threads, events)
+        reply = _reply(
+            engine, part, None if until.limit_s is None else max(0.0, until.left()), seed, search.threads, events
+        )
         broken: list[int] = []
         cost = None
         if reply.solution is not None and any(a >= FORBIDDEN for a in _entries(part, reply.solution)):
@@ -316,13 +365,27 @@ def ask(
             if not broken and problem.is_feasible(x):
                 cost = problem.cost_of(x)
                 search.incumbent.offer(x)
-        whole = cutoff is None or chosen.complete or cost is not None and (cost >> problem.fine_bits) + _fine_slack(problem) <= bound + cutoff
+        whole = (
+            cutoff is None
+            or chosen.complete
+            or cost is not None
+            and (cost >> problem.fine_bits) + _fine_slack(problem) <= bound + cutoff
+        )
         decided = reply.final and not broken and whole and (cost is not None or reply.solution is None)
         out.append(
             Asked(
-                engine, len(part.vertices), sum(d.size for d in chosen.kept), size, len(events), bound << problem.fine_bits,
-                None if cutoff is None or chosen.complete else cutoff << problem.fine_bits, at,
-                search.clock.seconds() - at, reply.says + (f", {len(broken)} rows more are needed" if broken else ""), cost, decided,
+                engine,
+                len(part.vertices),
+                sum(d.size for d in chosen.kept),
+                size,
+                len(events),
+                bound << problem.fine_bits,
+                None if cutoff is None or chosen.complete else cutoff << problem.fine_bits,
+                at,
+                search.clock.seconds() - at,
+                reply.says + (f", {len(broken)} rows more are needed" if broken else ""),
+                cost,
+                decided,
             )
         )
         if not broken or not reply.final or until.over():
@@ -330,7 +393,9 @@ def ask(
         events[:] = sorted({*events, *broken})
 
 
-def _reply(engine: EngineName, problem: SelectionProblem, seconds: float | None, seed: int, threads: int, events: Sequence[int]) -> Reply:
+def _reply(
+    engine: EngineName, problem: SelectionProblem, seconds: float | None, seed: int, threads: int, events: Sequence[int]
+) -> Reply:
     told = problem if engine == "smt" else replace(problem, fine=None)
     if seconds is not None:
         reply = reply_in_time(engine, told, seconds, seed, threads, events)
@@ -338,7 +403,11 @@ def _reply(engine: EngineName, problem: SelectionProblem, seconds: float | None,
         reply = smt.solve_smt(told, None, seed, events)
     else:
         reply = ilp.solve_ilp(told, None, seed, threads, events)
-    return reply if told.fine is problem.fine else replace(reply, says=f"{reply.says} for costs in whole units of 2^{problem.fine_bits}")
+    return (
+        reply
+        if told.fine is problem.fine
+        else replace(reply, says=f"{reply.says} for costs in whole units of 2^{problem.fine_bits}")
+    )
 
 
 def _size(engine: EngineName, problem: SelectionProblem) -> int:
@@ -352,7 +421,10 @@ def _fine_slack(problem: SelectionProblem) -> int:
 
 def _takes(problem: SelectionProblem) -> bool:
     """True when the whole problem is small enough to be asked about at once."""
-    return sum(v.cost.size for v in problem.vertices) + sum(problem.tables[e.table].size for e in problem.edges) <= WHOLE_PARTS
+    return (
+        sum(v.cost.size for v in problem.vertices) + sum(problem.tables[e.table].size for e in problem.edges)
+        <= WHOLE_PARTS
+    )
 
 
 def _entries(problem: SelectionProblem, x: Sequence[int]) -> list[int]:

@@ -1,9 +1,9 @@
 """A selection problem as flat arrays, for compiled loops over tens of thousands of small vertices.
 
-Labels of vertex v are numbered label[v] .. label[v+1]-1.  Edge e has a dense table of shape (K_u, K_v), row-major from table[e], and two
-messages: to u at message[2e], to v at message[2e+1].  Usage of v is a list of spans, part[v] .. part[v+1]-1: rows first <= r < last use
-amount[at[p] + a] for label a.  Rows are the steps `problem.events()`, numbered from 0.
-Entries >= FORBIDDEN stay as they are in `cost` and `cells`; loops read clipped copies (`clipped`).
+Labels of vertex v are numbered label[v] .. label[v+1]-1.  Edge e has a dense table of shape (K_u, K_v), row-major from
+table[e], and two messages: to u at message[2e], to v at message[2e+1].  Usage of v is a list of spans, part[v] ..
+part[v+1]-1: rows first <= r < last use amount[at[p] + a] for label a.  Rows are the steps `problem.events()`, numbered
+from 0.  Entries >= FORBIDDEN stay as they are in `cost` and `cells`; loops read clipped copies (`clipped`).
 """
 
 from __future__ import annotations
@@ -88,7 +88,12 @@ def flatten(problem: SelectionProblem, domains: Domains | None = None) -> Flat:
     n = len(d)
     full = [x.size == v.cost.size for x, v in zip(d, problem.vertices, strict=True)]
     label = _cuts([x.size for x in d])
-    cost = np.concatenate([np.zeros(0, dtype=np.int64), *(v.cost if f else v.cost[x] for v, x, f in zip(problem.vertices, d, full, strict=True))])
+    cost = np.concatenate(
+        [
+            np.zeros(0, dtype=np.int64),
+            *(v.cost if f else v.cost[x] for v, x, f in zip(problem.vertices, d, full, strict=True)),
+        ]
+    )
     blocks = []
     for e in problem.edges:
         t = problem.tables[e.table]
@@ -97,7 +102,10 @@ def flatten(problem: SelectionProblem, domains: Domains | None = None) -> Flat:
         t = t if rows is None else t[rows]
         t = t if cols is None else t[:, cols]
         blocks.append(t.reshape(-1))
-    u, v = np.array([e.u for e in problem.edges], dtype=np.int64), np.array([e.v for e in problem.edges], dtype=np.int64)
+    u, v = (
+        np.array([e.u for e in problem.edges], dtype=np.int64),
+        np.array([e.v for e in problem.edges], dtype=np.int64),
+    )
     sizes = np.diff(label)
     pairs = np.stack([sizes[u], sizes[v]], axis=1).reshape(-1) if u.size else np.zeros(0, dtype=np.int64)
     ends, numbers = np.concatenate([u, v]), np.concatenate([np.arange(u.size), np.arange(v.size)])
@@ -108,21 +116,40 @@ def flatten(problem: SelectionProblem, domains: Domains | None = None) -> Flat:
     first = np.searchsorted(events, np.array([w.start for w in live], dtype=np.int64))
     last = np.searchsorted(events, np.array([w.end for w in live], dtype=np.int64))
     return Flat(
-        problem, label, np.concatenate([np.zeros(0, dtype=np.int64), *d]), cost, u, v, _cuts([b.size for b in blocks]),
-        np.concatenate([np.zeros(0, dtype=np.int64), *blocks]), _cuts(pairs), _cuts(np.bincount(ends, minlength=n)), numbers[order], events,
-        FORBIDDEN if problem.limit is None else problem.limit, _cuts(np.bincount([w.vertex for w in live], minlength=n) if live else [0] * n),
-        first.astype(np.int64), last.astype(np.int64), _cuts([d[w.vertex].size for w in live])[:-1],
+        problem,
+        label,
+        np.concatenate([np.zeros(0, dtype=np.int64), *d]),
+        cost,
+        u,
+        v,
+        _cuts([b.size for b in blocks]),
+        np.concatenate([np.zeros(0, dtype=np.int64), *blocks]),
+        _cuts(pairs),
+        _cuts(np.bincount(ends, minlength=n)),
+        numbers[order],
+        events,
+        FORBIDDEN if problem.limit is None else problem.limit,
+        _cuts(np.bincount([w.vertex for w in live], minlength=n) if live else [0] * n),
+        first.astype(np.int64),
+        last.astype(np.int64),
+        _cuts([d[w.vertex].size for w in live])[:-1],
         np.concatenate([np.zeros(0, dtype=np.int64), *(w.amount[d[w.vertex]] for w in live)]),
     )
 
 
 def carry(old: Flat, new: Flat, messages: Floats) -> Floats:
     """Messages of `old` on `new`, which has the same problem and fewer labels."""
-    spot = np.concatenate([np.searchsorted(a, b) for a, b in zip(old.domains, new.domains, strict=True)]) if new.vertices else np.zeros(0, dtype=np.int64)
+    spot = (
+        np.concatenate([np.searchsorted(a, b) for a, b in zip(old.domains, new.domains, strict=True)])
+        if new.vertices
+        else np.zeros(0, dtype=np.int64)
+    )
     out = np.zeros(int(new.message[-1]))
     for e, (u, v) in enumerate(zip(old.u.tolist(), old.v.tolist(), strict=True)):
         for side, w in ((2 * e, u), (2 * e + 1, v)):
-            out[new.message[side] : new.message[side + 1]] = messages[old.message[side] + spot[new.label[w] : new.label[w + 1]]]
+            out[new.message[side] : new.message[side + 1]] = messages[
+                old.message[side] + spot[new.label[w] : new.label[w + 1]]
+            ]
     return out
 
 

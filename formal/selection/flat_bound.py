@@ -1,12 +1,14 @@
 """Bound of a `Flat` problem: ascent over messages and multipliers in floats, and its exact integer value.
 
-    LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c         (proofs/selection/certificates.py, `Dual`)
+    LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c
+    (proofs/selection/certificates.py, `Dual`)
 
-(c: rounded rows, `flat_cuts`.)  A step is a forward and a backward sweep, then a projected subgradient step on n and k (direction averaged with the last one).  `quantise` writes
-messages and multipliers as integers over Q = 2^k and evaluates them in int64: rounding moves the bound by at most one unit of 1/Q per
-message, and by n's rounding times the slack of the rows, which is small because n is only positive where rows are nearly tight.
-Entries are clipped at 2^60 / Q: every label that needs a clipped entry has an excess beyond any gap, so the labels that `survivors` keeps
-are exactly those that a checker keeps.
+(c: rounded rows, `flat_cuts`.)  A step is a forward and a backward sweep, then a projected subgradient step on n and k
+(direction averaged with the last one).  `quantise` writes messages and multipliers as integers over Q = 2^k and
+evaluates them in int64: rounding moves the bound by at most one unit of 1/Q per message, and by n's rounding times the
+slack of the rows, which is small because n is only positive where rows are nearly tight.  Entries are clipped at 2^60 /
+Q: every label that needs a clipped entry has an excess beyond any gap, so the labels that `survivors` keeps are exactly
+those that a checker keeps.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class State:
 
 
 class Bounder:
-    """Sweeps on `flat`; costs above `big` count as `big` (any value is valid; at least a few times the incumbent to be useful).
+    """Sweeps on `flat`; costs above `big` count as `big` (any value is valid; at least a few times the incumbent to be
+    useful).
 
     `often`: how often each label was decoded lately, a guess at the relaxed solution.
     """
@@ -83,23 +86,53 @@ class Bounder:
     def sweep(self, messages: Floats, forward: bool) -> float:
         """One pass; the bound without constant and rows."""
         f = self.flat
-        return float(kernels.sweep(self.order, self.rank, f.label, self.weight, f.near, f.edge, f.u, f.v, f.table, self.cells, f.message, messages, forward))
+        return float(
+            kernels.sweep(
+                self.order,
+                self.rank,
+                f.label,
+                self.weight,
+                f.near,
+                f.edge,
+                f.u,
+                f.v,
+                f.table,
+                self.cells,
+                f.message,
+                messages,
+                forward,
+            )
+        )
 
     def relaxed(self, messages: Floats, forward: bool = False) -> Ints:
         """Positions decoded after a sweep; leaves their usage in `self.use`.
 
-        Not the least theta of every vertex: a sweep hands excess on until most vertices have ties, and ties broken apart from their
-        neighbours say nothing about usage.
+        Not the least theta of every vertex: a sweep hands excess on until most vertices have ties, and ties broken
+        apart from their neighbours say nothing about usage.
         """
         f = self.flat
         kernels.decode(
-            self.order, self.rank, f.label, self.weight, f.near, f.edge, f.u, f.v, f.table, self.cells, f.message, messages, forward, self.x
+            self.order,
+            self.rank,
+            f.label,
+            self.weight,
+            f.near,
+            f.edge,
+            f.u,
+            f.v,
+            f.table,
+            self.cells,
+            f.message,
+            messages,
+            forward,
+            self.x,
         )
         kernels.usage(self.x, f.part, f.first, f.last, f.at, f.amount, self.use)
         return self.x
 
     def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
-        """Drop rounded rows without a multiplier, add up to `most` that the relaxed solution breaks; how many were added.
+        """Drop rounded rows without a multiplier, add up to `most` that the relaxed solution breaks; how many were
+        added.
 
         The bound of `state` does not change.
         """
@@ -111,10 +144,14 @@ class Bounder:
             state.k = np.concatenate([state.k[active], np.zeros(len(fresh))])
         return len(fresh)
 
-    def ascend(self, state: State, target: float, steps: int, clock: Clock, stop: float = np.inf, beyond: float = 0.0) -> State:
-        """Best state met from `state` in up to `steps` steps; ends early at a bound of at least `stop` or when steps have become tiny.
+    def ascend(
+        self, state: State, target: float, steps: int, clock: Clock, stop: float = np.inf, beyond: float = 0.0
+    ) -> State:
+        """Best state met from `state` in up to `steps` steps; ends early at a bound of at least `stop` or when steps
+        have become tiny.
 
-        Steps aim at `target` and the share `beyond` of it above: best at 0 when the incumbent is good, but then some runs stall.
+        Steps aim at `target` and the share `beyond` of it above: best at 0 when the incumbent is good, but then some
+        runs stall.
         """
         f = self.flat
         now = state.copy()
@@ -199,7 +236,10 @@ def dual(flat: Flat, denominator: int, messages: Ints, n: Ints) -> Dual:
     zeros: dict[int, Ints] = {}
     for e, edge in enumerate(problem.edges):
         shape = problem.tables[edge.table].shape
-        for w, index, size, side, out in ((edge.u, edge.rows, shape[0], 2 * e, to_u), (edge.v, edge.cols, shape[1], 2 * e + 1, to_v)):
+        for w, index, size, side, out in (
+            (edge.u, edge.rows, shape[0], 2 * e, to_u),
+            (edge.v, edge.cols, shape[1], 2 * e + 1, to_v),
+        ):
             part = messages[flat.message[side] : flat.message[side + 1]]
             if index is not None:
                 raise ValueError("flat duals need edges without maps")
@@ -221,14 +261,23 @@ def shift_for(upper: float) -> int:
 
 
 def quantise(flat: Flat, state: State, upper: float, cuts: Cuts = NONE) -> Exact | None:
-    """The state in integers; None if its numbers are too large for int64 sums (then nothing is lost but this record)."""
+    """The state in integers; None if its numbers are too large for int64 sums (then nothing is lost but this
+    record).
+    """
     sums = np.zeros(flat.labels)  # of magnitudes of the messages of every label
     kernels.thetas(flat.label, sums.copy(), flat.near, flat.edge, flat.u, flat.message, np.abs(state.messages), sums)
     most = float(sums.max(initial=0.0)) + _usage_bound(flat, state, cuts)
     for shift in range(shift_for(upper), -1, -1):
         q = 1 << shift
         if most * q < 2.0**59 and float(state.n.sum()) * q < 2.0**62:
-            return _evaluate(flat, q, np.rint(state.messages * q).astype(np.int64), np.rint(state.n * q).astype(np.int64), state.k, cuts)
+            return _evaluate(
+                flat,
+                q,
+                np.rint(state.messages * q).astype(np.int64),
+                np.rint(state.n * q).astype(np.int64),
+                state.k,
+                cuts,
+            )
     return None
 
 
@@ -236,7 +285,9 @@ def prices(flat: Flat, state: State, cuts: Cuts) -> Floats:
     """What the multipliers add to the cost of every label."""
     weight = np.zeros(flat.labels)
     prefix = np.concatenate([[0.0], np.cumsum(state.n)])
-    kernels.weigh(flat.label, np.zeros(flat.labels), flat.part, flat.first, flat.last, flat.at, flat.amount, prefix, weight)
+    kernels.weigh(
+        flat.label, np.zeros(flat.labels), flat.part, flat.first, flat.last, flat.at, flat.amount, prefix, weight
+    )
     cuts.weigh(state.k, weight)
     return weight
 
@@ -251,13 +302,35 @@ def _evaluate(flat: Flat, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts
     cap = kernels.FAR // q
     weight = np.empty(flat.labels, dtype=np.int64)
     prefix = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(n)])
-    kernels.weigh(flat.label, np.minimum(flat.cost, cap) * q, flat.part, flat.first, flat.last, flat.at, flat.amount, prefix, weight)
+    kernels.weigh(
+        flat.label,
+        np.minimum(flat.cost, cap) * q,
+        flat.part,
+        flat.first,
+        flat.last,
+        flat.at,
+        flat.amount,
+        prefix,
+        weight,
+    )
     numbers, added, taken = cuts.exact(k, q)
     weight[: added.size] += added
     low, least = np.zeros(flat.vertices, dtype=np.int64), np.zeros(flat.u.size, dtype=np.int64)
     excess = np.empty(flat.labels, dtype=np.int64)
     kernels.score(
-        flat.label, weight, flat.near, flat.edge, flat.u, flat.v, flat.table, np.minimum(flat.cells, cap) * q, flat.message, messages, low, least, excess
+        flat.label,
+        weight,
+        flat.near,
+        flat.edge,
+        flat.u,
+        flat.v,
+        flat.table,
+        np.minimum(flat.cells, cap) * q,
+        flat.message,
+        messages,
+        low,
+        least,
+        excess,
     )
     rows = 0 if flat.limit >= FORBIDDEN else flat.limit * sum(n.tolist())
     bound = q * flat.problem.constant + sum(low.tolist()) + sum(least.tolist()) - rows - taken

@@ -1,15 +1,19 @@
-"""Rounded resource rows of a `Flat` problem: found where the relaxed solution breaks them, used in the ascent like any other row.
+"""Rounded resource rows of a `Flat` problem: found where the relaxed solution breaks them, used in the ascent like any
+other row.
 
-For a row t, a modulus g and a reference label z_v of every vertex (proofs/selection/certificates.py, `Rounded`), with d_v(a) = u_v(a) - u_v(z_v),
-C = L - sum_v u_v(z_v) and r = C mod g:
+For a row t, a modulus g and a reference label z_v of every vertex (proofs/selection/certificates.py, `Rounded`), with
+d_v(a) = u_v(a) - u_v(z_v), C = L - sum_v u_v(z_v) and r = C mod g:
 
-    sum_v F(d_v(x_v)) <= F(C),     F(d) = (g - r) floor(d / g) + max(0, d mod g - r)                 (mixed integer rounding)
+    sum_v F(d_v(x_v)) <= F(C),     F(d) = (g - r) floor(d / g) + max(0, d mod g - r)                 (mixed integer
+                                   rounding)
 
-Between multiples of g F is flat at first and then rises faster than d: a relaxed solution that mixes two labels of one vertex so that the row
-is just full breaks the rounded row when one of the two leaves room that nothing of size g can fill.  The reference makes the labels that the
-relaxed solution has decided on drop out: what is rounded is only the room that they leave.
-F (g / (g - r)) has slope one on average: in these units multipliers of rows and rounded rows are alike.
-Source: L. Wolsey, "Integer Programming", 8.7 (mixed integer rounding); H. Marchand and L. Wolsey, "Aggregation and mixed integer rounding", 2001.
+Between multiples of g F is flat at first and then rises faster than d: a relaxed solution that mixes two labels of one
+vertex so that the row is just full breaks the rounded row when one of the two leaves room that nothing of size g can
+fill.  The reference makes the labels that the relaxed solution has decided on drop out: what is rounded is only the
+room that they leave.  F (g / (g - r)) has slope one on average: in these units multipliers of rows and rounded rows are
+alike.
+Source: L. Wolsey, "Integer Programming", 8.7 (mixed integer rounding); H. Marchand and L. Wolsey, "Aggregation and
+mixed integer rounding", 2001.
 """
 
 from __future__ import annotations
@@ -59,7 +63,8 @@ class Cut:
 class Cuts:
     """`kinds[c]` has coefficient coef[i] at label at[i] for cut[c] <= i < cut[c+1] (0 elsewhere), and limit[c].
 
-    Coefficients are F less its least value over the labels of the vertex, which the limit has lost as well.  `slope[c]` = (g - r) / g.
+    Coefficients are F less its least value over the labels of the vertex, which the limit has lost as well.  `slope[c]`
+    = (g - r) / g.
     """
 
     kinds: tuple[Cut, ...]
@@ -102,13 +107,19 @@ class Cuts:
         return float(k @ (self.limit / self.slope)) if self.count else 0.0
 
     def exact(self, k: Floats, q: int) -> tuple[list[int], Ints, int]:
-        """(integer multipliers of F, what they add to every label up to the last one touched, what they take off) over denominator `q`."""
+        """(integer multipliers of F, what they add to every label up to the last one touched, what they take off)
+        over denominator `q`.
+        """
         numbers = [int(x) for x in np.rint(k / self.slope * q)] if self.count else []
         added = np.zeros(int(self.at.max(initial=-1)) + 1, dtype=np.int64)
         for c, number in enumerate(numbers):
             part = slice(int(self.cut[c]), int(self.cut[c + 1]))
             added[self.at[part]] += number * self.coef[part]
-        return numbers, added, sum(number * int(limit) for number, limit in zip(numbers, self.limit.tolist(), strict=True))
+        return (
+            numbers,
+            added,
+            sum(number * int(limit) for number, limit in zip(numbers, self.limit.tolist(), strict=True)),
+        )
 
     def records(self, flat: Flat, numbers: list[int]) -> tuple[Rounded, ...]:
         """Rows of a record with the integer multipliers of `exact`."""
@@ -151,14 +162,23 @@ def build(flat: Flat, kinds: tuple[Cut, ...]) -> Cuts:
     coefs = np.concatenate([np.zeros(0, dtype=np.int64), *coef])
     cuts = np.array(cut, dtype=np.int64)
     unit = coefs / np.repeat(slopes, np.diff(cuts)) if kinds else np.zeros(0)
-    return Cuts(tuple(kinds), cuts, np.concatenate([np.zeros(0, dtype=np.int64), *at]), coefs, np.array(limit, dtype=np.int64), slopes, unit)
+    return Cuts(
+        tuple(kinds),
+        cuts,
+        np.concatenate([np.zeros(0, dtype=np.int64), *at]),
+        coefs,
+        np.array(limit, dtype=np.int64),
+        slopes,
+        unit,
+    )
 
 
 def separate(flat: Flat, n: Floats, often: Floats, known: tuple[Cut, ...], incumbent: Ints | None = None) -> list[Cut]:
-    """Rows that the relaxed solution `often` (shares of labels) breaks beyond what it breaks of the plain row, best first.
+    """Rows that the relaxed solution `often` (shares of labels) breaks beyond what it breaks of the plain row, best
+    first.
 
-    References are the labels with the largest shares, and the positions of the incumbent if given.  A row is worth its violation times the
-    multiplier of the plain row.  Ties: smaller row, then smaller modulus, then the first reference.
+    References are the labels with the largest shares, and the positions of the incumbent if given.  A row is worth its
+    violation times the multiplier of the plain row.  Ties: smaller row, then smaller modulus, then the first reference.
     """
     total = np.add.reduceat(often, flat.label[:-1])
     if not flat.events.size or not (total > 0).all():
@@ -180,7 +200,11 @@ def separate(flat: Flat, n: Floats, often: Floats, known: tuple[Cut, ...], incum
             here = []
             sizes = np.unique(np.abs(d))
             for g in np.unique(np.concatenate([sizes // part for part in PARTS])).tolist():
-                if g == 0 or (r := cap % g) + NARROW * g > g or any(cut.modulus == g and np.array_equal(cut.reference, reference) for cut in old):
+                if (
+                    g == 0
+                    or (r := cap % g) + NARROW * g > g
+                    or any(cut.modulus == g and np.array_equal(cut.reference, reference) for cut in old)
+                ):
                     continue
                 broken = (float(_rounded(d, g, r) @ weights) - (g - r) * (cap // g)) * (g / (g - r))
                 gain = broken - (float(d @ weights) - cap)
@@ -248,5 +272,13 @@ def _use(cut, at, unit, on, out):  # type: ignore[no-untyped-def]
         out[c] = total
 
 
-NONE: Final = Cuts((), np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0))
+NONE: Final = Cuts(
+    (),
+    np.zeros(1, dtype=np.int64),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0, dtype=np.int64),
+    np.zeros(0),
+    np.zeros(0),
+)
 """No rounded rows."""

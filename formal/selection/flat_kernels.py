@@ -1,6 +1,8 @@
-"""Loops over a `Flat` problem, compiled with numba: sweeps, exact score, usage.  Arguments are the arrays of `flat.Flat`.
+"""Loops over a `Flat` problem, compiled with numba: sweeps, exact score, usage.  Arguments are the arrays of
+`flat.Flat`.
 
-Sweeps work on floats and only guide; `score` works on int64 under the ranges that `flat_bound.quantise` tests, and carries the proof.
+Sweeps work on floats and only guide; `score` works on int64 under the ranges that `flat_bound.quantise` tests, and
+carries the proof.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ FAR = 1 << 60
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def sweep(order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward):  # type: ignore[no-untyped-def]
-    """One sequential reweighted pass; `messages` changes in place.  Sum of the vertex minima: the bound without rows and constant."""
+    """One sequential reweighted pass; `messages` changes in place.  Sum of the vertex minima: the bound without
+    rows and constant.
+    """
     n = label.shape[0] - 1
     widest = 0
     for i in range(n):
@@ -142,7 +146,9 @@ def usage(x, part, first, last, at, amount, use):  # type: ignore[no-untyped-def
 
 @njit(cache=True, nogil=True)
 def score(label, weight, near, edge, u, v, table, cells, message, messages, low, least, excess):  # type: ignore[no-untyped-def]
-    """Exact minima in int64: `low` per vertex, `least` per edge, `excess` per label (see `bounds`).  `cells` and `weight` are scaled."""
+    """Exact minima in int64: `low` per vertex, `least` per edge, `excess` per label (see `bounds`).  `cells` and
+    `weight` are scaled.
+    """
     n = label.shape[0] - 1
     widest = 1
     for i in range(n):
@@ -191,7 +197,9 @@ def score(label, weight, near, edge, u, v, table, cells, message, messages, low,
 
 @njit(cache=True, nogil=True)
 def decode(order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward, x):  # type: ignore[no-untyped-def]
-    """Positions read off the messages of the last sweep, which went `forward` or not: vertices in reverse order, first least label."""
+    """Positions read off the messages of the last sweep, which went `forward` or not: vertices in reverse order,
+    first least label.
+    """
     n = label.shape[0] - 1
     widest = 0
     for i in range(n):

@@ -1,13 +1,15 @@
 """Local search on a `Flat` problem: whole trees of vertices move at once, under the resource rows.
 
-A move takes a random induced tree of the graph, holds everything else, and minimises over all its labels together (dynamic programming)
+A move takes a random induced tree of the graph, holds everything else, and minimises over all its labels together
+(dynamic programming)
 
     cost + s * sum_t n_t use_t       (n: prices of the rows, from the dual; s: how much memory counts at the moment)
 
-with labels left out that do not fit beside the others.  The result is taken when it fits the rows and is not worse by that measure (or, at
-a temperature T > 0, worse by at most T ln(1/r)).  s goes up and down: with s high memory is saved, with s low it is spent where it pays
-most; the cheapest solution met is kept.  `slack` = room - use per row stays >= 0; the room of a row that is over the limit is what is used.
-Deterministic: random numbers come from a 64-bit congruential state that is passed in and out.
+with labels left out that do not fit beside the others.  The result is taken when it fits the rows and is not worse by
+that measure (or, at a temperature T > 0, worse by at most T ln(1/r)).  s goes up and down: with s high memory is saved,
+with s low it is spent where it pays most; the cheapest solution met is kept.  `slack` = room - use per row stays >= 0;
+the room of a row that is over the limit is what is used.  Deterministic: random numbers come from a 64-bit congruential
+state that is passed in and out.
 """
 
 from __future__ import annotations
@@ -30,8 +32,35 @@ def _next(state):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def moves(count, size, s, temperature, state, pool, label, cost, price, near, edge, u, v, table, cells, part, first, last, at, amount, slack, x, value, best, best_value):  # type: ignore[no-untyped-def]
-    """`count` moves of up to `size` vertices around vertices of `pool`; `x`, `slack` change in place, `best` keeps the cheapest positions.
+def moves(  # type: ignore[no-untyped-def]
+    count,
+    size,
+    s,
+    temperature,
+    state,
+    pool,
+    label,
+    cost,
+    price,
+    near,
+    edge,
+    u,
+    v,
+    table,
+    cells,
+    part,
+    first,
+    last,
+    at,
+    amount,
+    slack,
+    x,
+    value,
+    best,
+    best_value,
+):
+    """`count` moves of up to `size` vertices around vertices of `pool`; `x`, `slack` change in place, `best` keeps the
+    cheapest positions.
 
     (cost of x, cost of best, moves taken); `value`, `best_value`: costs at the start.
     """

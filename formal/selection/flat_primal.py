@@ -13,7 +13,9 @@ from .clock import Clock
 from .flat import Flat, Floats
 
 EXACT: Final = 1 << 50
-"""Forbidden entries count as this much: sums of what matters stay exact in floats, and one forbidden entry outweighs any saving."""
+"""Forbidden entries count as this much: sums of what matters stay exact in floats, and one forbidden entry
+outweighs any saving.
+"""
 
 
 IDLE: Final = 6
@@ -43,7 +45,17 @@ class Improver:
     def prices(self, n: Floats) -> None:
         """Memory prices per row."""
         f = self.flat
-        kernels.weigh(f.label, np.zeros(f.labels), f.part, f.first, f.last, f.at, f.amount, np.concatenate([[0.0], np.cumsum(n)]), self.price)
+        kernels.weigh(
+            f.label,
+            np.zeros(f.labels),
+            f.part,
+            f.first,
+            f.last,
+            f.at,
+            f.amount,
+            np.concatenate([[0.0], np.cumsum(n)]),
+            self.price,
+        )
         self.price += self.rounded
 
     def usage(self, x: Ints) -> Ints:
@@ -81,15 +93,40 @@ class Improver:
         fits = not f.events.size or int(self.usage(self.x).max()) <= f.limit
         known = self.value if fits else -np.inf
         self.value, found, taken = flat_moves.moves(
-            count, size, s, temperature, self.state, self.pool, f.label, self.cost, self.price, f.near, f.edge, f.u, f.v, f.table, self.cells,
-            f.part, f.first, f.last, f.at, f.amount, self.slack, self.x, self.value, keep, known,
+            count,
+            size,
+            s,
+            temperature,
+            self.state,
+            self.pool,
+            f.label,
+            self.cost,
+            self.price,
+            f.near,
+            f.edge,
+            f.u,
+            f.v,
+            f.table,
+            self.cells,
+            f.part,
+            f.first,
+            f.last,
+            f.at,
+            f.amount,
+            self.slack,
+            self.x,
+            self.value,
+            keep,
+            known,
         )
         if fits and found < self.best_value:
             self.offer(keep)
         return int(taken)
 
     def fit(self, x: Ints, n: Floats, clock: Clock, rounds: int = 60) -> bool:
-        """Bring `x` under the limit: prices of rows that are over grow until they fit.  True when the present positions fit."""
+        """Bring `x` under the limit: prices of rows that are over grow until they fit.  True when the present
+        positions fit.
+        """
         f = self.flat
         self.set(x)
         if not f.events.size:
@@ -113,7 +150,9 @@ class Improver:
         return False
 
     def search(self, n: Floats, clock: Clock, turns: int) -> None:
-        """Up to `turns` turns of saving and spending memory, from the present positions; ends when several have found nothing or the clock is over."""
+        """Up to `turns` turns of saving and spending memory, from the present positions; ends when several have
+        found nothing or the clock is over.
+        """
         self.prices(n)
         self.set(self.x)
         idle, turn, least = 0, 0, np.inf

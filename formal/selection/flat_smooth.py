@@ -1,13 +1,14 @@
 """Smoothed ascent on a `Flat` problem: sweeps with a soft minimum, multiplier steps along expected usage.
 
-A sweep with plain minima gets stuck where no single vertex can raise the bound, and usage of one decoded solution is a noisy direction for the
-multipliers.  With  softmin_t(x) = -t ln sum exp(-x / t)  instead, the dual has one maximum, messages move all the time, and the shares
+A sweep with plain minima gets stuck where no single vertex can raise the bound, and usage of one decoded solution is a
+noisy direction for the multipliers.  With  softmin_t(x) = -t ln sum exp(-x / t)  instead, the dual has one maximum,
+messages move all the time, and the shares
 
     p_v(a)  ~  exp(-gamma_v theta_v(a) / t),     gamma_v = 1 / max(edges ahead, edges behind)
 
-that a sweep leaves are nearly those of the relaxed solution: their expected usage is the gradient for the rows, and what rounded rows are
-separated from.  t falls from phase to phase in proportion to the gap per vertex.  Any messages and multipliers are valid, so after every
-phase a few plain sweeps tell the true bound; nothing here is trusted.
+that a sweep leaves are nearly those of the relaxed solution: their expected usage is the gradient for the rows, and
+what rounded rows are separated from.  t falls from phase to phase in proportion to the gap per vertex.  Any messages
+and multipliers are valid, so after every phase a few plain sweeps tell the true bound; nothing here is trusted.
 Source: T. Meltzer, A. Globerson, Y. Weiss, "Convergent message passing algorithms: a unifying view", UAI 2009.
 """
 
@@ -46,8 +47,12 @@ NEAR: Final = 0.003
 """Violations that add up to less than this share of the limit do not make steps longer."""
 
 
-def smooth(bounder: Bounder, state: State, upper: float, clock: Clock, phases: tuple[float, ...] = PHASES, steps: int = STEPS) -> State:
-    """The best state met from `state` (itself included) by its true bound; `bounder.often` becomes the shares of the last phase."""
+def smooth(
+    bounder: Bounder, state: State, upper: float, clock: Clock, phases: tuple[float, ...] = PHASES, steps: int = STEPS
+) -> State:
+    """The best state met from `state` (itself included) by its true bound; `bounder.often` becomes the shares of
+    the last phase.
+    """
     f = bounder.flat
     rows = f.events.size
     best, now = state, state.copy()
@@ -63,8 +68,21 @@ def smooth(bounder: Bounder, state: State, upper: float, clock: Clock, phases: t
                 return best
             for forward in (True, False):
                 _sweep(
-                    bounder.order, bounder.rank, f.label, bounder.weight, f.near, f.edge, f.u, f.v, f.table, bounder.cells, f.message, now.messages,
-                    forward, temperature, shares,
+                    bounder.order,
+                    bounder.rank,
+                    f.label,
+                    bounder.weight,
+                    f.near,
+                    f.edge,
+                    f.u,
+                    f.v,
+                    f.table,
+                    bounder.cells,
+                    f.message,
+                    now.messages,
+                    forward,
+                    temperature,
+                    shares,
                 )
             if not rows:
                 continue
@@ -170,5 +188,3 @@ def _expected(label, part, first, last, at, amount, shares, use):  # type: ignor
     for r in range(rows):
         total += use[r]
         use[r] = total
-
-

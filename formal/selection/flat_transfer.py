@@ -1,4 +1,6 @@
-"""Messages, multipliers and rounded rows of an enclosing problem on a reduced one: good starting values, of which nothing has to be true."""
+"""Messages, multipliers and rounded rows of an enclosing problem on a reduced one: good starting values, of which
+nothing has to be true.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def rows_left(reduction: Reduction) -> Ints:
 
 
 def transfer(old: Flat, state: State, reduction: Reduction, new: Flat) -> State:
-    """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any numbers are valid."""
+    """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any
+    numbers are valid.
+    """
     left = reduction.left
     edges: dict[tuple[int, int], int] = {}
     for e, (u, v) in enumerate(zip(old.u.tolist(), old.v.tolist(), strict=True)):
@@ -46,14 +50,17 @@ def _same_rows(old: Flat, rows: Ints, reduction: Reduction, new: Flat) -> Ints:
     steps = rows_left(reduction)[new.events]  # the enclosing problem's steps behind the new rows
     at = np.clip(np.searchsorted(steps, old.events[rows]), 0, steps.size - 1)
     before = np.maximum(at - 1, 0)
-    # a row is dropped for a neighbour that uses at least as much whatever is chosen; a row that stays is its own neighbour
+    # a row is dropped for a neighbour that uses at least as much whatever is chosen; a row that stays is its own
+    # neighbour
     mean = mean_usage(new)
     out: Ints = np.where((steps[at] == old.events[rows]) | (mean[at] >= mean[before]), at, before)
     return out
 
 
 def carry(old: Flat, state: State, cuts: Cuts, reduction: Reduction, new: Flat) -> tuple[Cuts, Floats]:
-    """Rounded rows of an enclosing problem on the reduced one, with multipliers; where a reference has left, the label that uses about as much."""
+    """Rounded rows of an enclosing problem on the reduced one, with multipliers; where a reference has left, the
+    label that uses about as much.
+    """
     used = np.flatnonzero(state.k > 0)
     if not used.size or not new.events.size:
         return NONE, np.zeros(0)

@@ -5,11 +5,12 @@ A node is an enclosing problem with restricted domains.  It is worked on in one 
     reduce      -> a smaller problem with a replayable log (`Reduced`); nothing left or one point left closes it
     bound       -> ascent, integers (`Dual`); at least the incumbent closes it
     fix         -> labels that the incumbent excludes leave; if enough leave, the rest is a node again (`Dual.then`)
-    branch      -> the two parts of one vertex's labels are nodes (`Split`), chosen by trial steps among vertices that the relaxation
+    branch      -> the two parts of one vertex's labels are nodes (`Split`), chosen by trial steps among vertices that
+                the relaxation
                    has not decided
 
-Fixing depends on the incumbent cost, and logs on the domains that it leaves; so a tree belongs to one incumbent cost `upper`, and a better
-incumbent ends it (`Tree.run` says so).  Open nodes have the bound of the node above.
+Fixing depends on the incumbent cost, and logs on the domains that it leaves; so a tree belongs to one incumbent cost
+`upper`, and a better incumbent ends it (`Tree.run` says so).  Open nodes have the bound of the node above.
 """
 
 from __future__ import annotations
@@ -98,14 +99,18 @@ class Node:
             elif self.children and self.exact.lower() < need:
                 below = [child.record(need) for child in self.children]
                 if not all(isinstance(r, Open) for r in below):
-                    dual = replace(dual, then=below[0] if self.vertex < 0 else Split(self.vertex, self.parts, tuple(below)))
+                    dual = replace(
+                        dual, then=below[0] if self.vertex < 0 else Split(self.vertex, self.parts, tuple(below))
+                    )
             inner = dual
         elif self.children:
             inner = Split(self.vertex, self.parts, tuple(child.record(need) for child in self.children))
         return self.reduction.record(inner)
 
     def steps(self, outer: Ints | None = None) -> set[int]:
-        """Steps of the claim's problem whose rows the proof of infeasibility uses; `outer[t]` is that of step t of `problem` (None: t)."""
+        """Steps of the claim's problem whose rows the proof of infeasibility uses; `outer[t]` is that of step t of
+        `problem` (None: t).
+        """
         if self.reduction is None:
             return set()
 
@@ -130,7 +135,9 @@ class Node:
 
 @dataclass(frozen=True)
 class Effort:
-    """Ascent steps at a node, moves of the local search there, and how often the ascent is helped along (rounded rows, smoothing)."""
+    """Ascent steps at a node, moves of the local search there, and how often the ascent is helped along (rounded
+    rows, smoothing).
+    """
 
     steps: int = 150
     moves: int = 300
@@ -141,8 +148,14 @@ class Tree:
     """One attempt at a proof against incumbent cost `upper` (FORBIDDEN: none)."""
 
     def __init__(
-        self, problem: SelectionProblem, upper: int, clock: Clock, offer: Callable[[tuple[int, ...]], bool], report: Callable[[int], None],
-        effort: Effort | None = None, enough: int = FORBIDDEN,
+        self,
+        problem: SelectionProblem,
+        upper: int,
+        clock: Clock,
+        offer: Callable[[tuple[int, ...]], bool],
+        report: Callable[[int], None],
+        effort: Effort | None = None,
+        enough: int = FORBIDDEN,
     ) -> None:
         self.problem, self.upper, self.clock, self.offer, self.report = problem, upper, clock, offer, report
         self.enough = min(enough, upper)
@@ -152,7 +165,9 @@ class Tree:
         self.bytes = 0
 
     def run(self, root: Node, most: int | None = None) -> bool:
-        """Work until everything is closed (True), or time is up, `most` nodes are done, or a solution below `upper` was found (False; then `better`)."""
+        """Work until everything is closed (True), or time is up, `most` nodes are done, or a solution below `upper`
+        was found (False; then `better`).
+        """
         tick = count()
         heap: list[tuple[int, int, int, Node]] = [(root.bound, -root.depth, next(tick), root)]
         while heap:
@@ -195,7 +210,11 @@ class Tree:
         target = float(self.upper) if self.upper < FORBIDDEN else 0.0
         state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
         for _ in range(self.effort.rounds):
-            hoped = node.bound + PROGRESS * (self.upper - node.bound) if self.upper < FORBIDDEN and node.bound > -FORBIDDEN else -np.inf
+            hoped = (
+                node.bound + PROGRESS * (self.upper - node.bound)
+                if self.upper < FORBIDDEN and node.bound > -FORBIDDEN
+                else -np.inf
+            )
             added = bounder.tighten(state, ROUNDED) if state.bound < self.upper - 0.5 else 0
             if not added and state.bound >= min(hoped, self.upper - 0.5):
                 break
@@ -238,12 +257,16 @@ class Tree:
             return
         smaller = sum(d.size for d in kept)
         if smaller <= SHRINK * flat.labels or all(d.size == 1 for d in kept):
-            node.children = [Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))]
+            node.children = [
+                Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))
+            ]
             return
         node.vertex, node.parts = self._split(bounder, state, exact, kept)
         for part in node.parts:
             domains = (*kept[: node.vertex], np.array(part, dtype=np.int64), *kept[node.vertex + 1 :])
-            node.children.append(Node(flat.problem, domains, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts)))
+            node.children.append(
+                Node(flat.problem, domains, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))
+            )
 
     def _primal(self, node: Node, bounder: Bounder, state: State) -> None:
         flat = bounder.flat
@@ -261,7 +284,9 @@ class Tree:
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
             self.better = improver.best_value + flat.problem.constant < self.upper
 
-    def _split(self, bounder: Bounder, state: State, exact: Exact, kept: Domains) -> tuple[int, tuple[tuple[int, ...], ...]]:
+    def _split(
+        self, bounder: Bounder, state: State, exact: Exact, kept: Domains
+    ) -> tuple[int, tuple[tuple[int, ...], ...]]:
         flat = bounder.flat
         candidates = _undecided(flat, bounder.often, exact, kept, prices(flat, state, bounder.cuts))
         best: tuple[float, int, tuple[tuple[int, ...], ...]] | None = None
@@ -269,7 +294,12 @@ class Tree:
             parts = ((a,), tuple(int(b) for b in kept[vertex] if b != a))
             gains = []
             for part in parts if len(candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]) > 1 else ():
-                gains.append(max(self._trial(flat, state, bounder.cuts, kept, vertex, part) - state.bound, 1e-9 * abs(state.bound)))
+                gains.append(
+                    max(
+                        self._trial(flat, state, bounder.cuts, kept, vertex, part) - state.bound,
+                        1e-9 * abs(state.bound),
+                    )
+                )
             gap = max(1.0, self.upper - state.bound) if self.upper < FORBIDDEN else FORBIDDEN
             score = min(gains[0], gap) * min(gains[1], gap) if gains else 0.0
             if best is None or score > best[0]:
@@ -291,8 +321,8 @@ class Tree:
 def _undecided(flat: Flat, often: Floats, exact: Exact, kept: Domains, price: Floats) -> list[tuple[int, int]]:
     """(vertex, label to try) of vertices with more than one label left, from two lists in turn.
 
-    One goes by the spread of the memory price over the relaxed solution (what is open about the rows is open there), the other by how little
-    the vertex is decided; larger degree, then smaller number first.
+    One goes by the spread of the memory price over the relaxed solution (what is open about the rows is open there),
+    the other by how little the vertex is decided; larger degree, then smaller number first.
     """
     out = []
     spread: list[tuple[float, int, int]] = []
@@ -332,9 +362,15 @@ def _kept(old: Flat, new: Flat) -> Flags:
 def _restricted(old: Flat, keep: Flags, messages: Floats) -> Floats:
     """Messages of `old` where only the labels `keep` are left."""
     sides = np.stack([old.u, old.v], axis=1).reshape(-1)
-    return np.concatenate([
-        np.zeros(0), *(messages[a:b][keep[old.label[w] : old.label[w + 1]]] for a, b, w in zip(old.message[:-1].tolist(), old.message[1:].tolist(), sides.tolist(), strict=True))
-    ])
+    return np.concatenate(
+        [
+            np.zeros(0),
+            *(
+                messages[a:b][keep[old.label[w] : old.label[w + 1]]]
+                for a, b, w in zip(old.message[:-1].tolist(), old.message[1:].tolist(), sides.tolist(), strict=True)
+            ),
+        ]
+    )
 
 
 def _chain(outer: Lift, inner: Lift) -> Lift:

@@ -1,8 +1,9 @@
-"""What can always be answered, however little time there was: a solution that needs no search, and a bound that needs no messages.
+"""What can always be answered, however little time there was: a solution that needs no search, and a bound that needs
+no messages.
 
     bound      constant + sum_v min c_v + sum_e min T_e: messages that are all zero (`Dual`)
-    solution   the cheapest that fits of those brought along, of one read off without messages, and of the one whose choices use least;
-               moves of one vertex at a time, for a moment, make it fit where none does, and cheaper
+    solution   the cheapest that fits of those brought along, of one read off without messages, and of the one whose
+               choices use least; moves of one vertex at a time, for a moment, make it fit where none does, and cheaper
 
 None of it takes part in a search, so that answers that end by proof do not depend on it.
 """
@@ -31,14 +32,18 @@ if TYPE_CHECKING:
     from .solve import Answer
 
 MOMENT: Final = 2.0
-"""Seconds for these moves, after the time is over: without them there may be no answer at all, and all replicated is seldom one that anybody wants."""
+"""Seconds for these moves, after the time is over: without them there may be no answer at all, and all replicated
+is seldom one that anybody wants.
+"""
 
 
 def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
-    """Messages that are all zero, and the bound they establish in units of the coarse tables (INFINITY: nothing is allowed).
+    """Messages that are all zero, and the bound they establish in units of the coarse tables (INFINITY: nothing is
+    allowed).
 
     >>> from ...models.problem.selection_problem import Edge, Vertex
-    >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([0, 5]))), (np.array([[3, 9], [9, 4]]),), (Edge(0, 1, 0),))
+    >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([0, 5]))), (np.array([[3, 9],
+    ...     [9, 4]]),), (Edge(0, 1, 0),))
     >>> plain_dual(p)[1]
     4
     """
@@ -53,19 +58,31 @@ def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
     return record, problem.constant + sum(costs) + sum(used)
 
 
-def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: Answer | None) -> tuple[SelectionCertificate, int]:
+def certified(
+    problem: SelectionProblem, x: tuple[int, ...], cost: int, best: Answer | None
+) -> tuple[SelectionCertificate, int]:
     """A certificate that claims `x`, and its bound, from what a search has found (`best`).
 
-    The solver's record where that holds whatever solution is claimed, else its messages alone, else none: records that leave out what
-    cannot beat the solver's own cost do not serve another one.
+    The solver's record where that holds whatever solution is claimed, else its messages alone, else none: records that
+    leave out what cannot beat the solver's own cost do not serve another one.
     """
     found = None if best is None else best.certificate
     if best is not None and found is not None and best.cost == cost and isinstance(found.claim, Optimal):
         return SelectionCertificate(found.problem_sha256, Optimal(x, cost), found.proof), cost
-    if found is not None and isinstance(found.proof, Elimination) and found.proof.then is None and not found.proof.fine and isinstance(found.claim, Optimal):
-        return SelectionCertificate(found.problem_sha256, WithinGap(x, cost, found.claim.cost), found.proof), found.claim.cost
+    if (
+        found is not None
+        and isinstance(found.proof, Elimination)
+        and found.proof.then is None
+        and not found.proof.fine
+        and isinstance(found.claim, Optimal)
+    ):
+        return SelectionCertificate(
+            found.problem_sha256, WithinGap(x, cost, found.claim.cost), found.proof
+        ), found.claim.cost
     if found is not None and isinstance(found.proof, Dual):
-        record = replace(found.proof, then=None, rounded=())  # its messages bound every solution; what follows only those that beat the solver's
+        record = replace(
+            found.proof, then=None, rounded=()
+        )  # its messages bound every solution; what follows only those that beat the solver's
         network = build(Base(problem, record.denominator), whole(problem))
         added, term = row_costs(network, record.multipliers)
         scored = score(network, *gather(network, record), added, term)
@@ -74,14 +91,18 @@ def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: An
     return _claim(problem, x, cost, *plain_dual(problem))
 
 
-def _claim(problem: SelectionProblem, x: tuple[int, ...], cost: int, record: Dual, bound: int) -> tuple[SelectionCertificate, int]:
+def _claim(
+    problem: SelectionProblem, x: tuple[int, ...], cost: int, record: Dual, bound: int
+) -> tuple[SelectionCertificate, int]:
     lower = min(bound << problem.fine_bits, cost)
     claim = Optimal(x, cost) if lower >= cost else WithinGap(x, cost, lower)
     return SelectionCertificate(problem.sha256(), claim, record), lower
 
 
 def floor(problem: SelectionProblem, found: Answer, brought: Iterable[tuple[int, ...]] = ()) -> Answer:
-    """`found`, or what can always be answered where that is more.  `brought`: solutions that may be cheaper, best guesses first."""
+    """`found`, or what can always be answered where that is more.  `brought`: solutions that may be cheaper, best
+    guesses first.
+    """
     if found.status in (Status.OPTIMAL, Status.INFEASIBLE):
         return found
     best, cost = found.solution, found.cost
@@ -96,9 +117,21 @@ def floor(problem: SelectionProblem, found: Answer, brought: Iterable[tuple[int,
     if best == found.solution and found.certificate is not None:
         return found
     certificate, lower = certified(problem, best, cost, found)
-    if found.cost is not None and found.certificate is not None and found.lower_bound is not None and _gap(found.cost, found.lower_bound) < _gap(cost, lower):
+    if (
+        found.cost is not None
+        and found.certificate is not None
+        and found.lower_bound is not None
+        and _gap(found.cost, found.lower_bound) < _gap(cost, lower)
+    ):
         return found
-    return replace(found, status=Status.OPTIMAL if lower >= cost else Status.FEASIBLE, certificate=certificate, lower_bound=lower, cost=cost, solution=best)
+    return replace(
+        found,
+        status=Status.OPTIMAL if lower >= cost else Status.FEASIBLE,
+        certificate=certificate,
+        lower_bound=lower,
+        cost=cost,
+        solution=best,
+    )
 
 
 def _gap(cost: int, lower: int) -> Fraction:
@@ -113,11 +146,15 @@ def _bounded(problem: SelectionProblem, found: Answer) -> Answer:
     if bound >= INFINITY:
         return found
     lower = bound << problem.fine_bits
-    return replace(found, certificate=SelectionCertificate(problem.sha256(), LowerBound(lower), record), lower_bound=lower)
+    return replace(
+        found, certificate=SelectionCertificate(problem.sha256(), LowerBound(lower), record), lower_bound=lower
+    )
 
 
 def _made(problem: SelectionProblem, known: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """The best solution that fits without a search, from `known` if that is cheapest; None if these few steps find none."""
+    """The best solution that fits without a search, from `known` if that is cheapest; None if these few steps find
+    none.
+    """
     domains = allowed(problem)
     if any(d.size == 0 for d in domains):
         return None
@@ -126,7 +163,10 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None) -> tuple[int
     starts = [decode(Sweeper(network, list(range(len(domains)))), False)]
     if rows is not None:
         starts.insert(0, _leanest(problem, network))
-    choices = [*([] if known is None else [known]), *(tuple(int(d[i]) for d, i in zip(domains, x, strict=True)) for x in starts)]
+    choices = [
+        *([] if known is None else [known]),
+        *(tuple(int(d[i]) for d, i in zip(domains, x, strict=True)) for x in starts),
+    ]
     fitting = [x for x in choices if exact_cost(problem, x) is not None]
     best = min(fitting, key=problem.cost_of, default=None)
     begin = starts[0] if best is None else [int(np.searchsorted(d, a)) for d, a in zip(domains, best, strict=True)]
@@ -138,7 +178,11 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None) -> tuple[int
     if moved is None:
         return best
     x = tuple(int(d[i]) for d, i in zip(domains, moved, strict=True))
-    return x if exact_cost(problem, x) is not None and (best is None or problem.cost_of(x) < problem.cost_of(best)) else best
+    return (
+        x
+        if exact_cost(problem, x) is not None and (best is None or problem.cost_of(x) < problem.cost_of(best))
+        else best
+    )
 
 
 def _leanest(problem: SelectionProblem, network: Network) -> list[int]:

@@ -1,11 +1,12 @@
 """Other people's solvers as sources of solutions: HiGHS through PuLP, toulbar2 when it is installed.
 
-    rows := {};   loop:  ask the solver for  min F(x) under the rows so far;   x fits every row: done;   add the rows that x breaks most
+    rows := {};   loop:  ask the solver for  min F(x) under the rows so far;   x fits every row: done;   add the rows
+                  that x breaks most
 
-Any choice of rows is a relaxation, so an x that fits them all and is optimal for some of them is optimal.  None of that is believed: a
-solution is evaluated exactly (`SelectionProblem`), and a bound is never asked for.  Every solver runs in a process of its own, which
-is ended with its time: a crash or a memory blow-up in there is "no proposal" here, and the caller may work on meanwhile.
-Two or three rounds of at most 25 rows, scaled to 100, are what helped.
+Any choice of rows is a relaxation, so an x that fits them all and is optimal for some of them is optimal.  None of that
+is believed: a solution is evaluated exactly (`SelectionProblem`), and a bound is never asked for.  Every solver runs in
+a process of its own, which is ended with its time: a crash or a memory blow-up in there is "no proposal" here, and the
+caller may work on meanwhile.  Two or three rounds of at most 25 rows, scaled to 100, are what helped.
 """
 
 from __future__ import annotations
@@ -50,10 +51,14 @@ def available() -> tuple[Solver, ...]:
     return tuple(name for name, modules in needs if all(find_spec(m) is not None for m in modules))
 
 
-def propose(problem: SelectionProblem, time_limit_s: float, solver: Solver | None = None, upper: int | None = None) -> tuple[int, ...] | None:
-    """A feasible solution within `time_limit_s`, by `solver` or else the first that is available and not too small for the problem.
+def propose(
+    problem: SelectionProblem, time_limit_s: float, solver: Solver | None = None, upper: int | None = None
+) -> tuple[int, ...] | None:
+    """A feasible solution within `time_limit_s`, by `solver` or else the first that is available and not too small for
+    the problem.
 
-    `upper`: only solutions that cost less are of interest (a good one makes toulbar2 much faster).  None: nothing found.
+    `upper`: only solutions that cost less are of interest (a good one makes toulbar2 much faster).  None: nothing
+    found.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
@@ -65,7 +70,9 @@ def propose(problem: SelectionProblem, time_limit_s: float, solver: Solver | Non
     return None if asked is None else asked.answer()
 
 
-def ask(problem: SelectionProblem, time_limit_s: float, solver: Solver | None = None, upper: int | None = None) -> Asked | None:
+def ask(
+    problem: SelectionProblem, time_limit_s: float, solver: Solver | None = None, upper: int | None = None
+) -> Asked | None:
     """Start a solver on another core; None when none is available that takes a problem of this size."""
     pairs = sum(problem.domain_size(e.u) * problem.domain_size(e.v) for e in problem.edges)
     names = [name for name in available() if solver in (None, name) and pairs <= PAIRS[name]]
@@ -75,7 +82,9 @@ def ask(problem: SelectionProblem, time_limit_s: float, solver: Solver | None = 
 class Asked:
     """A solver at work.  Call `answer` or `stop` in the end."""
 
-    def __init__(self, problem: SelectionProblem, solver: Solver, time_limit_s: float, upper: int | None = None) -> None:
+    def __init__(
+        self, problem: SelectionProblem, solver: Solver, time_limit_s: float, upper: int | None = None
+    ) -> None:
         self.problem, self.solver, self.upper = problem, solver, upper
         self._until = time.monotonic() + time_limit_s
         self._reply = tempfile.TemporaryFile()  # noqa: SIM115  `answer` closes it
@@ -83,14 +92,18 @@ class Asked:
         with tempfile.TemporaryFile() as task:
             pickle.dump((problem, solver, time_limit_s, upper), task)
             task.seek(0)
-            self._child = subprocess.Popen([sys.executable, "-c", code], stdin=task, stdout=self._reply, stderr=subprocess.DEVNULL)
+            self._child = subprocess.Popen(
+                [sys.executable, "-c", code], stdin=task, stdout=self._reply, stderr=subprocess.DEVNULL
+            )
 
     def ready(self) -> bool:
         """True when `answer` will not wait."""
         return self._child.poll() is not None
 
     def answer(self) -> tuple[int, ...] | None:
-        """The solution, waiting for it until the time is over; None if there is none, or it is not feasible, or not below `upper`."""
+        """The solution, waiting for it until the time is over; None if there is none, or it is not feasible, or not
+        below `upper`.
+        """
         try:
             self._child.wait(max(0.0, self._until - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -117,7 +130,9 @@ class Asked:
 
 
 def serve() -> None:
-    """The other process: problem from standard input, choices as int64 to standard output, which solvers cannot write to."""
+    """The other process: problem from standard input, choices as int64 to standard output, which solvers cannot
+    write to.
+    """
     problem, solver, seconds, upper = pickle.load(sys.stdin.buffer)  # from `Asked` only
     reply = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -159,7 +174,9 @@ class _Rows:
         use = self.usage(share)
         limit = float(self.problem.limit)
         order = np.argsort(-use, kind="stable")
-        return [r for r in order[: 40 * ROUND].tolist() if use[r] > limit + 1e-6 * max(1.0, limit) and r not in known][:ROUND]
+        return [r for r in order[: 40 * ROUND].tolist() if use[r] > limit + 1e-6 * max(1.0, limit) and r not in known][
+            :ROUND
+        ]
 
     def terms(self, row: int) -> dict[int, Ints]:
         """Total amount per choice of every vertex in a row."""
@@ -171,7 +188,11 @@ class _Rows:
 
 
 def _lazily(
-    problem: SelectionProblem, until: float, solve: Callable[[set[int], float], list[Floats] | None], rounds: int | None = None, rows: set[int] | None = None
+    problem: SelectionProblem,
+    until: float,
+    solve: Callable[[set[int], float], list[Floats] | None],
+    rounds: int | None = None,
+    rows: set[int] | None = None,
 ) -> list[Floats] | None:
     """The loop of the module docstring; `solve(rows, seconds)` gives shares of choices.  Adds to `rows`."""
     table, known = _Rows.of(problem), set[int]() if rows is None else rows
@@ -204,7 +225,12 @@ def _highs(problem: SelectionProblem, until: float) -> list[int] | None:
         for row in sorted(rows - added):
             terms = table.terms(row)
             most = max(int(a.max()) for a in terms.values())
-            used = [100.0 * int(amount[a]) / most * var for v, amount in terms.items() for a, var in program.x[v].items() if amount[a]]
+            used = [
+                100.0 * int(amount[a]) / most * var
+                for v, amount in terms.items()
+                for a, var in program.x[v].items()
+                if amount[a]
+            ]
             program.lp += pulp.lpSum(used) <= 100.0 * int(problem.limit or 0) / most, f"row_{row}"
         added.update(rows)
         program.lp.solve(pulp.HiGHS(msg=False, mip=whole, timeLimit=seconds, gapRel=0.0, threads=1))
@@ -255,7 +281,9 @@ def _toulbar2(problem: SelectionProblem, until: float, upper: int | None) -> lis
         for scope, costs in functions:
             network.AddFunction(scope, np.minimum(costs, top).tolist())
         for row in sorted(rows):
-            terms = [(v, a, int(q)) for v, amount in table.terms(row).items() for a, q in enumerate(amount.tolist()) if q]
+            terms = [
+                (v, a, int(q)) for v, amount in table.terms(row).items() for a, q in enumerate(amount.tolist()) if q
+            ]
             network.AddGeneralizedLinearConstraint(terms, "<=", int(problem.limit or 0))
         found = network.Solve(timeLimit=max(1, int(seconds)))
         if not found:

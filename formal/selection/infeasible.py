@@ -1,4 +1,6 @@
-"""What to say about a problem that has no solution: the rows in conflict, and the least limit for which one is known."""
+"""What to say about a problem that has no solution: the rows in conflict, and the least limit for which one is
+known.
+"""
 
 from __future__ import annotations
 
@@ -24,32 +26,41 @@ if TYPE_CHECKING:
 
 LEAST_LIMIT_S: Final = 10.0
 SCALE_LIMIT_S: Final = 20.0
-"""Seconds for the smallest limit that works, and for that of a problem too large to ground: a service beside the proof, cut to what is left of the time."""
+"""Seconds for the smallest limit that works, and for that of a problem too large to ground: a service beside the
+proof, cut to what is left of the time.
+"""
 
 LEAST_S: Final = 2.0
 """Seconds for it when nothing is left."""
 
 
 def infeasible(search: Search, record: Record) -> Infeasible:
-    """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was found."""
+    """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was
+    found.
+    """
     steps, vertices = conflicts(search.problem, record)
     return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least_limit(search))
 
 
 def infeasible_at_scale(problem: SelectionProblem, used: set[int], clock: Clock) -> Infeasible:
     """The claim that goes with a proof that uses the rows of the steps `used`; every vertex takes part."""
-    limit, witness = (None, None) if problem.limit is None else least_limit_at_scale(problem, _rest(clock, SCALE_LIMIT_S))
+    limit, witness = (
+        (None, None) if problem.limit is None else least_limit_at_scale(problem, _rest(clock, SCALE_LIMIT_S))
+    )
     return Infeasible(tuple(sorted(used)), tuple(range(len(problem.vertices))), limit, witness)
 
 
 def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[int]]:
-    """(steps whose rows `RowConflict` records and OVERFULL entries use, vertices that take part: all as soon as the proof also rests on costs).
+    """(steps whose rows `RowConflict` records and OVERFULL entries use, vertices that take part: all as soon as the
+    proof also rests on costs).
 
     A proof of `search` reduces at most once, at the root.
     """
     steps: set[int] = set()
     vertices: set[int] = set()
-    todo: list[tuple[Record, list[int] | None]] = [(root, None)]  # record, steps of the problem that its own steps stand for (None: the same)
+    todo: list[tuple[Record, list[int] | None]] = [
+        (root, None)
+    ]  # record, steps of the problem that its own steps stand for (None: the same)
     while todo:
         record, stands = todo.pop()
 
@@ -60,7 +71,9 @@ def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[in
             case RowConflict():
                 steps.update(original(t) for t, _ in record.multipliers)
                 if stands is None:
-                    vertices.update(u.vertex for u in problem.usages if any(u.start <= t < u.end for t, _ in record.multipliers))
+                    vertices.update(
+                        u.vertex for u in problem.usages if any(u.start <= t < u.end for t, _ in record.multipliers)
+                    )
             case Split():
                 if stands is None:
                     vertices.add(record.vertex)
@@ -121,7 +134,9 @@ def _any(search: Search, network: Network) -> Choice:
 
 
 def least_limit_at_scale(problem: SelectionProblem, clock: Clock) -> tuple[int | None, tuple[int, ...] | None]:
-    """(smallest limit for which a solution was found, that solution): bisection between the problem's limit and what a free choice uses."""
+    """(smallest limit for which a solution was found, that solution): bisection between the problem's limit and
+    what a free choice uses.
+    """
     from .scale import Scale  # it asks this module when nothing fits
 
     assert problem.limit is not None

@@ -2,9 +2,10 @@
 
     columns_min(T, h)[c] = min_r ( T[r, c] + h[r] )            rows_min(T, h)[r] = min_c ( T[r, c] + h[c] )
 
-In int64: exact, and eight lanes wide where the processor has them (measured 0.09 ns per entry in cache, 0.25 ns from memory, one core;
-a minimum of floats along a row is not split into lanes and takes 0.55 ns).  Compiled with numba when it is installed and the table is
-large enough to pay for the call, otherwise blocked numpy.  Results do not depend on the path or on the number of threads.
+In int64: exact, and eight lanes wide where the processor has them (measured 0.09 ns per entry in cache, 0.25 ns from
+memory, one core; a minimum of floats along a row is not split into lanes and takes 0.55 ns).  Compiled with numba when
+it is installed and the table is large enough to pay for the call, otherwise blocked numpy.  Results do not depend on
+the path or on the number of threads.
 """
 
 from __future__ import annotations
@@ -109,7 +110,9 @@ def _numpy_rows(table: Ints, h: Ints) -> Ints:
 
 @lru_cache(maxsize=1)
 def _compiled() -> tuple[Kernel, Kernel] | None:
-    """The numba pair, or None without numba.  Imported here only: a program that never meets a large table never loads it."""
+    """The numba pair, or None without numba.  Imported here only: a program that never meets a large table never
+    loads it.
+    """
     try:
         from numba import njit
     except ImportError:

@@ -1,13 +1,16 @@
-"""Two plans of one block over many layers: the cheaper one on the first k layers or on the last k, the leaner one on the others.
+"""Two plans of one block over many layers: the cheaper one on the first k layers or on the last k, the leaner one on
+the others.
 
-    k        from the proportion in which the plans fit; what ends and seam use is known when they have been searched, so the seam moves on, or back
-    ends     vertices that the block does not describe, and the two layers at the seam where the plans change: searched again at the prices (`mend`)
-    limit    the first leaner layer is searched under the limit (`tighten`), from what exceeds it a little and from what leaves some of it; an end,
-             where it is the end that exceeds it, at a moment when no layer comes near it
+    k        from the proportion in which the plans fit; what ends and seam use is known when they have been searched,
+             so the seam moves on, or back
+    ends     vertices that the block does not describe, and the two layers at the seam where the plans change: searched
+             again at the prices (`mend`)
+    limit    the first leaner layer is searched under the limit (`tighten`), from what exceeds it a little and from what
+             leaves some of it; an end, where it is the end that exceeds it, at a moment when no layer comes near it
 
-At prices n a mixture x is worth  c(x) + sum_t n_t max(u_t(x) - L, -d),  where d is the usage of one layer more of the cheaper plan: what it leaves
-unused counts as far as one layer can use it.  The most promising are searched under the limit; one that is worth no less than the best solution costs
-is given up.
+At prices n a mixture x is worth  c(x) + sum_t n_t max(u_t(x) - L, -d),  where d is the usage of one layer more of the
+cheaper plan: what it leaves unused counts as far as one layer can use it.  The most promising are searched under the
+limit; one that is worth no less than the best solution costs is given up.
 """
 
 from __future__ import annotations
@@ -45,7 +48,8 @@ MIXTURES_SHARE: Final = 0.4
 
 
 def mix(search: Search, make: Make, found: Quotient, columns: list[Column], n: Floats, free: set[int]) -> None:
-    """Offer mixtures of the two columns that are cheapest together, at dearer prices if none fits; of the first and the leanest of all if still none.
+    """Offer mixtures of the two columns that are cheapest together, at dearer prices if none fits; of the first and the
+    leanest of all if still none.
 
     `n`: prices over the events; `free`: vertices that the block does not describe.
     """
@@ -61,10 +65,16 @@ def mix(search: Search, make: Make, found: Quotient, columns: list[Column], n: F
         plans = np.array(found.expand(cheap.plan)), np.array(found.expand(other.plan))
         step = max(1, int((cheap.use - other.use).max() / most))
         sides = [_Side(*plans, layer, most, step, early) for early in (True, False)]
-        candidates = {m.choices: m for side in sides for m in _from_one_side(search, make, side, int(weight * most), dearer * n, free, until)}
+        candidates = {
+            m.choices: m
+            for side in sides
+            for m in _from_one_side(search, make, side, int(weight * most), dearer * n, free, until)
+        }
         for m in sorted(candidates.values(), key=lambda m: m.worth)[:TIGHTENED]:
             if m.worth < search.incumbent.cost:
-                below = tighten(search, make, m.choices, n, _window(search, m, n, free), search.clock.share(TIGHT_SHARE))
+                below = tighten(
+                    search, make, m.choices, n, _window(search, m, n, free), search.clock.share(TIGHT_SHARE)
+                )
                 if below is not None:
                     search.incumbent.offer(below)
         if search.incumbent.cost < before or until.over():
@@ -72,7 +82,9 @@ def mix(search: Search, make: Make, found: Quotient, columns: list[Column], n: F
 
 
 def _window(search: Search, mixture: _Mixture, n: Floats, free: set[int]) -> set[int]:
-    """Where the limit can be kept: the leaner layer at the seam, or, where a row without a price is exceeded, the end that uses most of it."""
+    """Where the limit can be kept: the leaner layer at the seam, or, where a row without a price is exceeded, the
+    end that uses most of it.
+    """
     rows = search.rows
     assert rows is not None
     use = rows.use(mixture.choices)
@@ -88,7 +100,8 @@ def _window(search: Search, mixture: _Mixture, n: Floats, free: set[int]) -> set
 
 
 def pair(columns: list[Column], limit: int) -> tuple[float, Column, Column]:
-    """Share of the first and the two columns whose mixture in any proportion that fits is cheapest, the cheaper one first.
+    """Share of the first and the two columns whose mixture in any proportion that fits is cheapest, the cheaper one
+    first.
 
     The leanest column twice if none fits.
 
@@ -147,8 +160,12 @@ class _Mixture:
     leaner: set[int]
 
 
-def _from_one_side(search: Search, make: Make, side: _Side, k: int, n: Floats, free: set[int], until: Clock) -> list[_Mixture]:
-    """Mixtures near the limit, the first with the cheaper plan on `k` layers; ends and seam searched again at the prices `n`."""
+def _from_one_side(
+    search: Search, make: Make, side: _Side, k: int, n: Floats, free: set[int], until: Clock
+) -> list[_Mixture]:
+    """Mixtures near the limit, the first with the cheaper plan on `k` layers; ends and seam searched again at the
+    prices `n`.
+    """
     rows = search.rows
     assert rows is not None
     at_prices = priced(search.problem, rows.events, n)
@@ -171,7 +188,9 @@ def _from_one_side(search: Search, make: Make, side: _Side, k: int, n: Floats, f
         if any(m.choices == x for m in out):
             break
         use, ends = rows.use(x), np.array(x)
-        out.append(_Mixture(search.problem.cost_of(x) + float(n @ np.maximum(use - rows.limit, -side.step)), x, side.leaner(k)))
+        out.append(
+            _Mixture(search.problem.cost_of(x) + float(n @ np.maximum(use - rows.limit, -side.step)), x, side.leaner(k))
+        )
         if search.incumbent.solution != x and out[-1].worth >= search.incumbent.cost:
             break
         k = min(side.most, max(0, k + (rows.limit - int(use.max(initial=0))) // side.step))

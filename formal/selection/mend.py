@@ -3,12 +3,14 @@
     mend      the vertices of a window, without rows or at their prices, one connected part after another
     tighten   a small window under the rows themselves
 
-Prices alone leave a limit either exceeded or badly used: as they rise the best choices jump from one to the next corner of the convex hull of
-(usage, cost), and a solution that just fits is most often none of the corners.  So `tighten` moves the prices until the window's choices fit, and
-searches below the limit from there, with the messages and prices that it has: the bound is then right at the first node.
+Prices alone leave a limit either exceeded or badly used: as they rise the best choices jump from one to the next corner
+of the convex hull of (usage, cost), and a solution that just fits is most often none of the corners.  So `tighten`
+moves the prices until the window's choices fit, and searches below the limit from there, with the messages and prices
+that it has: the bound is then right at the first node.
 
-Measured (BERT-Large with Adam, batch 64, 4x8, limit 3.45 GiB; the layer where the plans change, 187 vertices; ms): corners 111.05, which exceeds
-the limit by 0.02 GiB, and 112.11; between them 111.97 after 0.8 s and 111.80 after 7 s (no less than 111.48).
+Measured (BERT-Large with Adam, batch 64, 4x8, limit 3.45 GiB; the layer where the plans change, 187 vertices; ms):
+corners 111.05, which exceeds the limit by 0.02 GiB, and 112.11; between them 111.97 after 0.8 s and 111.80 after 7 s
+(no less than 111.48).
 """
 
 from __future__ import annotations
@@ -65,8 +67,12 @@ def swept(inner: Search, warm: Dual | None = None) -> Dual:
     return Dual(*bounds.spread(sweeper.network, sweeper.to_u, sweeper.to_v), inner.denominator)
 
 
-def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int], until: Clock) -> tuple[int, ...]:
-    """`solution` of `problem` (without rows) with the choices of `free` searched again, one connected part after another; no dearer."""
+def mend(
+    search: Search, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int], until: Clock
+) -> tuple[int, ...]:
+    """`solution` of `problem` (without rows) with the choices of `free` searched again, one connected part after
+    another; no dearer.
+    """
     left = len(free)
     for part in connected(problem, free):
         smaller, back = condition(problem, solution, part)
@@ -81,10 +87,14 @@ def mend(search: Search, make: Make, problem: SelectionProblem, solution: tuple[
     return solution
 
 
-def tighten(search: Search, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock) -> tuple[int, ...] | None:
-    """The cheapest solution found that fits and differs from `solution` only in `free`; `n`: prices of the rows of `search` over their events.
+def tighten(
+    search: Search, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
+) -> tuple[int, ...] | None:
+    """The cheapest solution found that fits and differs from `solution` only in `free`; `n`: prices of the rows of
+    `search` over their events.
 
-    Where `solution` exceeds the limit most at a row without a price, that one gets a price, otherwise all prices rise.  None if none was found.
+    Where `solution` exceeds the limit most at a row without a price, that one gets a price, otherwise all prices rise.
+    None if none was found.
     """
     rows = search.rows
     assert rows is not None
@@ -101,7 +111,11 @@ def tighten(search: Search, make: Make, solution: tuple[int, ...], n: Floats, fr
         warm = swept(inner)
         inner.run(warm)
         found = inner.incumbent.solution
-        pairs = tuple((t, round(float(k) * warm.denominator)) for t, k in zip(rows.events, prices.tolist(), strict=True) if k > 0.0)
+        pairs = tuple(
+            (t, round(float(k) * warm.denominator))
+            for t, k in zip(rows.events, prices.tolist(), strict=True)
+            if k > 0.0
+        )
         return x if found is None else back(found), replace(warm, multipliers=pairs)
 
     search.progress.update("under the limit", None, search.upper())

@@ -4,21 +4,22 @@ State: one message per edge end, m_e,u over table rows and m_e,v over table colu
 
     theta_v(a) = c_v(a) + sum_{e at v} m_e,v(index of a)          bracket_e(r, c) = T_e[r, c] - m_e,u(r) - m_e,v(c)
 
-any messages give the bound   constant + sum_v min theta_v + sum_e min bracket_e.   A sweep visits the vertices in a fixed
+any messages give the bound   constant + sum_v min theta_v + sum_e min bracket_e.   A sweep visits the vertices in a
+                              fixed
 order; vertex u gives the share gamma_u of theta_u - min theta_u to each edge ahead, in whole units,
 
     m_e,u(r) -= delta(r),   delta(r) = min_{a in class r} gamma_u (theta_u(a) - min theta_u)
     m_e,v(c)  = min_r ( T_e[r, c] - m_e,u(r) )
 
-after which min bracket_e = 0.  With a edges ahead and b behind, gamma is 1/a ("all": fastest at first, exact at once on a tree whose
-leaves come first), 1/max(a, b) ("share": the classical weight, best in the long run) or 1/(a + b) ("keep": leaves vertices their own
-excess, which lets more labels be fixed).  The bound never falls, whatever the mixture.
+after which min bracket_e = 0.  With a edges ahead and b behind, gamma is 1/a ("all": fastest at first, exact at once on
+a tree whose leaves come first), 1/max(a, b) ("share": the classical weight, best in the long run) or 1/(a + b) ("keep":
+leaves vertices their own excess, which lets more labels be fixed).  The bound never falls, whatever the mixture.
 
-Integers, not floats: minima of int64 are as fast as those of double (8 lanes), tables are read where they are, and the messages are a
-certificate as they stand.  Only the excess over the minimum travels, so numbers stay of local size.
+Integers, not floats: minima of int64 are as fast as those of double (8 lanes), tables are read where they are, and the
+messages are a certificate as they stand.  Only the excess over the minimum travels, so numbers stay of local size.
 
-Source: Kolmogorov, "Convergent tree-reweighted message passing", TPAMI 2006; the same, "A new look at reweighted message
-passing", TPAMI 2015.
+Source: Kolmogorov, "Convergent tree-reweighted message passing", TPAMI 2006; the same, "A new look at reweighted
+message passing", TPAMI 2015.
 """
 
 from __future__ import annotations
@@ -96,7 +97,9 @@ class Sweeper:
             self.behind[second].append(e)
 
     def within(self, chosen: AbstractSet[int]) -> Sweeper:
-        """The same messages, swept at `chosen` and along the edges between them alone: a sweep returns their part of the bound, the rest stays."""
+        """The same messages, swept at `chosen` and along the edges between them alone: a sweep returns their part
+        of the bound, the rest stays.
+        """
         part = copy(self)  # message lists are shared: what a part sends, the whole has
         inside = [a.u in chosen and a.v in chosen for a in self.network.arcs]
         part.order = [v for v in self.order if v in chosen]
@@ -130,8 +133,8 @@ class Sweeper:
         return group.lowest(values)
 
     def sweep(self, forward: bool, clock: Clock, style: Style = "share") -> int | None:
-        """One pass; the bound without the constant (FORBIDDEN: some vertex has no allowed label), or None when the time ran out
-        in the middle (the messages stay valid)."""
+        """One pass; the bound without the constant (FORBIDDEN: some vertex has no allowed label), or None when the time
+        ran out in the middle (the messages stay valid)."""
         order = self.order if forward else self.order[::-1]
         total = 0
         for v in order:
@@ -145,7 +148,9 @@ class Sweeper:
             out, back = (self.ahead[v], self.behind[v]) if forward else (self.behind[v], self.ahead[v])
             if not out:
                 continue
-            parts = len(out) if style == "all" else max(len(out), len(back)) if style == "share" else len(out) + len(back)
+            parts = (
+                len(out) if style == "all" else max(len(out), len(back)) if style == "share" else len(out) + len(back)
+            )
             dead = theta >= INFINITE
             theta -= low
             whole, rest = np.divmod(theta, parts) if parts > 1 else (theta, None)

@@ -1,21 +1,25 @@
 """Messages with momentum: what plain sweeps pass on from block to block in thousands of turns, in hundreds.
 
-A sweep lets excess diffuse: over b blocks in a row the bound needs some b^2 turns before the ends have heard of each other.  Between sweeps the
-messages are therefore pushed on along the way they came,
+A sweep lets excess diffuse: over b blocks in a row the bound needs some b^2 turns before the ends have heard of each
+other.  Between sweeps the messages are therefore pushed on along the way they came,
 
     m  <-  sweep( m + (k - 1) / (k + 2) (m - m') ),     m' the messages one turn ago, k the turn since the last restart,
 
-and k starts again when the bound has not risen for a while.  Any messages bound, so nothing has to be proved about the push.
+and k starts again when the bound has not risen for a while.  Any messages bound, so nothing has to be proved about the
+push.
 
-Large networks are swept in coarse units first, with tables in int32, and their parts at the same time (`dissect`).  An entry above what a
-solution costs counts as much as that: no solution is lost by it, and everything is rounded down, so what is reported stays a bound.  When the
-bound comes so near to what is asked for that rounding may decide, the sweeps go on in the units of the network.
+Large networks are swept in coarse units first, with tables in int32, and their parts at the same time (`dissect`).  An
+entry above what a solution costs counts as much as that: no solution is lost by it, and everything is rounded down, so
+what is reported stays a bound.  When the bound comes so near to what is asked for that rounding may decide, the sweeps
+go on in the units of the network.
 
-Measured (BERT-Large with Adam, batch 64, 4x8, limit 4 GiB, at 1.1 times the prices of a ring, a third of the labels; ms): 300 turns from 99.25 reach
-99.64 without momentum and 101.09 with it; 600 turns 102.87, where the relaxation ends.  Six blocks, 139 million entries: 0.049 s a turn in coarse units
-and two parts, 0.096 s in one or in units of the network, 0.196 s in neither (2 cores of a Xeon, 2.8 GHz), for the same bounds after as many turns.
-Source: Y. Nesterov, "A method for solving the convex programming problem with convergence rate O(1/k^2)", 1983; restarts as in B. O'Donoghue and
-E. Candes, "Adaptive restart for accelerated gradient schemes", 2015.  Sweeps are no gradient steps: that it helps is measured, not proved.
+Measured (BERT-Large with Adam, batch 64, 4x8, limit 4 GiB, at 1.1 times the prices of a ring, a third of the labels;
+ms): 300 turns from 99.25 reach 99.64 without momentum and 101.09 with it; 600 turns 102.87, where the relaxation ends.
+Six blocks, 139 million entries: 0.049 s a turn in coarse units and two parts, 0.096 s in one or in units of the
+network, 0.196 s in neither (2 cores of a Xeon, 2.8 GHz), for the same bounds after as many turns.
+Source: Y. Nesterov, "A method for solving the convex programming problem with convergence rate O(1/k^2)", 1983;
+restarts as in B. O'Donoghue and E. Candes, "Adaptive restart for accelerated gradient schemes", 2015.  Sweeps are no
+gradient steps: that it helps is measured, not proved.
 """
 
 from __future__ import annotations
@@ -48,7 +52,9 @@ COARSE: Final = 1 << 29
 """The largest entry in coarse units: it and two messages fit int32."""
 
 SPAN: Final = 4
-"""The largest entry in bounds, when units are chosen anew: they are when it is less than half or more than twice of that."""
+"""The largest entry in bounds, when units are chosen anew: they are when it is less than half or more than twice of
+that.
+"""
 
 LOOK: Final = 8
 """Turns between looks at that."""
@@ -60,7 +66,8 @@ Sides = NDArray[np.int64] | NDArray[np.int32]
 class Moving:
     """The messages of a sweeper as one array in motion, its network as flat arrays (`momentum_kernels`).
 
-    `bound`: the best one met, without the network's constant; None before the first turn.  `unit`: of tables and messages, in those of the network.
+    `bound`: the best one met, without the network's constant; None before the first turn.  `unit`: of tables and
+    messages, in those of the network.
     """
 
     def __init__(self, sweeper: Sweeper) -> None:
@@ -72,8 +79,11 @@ class Moving:
         index, maps = _maps([(a.rows, a.cols) for a in arcs])
         self.message = _edges([side for a in arcs for side in tables[a.table].shape])
         self.graph = (
-            _edges([len(at) for at in network.around]), np.array([e for at in network.around for e in at], dtype=np.int64),
-            np.array([a.u for a in arcs], dtype=np.int64), np.array([a.v for a in arcs], dtype=np.int64), np.array([first[a.table] for a in arcs], dtype=np.int64),
+            _edges([len(at) for at in network.around]),
+            np.array([e for at in network.around for e in at], dtype=np.int64),
+            np.array([a.u for a in arcs], dtype=np.int64),
+            np.array([a.v for a in arcs], dtype=np.int64),
+            np.array([first[a.table] for a in arcs], dtype=np.int64),
         )
         self.maps = (index, maps)
         large = network.pair_cells() >= COARSE_CELLS
@@ -81,7 +91,10 @@ class Moving:
         self.lists = [np.array(part, dtype=np.int64) for part in (*self.parts.parts, self.parts.separator)]
         self.rank = np.empty(len(sweeper.order), dtype=np.int64)
         self.rank[self.parts.order] = np.arange(len(sweeper.order))
-        sides = [np.zeros(0, dtype=np.int64), *(m for pair in zip(sweeper.to_u, sweeper.to_v, strict=True) for m in pair)]
+        sides = [
+            np.zeros(0, dtype=np.int64),
+            *(m for pair in zip(sweeper.to_u, sweeper.to_v, strict=True) for m in pair),
+        ]
         self._measure(_coarse_unit(sweeper) if large else None, np.concatenate(sides))
 
     def _measure(self, coarse: int | None, messages: Ints) -> None:
@@ -104,7 +117,8 @@ class Moving:
         self.best, self.idle = self.now, 0
 
     def run(self, turns: int, clock: Clock, enough: int | None = None) -> int | None:
-        """Up to `turns` double sweeps, fewer when the time is over or the bound reaches `enough`; the best bound so far.
+        """Up to `turns` double sweeps, fewer when the time is over or the bound reaches `enough`; the best bound so
+        far.
 
         None if some vertex has no allowed label.
         """
@@ -143,7 +157,21 @@ class Moving:
         *parts, separator = self.lists
 
         def over(part: Ints) -> int:
-            return int(sweep(part, self.rank, self.labels, self.weight, *self.graph, self.cells, self.message, *self.maps, self.limit, self.now, forward))
+            return int(
+                sweep(
+                    part,
+                    self.rank,
+                    self.labels,
+                    self.weight,
+                    *self.graph,
+                    self.cells,
+                    self.message,
+                    *self.maps,
+                    self.limit,
+                    self.now,
+                    forward,
+                )
+            )
 
         before = 0 if forward else over(separator)
         threads = min(self.sweeper.threads, len(parts))
@@ -172,13 +200,19 @@ def _dissected(sweeper: Sweeper) -> Dissection:
 
 
 def _coarse_unit(sweeper: Sweeper) -> int | None:
-    """What a decoded solution costs, without what it is not allowed, divided by `COARSE`: a start.  None when costs are negative."""
+    """What a decoded solution costs, without what it is not allowed, divided by `COARSE`: a start.  None when costs
+    are negative.
+    """
     network = sweeper.network
     costs = [sweeper.costs(v) for v in range(len(network.domains))]
-    if any(int(c.min()) < 0 for c in costs) or any(int(network.tables[t].min()) < 0 for t in {a.table for a in network.arcs}):
+    if any(int(c.min()) < 0 for c in costs) or any(
+        int(network.tables[t].min()) < 0 for t in {a.table for a in network.arcs}
+    ):
         return None
     x = decode(sweeper, False)
-    spent = [int(c[i]) for c, i in zip(costs, x, strict=True)] + [int(line(network, e, a.u, x[a.v])[x[a.u]]) for e, a in enumerate(network.arcs)]
+    spent = [int(c[i]) for c, i in zip(costs, x, strict=True)] + [
+        int(line(network, e, a.u, x[a.v])[x[a.u]]) for e, a in enumerate(network.arcs)
+    ]
     return sum(cost for cost in spent if cost < INFINITE) // COARSE + 1
 
 

@@ -1,10 +1,14 @@
-"""Loops of `momentum`, compiled with numba: a sweep over a part of a network, and the step between sweeps.  Integers throughout, as in `messages`:
-tables and messages in int32 or int64 (units are the caller's), sums over the edges of a vertex in int64.
+"""Loops of `momentum`, compiled with numba: a sweep over a part of a network, and the step between sweeps.  Integers
+throughout, as in `messages`:  tables and messages in int32 or int64 (units are the caller's), sums over the edges of a
+vertex in int64.
 
     order                      vertices of the part, by rank             rank[v]       place of v among all vertices
-    label[v] : label[v + 1]    labels of vertex v in `weight`            near, edge    edges of every vertex, as one list
-    at[e]                      first entry of the table of e in `cells`  side 2e: the rows of e (at u[e]), side 2e + 1: its columns (at v[e])
-    message[s] : message[s+1]  messages of side s in `messages`          index[s]      first entry in `maps` of the rows of its labels, -1: one row per label
+    label[v] : label[v + 1]    labels of vertex v in `weight`            near, edge    edges of every vertex, as one
+                               list
+    at[e]                      first entry of the table of e in `cells`  side 2e: the rows of e (at u[e]), side 2e + 1:
+                               its columns (at v[e])
+    message[s] : message[s+1]  messages of side s in `messages`          index[s]      first entry in `maps` of the rows
+    of its labels, -1: one row per label
 """
 
 from __future__ import annotations
@@ -18,7 +22,9 @@ FAR = 1 << 60
 
 @njit(cache=True, nogil=True)
 def sweep(order, rank, label, weight, near, edge, u, v, at, cells, message, index, maps, limit, messages, forward):  # type: ignore[no-untyped-def]
-    """One pass of `messages.Sweeper.sweep` in the style "share" over `order`, remainders kept; the sum of its vertex minima.  A table entry plus two messages has to fit its type."""
+    """One pass of `messages.Sweeper.sweep` in the style "share" over `order`, remainders kept; the sum of its
+    vertex minima.  A table entry plus two messages has to fit its type.
+    """
     n = order.shape[0]
     kind = cells.dtype.type  # without it numba adds int32 as int64, half as many lanes
     top, least = kind(limit), kind(-limit)

@@ -2,7 +2,8 @@
 
 For domains D_v (ascending choices of the original problem) the network keeps, in units of 1/Q,
 
-    unary[v][i] = Q c_v[D_v[i]]          pair(e)[i, j] = tables[t_e][ rows_e[i], cols_e[j] ] = Q T_e[row(D_u[i]), col(D_v[j])]
+    unary[v][i] = Q c_v[D_v[i]]          pair(e)[i, j] = tables[t_e][ rows_e[i], cols_e[j] ] = Q T_e[row(D_u[i]),
+                                         col(D_v[j])]
 
 A table is copied down to its reachable rows and columns when that makes it at least four times smaller (or it is small
 anyway); otherwise the original array is shared and unreachable rows are masked.  `row_ids`, `col_ids` name the original
@@ -34,7 +35,9 @@ def saturate(a: Ints) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Arc:
-    """Edge `u`-`v`: `rows` sends positions in D_u to rows of the kept table (None: identity); `row_ids` are original rows."""
+    """Edge `u`-`v`: `rows` sends positions in D_u to rows of the kept table (None: identity); `row_ids` are
+    original rows.
+    """
 
     u: int
     v: int
@@ -113,8 +116,13 @@ def whole(problem: SelectionProblem) -> Domains:
 
 
 def allowed(problem: SelectionProblem) -> Domains:
-    """Every choice that its own cost does not forbid: rows of dead choices never get a message, which would spoil the minima of their edges."""
-    return tuple(d if int(v.cost.max(initial=0)) < FORBIDDEN else np.flatnonzero(v.cost < FORBIDDEN) for d, v in zip(whole(problem), problem.vertices, strict=True))
+    """Every choice that its own cost does not forbid: rows of dead choices never get a message, which would spoil
+    the minima of their edges.
+    """
+    return tuple(
+        d if int(v.cost.max(initial=0)) < FORBIDDEN else np.flatnonzero(v.cost < FORBIDDEN)
+        for d, v in zip(whole(problem), problem.vertices, strict=True)
+    )
 
 
 def build(base: Base, domains: Domains) -> Network:
@@ -149,8 +157,17 @@ def build(base: Base, domains: Domains) -> Network:
                 known[uncut] = len(tables)
                 tables.append(source)
             arcs.append(
-                Arc(e.u, e.v, known[uncut], r.plain, c.plain, None, None,
-                    None if r.ids.size == source.shape[0] else r.ids, None if c.ids.size == source.shape[1] else c.ids)
+                Arc(
+                    e.u,
+                    e.v,
+                    known[uncut],
+                    r.plain,
+                    c.plain,
+                    None,
+                    None,
+                    None if r.ids.size == source.shape[0] else r.ids,
+                    None if c.ids.size == source.shape[1] else c.ids,
+                )
             )
     around: list[list[int]] = [[] for _ in problem.vertices]
     for i, a in enumerate(arcs):
@@ -177,7 +194,9 @@ class _End:
 
 
 def exact_cost(problem: SelectionProblem, x: tuple[int, ...]) -> int | None:
-    """Cost of `x` in units of the coarse tables, rounded up; None when it uses a forbidden entry (also next to negative costs) or breaks a resource row."""
+    """Cost of `x` in units of the coarse tables, rounded up; None when it uses a forbidden entry (also next to
+    negative costs) or breaks a resource row.
+    """
     cost = -(-problem.cost_of(x) >> problem.fine_bits)
     if cost >= INFINITE or (problem.limit is not None and problem.peak_of(x)[0] > problem.limit):
         return None

@@ -1,11 +1,13 @@
 """Dynamic programming in the manner of PaSE, as a baseline: dense tables, no proof, no resource rows.
 
     order      repeatedly the vertex with fewest neighbours in the graph with fill-in (then the smaller number)
-    table      R_v(phi) = min_c [ c_v(c) + sum of the tables that mention v at (c, phi) ],   phi: choices of v's neighbours then
+    table      R_v(phi) = min_c [ c_v(c) + sum of the tables that mention v at (c, phi) ],   phi: choices of v's
+               neighbours then
     solution   backwards through the argmin of every table, the first among equals
 
-What PaSE keeps as data frames of whole strategies is one array and its argmin here, so this is the lower limit of that method's time, and the
-plain elimination that other solvers are compared with.  Time and memory are those of the largest table, K^(M+1).
+What PaSE keeps as data frames of whole strategies is one array and its argmin here, so this is the lower limit of that
+method's time, and the plain elimination that other solvers are compared with.  Time and memory are those of the largest
+table, K^(M+1).
 Source: V. Elango, "PaSE", IPDPS 2021, section III.
 """
 
@@ -26,7 +28,9 @@ MOST_CELLS: Final = 1 << 27
 
 @dataclass(frozen=True)
 class PaseResult:
-    """`solution`, `cost`: None when every choice is forbidden; `width`: most neighbours at elimination; `cells`: entries of all tables."""
+    """`solution`, `cost`: None when every choice is forbidden; `width`: most neighbours at elimination; `cells`:
+    entries of all tables.
+    """
 
     solution: tuple[int, ...] | None
     cost: int | None
@@ -35,7 +39,8 @@ class PaseResult:
 
 
 def pase_dp(problem: SelectionProblem) -> PaseResult:
-    """Optimum of `problem` (of its int64 costs, where they have a fine part) by dynamic programming.  Raises `ProblemError` for resource rows or a table of more than 2**27 entries.
+    """Optimum of `problem` (of its int64 costs, where they have a fine part) by dynamic programming.  Raises
+    `ProblemError` for resource rows or a table of more than 2**27 entries.
 
     >>> from ...models.problem.selection_problem import Edge, Vertex
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
@@ -47,7 +52,9 @@ def pase_dp(problem: SelectionProblem) -> PaseResult:
         raise ProblemError("problem", "has resource rows", "dynamic programming of this kind knows none; use solve")
     n = len(problem.vertices)
     size = [v.cost.size for v in problem.vertices]
-    pool: list[list[tuple[tuple[int, ...], Ints]]] = [[((v,), np.minimum(x.cost, FORBIDDEN))] for v, x in enumerate(problem.vertices)]
+    pool: list[list[tuple[tuple[int, ...], Ints]]] = [
+        [((v,), np.minimum(x.cost, FORBIDDEN))] for v, x in enumerate(problem.vertices)
+    ]
     near: list[set[int]] = [set() for _ in range(n)]
     for e in problem.edges:
         t = problem.tables[e.table]
@@ -74,7 +81,9 @@ def pase_dp(problem: SelectionProblem) -> PaseResult:
         shape = [size[w] for w in axes]
         entries = int(np.prod(shape, dtype=object))
         if entries > MOST_CELLS:
-            raise ProblemError(f"vertex {v} {problem.vertices[v].name!r}", f"needs a table of {entries} entries", "use solve")
+            raise ProblemError(
+                f"vertex {v} {problem.vertices[v].name!r}", f"needs a table of {entries} entries", "use solve"
+            )
         width, cells = max(width, len(around)), cells + entries
         joint = np.zeros(shape, dtype=np.int64)
         for scope, table in _distinct(pool[v]):
@@ -110,7 +119,9 @@ def _distinct(entries: list[tuple[tuple[int, ...], Ints]]) -> list[tuple[tuple[i
 
 
 def _aligned(scope: tuple[int, ...], table: Ints, axes: tuple[int, ...]) -> Ints:
-    """`table` over `scope` as an array that broadcasts over `axes`, of which the first is the vertex and the others ascend."""
+    """`table` over `scope` as an array that broadcasts over `axes`, of which the first is the vertex and the others
+    ascend.
+    """
     v = axes[0]
     if v in scope:
         table = np.moveaxis(table, scope.index(v), 0)

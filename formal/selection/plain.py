@@ -1,15 +1,20 @@
-"""Elimination of problems with plain tables: every edge reaches its table directly and nothing is forbidden (PaSE tables are like that).
+"""Elimination of problems with plain tables: every edge reaches its table directly and nothing is forbidden (PaSE
+tables are like that).
 
-    m_v(s) = min_a [ c_v(a) + sum of the live tables that touch v at (s, a) ]              in order of least joint table    -> buckets()
-    x_v    = first a that is cheapest given the choices of v's scope                       last eliminated first            -> survivors()
-    D'_v   = { a : for some s of D', the sum at (s, a) exceeds m_v(s) by at most `slack` }        last eliminated first     -> survivors()
+    m_v(s) = min_a [ c_v(a) + sum of the live tables that touch v at (s, a) ]              in order of least joint table
+    -> buckets()
+    x_v    = first a that is cheapest given the choices of v's scope                       last eliminated first
+           -> survivors()
+    D'_v   = { a : for some s of D', the sum at (s, a) exceeds m_v(s) by at most `slack` }        last eliminated first
+           -> survivors()
 
-The excesses of all vertices over their messages add up to F(x) - min F, so that D' holds every x within `slack` of the minimum.  This
-serves problems with a fine part (`models.problem.selection_problem.Fine`): with N tables an optimum is less than N above the coarse minimum, what survives is
-a handful of choices, and those are eliminated once more in Python integers.  The checker does the same with the real slack.
+The excesses of all vertices over their messages add up to F(x) - min F, so that D' holds every x within `slack` of the
+minimum.  This serves problems with a fine part (`models.problem.selection_problem.Fine`): with N tables an optimum is
+less than N above the coarse minimum, what survives is a handful of choices, and those are eliminated once more in
+Python integers.  The checker does the same with the real slack.
 
-Large joint tables are never built: the sums of a few of v's choices at a time fill a buffer that stays in the second cache, the longest axis
-innermost, and minima run over v's axis, eight lanes wide.
+Large joint tables are never built: the sums of a few of v's choices at a time fill a buffer that stays in the second
+cache, the longest axis innermost, and minima run over v's axis, eight lanes wide.
 Source: Dechter, "Bucket elimination", 1999.
 """
 
@@ -50,7 +55,9 @@ Factor = tuple[tuple[int, ...], Ints]
 
 @dataclass(frozen=True, eq=False)
 class Buckets:
-    """`gone[k]`: unary costs and the tables that step k consumed; `messages[k]`: over `scopes[k]`; `value`: their scalars added."""
+    """`gone[k]`: unary costs and the tables that step k consumed; `messages[k]`: over `scopes[k]`; `value`: their
+    scalars added.
+    """
 
     order: tuple[int, ...]
     scopes: tuple[tuple[int, ...], ...]
@@ -75,12 +82,18 @@ def plain(problem: SelectionProblem) -> bool:
     if problem.limit is not None and problem.usages:
         return False
     arrays = [*(v.cost for v in problem.vertices), *problem.tables]
-    return all(e.rows is None and e.cols is None for e in problem.edges) and all(a.size for a in arrays) and not forbids(arrays)
+    return (
+        all(e.rows is None and e.cols is None for e in problem.edges)
+        and all(a.size for a in arrays)
+        and not forbids(arrays)
+    )
 
 
 def solve_plain(problem: SelectionProblem, size: Size, clock: Clock) -> PlainOutcome | None:
     """Optimum and record of a `plain` problem; None when it is too large to eliminate or the time is over."""
-    found = buckets([v.cost for v in problem.vertices], [(e.u, e.v, problem.tables[e.table]) for e in problem.edges], size, clock)
+    found = buckets(
+        [v.cost for v in problem.vertices], [(e.u, e.v, problem.tables[e.table]) for e in problem.edges], size, clock
+    )
     if found is None:
         return None
     stored = found.messages if found.kept <= STORED else ()
@@ -102,7 +115,9 @@ def solve_plain(problem: SelectionProblem, size: Size, clock: Clock) -> PlainOut
 
 
 def buckets(unary: list[Ints], pairs: list[tuple[int, int, Ints]], size: Size, clock: Clock) -> Buckets | None:
-    """Eliminate all vertices; int64, or object arrays of Python integers.  None beyond `size` or when the time is over."""
+    """Eliminate all vertices; int64, or object arrays of Python integers.  None beyond `size` or when the time is
+    over.
+    """
     n = len(unary)
     dims = [c.size for c in unary]
     near: list[set[int]] = [set() for _ in range(n)]
@@ -170,7 +185,9 @@ def _minimum(v: int, scope: tuple[int, ...], unary: Ints, factors: tuple[Factor,
         table = factors[0][1]
         for _, more in factors[1:]:
             table = table + more
-        return np.asarray(np.minimum.reduce(table + unary[:, None], axis=0) if first else np.minimum.reduce(table + unary, axis=1))
+        return np.asarray(
+            np.minimum.reduce(table + unary[:, None], axis=0) if first else np.minimum.reduce(table + unary, axis=1)
+        )
     if len(scope) == 2 and len(factors) == 2 and dims[v] * dims[scope[0]] * dims[scope[1]] <= CHUNK:
         (where, one), (other, two) = factors
         if where != other and len(where) == len(other) == 2:  # most vertices of deep networks
@@ -194,7 +211,9 @@ def _minimum(v: int, scope: tuple[int, ...], unary: Ints, factors: tuple[Factor,
     parts.sort(key=_reach)
     parts[0] = parts[0] + unary.reshape((-1,) + (1,) * len(scope))
     shape = (dims[v], *[dims[w] for w in axes])
-    if len(parts) == 1 or prod(shape) <= CHUNK or unary.dtype == object:  # one table is summed already: blocks only serve sums
+    if (
+        len(parts) == 1 or prod(shape) <= CHUNK or unary.dtype == object
+    ):  # one table is summed already: blocks only serve sums
         total = parts[0]
         for part in parts[1:]:
             total = total + part
@@ -239,7 +258,9 @@ def _blocked(parts: list[Ints], shape: tuple[int, ...]) -> Ints:
 
 
 def survivors(found: Buckets, slack: int | None) -> tuple[list[Ints | None], list[int]]:
-    """(D' as ascending positions, None where only the cheapest choice is left; the cheapest choices, first among equals).  No slack: only these."""
+    """(D' as ascending positions, None where only the cheapest choice is left; the cheapest choices, first among
+    equals).  No slack: only these.
+    """
     n = len(found.order)
     x = [0] * n
     left: list[Ints | None] = [None] * n
@@ -261,7 +282,14 @@ def survivors(found: Buckets, slack: int | None) -> tuple[list[Ints | None], lis
 
 
 def _reached(
-    v: int, scope: tuple[int, ...], line: Ints, factors: tuple[Factor, ...], message: Ints, left: list[Ints | None], x: list[int], slack: int
+    v: int,
+    scope: tuple[int, ...],
+    line: Ints,
+    factors: tuple[Factor, ...],
+    message: Ints,
+    left: list[Ints | None],
+    x: list[int],
+    slack: int,
 ) -> Ints | None:
     """Choices of v within `slack` of the message for some choices left of the scope; None if that is x[v] alone."""
     axes = (*scope, v)
@@ -278,7 +306,9 @@ def _reached(
     return None if near.size == 1 and near[0] == x[v] else near
 
 
-def _refined(problem: SelectionProblem, fine: Fine, left: list[Ints | None], x: list[int], clock: Clock) -> list[int] | None:
+def _refined(
+    problem: SelectionProblem, fine: Fine, left: list[Ints | None], x: list[int], clock: Clock
+) -> list[int] | None:
     """The best of what is left, with the fine part; None if that is too much."""
     open_ = [v for v, d in enumerate(left) if d is not None]
     if not open_:

@@ -23,7 +23,9 @@ Choice = list[int]
 """Positions in the domains of a network, one per vertex."""
 
 CONFLICT: Final = FORBIDDEN >> 7
-"""Counts for a forbidden pair while decoding: finite, so that the label with fewest of them wins when none is free of them."""
+"""Counts for a forbidden pair while decoding: finite, so that the label with fewest of them wins when none is free
+of them.
+"""
 
 PAIR_CELLS: Final = 1 << 14
 """Pairs of vertices with at most this many joint labels are moved together."""
@@ -62,7 +64,9 @@ def decode(sweeper: Sweeper, after_forward: bool) -> Choice:
 
 
 def local_costs(network: Network, choice: Choice, v: int, skip: int = -1) -> Ints:
-    """Cost of every label of `v` given its neighbours (all but arc `skip`), FORBIDDEN-saturated; counts conflicts as 2**60."""
+    """Cost of every label of `v` given its neighbours (all but arc `skip`), FORBIDDEN-saturated; counts conflicts
+    as 2**60.
+    """
     total = network.unary[v].copy()
     for e in network.around[v]:
         if e != skip:

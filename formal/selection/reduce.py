@@ -1,8 +1,10 @@
 """Exact reductions: a smaller problem with the same optimum, a log that a checker can replay, and the way back.
 
-Order: to a fixpoint, (1) arc consistency, fixing, functional merges and separable edges over the pairs that changed, (2) labels that
-exceed the limit on their own, rows that the limit or other rows imply, (3) dominance and elimination over the vertices that changed.
-The rules and why none loses all optima: `proofs/selection/presolve_log.py`; ties are broken by the smaller number, rules apply one after another.
+Order: to a fixpoint, (1) arc consistency, fixing, functional merges and separable edges over the pairs that changed,
+(2) labels that exceed the limit on their own, rows that the limit or other rows imply, (3) dominance and elimination
+    over the vertices that changed.
+The rules and why none loses all optima: `proofs/selection/presolve_log.py`; ties are broken by the smaller number,
+rules apply one after another.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from .reduce_kernels import EMPTY_COLUMN, EMPTY_ROW, ONE_PER_COLUMN, ONE_PER_ROW
 from .reduce_state import Follows, State, TooLarge
 
 MOST_CELLS: Final = 1 << 26
-"""Table entries, all edges dense, above which a problem is left as it is: its tables are shared, and the state here would not share them."""
+"""Table entries, all edges dense, above which a problem is left as it is: its tables are shared, and the state here
+would not share them.
+"""
 
 GROWTH: Final = 1_000_000
 """Table entries that one merge of a vertex into one with more labels may add."""
@@ -42,9 +46,10 @@ DROP: Final = 0.03
 class Reduction:
     """`problem`: the reduced problem (None: the log empties a domain, nothing in the domains is feasible).
 
-    `log`, `steps`: see `proofs.selection.certificates.Reduced`; `fired`: how often each rule applied (DOMINATED, OVERFULL: labels; "parallel": edges).
-    `left`: the original vertices that the reduced problem's first ones are, with the original choices that theirs are; `follows`: how the
-    choices of the others follow, in the order in which they vanished.
+    `log`, `steps`: see `proofs.selection.certificates.Reduced`; `fired`: how often each rule applied (DOMINATED,
+    OVERFULL: labels; "parallel": edges).  `left`: the original vertices that the reduced problem's first ones are, with
+    the original choices that theirs are; `follows`: how the choices of the others follow, in the order in which they
+    vanished.
     """
 
     original: SelectionProblem
@@ -57,20 +62,28 @@ class Reduction:
     follows: tuple[Follows, ...]
 
     def record(self, then: Record) -> Reduced:
-        """The record about the original problem (on `domains`) from one about the reduced problem (any record if that is None)."""
+        """The record about the original problem (on `domains`) from one about the reduced problem (any record if
+        that is None).
+        """
         return Reduced(self.log, self.steps, then)
 
     def lift(self, solution: tuple[int, ...]) -> tuple[int, ...]:
-        """The solution of the original problem with the same cost: choices of the reduced problem's vertices in, original choices out."""
+        """The solution of the original problem with the same cost: choices of the reduced problem's vertices in,
+        original choices out.
+        """
         x = [0] * len(self.original.vertices)
-        for (v, labels), a in zip(self.left, solution, strict=False):  # the baseline vertex, if there is one, comes last and has no say
+        for (v, labels), a in zip(
+            self.left, solution, strict=False
+        ):  # the baseline vertex, if there is one, comes last and has no say
             x[v] = int(labels[a])
         for follows in reversed(self.follows):
             follows.set(x)
         return tuple(x)
 
     def project(self, solution: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Choices of the reduced problem where `solution` agrees with it; None if one of its choices has left.  May cost less."""
+        """Choices of the reduced problem where `solution` agrees with it; None if one of its choices has left.  May
+        cost less.
+        """
         out = []
         for v, labels in self.left:
             at = int(np.searchsorted(labels, solution[v]))
@@ -82,7 +95,8 @@ class Reduction:
 
 
 def reduce(problem: SelectionProblem, domains: Domains | None = None, clock: Clock | None = None) -> Reduction | None:
-    """Reduce `problem` restricted to `domains` (default: every choice; none may be empty).  Stops early when `clock` is over.
+    """Reduce `problem` restricted to `domains` (default: every choice; none may be empty).  Stops early when `clock` is
+    over.
 
     None when its tables (not shared here), or its numbers, are too large for the state.
 
@@ -94,7 +108,10 @@ def reduce(problem: SelectionProblem, domains: Domains | None = None, clock: Clo
     (1, (0, 0))
     """
     d = whole(problem) if domains is None else domains
-    if sum(d[e.u].size * d[e.v].size for e in problem.edges) > MOST_CELLS or sum(int(u.amount.max()) for u in problem.usages) >= 1 << 62:
+    if (
+        sum(d[e.u].size * d[e.v].size for e in problem.edges) > MOST_CELLS
+        or sum(int(u.amount.max()) for u in problem.usages) >= 1 << 62
+    ):
         return None
     state = State(problem, d)
     try:
@@ -135,8 +152,9 @@ class _Run:
         if usage.limit is None or not usage.rows.size:
             return False
         alive = [v for v, there in enumerate(state.alive) if there]
-        # the log judges neighbouring OVERFULL entries against one state, but this batch would rest on what the last one took away: it waits
-        # until something else has been logged, and what never gets its turn is left in, which loses nothing but size
+        # the log judges neighbouring OVERFULL entries against one state, but this batch would rest on what the last one
+        # took away: it waits until something else has been logged, and what never gets its turn is left in, which loses
+        # nothing but size
         over = [] if state.log and state.log[-1][0] == Rule.OVERFULL else usage.overfull(alive)
         changed = state.overfull(over)
         if state.empty:
@@ -149,7 +167,9 @@ class _Run:
         return changed
 
     def pairs(self) -> None:
-        """Rules on single pairs and vertices of one label, to a fixpoint; pairs wait in the order in which they changed."""
+        """Rules on single pairs and vertices of one label, to a fixpoint; pairs wait in the order in which they
+        changed.
+        """
         state = self.state
         queue = deque[tuple[int, int]]()
         while not state.empty:
@@ -189,7 +209,9 @@ class _Run:
             state.separable(i, j)
 
     def vertices(self) -> None:
-        """Dominance, elimination and following over the touched vertices, in order of numbers; what they touch waits for the next round."""
+        """Dominance, elimination and following over the touched vertices, in order of numbers; what they touch
+        waits for the next round.
+        """
         state = self.state
         waiting = sorted(v for v in state.touched if state.alive[v])
         state.touched.clear()
@@ -222,7 +244,9 @@ class _Run:
             return
         tables = [state.table(v, w) for w in ends]
         joined = np.ascontiguousarray(np.concatenate([np.zeros((k, 0), dtype=np.int64), *tables], axis=1))
-        first = np.array([t.argmin(axis=1) + c for t, c in zip(tables, cuts[:-1], strict=True)], dtype=np.int64).reshape(len(ends), k)
+        first = np.array(
+            [t.argmin(axis=1) + c for t, c in zip(tables, cuts[:-1], strict=True)], dtype=np.int64
+        ).reshape(len(ends), k)
         part = state.usage.settle(v)
         usage = np.zeros((k, 0), dtype=np.int64) if part is None else np.ascontiguousarray(part[2].T)
         leaves, stays = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
@@ -254,14 +278,32 @@ def _finish(state: State) -> Reduction:
         usages += _baseline(base, len(left))
         vertices.append(Vertex(BASELINE, np.zeros(1, dtype=np.int64)))
     problem = SelectionProblem(
-        f"{original.name}, reduced", tuple(vertices), tuple(tables), tuple(edges), tuple(usages), state.usage.limit, state.constant,
-        original.scale, original.unit_name, original.space, original.assumptions,
+        f"{original.name}, reduced",
+        tuple(vertices),
+        tuple(tables),
+        tuple(edges),
+        tuple(usages),
+        state.usage.limit,
+        state.constant,
+        original.scale,
+        original.unit_name,
+        original.space,
+        original.assumptions,
     )
     try:
         problem.check()
     except ProblemError:
         raise TooLarge from None
-    return Reduction(original, tuple(state.labels), problem, log, tuple(state.steps), fired, tuple((v, state.labels[v]) for v in left), tuple(state.follows))
+    return Reduction(
+        original,
+        tuple(state.labels),
+        problem,
+        log,
+        tuple(state.steps),
+        fired,
+        tuple((v, state.labels[v]) for v in left),
+        tuple(state.follows),
+    )
 
 
 def _baseline(base: Ints, vertex: int) -> list[Usage]:

@@ -1,7 +1,7 @@
 """Loops of the reductions over single entries, compiled with numba.
 
-`inspect` looks at one pair table, `dominated` at all pairs of labels of one vertex.  Forbidden entries are exactly FORBIDDEN = 2**60,
-others below 2**57 in size.
+`inspect` looks at one pair table, `dominated` at all pairs of labels of one vertex.  Forbidden entries are exactly
+FORBIDDEN = 2**60, others below 2**57 in size.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ ONE_PER_ROW: Final = 8
 SEPARABLE: Final = 16
 
 Inspect = Callable[[Ints, Ints], int]
-"""`f(table, counts)`: sum of the flags above; `counts` is scratch of at least as many entries as the table has columns."""
+"""`f(table, counts)`: sum of the flags above; `counts` is scratch of at least as many entries as the table has
+columns.
+"""
 
 Dominated = Callable[[Ints, Ints, Ints, Ints, Ints, Ints, Ints], int]
-"""`f(cost, joined, cuts, first, usage, leaves, stays)`: number of pairs written to `leaves`, `stays`, in the order in which they go.
+"""`f(cost, joined, cuts, first, usage, leaves, stays)`: number of pairs written to `leaves`, `stays`, in the order in
+which they go.
 
-`joined`: shape (K, columns), the tables to all neighbours side by side; `cuts`: where each begins, and the end; `first[k, a]`: column of
-the least entry of row a in table k; `usage`: shape (K, spans).
+`joined`: shape (K, columns), the tables to all neighbours side by side; `cuts`: where each begins, and the end;
+`first[k, a]`: column of the least entry of row a in table k; `usage`: shape (K, spans).
 """
 
 

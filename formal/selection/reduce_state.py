@@ -1,10 +1,11 @@
 """The problem while it is reduced: what is left, the log, and the way back from its solutions.
 
-    labels[v]     choices left, numbers of the original problem, ascending            cost[v]      int64 per label, FORBIDDEN or below 2**57
+    labels[v]     choices left, numbers of the original problem, ascending            cost[v]      int64 per label,
+                  FORBIDDEN or below 2**57
     table(i, j)   costs of the pair, shape (labels of i, labels of j)                 constant     Python integer
 
-Parallel edges are added up.  Every operation here writes its log entry (`proofs/selection/presolve_log.py` defines what it does) and remembers how
-the choice of a vertex that vanishes follows from choices of vertices that are left.
+Parallel edges are added up.  Every operation here writes its log entry (`proofs/selection/presolve_log.py` defines what
+it does) and remembers how the choice of a vertex that vanishes follows from choices of vertices that are left.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Follows:
 class State:
     """See the module docstring.
 
-    `touched`, `loose`: vertices and pairs whose numbers have changed since somebody emptied them; `single`: vertices with one label.
+    `touched`, `loose`: vertices and pairs whose numbers have changed since somebody emptied them; `single`: vertices
+    with one label.
     """
 
     def __init__(self, problem: SelectionProblem, domains: Domains) -> None:
@@ -55,14 +57,18 @@ class State:
         self.steps: list[Ints] = []
         self.follows: list[Follows] = []
         self.usage = RowUsage(problem, domains)
-        self.cost: list[Ints] = [np.minimum(v.cost[d], FORBIDDEN) for v, d in zip(problem.vertices, domains, strict=True)]
+        self.cost: list[Ints] = [
+            np.minimum(v.cost[d], FORBIDDEN) for v, d in zip(problem.vertices, domains, strict=True)
+        ]
         self.near: list[dict[int, None]] = [{} for _ in domains]
         self._tables: dict[tuple[int, int], Ints] = {}  # u < v, C order
         self.touched: dict[int, None] = {}
         self.loose: dict[tuple[int, int], None] = {}
         self.merged_edges = 0
         self.single = deque(v for v, d in enumerate(domains) if d.size == 1)
-        capped = [_writable(np.minimum(t, FORBIDDEN) if t.size and int(t.max()) > FORBIDDEN else t) for t in problem.tables]
+        capped = [
+            _writable(np.minimum(t, FORBIDDEN) if t.size and int(t.max()) > FORBIDDEN else t) for t in problem.tables
+        ]
         whole = [d.size == v.cost.size for d, v in zip(domains, problem.vertices, strict=True)]
         for e in problem.edges:
             rows = e.rows if whole[e.u] else domains[e.u] if e.rows is None else e.rows[domains[e.u]]
@@ -177,7 +183,9 @@ class State:
         weight = np.array([sum(column) for column in part[2].T.tolist()], dtype=object)
         kinds, of = np.unique(part[2], axis=1, return_inverse=True)
         of = of.reshape(-1)
-        below = np.asarray((kinds[:, :, None] <= kinds[:, None, :]).all(axis=0))[np.ix_(of, of)]  # below[x, z]: x uses at most what z uses
+        below = np.asarray((kinds[:, :, None] <= kinds[:, None, :]).all(axis=0))[
+            np.ix_(of, of)
+        ]  # below[x, z]: x uses at most what z uses
         order = np.array(sorted(range(total.shape[0]), key=lambda x: (weight[x], x)))
         ranked = total[order]
         g = order[ranked.argmin(axis=0)]
@@ -213,7 +221,9 @@ class State:
             best = np.asarray(self.cost[i].argmin())
             self._remove(i, int(self.cost[i].min()))
         else:
-            joint = self.cost[i].reshape(-1, *[1] * len(ends)) + tables[0].reshape(*tables[0].shape, *[1] * (len(ends) - 1))
+            joint = self.cost[i].reshape(-1, *[1] * len(ends)) + tables[0].reshape(
+                *tables[0].shape, *[1] * (len(ends) - 1)
+            )
             if len(ends) == 2:
                 joint = joint + tables[1][:, None, :]
             best, least = joint.argmin(axis=0), _checked(joint.min(axis=0))
@@ -253,4 +263,3 @@ def _checked(a: Ints) -> Ints:
     if a.size and (int(a.min()) <= -FINITE_LIMIT or int(a.max(where=a < FORBIDDEN, initial=0)) >= FINITE_LIMIT):
         raise TooLarge
     return a
-

@@ -2,9 +2,10 @@
 
     total usage at row r  =  base_r + sum_v u_r,v(x_v)
 
-Rows are steps of the original problem, numbered from 0; only ends of maximal runs of starts matter at first, later only rows that can
-still exceed the limit and that no neighbouring row implies.  Usage of a vertex is a list of parts (first row, last row, amount per label);
-`settle` turns it into disjoint spans beyond the minimum over the labels, whose rest is in the base.
+Rows are steps of the original problem, numbered from 0; only ends of maximal runs of starts matter at first, later only
+rows that can still exceed the limit and that no neighbouring row implies.  Usage of a vertex is a list of parts (first
+row, last row, amount per label); `settle` turns it into disjoint spans beyond the minimum over the labels, whose rest
+is in the base.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ class RowUsage:
         self.tidy = [True] * len(problem.vertices)
         self.spans = [0] * len(problem.vertices)  # spans of all parts, settled or not
         live = [u for u in problem.usages if u.start < u.end and self.limit is not None and int(u.amount.max()) > 0]
-        starts, ends = np.array([u.start for u in live], dtype=np.int64), np.array([u.end for u in live], dtype=np.int64)
+        starts, ends = (
+            np.array([u.start for u in live], dtype=np.int64),
+            np.array([u.end for u in live], dtype=np.int64),
+        )
         self.rows = last_starts(starts, ends)
         self.change = np.zeros(self.rows.size + 1, dtype=np.int64)
         first, last = np.searchsorted(self.rows, starts), np.searchsorted(self.rows, ends)
@@ -73,7 +77,11 @@ class RowUsage:
         parts = self.parts[v]
         if len(parts) == 1:
             return parts[0]
-        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]), np.concatenate([p[2] for p in parts])
+        return (
+            np.concatenate([p[0] for p in parts]),
+            np.concatenate([p[1] for p in parts]),
+            np.concatenate([p[2] for p in parts]),
+        )
 
     def keep(self, v: int, kept: Ints) -> None:
         """Label a of `v` becomes what was label kept[a]."""
@@ -93,12 +101,15 @@ class RowUsage:
     def needed(self, alive: list[int]) -> Ints:
         """Positions of rows that the others, and the limit, do not imply; `alive` vertices are settled first.
 
-        A row goes when the largest usages fit, or when a neighbouring row that is kept uses at least as much for every label and has no more
-        room.
+        A row goes when the largest usages fit, or when a neighbouring row that is kept uses at least as much for every
+        label and has no more room.
         """
         assert self.limit is not None
         most = np.zeros(self.rows.size + 1, dtype=np.int64)
-        rises, falls = np.zeros(self.rows.size + 1, dtype=bool), np.zeros(self.rows.size + 1, dtype=bool)  # between row r - 1 and row r
+        rises, falls = (
+            np.zeros(self.rows.size + 1, dtype=bool),
+            np.zeros(self.rows.size + 1, dtype=bool),
+        )  # between row r - 1 and row r
         for v in alive:
             part = self.settle(v)
             if part is None:
@@ -171,7 +182,10 @@ class RowUsage:
         for v, new in number.items():
             part = self.settle(v)
             if part is not None:
-                out += [Usage(new, s, e, amount) for s, e, amount in zip(part[0].tolist(), part[1].tolist(), part[2], strict=True)]
+                out += [
+                    Usage(new, s, e, amount)
+                    for s, e, amount in zip(part[0].tolist(), part[1].tolist(), part[2], strict=True)
+                ]
         return out
 
 

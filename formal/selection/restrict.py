@@ -1,7 +1,8 @@
 """A problem with fewer choices: for forced decisions, for other engines, and for questions such as "what if".
 
-The restricted problem keeps vertices, edges, rows and the shared tables; only costs, maps and amounts are cut to the kept choices.
-A solution of it, mapped back, costs the same and uses the same; conversely every solution inside the domains is one of it.
+The restricted problem keeps vertices, edges, rows and the shared tables; only costs, maps and amounts are cut to the
+kept choices.  A solution of it, mapped back, costs the same and uses the same; conversely every solution inside the
+domains is one of it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,24 @@ from dataclasses import replace
 
 import numpy as np
 
-from ...models.problem.selection_problem import FORBIDDEN, Edge, Fine, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from ...models.problem.selection_problem import (
+    FORBIDDEN,
+    Edge,
+    Fine,
+    Ints,
+    ProblemError,
+    SelectionProblem,
+    Usage,
+    Vertex,
+)
 from .network import saturate
 
 Back = Callable[[tuple[int, ...]], tuple[int, ...]]
 
 
 def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) -> tuple[SelectionProblem, Back]:
-    """(`problem` where vertex v may only take `domains[v]`, map of its solutions back); vertices not named keep every choice.
+    """(`problem` where vertex v may only take `domains[v]`, map of its solutions back); vertices not named keep every
+    choice.
 
     Raises `ProblemError` for a vertex or choice that does not exist, or an empty domain.
 
@@ -53,7 +64,8 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
     vertices = tuple(Vertex(x.name, x.cost[kept[v]]) if v in kept else x for v, x in enumerate(problem.vertices))
     edges = tuple(Edge(e.u, e.v, e.table, cut(e.u, e.rows), cut(e.v, e.cols)) for e in problem.edges)
     usages = tuple(
-        Usage(u.vertex, u.start, u.end, u.amount[kept[u.vertex]], u.name) if u.vertex in kept else u for u in problem.usages
+        Usage(u.vertex, u.start, u.end, u.amount[kept[u.vertex]], u.name) if u.vertex in kept else u
+        for u in problem.usages
     )
 
     fine = problem.fine
@@ -68,17 +80,21 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
     return replace(problem, vertices=vertices, edges=edges, usages=usages, fine=fine), back
 
 
-def condition(problem: SelectionProblem, solution: tuple[int, ...], free: AbstractSet[int]) -> tuple[SelectionProblem, Back]:
+def condition(
+    problem: SelectionProblem, solution: tuple[int, ...], free: AbstractSet[int]
+) -> tuple[SelectionProblem, Back]:
     """(`problem` on the vertices `free` alone, all others as in `solution`; map of its solutions to whole ones).
 
-    What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it costs in the whole.  What is
-    forbidden among the others is left out: it is no reason to choose worse here.  With resource rows one more vertex, the last, has what the
-    others use where the free ones could exceed the limit, so that a solution fits exactly if it fits in the whole (where the others alone do).
-    Raises `ProblemError` for problems with costs in two parts.
+    What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it
+    costs in the whole.  What is forbidden among the others is left out: it is no reason to choose worse here.  With
+    resource rows one more vertex, the last, has what the others use where the free ones could exceed the limit, so that
+    a solution fits exactly if it fits in the whole (where the others alone do).  Raises `ProblemError` for problems
+    with costs in two parts.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
-    >>> pair = SelectionProblem("pair", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([5, 3]))), (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
+    >>> pair = SelectionProblem("pair", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([5, 3]))), (np.array([[0,
+    ...     9], [9, 0]]),), (Edge(0, 1, 0),))
     >>> small, back = condition(pair, (1, 0), {0})
     >>> small.vertices[0].cost.tolist(), small.constant, back((0,))
     ([1, 11], 5, (0, 0))
@@ -119,7 +135,9 @@ def condition(problem: SelectionProblem, solution: tuple[int, ...], free: Abstra
     return replace(small, vertices=(*vertices, Vertex("the others", np.zeros(1, dtype=np.int64))), usages=usages), back
 
 
-def _around(problem: SelectionProblem, limit: int, solution: tuple[int, ...], place: Mapping[int, int]) -> tuple[Usage, ...]:
+def _around(
+    problem: SelectionProblem, limit: int, solution: tuple[int, ...], place: Mapping[int, int]
+) -> tuple[Usage, ...]:
     """Usages of the free vertices where the limit can be exceeded, and of one more vertex what the others use there."""
     events = problem.events()
     fixed, most = np.zeros(len(events) + 1, dtype=np.int64), np.zeros(len(events) + 1, dtype=np.int64)
@@ -132,7 +150,9 @@ def _around(problem: SelectionProblem, limit: int, solution: tuple[int, ...], pl
     tight = (fixed + most > limit) & (most > 0)
     before = np.concatenate([[0], np.cumsum(tight)])
     found = [
-        replace(u, vertex=place[u.vertex]) for u, (first, last) in zip(problem.usages, spans, strict=True) if u.vertex in place and before[last] > before[first]
+        replace(u, vertex=place[u.vertex])
+        for u, (first, last) in zip(problem.usages, spans, strict=True)
+        if u.vertex in place and before[last] > before[first]
     ]
     runs = np.flatnonzero(np.diff(np.where(tight, fixed, -1), prepend=-1, append=-1))
     for first, last in zip(runs[:-1].tolist(), runs[1:].tolist(), strict=True):

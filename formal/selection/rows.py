@@ -1,10 +1,13 @@
 """Resource rows: usage over time, repair of solutions that use too much, conflicts between rows.
 
-Events are the steps at which usage can reach a new maximum; usage a covers the events first_a <= k < last_a.  For multipliers n >= 0
+Events are the steps at which usage can reach a new maximum; usage a covers the events first_a <= k < last_a.  For
+multipliers n >= 0
 
-    f(n) = sum_v min_{a in D_v} sum_t n_t u_t,v(a) - sum_t n_t L  >  0      proves that nothing in D fits (`RowConflict`).
+    f(n) = sum_v min_{a in D_v} sum_t n_t u_t,v(a) - sum_t n_t L  >  0      proves that nothing in D fits
+    (`RowConflict`).
 
-`repair` lowers  cost + weight * sum_t max(0, use_t - L)  by moves of one vertex, with growing weight, then lowers the cost among the
+`repair` lowers  cost + weight * sum_t max(0, use_t - L)  by moves of one vertex, with growing weight, then lowers the
+                 cost among the
 choices that fit.  Costs count a forbidden entry as 2**60, more than any weighted overflow used here.
 """
 
@@ -25,7 +28,9 @@ WEIGHT_LIMIT: Final = 1 << 58
 CONFLICT_STEPS: Final = 200
 
 MULTIPLIER: Final = 4096
-"""The largest multiplier of a mixture: fractions of it are fine enough for conflicts of real plans, and small in a record."""
+"""The largest multiplier of a mixture: fractions of it are fine enough for conflicts of real plans, and small in a
+record.
+"""
 
 WEIGHTED_LIMIT: Final = 1 << 62
 """Sums of weighted usages up to here are taken in int64."""
@@ -81,7 +86,9 @@ class Rows:
         return tuple((self.events[int(k)], int(n[k])) for k in np.flatnonzero(n))
 
     def conflict(self, domains: Domains, thorough: bool, clock: Clock) -> tuple[tuple[int, int], ...] | None:
-        """Multipliers of a `RowConflict` on `domains`, if one is found: single rows first, then mixtures by subgradient steps while there is time."""
+        """Multipliers of a `RowConflict` on `domains`, if one is found: single rows first, then mixtures by
+        subgradient steps while there is time.
+        """
         least = self.least(domains)
         if least.size == 0:
             return None
@@ -91,7 +98,9 @@ class Rows:
         return self._mixture(domains, clock) if thorough and not clock.over() else None
 
     def _mixture(self, domains: Domains, clock: Clock) -> tuple[tuple[int, int], ...] | None:
-        """Products of large multipliers and amounts may leave int64; then they are Python integers, which are slow and cannot wrap."""
+        """Products of large multipliers and amounts may leave int64; then they are Python integers, which are slow
+        and cannot wrap.
+        """
         left = [(kinds.span, kinds.left(d)) for kinds, d in zip(self.kinds, domains, strict=True) if kinds is not None]
         largest = sum(int(usage.max()) for _, usage in left) + self.limit
         whole: type = np.int64 if largest * len(self.events) * MULTIPLIER < WEIGHTED_LIMIT else object
@@ -142,8 +151,12 @@ def _kinds(parts: list[tuple[int, int, Ints]]) -> Kinds:
     return Kinds(slice(first, last), usage, of.astype(np.int64).reshape(-1))
 
 
-def repair(network: Network, rows: Rows, choice: Choice, clock: Clock, limit: int | None = None, rounds: int = 12) -> Choice | None:
-    """Choices near `choice` that fit under `limit` (default: the problem's), cheap among their neighbours; None if none was found."""
+def repair(
+    network: Network, rows: Rows, choice: Choice, clock: Clock, limit: int | None = None, rounds: int = 12
+) -> Choice | None:
+    """Choices near `choice` that fit under `limit` (default: the problem's), cheap among their neighbours; None if
+    none was found.
+    """
     bound = rows.limit if limit is None else limit
     x = list(choice)
     use = rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)])

@@ -4,7 +4,8 @@
     tree     reduced-cost fixing, reduction again, branching (`flat_tree`), anew whenever a better solution turns up
     rest     what time is left when the root gap is too wide for a tree: ascent and local search in turn
 
-The answer is a record tree with the bound that it establishes, whenever the run ends: by itself, or by the clock, which Ctrl-C stops.
+The answer is a record tree with the bound that it establishes, whenever the run ends: by itself, or by the clock, which
+Ctrl-C stops.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ BEYOND: Final = (0.0, 0.05)
 """How far above the incumbent the steps of the slices aim, in turn."""
 
 TREE_LABELS: Final = 20_000
-"""A core with more labels after fixing is branched on only when the bound has converged within `CLOSE` of the incumbent."""
+"""A core with more labels after fixing is branched on only when the bound has converged within `CLOSE` of the
+incumbent.
+"""
 
 CLOSE: Final = 0.001
 
@@ -88,7 +91,9 @@ class Best:
 
 @dataclass(eq=False)
 class Outcome:
-    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`; it uses the rows of `steps`."""
+    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`; it uses
+    the rows of `steps`.
+    """
 
     record: Record
     bound: int
@@ -97,9 +102,20 @@ class Outcome:
 
 
 class Scale:
-    """One run on `problem`.  With two threads the local search of a slice runs beside its ascent; the answer does not depend on that, unless the clock ends it."""
+    """One run on `problem`.  With two threads the local search of a slice runs beside its ascent; the answer does
+    not depend on that, unless the clock ends it.
+    """
 
-    def __init__(self, problem: SelectionProblem, clock: Clock, *, gap: Fraction = Fraction(0), progress: Progress | None = None, seed: int = 0, threads: int = 1) -> None:
+    def __init__(
+        self,
+        problem: SelectionProblem,
+        clock: Clock,
+        *,
+        gap: Fraction = Fraction(0),
+        progress: Progress | None = None,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None:
         self.problem, self.clock, self.gap, self.seed, self.threads = problem, clock, gap, seed, threads
         self.progress: Progress = progress if progress is not None else Quiet()
         self.best = Best(problem)
@@ -119,7 +135,9 @@ class Scale:
             self.root.closed = self.root.done = True
         else:
             self._search(reduction.problem)
-        if self.root_upper != self.best.cost:  # what was fixed belongs to another incumbent: only the root's own bound is left
+        if (
+            self.root_upper != self.best.cost
+        ):  # what was fixed belongs to another incumbent: only the root's own bound is left
             self.root.children, self.root.emptied = [], False
         if not self.root.done:
             return Outcome(Open(), -FORBIDDEN, self.best, set())
@@ -174,7 +192,15 @@ class Scale:
     def _tree(self) -> Tree:
         best = self.best
         enough = best.cost - int(self.gap * abs(best.cost)) if best.cost < FORBIDDEN else FORBIDDEN
-        return Tree(self.problem, best.cost, self.clock, best.offer, lambda bound: self.progress.update("tree", bound, self._upper()), Effort(), enough)
+        return Tree(
+            self.problem,
+            best.cost,
+            self.clock,
+            best.offer,
+            lambda bound: self.progress.update("tree", bound, self._upper()),
+            Effort(),
+            enough,
+        )
 
     def _upper(self) -> int | None:
         return self.best.cost if self.best.cost < FORBIDDEN else None
@@ -197,7 +223,8 @@ class Scale:
         return tree.run(root) or tree.bytes > MOST_BYTES
 
     def _aspire(self, root: Node, bounder: Bounder, state: State) -> bool:
-        """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix leaves little to search.
+        """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix
+        leaves little to search.
 
         True when one was found.  Such a tree proves nothing about the incumbent and is thrown away.
         """
@@ -206,7 +233,14 @@ class Scale:
             guess = root.bound + int(share * (known - root.bound)) + 1
             if guess >= known or self.clock.over():
                 return False
-            tree = Tree(self.problem, guess, self.clock, self.best.offer, lambda bound: self.progress.update("aspiration", None, self._upper()), Effort())
+            tree = Tree(
+                self.problem,
+                guess,
+                self.clock,
+                self.best.offer,
+                lambda bound: self.progress.update("aspiration", None, self._upper()),
+                Effort(),
+            )
             node = Node(self.problem, root.domains, self.root.lift, -FORBIDDEN, 0, reduction=root.reduction)
             tree.finish(node, bounder, state)
             exhausted = node.done and tree.run(node, NODES)
@@ -269,7 +303,9 @@ class Scale:
         if upper < FORBIDDEN and state.bound > upper - 0.5:
             self.converged = True
             return bounder, state
-        self.converged = self.slices > len(BEYOND) and state.bound - before <= 0.02 * max(1.0, self.best.cost - state.bound)
+        self.converged = self.slices > len(BEYOND) and state.bound - before <= 0.02 * max(
+            1.0, self.best.cost - state.bound
+        )
         self.rest -= 1
         if self.converged and self.rest < 0:
             state = self._rounded(bounder, state)
@@ -290,8 +326,8 @@ class Scale:
     def _rounded(self, bounder: Bounder, state: State) -> State:
         """Rounds of separation and short ascents, as long as they move the bound.
 
-        Rows are separated from smoothed shares: a plain ascent that has converged shows one of the labels between which the relaxed solution
-        hesitates, and a row that it just fills.
+        Rows are separated from smoothed shares: a plain ascent that has converged shows one of the labels between which
+        the relaxed solution hesitates, and a row that it just fills.
         """
         upper, idle, first = self.best.cost, 0, state.bound
         while idle < 2 and upper < FORBIDDEN and not self.clock.over():
@@ -321,7 +357,9 @@ class Scale:
         return Begin(bounder.relaxed(messages).copy(), state.n.copy(), rounded)
 
     def _hunt(self, begin: Begin, turns: int) -> None:
-        """Make the decoded positions fit, improve them, then the best ones.  May run beside an ascent: it shares nothing with it."""
+        """Make the decoded positions fit, improve them, then the best ones.  May run beside an ascent: it shares
+        nothing with it.
+        """
         improver = self.improver
         improver.rounded = begin.rounded
         if improver.fit(begin.x, begin.n, self.clock) and turns:

@@ -1,16 +1,16 @@
 """Messages where repeated blocks end: sweeps over growing windows instead of the whole.
 
-The messages of one block (`repeat`), given to every repetition, are as good inside as they were there.  What they miss lies at the
-*seams*: edges that the block does not describe, and vertices that occur once.  A window holds the vertices within so many edges of a
-seam; its sweeps leave the messages outside alone, so that
+The messages of one block (`repeat`), given to every repetition, are as good inside as they were there.  What they miss
+lies at the *seams*: edges that the block does not describe, and vertices that occur once.  A window holds the vertices
+within so many edges of a seam; its sweeps leave the messages outside alone, so that
 
     bound of the whole  =  part of the window  +  a constant,
 
-and cost what the window costs.  When a window gains little the next one, twice as large, begins.  Past half of the vertices the search
-over the whole goes on by itself.
+and cost what the window costs.  When a window gains little the next one, twice as large, begins.  Past half of the
+vertices the search over the whole goes on by itself.
 
-Measured (BERT-Large with Adam, batch 256, 4x8, 24 layers): 60 turns over the block and 120 over two windows leave 0.2 % after 25 s, where
-60 turns over the whole leave 1.9 %.
+Measured (BERT-Large with Adam, batch 256, 4x8, 24 layers): 60 turns over the block and 120 over two windows leave 0.2 %
+after 25 s, where 60 turns over the whole leave 1.9 %.
 """
 
 from __future__ import annotations
@@ -56,7 +56,13 @@ def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int |
         bound = moving.run(SPAN, clock, enough)
         if bound is None:
             return None
-        if clock.over() or enough is not None and bound >= enough or before is not None and (bound - before) * FLAT <= abs(bound):
+        if (
+            clock.over()
+            or enough is not None
+            and bound >= enough
+            or before is not None
+            and (bound - before) * FLAT <= abs(bound)
+        ):
             break
         before = bound
     moving.store()
@@ -64,10 +70,11 @@ def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int |
 
 
 def settle(sweeper: Sweeper, distance: list[int], enough: int | None, clock: Clock) -> None:
-    """Sweep windows until they hold half of the vertices, or the bound reaches `enough` (both without the network's constant).
+    """Sweep windows until they hold half of the vertices, or the bound reaches `enough` (both without the network's
+    constant).
 
-    `distance[v]`: edges between v and the nearest seam.  Multipliers, if any, are in `sweeper.extra` and their part in `enough`;
-    None when no solution is known.
+    `distance[v]`: edges between v and the nearest seam.  Multipliers, if any, are in `sweeper.extra` and their part in
+    `enough`; None when no solution is known.
     """
     bound = _turn(sweeper, clock)
     if bound is None:
@@ -127,7 +134,9 @@ def ends(problem: SelectionProblem, found: Quotient, reach: int) -> set[int]:
 
 
 def distances(problem: SelectionProblem, seeds: set[int]) -> list[int]:
-    """Edges between every vertex and the nearest of `seeds`, hubs not crossed; vertices that are not reached are farthest."""
+    """Edges between every vertex and the nearest of `seeds`, hubs not crossed; vertices that are not reached are
+    farthest.
+    """
     around: list[list[int]] = [[] for _ in problem.vertices]
     for e in problem.edges:
         around[e.u].append(e.v)

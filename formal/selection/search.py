@@ -6,8 +6,8 @@ At a node with domains D:
   3. the messages are rounded, their bound and reduced costs computed in integers, and labels fixed (`Dual`);
   4. if that removed enough, the node is solved again on what survived, with the messages kept (tables are small now);
      otherwise the domain of one vertex is split and the parts are searched, most promising first (`Split`).
-Resource rows add multipliers to the bound (`ascent`), a test for conflicts at every node, and repair of solutions (`rows`); elimination
-ignores rows and then closes a node only if its solution fits or its value reaches the incumbent.
+Resource rows add multipliers to the bound (`ascent`), a test for conflicts at every node, and repair of solutions
+(`rows`); elimination ignores rows and then closes a node only if its solution fits or its value reaches the incumbent.
 Time runs out: what is left is `Open`, and the enclosing dual still gives a bound.
 """
 
@@ -40,13 +40,17 @@ CLIMB_SHARE: Final = 0.7
 """Of the time left, for multipliers at the root of a large network."""
 
 ASSEMBLY_S: Final = 4.0
-"""Seconds after the time limit for eliminations anew on what the last incumbent leaves; what takes longer stays open."""
+"""Seconds after the time limit for eliminations anew on what the last incumbent leaves; what takes longer stays
+open.
+"""
 
 TIED_SHARE: Final = 0.05
 """The same where two plans tie: parts of the domains gain more."""
 
 TIED_TURNS: Final = 1_000
-"""If there is time for so many double sweeps: a part takes some hundred, and nothing is gained before both parts of a domain are swept."""
+"""If there is time for so many double sweeps: a part takes some hundred, and nothing is gained before both parts of
+a domain are swept.
+"""
 
 REPAIRED: Final = 1_000
 """Vertices up to which decoded choices are repaired one by one while multipliers move."""
@@ -56,8 +60,15 @@ class Search:
     """One run.  `explore` returns the draft of a proof tree for `domains`."""
 
     def __init__(
-        self, problem: SelectionProblem, incumbent: Incumbent, clock: Clock, *, limits: Limits | None = None,
-        gap: Fraction = Fraction(0), progress: Progress | None = None, threads: int = 1,
+        self,
+        problem: SelectionProblem,
+        incumbent: Incumbent,
+        clock: Clock,
+        *,
+        limits: Limits | None = None,
+        gap: Fraction = Fraction(0),
+        progress: Progress | None = None,
+        threads: int = 1,
     ) -> None:
         self.problem = problem
         self.incumbent = incumbent
@@ -89,7 +100,9 @@ class Search:
         return self.explore(whole(self.problem), warm, 0)
 
     def eliminator(self, domains: Domains, before: Elimination) -> tuple[Elimination, int] | None:
-        """Elimination for the assembly, in the order of `before`: it was possible on larger domains then, so it may take `ASSEMBLY_S` beyond the limit."""
+        """Elimination for the assembly, in the order of `before`: it was possible on larger domains then, so it may
+        take `ASSEMBLY_S` beyond the limit.
+        """
         network = build(self.unit, domains)
         if self.assembly is None:
             left = self.clock.left()
@@ -100,7 +113,13 @@ class Search:
     def fits(self, schedule: Plan) -> bool:
         """True when elimination along `schedule` is within the limits."""
         at = self.limits
-        return schedule.complete and schedule.width <= WIDEST and schedule.largest <= at.joint and schedule.work <= at.work and schedule.kept <= at.kept
+        return (
+            schedule.complete
+            and schedule.width <= WIDEST
+            and schedule.largest <= at.joint
+            and schedule.work <= at.work
+            and schedule.kept <= at.kept
+        )
 
     def explore(self, domains: Domains, warm: Dual | None, depth: int) -> Draft:
         """Draft for `domains`; `warm` is a dual of an enclosing node to start from."""
@@ -121,7 +140,9 @@ class Search:
             self.progress.update("elimination", None, self.upper())
             outcome = eliminate(network, schedule, self.clock)
             if outcome is not None:
-                exact = outcome.choice is None or self.offer(network, list(outcome.choice), polish=self.rows is not None)
+                exact = outcome.choice is None or self.offer(
+                    network, list(outcome.choice), polish=self.rows is not None
+                )
                 if self.rows is None or exact or outcome.value >= self.enough():
                     return EliminationDraft(domains, outcome.record, outcome.value)
         if self.base is not self.unit:
@@ -134,7 +155,9 @@ class Search:
 
     # ------------------------------------------------------------------ bound and fix
 
-    def _bounded(self, network: Network, domains: Domains, warm: Dual | None, depth: int) -> tuple[DualDraft, Domains | None]:
+    def _bounded(
+        self, network: Network, domains: Domains, warm: Dual | None, depth: int
+    ) -> tuple[DualDraft, Domains | None]:
         """A dual on `domains`, and what it leaves of them; None when nothing is left to search."""
         if self.holes:
             swept = self._consistent(network, domains)
@@ -143,7 +166,9 @@ class Search:
         sweeper = Sweeper(network, order(network), self.threads)
         if warm is not None:
             load(sweeper, warm)
-        if warm is None or not warm.multipliers:  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
+        if (
+            warm is None or not warm.multipliers
+        ):  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
             sweep(self, sweeper, depth)
         elif depth == 0 and self.rows is not None:
             start = self.multipliers(self.rows, warm)
@@ -191,15 +216,27 @@ class Search:
 
     def _opens(self, before: int, kept: Domains) -> bool:
         """True when fixing, from `before` labels, made elimination possible."""
-        return self.rows is None and sum(d.size for d in kept) < before and self.fits(plan(build(self.unit, kept), self.limits.joint))
+        return (
+            self.rows is None
+            and sum(d.size for d in kept) < before
+            and self.fits(plan(build(self.unit, kept), self.limits.joint))
+        )
 
     def _last_elimination(self, kept: Domains) -> EliminationDraft | None:
-        """Exact elimination within the larger limits; None if it does not fit, memory rows take part, or the time runs out."""
+        """Exact elimination within the larger limits; None if it does not fit, memory rows take part, or the time
+        runs out.
+        """
         if self.rows is not None or any(d.size == 0 for d in kept):
             return None
         network = build(self.unit, kept)
         schedule, at = plan(network, self.limits.last_joint), self.limits
-        if not schedule.complete or schedule.width > WIDEST or schedule.largest > at.last_joint or schedule.work > at.last_work or schedule.kept > at.last_kept:
+        if (
+            not schedule.complete
+            or schedule.width > WIDEST
+            or schedule.largest > at.last_joint
+            or schedule.work > at.last_work
+            or schedule.kept > at.last_kept
+        ):
             return None
         self.progress.update("elimination", None, self.upper())
         outcome = eliminate(network, schedule, self.clock)
@@ -233,8 +270,16 @@ class Search:
             target = None if cost >= INFINITY else cost * self.denominator - network.base.constant
             if depth == 0 and momentum_pays(network):
                 began, share = self.clock.seconds(), CLIMB_SHARE if self.tie is None else TIED_SHARE
-                state = climb(sweeper, rows, start, target, self.clock.at_most(None if self.clock.limit_s is None else share * self.clock.left()))
-                if self.tie is not None and self.clock.left() * state.turns < TIED_TURNS * (self.clock.seconds() - began):
+                state = climb(
+                    sweeper,
+                    rows,
+                    start,
+                    target,
+                    self.clock.at_most(None if self.clock.limit_s is None else share * self.clock.left()),
+                )
+                if self.tie is not None and self.clock.left() * state.turns < TIED_TURNS * (
+                    self.clock.seconds() - began
+                ):
                     self.tie = None
             else:
                 state = ascend(sweeper, rows, start, target, steps, self.clock, rho)
@@ -244,7 +289,13 @@ class Search:
                 break
             bound = state.bound + network.base.constant
             self.progress.update("multipliers", bound // self.denominator if depth == 0 else None, self.upper())
-            if self.tie is not None and depth == 0 or self.clock.over() or self.closed(bound) or (last is not None and (bound - last) * 1_000_000 <= abs(last)):
+            if (
+                self.tie is not None
+                and depth == 0
+                or self.clock.over()
+                or self.closed(bound)
+                or (last is not None and (bound - last) * 1_000_000 <= abs(last))
+            ):
                 break
             last = bound
         return rows.pairs(start)
@@ -254,7 +305,9 @@ class Search:
         known = {} if warm is None else {t: n * self.denominator // warm.denominator for t, n in warm.multipliers}
         return np.array([known.get(t, 0) for t in rows.events], dtype=np.int64)
 
-    def record(self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]) -> tuple[Dual, Score]:
+    def record(
+        self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]
+    ) -> tuple[Dual, Score]:
         """The messages of `sweeper` with these multipliers as a record, and what it says."""
         result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
         return Dual(*spread(network, sweeper.to_u, sweeper.to_v), self.denominator, multipliers), result
@@ -285,7 +338,10 @@ class Search:
         vertex = branching_vertex(network, inner)
         labels = domains[vertex][np.argsort(inner.excess[vertex], kind="stable")]
         size = labels.size
-        return vertex, [labels[i : i + 1] for i in range(size)] if size <= 4 else [labels[: size // 2], labels[size // 2 :]]
+        return vertex, [labels[i : i + 1] for i in range(size)] if size <= 4 else [
+            labels[: size // 2],
+            labels[size // 2 :],
+        ]
 
     # ------------------------------------------------------------------ primal
 
@@ -296,7 +352,11 @@ class Search:
         if fits:
             self.incumbent.offer(x)
         if polish:
-            better = descend(network, choice, self.clock) if self.rows is None else repair(network, self.rows, choice, self.clock)
+            better = (
+                descend(network, choice, self.clock)
+                if self.rows is None
+                else repair(network, self.rows, choice, self.clock)
+            )
             if better is not None:
                 self.incumbent.offer(tuple(int(d[i]) for d, i in zip(network.domains, better, strict=True)))
         return fits

@@ -1,16 +1,20 @@
 """Fewer repetitions first: what the ends of a long row of blocks ask of every block, from a short row.
 
-The best messages differ from block to block, for what the ends cost reaches every one of them: over H blocks, in H^2 sweeps.  A row of h blocks with
-the same ends needs (h / H)^2 of the sweeps and h / H of the time for each.
+The best messages differ from block to block, for what the ends cost reaches every one of them: over H blocks, in H^2
+sweeps.  A row of h blocks with the same ends needs (h / H)^2 of the sweeps and h / H of the time for each.
 
-    shorten    blocks 0 .. h/2 - 1 and H - h/2 .. H - 1 stay; edges that leave the first part lead to the same classes in the second
-    lengthen   an edge of block l takes the messages of its kind at place  l (h - 1) / (H - 1)  of the short row, between blocks by interpolation
+    shorten    blocks 0 .. h/2 - 1 and H - h/2 .. H - 1 stay; edges that leave the first part lead to the same classes
+               in the second
+    lengthen   an edge of block l takes the messages of its kind at place  l (h - 1) / (H - 1)  of the short row,
+               between blocks by interpolation
 
-What interpolation gets wrong is wrong inside blocks, where few sweeps put it right; nothing is believed, any messages bound.
+What interpolation gets wrong is wrong inside blocks, where few sweeps put it right; nothing is believed, any messages
+bound.
 
-Measured (BERT-Large with Adam, batch 64, 4x8, limit 4 GiB; ms): after 9 s on 6 blocks, 15 turns over 24 reach 101.5, and plain sweeps from the ring's
-messages 99.3.
-Source: the two-grid cycle of A. Brandt, "Multi-level adaptive solutions to boundary-value problems", Mathematics of Computation 1977, with blocks for points.
+Measured (BERT-Large with Adam, batch 64, 4x8, limit 4 GiB; ms): after 9 s on 6 blocks, 15 turns over 24 reach 101.5,
+and plain sweeps from the ring's messages 99.3.
+Source: the two-grid cycle of A. Brandt, "Multi-level adaptive solutions to boundary-value problems", Mathematics of
+Computation 1977, with blocks for points.
 """
 
 from __future__ import annotations
@@ -54,7 +58,9 @@ class Short:
     blocks: int
 
     def lengthen(self, short: Dual, denominator: int) -> Dual:
-        """Messages of the short row at every block of the long one, in units of 1/`denominator`; zero on edges of kinds that the short row lacks."""
+        """Messages of the short row at every block of the long one, in units of 1/`denominator`; zero on edges of
+        kinds that the short row lacks.
+        """
         scale = denominator / short.denominator
         known: dict[Kind, list[tuple[int, int]]] = defaultdict(list)
         for k, e in enumerate(self.edges):
@@ -76,12 +82,18 @@ class Short:
             part = 0.0 if before[0] >= after[0] else (at - before[0]) / (after[0] - before[0])
             for side, out in ((short.to_u, to_u), (short.to_v, to_v)):
                 low, high = side[before[1]], side[after[1]]
-                out.append(low if part == 0.0 and scale == 1 else np.rint(scale * ((1.0 - part) * low + part * high)).astype(np.int64))
+                out.append(
+                    low
+                    if part == 0.0 and scale == 1
+                    else np.rint(scale * ((1.0 - part) * low + part * high)).astype(np.int64)
+                )
         return Dual(tuple(to_u), tuple(to_v), denominator)
 
 
 def shorten(problem: SelectionProblem, found: Quotient, block: Ints) -> Short | None:
-    """The short row of `problem` without its resource rows (prices may be in its costs); None when it has too few blocks.  `block`: see `mixtures.layers`."""
+    """The short row of `problem` without its resource rows (prices may be in its costs); None when it has too few
+    blocks.  `block`: see `mixtures.layers`.
+    """
     blocks = int(block.max()) + 1
     if blocks <= WORTH * KEPT:
         return None
@@ -118,11 +130,19 @@ def shorten(problem: SelectionProblem, found: Quotient, block: Ints) -> Short | 
             edges.append(replace(e, u=u, v=v))
             origin.append(k)
     kinds, places = _kinds(problem, found, block, repeated)
-    short = SelectionProblem(f"{problem.name}, {KEPT} of {blocks} blocks", tuple(problem.vertices[v] for v in kept), problem.tables, tuple(edges), constant=problem.constant)
+    short = SelectionProblem(
+        f"{problem.name}, {KEPT} of {blocks} blocks",
+        tuple(problem.vertices[v] for v in kept),
+        problem.tables,
+        tuple(edges),
+        constant=problem.constant,
+    )
     return Short(problem, short, tuple(kept), tuple(origin), block, kinds, places, blocks)
 
 
-def _kinds(problem: SelectionProblem, found: Quotient, block: Ints, repeated: frozenset[int]) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
+def _kinds(
+    problem: SelectionProblem, found: Quotient, block: Ints, repeated: frozenset[int]
+) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
     """Kind and block of every edge: the block of its first end whose class is repeated."""
     maps: dict[bytes | None, int] = {}
     seen: Counter[tuple[Kind, int]] = Counter()

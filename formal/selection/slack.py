@@ -2,10 +2,10 @@
 
     min over x that fit the rows  >=  min over all x  >=  B          (rows only restrict)
 
-so a record about the problem without rows establishes the same bound B with them, and its solution, where it fits, has the same
-cost.  Every record ignores rows unless it names them (multipliers, steps), except `Reduced`: its log begins with an entry that
-lets all rows leave.  What is lost when the solution does not fit is the time of the first attempt, so that is given only a
-share of the clock, and none where the smallest choices already break a row.
+so a record about the problem without rows establishes the same bound B with them, and its solution, where it fits, has
+the same cost.  Every record ignores rows unless it names them (multipliers, steps), except `Reduced`: its log begins
+with an entry that lets all rows leave.  What is lost when the solution does not fit is the time of the first attempt,
+so that is given only a share of the clock, and none where the smallest choices already break a row.
 """
 
 from __future__ import annotations
@@ -19,7 +19,17 @@ import numpy as np
 
 from ...models.problem.claims import Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
-from ...proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
+from ...proofs.selection.certificates import (
+    Dual,
+    Elimination,
+    Open,
+    Point,
+    Record,
+    Reduced,
+    RowConflict,
+    SelectionCertificate,
+    Split,
+)
 from ...proofs.selection.presolve_log import Rule
 from .clock import Clock, Progress
 from .external import Asked
@@ -32,13 +42,22 @@ SHARE: Final = 0.25
 
 
 def solve_slack(
-    problem: SelectionProblem, *, time_limit_s: float | None = None, gap: Fraction = Fraction(0), engine: Engine = "native",
-    progress: Progress | None = None, seed: int = 0, threads: int = 1, clock: Clock | None = None, brought: Iterable[tuple[int, ...]] = (),
+    problem: SelectionProblem,
+    *,
+    time_limit_s: float | None = None,
+    gap: Fraction = Fraction(0),
+    engine: Engine = "native",
+    progress: Progress | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    clock: Clock | None = None,
+    brought: Iterable[tuple[int, ...]] = (),
 ) -> Answer:
     """`solve`, at the price of the problem without rows where those do not bind.
 
-    Closed in time: the solution fits, and is the answer, or it does not, and the rows matter.  Still open when its share of the time
-    is over: with a solution that fits the rest of the time goes to the same problem, else to the one with rows.  `clock`, `brought`: as in `solve`.
+    Closed in time: the solution fits, and is the answer, or it does not, and the rows matter.  Still open when its
+    share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
+    with rows.  `clock`, `brought`: as in `solve`.
     """
     clock = (clock or Clock()).at_most(time_limit_s)
 
@@ -69,15 +88,24 @@ def solve_slack(
 
 
 def _no_worse(problem: SelectionProblem, answer: Answer, loose: Answer) -> Answer:
-    """`answer` with the bound of the problem without rows where that is the better one: multipliers that had little time can fall below it."""
+    """`answer` with the bound of the problem without rows where that is the better one: multipliers that had little
+    time can fall below it.
+    """
     known = loose.certificate
     if answer.status is not Status.FEASIBLE or answer.solution is None or answer.cost is None or known is None:
         return answer
-    with_rows = replace(loose, certificate=SelectionCertificate(problem.sha256(), known.claim, without_rows(known.proof)))
+    with_rows = replace(
+        loose, certificate=SelectionCertificate(problem.sha256(), known.claim, without_rows(known.proof))
+    )
     certificate, lower = certified(problem, answer.solution, answer.cost, with_rows)
     if answer.lower_bound is not None and lower <= answer.lower_bound:
         return answer
-    return replace(answer, status=Status.OPTIMAL if lower >= answer.cost else Status.FEASIBLE, certificate=certificate, lower_bound=lower)
+    return replace(
+        answer,
+        status=Status.OPTIMAL if lower >= answer.cost else Status.FEASIBLE,
+        certificate=certificate,
+        lower_bound=lower,
+    )
 
 
 def _gap(answer: Answer) -> Fraction:
@@ -109,13 +137,17 @@ def _may_fit(problem: SelectionProblem) -> bool:
 
 
 def _with_rows(problem: SelectionProblem, found: Answer) -> Answer | None:
-    """The answer to the problem without rows as one with them; None if its solution does not fit, or nothing is proved."""
+    """The answer to the problem without rows as one with them; None if its solution does not fit, or nothing is
+    proved.
+    """
     if found.certificate is None or found.solution is None or exact_cost(problem, found.solution) is None:
         return None
     claim = found.certificate.claim
     if not isinstance(claim, Optimal | WithinGap):
         return None
-    return replace(found, certificate=SelectionCertificate(problem.sha256(), claim, without_rows(found.certificate.proof)))
+    return replace(
+        found, certificate=SelectionCertificate(problem.sha256(), claim, without_rows(found.certificate.proof))
+    )
 
 
 def without_rows(record: Record) -> Record:
@@ -123,7 +155,9 @@ def without_rows(record: Record) -> Record:
     match record:
         case Reduced():
             leave = np.array([[Rule.ROWS, len(record.steps), 0, 0]], dtype=np.int64)
-            return replace(record, steps=(*record.steps, np.zeros(0, dtype=np.int64)), log=np.concatenate([leave, record.log]))
+            return replace(
+                record, steps=(*record.steps, np.zeros(0, dtype=np.int64)), log=np.concatenate([leave, record.log])
+            )
         case Split():
             return replace(record, children=tuple(without_rows(child) for child in record.children))
         case Dual() | Elimination():
@@ -136,7 +170,11 @@ def ignores_rows(record: Record) -> bool:
     """True when the record proves its bound without any row: nothing that fits is better than the best without rows."""
     match record:
         case Reduced():
-            return len(record.log) > 0 and int(record.log[0, 0]) == Rule.ROWS and record.steps[int(record.log[0, 1])].size == 0
+            return (
+                len(record.log) > 0
+                and int(record.log[0, 0]) == Rule.ROWS
+                and record.steps[int(record.log[0, 1])].size == 0
+            )
         case Dual():
             return not record.multipliers and not record.rounded and (record.then is None or ignores_rows(record.then))
         case Elimination():

@@ -3,13 +3,14 @@
 Every look decodes the messages and offers the solution, improved by local search.  Sweeps end when one of these holds:
 
     closed    the bound needs no improvement (`Search.closed`)
-    fixable   half of the labels cost more than the gap by their vertex term alone: the node is solved again without them
+    fixable   half of the labels cost more than the gap by their vertex term alone: the node is solved again without
+              them
     slow      the gap is small and a sweep closes less than three tenths of it: fixing is worth more
     flat      the bound hardly moves; sweeps that share follow then, since solutions can be read off their messages
     late      at the root, when so much of the time limit has gone that the rest belongs to solutions and fixing
 
-The last sweep keeps what it can at vertices.  Large networks begin with sweeps that have momentum, which pays at the root alone: parts of the
-tree start from messages that are nearly right.
+The last sweep keeps what it can at vertices.  Large networks begin with sweeps that have momentum, which pays at the
+root alone: parts of the tree start from messages that are nearly right.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ SETTLE: Final = 4
 
 MOVING: Final = 1_000
 MOVING_CELLS: Final = 20_000_000
-"""Vertices, or entries of all edges, from which sweeps at the root have momentum: decoding between them, once per stride, pays then."""
+"""Vertices, or entries of all edges, from which sweeps at the root have momentum: decoding between them, once per
+stride, pays then.
+"""
 
 STRIDE: Final = 8
 """Of these sweeps, between looks for a solution."""
@@ -93,11 +96,19 @@ def sweep(search: Search, sweeper: Sweeper, depth: int, taken: int = 0) -> None:
         history.append(bound)
         flat = turn >= 8 and (history[-1] - history[-4]) * (PRICED if taken else FLAT) <= abs(history[-1])
         settling += settling > 0 or flat
-        finish = depth == 0 and _late(search) or settling > SETTLE or _slow(search, history) or _fixable(search, sweeper, bound)
+        finish = (
+            depth == 0
+            and _late(search)
+            or settling > SETTLE
+            or _slow(search, history)
+            or _fixable(search, sweeper, bound)
+        )
 
 
 def _moved(search: Search, sweeper: Sweeper, taken: int) -> bool:
-    """Sweep with momentum while that gains; True when nothing is left to do: the gap is closed, the time over, or a vertex has no allowed label."""
+    """Sweep with momentum while that gains; True when nothing is left to do: the gap is closed, the time over, or a
+    vertex has no allowed label.
+    """
     constant = sweeper.network.base.constant - taken
     moving = Moving(sweeper)
     history: list[int] = []

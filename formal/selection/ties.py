@@ -1,13 +1,16 @@
 """Two plans that prices cannot tell apart: branch until no mixture of them is free.
 
-Under a limit the best prices of the relaxation are those at which two plans tie, one that exceeds the limit and one that leaves some of it.  The bound
-is then a mixture of both at no cost for the *seam* between them, which every real mixture pays.  So the domain of a vertex where they differ is split
-into labels that go with the one plan and labels that go with the other: in each part one of the plans pays for two seams there, other prices are
-best, and the bound rises.
+Under a limit the best prices of the relaxation are those at which two plans tie, one that exceeds the limit and one
+that leaves some of it.  The bound is then a mixture of both at no cost for the *seam* between them, which every real
+mixture pays.  So the domain of a vertex where they differ is split into labels that go with the one plan and labels
+that go with the other: in each part one of the plans pays for two seams there, other prices are best, and the bound
+rises.
 
-    vertex   in the middle of the longest run of layers where the plans differ; there the one where the other plan's label costs most
+    vertex   in the middle of the longest run of layers where the plans differ; there the one where the other plan's
+             label costs most
     parts    label a goes with the plan whose neighbours make it cheaper, compared with that plan's own label
-    plans    in a part: those that it allows, and the other one changed at the vertex alone, before it, or after it, searched again around it (`mend`)
+    plans    in a part: those that it allows, and the other one changed at the vertex alone, before it, or after it,
+             searched again around it (`mend`)
     prices   of the master program (`mixtures`) over the plans of the part
     order    the part with the lowest bound first
 
@@ -54,7 +57,9 @@ FLAT: Final = 5_000
 
 LOOK: Final = 4
 HOPE: Final = 5
-"""Prices are given up when after so many strides so many more like the last would not reach the bound of the whole part."""
+"""Prices are given up when after so many strides so many more like the last would not reach the bound of the whole
+part.
+"""
 
 AHEAD: Final = 10
 """The second part is swept until it is that share of what is missing above the first: the lower one decides."""
@@ -77,7 +82,9 @@ class Tie:
 
 @dataclass(frozen=True, eq=False)
 class _Node:
-    """A part: its domains, what is known about it, the plans that it allows, the labels that it leaves to vertices split on the way here."""
+    """A part: its domains, what is known about it, the plans that it allows, the labels that it leaves to vertices
+    split on the way here.
+    """
 
     domains: Domains
     draft: DualDraft | None
@@ -90,7 +97,8 @@ class _Node:
 
 
 def untie(search: Search, tie: Tie, domains: Domains, record: Dual, lower: int) -> Draft:
-    """The parts of `domains`, which the messages and prices of `record` bound by `lower`, as far as the time goes; `Open` when the plans do not tie.
+    """The parts of `domains`, which the messages and prices of `record` bound by `lower`, as far as the time goes;
+    `Open` when the plans do not tie.
 
     A part whose own plans do not tie is searched as any other node.
     """
@@ -109,7 +117,9 @@ def untie(search: Search, tie: Tie, domains: Domains, record: Dual, lower: int) 
             continue
         split, children = _split(search, tie, node)
         if node.draft is not None:
-            node.draft.child = search.explore(_fixed(search, node), node.record, len(node.parts)) if split is None else split
+            node.draft.child = (
+                search.explore(_fixed(search, node), node.record, len(node.parts)) if split is None else split
+            )
         elif split is not None:
             top = split
         for child in children:
@@ -135,7 +145,13 @@ def _split(search: Search, tie: Tie, node: _Node) -> tuple[SplitDraft | None, li
     if mixed.over > 0.0 or mixed.weights[both[1]] <= 0.0:
         return None, []
     one, other = (node.plans[k] for k in sorted(both))
-    found = _where(build(search.unit, whole(search.problem)), tie.layer, one.plan, other.plan, {int(tie.layer[v]) for v in node.parts})
+    found = _where(
+        build(search.unit, whole(search.problem)),
+        tie.layer,
+        one.plan,
+        other.plan,
+        {int(tie.layer[v]) for v in node.parts},
+    )
     if found is None:
         return None, []
     vertex, cut = found
@@ -148,13 +164,17 @@ def _split(search: Search, tie: Tie, node: _Node) -> tuple[SplitDraft | None, li
         if any(d.size == 0 for d in domains):  # nothing there is better than the best solution
             continue
         parts = {**node.parts, vertex: part}
-        others = [_mended(search, tie, parts, x, vertex, mixed.n) for x in _starts(kept.plan, moved.plan, tie.layer, vertex)]
+        others = [
+            _mended(search, tie, parts, x, vertex, mixed.n) for x in _starts(kept.plan, moved.plan, tie.layer, vertex)
+        ]
         for x in others:
             search.incumbent.offer(x)
         columns = [c for c in (_column(search, x) for x in others) if c.cost < FORBIDDEN]
         plans = [*(c for c in node.plans if _inside(part, c.plan[vertex])), *columns]
         enough = search.enough() if not children else children[0].lower + (search.enough() - children[0].lower) // AHEAD
-        child = _part(search, replace(node, domains=domains, draft=None, plans=tuple(plans), parts=parts), mixed.n, enough)
+        child = _part(
+            search, replace(node, domains=domains, draft=None, plans=tuple(plans), parts=parts), mixed.n, enough
+        )
         if child is not None and child.draft is not None:
             split.children[-1] = child.draft
             children.append(child)
@@ -171,10 +191,14 @@ def _inside(domain: Ints, a: int) -> bool:
     return k < domain.size and int(domain[k]) == a
 
 
-def _where(network: Network, layer: Ints, one: tuple[int, ...], other: tuple[int, ...], done: set[int]) -> tuple[int, tuple[Ints, Ints]] | None:
+def _where(
+    network: Network, layer: Ints, one: tuple[int, ...], other: tuple[int, ...], done: set[int]
+) -> tuple[int, tuple[Ints, Ints]] | None:
     """The vertex to split, labels that go with `one` and labels that go with `other`; None when they differ nowhere."""
     differ = np.array(one) != np.array(other)
-    at = np.array([k for k in np.unique(layer[differ]).tolist() if all(abs(k - d) > WINDOW for d in done)], dtype=np.int64)
+    at = np.array(
+        [k for k in np.unique(layer[differ]).tolist() if all(abs(k - d) > WINDOW for d in done)], dtype=np.int64
+    )
     if at.size == 0:
         return None
     runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)
@@ -196,7 +220,9 @@ def _where(network: Network, layer: Ints, one: tuple[int, ...], other: tuple[int
 
 
 def _part(search: Search, node: _Node, n: Floats, enough: int) -> _Node | None:
-    """Prices and messages on `node`, from those it has, until they bound by `enough`; None when the time is over at once."""
+    """Prices and messages on `node`, from those it has, until they bound by `enough`; None when the time is over at
+    once.
+    """
     rows = search.rows
     assert rows is not None
     plans = list(node.plans)
@@ -227,7 +253,9 @@ def _part(search: Search, node: _Node, n: Floats, enough: int) -> _Node | None:
 
 
 def _far_enough(search: Search, plans: list[Column], old: Ints, aim: Ints) -> int:
-    """How many of 2**`STEPS` steps from prices `old` to `aim` take what the cheapest of `plans` costs at them past that of the best solution."""
+    """How many of 2**`STEPS` steps from prices `old` to `aim` take what the cheapest of `plans` costs at them past
+    that of the best solution.
+    """
     assert search.rows is not None
     before = False
     for k in range(1 << STEPS):
@@ -240,7 +268,8 @@ def _far_enough(search: Search, plans: list[Column], old: Ints, aim: Ints) -> in
 
 
 def _swept(search: Search, sweeper: Sweeper, n: Ints, enough: int, floor: int) -> tuple[int, bool] | None:
-    """Sweeps at prices `n` until the bound hardly moves, reaches `enough`, or is not going to reach `floor`; the bound, and whether it was enough.
+    """Sweeps at prices `n` until the bound hardly moves, reaches `enough`, or is not going to reach `floor`; the bound,
+    and whether it was enough.
 
     None when the time is over at once.
     """
@@ -293,10 +322,15 @@ def _starts(kept: tuple[int, ...], moved: tuple[int, ...], layer: Ints, vertex: 
     """`moved` with the label of `kept` at `vertex`: nowhere else, and with `kept` before, and after."""
     one, other = np.array(kept), np.array(moved)
     alone = np.arange(layer.size) == vertex
-    return [tuple(np.where(where | alone, one, other).tolist()) for where in (alone, layer < layer[vertex], layer > layer[vertex])]
+    return [
+        tuple(np.where(where | alone, one, other).tolist())
+        for where in (alone, layer < layer[vertex], layer > layer[vertex])
+    ]
 
 
-def _mended(search: Search, tie: Tie, parts: dict[int, Ints], start: tuple[int, ...], vertex: int, n: Floats) -> tuple[int, ...]:
+def _mended(
+    search: Search, tie: Tie, parts: dict[int, Ints], start: tuple[int, ...], vertex: int, n: Floats
+) -> tuple[int, ...]:
     """`start` searched again around `vertex`, within `parts` at the prices `n`."""
     assert search.rows is not None
     window = set(np.flatnonzero(np.abs(tie.layer - tie.layer[vertex]) <= WINDOW).tolist())

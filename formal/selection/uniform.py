@@ -1,15 +1,17 @@
 """Plans that are the same in every repetition, ends included, as a problem of their own.
 
-Over the classes c of a quotient (`repeat`), with m_c members, and the kinds k of edges between two classes, met n_k times,
+Over the classes c of a quotient (`repeat`), with m_c members, and the kinds k of edges between two classes, met n_k
+times,
 
     minimise  sum_c m_c cost_c(x_c)  +  sum_c sum of loops of c at (x_c, x_c)  +  sum_k n_k T_k(x, x)
 
-is the cost of the whole problem where every vertex takes the choice of its class: a solution here is one there, at the same cost, and at prices
-n_t of the resource rows the usage of all members is priced with it.  The ring of one block alone knows nothing of the ends, which may decide
-between two plans that are as good as each other in the middle.
+is the cost of the whole problem where every vertex takes the choice of its class: a solution here is one there, at the
+same cost, and at prices n_t of the resource rows the usage of all members is priced with it.  The ring of one block
+alone knows nothing of the ends, which may decide between two plans that are as good as each other in the middle.
 
-Measured (BERT-Large with Adam, ms): batch 64 on 4x8 the ring's plan at every repetition 126.1, the uniform optimum 84.619 after 7 s, which is the
-optimum; 16 layers, batch 128 on 2x8: 174.9, with the ends searched again 113.6, and 107.082 after 5 s, which is the optimum.
+Measured (BERT-Large with Adam, ms): batch 64 on 4x8 the ring's plan at every repetition 126.1, the uniform optimum
+84.619 after 7 s, which is the optimum; 16 layers, batch 128 on 2x8: 174.9, with the ends searched again 113.6, and
+107.082 after 5 s, which is the optimum.
 """
 
 from __future__ import annotations
@@ -50,7 +52,10 @@ def uniform(problem: SelectionProblem, found: Quotient) -> SelectionProblem:
         u, v = found.of_vertex[e.u], found.of_vertex[e.v]
         if u == v:
             every = np.arange(costs[u].size)
-            costs[u] = saturate(costs[u] + problem.tables[e.table][every if e.rows is None else e.rows, every if e.cols is None else e.cols])
+            costs[u] = saturate(
+                costs[u]
+                + problem.tables[e.table][every if e.rows is None else e.rows, every if e.cols is None else e.cols]
+            )
             continue
         kind = u, v, e.table, numbers.of(e.rows), numbers.of(e.cols)
         count[kind] += 1
@@ -110,7 +115,9 @@ class Profile:
         return np.asarray(amounts @ self.live, dtype=np.float64)
 
     def priced(self, problem: SelectionProblem, n: Floats, each: bool) -> SelectionProblem:
-        """A problem over the classes with the price of the usage of all members added to its costs, of the average member if `each`; rounded."""
+        """A problem over the classes with the price of the usage of all members added to its costs, of the average
+        member if `each`; rounded.
+        """
         prefix = np.concatenate([[0.0], np.cumsum(n)])
         weight = np.bincount(self.member, prefix[self.last] - prefix[self.first], minlength=len(self.amounts))
         added: dict[int, Floats] = {}

@@ -1,1 +1,3 @@
-"""This package is the command line of what is decided: `plan`, `solve`, `audit`, `explain`, `reduce`, `rules`, `calibrate`."""
+"""This package is the command line of what is decided: `plan`, `solve`, `audit`, `explain`, `reduce`, `rules`,
+`calibrate`.
+"""

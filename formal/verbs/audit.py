@@ -1,4 +1,6 @@
-"""The verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or the best certified gap."""
+"""The verb `audit`: is this strategy optimal?  A proof, a better strategy with the difference, or the best
+certified gap.
+"""
 
 from __future__ import annotations
 
@@ -30,12 +32,23 @@ from .plan import EngineName, asked_json, asked_lines, engine_option, gap_option
 
 @click.command("audit")
 @click.argument("subject", metavar="MODEL|PROBLEM")
-@click.option("--strategy", "strategy_file", required=True, type=click.Path(path_type=Path), help="Strategy file: per operator name or glob, or a list of choices.")
+@click.option(
+    "--strategy",
+    "strategy_file",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Strategy file: per operator name or glob, or a list of choices.",
+)
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
-@click.option("--propagate", "carry", is_flag=True, help="Carry the schedules to the operators they are joined to, instead of leaving those to the solver.")
+@click.option(
+    "--propagate",
+    "carry",
+    is_flag=True,
+    help="Carry the schedules to the operators they are joined to, instead of leaving those to the solver.",
+)
 @engine_option
 @time_option
 @gap_option
@@ -44,8 +57,19 @@ from .plan import EngineName, asked_json, asked_lines, engine_option, gap_option
 @json_option
 @click.pass_obj
 def audit_command(
-    publisher: Publisher, subject: str, strategy_file: Path, machine: str | None, batch: int | None, memory: int | None, space_name: str | None,
-    carry: bool, engine: str, time_limit: float, gap: Fraction, output: Path | None, as_json: bool,
+    publisher: Publisher,
+    subject: str,
+    strategy_file: Path,
+    machine: str | None,
+    batch: int | None,
+    memory: int | None,
+    space_name: str | None,
+    carry: bool,
+    engine: str,
+    time_limit: float,
+    gap: Fraction,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit)
@@ -54,7 +78,10 @@ def audit_command(
     with Watch("auditing") as watch:
         if isinstance(strategy, ChoiceList):
             if subject in ZOO or machine is not None:
-                raise InputError(f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model write {{operator: {{axis: {{level: degree}}}}}}")
+                raise InputError(
+                    f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model "
+                    f"write {{operator: {{axis: {{level: degree}}}}}}"
+                )
             with clock.phase("tables"):
                 problem = load_selection_problem(Path(subject))
             clock.hold_back(check_seconds(problem, clock))
@@ -62,7 +89,10 @@ def audit_command(
                 report = audit_problem(problem, strategy, None, gap, name, watch, clock.clock)
         else:
             if machine is None:
-                raise InputError("a strategy for a model needs --machine; for a selection problem the strategy is a list of choice indices")
+                raise InputError(
+                    "a strategy for a model needs --machine; for a selection problem the strategy is a list of "
+                    "choice indices"
+                )
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
             graph = load_model(subject, batch)
@@ -82,7 +112,15 @@ def audit_command(
     written = output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:
-        emit({**report.to_json(), **asked_json(report.best), "certificate": None if written is None else str(written), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
+        emit(
+            {
+                **report.to_json(),
+                **asked_json(report.best),
+                "certificate": None if written is None else str(written),
+                "seconds": round(clock.clock.seconds(), 3),
+                "phases": clock.rounded(),
+            }
+        )
         return code
     say(render_audit(report, strategy_file.name), *asked_lines(report.best, report.problem))
     if not checked and report.outcome is not Outcome.UNDECIDED:
@@ -103,11 +141,14 @@ def _inside(strategy: Strategy, planning: Planning) -> bool:
 def _confirm(publisher: Publisher, report: AuditReport, output: Path | None) -> bool:
     """Every answer that rests on a bound is said only after the checker accepted the certificate behind it.
 
-    `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves operators
-    free, on the claim that no completion of it is cheaper: that certificate is checked too.
+    `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves
+    operators free, on the claim that no completion of it is cheaper: that certificate is checked too.
     """
     if report.outcome is Outcome.UNDECIDED:  # its bound is said too
-        return report.certificate is None or publisher.certificate(output, report.certificate, report.problem).verdict is Verdict.PROVED
+        return (
+            report.certificate is None
+            or publisher.certificate(output, report.certificate, report.problem).verdict is Verdict.PROVED
+        )
     if report.certificate is not None:
         published = publisher.certificate(output, report.certificate, report.problem)
         if published.verdict is not Verdict.PROVED and report.outcome is not Outcome.REFUTED:

@@ -1,9 +1,10 @@
 """The verb `machine calibrate`: constants of a machine from measured times.
 
-Times of collectives come from a CSV (`formal.calibration.timings`), or are measured here on MPI ranks.  Measured here as well: operators, to which the device's peaks,
-memory bandwidth and launch time are fitted, and, with `--model`, the redistributions and every local operator shape of the model's placements, which become
-`[[profile]]` rows.  Measuring needs `backends`, which this room does not see: the front door hands over something with the methods
-of `Measurer` and `PartsMeasurer`.
+Times of collectives come from a CSV (`formal.calibration.timings`), or are measured here on MPI ranks.  Measured here
+as well: operators, to which the device's peaks, memory bandwidth and launch time are fitted, and, with `--model`, the
+redistributions and every local operator shape of the model's placements, which become `[[profile]]` rows.  Measuring
+needs `backends`, which this room does not see: the front door hands over something with the methods of `Measurer` and
+`PartsMeasurer`.
 """
 
 from __future__ import annotations
@@ -44,19 +45,31 @@ _PROGRAMS = ("AllReduce", "RS.A AG.A", "R.A B.A")
 
 @runtime_checkable
 class Measurer(Protocol):
-    """Runs programs on one MPI rank per device and returns the seconds of every repetition of each; payload in bytes per device."""
+    """Runs programs on one MPI rank per device and returns the seconds of every repetition of each; payload in
+    bytes per device.
+    """
 
-    def measure(self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float) -> list[tuple[float, ...]]:
+    def measure(
+        self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float
+    ) -> list[tuple[float, ...]]:
         """Raises when a rank fails or a result is wrong."""
         ...
 
 
 @runtime_checkable
 class PartsMeasurer(Protocol):
-    """Times the distinct operators and redistributions of candidate plans on one MPI rank per device (`formal.calibration.parts.PartTimes`)."""
+    """Times the distinct operators and redistributions of candidate plans on one MPI rank per device
+    (`formal.calibration.parts.PartTimes`).
+    """
 
     def measure_parts(
-        self, graph: Graph, hierarchy: tuple[int, ...], candidates: Sequence[Choices], rounds: int, timeout_s: float, backend: str
+        self,
+        graph: Graph,
+        hierarchy: tuple[int, ...],
+        candidates: Sequence[Choices],
+        rounds: int,
+        timeout_s: float,
+        backend: str,
     ) -> tuple[PartTimes, PartTimes]:
         """(operators, redistributions); `backend`: numpy or cupy.  Raises when a rank fails."""
         ...
@@ -64,15 +77,40 @@ class PartsMeasurer(Protocol):
 
 @click.command("calibrate")
 @click.argument("machine_name", metavar="MACHINE")
-@click.option("--timings", type=click.Path(path_type=Path), help="CSV of measured times; without it, the machine's devices are MPI ranks here.")
+@click.option(
+    "--timings",
+    type=click.Path(path_type=Path),
+    help="CSV of measured times; without it, the machine's devices are MPI ranks here.",
+)
 @click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Use only these lines (repeatable).")
-@click.option("--hold-out", "held", multiple=True, metavar="COLUMN=VALUE", help="Judge on these lines, fit on the others (repeatable).")
+@click.option(
+    "--hold-out",
+    "held",
+    multiple=True,
+    metavar="COLUMN=VALUE",
+    help="Judge on these lines, fit on the others (repeatable).",
+)
 @click.option("--latencies", is_flag=True, help="Fit latencies as well (always on when measuring here).")
-@click.option("--model", help="Measure this model's operators and redistributions, and write its operators' times as profile rows.")
+@click.option(
+    "--model",
+    help="Measure this model's operators and redistributions, and write its operators' times as profile rows.",
+)
 @click.option("--train", type=click.Choice(OPTIMIZERS), help="With --model: its training step.")
 @click.option("--batch", type=BATCH, help="With --model: the batch size.")
-@click.option("--backend", type=click.Choice(["numpy", "cupy"]), default="numpy", show_default=True, help="What computes the operators that are measured.")
-@click.option("--rounds", type=Count(1, 1000), default=9, show_default=True, help="Times that every operator is measured; the fastest counts.")
+@click.option(
+    "--backend",
+    type=click.Choice(["numpy", "cupy"]),
+    default="numpy",
+    show_default=True,
+    help="What computes the operators that are measured.",
+)
+@click.option(
+    "--rounds",
+    type=Count(1, 1000),
+    default=9,
+    show_default=True,
+    help="Times that every operator is measured; the fastest counts.",
+)
 @click.option("--time-limit", type=SECONDS, default=120.0, show_default=True, help="Seconds for each start of MPI.")
 @output_option("--save", help="Write the times measured here as CSV.")
 @output_option("-o", "--output", help="Write the calibrated machine (TOML).")
@@ -80,8 +118,21 @@ class PartsMeasurer(Protocol):
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @click.pass_context
 def calibrate_command(
-    ctx: click.Context, machine_name: str, timings: Path | None, conditions: tuple[str, ...], held: tuple[str, ...], latencies: bool, model: str | None,
-    train: str | None, batch: int | None, backend: str, rounds: int, time_limit: float, save: Path | None, output: Path | None, as_json: bool,
+    ctx: click.Context,
+    machine_name: str,
+    timings: Path | None,
+    conditions: tuple[str, ...],
+    held: tuple[str, ...],
+    latencies: bool,
+    model: str | None,
+    train: str | None,
+    batch: int | None,
+    backend: str,
+    rounds: int,
+    time_limit: float,
+    save: Path | None,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Fit a machine's constants to measured times of collectives and operators, and say how well they fit."""
     from ..calibration.calibrate import calibrate, residuals
@@ -103,40 +154,63 @@ def calibrate_command(
     kept = selected(rows, _pairs(held, "--hold-out")) if held else []
     fitted = [r for r in rows if r not in kept]
     result = calibrate(machine, fitted, kept, latencies)
-    parts = None if timings is not None else _parts(ctx.obj, result.machine, model, train, batch, backend, rounds, time_limit)
+    parts = (
+        None
+        if timings is not None
+        else _parts(ctx.obj, result.machine, model, train, batch, backend, rounds, time_limit)
+    )
     final = result.machine if parts is None else parts.machine
-    constants = [c for c in result.constants if parts is None or c.path not in {d.path for d in parts.constants}] + ([] if parts is None else list(parts.constants))
+    constants = [c for c in result.constants if parts is None or c.path not in {d.path for d in parts.constants}] + (
+        [] if parts is None else list(parts.constants)
+    )
     judgements: list[tuple[str, str, Residuals | None]] = [
-        ("before", "before, fitted rows", result.before), ("fitted", "after, fitted rows", result.fitted),
-        ("held_out_before", "before, held out", result.held_out_before), ("held_out", "after, held out", result.held_out),
+        ("before", "before, fitted rows", result.before),
+        ("fitted", "after, fitted rows", result.fitted),
+        ("held_out_before", "before, held out", result.held_out_before),
+        ("held_out", "after, held out", result.held_out),
     ]
     if parts is not None:
         if parts.movements_fitted is not None:  # they decide the links: what the collectives say of that
             judgements.append(("collectives", "collectives, at the end", residuals(final, fitted, latencies)))
         judgements += [
-            ("operators_before", "operators, before", parts.operators_before), ("operators", "operators, roofline", parts.operators_fitted),
-            ("profile", "operators, profile", parts.profile), ("movements_before", "redistributions, before", parts.movements_before),
+            ("operators_before", "operators, before", parts.operators_before),
+            ("operators", "operators, roofline", parts.operators_fitted),
+            ("profile", "operators, profile", parts.profile),
+            ("movements_before", "redistributions, before", parts.movements_before),
             ("movements", "redistributions, after", parts.movements_fitted),
         ]
     if output is not None:
         write_file(output, to_toml(final).encode())
 
     if as_json:
-        emit({
-            "machine": machine.name, "constants": {c.path: {"before": str(c.before), "after": str(c.after), "identified": c.identified} for c in constants},
-            **{key: None if r is None else r.as_json() for key, _, r in judgements}, "profiles": len(final.profiles),
-            "sha256": final.sha256(), "output": None if output is None else str(output), "seconds": round(time.monotonic() - start, 3),
-        })
+        emit(
+            {
+                "machine": machine.name,
+                "constants": {
+                    c.path: {"before": str(c.before), "after": str(c.after), "identified": c.identified}
+                    for c in constants
+                },
+                **{key: None if r is None else r.as_json() for key, _, r in judgements},
+                "profiles": len(final.profiles),
+                "sha256": final.sha256(),
+                "output": None if output is None else str(output),
+                "seconds": round(time.monotonic() - start, 3),
+            }
+        )
         return Exit.DONE
     say(f"{machine.name}: {result.fitted.rows} timings fitted" + (f", {len(kept)} held out" if kept else ""))
     for c in constants:
         values = [show(v, _dimension(c.path)) if v is not None else "none" for v in (c.before, c.after)]
-        say(f"  {c.path:34} {values[0]:>14} -> {values[1]:<14}" + ("" if c.identified else "  not identified by these timings, kept"))
+        say(
+            f"  {c.path:34} {values[0]:>14} -> {values[1]:<14}"
+            + ("" if c.identified else "  not identified by these timings, kept")
+        )
     for _, name, r in judgements:
         if r is not None:
             rank = "" if r.rank is None else f", rank correlation {r.rank:.3f}"
             say(
-                f"  {name:24} {r.rows:4} rows: mean error {100 * r.mean:.1f} %, worst {100 * r.worst:.1f} %, predicted / measured {r.low:.2f} .. {r.high:.2f}{rank}"
+                f"  {name:24} {r.rows:4} rows: mean error {100 * r.mean:.1f} %, worst {100 * r.worst:.1f} %, "
+                f"predicted / measured {r.low:.2f} .. {r.high:.2f}{rank}"
             )
     if final.profiles:
         say(f"  {len(final.profiles)} operator shapes measured as profile rows")
@@ -152,9 +226,18 @@ def _dimension(path: str) -> Dimension:
 
 
 def _parts(
-    measurer: object, machine: Machine, model: str | None, train: str | None, batch: int | None, backend: str, rounds: int, time_limit: float
+    measurer: object,
+    machine: Machine,
+    model: str | None,
+    train: str | None,
+    batch: int | None,
+    backend: str,
+    rounds: int,
+    time_limit: float,
 ) -> PartsCalibration | None:
-    """Operators (and redistributions) measured here; None if nothing here can measure them and no model is asked for."""
+    """Operators (and redistributions) measured here; None if nothing here can measure them and no model is asked
+    for.
+    """
     from ..calibration.parts import calibrate_parts, calibration_graph, coverage, movement_times, operator_times
 
     if not isinstance(measurer, PartsMeasurer):
@@ -175,7 +258,10 @@ def _parts(
         except RuntimeError as error:  # a rank that failed, MPI that is missing, no GPU
             raise InputError(f"the operators could not be measured: {error}") from error
     return calibrate_parts(
-        machine, operator_times(planning, candidates, operators), movement_times(planning, candidates, moved) if model is not None else (), model is not None
+        machine,
+        operator_times(planning, candidates, operators),
+        movement_times(planning, candidates, moved) if model is not None else (),
+        model is not None,
     )
 
 
@@ -190,11 +276,16 @@ def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
 
 
 def measured_collectives(measurer: object, machine: Machine, time_limit: float) -> list[Timing]:
-    """Times of the one-level programs of every placement of two axes, at three payloads, on MPI ranks of this computer."""
+    """Times of the one-level programs of every placement of two axes, at three payloads, on MPI ranks of this
+    computer.
+    """
     if not isinstance(measurer, Measurer):
         raise InputError("nothing here can start MPI ranks; give --timings FILE.csv")
     if not 2 <= machine.devices <= 32:
-        raise InputError(f"machine {machine.name!r} has {machine.devices} devices; between 2 and 32 ranks can be measured here: name fewer, such as localhost:4, or give --timings")
+        raise InputError(
+            f"machine {machine.name!r} has {machine.devices} devices; between 2 and 32 ranks can be measured "
+            f"here: name fewer, such as localhost:4, or give --timings"
+        )
     out = []
     for first in (n for n in range(2, machine.devices + 1) if machine.devices % n == 0):
         axes = (first, machine.devices // first)
@@ -208,7 +299,19 @@ def measured_collectives(measurer: object, machine: Machine, time_limit: float) 
             for text, seconds in zip(_PROGRAMS, measurer.measure(system, programs, size, 9, time_limit), strict=True):
                 middle = sorted(seconds)[len(seconds) // 2]
                 columns = (("payload", str(size)), ("program", text), ("reduced", str(first)))
-                out.append(Timing(machine.hierarchy, matrix, (0,), text, Algorithm.RING, size, middle, f"{text} over {first} of {machine.devices} ranks", columns))
+                out.append(
+                    Timing(
+                        machine.hierarchy,
+                        matrix,
+                        (0,),
+                        text,
+                        Algorithm.RING,
+                        size,
+                        middle,
+                        f"{text} over {first} of {machine.devices} ranks",
+                        columns,
+                    )
+                )
     return out
 
 
@@ -221,4 +324,8 @@ def _placement(hierarchy: tuple[int, ...], axes: tuple[int, int]) -> tuple[tuple
         row.append(here)
         left //= here
     row.reverse()
-    return (tuple(row), tuple(h // x for h, x in zip(hierarchy, row, strict=True))) if left == 1 and prod(row) == axes[0] else None
+    return (
+        (tuple(row), tuple(h // x for h, x in zip(hierarchy, row, strict=True)))
+        if left == 1 and prod(row) == axes[0]
+        else None
+    )

@@ -33,17 +33,43 @@ plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path
 @click.command("explain")
 @plan_argument
 @click.option("--op", help="One operator: the exact price of choosing anything else there.")
-@click.option("--instead", metavar="CONFIG", help="With --op: what this placement would cost, re-solved, e.g. 'b over node, h over gpu'.")
-@click.option("--error", "errors", type=SHARE, multiple=True, help="Relative error of the cost model to translate into a bound, e.g. 3%; may be repeated.")
-@click.option("--symbolic", is_flag=True, help="With --op: what each rank reads and writes, as formulas in the process coordinates.")
+@click.option(
+    "--instead",
+    metavar="CONFIG",
+    help="With --op: what this placement would cost, re-solved, e.g. 'b over node, h over gpu'.",
+)
+@click.option(
+    "--error",
+    "errors",
+    type=SHARE,
+    multiple=True,
+    help="Relative error of the cost model to translate into a bound, e.g. 3%; may be repeated.",
+)
+@click.option(
+    "--symbolic",
+    is_flag=True,
+    help="With --op: what each rank reads and writes, as formulas in the process coordinates.",
+)
 @click.option("--cost", is_flag=True, help="Only flops, bytes and the deciding formula of every operator.")
-@click.option("--state", is_flag=True, help="Only how a training step keeps weights, gradients and optimizer state, and what synchronises them.")
+@click.option(
+    "--state",
+    is_flag=True,
+    help="Only how a training step keeps weights, gradients and optimizer state, and what synchronises them.",
+)
 @time_option
 @json_option
 @click.pass_obj
 def explain_command(
-    publisher: Publisher, plan_file: Path, op: str | None, instead: str | None, errors: tuple[Fraction, ...], symbolic: bool, cost: bool, state: bool,
-    time_limit: float, as_json: bool,
+    publisher: Publisher,
+    plan_file: Path,
+    op: str | None,
+    instead: str | None,
+    errors: tuple[Fraction, ...],
+    symbolic: bool,
+    cost: bool,
+    state: bool,
+    time_limit: float,
+    as_json: bool,
 ) -> int:
     """Show what PLAN decided, where its time goes, and what the best alternative to a choice costs."""
     if instead is not None and op is None:
@@ -71,7 +97,9 @@ def explain_command(
         if state:
             kept = stored_state(planning, x)
             if not kept:
-                raise InputError(f"{plan_file}: the plan trains nothing; make one with 'shardproof plan MODEL --train adam'")
+                raise InputError(
+                    f"{plan_file}: the plan trains nothing; make one with 'shardproof plan MODEL --train adam'"
+                )
             if as_json:
                 emit({**about, "stored_state": [s.to_json() for s in kept]})
             else:
@@ -104,11 +132,19 @@ def explain_command(
 
 @click.command("sensitivity")
 @plan_argument
-@click.option("--solve-limit", type=SECONDS, default=15.0, show_default=True, help="Seconds for one solve; beyond it a factor counts as not closed.")
+@click.option(
+    "--solve-limit",
+    type=SECONDS,
+    default=15.0,
+    show_default=True,
+    help="Seconds for one solve; beyond it a factor counts as not closed.",
+)
 @time_option
 @json_option
 @click.pass_obj
-def sensitivity_command(publisher: Publisher, plan_file: Path, solve_limit: float, time_limit: float, as_json: bool) -> int:
+def sensitivity_command(
+    publisher: Publisher, plan_file: Path, solve_limit: float, time_limit: float, as_json: bool
+) -> int:
     """Show how far each machine constant may move before PLAN stops being proved optimal."""
     plan, identity = publisher.checked_plan(plan_file)
     with Watch("testing constants") as watch:
@@ -118,7 +154,9 @@ def sensitivity_command(publisher: Publisher, plan_file: Path, solve_limit: floa
             watch.label = f"testing constants, {stage}"
             watch.count(done, total)
 
-        found = sensitivity(planning, x, plan.certificate, time_limit=time_limit, solve_limit=solve_limit, progress=progress)
+        found = sensitivity(
+            planning, x, plan.certificate, time_limit=time_limit, solve_limit=solve_limit, progress=progress
+        )
     if as_json:
         emit({"identity": identity, **found.to_json()})
     else:

@@ -40,13 +40,40 @@ from ..selection.solve import Answer, interruptible, solve
 
 EngineName = Literal["native", "ilp", "smt"]
 
-INTERRUPTED = "\ninterrupted: the best answer so far is checked and written (Ctrl-C again: end at once, nothing is written)\n"
+INTERRUPTED = (
+    "\ninterrupted: the best answer so far is checked and written (Ctrl-C again: end at once, nothing is written)\n"
+)
 """Said when the first Ctrl-C arrives; the exit code is 5 unless the answer is proved."""
 
-engine_option = click.option("--engine", type=click.Choice(["native", "ilp", "smt"]), default="native", show_default=True, help="Who looks for the solution; the proof is native. What was asked and answered is printed.")
-time_option = click.option("--time-limit", type=SECONDS, default=300.0, show_default=True, help="Seconds of the wall for tables and search; then the best plan known is checked and written. Ctrl-C ends them early, a second Ctrl-C everything.")
-gap_option = click.option("--gap", type=SHARE, default="0", show_default=True, help="Stop when (cost - bound) / cost is at most this (0.01 or 1%).")
-threads_option = click.option("--threads", type=THREADS, default=2, show_default=True, help="Threads of the search; plain elimination and the search for large problems with memory rows use one.")
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["native", "ilp", "smt"]),
+    default="native",
+    show_default=True,
+    help="Who looks for the solution; the proof is native. What was asked and answered is printed.",
+)
+time_option = click.option(
+    "--time-limit",
+    type=SECONDS,
+    default=300.0,
+    show_default=True,
+    help="Seconds of the wall for tables and search; then the best plan known is checked and written. Ctrl-C ends them "
+    "early, a second Ctrl-C everything.",
+)
+gap_option = click.option(
+    "--gap",
+    type=SHARE,
+    default="0",
+    show_default=True,
+    help="Stop when (cost - bound) / cost is at most this (0.01 or 1%).",
+)
+threads_option = click.option(
+    "--threads",
+    type=THREADS,
+    default=2,
+    show_default=True,
+    help="Threads of the search; plain elimination and the search for large problems with memory rows use one.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
@@ -55,7 +82,13 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @click.option("--machine", required=True, help="Built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--train", type=click.Choice(OPTIMIZERS), help="Plan one training step: forward, backward, optimizer.")
 @click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
-@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again in the backward pass: none, all, globs such as 'layer*', or auto (with --memory: as many as pay).")
+@click.option(
+    "--recompute",
+    default="none",
+    show_default=True,
+    help="With --train: blocks computed again in the backward pass: none, all, globs such as 'layer*', or auto (with "
+    "--memory: as many as pay).",
+)
 @click.option("--batch", type=BATCH, help="Batch size.")
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
@@ -64,25 +97,51 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @gap_option
 @threads_option
 @click.option("--explain-cost", is_flag=True, help="Print flops, bytes and the deciding formula of every operator.")
-@click.option("--strategy", "strategy_file", type=click.Path(path_type=Path), help="Take these schedules, carried to what they are joined to; search for nothing.")
+@click.option(
+    "--strategy",
+    "strategy_file",
+    type=click.Path(path_type=Path),
+    help="Take these schedules, carried to what they are joined to; search for nothing.",
+)
 @click.option("--joint", is_flag=True, help="Optimise algebra and parallelism together.")
 @output_option("-o", "--output", required=True, help="The plan file.", replaces_results=True)
 @force_option
 @json_option
 @click.pass_obj
 def plan_command(
-    publisher: Publisher, model: str, machine: str, train: str | None, loss: str | None, recompute: str, batch: int | None, memory: int | None,
-    space_name: str | None, engine: str, time_limit: float, gap: Fraction, threads: int, explain_cost: bool, strategy_file: Path | None, joint: bool, output: Path,
+    publisher: Publisher,
+    model: str,
+    machine: str,
+    train: str | None,
+    loss: str | None,
+    recompute: str,
+    batch: int | None,
+    memory: int | None,
+    space_name: str | None,
+    engine: str,
+    time_limit: float,
+    gap: Fraction,
+    threads: int,
+    explain_cost: bool,
+    strategy_file: Path | None,
+    joint: bool,
+    output: Path,
     as_json: bool,
 ) -> int:
-    """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the plan."""
+    """Plan MODEL (zoo name, ONNX file, FILE.py:NAME or JSON graph) on a machine and prove what is said about the
+    plan.
+    """
     clock = started(time_limit)
     if joint:
         raise InputError("--joint is not supported by this version; plan the graph as it is")
     if strategy_file is not None and engine != "native":
-        raise click.UsageError(f"--strategy searches for nothing, so there is nothing to ask {engine} about: give one of the two")
+        raise click.UsageError(
+            f"--strategy searches for nothing, so there is nothing to ask {engine} about: give one of the two"
+        )
     if recompute == "auto" and (memory is None or strategy_file is not None):
-        raise click.UsageError("--recompute auto weighs time against memory and searches: give --memory, and no --strategy")
+        raise click.UsageError(
+            "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
+        )
     forward = graph = load_model(model, batch)
     step = training_of(graph, train, loss, "none" if recompute == "auto" and train is not None else recompute)
     if step is not None:
@@ -100,8 +159,17 @@ def plan_command(
 
             def planner(made: Graph, seconds: float | None) -> Planned:
                 return plan_graph(
-                    made, target, where, limit, engine=cast("EngineName", engine), time_limit_s=seconds, gap=allowed, threads=threads,
-                    progress=watch, notify=watch.count, limit=clock,
+                    made,
+                    target,
+                    where,
+                    limit,
+                    engine=cast("EngineName", engine),
+                    time_limit_s=seconds,
+                    gap=allowed,
+                    threads=threads,
+                    progress=watch,
+                    notify=watch.count,
+                    limit=clock,
                 )
 
             chosen = plan_recomputed(tuple(blocks(forward)), candidate, planner, None, clock.clock)
@@ -109,11 +177,28 @@ def plan_command(
             graph = step.graph
         elif strategy_file is not None:
             planned, given = plan_strategy(
-                graph, target, given_schedules(strategy_file), where, limit, threads=threads, progress=watch, notify=watch.count, limit=clock
+                graph,
+                target,
+                given_schedules(strategy_file),
+                where,
+                limit,
+                threads=threads,
+                progress=watch,
+                notify=watch.count,
+                limit=clock,
             )
         else:
             planned = plan_graph(
-                graph, target, where, limit, engine=cast("EngineName", engine), gap=allowed, threads=threads, progress=watch, notify=watch.count, limit=clock,
+                graph,
+                target,
+                where,
+                limit,
+                engine=cast("EngineName", engine),
+                gap=allowed,
+                threads=threads,
+                progress=watch,
+                notify=watch.count,
+                limit=clock,
             )
     problem, answer = planned.planning.problem, planned.answer
     tried = render_attempts(attempts, problem)
@@ -127,17 +212,45 @@ def plan_command(
     rows = cost_table(planned.planning, answer.solution) if explain_cost and answer.solution is not None else ()
     taken = default_batch(model) if batch is None else batch
     with Watch("looking beyond the proof"), clock.phase("remarks"):
-        said = () if answer.solution is None else remarks(planned.planning, answer.solution, None if taken is None else Batch(taken, batch is None), clock.clock)
+        said = (
+            ()
+            if answer.solution is None
+            else remarks(
+                planned.planning, answer.solution, None if taken is None else Batch(taken, batch is None), clock.clock
+            )
+        )
     if as_json:
         document = _document(status, published, problem, allowed, clock)
         if explain_cost:
             document["operators"] = [r.to_json() for r in rows]
-        emit({**document, "plan": str(output), "identity": published.identity, "space": problem.space, "assumptions": list(problem.assumptions),
-              "rounding_bound": rounding_bound(problem), **({} if step is None else {"loss": step.loss, "trained": len(step.trained), "recomputed": list(step.recomputed)}),
-              **({} if limit is None or answer.solution is None else {"peak_bytes": problem.peak_of(answer.solution)[0], "limit_bytes": limit}),
-              **({"attempts": [a.to_json() for a in attempts]} if attempts else {}), **asked_json(answer), "remarks": [r.to_json() for r in said]})
+        emit(
+            {
+                **document,
+                "plan": str(output),
+                "identity": published.identity,
+                "space": problem.space,
+                "assumptions": list(problem.assumptions),
+                "rounding_bound": rounding_bound(problem),
+                **(
+                    {}
+                    if step is None
+                    else {"loss": step.loss, "trained": len(step.trained), "recomputed": list(step.recomputed)}
+                ),
+                **(
+                    {}
+                    if limit is None or answer.solution is None
+                    else {"peak_bytes": problem.peak_of(answer.solution)[0], "limit_bytes": limit}
+                ),
+                **({"attempts": [a.to_json() for a in attempts]} if attempts else {}),
+                **asked_json(answer),
+                "remarks": [r.to_json() for r in said],
+            }
+        )
         return code
-    say(f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, {len(problem.vertices)} decisions")
+    say(
+        f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, "
+        f"{len(problem.vertices)} decisions"
+    )
     if step is not None:
         say(f"{train}: {step.loss}; {len(step.trained)} weights are updated")
         if step.recomputed:
@@ -151,7 +264,10 @@ def plan_command(
     say(_sentence(published, problem), *asked_lines(answer, problem))
     if limit is not None and answer.solution is not None:
         peak, at = problem.peak_of(answer.solution)
-        say(f"memory: {bytes_text(peak)} of {bytes_text(limit)} on the fullest device, at operator {graph.operators[min(at, len(graph.operators) - 1)].name}")
+        say(
+            f"memory: {bytes_text(peak)} of {bytes_text(limit)} on the fullest device, at operator "
+            f"{graph.operators[min(at, len(graph.operators) - 1)].name}"
+        )
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
     say(*(f"remark: {r.words}" for r in said))
@@ -171,7 +287,14 @@ def plan_command(
 @json_option
 @click.pass_obj
 def solve_command(
-    publisher: Publisher, problem_file: Path, engine: str, time_limit: float, gap: Fraction, threads: int, output: Path | None, as_json: bool
+    publisher: Publisher,
+    problem_file: Path,
+    engine: str,
+    time_limit: float,
+    gap: Fraction,
+    threads: int,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Solve a selection problem and write a certificate."""
     clock = started(time_limit)
@@ -180,14 +303,27 @@ def solve_command(
     clock.hold_back(check_seconds(problem, clock))
     allowed = gap
     with Watch("solving", problem.scale) as watch, clock.phase("search"):
-        answer = solve(problem, clock=clock.clock.at_most(None), gap=allowed, engine=cast("EngineName", engine), progress=watch, threads=threads)
+        answer = solve(
+            problem,
+            clock=clock.clock.at_most(None),
+            gap=allowed,
+            engine=cast("EngineName", engine),
+            progress=watch,
+            threads=threads,
+        )
     if answer.solution is None or answer.certificate is None:
         return _no_solution(publisher, problem, answer, output, as_json, clock)
     with Watch("checking"), clock.phase("check"):
         published = publisher.certificate(output, answer.certificate, problem)
     code, status = _outcome(published, allowed)
     if as_json:
-        emit({**_document(status, published, problem, allowed, clock), "solution": list(answer.solution), **asked_json(answer)})
+        emit(
+            {
+                **_document(status, published, problem, allowed, clock),
+                "solution": list(answer.solution),
+                **asked_json(answer),
+            }
+        )
         return code
     say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
     say(_sentence(published, problem), *asked_lines(answer, problem))
@@ -225,17 +361,31 @@ def _outcome(published: Published, allowed: Fraction) -> tuple[Exit, str]:
         return Exit.UNDECIDED, "feasible"
     if published.lower_bound >= published.cost:
         return Exit.DONE, "optimal"
-    return (Exit.DONE if published.cost - published.lower_bound <= allowed * abs(published.cost) else Exit.UNDECIDED), "feasible"
+    return (
+        Exit.DONE if published.cost - published.lower_bound <= allowed * abs(published.cost) else Exit.UNDECIDED
+    ), "feasible"
 
 
-def _document(status: str, published: Published, problem: SelectionProblem, allowed: Fraction, clock: TimeLimit) -> dict[str, object]:
+def _document(
+    status: str, published: Published, problem: SelectionProblem, allowed: Fraction, clock: TimeLimit
+) -> dict[str, object]:
     gap = None
     if published.cost is not None and published.lower_bound is not None:
-        gap = 0.0 if published.cost <= published.lower_bound else (published.cost - published.lower_bound) / max(1, abs(published.cost))
+        gap = (
+            0.0
+            if published.cost <= published.lower_bound
+            else (published.cost - published.lower_bound) / max(1, abs(published.cost))
+        )
     return {
-        "status": status, "cost": published.cost, "lower_bound": published.lower_bound, "scale": problem.scale, "gap": gap, "seconds": round(clock.clock.seconds(), 3),
+        "status": status,
+        "cost": published.cost,
+        "lower_bound": published.lower_bound,
+        "scale": problem.scale,
+        "gap": gap,
+        "seconds": round(clock.clock.seconds(), 3),
         "phases": clock.rounded(),
-        "certificate": None if published.path is None else str(published.path), "problem_sha256": problem.sha256(),
+        "certificate": None if published.path is None else str(published.path),
+        "problem_sha256": problem.sha256(),
     }
 
 
@@ -246,13 +396,22 @@ def _sentence(published: Published, problem: SelectionProblem) -> str:
     if published.lower_bound is None:
         return f"cost {cost}; no lower bound proved"
     if published.lower_bound >= published.cost:
-        return f"cost {cost}, proved optimal over the space {problem.space!r} (checked: {published.cost} of 1/{problem.scale})"
+        return (
+            f"cost {cost}, proved optimal over the space {problem.space!r} (checked: {published.cost} of "
+            f"1/{problem.scale})"
+        )
     gap = (published.cost - published.lower_bound) / max(1, abs(published.cost))
     return f"cost {cost}, proved within {gap:.3%} of optimal (lower bound {cost_text(published.lower_bound, problem)})"
 
 
 def _no_solution(
-    publisher: Publisher, problem: SelectionProblem, answer: Answer, output: Path | None, as_json: bool, clock: TimeLimit, steps: Sequence[str] = ()
+    publisher: Publisher,
+    problem: SelectionProblem,
+    answer: Answer,
+    output: Path | None,
+    as_json: bool,
+    clock: TimeLimit,
+    steps: Sequence[str] = (),
 ) -> int:
     with clock.phase("check"):
         published = None if answer.certificate is None else publisher.certificate(output, answer.certificate, problem)
@@ -260,8 +419,14 @@ def _no_solution(
     infeasible = published is not None and published.verdict is Verdict.PROVED and isinstance(claim, Infeasible)
     status = "infeasible" if infeasible else "unknown"
     document: dict[str, object] = {
-        "status": status, "cost": None, "lower_bound": published.lower_bound if published and not infeasible else None, "scale": problem.scale,
-        "gap": None, "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded(), "certificate": None if published is None or published.path is None else str(published.path),
+        "status": status,
+        "cost": None,
+        "lower_bound": published.lower_bound if published and not infeasible else None,
+        "scale": problem.scale,
+        "gap": None,
+        "seconds": round(clock.clock.seconds(), 3),
+        "phases": clock.rounded(),
+        "certificate": None if published is None or published.path is None else str(published.path),
         "problem_sha256": problem.sha256(),
     }
     if isinstance(claim, Infeasible) and infeasible:
@@ -273,7 +438,11 @@ def _no_solution(
         for line in conflict_lines(problem, claim, steps):
             say("  " + line)
     else:
-        known = "nothing is proved" if published is None or published.lower_bound is None else f"none costs less than {cost_text(published.lower_bound, problem)} (checked)"
+        known = (
+            "nothing is proved"
+            if published is None or published.lower_bound is None
+            else f"none costs less than {cost_text(published.lower_bound, problem)} (checked)"
+        )
         say(f"{problem.name}: no solution found within the time limit; {known}. Give it more time with --time-limit.")
         for line in _room(problem, steps):
             say("  " + line)
@@ -290,20 +459,38 @@ def conflict(problem: SelectionProblem, claim: Infeasible) -> dict[str, object]:
         }
         for t in claim.steps
     ]
-    return {"limit": problem.limit, "least_known_limit": claim.least_limit, "rows": rows, "vertices": [problem.vertices[v].name for v in claim.vertices[:20]]}
+    return {
+        "limit": problem.limit,
+        "least_known_limit": claim.least_limit,
+        "rows": rows,
+        "vertices": [problem.vertices[v].name for v in claim.vertices[:20]],
+    }
 
 
 def conflict_lines(problem: SelectionProblem, claim: Infeasible, steps: Sequence[str] = ()) -> list[str]:
-    """The conflict in words: which steps (operators `steps`, if they have names), which tensors, which limit, what would work."""
+    """The conflict in words: which steps (operators `steps`, if they have names), which tensors, which limit, what
+    would work.
+    """
     lines = []
     use = {t: sum(int(u.amount.min()) for u in problem.usages if u.start <= t < u.end) for t in claim.steps}
     for t in sorted(use, key=lambda t: (-use[t], t))[:5]:
-        names = ", ".join(f"{u.name or problem.vertices[u.vertex].name} ({int(u.amount.min())})" for u in _largest(problem, t))
+        names = ", ".join(
+            f"{u.name or problem.vertices[u.vertex].name} ({int(u.amount.min())})" for u in _largest(problem, t)
+        )
         at = f"step {t}" + (f" ({steps[t]})" if t < len(steps) else "")
-        over = "" if problem.limit is not None and use[t] > problem.limit else " (less, but not with what the other steps need)"
-        lines.append(f"{at}: even the smallest choices use {use[t]}, the limit is {problem.limit}{over}; largest: {names}")
+        over = (
+            ""
+            if problem.limit is not None and use[t] > problem.limit
+            else " (less, but not with what the other steps need)"
+        )
+        lines.append(
+            f"{at}: even the smallest choices use {use[t]}, the limit is {problem.limit}{over}; largest: {names}"
+        )
     if not claim.steps:
-        lines.append("no combination of choices is allowed and fits; vertices involved: " + ", ".join(problem.vertices[v].name for v in claim.vertices[:10]))
+        lines.append(
+            "no combination of choices is allowed and fits; vertices involved: "
+            + ", ".join(problem.vertices[v].name for v in claim.vertices[:10])
+        )
     if claim.least_limit is not None:
         lines.append(f"the least limit for which a solution is known is {claim.least_limit}")
     return lines

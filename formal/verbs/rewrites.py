@@ -1,4 +1,5 @@
-"""The verbs `rules prove`, `rules refute`, `rules generate` and `rules show`.  `rules check` is the checker's (`verify.verbs.rules`).
+"""The verbs `rules prove`, `rules refute`, `rules generate` and `rules show`.  `rules check` is the checker's
+(`verify.verbs.rules`).
 
 What they print about a rule is what the checker said of its proof: judgements are published first.
 """
@@ -41,8 +42,12 @@ from ..rewrites.rule_files import RuleItem, judge_items, load_rules, overall
 file_argument = click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 limit_option = click.option("--time-limit", type=SECONDS, default=20.0, show_default=True, help="CPU seconds per rule.")
-jobs_option = click.option("--jobs", type=THREADS, default=min(2, os.cpu_count() or 1), show_default=True, help="Processes.")
-degree_option = click.option("--degree", default=None, help="Instead of the degrees in the file: a number, or 'any' for every degree.")
+jobs_option = click.option(
+    "--jobs", type=THREADS, default=min(2, os.cpu_count() or 1), show_default=True, help="Processes."
+)
+degree_option = click.option(
+    "--degree", default=None, help="Instead of the degrees in the file: a number, or 'any' for every degree."
+)
 CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "undecided": Exit.UNDECIDED}
 
 
@@ -55,10 +60,20 @@ CODES = {"proved": Exit.DONE, "vacuous": Exit.DONE, "refuted": Exit.REFUTED, "un
 @force_option
 @json_option
 @click.pass_obj
-def prove_command(publisher: Publisher, file: Path, time_limit: float, jobs: int, degree: str | None, output: Path | None, as_json: bool) -> int:
-    """Judge every rule of a file: proved (for all shapes, with preconditions), refuted (with a counterexample) or vacuous.
+def prove_command(
+    publisher: Publisher,
+    file: Path,
+    time_limit: float,
+    jobs: int,
+    degree: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Judge every rule of a file: proved (for all shapes, with preconditions), refuted (with a counterexample) or
+    vacuous.
 
-    FILE: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), or the word `parallel` for the built-in properties.
+    FILE: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), or the word `parallel` for the built-in
+    properties.
     """
     return _prove(publisher, file, time_limit, jobs, degree, output, as_json, only_refuted=False)
 
@@ -72,13 +87,28 @@ def prove_command(publisher: Publisher, file: Path, time_limit: float, jobs: int
 @force_option
 @json_option
 @click.pass_obj
-def refute_command(publisher: Publisher, file: Path, time_limit: float, jobs: int, degree: str | None, output: Path | None, as_json: bool) -> int:
+def refute_command(
+    publisher: Publisher,
+    file: Path,
+    time_limit: float,
+    jobs: int,
+    degree: str | None,
+    output: Path | None,
+    as_json: bool,
+) -> int:
     """Like prove, but print the rules that fail, each with its counterexample."""
     return _prove(publisher, file, time_limit, jobs, degree, output, as_json, only_refuted=True)
 
 
 def _prove(
-    publisher: Publisher, file: Path, time_limit: float, jobs: int, degree: str | None, output: Path | None, as_json: bool, only_refuted: bool,
+    publisher: Publisher,
+    file: Path,
+    time_limit: float,
+    jobs: int,
+    degree: str | None,
+    output: Path | None,
+    as_json: bool,
+    only_refuted: bool,
 ) -> int:
     start = time.monotonic()
     items = load_rules(file, _degree(degree))
@@ -105,7 +135,10 @@ def _prove(
     if as_json:
         emit({"rules": documents, "counts": dict(sorted(counts.items())), "seconds": round(seconds, 3)})
     else:
-        say(f"{', '.join(f'{n} {w}' for w, n in sorted(counts.items())) or 'no rules'}; {seconds:.1f} s" + (f"; wrote {output}" if output else ""))
+        say(
+            f"{', '.join(f'{n} {w}' for w, n in sorted(counts.items())) or 'no rules'}; {seconds:.1f} s"
+            + (f"; wrote {output}" if output else "")
+        )
     return max(codes, key=(Exit.DONE, Exit.UNDECIDED, Exit.REFUTED, Exit.BAD_INPUT).index) if codes else Exit.BAD_INPUT
 
 
@@ -130,7 +163,8 @@ def _document(item: RuleItem, word: str, said: Sequence[str], judgements: Sequen
             out |= {"degree_1_only": ones} if ones else {}
             if len(judgements) > 1:
                 out["instances"] = [
-                    {"name": j.rule.name, "verdict": w, "preconditions": [str(c) for c in j.rule.preconditions]} for j, w in zip(judgements, said, strict=True)
+                    {"name": j.rule.name, "verdict": w, "preconditions": [str(c) for c in j.rule.preconditions]}
+                    for j, w in zip(judgements, said, strict=True)
                 ]
         case "refuted":
             bad = next(j for j in judgements if isinstance(j, Refuted))
@@ -148,7 +182,9 @@ def _document(item: RuleItem, word: str, said: Sequence[str], judgements: Sequen
 
 
 def _forced(judgements: Sequence[Judgement]) -> tuple[list[str], list[str]]:
-    """What typing forces beside the preconditions, and degrees that can only be 1, of all proved substitutions of a rule."""
+    """What typing forces beside the preconditions, and degrees that can only be 1, of all proved substitutions of a
+    rule.
+    """
     forced: list[str] = []
     ones: list[str] = []
     for j in judgements:
@@ -162,7 +198,9 @@ def _forced(judgements: Sequence[Judgement]) -> tuple[list[str], list[str]]:
 def counterexample_document(rule: Substitution, e: Counterexample) -> dict[str, object]:
     """A counterexample as JSON: sizes, degrees and parameters by name, entries of every input, what goes wrong."""
     return {
-        "instance": dict(e.instance), "inputs": {p.name: list(v) for p, v in zip(rule.inputs, e.values, strict=False)}, "functions": e.functions,
+        "instance": dict(e.instance),
+        "inputs": {p.name: list(v) for p, v in zip(rule.inputs, e.values, strict=False)},
+        "functions": e.functions,
         "what": e.what,
     }
 
@@ -189,21 +227,48 @@ def _say(item: RuleItem, word: str, said: Sequence[str], judgements: Sequence[Ju
 @output_option("-o", "--output", required=True, help="Library to write (.spz).", replaces_results=True)
 @force_option
 @click.option("--operators", "most", type=Count(1, 3), default=3, show_default=True, help="Operators per side at most.")
-@click.option("--journal", type=click.Path(dir_okay=False, path_type=Path), help="Keep progress here; a second run takes it up again.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Keep progress here; a second run takes it up again.",
+)
 @jobs_option
 @json_option
 @click.pass_obj
-def generate_command(publisher: Publisher, output: Path, most: int, journal: Path | None, jobs: int, as_json: bool) -> int:
+def generate_command(
+    publisher: Publisher, output: Path, most: int, journal: Path | None, jobs: int, as_json: bool
+) -> int:
     """Enumerate graphs, find those of equal value, prove them, and keep a basis: a library of rules."""
     start = time.monotonic()
     if journal is not None:
         check_journal(journal)
     with Watch("generating") as watch:
-        kept, report = generate([rank2_pool(most), rank3_pool(most)], jobs, journal, lambda stage, done, total: _progress(watch, stage, done, total))
-        numbers = {"graphs": report.graphs, "classes": report.classes, "pairs": report.pairs, "candidates": report.candidates}
+        kept, report = generate(
+            [rank2_pool(most), rank3_pool(most)],
+            jobs,
+            journal,
+            lambda stage, done, total: _progress(watch, stage, done, total),
+        )
+        numbers = {
+            "graphs": report.graphs,
+            "classes": report.classes,
+            "pairs": report.pairs,
+            "candidates": report.candidates,
+        }
         numbers |= {f"candidates {w}": n for w, n in report.outcomes.items()}
-        numbers |= {"kept before minimising": report.kept_first, "kept": report.kept, "kept with parallel operators": report.parallel, "operators per side": most}
-        library = Library(f"generated rules, up to {most} operators a side", tuple(kept), (), "rules generate", tuple(sorted(numbers.items())))
+        numbers |= {
+            "kept before minimising": report.kept_first,
+            "kept": report.kept,
+            "kept with parallel operators": report.parallel,
+            "operators per side": most,
+        }
+        library = Library(
+            f"generated rules, up to {most} operators a side",
+            tuple(kept),
+            (),
+            "rules generate",
+            tuple(sorted(numbers.items())),
+        )
         words = publisher.rules(output, library)
     seconds = time.monotonic() - start
     proved = sum(w == "proved" for w in words.values())
@@ -219,7 +284,13 @@ def generate_command(publisher: Publisher, output: Path, most: int, journal: Pat
 
 @click.command("derive")
 @file_argument
-@click.option("--from", "source", type=click.Path(dir_okay=False, path_type=Path), required=True, help="Library (.spz) whose proved rules may be used.")
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(dir_okay=False, path_type=Path),
+    required=True,
+    help="Library (.spz) whose proved rules may be used.",
+)
 @click.option("--steps", type=Count(1, 4), default=4, show_default=True, help="Steps per output at most.")
 @click.option("--only", default="*", show_default=True, help="Rules with names like this, such as 'figure-*'.")
 @limit_option
@@ -229,7 +300,15 @@ def generate_command(publisher: Publisher, output: Path, most: int, journal: Pat
 @json_option
 @click.pass_obj
 def derive_command(
-    publisher: Publisher, file: Path, source: Path, steps: int, only: str, time_limit: float, jobs: int, output: Path | None, as_json: bool,
+    publisher: Publisher,
+    file: Path,
+    source: Path,
+    steps: int,
+    only: str,
+    time_limit: float,
+    jobs: int,
+    output: Path | None,
+    as_json: bool,
 ) -> int:
     """Derive the rules of FILE from those of a library: a second proof, as a chain of rewrites.
 
@@ -258,7 +337,13 @@ def derive_command(
     derived = [d for d in found if words.get(d.rule.name) == "derived"]
     seconds = time.monotonic() - start
     if as_json:
-        emit({"derived": [{"name": d.rule.name, "steps": d.length} for d in derived], "not_derived": open_, "seconds": round(seconds, 3)})
+        emit(
+            {
+                "derived": [{"name": d.rule.name, "steps": d.length} for d in derived],
+                "not_derived": open_,
+                "seconds": round(seconds, 3),
+            }
+        )
         return Exit.DONE
     known = {j.rule.name: j.rule for j in base.judgements}
     for d in derived:
@@ -276,20 +361,39 @@ def _progress(watch: Watch, stage: str, done: int, total: int) -> None:
 
 @click.command("show")
 @click.argument("rule", required=False)
-@click.option("--library", "file", type=click.Path(dir_okay=False, path_type=Path), help="Library (.spz) or rule file; default: those that come with shardproof.")
+@click.option(
+    "--library",
+    "file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Library (.spz) or rule file; default: those that come with shardproof.",
+)
 @output_option("--svg", help="Draw both sides here.")
 @output_option("--flexflow", help="Write the rule (or without RULE all that can be said so) in FlexFlow's JSON.")
 @output_option("--smtlib", help="Write the integer obligations of the rule's proof here (SMT-LIB).")
 @force_option
 @json_option
-def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow: Path | None, smtlib: Path | None, as_json: bool) -> int:
+def show_command(
+    rule: str | None, file: Path | None, svg: Path | None, flexflow: Path | None, smtlib: Path | None, as_json: bool
+) -> int:
     """Show a rule: both sides, preconditions, and the steps of its proof.  Without RULE: list the rules."""
     found = _judgements(file)
     if rule is None:
         if flexflow is not None:
             _write_flexflow(flexflow, [r for r, _ in found])
         if as_json:
-            emit({"rules": [{"name": r.name, **dict(zip(("left", "right"), sides_text(r), strict=True)), "preconditions": [str(c) for c in r.preconditions], "degree_1_only": list(_ones(r, j))} for r, j in found]})
+            emit(
+                {
+                    "rules": [
+                        {
+                            "name": r.name,
+                            **dict(zip(("left", "right"), sides_text(r), strict=True)),
+                            "preconditions": [str(c) for c in r.preconditions],
+                            "degree_1_only": list(_ones(r, j)),
+                        }
+                        for r, j in found
+                    ]
+                }
+            )
             return Exit.DONE
         for r, j in found:
             said = [f"if {', '.join(map(str, r.preconditions))}"] if r.preconditions else []
@@ -300,7 +404,10 @@ def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow
     if not chosen:
         names = [r.name for r, _ in found]
         near = [n for n in names if rule in n][:8] or get_close_matches(rule, names)
-        raise InputError(f"no rule is called {rule!r}" + (f"; there are {', '.join(near)}" if near else f"; 'shardproof rules show' lists all {len(found)}"))
+        raise InputError(
+            f"no rule is called {rule!r}"
+            + (f"; there are {', '.join(near)}" if near else f"; 'shardproof rules show' lists all {len(found)}")
+        )
     one, judgement = chosen[0]
     if svg is not None:
         write_file(svg, rule_svg(one).encode())
@@ -310,13 +417,29 @@ def show_command(rule: str | None, file: Path | None, svg: Path | None, flexflow
         found_obligations = obligations(one)
         write_file(smtlib, smtlib_script(found_obligations, one.name).encode())
         say(f"wrote {len(found_obligations)} obligations to {smtlib}", err=True)
-    proof = judgement if isinstance(judgement, list) else judgement_text(judgement) if judgement is not None else ["not judged; 'shardproof rules prove' does it"]
+    proof = (
+        judgement
+        if isinstance(judgement, list)
+        else judgement_text(judgement)
+        if judgement is not None
+        else ["not judged; 'shardproof rules prove' does it"]
+    )
     forced = _forced_of(one, judgement)
     text = rule_text(one, forced)
     if as_json:
         left, right = sides_text(one)
-        document: dict[str, object] = {"name": one.name, "left": left, "right": right, "preconditions": [str(c) for c in one.preconditions], "text": text, "proof": proof}
-        emit(document | {"forced": list(forced_texts(one, forced)), "degree_1_only": list(at_degree_one_only(one, forced))})
+        document: dict[str, object] = {
+            "name": one.name,
+            "left": left,
+            "right": right,
+            "preconditions": [str(c) for c in one.preconditions],
+            "text": text,
+            "proof": proof,
+        }
+        emit(
+            document
+            | {"forced": list(forced_texts(one, forced)), "degree_1_only": list(at_degree_one_only(one, forced))}
+        )
         return Exit.DONE
     for line in (*text, "", *proof):
         say(line)
@@ -368,4 +491,8 @@ def _write_flexflow(path: Path, rules: Sequence[Substitution]) -> None:
         except ValueError as error:
             left_out.append(str(error))
     write_file(path, write_public_rules(written).encode())
-    say(f"wrote {len(written)} rules to {path}" + (f"; {len(left_out)} left out, such as {left_out[0]}" if left_out else ""), err=True)
+    say(
+        f"wrote {len(written)} rules to {path}"
+        + (f"; {len(left_out)} left out, such as {left_out[0]}" if left_out else ""),
+        err=True,
+    )

@@ -1,22 +1,29 @@
 """Collective operations as executable rules on state matrices.
 
-    state of position d    k rows (chunks of the payload); row i is the set S_d[i] of positions whose chunk i is contained
+    state of position d    k rows (chunks of the payload); row i is the set S_d[i] of positions whose chunk i is
+                           contained
     rows(d)                { i : S_d[i] not empty }
     start                  S_d[i] = {d} for all i          goal    S_d[i] = everybody, for all d and i
 
 For a group d_0 .. d_(m-1), m >= 2, root d_0:
 
-    AllReduce        rows(d) equal and not empty; for each i the sets S_d[i] pairwise disjoint      everybody gets the row-wise union
-    ReduceScatter    as AllReduce, and m divides |rows|     member j gets the union on the j-th contiguous part of the ascending rows
-    Reduce           as AllReduce                                            the root gets the union, the others become empty
-    AllGather        no member empty; rows(d) pairwise disjoint                                       everybody gets all rows
-    Broadcast        root not empty, S_d[i] in S_root[i], one member differs from the root   everybody gets the root's state
+    AllReduce        rows(d) equal and not empty; for each i the sets S_d[i] pairwise disjoint      everybody gets the
+                     row-wise union
+    ReduceScatter    as AllReduce, and m divides |rows|     member j gets the union on the j-th contiguous part of the
+    ascending rows
+    Reduce           as AllReduce                                            the root gets the union, the others become
+                     empty
+    AllGather        no member empty; rows(d) pairwise disjoint                                       everybody gets all
+                     rows
+    Broadcast        root not empty, S_d[i] in S_root[i], one member differs from the root   everybody gets the root's
+                     state
 
 A step is a set of disjoint groups; it applies iff *every* group satisfies the rule; positions outside keep their state.
 Information never decreases and grows with every step, so the graph of reachable states is finite and has no cycles.
 
-A state is stored exactly and compactly: per position the pairs (rows, contributions) as bit masks, one pair per distinct set of
-contributions, ascending by lowest row.  Nearly always that is one pair, so 512 positions x 512 rows cost 512 pairs.
+A state is stored exactly and compactly: per position the pairs (rows, contributions) as bit masks, one pair per
+distinct set of contributions, ascending by lowest row.  Nearly always that is one pair, so 512 positions x 512 rows
+cost 512 pairs.
 
 The paper's rules leave open what `Reading` fixes.  `paper` is the default; the others are the alternatives.
 
@@ -42,7 +49,9 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 class CollectiveError(ValueError):
-    """A collective that is not defined on the states it is applied to, or an unknown reading; the message names the group and the rule."""
+    """A collective that is not defined on the states it is applied to, or an unknown reading; the message names the
+    group and the rule.
+    """
 
 
 class Collective(Enum):
@@ -61,7 +70,11 @@ class Collective(Enum):
 
 
 _SHORT: Final = {
-    Collective.ALL_REDUCE: "AR", Collective.REDUCE_SCATTER: "RS", Collective.ALL_GATHER: "AG", Collective.REDUCE: "R", Collective.BROADCAST: "B",
+    Collective.ALL_REDUCE: "AR",
+    Collective.REDUCE_SCATTER: "RS",
+    Collective.ALL_GATHER: "AG",
+    Collective.REDUCE: "R",
+    Collective.BROADCAST: "B",
 }
 ALL: Final = tuple(Collective)
 
@@ -75,9 +88,10 @@ class MasterGroups(Enum):
 
 @dataclass(frozen=True)
 class Reading:
-    """What the paper leaves open.  `master`: collectives that Master may use; `master_last`: Master may slice at the last level;
-    `skip_empty`: AllReduce, ReduceScatter and Reduce pass over groups that are empty throughout; `strict`: Broadcast needs every
-    receiver to know less than the root; `guarded`: Master only if every position outside its groups is empty."""
+    """What the paper leaves open.  `master`: collectives that Master may use; `master_last`: Master may slice at the
+    last level; `skip_empty`: AllReduce, ReduceScatter and Reduce pass over groups that are empty throughout; `strict`:
+    Broadcast needs every receiver to know less than the root; `guarded`: Master only if every position outside its
+    groups is empty."""
 
     name: str
     master: tuple[Collective, ...] = (Collective.ALL_REDUCE,)
@@ -110,7 +124,9 @@ READINGS: Final = {
         Reading("paper_first_last", masters=MasterGroups.GLOBAL_FIRST),
     )
 }
-"""Named readings; `paper` is R2 of the note, `vacuous` R1, `guarded_ag` R3, `guarded_b` R4, `strict_a` R5, `strict_b` R6."""
+"""Named readings; `paper` is R2 of the note, `vacuous` R1, `guarded_ag` R3, `guarded_b` R4, `strict_a` R5,
+`strict_b` R6.
+"""
 
 
 def reading(name: str) -> Reading:
@@ -179,13 +195,17 @@ def refusal(state: State, groups: Groups, kind: Collective, rules: Reading = PAP
         return None
     for group in groups:
         if _group([state[d] for d in group], kind, rules) is None:
-            return f"{kind.value} does not apply to the group of positions {list(group[:8])}{'..' if len(group) > 8 else ''}: {_NEEDS[kind]}"
+            return (
+                f"{kind.value} does not apply to the group of positions "
+                f"{list(group[:8])}{'..' if len(group) > 8 else ''}: {_NEEDS[kind]}"
+            )
     return f"{kind.value} by masters needs every other position to be empty (reading {rules.name!r})"
 
 
 _NEEDS: Final = {
     _AR: "all members must hold the same rows, and no contribution twice",
-    _RS: "all members must hold the same rows, no contribution twice, and their number must be divisible by the size of the group",
+    _RS: "all members must hold the same rows, no contribution twice, and their number must be divisible by the size "
+    "of the group",
     _R: "all members must hold the same rows, and no contribution twice",
     _AG: "no member may be empty, and no row may be held twice",
     _B: "the root must know at least as much as every member, and more than one of them",
@@ -232,7 +252,9 @@ def _group(members: Sequence[DeviceState], kind: Collective, rules: Reading) -> 
 
 
 def _union(members: Sequence[DeviceState]) -> DeviceState | None:
-    """Row-wise union of members that hold the same rows with disjoint contributions; None if they do not, or hold nothing."""
+    """Row-wise union of members that hold the same rows with disjoint contributions; None if they do not, or hold
+    nothing.
+    """
     root = members[0]
     if len(root) == 1:
         rows, total = root[0]
@@ -313,8 +335,8 @@ def split_rows(rows: int, parts: int) -> tuple[int, ...] | None:
 class LoweredStep:
     """One step on the whole machine: all `groups` (device numbers, root first, disjoint) run at once.
 
-    `rows[g]`: rows that the first device of group g holds before the step (AllGather: after); of `chunks` rows in all, so that
-    group g moves S_g = rows[g] / chunks of the payload.
+    `rows[g]`: rows that the first device of group g holds before the step (AllGather: after); of `chunks` rows in all,
+    so that group g moves S_g = rows[g] / chunks of the payload.
     """
 
     collective: Collective

@@ -1,16 +1,19 @@
 """What a step of a reduction program costs: bandwidth with contention, latency, a copy (model M2 and its relatives).
 
-    step     = max over links, switches and buses of  load / rate    (`additive`: sum over levels of the level's largest)
+    step     = max over links, switches and buses of  load / rate    (`additive`: sum over levels of the level's
+             largest)
                + 2 max S / copy + latency of the outermost level crossed * phases,    AllReduce 2 phases, others 1
     program  = sum of its steps
 
-Loads are those of `models.collective_programs.loads`, S in bytes.  All constants are exact rationals; a step is rounded up once to the unit.
+Loads are those of `models.collective_programs.loads`, S in bytes.  All constants are exact rationals; a step is rounded
+up once to the unit.
 
     m2(machine)      the note's model: no latency
     m0(machine)      the paper's constants, 8 GB/s per node shared by the groups; no copy, flow limit or switch
     m1(machine)      m0, but every group has the NIC for itself
     linked(machine)  M2 with the machine's latencies: alpha-beta with contention, the default for our own machines
-    planned(machine) the reading of `models.communication.pricing`: levels one after another, a level carries what enters further out as well
+    planned(machine) the reading of `models.communication.pricing`: levels one after another, a level carries what
+    enters further out as well
 
 >>> from shardproof.models.machine.machine import load_machine
 >>> cost = m2(load_machine("p2-a100:2x16"), 10 << 31, Algorithm.RING)
@@ -34,7 +37,20 @@ from ..machine.topology import Topology, of_machine
 from .collectives import Collective, LoweredStep
 from .loads import Algorithm, step_loads
 
-__all__ = ["PAYLOAD", "PRESETS", "SCALE", "Algorithm", "LinkCost", "custom", "linked", "m0", "m1", "m2", "planned", "preset"]
+__all__ = [
+    "PAYLOAD",
+    "PRESETS",
+    "SCALE",
+    "Algorithm",
+    "LinkCost",
+    "custom",
+    "linked",
+    "m0",
+    "m1",
+    "m2",
+    "planned",
+    "preset",
+]
 
 SCALE: Final = 10**12
 """Costs are in picoseconds."""
@@ -70,7 +86,9 @@ class LinkCost:
             raise MachineError(place, f"payload must be at least 1 byte, is {self.payload}")
         for name, value in (("tree_flow", self.tree_flow), ("copy", self.copy)):
             if value is not None and value <= 0:
-                raise MachineError(place, f"{name} must be greater than 0, is {value} bytes/s", "leave it out for no limit")
+                raise MachineError(
+                    place, f"{name} must be greater than 0, is {value} bytes/s", "leave it out for no limit"
+                )
         if self.quad < 0:
             raise MachineError(place, f"switch_quad must not be negative, is {self.quad}")
 
@@ -78,9 +96,16 @@ class LinkCost:
     def name(self) -> str:
         """Label, algorithm, payload and a hash of every constant."""
         parts = (
-            self.topology, self.tree_flow, self.copy, self.quad, self.shared, self.additive, self.through,
+            self.topology,
+            self.tree_flow,
+            self.copy,
+            self.quad,
+            self.shared,
+            self.additive,
+            self.through,
         )
-        return f"{self.label}/{self.algorithm.value}/{self.payload}B/{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
+        digest = hashlib.sha256(repr(parts).encode()).hexdigest()
+        return f"{self.label}/{self.algorithm.value}/{self.payload}B/{digest[:16]}"
 
     @property
     def scale(self) -> int:
@@ -88,7 +113,9 @@ class LinkCost:
         return SCALE
 
     def step_time(self, step: LoweredStep) -> int:
-        """Picoseconds of one step, rounded up once.  Raises `MachineError` for a device that the machine does not have."""
+        """Picoseconds of one step, rounded up once.  Raises `MachineError` for a device that the machine does not
+        have.
+        """
         return ceil(self.step_seconds(step) * SCALE)
 
     def step_seconds(self, step: LoweredStep) -> Fraction:
@@ -99,13 +126,19 @@ class LinkCost:
         key = (step.collective, step.groups) if same else (step.collective, step.groups, step.rows)
         if key not in self._known:
             if max(max(g) for g in step.groups) >= self.topology.devices or min(min(g) for g in step.groups) < 0:
-                raise MachineError(f"machine {self.topology.name!r}", f"has {self.topology.devices} devices, a step names others", "resize the machine: name:4x16")
+                raise MachineError(
+                    f"machine {self.topology.name!r}",
+                    f"has {self.topology.devices} devices, a step names others",
+                    "resize the machine: name:4x16",
+                )
             self._known[key] = self._price(step.collective, step.groups, (1,) * len(step.groups) if same else step.rows)
         per_row, constant = self._known[key]
         times = step.rows[0] if same else 1
         return per_row * times * Fraction(self.payload, step.chunks) + constant
 
-    def _price(self, collective: Collective, groups: tuple[tuple[int, ...], ...], rows: tuple[int, ...]) -> tuple[Fraction, Fraction]:
+    def _price(
+        self, collective: Collective, groups: tuple[tuple[int, ...], ...], rows: tuple[int, ...]
+    ) -> tuple[Fraction, Fraction]:
         """Seconds per byte of a row, and constant seconds."""
         if self.shared:
             busy = self._busy(collective, groups, rows)
@@ -124,8 +157,16 @@ class LinkCost:
             max(Fraction(max(a, b)) / rate for a, b, rate in zip(into, out, level.rates, strict=True))
             for into, out, level in zip(loads.into, loads.out, t.levels, strict=True)
         ]
-        others = [Fraction(load) / rate for at, s in zip(loads.switches, t.switches, strict=True) for load, rate in zip(at, s.rates, strict=True)]
-        others += [Fraction(load) / rate for at, b in zip(loads.buses, t.buses, strict=True) for load, rate in zip(at, b.rates, strict=True)]
+        others = [
+            Fraction(load) / rate
+            for at, s in zip(loads.switches, t.switches, strict=True)
+            for load, rate in zip(at, s.rates, strict=True)
+        ]
+        others += [
+            Fraction(load) / rate
+            for at, b in zip(loads.buses, t.buses, strict=True)
+            for load, rate in zip(at, b.rates, strict=True)
+        ]
         if self.tree_flow is not None:
             others.append(loads.flow / self.tree_flow)
         total = max([sum(per_level, Fraction(0)), *others]) if self.additive else max([*per_level, *others])
@@ -164,7 +205,9 @@ def planned(machine: Machine, payload: int) -> LinkCost:
     return LinkCost("planned", Topology(t.name, t.levels), payload, Algorithm.RING, additive=True, through=True)
 
 
-def preset(name: str, machine: Machine, payload: int, algorithm: Algorithm = Algorithm.RING, devices: Sequence[int] = ()) -> LinkCost:
+def preset(
+    name: str, machine: Machine, payload: int, algorithm: Algorithm = Algorithm.RING, devices: Sequence[int] = ()
+) -> LinkCost:
     """A cost model by name, on all devices or on some of them (renumbered in the order given).  Raises `MachineError`.
 
     >>> from shardproof.models.machine.machine import load_machine
@@ -187,10 +230,14 @@ def preset(name: str, machine: Machine, payload: int, algorithm: Algorithm = Alg
     return replace(cost, topology=cost.topology.only(devices), _known={}) if devices else cost
 
 
-def custom(label: str, topology: Topology, payload: int, algorithm: Algorithm, constants: ReductionConstants | None) -> LinkCost:
+def custom(
+    label: str, topology: Topology, payload: int, algorithm: Algorithm, constants: ReductionConstants | None
+) -> LinkCost:
     """Any links, such as uneven nodes or a slow one, with the constants beyond links."""
     c = constants or ReductionConstants()
-    return LinkCost(label, topology, payload, algorithm, c.tree_flow, c.copy, _ONE if c.switch_quad is None else c.switch_quad)
+    return LinkCost(
+        label, topology, payload, algorithm, c.tree_flow, c.copy, _ONE if c.switch_quad is None else c.switch_quad
+    )
 
 
 def _silent(t: Topology) -> Topology:

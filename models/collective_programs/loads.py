@@ -1,23 +1,32 @@
-"""Bytes that one step of a reduction program puts on every link, as exact multiples of one row (one chunk of the payload).
+"""Bytes that one step of a reduction program puts on every link, as exact multiples of one row (one chunk of the
+payload).
 
-For a group of m devices with r rows, S = r rows.  "Crosses level l below parent p" = has devices under at least two links of
-level l inside p; "spans" = crosses the outermost level that it crosses at all.  Loads of concurrent groups add up.
+For a group of m devices with r rows, S = r rows.  "Crosses level l below parent p" = has devices under at least two
+links of level l inside p; "spans" = crosses the outermost level that it crosses at all.  Loads of concurrent groups add
+up.
 
-(C1) ring volume       AllReduce 2 (m-1)/m S;  ReduceScatter, AllGather (m-1)/m S;  Reduce, Broadcast S           -> volume()
-(C2) outer link        ring: V in and V out of every link that is crossed.  Reduce, Broadcast: a chain over the links in order
-                       of the group, S per hop (Reduce from last to first, Broadcast from first to last)            -> _chain()
-(C3) tree AllReduce    double binary tree over the links of the level that the group spans, S/2 up and S/2 down every edge;
-                       links further inside: S                                                                      -> tree_edges()
+(C1) ring volume       AllReduce 2 (m-1)/m S;  ReduceScatter, AllGather (m-1)/m S;  Reduce, Broadcast S           ->
+     volume()
+(C2) outer link        ring: V in and V out of every link that is crossed.  Reduce, Broadcast: a chain over the links in
+     order
+                       of the group, S per hop (Reduce from last to first, Broadcast from first to last)            ->
+                       _chain()
+(C3) tree AllReduce    double binary tree over the links of the level that the group spans, S/2 up and S/2 down every
+     edge;
+                       links further inside: S                                                                      ->
+                       tree_edges()
 (C4) device link       V; tree AllReduce: S if the group spans a level further out, else (5/2 - 3/(2m)) S
-(C5) switch            a group with 2 <= q members in a node of N devices, not all under one switch: if q = N nothing (the NVLink
-                       ring of the whole node); else every consecutive pair under different switches adds w V to both, the pair
-                       (last, first) too if the group stays in the node (q > 2), else the first and the last member's switches
-                       get w V.  V of a tree AllReduce: 2 S, or S if q = 2.  w = `quad` if the group is one aligned quad (tree: 0), else 1
+(C5) switch            a group with 2 <= q members in a node of N devices, not all under one switch: if q = N nothing
+     (the NVLink
+                       ring of the whole node); else every consecutive pair under different switches adds w V to both,
+                       the pair (last, first) too if the group stays in the node (q > 2), else the first and the last
+                       member's switches get w V.  V of a tree AllReduce: 2 S, or S if q = 2.  w = `quad` if the group
+                       is one aligned quad (tree: 0), else 1
 (C6) flow              tree AllReduce, outermost level: the largest load of one link by one group alone
 (C7) bus               what enters all links of its levels inside its block
 
-`through` charges a level further inside for what crosses a level further out, as `models.communication.pricing` does; P2's systems show that their
-GPU links do not notice.
+`through` charges a level further inside for what crosses a level further out, as `models.communication.pricing` does;
+P2's systems show that their GPU links do not notice.
 
 Fitted to the times that P2 (MLSys 2022) publishes.  Levels between the
 outermost and the innermost are our extension of the two-level model.
@@ -47,7 +56,9 @@ class Algorithm(Enum):
 
 @dataclass(frozen=True)
 class Loads:
-    """Loads in rows times 1/`denominator`; [level][link], in and out; [switch or bus][number]; `flow`, `copied` = max S."""
+    """Loads in rows times 1/`denominator`; [level][link], in and out; [switch or bus][number]; `flow`, `copied` =
+    max S.
+    """
 
     denominator: int
     into: tuple[tuple[int, ...], ...]
@@ -79,8 +90,8 @@ def volume(collective: Collective, members: int) -> Fraction:
 def tree_edges(nodes: int) -> tuple[int, ...]:
     """(C3): edges at each node of the double binary tree, both trees together.
 
-    The parent of r clears r's lowest set bit b and sets 2b, or only clears b if that node does not exist; the second tree is
-    the first one mirrored (even) or shifted by one (odd).
+    The parent of r clears r's lowest set bit b and sets 2b, or only clears b if that node does not exist; the second
+    tree is the first one mirrored (even) or shifted by one (odd).
 
     >>> tree_edges(2), tree_edges(4), tree_edges(3)
     ((2, 2), (2, 4, 4, 2), (3, 2, 3))
@@ -98,7 +109,13 @@ def tree_edges(nodes: int) -> tuple[int, ...]:
 
 
 def step_loads(
-    topology: Topology, collective: Collective, groups: Sequence[Sequence[int]], rows: Sequence[int], algorithm: Algorithm, quad: Fraction, through: bool = False
+    topology: Topology,
+    collective: Collective,
+    groups: Sequence[Sequence[int]],
+    rows: Sequence[int],
+    algorithm: Algorithm,
+    quad: Fraction,
+    through: bool = False,
 ) -> Loads:
     """(C1) to (C7) for all `groups` at once; `rows[g]` rows each."""
     tree = algorithm is Algorithm.TREE and collective is Collective.ALL_REDUCE
@@ -162,7 +179,9 @@ def _chain(volume: int, links: int, inward: bool) -> tuple[list[int], list[int]]
     return (final, first) if inward else (first, final)
 
 
-def _switch_load(at: list[int], topology: Topology, switch: Switch, group: Sequence[int], v: int, tree: bool, quad: Fraction) -> None:
+def _switch_load(
+    at: list[int], topology: Topology, switch: Switch, group: Sequence[int], v: int, tree: bool, quad: Fraction
+) -> None:
     """(C5)."""
     if len(topology.levels) < 2:
         node_of: Sequence[int] = [0] * topology.devices

@@ -1,19 +1,24 @@
-"""Parallelism placement: axes over a hierarchy, who reduces with whom, and the hierarchies that programs are synthesised on.
+"""Parallelism placement: axes over a hierarchy, who reduces with whom, and the hierarchies that programs are
+synthesised on.
 
     hierarchy   H = [h_0 .. h_n]        axes   P = [p_0 .. p_m]
     placement   matrix x, axes by levels, of positive integers;   product of column j = h_j;   product of row i = p_i
 
-Exponents per prime q: e_q[i][j] >= 0 with row sums v_q(p_i) and column sums v_q(h_j): every prime is a transportation problem of its
-own, so the number of matrices is the product of the numbers per prime, and there is one iff product(P) = product(H).
+Exponents per prime q: e_q[i][j] >= 0 with row sums v_q(p_i) and column sums v_q(h_j): every prime is a transportation
+problem of its own, so the number of matrices is the product of the numbers per prime, and there is one iff product(P) =
+product(H).
 
-Device digits: the index at level j is a mixed-radix number with one digit per axis, radix x[i][j], axis 0 most significant.  Devices
-that agree in the digits of all other axes form a reduction group.  Position of a device in its group, for reduction axes R:
+Device digits: the index at level j is a mixed-radix number with one digit per axis, radix x[i][j], axis 0 most
+significant.  Devices that agree in the digits of all other axes form a reduction group.  Position of a device in its
+group, for reduction axes R:
 
     row-major   (axis r1: level 0, level 1, ..; axis r2: level 0, level 1, ..)        the paper's order
-    aligned     (level 0: r1, r2, ..; level 1: r1, r2, ..)                            follows the hardware; equal for one axis
+    aligned     (level 0: r1, r2, ..; level 1: r1, r2, ..)                            follows the hardware; equal for
+                one axis
 
-Synthesis hierarchies: (a) `system` H itself; (b) `column` all factors by columns; (c) `row` all factors by rows; (d) `reduction` the
-factors of the reduction axes only, `collapsed` to one level per hardware level (default, as in the paper) or not.
+Synthesis hierarchies: (a) `system` H itself; (b) `column` all factors by columns; (c) `row` all factors by rows; (d)
+`reduction` the factors of the reduction axes only, `collapsed` to one level per hardware level (default, as in the
+paper) or not.
 
 Source: P2 (MLSys 2022) sections 2.5, 3.1, 3.4, appendix B.
 """
@@ -87,7 +92,8 @@ class PlacementProblem:
 
         >>> PlacementProblem((4, 16), (4, 8)).check()
         Traceback (most recent call last):
-        shardproof.models.collective_programs.parallelism.ParallelismError: axes 4 x 8 = 32 do not fill the hierarchy 4 x 16 = 64 devices: 2 divides 32 5 times and 64 6 times; the products must be equal (an axis of 2 more would do)
+        shardproof.models.collective_programs.parallelism.ParallelismError: axes 4 x 8 = 32 do not fill the hierarchy 4
+        x 16 = 64 devices: 2 divides 32 5 times and 64 6 times; the products must be equal (an axis of 2 more would do)
         """
         for what, sizes in (("hierarchy", self.hierarchy), ("axes", self.axes)):
             if not sizes:
@@ -104,22 +110,31 @@ class PlacementProblem:
             hint = f" (an axis of {h // p} more would do)" if h % p == 0 else ""
             raise ParallelismError(
                 f"axes {_times(self.axes)} = {p} do not fill the hierarchy {_times(self.hierarchy)} = {h} devices: "
-                f"{prime} divides {p} {have.get(prime, 0)} times and {h} {want.get(prime, 0)} times; the products must be equal{hint}"
+                f"{prime} divides {p} {have.get(prime, 0)} times and {h} {want.get(prime, 0)} times; the products "
+                f"must be equal{hint}"
             )
         return self
 
     def require(self, matrix: Matrix) -> Matrix:
         """`matrix` if it is a placement of this problem, else `ParallelismError` naming row or column."""
         if len(matrix) != len(self.axes) or any(len(row) != len(self.hierarchy) for row in matrix):
-            raise ParallelismError(f"matrix {matrix_text(matrix)}: needs {len(self.axes)} rows (axes) of {len(self.hierarchy)} columns (levels)")
+            raise ParallelismError(
+                f"matrix {matrix_text(matrix)}: needs {len(self.axes)} rows (axes) of {len(self.hierarchy)} "
+                f"columns (levels)"
+            )
         if any(x < 1 for row in matrix for x in row):
             raise ParallelismError(f"matrix {matrix_text(matrix)}: entries must be positive")
         for i, row in enumerate(matrix):
             if prod(row) != self.axes[i]:
-                raise ParallelismError(f"matrix {matrix_text(matrix)}, row {i}: product is {prod(row)}, the axis has {self.axes[i]}")
+                raise ParallelismError(
+                    f"matrix {matrix_text(matrix)}, row {i}: product is {prod(row)}, the axis has {self.axes[i]}"
+                )
         for j, column in enumerate(zip(*matrix, strict=True)):
             if prod(column) != self.hierarchy[j]:
-                raise ParallelismError(f"matrix {matrix_text(matrix)}, column {j}: product is {prod(column)}, the level has {self.hierarchy[j]}")
+                raise ParallelismError(
+                    f"matrix {matrix_text(matrix)}, column {j}: product is {prod(column)}, the level has "
+                    f"{self.hierarchy[j]}"
+                )
         return matrix
 
 
@@ -136,7 +151,9 @@ def matrix_text(matrix: Matrix) -> str:
     return "[" + " ".join("[" + " ".join(map(str, row)) + "]" for row in matrix) + "]"
 
 
-def reduction_groups(matrix: Matrix, reduce: Sequence[int], order: Order = Order.ROW_MAJOR) -> tuple[tuple[int, ...], ...]:
+def reduction_groups(
+    matrix: Matrix, reduce: Sequence[int], order: Order = Order.ROW_MAJOR
+) -> tuple[tuple[int, ...], ...]:
     """Per reduction group its devices by position.
 
     >>> reduction_groups(((1, 2), (2, 1)), (0,))
@@ -146,14 +163,20 @@ def reduction_groups(matrix: Matrix, reduce: Sequence[int], order: Order = Order
     """
     levels = range(len(matrix[0]))
     chosen = set(reduce)
-    inside = [(i, j) for i in reduce for j in levels] if order is Order.ROW_MAJOR else [(i, j) for j in levels for i in reduce]
+    inside = (
+        [(i, j) for i in reduce for j in levels]
+        if order is Order.ROW_MAJOR
+        else [(i, j) for j in levels for i in reduce]
+    )
     outside = [(i, j) for j in levels for i in range(len(matrix)) if i not in chosen]
 
     def offsets(cells: list[tuple[int, int]]) -> list[int]:
         """Device offsets of all digit values, last cell fastest."""
         out = [0]
         for i, j in cells:
-            weight = prod(row[j] for row in matrix[i + 1 :]) * prod(prod(row[k] for row in matrix) for k in levels if k > j)
+            weight = prod(row[j] for row in matrix[i + 1 :]) * prod(
+                prod(row[k] for row in matrix) for k in levels if k > j
+            )
             out = [o + v * weight for o in out for v in range(matrix[i][j])]
         return out
 
@@ -196,7 +219,11 @@ class ReductionRequest:
                 sizes = [prod(matrix[i][j] for i in self.reduce) for j in levels]
             case Hierarchy.REDUCTION:
                 by_row = self.order is Order.ROW_MAJOR
-                sizes = [matrix[i][j] for i in self.reduce for j in levels] if by_row else [matrix[i][j] for j in levels for i in self.reduce]
+                sizes = (
+                    [matrix[i][j] for i in self.reduce for j in levels]
+                    if by_row
+                    else [matrix[i][j] for j in levels for i in self.reduce]
+                )
             case Hierarchy.SYSTEM | Hierarchy.COLUMN | Hierarchy.ROW:
                 return self._whole(groups)
             case _:
@@ -252,10 +279,16 @@ class UnevenRequest:
         if len(self.nodes) < 1 or any(n < 1 for n in self.nodes):
             raise ParallelismError(f"nodes {list(self.nodes)}: every node needs at least one device")
         if not 2 <= sum(self.nodes) <= MAX_DEVICES:
-            raise ParallelismError(f"nodes {list(self.nodes)}: {sum(self.nodes)} devices; at least 2 and at most {MAX_DEVICES} are supported")
+            raise ParallelismError(
+                f"nodes {list(self.nodes)}: {sum(self.nodes)} devices; at least 2 and at most {MAX_DEVICES} are "
+                f"supported"
+            )
         chunks = Tree.uneven(self.nodes).chunks
         if chunks > MAX_CHUNKS:
-            raise ParallelismError(f"nodes {list(self.nodes)}: would need {chunks} chunks, more than {MAX_CHUNKS}; use sizes with small common multiples")
+            raise ParallelismError(
+                f"nodes {list(self.nodes)}: would need {chunks} chunks, more than {MAX_CHUNKS}; use sizes with "
+                f"small common multiples"
+            )
         return self
 
     def system(self) -> ReductionSystem:

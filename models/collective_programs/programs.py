@@ -1,15 +1,18 @@
 """Reduction programs: the language, and the device groups its instructions stand for.
 
     program      sequence of instructions (slice, form, collective)
-    positions    0 .. n-1 of one reduction group, cut by a *tree*: level 0 is the root, level l has blocks of consecutive positions
+    positions    0 .. n-1 of one reduction group, cut by a *tree*: level 0 is the root, level l has blocks of
+                 consecutive positions
     InsideGroup  each block of level `slice`
-    Parallel(e)  e an ancestor level: for each block of level e and each offset j: the j-th position of every block of `slice` inside it
-    Master(e)    only offset 0 of Parallel(e): one group per block of level e, or only the very first (`Reading.masters`)
+    Parallel(e)  e an ancestor level: for each block of level e and each offset j: the j-th position of every block of
+    `slice` inside it
+    Master(e)    only offset 0 of Parallel(e): one group per block of level e, or only the very first
+                 (`Reading.masters`)
 
-Groups of one position are dropped, empty instructions are dropped, and instructions with the same set of groups are one (the first in
-the order root to leaf, InsideGroup, Parallel, Master).  On a regular tree of two levels four remain: A the whole group, L inside a
-block, P across blocks, M across the first positions.  On uneven trees (nodes with different numbers of devices) offset j takes the
-blocks that have a j-th position, so the language needs no change there.
+Groups of one position are dropped, empty instructions are dropped, and instructions with the same set of groups are one
+(the first in the order root to leaf, InsideGroup, Parallel, Master).  On a regular tree of two levels four remain: A
+the whole group, L inside a block, P across blocks, M across the first positions.  On uneven trees (nodes with different
+numbers of devices) offset j takes the blocks that have a j-th position, so the language needs no change there.
 
 The same program runs in every reduction group: lowering maps positions to devices.
 
@@ -52,7 +55,9 @@ class Form(Enum):
 
 @dataclass(frozen=True)
 class Tree:
-    """`blocks[l]` = (start, stop) of the blocks of level l, in order; level 0 is one block of all positions; the last level is single positions."""
+    """`blocks[l]` = (start, stop) of the blocks of level l, in order; level 0 is one block of all positions; the
+    last level is single positions.
+    """
 
     blocks: tuple[tuple[tuple[int, int], ...], ...]
 
@@ -91,7 +96,9 @@ class Tree:
 
     @property
     def chunks(self) -> int:
-        """Least number of chunks that every ReduceScatter of an even tree can divide; on uneven trees that of each level and of the whole."""
+        """Least number of chunks that every ReduceScatter of an even tree can divide; on uneven trees that of each
+        level and of the whole.
+        """
         return lcm(self.positions, *(stop - start for level in self.blocks for start, stop in level))
 
 
@@ -191,8 +198,9 @@ def words(program: Program, tree: Tree) -> str:
 class ReductionSystem:
     """Everything that decides which programs there are and what they do.
 
-    `members[g][p]` = device at position p of copy g of the tree; every copy runs the same program.  `wanted`: the positions that must
-    end with one another's sum, () for all of them (synthesis hierarchies that span several reduction groups need it).
+    `members[g][p]` = device at position p of copy g of the tree; every copy runs the same program.  `wanted`: the
+    positions that must end with one another's sum, () for all of them (synthesis hierarchies that span several
+    reduction groups need it).
     """
 
     tree: Tree
@@ -206,14 +214,22 @@ class ReductionSystem:
         return reading(self.reading)
 
     def check(self) -> ReductionSystem:
-        """Self if consistent, else `CollectiveError`: a tree of nested consecutive blocks down to single positions, disjoint groups of its size."""
+        """Self if consistent, else `CollectiveError`: a tree of nested consecutive blocks down to single positions,
+        disjoint groups of its size.
+        """
         _ = self.rules
         n = self.tree.positions
         if self.chunks < 1 or n < 2:
-            raise CollectiveError(f"a reduction over {n} device(s) in {self.chunks} chunks: nothing to reduce; choose axes of at least 2")
+            raise CollectiveError(
+                f"a reduction over {n} device(s) in {self.chunks} chunks: nothing to reduce; choose axes of at least 2"
+            )
         for i, level in enumerate(self.tree.blocks):
             ends = [a for a, _ in level] + [n]
-            if ends[0] != 0 or any(b != e for (_, b), e in zip(level, ends[1:], strict=True)) or any(a >= b for a, b in level):
+            if (
+                ends[0] != 0
+                or any(b != e for (_, b), e in zip(level, ends[1:], strict=True))
+                or any(a >= b for a, b in level)
+            ):
                 raise CollectiveError(f"tree, level {i}: blocks must be consecutive and cover 0 .. {n - 1}")
             if i and not {a for a, _ in self.tree.blocks[i - 1]} <= {a for a, _ in level}:
                 raise CollectiveError(f"tree, level {i}: a block crosses a border of level {i - 1}")
@@ -222,7 +238,9 @@ class ReductionSystem:
         seen: set[int] = set()
         for g, row in enumerate(self.members):
             if len(row) != n or len(set(row)) != n or seen & set(row):
-                raise CollectiveError(f"reduction group {g}: must list {n} different devices that are in no other group")
+                raise CollectiveError(
+                    f"reduction group {g}: must list {n} different devices that are in no other group"
+                )
             seen.update(row)
         if not self.members:
             raise CollectiveError("there is no reduction group")
@@ -243,24 +261,37 @@ class ReductionSystem:
         """One step on all devices; `rows` by the states before and after."""
         source = after if kind is Collective.ALL_GATHER else before
         rows = tuple(rows_of(source[g[0]]).bit_count() for g in groups)
-        return LoweredStep(kind, tuple(tuple(row[p] for p in g) for row in self.members for g in groups), rows * len(self.members), self.chunks)
+        return LoweredStep(
+            kind,
+            tuple(tuple(row[p] for p in g) for row in self.members for g in groups),
+            rows * len(self.members),
+            self.chunks,
+        )
 
     def groups(self, instruction: Instruction) -> Groups:
-        """Groups of positions of an instruction.  Raises `CollectiveError` for levels that do not exist and collectives the reading forbids."""
+        """Groups of positions of an instruction.  Raises `CollectiveError` for levels that do not exist and
+        collectives the reading forbids.
+        """
         if not 0 <= instruction.slice < len(self.tree.blocks):
-            raise CollectiveError(f"{instruction}: no level {instruction.slice}; levels are 0 .. {len(self.tree.blocks) - 1}")
+            raise CollectiveError(
+                f"{instruction}: no level {instruction.slice}; levels are 0 .. {len(self.tree.blocks) - 1}"
+            )
         if instruction.form is Form.INSIDE and instruction.ancestor is not None:
             raise CollectiveError(f"{instruction}: InsideGroup has no ancestor")
         groups = groups_of(self.tree, instruction.slice, instruction.form, instruction.ancestor, self.rules.masters)
         if not groups:
             raise CollectiveError(f"{instruction}: has no group of two or more positions")
-        known = {p.groups: p for p in patterns(self.tree, self.rules)}  # by groups: a Master that equals a Parallel is one
+        known = {
+            p.groups: p for p in patterns(self.tree, self.rules)
+        }  # by groups: a Master that equals a Parallel is one
         if groups not in known or instruction.collective not in self.rules.allowed(known[groups].form is Form.MASTER):
             raise CollectiveError(f"{instruction}: the reading {self.reading!r} has no such instruction")
         return groups
 
     def run(self, program: Program) -> tuple[list[State], list[LoweredStep]]:
-        """States from the start on (one more than steps) and the lowered steps.  Raises `CollectiveError` at a step that does not apply."""
+        """States from the start on (one more than steps) and the lowered steps.  Raises `CollectiveError` at a step
+        that does not apply.
+        """
         states, steps = [self.start()], []
         known = {p.groups: p.form is Form.MASTER for p in patterns(self.tree, self.rules)}
         for number, instruction in enumerate(program):
@@ -275,10 +306,12 @@ class ReductionSystem:
 
 
 def fused(system: ReductionSystem, program: Program) -> list[LoweredStep]:
-    """Lowered steps with adjacent AllReduce steps joined where one AllReduce over the joined groups does the same (XLA does so).
+    """Lowered steps with adjacent AllReduce steps joined where one AllReduce over the joined groups does the same (XLA
+    does so).
 
     >>> s = ReductionSystem(Tree.regular((2, 2)), ((0, 1, 2, 3),), 4)
-    >>> two = (Instruction(1, Form.INSIDE, None, Collective.ALL_REDUCE), Instruction(1, Form.PARALLEL, 0, Collective.ALL_REDUCE))
+    >>> two = (Instruction(1, Form.INSIDE, None, Collective.ALL_REDUCE), Instruction(1, Form.PARALLEL, 0,
+    ...     Collective.ALL_REDUCE))
     >>> [step.groups for step in fused(s, two)]
     [((0, 1, 2, 3),)]
     """

@@ -1,1 +1,3 @@
-"""This package derives the transfers between two layouts of a tensor, the choices that a redistribution has, and their loads on links."""
+"""This package derives the transfers between two layouts of a tensor, the choices that a redistribution has, and
+their loads on links.
+"""

@@ -58,7 +58,9 @@ class Movement:
 
 
 def needs_copy(graph: Graph) -> set[str]:
-    """Tensors with a layout of their own: several readers, computed and wanted by the user, or a parameter with a next value."""
+    """Tensors with a layout of their own: several readers, computed and wanted by the user, or a parameter with a
+    next value.
+    """
     readers, writer = graph.readers(), graph.writer()
     stored, following = {p for p, _ in graph.state}, {v for _, v in graph.state}
     own = {t.name for t in graph.tensors if len(readers[t.name]) > 1 or (t.name in graph.outputs and t.name in writer)}
@@ -66,7 +68,9 @@ def needs_copy(graph: Graph) -> set[str]:
 
 
 def resting_places(graph: Graph) -> dict[str, str]:
-    """Tensor -> the tensor whose copy it rests in, for tensors that rest in one: itself, or the parameter whose next value it is."""
+    """Tensor -> the tensor whose copy it rests in, for tensors that rest in one: itself, or the parameter whose
+    next value it is.
+    """
     copied, parameter = needs_copy(graph), {value: name for name, value in graph.state}
     return {t.name: parameter.get(t.name, t.name) for t in graph.tensors if t.name in copied or t.name in parameter}
 
@@ -79,7 +83,9 @@ def check_choices(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) ->
     copied = needs_copy(graph)
     wanted = [t.name for t in graph.tensors if t.name in copied]
     if sorted(n for n, _ in choices.copies) != sorted(wanted):
-        raise ChoicesError("choices", "copied tensors differ from those with several readers, wanted by the user, or with a next value")
+        raise ChoicesError(
+            "choices", "copied tensors differ from those with several readers, wanted by the user, or with a next value"
+        )
     for kind, items in (("operator", choices.operators), ("copy", choices.copies)):
         for name, placement in items:
             place = f"{kind} {name!r}"
@@ -87,7 +93,9 @@ def check_choices(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) ->
                 raise ChoicesError(place, f"axes {list(placement.axes)} are not the graph's in class order")
             matrix = placement.matrix
             if len(matrix) != len(placement.axes) + 1 or any(len(row) != len(hierarchy) for row in matrix):
-                raise ChoicesError(place, "matrix must have one row per axis, a replication row, and one column per level")
+                raise ChoicesError(
+                    place, "matrix must have one row per axis, a replication row, and one column per level"
+                )
             if any(x < 1 for row in matrix for x in row):
                 raise ChoicesError(place, "matrix entries must be positive")
             for j, size in enumerate(hierarchy):
@@ -101,33 +109,55 @@ def single(axes: tuple[Axis, ...], placement: Placement, hierarchy: tuple[int, .
 
 
 @lru_cache(maxsize=65536)
-def _operand(axes: tuple[Axis, ...], placement: Placement, access: Access, shape: tuple[int, ...], hierarchy: tuple[int, ...], opened: tuple[str, ...]) -> Layout:
+def _operand(
+    axes: tuple[Axis, ...],
+    placement: Placement,
+    access: Access,
+    shape: tuple[int, ...],
+    hierarchy: tuple[int, ...],
+    opened: tuple[str, ...],
+) -> Layout:
     return operand_layout(access, shape, axes, placement.matrix, hierarchy, opened)
 
 
 def input_layout(op: Operator, position: int, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Layout:
     """Layout in which the operator reads its input `position`."""
     a = op.inputs[position]
-    return _operand(tuple(op.axis(n) for n in placement.axes), placement, a, graph.tensor(a.tensor).shape, hierarchy, ())
+    return _operand(
+        tuple(op.axis(n) for n in placement.axes), placement, a, graph.tensor(a.tensor).shape, hierarchy, ()
+    )
 
 
 def output_layout(op: Operator, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Layout:
     """Layout in which the operator leaves its output, open in its split reduction axes."""
     opened = tuple(a.name for a in op.reduced)
-    return _operand(tuple(op.axis(n) for n in placement.axes), placement, op.output, graph.tensor(op.output.tensor).shape, hierarchy, opened)
+    return _operand(
+        tuple(op.axis(n) for n in placement.axes),
+        placement,
+        op.output,
+        graph.tensor(op.output.tensor).shape,
+        hierarchy,
+        opened,
+    )
 
 
 def copy_layout(tensor: str, graph: Graph, placement: Placement, hierarchy: tuple[int, ...]) -> Layout:
     """Layout of a tensor's copy."""
     shape = graph.tensor(tensor).shape
     axes = tuple(Axis(k, shape[int(k)]) for k in placement.axes)
-    return _operand(axes, placement, Access(tensor, tuple(Affine.axis(str(k)) for k in range(len(shape)))), shape, hierarchy, ())
+    return _operand(
+        axes, placement, Access(tensor, tuple(Affine.axis(str(k)) for k in range(len(shape)))), shape, hierarchy, ()
+    )
 
 
-def iteration_box(op: Operator, placement: Placement, hierarchy: tuple[int, ...], device: int) -> dict[str, tuple[int, int]]:
+def iteration_box(
+    op: Operator, placement: Placement, hierarchy: tuple[int, ...], device: int
+) -> dict[str, tuple[int, int]]:
     """Device's box of the operator's iteration space."""
     tables = single(tuple(op.axis(n) for n in placement.axes), placement, hierarchy)
-    return {a.name: (int(t[0, device, 0]), int(t[0, device, 1])) for a, t in zip(tables.axes, tables.tables, strict=True)}
+    return {
+        a.name: (int(t[0, device, 0]), int(t[0, device, 1])) for a, t in zip(tables.axes, tables.tables, strict=True)
+    }
 
 
 class _Derivations:

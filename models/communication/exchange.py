@@ -1,15 +1,16 @@
 """Exchanges: elements that a subtree of devices needs and does not hold enter it once, level by level, outermost first.
 
-Along each dimension the end points of all intervals of source A and target B cut the extent into segments; a cell is a product of segments.
-Every box is a union of cells, so who holds and who needs is decided once per cell.  With H the holders of a cell and W those that need it and
-do not hold it, at level i:
+Along each dimension the end points of all intervals of source A and target B cut the extent into segments; a cell is a
+product of segments.  Every box is a union of cells, so who holds and who needs is decided once per cell.  With H the
+holders of a cell and W those that need it and do not hold it, at level i:
 
     new        a subtree below level i with a member in W and none in H; the lowest such member receives the cell
-    sender     the holder under the same subtree of level i whose lower coordinates differ least from the receiver's; then the next one
-               around the level; then the lowest: replicas are used evenly
+    sender     the holder under the same subtree of level i whose lower coordinates differ least from the receiver's;
+               then the next one around the level; then the lowest: replicas are used evenly
     then       the receivers join H
 
-Cells that go from one device to the same other and abut become one box.  All of it is arrays of pairs (cell, device), sorted by cell.
+Cells that go from one device to the same other and abut become one box.  All of it is arrays of pairs (cell, device),
+sorted by cell.
 
 Source: thesis on automatic partitioning of array programs, chapters 4 and 5.
 """
@@ -37,10 +38,14 @@ Pairs = tuple[Ints, Ints]
 def exchanges(source: Layout, target: Layout) -> list[Exchange]:
     """(L1) of `models.communication.pricing` as transfers: see the module docstring.
 
-    Raises ValueError if an element is needed and held by no device, or the tensor is too finely cut for cells to be numbered.
+    Raises ValueError if an element is needed and held by no device, or the tensor is too finely cut for cells to be
+    numbered.
     """
     hierarchy = source.hierarchy
-    cuts = [np.unique(np.concatenate([side.boxes[:, k].reshape(-1) for side in (source, target)])) for k in range(len(source.shape))]
+    cuts = [
+        np.unique(np.concatenate([side.boxes[:, k].reshape(-1) for side in (source, target)]))
+        for k in range(len(source.shape))
+    ]
     if prod(cut.size - 1 for cut in cuts) * prod(hierarchy) >= 1 << 62:  # pairs of a cell and a device are numbered
         raise ValueError(f"a tensor of shape {source.shape} is too finely cut between {prod(hierarchy)} devices")
     needing = _cells(target, cuts)
@@ -52,13 +57,20 @@ def exchanges(source: Layout, target: Layout) -> list[Exchange]:
         if cells.size:
             out.append(Exchange(level, merged(Transfers(senders, receivers, _boxes(cells, cuts)))))
             arrived = (cells, receivers)
-            holders, wanting = _sorted(np.concatenate([holders[0], cells]), np.concatenate([holders[1], receivers])), _without(wanting, arrived, prod(hierarchy))
+            holders, wanting = (
+                _sorted(np.concatenate([holders[0], cells]), np.concatenate([holders[1], receivers])),
+                _without(wanting, arrived, prod(hierarchy)),
+            )
     return out
 
 
 def _cells(layout: Layout, cuts: list[Ints], among: Ints | None = None) -> Pairs:
-    """Pairs of a device and each cell of its box (`among`: only these, ascending); cells are numbered in row-major order of the segments."""
-    boxes, which = np.unique(layout.boxes.reshape(layout.boxes.shape[0], -1), axis=0, return_inverse=True)  # replicas are cut once
+    """Pairs of a device and each cell of its box (`among`: only these, ascending); cells are numbered in row-major
+    order of the segments.
+    """
+    boxes, which = np.unique(
+        layout.boxes.reshape(layout.boxes.shape[0], -1), axis=0, return_inverse=True
+    )  # replicas are cut once
     boxes = boxes.reshape(-1, *layout.boxes.shape[1:])
     number, cells = np.arange(boxes.shape[0]), np.zeros(boxes.shape[0], dtype=np.int64)
     full = (boxes[:, :, 0] < boxes[:, :, 1]).all(axis=1)
@@ -120,8 +132,12 @@ def _arrivals(holders: Pairs, wanting: Pairs, hierarchy: tuple[int, ...], level:
     parent = cells * subtrees + receivers // around
     begin, end = np.searchsorted(at, parent), np.searchsorted(at, parent, side="right")
     if (begin == end).any():
-        raise ValueError(f"an element is needed by device {int(receivers[np.argmax(begin == end)])} and held by no device")
-    senders = [_nearest(holders[1], begin[part], end[part], receivers[part], hierarchy, level) for part in _parts(end - begin)]
+        raise ValueError(
+            f"an element is needed by device {int(receivers[np.argmax(begin == end)])} and held by no device"
+        )
+    senders = [
+        _nearest(holders[1], begin[part], end[part], receivers[part], hierarchy, level) for part in _parts(end - begin)
+    ]
     return cells, np.concatenate(senders), receivers
 
 
@@ -156,7 +172,9 @@ def _boxes(cells: Ints, cuts: list[Ints]) -> Ints:
 
 
 def merged(transfers: Transfers) -> Transfers:
-    """Boxes of the same (target, source) that abut along one dimension become one, last dimension first; sorted by (target, source, box)."""
+    """Boxes of the same (target, source) that abut along one dimension become one, last dimension first; sorted by
+    (target, source, box).
+    """
     sources, targets, boxes = transfers.sources, transfers.targets, transfers.boxes
     dimensions = boxes.shape[1]
     if dimensions == 0:
@@ -167,7 +185,9 @@ def merged(transfers: Transfers) -> Transfers:
         order = np.lexsort((boxes[:, k, 0], *reversed(others), sources, targets))
         sources, targets, boxes = sources[order], targets[order], boxes[order]
         begins = np.ones(sources.size, dtype=bool)
-        begins[1:] = (targets[1:] != targets[:-1]) | (sources[1:] != sources[:-1]) | (boxes[1:, k, 0] != boxes[:-1, k, 1])
+        begins[1:] = (
+            (targets[1:] != targets[:-1]) | (sources[1:] != sources[:-1]) | (boxes[1:, k, 0] != boxes[:-1, k, 1])
+        )
         for i in range(dimensions):
             if i != k:
                 begins[1:] |= (boxes[1:, i] != boxes[:-1, i]).any(axis=1)

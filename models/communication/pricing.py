@@ -9,23 +9,27 @@ unions over its devices; every level-i subtree hangs on one link, which must car
 (L2) reduction, A with open digits o_1 .. o_m (primes) at levels l(o):                              -> reduction_loads()
      inside  =  B_d inside A_d for every d.   digit o is *scattered* if inside and some B_d changes with o
      (some interval of B_d differs from that of the device whose digit o is set to 0), else it is *replicated*
-     g_j = product of the open primes at level j, r_j = product of the replicated ones, w_i = devices below a level-i subtree
-     t = max_d |B_d| if inside else max_d |A_d|;  q = ceil(t / prod_j r_j);  n := q prod_j g_j
+     g_j = product of the open primes at level j, r_j = product of the replicated ones, w_i = devices below a level-i
+     subtree t = max_d |B_d| if inside else max_d |A_d|;  q = ceil(t / prod_j r_j);  n := q prod_j g_j
      reduce-scatter, level j = last .. 0, if g_j > 1:   n := n / g_j,  load_i += w_i (g_j - 1) n  for i >= j
      all-gather,     level j = 0 .. last, if r_j > 1:   load_i += w_i (r_j - 1) n for i >= j,  n := n r_j
-     q is the largest part: where parts are unequal less is sent (`backends.transport.received`), and this is an upper bound
-(L3) a partial tensor that is not inside is reduced to A without its open digits, then fetched: the loads of (L2), then (L1)
+     q is the largest part: where parts are unequal less is sent (`backends.transport.received`), and this is an upper
+     bound
+(L3) a partial tensor that is not inside is reduced to A without its open digits, then fetched: the loads of (L2), then
+     (L1)
 (L4) phases_i counts the collective phases whose outermost level is i: one per reduce-scatter or all-gather at level i,
      (none where n = 0: nothing is wanted), one for the fetch if its load_i is positive
 
     time = sum_i  element_bytes * load_i / bandwidth_i  +  latency_i * phases_i                     -> models.cost.cost
 
-(L1) is the least that hierarchical links can carry on the receiving side; `models.communication.redistribution` derives steps that reach
+(L1) is the least that hierarchical links can carry on the receiving side; `models.communication.redistribution` derives
+     steps that reach
 it.  The sending side is not priced (flag `receive-side`).
 
-Entries are exact integers.  Where |B_u| is the same for all u, and the overlap |A_u & B_u| varies with u in one dimension at most or is
-zero for some u in one, the maximum over subtrees factors over dimensions; other pairs are enumerated.  Where one axis runs
-through two dimensions of an operand (a diagonal), A_u and B_u are no products of intervals: their cells are counted.
+Entries are exact integers.  Where |B_u| is the same for all u, and the overlap |A_u & B_u| varies with u in one
+dimension at most or is zero for some u in one, the maximum over subtrees factors over dimensions; other pairs are
+enumerated.  Where one axis runs through two dimensions of an operand (a diagonal), A_u and B_u are no products of
+intervals: their cells are counted.
 """
 
 from __future__ import annotations
@@ -91,7 +95,12 @@ def pair_loads(a: LayoutSet, b: LayoutSet) -> PairLoads:
 
 
 def reduction_loads(
-    digits: OpenDigits, b: LayoutSet, inside: Flags, volume_a: Ints, volume_b: Ints, changes: Mapping[OpenDigit, Flags] | None = None
+    digits: OpenDigits,
+    b: LayoutSet,
+    inside: Flags,
+    volume_a: Ints,
+    volume_b: Ints,
+    changes: Mapping[OpenDigit, Flags] | None = None,
 ) -> tuple[list[Ints], list[Ints]]:
     """(L2) for the rows that share the open `digits`: loads and phases per level, each of shape `inside.shape`.
 
@@ -130,7 +139,9 @@ def reduction_loads(
 
 
 def check_reduction(elements: int, hierarchy: tuple[int, ...]) -> None:
-    """Raise `ProblemError` if the loads of a reduction of (L2) that starts with n = `elements` may not fit: each phase adds at most w_0 n."""
+    """Raise `ProblemError` if the loads of a reduction of (L2) that starts with n = `elements` may not fit: each
+    phase adds at most w_0 n.
+    """
     if elements * 2 * len(hierarchy) * prod(hierarchy[1:]) >= _INT64_SAFE:
         place = f"reduction of {elements} elements on {'x'.join(map(str, hierarchy))} devices"
         raise ProblemError(place, "what it moves is not below 2**62 elements", "plan a smaller instance")
@@ -141,13 +152,17 @@ def changes_along(b: LayoutSet, digit: OpenDigit) -> Flags:
     weight = digit.stride * prod(b.hierarchy[digit.level + 1 :])
     out = np.zeros(len(b), dtype=bool)
     for k, table in enumerate(b.dims):
-        by_digit = table.reshape(table.shape[0], -1, digit.prime, 2 * weight)  # (tables, upper digits, the digit, lower digits and ends)
+        by_digit = table.reshape(
+            table.shape[0], -1, digit.prime, 2 * weight
+        )  # (tables, upper digits, the digit, lower digits and ends)
         out |= (by_digit[:, :, 1:] != by_digit[:, :, :1]).reshape(table.shape[0], -1).any(axis=1)[b.codes[:, k]]
     return out
 
 
 def fetch_loads(a: LayoutSet, b: LayoutSet) -> list[Ints]:
-    """(L1) for every pair, per level; A is taken without its open digits, so rows that differ only there are computed once."""
+    """(L1) for every pair, per level; A is taken without its open digits, so rows that differ only there are
+    computed once.
+    """
     boxes, of_row = np.unique(a.codes, axis=0, return_inverse=True)
     out = []
     for level in range(len(a.hierarchy)):
@@ -162,7 +177,9 @@ def fetch_loads(a: LayoutSet, b: LayoutSet) -> list[Ints]:
 
 def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:
     """Load of one level with `width` subtrees for the boxes `codes` over `dims` and every layout of `b`."""
-    dimensions = [_shared(_Table(table_a), _Table(table_b), width) for table_a, table_b in zip(dims, b.dims, strict=True)]
+    dimensions = [
+        _shared(_Table(table_a), _Table(table_b), width) for table_a, table_b in zip(dims, b.dims, strict=True)
+    ]
     total = np.ones(len(b), dtype=np.int64)
     held = np.ones((codes.shape[0], len(b)), dtype=np.int64)
     uneven = np.zeros(len(b), dtype=bool)
@@ -177,7 +194,14 @@ def _level_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> 
     load = total[None, :] - held
     irregular = uneven[None, :] | ((varying > 1) & (held > 0))
     if irregular.any():
-        _enumerate(load, irregular, [_Overlaps(table_a, table_b, width) for table_a, table_b in zip(dims, b.dims, strict=True)], codes, b, width)
+        _enumerate(
+            load,
+            irregular,
+            [_Overlaps(table_a, table_b, width) for table_a, table_b in zip(dims, b.dims, strict=True)],
+            codes,
+            b,
+            width,
+        )
     return load
 
 
@@ -196,7 +220,9 @@ class _Table:
 
 @dataclass(frozen=True, eq=False)
 class _Shared:
-    """One dimension of two layout sets: |B_u| of the first subtree, whether others differ (n_b); least |A_u & B_u|, whether others differ (n_a, n_b)."""
+    """One dimension of two layout sets: |B_u| of the first subtree, whether others differ (n_b); least |A_u & B_u|,
+    whether others differ (n_a, n_b).
+    """
 
     need: Ints
     uneven: Flags
@@ -209,7 +235,10 @@ def _shared(a: _Table, b: _Table, width: int) -> _Shared:
     overlaps = _Overlaps(a.intervals, b.intervals, width)
     every = np.arange(b.intervals.shape[0])
     need = overlaps.need(every)
-    low, varies = np.empty((a.intervals.shape[0], every.size), dtype=np.int64), np.empty((a.intervals.shape[0], every.size), dtype=bool)
+    low, varies = (
+        np.empty((a.intervals.shape[0], every.size), dtype=np.int64),
+        np.empty((a.intervals.shape[0], every.size), dtype=bool),
+    )
     for i in range(a.intervals.shape[0]):  # one at a time: the temporaries stay in cache
         share = overlaps.share(np.full(every.size, i), every)
         low[i] = share.min(axis=1)
@@ -218,13 +247,17 @@ def _shared(a: _Table, b: _Table, width: int) -> _Shared:
 
 
 def _coupled_load(codes: Ints, dims: Sequence[Ints], b: LayoutSet, width: int) -> Ints:
-    """`_level_load` for unions that are no products: cells between the ends of all intervals, one pair of layouts after the other."""
+    """`_level_load` for unions that are no products: cells between the ends of all intervals, one pair of layouts
+    after the other.
+    """
     load = np.empty((codes.shape[0], len(b)), dtype=np.int64)
     for i, row in enumerate(codes):
         have = [dims[k][c] for k, c in enumerate(row)]
         for j, column in enumerate(b.codes):
             need = [b.dims[k][c] for k, c in enumerate(column)]
-            points = [np.unique(np.concatenate([x.reshape(-1), y.reshape(-1)])) for x, y in zip(have, need, strict=True)]
+            points = [
+                np.unique(np.concatenate([x.reshape(-1), y.reshape(-1)])) for x, y in zip(have, need, strict=True)
+            ]
             weight: Ints = np.ones((), dtype=np.int64)
             for p in points:
                 weight = weight[..., None] * np.diff(p)
@@ -241,13 +274,20 @@ def _cells(intervals: Sequence[Ints], points: Sequence[Ints], width: int) -> Fla
     return np.asarray(inside.reshape(*inside.shape[:-1], width, -1).any(axis=-1))
 
 
-def _enumerate(load: Ints, irregular: Flags, overlaps: Sequence[_Overlaps], codes: Ints, b: LayoutSet, width: int) -> None:
-    """Fill the irregular entries of `load`: subtree by subtree for the dimensions in which subtrees differ, once for all pairs that agree in them."""
+def _enumerate(
+    load: Ints, irregular: Flags, overlaps: Sequence[_Overlaps], codes: Ints, b: LayoutSet, width: int
+) -> None:
+    """Fill the irregular entries of `load`: subtree by subtree for the dimensions in which subtrees differ, once
+    for all pairs that agree in them.
+    """
     rows, cols = np.nonzero(irregular)
     for start in range(0, rows.size, _PAIRS):
         r, c = rows[start : start + _PAIRS], cols[start : start + _PAIRS]
         group, labels = np.zeros(r.size, dtype=np.int64), np.empty((r.size, len(overlaps)), dtype=np.int64)
-        want, have = np.ones(r.size, dtype=np.int64), np.ones(r.size, dtype=np.int64)  # what the other dimensions multiply to
+        want, have = (
+            np.ones(r.size, dtype=np.int64),
+            np.ones(r.size, dtype=np.int64),
+        )  # what the other dimensions multiply to
         for k, o in enumerate(overlaps):
             which, label = np.unique(codes[r, k] * o.b.shape[0] + b.codes[c, k], return_inverse=True)
             label = label.reshape(-1)
@@ -256,13 +296,17 @@ def _enumerate(load: Ints, irregular: Flags, overlaps: Sequence[_Overlaps], code
             want *= np.where(varies, 1, need[:, 0])[label]
             have *= np.where(varies, 1, share[:, 0])[label]
             labels[:, k] = np.where(varies, which, -1)[label]
-            group = np.unique(group * (which.size + 1) + np.where(varies[label], label, which.size), return_inverse=True)[1].reshape(-1)
+            group = np.unique(
+                group * (which.size + 1) + np.where(varies[label], label, which.size), return_inverse=True
+            )[1].reshape(-1)
         _, first = np.unique(group, return_index=True)
         load[r, c] = _slowest(labels[first], group, want, have, overlaps, width)
 
 
 def _slowest(labels: Ints, group: Ints, want: Ints, have: Ints, overlaps: Sequence[_Overlaps], width: int) -> Ints:
-    """max over subtrees u of  want * need_u - have * share_u  for every pair; `labels[group]`: per dimension the pair of intervals, or -1."""
+    """max over subtrees u of  want * need_u - have * share_u  for every pair; `labels[group]`: per dimension the
+    pair of intervals, or -1.
+    """
     found = np.zeros(group.size, dtype=np.int64)
     order = np.argsort(group, kind="stable")
     ends = np.searchsorted(group[order], np.arange(labels.shape[0] + 1))
@@ -290,7 +334,9 @@ def _slowest(labels: Ints, group: Ints, want: Ints, have: Ints, overlaps: Sequen
 
 
 class _Overlaps:
-    """|B_u| and |A_u & B_u| of one dimension for the `width` subtrees of a level, for tables `a` (n_a, devices, 2) and `b`."""
+    """|B_u| and |A_u & B_u| of one dimension for the `width` subtrees of a level, for tables `a` (n_a, devices, 2)
+    and `b`.
+    """
 
     def __init__(self, a: Ints, b: Ints, width: int) -> None:
         self.a, joined_a = _unions(a, width)
@@ -300,7 +346,10 @@ class _Overlaps:
             points = np.unique(np.concatenate([a.reshape(-1), b.reshape(-1)]))
             weight = np.diff(points)
             in_a, in_b = _covered(a, points, width), _covered(b, points, width)
-            self.counted = np.asarray((in_b * weight).sum(axis=2), dtype=np.int64), np.einsum("aus,bus->abu", in_a * weight, in_b)
+            self.counted = (
+                np.asarray((in_b * weight).sum(axis=2), dtype=np.int64),
+                np.einsum("aus,bus->abu", in_a * weight, in_b),
+            )
 
     def need(self, j: Ints) -> Ints:
         """|B_u| under each of the tables `j`: shape (j, width)."""

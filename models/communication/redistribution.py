@@ -1,16 +1,18 @@
 """Communication: the steps that take a tensor from layout A to layout B, device by device.
 
-Derived once here; the cost model prices the same steps (`models.communication.pricing` has the loads (L1) to (L4) in closed form), the plan
-stores their totals, the backend executes them, the checker tests them with its own set arithmetic.
+Derived once here; the cost model prices the same steps (`models.communication.pricing` has the loads (L1) to (L4) in
+closed form), the plan stores their totals, the backend executes them, the checker tests them with its own set
+arithmetic.
 
     Reduction   open digits are summed (or maximised): hierarchical reduce-scatter, innermost level first, then
                 all-gather over the replicated digits, outermost level first; ends with each device holding its tile
     Exchange    one per level, outermost first: elements that a subtree needs and does not hold enter it once;
-                inside, the devices that need them get them from the device where they arrived (`models.communication.exchange`)
+                inside, the devices that need them get them from the device where they arrived
+                (`models.communication.exchange`)
 
-`analyse` gives class and totals without the steps.  `derive` gives [] (nothing to do), or [Reduction], or [Exchange ..], or
-[Reduction, Exchange ..].  The kind of collective that a step amounts to is `collective()`: all-reduce, reduce-scatter, all-gather, broadcast,
-scatter, all-to-all.
+`analyse` gives class and totals without the steps.  `derive` gives [] (nothing to do), or [Reduction], or [Exchange
+..], or [Reduction, Exchange ..].  The kind of collective that a step amounts to is `collective()`: all-reduce,
+reduce-scatter, all-gather, broadcast, scatter, all-to-all.
 
 Source: thesis on automatic partitioning of array programs, chapters 4 and 5.
 """
@@ -37,8 +39,8 @@ class Reduction:
 
     The group of a device: all values of the open digits, other coordinates fixed.  Every member contributes the box
     `boxes[d]` (its tile after scattering); members that agree in the scattered digits want the same tile.
-    `padded`: elements of the largest tile, padded to a multiple of the product of the replicated primes: what is priced.  Where tiles
-    are unequal or cannot be cut into equal parts, less is sent: `backends.transport.received`.
+    `padded`: elements of the largest tile, padded to a multiple of the product of the replicated primes: what is
+    priced.  Where tiles are unequal or cannot be cut into equal parts, less is sent: `backends.transport.received`.
     """
 
     combine: Combine
@@ -54,7 +56,11 @@ class Reduction:
             weight = d.stride * prod(hierarchy[d.level + 1 :])
             spread.append([k * weight for k in range(d.prime)])
         offsets = [sum(c) for c in product(*spread)]
-        return [tuple(r + o for o in offsets) for r in range(prod(hierarchy)) if all(digit_value(r, d, hierarchy) == 0 for d in self.digits)]
+        return [
+            tuple(r + o for o in offsets)
+            for r in range(prod(hierarchy))
+            if all(digit_value(r, d, hierarchy) == 0 for d in self.digits)
+        ]
 
 
 Step = Reduction | Exchange
@@ -71,8 +77,8 @@ class CommunicationPlan:
     def loads(self) -> tuple[int, ...]:
         """Largest number of elements that enter a subtree through its link, per level, summed over the steps' phases.
 
-        Reductions use padded tiles (an upper bound of what is sent, equal to it where parts are equal); exchanges count every transfer at
-        each link it crosses into the receiver.
+        Reductions use padded tiles (an upper bound of what is sent, equal to it where parts are equal); exchanges count
+        every transfer at each link it crosses into the receiver.
         """
         hierarchy = self.source.hierarchy
         total = [0] * len(hierarchy)
@@ -100,7 +106,9 @@ class CommunicationPlan:
                     count[level] += bool(here) and step.padded > 0
                     count[level] += any(not s for _, s in here) and step.padded > 0
             else:
-                first = int(crossing(step.transfers.sources, step.transfers.targets, hierarchy).min(initial=len(hierarchy)))
+                first = int(
+                    crossing(step.transfers.sources, step.transfers.targets, hierarchy).min(initial=len(hierarchy))
+                )
                 crossed.update(range(first, len(hierarchy)))
         for level in crossed:
             count[level] += 1
@@ -124,7 +132,10 @@ def reduction_load(step: Reduction, hierarchy: tuple[int, ...]) -> tuple[int, ..
     """(L2): elements entering a subtree through its link, per level."""
     levels, devices = len(hierarchy), prod(hierarchy)
     g = [prod(d.prime for d in step.digits if d.level == j) for j in range(levels)]
-    r = [prod(d.prime for d, s in zip(step.digits, step.scattered, strict=True) if d.level == j and not s) for j in range(levels)]
+    r = [
+        prod(d.prime for d, s in zip(step.digits, step.scattered, strict=True) if d.level == j and not s)
+        for j in range(levels)
+    ]
     below = [devices // subtrees(hierarchy, i) for i in range(levels)]
     loads = [0] * levels
     n = step.padded // prod(r) * prod(g)
@@ -147,7 +158,9 @@ def derive(source: Layout, target: Layout) -> CommunicationPlan:
 
 
 class _Derived(CommunicationPlan):
-    """A plan whose steps are listed when somebody asks for them: between 4,096 devices there are millions of transfers."""
+    """A plan whose steps are listed when somebody asks for them: between 4,096 devices there are millions of
+    transfers.
+    """
 
     def __init__(self, source: Layout, target: Layout, steps: tuple[Step, ...] | None = None) -> None:
         super().__init__(source, target, steps or ())
@@ -182,7 +195,9 @@ def is_inside(inner: Layout, outer: Layout) -> np.ndarray[tuple[int, ...], np.dt
 
 
 def scattered_digits(source: Layout, target: Layout, inside: bool) -> tuple[bool, ...]:
-    """(L2): which open digits of `source` are scattered, if `inside` says that every target box is inside its source box."""
+    """(L2): which open digits of `source` are scattered, if `inside` says that every target box is inside its
+    source box.
+    """
     device = np.arange(prod(source.hierarchy))
 
     def varies(d: OpenDigit) -> bool:
@@ -205,7 +220,9 @@ def _reduction(source: Layout, target: Layout, inside: bool) -> Reduction:
 
 @dataclass(frozen=True)
 class Analysis:
-    """What a redistribution is and moves, without its steps: the values of `CommunicationPlan.collective`, `loads` and `phases`."""
+    """What a redistribution is and moves, without its steps: the values of `CommunicationPlan.collective`, `loads`
+    and `phases`.
+    """
 
     collective: str
     loads: tuple[int, ...]
@@ -213,7 +230,9 @@ class Analysis:
 
 
 def analyse(source: Layout, target: Layout) -> Analysis:
-    """Class and totals of a redistribution from interval tables alone: the closed forms (L1) to (L4) of `models.communication.pricing`."""
+    """Class and totals of a redistribution from interval tables alone: the closed forms (L1) to (L4) of
+    `models.communication.pricing`.
+    """
     inside = bool(is_inside(target, source).all())
     if inside and not source.open:
         nothing = (0,) * len(source.hierarchy)
@@ -222,14 +241,26 @@ def analyse(source: Layout, target: Layout) -> Analysis:
     prices = pair_loads(_alone(source), _alone(target))
     if not inside:
         names.append(_exchange_name(source, target))
-    return Analysis(" + ".join(names), tuple(int(x[0, 0]) for x in prices.loads), tuple(int(x[0, 0]) for x in prices.phases))
+    return Analysis(
+        " + ".join(names), tuple(int(x[0, 0]) for x in prices.loads), tuple(int(x[0, 0]) for x in prices.phases)
+    )
 
 
 def _alone(layout: Layout) -> LayoutSet:
     """The layout as the only one of a set."""
     dims = tuple(np.ascontiguousarray(layout.boxes[None, :, k, :]) for k in range(len(layout.shape)))
     zero = np.zeros((1,), dtype=np.int64)
-    return LayoutSet(layout.hierarchy, layout.shape, dims, np.zeros((1, len(dims)), dtype=np.int64), (layout.open,), zero, zero, layout.combine, layout.coupled)
+    return LayoutSet(
+        layout.hierarchy,
+        layout.shape,
+        dims,
+        np.zeros((1, len(dims)), dtype=np.int64),
+        (layout.open,),
+        zero,
+        zero,
+        layout.combine,
+        layout.coupled,
+    )
 
 
 def _reduction_name(scattered: tuple[bool, ...]) -> str:

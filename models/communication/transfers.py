@@ -1,6 +1,7 @@
 """Messages of one phase: boxes of a tensor that go from device to device.
 
-Between a thousand devices there are a million of them, so that they are kept as arrays; whoever needs one gets it as a `Transfer`.
+Between a thousand devices there are a million of them, so that they are kept as arrays; whoever needs one gets it as a
+`Transfer`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ class Transfer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Transfers(Sequence[Transfer]):
-    """`sources`, `targets`: int64, shape (transfers,); `boxes`: int64, shape (transfers, dimensions, 2), half-open.  Equal where all are.
+    """`sources`, `targets`: int64, shape (transfers,); `boxes`: int64, shape (transfers, dimensions, 2), half-open.
+    Equal where all are.
 
     >>> some = Transfers.of([Transfer(0, 1, ((0, 2),)), Transfer(2, 1, ((2, 4),))])
     >>> len(some), some[1].source, some.boxes.shape, some.volumes().tolist()
@@ -47,7 +49,9 @@ class Transfers(Sequence[Transfer]):
         dimensions = len(items[0].box) if items else 0
         if any(len(t.box) != dimensions for t in items):
             raise ValueError("the boxes of the transfers of one phase have different numbers of dimensions")
-        return Transfers(sources, targets, np.array([t.box for t in items], dtype=np.int64).reshape(len(items), dimensions, 2))
+        return Transfers(
+            sources, targets, np.array([t.box for t in items], dtype=np.int64).reshape(len(items), dimensions, 2)
+        )
 
     def volumes(self) -> Ints:
         """Elements of every box: shape (transfers,)."""
@@ -69,11 +73,16 @@ class Transfers(Sequence[Transfer]):
     def __getitem__(self, index: int | slice) -> Transfer | Transfers:
         if isinstance(index, slice):
             return Transfers(self.sources[index], self.targets[index], self.boxes[index])
-        return Transfer(int(self.sources[index]), int(self.targets[index]), tuple((low, high) for low, high in self.boxes[index].tolist()))
+        return Transfer(
+            int(self.sources[index]),
+            int(self.targets[index]),
+            tuple((low, high) for low, high in self.boxes[index].tolist()),
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Transfers) and all(
-            np.array_equal(a, b) for a, b in ((self.sources, other.sources), (self.targets, other.targets), (self.boxes, other.boxes))
+            np.array_equal(a, b)
+            for a, b in ((self.sources, other.sources), (self.targets, other.targets), (self.boxes, other.boxes))
         )
 
     @cached_property
@@ -89,14 +98,17 @@ class Transfers(Sequence[Transfer]):
 
 @dataclass(frozen=True)
 class Exchange:
-    """Point-to-point transfers of one phase, sorted by (target, source, box); `level` is the outermost link they cross."""
+    """Point-to-point transfers of one phase, sorted by (target, source, box); `level` is the outermost link they
+    cross.
+    """
 
     level: int
     transfers: Transfers
 
 
 def crossing(sources: Ints, targets: Ints, hierarchy: tuple[int, ...]) -> Ints:
-    """Outermost level at which the coordinates of two devices differ, per pair (number of levels if they are the same device).
+    """Outermost level at which the coordinates of two devices differ, per pair (number of levels if they are the same
+    device).
 
     >>> crossing(np.array([0, 0, 0]), np.array([4, 1, 0]), (2, 4)).tolist()
     [0, 1, 2]

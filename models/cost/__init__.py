@@ -1,1 +1,3 @@
-"""This package turns a program and a machine into numbers: times of operators and redistributions, bytes of memory, and the tables of the selection problem."""
+"""This package turns a program and a machine into numbers: times of operators and redistributions, bytes of memory,
+and the tables of the selection problem.
+"""

@@ -3,9 +3,11 @@
     of the space           `placement.Space.flags`
     of the cost model      `cost.FLAGS`
     of the memory rows     `memory.flags`; without a limit there are none: `no-memory-limit`
-    one-step-redistribution            a tensor goes from its writer's layout to its reader's (or its copy's) directly; one in between is not tried
+    one-step-redistribution            a tensor goes from its writer's layout to its reader's (or its copy's) directly;
+                                       one in between is not tried
     unpriced-resources(a b ..)         shared links of the machine file that the cost of a plan leaves out
-    unsplit-axes(n: op.axis ..)        axes longer than 1 that the graph says are never split: the space has no placement that does
+    unsplit-axes(n: op.axis ..)        axes longer than 1 that the graph says are never split: the space has no
+                                       placement that does
 
 The checker derives its own (`verify/plan/assumptions.py`).
 """

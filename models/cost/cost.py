@@ -1,18 +1,23 @@
 """The cost model: exact times of operators and redistributions, rounded up once.
 
-    operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) + launch_d,
-                                or the measured time of device d's box where the machine's profile has one
-      flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis); none if the result is no float
-      bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element per point of the
-                 iteration box without the row axis, whether or not the rows are on the device)
-      statistics normalise operators whose `over` axes are split all-reduce each statistic ((L2) of `models.communication.pricing`,
+    operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory
+                                bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's
+                                profile has one
+      flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis); none if
+                 the result is no float
+      bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element
+                 per point of the iteration box without the row axis, whether or not the rows are on the device)
+      statistics normalise operators whose `over` axes are split all-reduce each statistic ((L2) of
+      `models.communication.pricing`,
                  nothing scattered), float32
-    edge, layouts A -> B        t_e = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i         ((L1) to (L4))
+    edge, layouts A -> B        t_e = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i         ((L1) to
+                                (L4))
 
-Operators run one after another on the whole machine; nothing overlaps (flag `no-overlap`); inputs and parameters start in
-the layout that their readers want (flag `inputs-anywhere`).  Machine constants are exact rationals.  A time is an exact
-rational of seconds, rounded up once to a unit (1 ps, or what `models.problem.unit` chooses) in integers: `ceil_sum` works over one common
-denominator in int64 when a bound in Python integers allows it, else over Python integers.
+Operators run one after another on the whole machine; nothing overlaps (flag `no-overlap`); inputs and parameters start
+in the layout that their readers want (flag `inputs-anywhere`).  Machine constants are exact rationals.  A time is an
+exact rational of seconds, rounded up once to a unit (1 ps, or what `models.problem.unit` chooses) in integers:
+`ceil_sum` works over one common denominator in int64 when a bound in Python integers allows it, else over Python
+integers.
 
 Source: P2 (MLSys 2022) for the shared-link loads.
 """
@@ -47,14 +52,17 @@ _INT64_SAFE = 1 << 62
 
 
 def ceil_sum(terms: Sequence[tuple[Fraction, Ints]]) -> Ints:
-    """ceil( sum coef * array ) elementwise, exactly.  coefs >= 0, arrays >= 0 of one shape.  Raises `TooFine` for what is not below 2**62.
+    """ceil( sum coef * array ) elementwise, exactly.  coefs >= 0, arrays >= 0 of one shape.  Raises `TooFine` for what
+    is not below 2**62.
 
     >>> import numpy as np
     >>> ceil_sum([(Fraction(1, 3), np.array([1, 3])), (Fraction(1, 6), np.array([1, 0]))]).tolist()
     [1, 1]
     """
     denominator = lcm(*(c.denominator for c, _ in terms))
-    scaled = [(int(c * denominator), a) for c, a in terms if c and a.any()]  # a coefficient without anything to count may be of any size
+    scaled = [
+        (int(c * denominator), a) for c, a in terms if c and a.any()
+    ]  # a coefficient without anything to count may be of any size
     shape = terms[0][1].shape
     bound = sum(c * int(a.max(initial=0)) for c, a in scaled) + denominator
     if bound < _INT64_SAFE:
@@ -108,15 +116,22 @@ class OperatorCosts:
 
 
 def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> OperatorCosts:
-    """Times of an operator under every placement; `tables` are those of the form's axes.  Raises `MachineError` if the machine lacks the element type's peak."""
+    """Times of an operator under every placement; `tables` are those of the form's axes.  Raises `MachineError` if
+    the machine lacks the element type's peak.
+    """
     gathered = form.spec.kind is NodeKind.GATHER
     touched = [intervals(operand.access, operand.shape, tables) for operand in (*form.inputs, form.output)[gathered:]]
     some = _one_of_a_kind(machine, [*tables.tables, *(table for dims, _ in touched for table in dims)])
     tables = replace(tables, tables=tuple(table[:, some] for table in tables.tables))
-    points = device_volumes(tables.tables, tables.codes, [i for i, a in enumerate(form.axes) if a.name != form.rows], some.size)
+    points = device_volumes(
+        tables.tables, tables.codes, [i for i, a in enumerate(form.axes) if a.name != form.rows], some.size
+    )
     moved = points * form.inputs[0].element_bytes if gathered else np.zeros_like(points)
     for operand, (dims, codes) in zip((*form.inputs, form.output)[gathered:], touched, strict=True):
-        moved += device_volumes([table[:, some] for table in dims], codes, range(len(dims)), some.size) * operand.element_bytes
+        moved += (
+            device_volumes([table[:, some] for table in dims], codes, range(len(dims)), some.size)
+            * operand.element_bytes
+        )
     work = points * form.flops
     measured = measured_times(form, tables, machine, some.size)
     extra = statistics_terms(form.spec, form.over, tables, machine, unit)
@@ -132,7 +147,9 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
 
 
 def _one_of_a_kind(machine: Machine, tables: Sequence[Ints]) -> Ints:
-    """Devices that stand for all: every other one is of the class of one of them, and all its intervals are as long.  Ascending."""
+    """Devices that stand for all: every other one is of the class of one of them, and all its intervals are as
+    long.  Ascending.
+    """
     rows = [table[..., 1] - table[..., 0] for table in tables]
     kind = np.zeros((1, machine.devices), dtype=np.int64)
     for number, (_, ranks) in enumerate(_ranks(machine)):
@@ -144,9 +161,17 @@ def _one_of_a_kind(machine: Machine, tables: Sequence[Ints]) -> Ints:
 
 
 def _slowest(
-    classes: Sequence[tuple[DeviceClass, Ints]], dtype: str, work: Ints, moved: Ints, measured: Ints | None, extra: list[tuple[Fraction, Ints]], unit: Fraction
+    classes: Sequence[tuple[DeviceClass, Ints]],
+    dtype: str,
+    work: Ints,
+    moved: Ints,
+    measured: Ints | None,
+    extra: list[tuple[Fraction, Ints]],
+    unit: Fraction,
 ) -> list[Ints]:
-    """Per formula (the order of `FORMULAS`) the time of the slowest device it holds for, plus the terms `extra`; 0 where it holds for none."""
+    """Per formula (the order of `FORMULAS`) the time of the slowest device it holds for, plus the terms `extra`; 0
+    where it holds for none.
+    """
     zero = np.zeros(work.shape[0], dtype=np.int64)
     one = zero + 1
     found = [zero, zero, zero]
@@ -175,9 +200,15 @@ def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints]]:
 
 
 def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, devices: int) -> Ints | None:
-    """Per placement and each of the `devices` of the tables the measured time of its box in picoseconds, -1 where the profile has none; None if it has none anywhere."""
+    """Per placement and each of the `devices` of the tables the measured time of its box in picoseconds, -1 where
+    the profile has none; None if it has none anywhere.
+    """
     order = form.measured
-    rows = [p for p in machine.profiles if p.function == form.function and p.dtype == form.output.dtype and len(p.extents) == len(order)]
+    rows = [
+        p
+        for p in machine.profiles
+        if p.function == form.function and p.dtype == form.output.dtype and len(p.extents) == len(order)
+    ]
     if not rows:
         return None
     names = [a.name for a in form.axes]
@@ -195,20 +226,28 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, dev
 
 
 def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int], devices: int) -> Ints:
-    """Product of interval lengths over the dimensions `which`, per placement and device: shape (K, devices); 1 for no dimensions."""
+    """Product of interval lengths over the dimensions `which`, per placement and device: shape (K, devices); 1 for
+    no dimensions.
+    """
     volume = np.ones((codes.shape[0], devices), dtype=np.int64)
     for i in which:
         volume = volume * (tables[i][..., 1] - tables[i][..., 0])[codes[:, i]]
     return volume
 
 
-def statistics_terms(spec: Function, over_axes: Sequence[str], tables: AxisTables, machine: Machine, unit: Fraction = UNIT) -> list[tuple[Fraction, Ints]]:
-    """Terms of `ceil_sum` for the all-reduces of a normalise operator's statistics over some axes; empty if it has none."""
+def statistics_terms(
+    spec: Function, over_axes: Sequence[str], tables: AxisTables, machine: Machine, unit: Fraction = UNIT
+) -> list[tuple[Fraction, Ints]]:
+    """Terms of `ceil_sum` for the all-reduces of a normalise operator's statistics over some axes; empty if it has
+    none.
+    """
     if spec.kind is not NodeKind.NORMALISE:
         return []
     over = [i for i, a in enumerate(tables.axes) if a.name in over_axes]
     rest = [i for i, a in enumerate(tables.axes) if a.name not in over_axes]
-    size = device_volumes(tables.tables, tables.codes, rest, tables.tables[0].shape[1] if tables.tables else 1).max(axis=1)
+    size = device_volumes(tables.tables, tables.codes, rest, tables.tables[0].shape[1] if tables.tables else 1).max(
+        axis=1
+    )
     hierarchy = tables.hierarchy
     count = len(spec.statistics)
     g = np.ones((tables.placements.shape[0], len(hierarchy)), dtype=np.int64)
@@ -240,5 +279,11 @@ def statistics_terms(spec: Function, over_axes: Sequence[str], tables: AxisTable
 def statistics_digits(op: Operator, axes: Sequence[str], matrix: Sequence[Sequence[int]]) -> OpenDigits:
     """Prime digits of the device number along which one placement splits the `over` axes."""
     below = strides(np.array([matrix], dtype=np.int64))[0]
-    out = [d for i, a in enumerate(axes) if a in op.over for j, x in enumerate(matrix[i]) for d in prime_digits(j, x, int(below[i, j]))]
+    out = [
+        d
+        for i, a in enumerate(axes)
+        if a in op.over
+        for j, x in enumerate(matrix[i])
+        for d in prime_digits(j, x, int(below[i, j]))
+    ]
     return tuple(sorted(out, key=lambda d: (d.level, -d.stride)))

@@ -1,7 +1,8 @@
 """An operator up to names: everything that its placements, layouts and times depend on, and nothing else.
 
-What prices an operator is given its form and not the operator, so it cannot read what the form lacks, and equal forms have equal prices.
-Axes are called by their number in class order (`models.layout.classes`); tensors are known by shape and element type.
+What prices an operator is given its form and not the operator, so it cannot read what the form lacks, and equal forms
+have equal prices.  Axes are called by their number in class order (`models.layout.classes`); tensors are known by shape
+and element type.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ class OperandForm:
 
 @dataclass(frozen=True)
 class OperatorForm:
-    """`axes` in class order, called '0', '1', ..; `reduced`: those that are summed away, in the operator's own order (profiles list extents so).
+    """`axes` in class order, called '0', '1', ..; `reduced`: those that are summed away, in the operator's own order
+    (profiles list extents so).
 
-    `over`: axes of statistics; `rows`: the row axis of a gather or scatter, else empty; `flops` per point of the iteration space.
+    `over`: axes of statistics; `rows`: the row axis of a gather or scatter, else empty; `flops` per point of the
+    iteration space.
     """
 
     function: str
@@ -62,7 +65,8 @@ class OperatorForm:
 
 @dataclass(frozen=True)
 class LayoutForm:
-    """Layouts of a tensor of `shape` touched at `index`, open in the axes `reduced`; only these have a combine function here.
+    """Layouts of a tensor of `shape` touched at `index`, open in the axes `reduced`; only these have a combine function
+    here.
 
     `copy`: of a tensor's copy, whose axes are its dimensions.
     """
@@ -89,14 +93,21 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
 
     rows = str(op.attribute("rows", "")) if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
     return OperatorForm(
-        op.function, tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)), tuple(number[a.name] for a in op.reduced),
-        tuple(operand(a) for a in op.inputs), operand(op.output), tuple(sorted(number[n] for n in op.over if n in number)), number.get(rows, ""),
+        op.function,
+        tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)),
+        tuple(number[a.name] for a in op.reduced),
+        tuple(operand(a) for a in op.inputs),
+        operand(op.output),
+        tuple(sorted(number[n] for n in op.over if n in number)),
+        number.get(rows, ""),
         graph.flops_per_point(op),
     )
 
 
 def layout_form(form: OperatorForm, position: int | None) -> LayoutForm:
-    """Layouts in which an operator reads its input `position`, or (None) leaves its output, open in the reduced axes."""
+    """Layouts in which an operator reads its input `position`, or (None) leaves its output, open in the reduced
+    axes.
+    """
     operand = form.output if position is None else form.inputs[position]
     reduced = form.reduced if position is None else ()
     axes = tuple(Axis(a.name, a.extent, a.combine if a.name in reduced else None, a.splittable) for a in form.axes)

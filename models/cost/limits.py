@@ -1,15 +1,19 @@
-"""What is too large to be planned and checked, said before anything is built; the planner asks first, the checker enforces it.
+"""What is too large to be planned and checked, said before anything is built; the planner asks first, the checker
+enforces it.
 
-What `models.cost.selection` builds grows with the number of placements K, the devices, and for every edge with the number of layouts of both ends.
-These are bounded from above before: a layout depends only on the rows it involves and on what the rows between them multiply to, so merging
-each run of other rows into one gives an upper bound.  Points of an iteration space are no measure of anything: what is computed and checked are
-boxes, a few per device, and their volumes, which must fit into int64.
+What `models.cost.selection` builds grows with the number of placements K, the devices, and for every edge with the
+number of layouts of both ends.  These are bounded from above before: a layout depends only on the rows it involves and
+on what the rows between them multiply to, so merging each run of other rows into one gives an upper bound.  Points of
+an iteration space are no measure of anything: what is computed and checked are boxes, a few per device, and their
+volumes, which must fit into int64.
 
-    tensor, n elements      loads are below 4 n (devices + 1): a reduce-scatter and an all-gather into a subtree, padded by at most one device each
+    tensor, n elements      loads are below 4 n (devices + 1): a reduce-scatter and an all-gather into a subtree, padded
+                            by at most one device each
     operator                flops of all points (without the row axis of a gather), and bytes of all operands
-    edge                    entries, layouts of one end x layouts of the other; overlaps, intervals x intervals x devices, per dimension
-                            a dimension of several axes, cut into s segments: overlaps x s
-                            an operand in which an axis runs through two dimensions: every entry x devices, cells below a level-0 subtree
+    edge                    entries, layouts of one end x layouts of the other; overlaps, intervals x intervals x
+                            devices, per dimension a dimension of several axes, cut into s segments: overlaps x s
+                            an operand in which an axis runs through two dimensions: every entry x devices, cells below
+                            a level-0 subtree
 
 `count` counts placements row by row without listing them: the state is what is left of every column.
 """
@@ -57,7 +61,8 @@ MOST_STEPS: Final = 1 << 23
 class Budget:
     """What building and checking a problem may take: `entries` of all tables, overlaps of intervals for all of them.
 
-    `cells`: of the boxes of all distinct movements that a plan causes together, `cells_at_once` of one, which is held in memory.
+    `cells`: of the boxes of all distinct movements that a plan causes together, `cells_at_once` of one, which is held
+    in memory.
     """
 
     entries: int
@@ -69,7 +74,9 @@ class Budget:
 LARGE: Final = Budget(1 << 29, 1 << 32)
 """What is planned: minutes, and up to 8 GiB; an exchange of all with all between 4,096 devices has 2**24 cells."""
 SMALL: Final = Budget(1 << 27, 1 << 30, 1 << 24, 1 << 22)
-"""What `check` does unasked: about a minute, and 2 GiB (exchanges of all with all: 1,024 devices 2**20 cells, 3 s, 0.3 GiB; 2,048 four times each)."""
+"""What `check` does unasked: about a minute, and 2 GiB (exchanges of all with all: 1,024 devices 2**20 cells, 3 s,
+0.3 GiB; 2,048 four times each).
+"""
 
 
 class TooLarge(ValueError):
@@ -85,7 +92,9 @@ def _divisors(n: int) -> list[int]:
 
 
 class Counter:
-    """Counts placements on one hierarchy in one space; equal questions are answered once, and all together take bounded time."""
+    """Counts placements on one hierarchy in one space; equal questions are answered once, and all together take
+    bounded time.
+    """
 
     def __init__(self, hierarchy: tuple[int, ...], where: Space) -> None:
         self.hierarchy, self.where, self.steps = hierarchy, where, 0
@@ -93,7 +102,8 @@ class Counter:
         self.divisors = cache(_divisors)
 
     def count(self, limits: Sequence[int]) -> int:
-        """Number of placements of axes whose degrees divide (uneven: are at most) `limits`; 1 for an axis that is not split.
+        """Number of placements of axes whose degrees divide (uneven: are at most) `limits`; 1 for an axis that is not
+        split.
 
         >>> from ..layout.placement import space
         >>> Counter((4, 8), space("complete")).count([8, 3])
@@ -109,21 +119,31 @@ class Counter:
                     for row in product(*(self.divisors(n) for n in left)):
                         self.steps += 1
                         if self.steps > MOST_STEPS:
-                            raise TooLarge(f"counting the placements on {self.hierarchy} takes more than {MOST_STEPS} steps")
+                            raise TooLarge(
+                                f"counting the placements on {self.hierarchy} takes more than {MOST_STEPS} steps"
+                            )
                         degree = prod(row)
                         if degree <= limit if self.where.uneven else limit % degree == 0:
-                            now = tuple(u + (x > 1) for u, x in zip(used, row, strict=True)) if self.where.rows_per_level is not None else used
+                            now = (
+                                tuple(u + (x > 1) for u, x in zip(used, row, strict=True))
+                                if self.where.rows_per_level is not None
+                                else used
+                            )
                             if max(now) <= most:
                                 state = (tuple(n // x for n, x in zip(left, row, strict=True)), now)
                                 after[state] = after.get(state, 0) + ways
                 states = after
             self.known[key] = sum(
-                ways for (left, used), ways in states.items() if all(u + (n > 1) <= most for n, u in zip(left, used, strict=True))
+                ways
+                for (left, used), ways in states.items()
+                if all(u + (n > 1) <= most for n, u in zip(left, used, strict=True))
             )
         return self.known[key]
 
     def involving(self, limits: Sequence[int], involved: Sequence[bool]) -> int:
-        """At most so many distinct layouts depend on the rows `involved` only: every run of other rows counts as one row."""
+        """At most so many distinct layouts depend on the rows `involved` only: every run of other rows counts as
+        one row.
+        """
         merged: list[int] = []
         run = 1
         for limit, needed in zip(limits, involved, strict=True):
@@ -142,7 +162,10 @@ def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = L
         raise TooLarge(f"machine {machine.name!r}: {devices} devices, at most {MOST_DEVICES} are planned and checked")
     for t in graph.tensors:
         if len(t.shape) > MOST_AXES or 4 * t.elements * (devices + 1) > MOST_NUMBER:
-            raise TooLarge(f"tensor {t.name!r}: {len(t.shape)} dimensions of {t.elements} elements on {devices} devices are too many")
+            raise TooLarge(
+                f"tensor {t.name!r}: {len(t.shape)} dimensions of {t.elements} elements on {devices} devices are "
+                f"too many"
+            )
     for op in graph.operators:
         _check_operator(op, graph)
     _check_tables(graph, Counter(machine.hierarchy, where), devices, budget)
@@ -154,7 +177,10 @@ def _check_operator(op: Operator, graph: Graph) -> None:
     flops = prod(n for name, n in extent.items() if name != rows) * max(1, graph.flops_per_point(op))
     moved = sum(graph.tensor(a.tensor).elements * graph.tensor(a.tensor).element_bytes for a in (*op.inputs, op.output))
     if len(extent) > MOST_AXES or flops > MOST_NUMBER or moved > MOST_NUMBER:
-        raise TooLarge(f"{place}: {len(extent)} axes, {flops} operations and {moved} bytes are too many; numbers up to {MOST_NUMBER} are counted")
+        raise TooLarge(
+            f"{place}: {len(extent)} axes, {flops} operations and {moved} bytes are too many; numbers up to "
+            f"{MOST_NUMBER} are counted"
+        )
     for a in (*op.inputs, op.output):
         for index in a.index:
             reach = abs(index.offset) + sum(abs(c) * extent[name] for name, c in index.terms)
@@ -164,7 +190,9 @@ def _check_operator(op: Operator, graph: Graph) -> None:
 
 @dataclass(frozen=True)
 class _End:
-    """One end of a movement, bounded from above: `layouts`, and per dimension the `intervals` and the `blocks` of one layout."""
+    """One end of a movement, bounded from above: `layouts`, and per dimension the `intervals` and the `blocks` of
+    one layout.
+    """
 
     key: object
     layouts: int
@@ -180,8 +208,15 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
     shapes = {t.name: t.shape for t in graph.tensors}
     copied = needs_copy(graph)
     limits = {
-        **{name: [a.extent if a.splittable else 1 for a in (op.axis(n) for n in orders[name])] for name, op in ops.items()},
-        **{copy_key(t.name): [t.shape[int(k)] for k in orders[copy_key(t.name)]] for t in graph.tensors if t.name in copied},
+        **{
+            name: [a.extent if a.splittable else 1 for a in (op.axis(n) for n in orders[name])]
+            for name, op in ops.items()
+        },
+        **{
+            copy_key(t.name): [t.shape[int(k)] for k in orders[copy_key(t.name)]]
+            for t in graph.tensors
+            if t.name in copied
+        },
     }
     most = 1
     for width in map(len, limits.values()):
@@ -193,7 +228,8 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
         number = counter.count(row_limits)
         if number > MOST_PLACEMENTS or number * devices > MOST_PER_DEVICE:
             raise TooLarge(
-                f"{name!r} has {number} placements on {devices} devices; at most {MOST_PLACEMENTS}, times devices {MOST_PER_DEVICE}, "
+                f"{name!r} has {number} placements on {devices} devices; at most {MOST_PLACEMENTS}, times devices "
+                f"{MOST_PER_DEVICE}, "
                 "are planned and checked; try a smaller --space"
             )
 
@@ -203,7 +239,11 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
             touched = [{k} for k in sorted(order, key=int)]
         else:
             touched = [{name for name, _ in index.terms} for index in access.index]
-        reduced = {a.name for a in ops[owner].axes if a.combine is not None} if owner in ops and access is ops[owner].output else set[str]()
+        reduced = (
+            {a.name for a in ops[owner].axes if a.combine is not None}
+            if owner in ops and access is ops[owner].output
+            else set[str]()
+        )
         involved = reduced.union(*touched)
         pattern = [n in involved for n in order]
         parts = [[n in names for n in order] for names in touched]
@@ -211,7 +251,12 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
         key = (tuple(bound), tuple(pattern), tuple(map(tuple, parts)), coupled)
         blocks = tuple(min(devices, prod(n for n, mine in zip(bound, part, strict=True) if mine)) for part in parts)
         return _End(
-            key, counter.involving(bound, pattern), tuple(counter.involving(bound, p) for p in parts), blocks, tuple(len(names) > 1 for names in touched), coupled
+            key,
+            counter.involving(bound, pattern),
+            tuple(counter.involving(bound, p) for p in parts),
+            blocks,
+            tuple(len(names) > 1 for names in touched),
+            coupled,
         )
 
     entries, overlaps, seen, seen_pairs, resting = 0, 0, set[object](), set[object](), resting_places(graph)
@@ -233,10 +278,14 @@ def _check_tables(graph: Graph, counter: Counter, devices: int, budget: Budget) 
 
 def _check_budget(place: str, needed: Budget, given: Budget) -> None:
     for amount, name, most, allowed in (
-        (needed.entries, "entries of tables", LARGE.entries, given.entries), (needed.overlaps, "overlaps of intervals", LARGE.overlaps, given.overlaps),
+        (needed.entries, "entries of tables", LARGE.entries, given.entries),
+        (needed.overlaps, "overlaps of intervals", LARGE.overlaps, given.overlaps),
     ):
         if amount > most:
-            raise TooLarge(f"{place}: up to {amount} {name} until there; at most {most} are planned and checked; try a smaller --space")
+            raise TooLarge(
+                f"{place}: up to {amount} {name} until there; at most {most} are planned and checked; try a "
+                f"smaller --space"
+            )
         if amount > allowed:
             raise OverBudget(f"{place}: up to {amount} {name} until there; at most {allowed} without --large")
 
@@ -244,29 +293,50 @@ def _check_budget(place: str, needed: Budget, given: Budget) -> None:
 def _check_pair(place: str, a: _End, b: _End, shape: Sequence[int], hierarchy: tuple[int, ...]) -> None:
     devices, table = prod(hierarchy), a.layouts * b.layouts
     if table > MOST_TABLE:
-        raise TooLarge(f"{place}: a table of up to {a.layouts} x {b.layouts} layouts; at most {MOST_TABLE} entries; try a smaller --space")
+        raise TooLarge(
+            f"{place}: a table of up to {a.layouts} x {b.layouts} layouts; at most {MOST_TABLE} entries; try a "
+            f"smaller --space"
+        )
     for x, y, merged, extent in zip(a.intervals, b.intervals, map(max, a.merged, b.merged), shape, strict=True):
         if x * y * devices > MOST_OVERLAPS:
-            raise TooLarge(f"{place}: {x} x {y} intervals of a dimension on {devices} devices; at most {MOST_OVERLAPS} overlaps; try a smaller --space")
+            raise TooLarge(
+                f"{place}: {x} x {y} intervals of a dimension on {devices} devices; at most {MOST_OVERLAPS} "
+                f"overlaps; try a smaller --space"
+            )
         if merged and x * y * devices * min(extent, 4 * devices) > MOST_SEGMENTS:
-            raise TooLarge(f"{place}: a dimension of several axes, {x} x {y} intervals on {devices} devices; at most {MOST_SEGMENTS} segments are compared")
+            raise TooLarge(
+                f"{place}: a dimension of several axes, {x} x {y} intervals on {devices} devices; at most "
+                f"{MOST_SEGMENTS} segments are compared"
+            )
     if a.coupled or b.coupled:
-        cells = prod(2 * min(2 * prod(hierarchy[1:]), m + n) + 1 for m, n in zip(a.blocks, b.blocks, strict=True)) if len(hierarchy) > 1 else 1
+        cells = (
+            prod(2 * min(2 * prod(hierarchy[1:]), m + n) + 1 for m, n in zip(a.blocks, b.blocks, strict=True))
+            if len(hierarchy) > 1
+            else 1
+        )
         if table * devices > MOST_COUPLED or cells > MOST_CELLS:
             raise TooLarge(
-                f"{place}: an axis runs through two dimensions of it; {table} pairs of layouts on {devices} devices, {cells} cells each, are too many; "
+                f"{place}: an axis runs through two dimensions of it; {table} pairs of layouts on {devices} "
+                f"devices, {cells} cells each, are too many; "
                 f"at most {MOST_COUPLED} pairs times devices, {MOST_CELLS} cells"
             )
 
 
 def _movements(graph: Graph) -> Iterator[tuple[str, str, str, int]]:
-    """(tensor, writer, reader, input position) of every movement, keys of axis orders; empty for a copy: see `models.cost.selection`."""
+    """(tensor, writer, reader, input position) of every movement, keys of axis orders; empty for a copy: see
+    `models.cost.selection`.
+    """
     readers, resting = graph.readers(), resting_places(graph)
     for t in graph.tensors:
         if t.role is not Role.VALUE and t.name in resting:
-            yield from ((t.name, "", operator_key(graph.operators[i].name), position) for i, position in readers[t.name])
+            yield from (
+                (t.name, "", operator_key(graph.operators[i].name), position) for i, position in readers[t.name]
+            )
     for op in graph.operators:
         name = op.output.tensor
         if name in resting:
             yield name, operator_key(op.name), "", 0
-        yield from ((name, "" if name in resting else operator_key(op.name), operator_key(graph.operators[i].name), position) for i, position in readers[name])
+        yield from (
+            (name, "" if name in resting else operator_key(op.name), operator_key(graph.operators[i].name), position)
+            for i, position in readers[name]
+        )

@@ -1,16 +1,19 @@
 """From a graph and a machine to a selection problem.
 
-    vertex  for every operator: its placements over the space, cost t_v                              -> operator_vertex()
-    vertex  for every tensor with several readers (one operator that reads it twice is two), for every computed graph output, and for every
-            parameter with a next value: the placements of its dimensions, all of which can be split, cost 0 (flag `one-copy-per-tensor`)
+    vertex  for every operator: its placements over the space, cost t_v                              ->
+            operator_vertex()
+    vertex  for every tensor with several readers (one operator that reads it twice is two), for every computed graph
+            output, and for every parameter with a next value: the placements of its dimensions, all of which can be
+            split, cost 0 (flag `one-copy-per-tensor`)
                                                                                                       -> copy_vertex()
     edge    writer -> copy, copy -> every reader, or writer -> its only reader: the time of the
             redistribution between the two layouts                                                    -> route()
 
-The next value of a parameter goes into the parameter's own vertex: what is stored at the end of the step has the layout it
-starts with, and who reads the next value reads it there.  Any other input or parameter with one reader starts in the layout that the reader wants and needs neither vertex nor edge.
-Everything is built once per structure (`models.cost.structures`): edges that agree in both layout sets and the element size share one
-table, so that repeated layers cost once.
+The next value of a parameter goes into the parameter's own vertex: what is stored at the end of the step has the layout
+it starts with, and who reads the next value reads it there.  Any other input or parameter with one reader starts in the
+layout that the reader wants and needs neither vertex nor edge.  Everything is built once per structure
+(`models.cost.structures`): edges that agree in both layout sets and the element size share one table, so that repeated
+layers cost once.
 
 Source: Alpa (OSDI 2022), section 4.2, with a vertex per layout of a tensor.
 """
@@ -72,9 +75,13 @@ class Decision:
             nearest = self.placement(int(distance.argmin()))
             levels = [f"level {j}" for j in range(matrix.shape[1])]
             raise SpaceError(
-                f"{self.kind.value} {self.name!r}: {placement.words(levels)} is outside the space; nearest inside: {nearest.words(levels)}"
+                f"{self.kind.value} {self.name!r}: {placement.words(levels)} is outside the space; nearest "
+                f"inside: {nearest.words(levels)}"
             )
-        raise SpaceError(f"{self.kind.value} {self.name!r}: the matrix must have shape {self.placements.shape[1:]}, not {matrix.shape}")
+        raise SpaceError(
+            f"{self.kind.value} {self.name!r}: the matrix must have shape {self.placements.shape[1:]}, not "
+            f"{matrix.shape}"
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +112,11 @@ class Planning:
     def choices(self, x: tuple[int, ...]) -> Choices:
         """The solution `x` of the problem as placements."""
         return Choices(
-            tuple((op.name, self.decisions[v].placement(x[v])) for op in self.graph.operators for v in (self.operators[op.name],)),
+            tuple(
+                (op.name, self.decisions[v].placement(x[v]))
+                for op in self.graph.operators
+                for v in (self.operators[op.name],)
+            ),
             tuple((name, self.decisions[v].placement(x[v])) for name, v in self.copies.items()),
         )
 
@@ -128,16 +139,24 @@ class Planning:
 T = TypeVar("T")
 
 Notify = Callable[[int, int], None]
-"""Progress: called with (entries of tables priced, entries to price), (0, 0) while that number is not known.  What it raises ends the building."""
+"""Progress: called with (entries of tables priced, entries to price), (0, 0) while that number is not known.  What
+it raises ends the building.
+"""
 
 
 def build(
-    graph: Graph, machine: Machine, where: Space, memory_limit: int | None = None, notify: Notify | None = None, *, unit: Fraction = cost.UNIT
+    graph: Graph,
+    machine: Machine,
+    where: Space,
+    memory_limit: int | None = None,
+    notify: Notify | None = None,
+    *,
+    unit: Fraction = cost.UNIT,
 ) -> Planning:
     """The selection problem of a graph on a machine over a space.  `memory_limit`: bytes per device, or None.
 
-    Times are in the finest unit that fits, from `unit` on (`models.problem.unit`).  Raises `MachineError` if the machine has no peak for an
-    element type, `ProblemError` if no unit fits.
+    Times are in the finest unit that fits, from `unit` on (`models.problem.unit`).  Raises `MachineError` if the
+    machine has no peak for an element type, `ProblemError` if no unit fits.
 
     >>> from ..machine.machine import load_machine
     >>> from ..layout.placement import space
@@ -153,13 +172,18 @@ def build(
             unit = coarser(unit, error.total)
 
 
-def _build(graph: Graph, machine: Machine, where: Space, memory_limit: int | None, notify: Notify | None, unit: Fraction) -> Planning:
+def _build(
+    graph: Graph, machine: Machine, where: Space, memory_limit: int | None, notify: Notify | None, unit: Fraction
+) -> Planning:
     structures = Structures(graph, machine, where, axis_orders(graph), unit)
     copied = needs_copy(graph)
     decisions = tuple(_noted(_decisions(graph, structures, copied), notify))
     operators = {d.name: v for v, d in enumerate(decisions) if d.kind is DecisionKind.OPERATOR}
     copies = {d.name: v for v, d in enumerate(decisions) if d.kind is DecisionKind.COPY}
-    costs = tuple(structures.costs(graph.operator(d.name)) if d.kind is DecisionKind.OPERATOR else None for d in _noted(decisions, notify))
+    costs = tuple(
+        structures.costs(graph.operator(d.name)) if d.kind is DecisionKind.OPERATOR else None
+        for d in _noted(decisions, notify)
+    )
     vertices = tuple(
         Vertex("copy of " + d.name, structures.zeros(d.placements.shape[0])) if c is None else Vertex(d.name, c.times)
         for d, c in zip(decisions, costs, strict=True)
@@ -172,15 +196,27 @@ def _build(graph: Graph, machine: Machine, where: Space, memory_limit: int | Non
     routes: list[Route] = []
     for link, (key, _) in zip(links, sizes, strict=True):
         number = structures.table(link.source, link.target, graph.tensor(link.tensor).element_bytes)
-        edges.append(Edge(link.u, link.v, number, structures.choice_map(link.source), structures.choice_map(link.target)))
-        routes.append(Route(link.tensor, link.u, link.v, link.input_position, (link.source.layouts, link.target.layouts)))
+        edges.append(
+            Edge(link.u, link.v, number, structures.choice_map(link.source), structures.choice_map(link.target))
+        )
+        routes.append(
+            Route(link.tensor, link.u, link.v, link.input_position, (link.source.layouts, link.target.layouts))
+        )
         priced += new.pop(key, 0)
         if notify is not None:
             notify(priced, entries)
     usages = () if memory_limit is None else _usages(graph, structures, operators, copies)
     problem = SelectionProblem(
-        f"{graph.name} on {machine.name}", vertices, tuple(structures.tables), tuple(edges), usages, memory_limit,
-        scale=int(1 / unit), unit_name="s", space=where.name, assumptions=flags(graph, machine, where, memory_limit, bool(edges)),
+        f"{graph.name} on {machine.name}",
+        vertices,
+        tuple(structures.tables),
+        tuple(edges),
+        usages,
+        memory_limit,
+        scale=int(1 / unit),
+        unit_name="s",
+        space=where.name,
+        assumptions=flags(graph, machine, where, memory_limit, bool(edges)),
     ).check()
     return Planning(graph, machine, where, problem, decisions, tuple(routes), operators, copies, costs)
 
@@ -200,7 +236,9 @@ def _decisions(graph: Graph, structures: Structures, copied: set[str]) -> Iterat
         return Decision(DecisionKind.COPY, name, structures.orders[copy_key(name)], structures.of_copy(name))
 
     def operator_vertex(op: Operator) -> Decision:
-        return Decision(DecisionKind.OPERATOR, op.name, structures.orders[operator_key(op.name)], structures.of_operator(op))
+        return Decision(
+            DecisionKind.OPERATOR, op.name, structures.orders[operator_key(op.name)], structures.of_operator(op)
+        )
 
     for t in graph.tensors:
         if t.role is not Role.VALUE and t.name in copied:
@@ -246,9 +284,14 @@ def _links(graph: Graph, structures: Structures, operators: dict[str, int], copi
             yield from route(tensor, v, written)
 
 
-def _usages(graph: Graph, structures: Structures, operators: dict[str, int], copies: dict[str, int]) -> tuple[Usage, ...]:
+def _usages(
+    graph: Graph, structures: Structures, operators: dict[str, int], copies: dict[str, int]
+) -> tuple[Usage, ...]:
     return memory.usages(
-        graph, operators, copies, [structures.written(op).layouts for op in graph.operators],
+        graph,
+        operators,
+        copies,
+        [structures.written(op).layouts for op in graph.operators],
         [[structures.read(op, j).layouts for j in range(len(op.inputs))] for op in graph.operators],
         {name: structures.copied(name).layouts for name in copies},
     )

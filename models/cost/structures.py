@@ -1,7 +1,8 @@
 """What operators and tensors have in common up to names, computed once: placements, layout sets, costs, tables.
 
-Every cache is keyed by a *form* (`models.cost.forms`), and what it holds is computed from that form alone (and from machine, space
-and unit, which are the same for all), so two operators share exactly what cannot differ.  Repeated layers therefore cost once, whatever their number.
+Every cache is keyed by a *form* (`models.cost.forms`), and what it holds is computed from that form alone (and from
+machine, space and unit, which are the same for all), so two operators share exactly what cannot differ.  Repeated
+layers therefore cost once, whatever their number.
 """
 
 from __future__ import annotations
@@ -39,7 +40,14 @@ class Keyed:
 class Structures:
     """Caches for one graph on one machine over one space, times in one unit.  `orders`: see `classes.axis_orders`."""
 
-    def __init__(self, graph: Graph, machine: Machine, where: Space, orders: Mapping[str, tuple[str, ...]], unit: Fraction = cost.UNIT) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        machine: Machine,
+        where: Space,
+        orders: Mapping[str, tuple[str, ...]],
+        unit: Fraction = cost.UNIT,
+    ) -> None:
         self.graph, self.machine, self.where, self.orders, self.unit = graph, machine, where, orders, unit
         self._forms = {op.name: operator_form(op, graph, orders[operator_key(op.name)]) for op in graph.operators}
         self._axes: dict[Extents, AxisTables] = {}
@@ -95,10 +103,14 @@ class Structures:
         key, _ = self.entries(source, target, element_bytes)
         if key not in self._number:
             self._number[key] = len(self.tables)
-            self.tables.append(cost.edge_times(pair_loads(source.layouts, target.layouts), element_bytes, self.machine, self.unit))
+            self.tables.append(
+                cost.edge_times(pair_loads(source.layouts, target.layouts), element_bytes, self.machine, self.unit)
+            )
         return self._number[key]
 
-    def entries(self, source: Keyed, target: Keyed, element_bytes: int) -> tuple[tuple[LayoutForm, LayoutForm, int], int]:
+    def entries(
+        self, source: Keyed, target: Keyed, element_bytes: int
+    ) -> tuple[tuple[LayoutForm, LayoutForm, int], int]:
         """The key of that table, and how many entries it has."""
         return (source.key, target.key, element_bytes), len(source.layouts) * len(target.layouts)
 
@@ -113,7 +125,9 @@ class Structures:
     def _tables_of(self, extents: Extents) -> AxisTables:
         hierarchy = self.machine.hierarchy
         placements = matrices([n for n, _ in extents], [free for _, free in extents], hierarchy, self.where)
-        return axis_tables(tuple(Axis(str(i), n, None, free) for i, (n, free) in enumerate(extents)), placements, hierarchy)
+        return axis_tables(
+            tuple(Axis(str(i), n, None, free) for i, (n, free) in enumerate(extents)), placements, hierarchy
+        )
 
     def _copy_form(self, tensor: str) -> LayoutForm:
         return copy_form(self.graph.tensor(tensor).shape, self.orders[copy_key(tensor)])

@@ -1,4 +1,6 @@
-"""Files that are read: regular files only, so that a pipe nobody writes to or an endless device cannot hold a verb up."""
+"""Files that are read: regular files only, so that a pipe nobody writes to or an endless device cannot hold a verb
+up.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +25,14 @@ def regular(path: Path) -> Path:
     except (OSError, ValueError) as error:
         raise InputError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if not stat.S_ISREG(mode):
-        what = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device" if stat.S_ISCHR(mode) or stat.S_ISBLK(mode) else "no regular file"
+        what = (
+            "a folder"
+            if stat.S_ISDIR(mode)
+            else "a pipe"
+            if stat.S_ISFIFO(mode)
+            else "a device"
+            if stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
+            else "no regular file"
+        )
         raise InputError(f"{path}: cannot be read: it is {what}")
     return path

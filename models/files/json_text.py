@@ -1,7 +1,8 @@
 """JSON text as Python values: the one reader of JSON, for files that anybody may have written.
 
-Python's own reader takes the last of two equal keys, so that two readers of one file may see two files; it takes `NaN`, and makes texts of half
-a character (lone surrogates) that no file can be written with.  All of that is refused here, and so are other encodings than UTF-8.
+Python's own reader takes the last of two equal keys, so that two readers of one file may see two files; it takes `NaN`,
+and makes texts of half a character (lone surrogates) that no file can be written with.  All of that is refused here,
+and so are other encodings than UTF-8.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def parse_json(text: str | bytes, *, floats: bool = True) -> object:
     """
     try:
         decoded = text if isinstance(text, str) else text.decode("utf-8")
-        value: object = json.loads(decoded, object_pairs_hook=_once, parse_constant=_no_number, parse_float=None if floats else _no_number)
+        value: object = json.loads(
+            decoded, object_pairs_hook=_once, parse_constant=_no_number, parse_float=None if floats else _no_number
+        )
         if _HALF.search(decoded):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except JsonError:

@@ -1,9 +1,10 @@
 """Where results go: one way to write a file, so that nothing of anybody's is destroyed and nothing half-written stays.
 
-A result goes to a regular file; devices, pipes and folders are refused, a link is followed to the regular file behind it.  A file that exists is
-replaced if nothing is lost (a result of ours for a result of ours, or an empty file), otherwise only with `--force`.  What can go wrong is tried
-before the work (`check_target`), not after minutes of it.  While it is written the file has no name, where the system can do that, and so
-leaves nothing behind whatever ends the process; it gets its name when all of it is on the disk.
+A result goes to a regular file; devices, pipes and folders are refused, a link is followed to the regular file behind
+it.  A file that exists is replaced if nothing is lost (a result of ours for a result of ours, or an empty file),
+otherwise only with `--force`.  What can go wrong is tried before the work (`check_target`), not after minutes of it.
+While it is written the file has no name, where the system can do that, and so leaves nothing behind whatever ends the
+process; it gets its name when all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def write_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def open_output(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
-    """A file to be written that becomes `path` when the block ends well.  Raises `OutputError`; `size` is what a full disk lacked."""
+    """A file to be written that becomes `path` when the block ends well.  Raises `OutputError`; `size` is what a
+    full disk lacked.
+    """
     real = _regular(path)
     with _unnamed(path, real, size) as (file, temporary):
         yield file
@@ -68,11 +71,17 @@ def open_output(path: Path, size: int | None = None) -> Iterator[BinaryIO]:
 
 
 def is_result(path: Path) -> bool:
-    """Whether the file is a container of ours that holds an answer: a plan, certificate or library, but not a problem."""
+    """Whether the file is a container of ours that holds an answer: a plan, certificate or library, but not a
+    problem.
+    """
     try:
         with zipfile.ZipFile(path) as archive:
             names = set(archive.namelist())
-            if "manifest.json" not in names or "problem.json" in names or archive.getinfo("manifest.json").file_size > MOST_MANIFEST:
+            if (
+                "manifest.json" not in names
+                or "problem.json" in names
+                or archive.getinfo("manifest.json").file_size > MOST_MANIFEST
+            ):
                 return False
             return b'"shardproof-container/' in archive.read("manifest.json")
     except (OSError, ValueError, KeyError, EOFError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
@@ -100,7 +109,9 @@ def _regular(path: Path) -> Path:
 
 @contextmanager
 def _unnamed(path: Path, real: Path, size: int | None = None) -> Iterator[tuple[BinaryIO, Path]]:
-    """A new file in the folder of `real` and the name that it may get on its way there; afterwards nothing of that name is left."""
+    """A new file in the folder of `real` and the name that it may get on its way there; afterwards nothing of that
+    name is left.
+    """
     temporary = real.with_name(f".shardproof-{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with _new(temporary) as file:
@@ -126,8 +137,15 @@ def _name(file: BinaryIO, temporary: Path) -> None:
     if os.fstat(file.fileno()).st_nlink == 0:
         folder = os.open(temporary.parent, os.O_RDONLY)
         try:
-            # With folders given this is linkat(AT_SYMLINK_FOLLOW); without, Python would link to the entry of /proc itself.
-            os.link(f"/proc/self/fd/{file.fileno()}", temporary.name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=True)
+            # With folders given this is linkat(AT_SYMLINK_FOLLOW); without, Python would link to the entry of /proc
+            # itself.
+            os.link(
+                f"/proc/self/fd/{file.fileno()}",
+                temporary.name,
+                src_dir_fd=folder,
+                dst_dir_fd=folder,
+                follow_symlinks=True,
+            )
         finally:
             os.close(folder)
 

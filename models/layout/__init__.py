@@ -1,1 +1,3 @@
-"""This package says where the points of tensors and operators lie: placement matrices, boxes of index sets, layouts, splits that are not even."""
+"""This package says where the points of tensors and operators lie: placement matrices, boxes of index sets,
+layouts, splits that are not even.
+"""

@@ -1,10 +1,11 @@
 """Classes of axes: which axes of different operators run over the same thing, and one global order of them.
 
-Axes and tensor dimensions joined through access maps, and those of a parameter and its next value, form classes (union-find); classes are ordered by first
-appearance: operators in topological order, output axes before reduction axes.  An index joins its dimension and the first axis it names (of `2 y + ky` only y,
-so that a tap is no image row); a dimension that is read whole joins nothing.  Every operator sorts its axes by (class order, own position), output axes
-before reduction axes, and every copied tensor its dimensions, those that no axis runs over last.  That fixes where digits go inside a level, so that
-neighbouring operators agree.
+Axes and tensor dimensions joined through access maps, and those of a parameter and its next value, form classes
+(union-find); classes are ordered by first appearance: operators in topological order, output axes before reduction
+axes.  An index joins its dimension and the first axis it names (of `2 y + ky` only y, so that a tap is no image row); a
+dimension that is read whole joins nothing.  Every operator sorts its axes by (class order, own position), output axes
+before reduction axes, and every copied tensor its dimensions, those that no axis runs over last.  That fixes where
+digits go inside a level, so that neighbouring operators agree.
 
 Measured: one global order costs nothing, an order per operator up to 13.5 %.
 """
@@ -49,7 +50,8 @@ class _UnionFind:
 
 
 def axis_orders(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """`operator_key` of an operator -> its axes in class order; `copy_key` of a tensor -> its dimensions `'0', '1', ..` in class order.
+    """`operator_key` of an operator -> its axes in class order; `copy_key` of a tensor -> its dimensions `'0', '1', ..`
+    in class order.
 
     >>> from shardproof.models.sources.building.builder import Builder
     >>> g = Builder("g"); y = g.contract("y", "b k, k n -> b n", g.input("x", (2, 3)), g.parameter("w", (3, 4)))
@@ -72,7 +74,8 @@ def axis_orders(graph: Graph) -> dict[str, tuple[str, ...]]:
     orders: dict[str, tuple[str, ...]] = {}
     for op in graph.operators:
         names, key = _written_first(op), operator_key(op.name)
-        orders[key] = tuple(sorted(names, key=lambda n, key=key, all_=names: (rank[sets.find((key, n))], all_.index(n))))  # type: ignore[misc]
+        ranked = [(rank[sets.find((key, n))], k, n) for k, n in enumerate(names)]
+        orders[key] = tuple(n for _, _, n in sorted(ranked))
     for t in graph.tensors:
         dims = [str(k) for k in range(len(t.shape))]
         key = copy_key(t.name)

@@ -30,7 +30,9 @@ from ..program.index import Access, Affine, Axis, Combine
 
 @dataclass(frozen=True, order=True)
 class OpenDigit:
-    """A prime digit of the device number along which results are partial: at `level`, with `stride` inside the level."""
+    """A prime digit of the device number along which results are partial: at `level`, with `stride` inside the
+    level.
+    """
 
     level: int
     stride: int
@@ -44,7 +46,8 @@ OpenDigits = tuple[OpenDigit, ...]
 class Layout:
     """`boxes`: int64, shape (devices, dimensions, 2), half-open.  `open`: ascending level, descending stride.
 
-    `coupled`: one axis runs through two dimensions (a diagonal), so that boxes of several devices are no grid of intervals.
+    `coupled`: one axis runs through two dimensions (a diagonal), so that boxes of several devices are no grid of
+    intervals.
     """
 
     hierarchy: tuple[int, ...]
@@ -56,8 +59,12 @@ class Layout:
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Layout) and self.hierarchy == other.hierarchy and self.shape == other.shape and self.open == other.open
-            and self.combine == other.combine and np.array_equal(self.boxes, other.boxes)
+            isinstance(other, Layout)
+            and self.hierarchy == other.hierarchy
+            and self.shape == other.shape
+            and self.open == other.open
+            and self.combine == other.combine
+            and np.array_equal(self.boxes, other.boxes)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -125,7 +132,9 @@ def blocks(extent: int, degree: Sequence[int], stride: Sequence[int], hierarchy:
 
 @dataclass(frozen=True, eq=False)
 class AxisTables:
-    """Blocks of every axis under every placement, factored: `tables[i]` (distinct, devices, 2), `codes[:, i]` picks one."""
+    """Blocks of every axis under every placement, factored: `tables[i]` (distinct, devices, 2), `codes[:, i]` picks
+    one.
+    """
 
     hierarchy: tuple[int, ...]
     axes: tuple[Axis, ...]
@@ -143,7 +152,9 @@ def axis_tables(axes: tuple[Axis, ...], placements: Ints, hierarchy: tuple[int, 
         key = np.concatenate([degree, np.where(degree > 1, below[:, i, :], 1)], axis=1)
         distinct, inverse = np.unique(key, axis=0, return_inverse=True)
         levels = len(hierarchy)
-        tables.append(np.stack([blocks(axis.extent, k[:levels].tolist(), k[levels:].tolist(), hierarchy) for k in distinct]))
+        tables.append(
+            np.stack([blocks(axis.extent, k[:levels].tolist(), k[levels:].tolist(), hierarchy) for k in distinct])
+        )
         codes[:, i] = inverse.reshape(-1)
     return AxisTables(hierarchy, axes, placements, tuple(tables), codes)
 
@@ -245,8 +256,15 @@ def layout_set(access: Access, shape: tuple[int, ...], tables: AxisTables, reduc
     distinct, inverse = np.unique(key, axis=0, return_inverse=True)
     combine = next((a.combine for a in tables.axes if a.name in reduced), None)
     return LayoutSet(
-        tables.hierarchy, shape, dims, np.ascontiguousarray(distinct[:, :-1]), signatures,
-        np.ascontiguousarray(distinct[:, -1]), inverse.reshape(-1).astype(np.int64), combine, is_coupled(access),
+        tables.hierarchy,
+        shape,
+        dims,
+        np.ascontiguousarray(distinct[:, :-1]),
+        signatures,
+        np.ascontiguousarray(distinct[:, -1]),
+        inverse.reshape(-1).astype(np.int64),
+        combine,
+        is_coupled(access),
     )
 
 
@@ -270,27 +288,41 @@ def _axis_block(extent: int, degree: tuple[int, ...], stride: tuple[int, ...], h
 
 
 def operand_layout(
-    access: Access, shape: tuple[int, ...], axes: Sequence[Axis], matrix: Sequence[Sequence[int]], hierarchy: tuple[int, ...], reduced: Sequence[str] = ()
+    access: Access,
+    shape: tuple[int, ...],
+    axes: Sequence[Axis],
+    matrix: Sequence[Sequence[int]],
+    hierarchy: tuple[int, ...],
+    reduced: Sequence[str] = (),
 ) -> Layout:
     """Layout of one operand under one placement: what `layout_set` gives for it, without the tables of a whole space.
 
-    `axes`: the rows of `matrix` (which has a last row of replication).  `reduced`: reduction axes left open (for an output).
+    `axes`: the rows of `matrix` (which has a last row of replication).  `reduced`: reduction axes left open (for an
+    output).
     """
     levels = range(len(hierarchy))
     below = [[prod(row[j] for row in matrix[i + 1 :]) for j in levels] for i in range(len(axes))]
     block = {
-        a.name: _axis_block(a.extent, tuple(row), tuple(s if x > 1 else 1 for s, x in zip(strides_, row, strict=True)), hierarchy)
+        a.name: _axis_block(
+            a.extent, tuple(row), tuple(s if x > 1 else 1 for s, x in zip(strides_, row, strict=True)), hierarchy
+        )
         for a, row, strides_ in zip(axes, matrix, below, strict=False)
     }
     boxes = np.zeros((prod(hierarchy), len(shape), 2), dtype=np.int64)
     for k, index in enumerate(access.index):
         _interval(index, shape[k], block, boxes[:, k, :])
     digits = [
-        d for a, row, strides_ in zip(axes, matrix, below, strict=False) if a.name in reduced
-        for j in levels if row[j] > 1 for d in prime_digits(j, row[j], strides_[j])
+        d
+        for a, row, strides_ in zip(axes, matrix, below, strict=False)
+        if a.name in reduced
+        for j in levels
+        if row[j] > 1
+        for d in prime_digits(j, row[j], strides_[j])
     ]
     combine = next((a.combine for a in axes if a.name in reduced), None) if digits else None
-    return Layout(hierarchy, shape, boxes, tuple(sorted(digits, key=lambda d: (d.level, -d.stride))), combine, is_coupled(access))
+    return Layout(
+        hierarchy, shape, boxes, tuple(sorted(digits, key=lambda d: (d.level, -d.stride))), combine, is_coupled(access)
+    )
 
 
 def _interval(index: Affine, extent: int, block: dict[str, Ints], out: Ints) -> None:
@@ -299,7 +331,7 @@ def _interval(index: Affine, extent: int, block: dict[str, Ints], out: Ints) -> 
         out[:, 1] = extent
         return
     if len(index.terms) == 1 and not index.whole:
-        (name, coef), = index.terms
+        ((name, coef),) = index.terms
         table = block[name]
         low, high = table[:, 0], table[:, 1]
         empty = low >= high

@@ -9,8 +9,9 @@ Device numbers are row-major over levels; inside level j the coordinate is a mix
 the rows in order, first row most significant (flag `class-order`).  So row i has, at level j, degree X[i][j] and
 stride prod_{i' > i} X[i'][j].
 
-Spaces: `complete` all matrices; `two-per-level` at most two rows differ from 1 in a column; `one-per-level` at most one.
-`even-splits` (default, dropped by adding `,uneven`): the degree of an axis divides its extent; otherwise degree <= extent.
+Spaces: `complete` all matrices; `two-per-level` at most two rows differ from 1 in a column; `one-per-level` at most
+one.  `even-splits` (default, dropped by adding `,uneven`): the degree of an axis divides its extent; otherwise degree
+<= extent.
 
 Source: P2 (MLSys 2022) section 3.
 """
@@ -32,7 +33,9 @@ class SpaceError(ValueError):
 
 @dataclass(frozen=True)
 class Space:
-    """A named set of placements.  `rows_per_level`: how many rows may differ from 1 in one column (None: any number)."""
+    """A named set of placements.  `rows_per_level`: how many rows may differ from 1 in one column (None: any
+    number).
+    """
 
     base: str
     rows_per_level: int | None
@@ -46,7 +49,13 @@ class Space:
     @property
     def flags(self) -> tuple[str, ...]:
         """Restrictions that every claim over this space states."""
-        return ("class-order", "closed-reads", *(() if self.uneven else ("even-splits",)), "one-copy-per-tensor", "whole-taps")
+        return (
+            "class-order",
+            "closed-reads",
+            *(() if self.uneven else ("even-splits",)),
+            "one-copy-per-tensor",
+            "whole-taps",
+        )
 
 
 _BASES = {"complete": None, "two-per-level": 2, "one-per-level": 1}

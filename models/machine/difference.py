@@ -1,7 +1,7 @@
 """Where two machines differ, constant by constant, and whether a machine is the built-in one whose name it carries.
 
-A constant is named as in [sources]: `level.gpus.bandwidth`, `device_class.a100.peaks.float16`.  A name proves nothing: a plan for a
-"dgx-a100" with links of 10^40 B/s is a plan for another machine, and whoever reads it should be told.
+A constant is named as in [sources]: `level.gpus.bandwidth`, `device_class.a100.peaks.float16`.  A name proves nothing:
+a plan for a "dgx-a100" with links of 10^40 B/s is a plan for another machine, and whoever reads it should be told.
 
 >>> from dataclasses import replace
 >>> m = load_machine("dgx-a100:4x8")
@@ -67,7 +67,11 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
         yield f"{at}.only", ", ".join(map(str, r.only)) or "all"
     yield "[reduction]", "none" if machine.reduction is None else "stated"
     if machine.reduction is not None:
-        for name, value in (("tree_flow", machine.reduction.tree_flow), ("copy", machine.reduction.copy), ("switch_quad", machine.reduction.switch_quad)):
+        for name, value in (
+            ("tree_flow", machine.reduction.tree_flow),
+            ("copy", machine.reduction.copy),
+            ("switch_quad", machine.reduction.switch_quad),
+        ):
             if value is not None:
                 yield f"reduction.{name}", value
     yield "profiles", str(len(machine.profiles))
@@ -78,11 +82,15 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
 def differences(mine: Machine, theirs: Machine) -> tuple[Difference, ...]:
     """Constants that differ, in the order of `mine`; names, sizes and sources are not compared."""
     a, b = constants(mine), constants(theirs)
-    return tuple(Difference(name, a.get(name), b.get(name)) for name in dict.fromkeys((*a, *b)) if a.get(name) != b.get(name))
+    return tuple(
+        Difference(name, a.get(name), b.get(name)) for name in dict.fromkeys((*a, *b)) if a.get(name) != b.get(name)
+    )
 
 
 def builtin_notice(machine: Machine) -> str:
-    """What a reader who knows the built-in machine of this name must be told; empty if there is none, or it is the same but for its sizes."""
+    """What a reader who knows the built-in machine of this name must be told; empty if there is none, or it is the
+    same but for its sizes.
+    """
     if machine.name not in builtin_names():
         return ""
     found = differences(machine, load_machine(machine.name))
@@ -90,7 +98,9 @@ def builtin_notice(machine: Machine) -> str:
         return ""
     more = f", and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     count = "1 constant differs" if len(found) == 1 else f"{len(found)} constants differ"
-    return f"named {machine.name}, but {count} from the built-in machine: {'; '.join(map(str, found[:MOST_NAMED]))}{more}"
+    return (
+        f"named {machine.name}, but {count} from the built-in machine: {'; '.join(map(str, found[:MOST_NAMED]))}{more}"
+    )
 
 
 def first_difference(mine: Machine, theirs: Machine) -> str:
@@ -99,13 +109,18 @@ def first_difference(mine: Machine, theirs: Machine) -> str:
         return ""
     if found := differences(mine, theirs):
         return str(found[0])
-    for name, a, b in (("sizes", "x".join(map(str, mine.hierarchy)), "x".join(map(str, theirs.hierarchy))), ("name", mine.name, theirs.name)):
+    for name, a, b in (
+        ("sizes", "x".join(map(str, mine.hierarchy)), "x".join(map(str, theirs.hierarchy))),
+        ("name", mine.name, theirs.name),
+    ):
         if a != b:
             return f"{name} {a[:200]!r} instead of {b[:200]!r}"
     a_sources, b_sources = dict(mine.sources), dict(theirs.sources)
     for name in dict.fromkeys((*a_sources, *b_sources)):
         if a_sources.get(name) != b_sources.get(name):
-            return f"the source of {name} {str(a_sources.get(name))[:200]!r} instead of {str(b_sources.get(name))[:200]!r}"
+            return (
+                f"the source of {name} {str(a_sources.get(name))[:200]!r} instead of {str(b_sources.get(name))[:200]!r}"
+            )
     return "their order of constants"
 
 

@@ -2,17 +2,21 @@
 
     H = [h_0 .. h_L]     rank = (..(c_0 * h_1 + c_1) * h_2 + ..) + c_L      (row-major; level 0 is the outermost)
 
-A link of level l joins one child subtree of that level to its siblings: one node's NIC, one GPU's switch port.  It carries
-`bandwidth` bytes/s in and as much out, and *all* devices below the child share it.  A phase of communication that crosses
-the level costs `latency` seconds.  Constants are decimal text, read as exact rationals (`quantities.py`); no float enters.
+A link of level l joins one child subtree of that level to its siblings: one node's NIC, one GPU's switch port.  It
+carries `bandwidth` bytes/s in and as much out, and *all* devices below the child share it.  A phase of communication
+that crosses the level costs `latency` seconds.  Constants are decimal text, read as exact rationals (`quantities.py`);
+no float enters.
 
-    [[level]]  name, size, bandwidth, latency            [[device_class]]  name, memory, bandwidth, launch?, blocks?, peaks = {dtype = flop/s}
+    [[level]]  name, size, bandwidth, latency            [[device_class]]  name, memory, bandwidth, launch?, blocks?,
+    peaks = {dtype = flop/s}
     [[resource]]?  name, devices, capacity, traffic, only?        [reduction]?  tree_flow?, copy?, switch_quad?
-    [[profile]]?  function, dtype, extents, seconds           measured operators, instead of the roofline (`parts.Profile`)
+    [[profile]]?  function, dtype, extents, seconds           measured operators, instead of the roofline
+    (`parts.Profile`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
 
-Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the last one has
-the rest.  An operator takes the time of its slowest device.  A source may cover a whole table ("device_class.a100.peaks"); the most specific one is kept for each constant.
+Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the
+last one has the rest.  An operator takes the time of its slowest device.  A source may cover a whole table
+("device_class.a100.peaks"); the most specific one is kept for each constant.
 
 >>> m = load_machine("dgx-a100:4x8")
 >>> m.hierarchy, m.devices, m.coordinates(13), m.levels[0].bandwidth, m.device.peak("float16")
@@ -41,7 +45,16 @@ from .quantities import exact_from, exact_text, parse
 from .reader import FloatText, Parts, Reader
 
 __all__ = [
-    "BUILTIN", "DeviceClass", "Level", "Machine", "MachineError", "Profile", "ReductionConstants", "Resource", "builtin_names", "load_machine",
+    "BUILTIN",
+    "DeviceClass",
+    "Level",
+    "Machine",
+    "MachineError",
+    "Profile",
+    "ReductionConstants",
+    "Resource",
+    "builtin_names",
+    "load_machine",
 ]
 
 BUILTIN: Final = Path(__file__).parent / "builtin"
@@ -103,7 +116,8 @@ class Machine:
         if len(sizes) != len(self.levels):
             names = "x".join(level.name for level in self.levels)
             raise MachineError(
-                f"machine {self.name!r}", f"has {len(self.levels)} levels ({names}), got {len(sizes)} sizes {'x'.join(map(str, sizes))}",
+                f"machine {self.name!r}",
+                f"has {len(self.levels)} levels ({names}), got {len(sizes)} sizes {'x'.join(map(str, sizes))}",
                 f"write {self.name}:{'x'.join(map(str, self.hierarchy))}, or a .toml file with other levels",
             )
         levels = tuple(replace(level, size=size) for level, size in zip(self.levels, sizes, strict=True))
@@ -117,21 +131,28 @@ class Machine:
             "format": FORMAT,
             "name": self.name,
             "level": [
-                {"name": x.name, "size": x.size, "bandwidth": exact_text(x.bandwidth), "latency": exact_text(x.latency)} for x in self.levels
+                {"name": x.name, "size": x.size, "bandwidth": exact_text(x.bandwidth), "latency": exact_text(x.latency)}
+                for x in self.levels
             ],
             "device_class": [_class_json(c) for c in self.classes],
             "resource": [
-                {"name": r.name, "devices": r.devices, "capacity": exact_text(r.capacity), "traffic": list(r.traffic)} | ({"only": list(r.only)} if r.only else {})
+                {"name": r.name, "devices": r.devices, "capacity": exact_text(r.capacity), "traffic": list(r.traffic)}
+                | ({"only": list(r.only)} if r.only else {})
                 for r in self.resources
             ],
             "sources": dict(self.sources),
         }
         if self.reduction is not None:  # left out otherwise: machines without it keep their hash
-            constants = {"tree_flow": self.reduction.tree_flow, "copy": self.reduction.copy, "switch_quad": self.reduction.switch_quad}
+            constants = {
+                "tree_flow": self.reduction.tree_flow,
+                "copy": self.reduction.copy,
+                "switch_quad": self.reduction.switch_quad,
+            }
             data["reduction"] = {key: exact_text(value) for key, value in constants.items() if value is not None}
         if self.profiles:
             data["profile"] = [
-                {"function": p.function, "dtype": p.dtype, "extents": list(p.extents), "seconds": exact_text(p.seconds)} for p in self.profiles
+                {"function": p.function, "dtype": p.dtype, "extents": list(p.extents), "seconds": exact_text(p.seconds)}
+                for p in self.profiles
             ]
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
@@ -155,8 +176,9 @@ class Machine:
 
 
 def load_machine(spec: str, where: Path | None = None) -> Machine:
-    """The machine that `spec` names: a built-in (`dgx-a100`), a built-in with sizes (`dgx-a100:4x8`), bare sizes (`4x8`: dgx-a100),
-    or a TOML file (`my.toml`, `my.toml:4x8`), relative to the folder `where` (default: current folder).  Raises `MachineError`."""
+    """The machine that `spec` names: a built-in (`dgx-a100`), a built-in with sizes (`dgx-a100:4x8`), bare sizes
+    (`4x8`: dgx-a100), or a TOML file (`my.toml`, `my.toml:4x8`), relative to the folder `where` (default: current
+    folder).  Raises `MachineError`."""
     name, colon, tail = spec.rpartition(":")
     if not (colon and _SIZES.fullmatch(tail)):
         name, tail = spec, ""
@@ -168,7 +190,11 @@ def load_machine(spec: str, where: Path | None = None) -> Machine:
     elif name.endswith(".toml"):
         machine = _read_file((where or Path()) / name, name)
     else:
-        raise MachineError(f"machine {spec[:200]!r}", f"is neither a built-in nor a .toml file{did_you_mean(name, names)}", f"built-in: {', '.join(names)}; with sizes: dgx-a100:4x8, or 4x8")
+        raise MachineError(
+            f"machine {spec[:200]!r}",
+            f"is neither a built-in nor a .toml file{did_you_mean(name, names)}",
+            f"built-in: {', '.join(names)}; with sizes: dgx-a100:4x8, or 4x8",
+        )
     return machine.resized(tuple(int(size) for size in tail.split("x"))) if tail else machine
 
 
@@ -198,18 +224,32 @@ def _read_file(path: Path, place: str) -> Machine:
     except UnicodeDecodeError as e:
         raise MachineError(place, f"is not UTF-8 text: {_short(e)}") from None
     except (ValueError, RecursionError) as e:
-        raise MachineError(place, f"is not TOML: {_short(e)}", "see the files in models/machine/builtin for the form") from None
+        raise MachineError(
+            place, f"is not TOML: {_short(e)}", "see the files in models/machine/builtin for the form"
+        ) from None
     return _machine(Reader(place, parse).read(data))
 
 
 def _machine(parts: Parts) -> Machine:
-    return Machine(parts.name, parts.levels, parts.device, parts.sources, parts.resources, parts.reduction, parts.others, parts.profiles)
+    return Machine(
+        parts.name,
+        parts.levels,
+        parts.device,
+        parts.sources,
+        parts.resources,
+        parts.reduction,
+        parts.others,
+        parts.profiles,
+    )
 
 
 def _class_json(device: DeviceClass) -> dict[str, object]:
     constants: dict[str, object] = {
-        "name": device.name, "memory": exact_text(Fraction(device.memory)), "bandwidth": exact_text(device.bandwidth),
-        "launch": exact_text(device.launch), "peaks": {dtype: exact_text(v) for dtype, v in device.peaks},
+        "name": device.name,
+        "memory": exact_text(Fraction(device.memory)),
+        "bandwidth": exact_text(device.bandwidth),
+        "launch": exact_text(device.launch),
+        "peaks": {dtype: exact_text(v) for dtype, v in device.peaks},
     }
     return constants | ({"blocks": list(device.blocks)} if device.blocks else {})
 

@@ -24,7 +24,9 @@ class MachineError(ValueError):
 
 @dataclass(frozen=True)
 class Level:
-    """One level: `size` children per parent; `bandwidth` bytes/s per child link, each way; `latency` seconds per phase."""
+    """One level: `size` children per parent; `bandwidth` bytes/s per child link, each way; `latency` seconds per
+    phase.
+    """
 
     name: str
     size: int
@@ -34,7 +36,8 @@ class Level:
 
 @dataclass(frozen=True)
 class DeviceClass:
-    """A kind of device: `peaks` dtype -> flop/s (sorted), `memory` bytes, `bandwidth` bytes/s, `launch` seconds per operator.
+    """A kind of device: `peaks` dtype -> flop/s (sorted), `memory` bytes, `bandwidth` bytes/s, `launch` seconds per
+    operator.
 
     `blocks`: which children of the outermost level consist of it (ascending; empty: all that no other class names).
     """
@@ -53,12 +56,17 @@ class DeviceClass:
             if name == dtype:
                 return value
         place = f"{self.origin or 'machine'}, [[device_class]] {self.name!r}, peaks"
-        raise MachineError(place, f"no peak for {dtype}", f"add {dtype} = \"... Tflop/s\" and its source; there are {', '.join(n for n, _ in self.peaks)}")
+        raise MachineError(
+            place,
+            f"no peak for {dtype}",
+            f'add {dtype} = "... Tflop/s" and its source; there are {", ".join(n for n, _ in self.peaks)}',
+        )
 
 
 @dataclass(frozen=True)
 class Resource:
-    """A shared link or switch: one for every `devices` consecutive ranks, `capacity` bytes/s, loaded by the traffic of these levels.
+    """A shared link or switch: one for every `devices` consecutive ranks, `capacity` bytes/s, loaded by the traffic of
+    these levels.
 
     `only`: which of these blocks have it (ascending; empty: all), so that one slow link can be described.
     The cost of reduction programs prices it (`models.machine.topology`); the cost model of selection does not yet.
@@ -86,10 +94,11 @@ class ReductionConstants:
 
 @dataclass(frozen=True)
 class Profile:
-    """A measured time: `seconds` (whole picoseconds) of `function` with results of type `dtype` on a box of these local `extents`.
+    """A measured time: `seconds` (whole picoseconds) of `function` with results of type `dtype` on a box of these local
+    `extents`.
 
-    Extents are those of the output's axes in its order, then those of the reduction axes.  The time replaces the roofline
-    and the launch of every operator of the function with such a box on a device, whatever its accesses.
+    Extents are those of the output's axes in its order, then those of the reduction axes.  The time replaces the
+    roofline and the launch of every operator of the function with such a box on a device, whatever its accesses.
     """
 
     function: str
@@ -104,35 +113,58 @@ class Profile:
 
 
 def check_classes(levels: Sequence[Level], classes: Sequence[DeviceClass], place: str) -> None:
-    """Raises `MachineError` unless every child of the outermost level has exactly one class, and exactly one class is the rest."""
+    """Raises `MachineError` unless every child of the outermost level has exactly one class, and exactly one class
+    is the rest.
+    """
     rest = [c.name for c in classes if not c.blocks]
     if len(rest) != 1:
         raise MachineError(
-            f"{place}, [[device_class]]", f"{len(rest)} of {len(classes)} classes have no blocks ({', '.join(rest)}); exactly one must be what the others leave",
+            f"{place}, [[device_class]]",
+            f"{len(rest)} of {len(classes)} classes have no blocks ({', '.join(rest)}); exactly one must be what "
+            f"the others leave",
             f"give every other class blocks = [..], numbers of {levels[0].name!r} from 0",
         )
     seen: dict[int, str] = {}
     for c in classes:
         for b in c.blocks:
             if b >= levels[0].size:
-                raise MachineError(f"{place}, [[device_class]] {c.name!r}, blocks", f"there is no {levels[0].name!r} {b}", f"they are numbered 0 to {levels[0].size - 1}")
+                raise MachineError(
+                    f"{place}, [[device_class]] {c.name!r}, blocks",
+                    f"there is no {levels[0].name!r} {b}",
+                    f"they are numbered 0 to {levels[0].size - 1}",
+                )
             if b in seen:
-                raise MachineError(f"{place}, [[device_class]] {c.name!r}, blocks", f"{b} belongs to {seen[b]!r} already")
+                raise MachineError(
+                    f"{place}, [[device_class]] {c.name!r}, blocks", f"{b} belongs to {seen[b]!r} already"
+                )
             seen[b] = c.name
     if len(seen) == levels[0].size:
-        raise MachineError(f"{place}, [[device_class]] {rest[0]!r}", "no device is left for it", "leave out its blocks' owners, or give it a block")
+        raise MachineError(
+            f"{place}, [[device_class]] {rest[0]!r}",
+            "no device is left for it",
+            "leave out its blocks' owners, or give it a block",
+        )
 
 
 def check_sizes(levels: Sequence[Level], resources: Sequence[Resource], place: str) -> None:
-    """Raises `MachineError` when a level or the whole machine is empty or too large, or a resource does not divide it."""
+    """Raises `MachineError` when a level or the whole machine is empty or too large, or a resource does not divide
+    it.
+    """
     for i, level in enumerate(levels, start=1):
         if not 1 <= level.size <= MAX_DEVICES:
-            raise MachineError(f"{place}, [[level]] {i} {level.name!r}, size", f"must be 1 .. {MAX_DEVICES}, is {level.size}")
+            raise MachineError(
+                f"{place}, [[level]] {i} {level.name!r}, size", f"must be 1 .. {MAX_DEVICES}, is {level.size}"
+            )
     devices = prod(level.size for level in levels)
     if devices > MAX_DEVICES:
         raise MachineError(place, f"has {devices} devices", f"at most {MAX_DEVICES} are supported")
     for i, r in enumerate(resources, start=1):
         if r.devices < 1 or devices % r.devices:
-            raise MachineError(f"{place}, [[resource]] {i} {r.name!r}, devices", f"{r.devices} does not divide the {devices} devices")
+            raise MachineError(
+                f"{place}, [[resource]] {i} {r.name!r}, devices", f"{r.devices} does not divide the {devices} devices"
+            )
         if any(v >= devices // r.devices for v in r.only):
-            raise MachineError(f"{place}, [[resource]] {i} {r.name!r}, only", f"there are {devices // r.devices} blocks of {r.devices} devices, numbered from 0")
+            raise MachineError(
+                f"{place}, [[resource]] {i} {r.name!r}, only",
+                f"there are {devices // r.devices} blocks of {r.devices} devices, numbered from 0",
+            )

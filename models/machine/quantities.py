@@ -1,7 +1,8 @@
 """Physical constants as text: a small grammar, read exactly.
 
     quantity = number [ [ space ] unit ]
-    number   = digits [ "." digits ] [ ("e" | "E") [ "+" | "-" ] digits ]          value = number * factor(unit), a `Fraction`
+    number   = digits [ "." digits ] [ ("e" | "E") [ "+" | "-" ] digits ]          value = number * factor(unit), a
+             `Fraction`
 
 No sign, at most 40 characters and |exponent| <= 30, so that a hostile text cannot ask for a number of a million digits.
 Without a unit the base unit of the dimension is meant.  A float never enters: `9e9` is exactly 9000000000.
@@ -50,7 +51,9 @@ def parse(text: str, dimension: Dimension) -> Fraction:
     shown = text if len(text) <= 40 else text[:37] + "..."
     match = _QUANTITY.fullmatch(text) if len(text) <= 40 else None
     if match is None:
-        raise QuantityError(f"{shown!r} is not a decimal number with a unit", f"write for example {_EXAMPLE[dimension]!r}")
+        raise QuantityError(
+            f"{shown!r} is not a decimal number with a unit", f"write for example {_EXAMPLE[dimension]!r}"
+        )
     number, exponent, unit = match.groups()
     power = int(exponent or 0)
     if abs(power) > 30:
@@ -60,7 +63,13 @@ def parse(text: str, dimension: Dimension) -> Fraction:
     return Fraction(number) * Fraction(10) ** power * (units[unit] if unit else 1)
 
 
-_EXAMPLE: Final[dict[Dimension, str]] = {"rate": "9 GB/s", "time": "5 us", "bytes": "80 GiB", "flops": "150 Tflop/s", "number": "0.5"}
+_EXAMPLE: Final[dict[Dimension, str]] = {
+    "rate": "9 GB/s",
+    "time": "5 us",
+    "bytes": "80 GiB",
+    "flops": "150 Tflop/s",
+    "number": "0.5",
+}
 
 
 def show(value: Fraction, dimension: Dimension) -> str:
@@ -90,5 +99,8 @@ def exact_from(text: str) -> Fraction:
     match = _EXACT.fullmatch(text) if len(text) <= 161 else None
     value = Fraction(int(match[1]), int(match[2] or 1)) if match else None
     if value is None or str(value) != text:
-        raise QuantityError(f"{text[:40]!r} is not an exact rational in lowest terms", "the canonical forms are '9000000000' and '1/200000'")
+        raise QuantityError(
+            f"{text[:40]!r} is not an exact rational in lowest terms",
+            "the canonical forms are '9000000000' and '1/200000'",
+        )
     return value

@@ -1,7 +1,8 @@
-"""Untrusted tables -> the parts of a machine.  TOML files and our JSON have tables of one form and are read by one reader.
+"""Untrusted tables -> the parts of a machine.  TOML files and our JSON have tables of one form and are read by one
+reader.
 
-Every refusal names file, table, field and the next step; nothing is skipped: an unknown key, a constant without a source and a
-source without a constant are errors.
+Every refusal names file, table, field and the next step; nothing is skipped: an unknown key, a constant without a
+source and a source without a constant are errors.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Parts:
 
 
 class Reader:
-    """Reads the tables of one file.  `place` names the file, `number` reads one constant (`QuantityError` if it cannot)."""
+    """Reads the tables of one file.  `place` names the file, `number` reads one constant (`QuantityError` if it
+    cannot).
+    """
 
     def __init__(self, place: str, number: Callable[[str, Dimension], Fraction]) -> None:
         self.place, self.number = place, number
@@ -64,7 +67,11 @@ class Reader:
         name = self._name(data, self.place)
         levels = tuple(self._level(t, p) for t, p in self._tables(data, "level", MAX_LEVELS))
         if not levels:
-            raise MachineError(self.place, "has no [[level]]", "add one [[level]] with name, size, bandwidth, latency per level of the machine")
+            raise MachineError(
+                self.place,
+                "has no [[level]]",
+                "add one [[level]] with name, size, bandwidth, latency per level of the machine",
+            )
         self._distinct("level", [x.name for x in levels])
         classes = [self._device(t, p) for t, p in self._tables(data, "device_class", MAX_LEVELS)]
         if not classes:
@@ -78,8 +85,10 @@ class Reader:
         profiles = tuple(self._profile(t, p) for t, p in self._tables(data, "profile", MAX_PROFILES))
         paths = [p.path for p in profiles]
         if len(set(paths)) < len(paths):
-            raise MachineError(f"{self.place}, [[profile]]", f"{next(p for p in paths if paths.count(p) > 1)!r} is given twice")
-        rest, = (c for c in classes if not c.blocks)
+            raise MachineError(
+                f"{self.place}, [[profile]]", f"{next(p for p in paths if paths.count(p) > 1)!r} is given twice"
+            )
+        (rest,) = (c for c in classes if not c.blocks)
         others = tuple(c for c in classes if c.blocks)
         return Parts(name, levels, rest, others, self._sources(data["sources"]), resources, reduction, profiles)
 
@@ -88,8 +97,10 @@ class Reader:
         name = self._name(table, place)
         place, path = f"{place} {name!r}", f"level.{name}"
         return Level(
-            name, self._integer(table, place, "size"),
-            self._constant(table, place, path, "bandwidth", "rate"), self._constant(table, place, path, "latency", "time", zero=True),
+            name,
+            self._integer(table, place, "size"),
+            self._constant(table, place, path, "bandwidth", "rate"),
+            self._constant(table, place, path, "latency", "time", zero=True),
         )
 
     def _device(self, table: Mapping[str, object], place: str) -> DeviceClass:
@@ -101,41 +112,84 @@ class Reader:
             raise MachineError(f"{place}, memory", "is not a whole number of bytes")
         peaks = table["peaks"]
         if not isinstance(peaks, dict) or not peaks:
-            raise MachineError(f"{place}, peaks", "must be a table dtype = flop/s with at least one entry", 'write [device_class.peaks] and float32 = "19.5 Tflop/s"')
+            raise MachineError(
+                f"{place}, peaks",
+                "must be a table dtype = flop/s with at least one entry",
+                'write [device_class.peaks] and float32 = "19.5 Tflop/s"',
+            )
         self._keys(peaks, f"{place}, peaks", (), tuple(ELEMENT_BYTES))
         rates = [(d, self._constant(peaks, f"{place}, peaks", f"{path}.peaks", d, "flops")) for d in sorted(peaks)]
         bandwidth = self._constant(table, place, path, "bandwidth", "rate")
-        launch = self._constant(table, place, path, "launch", "time", zero=True) if table.get("launch", "0") != "0" else Fraction(0)
-        return DeviceClass(name, tuple(rates), int(memory), bandwidth, launch, self._blocks(table, place, "blocks"), self.place)
+        launch = (
+            self._constant(table, place, path, "launch", "time", zero=True)
+            if table.get("launch", "0") != "0"
+            else Fraction(0)
+        )
+        return DeviceClass(
+            name, tuple(rates), int(memory), bandwidth, launch, self._blocks(table, place, "blocks"), self.place
+        )
 
     def _resource(self, table: Mapping[str, object], place: str, levels: Sequence[Level]) -> Resource:
         self._keys(table, place, ("name", "devices", "capacity", "traffic"), ("only",))
         name = self._name(table, place)
         place = f"{place} {name!r}"
         traffic, known = table["traffic"], [x.name for x in levels]
-        if not isinstance(traffic, list) or not traffic or any(t not in known for t in traffic) or any(traffic.count(t) > 1 for t in known):
-            raise MachineError(f"{place}, traffic", "must list the levels whose traffic loads it", f"levels: {', '.join(known)}")
+        if (
+            not isinstance(traffic, list)
+            or not traffic
+            or any(t not in known for t in traffic)
+            or any(traffic.count(t) > 1 for t in known)
+        ):
+            raise MachineError(
+                f"{place}, traffic", "must list the levels whose traffic loads it", f"levels: {', '.join(known)}"
+            )
         capacity = self._constant(table, place, f"resource.{name}", "capacity", "rate")
-        return Resource(name, self._integer(table, place, "devices"), capacity, tuple(traffic), self._blocks(table, place, "only"))
+        return Resource(
+            name, self._integer(table, place, "devices"), capacity, tuple(traffic), self._blocks(table, place, "only")
+        )
 
     def _blocks(self, table: Mapping[str, object], place: str, key: str) -> tuple[int, ...]:
         """Numbers of blocks, ascending; none if the key is absent."""
         if key not in table:
             return ()
         value = table[key]
-        if not isinstance(value, list) or any(type(v) is not int or not 0 <= v < MAX_DEVICES for v in value) or sorted(set(value)) != value or not value:
-            raise MachineError(f"{place}, {key}", "must list numbers of blocks, ascending", f"for example {key} = [2]: the third one; leave it out if all have it")
+        if (
+            not isinstance(value, list)
+            or any(type(v) is not int or not 0 <= v < MAX_DEVICES for v in value)
+            or sorted(set(value)) != value
+            or not value
+        ):
+            raise MachineError(
+                f"{place}, {key}",
+                "must list numbers of blocks, ascending",
+                f"for example {key} = [2]: the third one; leave it out if all have it",
+            )
         return tuple(value)
 
     def _profile(self, table: Mapping[str, object], place: str) -> Profile:
         self._keys(table, place, ("function", "dtype", "extents", "seconds"), ())
         function, dtype, extents = table["function"], table["dtype"], table["extents"]
         if not isinstance(function, str) or function not in FUNCTIONS:
-            raise MachineError(f"{place}, function", f"{str(function)[:40]!r} is not a function", "the names are those of 'shardproof import --list-ops'")
+            raise MachineError(
+                f"{place}, function",
+                f"{str(function)[:40]!r} is not a function",
+                "the names are those of 'shardproof import --list-ops'",
+            )
         if not isinstance(dtype, str) or dtype not in ELEMENT_BYTES:
-            raise MachineError(f"{place}, dtype", f"{str(dtype)[:40]!r} is not an element type", f"known: {', '.join(ELEMENT_BYTES)}")
-        if not isinstance(extents, list) or not extents or len(extents) > 64 or any(type(n) is not int or not 1 <= n <= MOST_EXTENT for n in extents):
-            raise MachineError(f"{place}, extents", "must list the local extents: of the output's axes, then of the reduction axes", "for example extents = [512, 1024, 4096]")
+            raise MachineError(
+                f"{place}, dtype", f"{str(dtype)[:40]!r} is not an element type", f"known: {', '.join(ELEMENT_BYTES)}"
+            )
+        if (
+            not isinstance(extents, list)
+            or not extents
+            or len(extents) > 64
+            or any(type(n) is not int or not 1 <= n <= MOST_EXTENT for n in extents)
+        ):
+            raise MachineError(
+                f"{place}, extents",
+                "must list the local extents: of the output's axes, then of the reduction axes",
+                "for example extents = [512, 1024, 4096]",
+            )
         path = Profile(function, dtype, tuple(extents), Fraction(0)).path
         seconds = self._constant(table, place, path, "seconds", "time")
         if (seconds * 10**12).denominator != 1:
@@ -148,7 +202,9 @@ class Reader:
             raise MachineError(place, "must be a table with at least one constant", 'for example tree_flow = "6 GB/s"')
         kinds: dict[str, Dimension] = {"tree_flow": "rate", "copy": "rate", "switch_quad": "number"}
         self._keys(table, place, (), tuple(kinds))
-        return ReductionConstants(**{key: self._constant(table, place, "reduction", key, kinds[key]) for key in kinds if key in table})
+        return ReductionConstants(
+            **{key: self._constant(table, place, "reduction", key, kinds[key]) for key in kinds if key in table}
+        )
 
     def _sources(self, table: object) -> tuple[tuple[str, str], ...]:
         place = f"{self.place}, [sources]"
@@ -160,7 +216,9 @@ class Reader:
             parts = path.split(".")
             key = next((k for n in range(len(parts), 1, -1) if (k := ".".join(parts[:n])) in table), None)
             if key is None:
-                raise MachineError(where, "has no source", f'add "{path}" = "..." to [sources]; an assumption says "assumption: ..."')
+                raise MachineError(
+                    where, "has no source", f'add "{path}" = "..." to [sources]; an assumption says "assumption: ..."'
+                )
             text = table[key]
             if not isinstance(text, str) or not text.strip() or len(text) > 1000:
                 raise MachineError(f"{place}, {key!r}", "must be text of 1 to 1000 characters")
@@ -169,13 +227,23 @@ class Reader:
         for key in table:
             if key not in used:
                 known = ", ".join(path for path, _ in self.constants)
-                raise MachineError(f"{place}, {key[:80]!r}", "belongs to no constant of this file, or others cover it entirely", f"constants: {known}")
+                raise MachineError(
+                    f"{place}, {key[:80]!r}",
+                    "belongs to no constant of this file, or others cover it entirely",
+                    f"constants: {known}",
+                )
         return tuple(sorted(out))
 
-    def _constant(self, table: Mapping[str, object], place: str, path: str, key: str, dimension: Dimension, zero: bool = False) -> Fraction:
+    def _constant(
+        self, table: Mapping[str, object], place: str, path: str, key: str, dimension: Dimension, zero: bool = False
+    ) -> Fraction:
         value, place = table[key], f"{place}, {key}"
         if isinstance(value, (int, FloatText)) and not isinstance(value, bool):
-            raise MachineError(place, f"is a bare number, {str(value)[:40]}", f'constants are text, so that they are exact: {key} = "{str(value)[:40]}"')
+            raise MachineError(
+                place,
+                f"is a bare number, {str(value)[:40]}",
+                f'constants are text, so that they are exact: {key} = "{str(value)[:40]}"',
+            )
         if not isinstance(value, str):
             raise MachineError(place, f"must be text, is {type(value).__name__}", f'for example {key} = "9e9"')
         try:
@@ -190,29 +258,41 @@ class Reader:
     def _tables(self, data: Mapping[str, object], key: str, limit: int) -> list[tuple[Mapping[str, object], str]]:
         tables = data.get(key, [])
         if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-            raise MachineError(f"{self.place}, {key}", "must be an array of tables", f"write [[{key}]] with double brackets")
+            raise MachineError(
+                f"{self.place}, {key}", "must be an array of tables", f"write [[{key}]] with double brackets"
+            )
         if len(tables) > limit:
             raise MachineError(f"{self.place}, [[{key}]]", f"occurs {len(tables)} times, at most {limit} are supported")
         return [(t, f"{self.place}, [[{key}]] {i}") for i, t in enumerate(tables, start=1)]
 
-    def _keys(self, table: Mapping[str, object], place: str, required: tuple[str, ...], optional: tuple[str, ...]) -> None:
+    def _keys(
+        self, table: Mapping[str, object], place: str, required: tuple[str, ...], optional: tuple[str, ...]
+    ) -> None:
         for key in required:
             if key not in table:
                 raise MachineError(f"{place}, {key}", "is missing", f"add {key}; required: {', '.join(required)}")
         for key in table:
             if key not in required and key not in optional:
-                raise MachineError(f"{place}, {key[:80]!r}", "is unknown", f"known: {', '.join((*required, *optional))}")
+                raise MachineError(
+                    f"{place}, {key[:80]!r}", "is unknown", f"known: {', '.join((*required, *optional))}"
+                )
 
     def _name(self, table: Mapping[str, object], place: str) -> str:
         name = table["name"]
         if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise MachineError(f"{place}, name", f"{str(name)[:40]!r} is not a name", "letters, digits, - and _, at most 64")
+            raise MachineError(
+                f"{place}, name", f"{str(name)[:40]!r} is not a name", "letters, digits, - and _, at most 64"
+            )
         return name
 
     def _integer(self, table: Mapping[str, object], place: str, key: str) -> int:
         value = table[key]
         if type(value) is not int or not 1 <= value <= MAX_DEVICES:
-            raise MachineError(f"{place}, {key}", f"must be a whole number from 1 to {MAX_DEVICES}, is {str(value)[:40]!r}", f"write {key} = 8")
+            raise MachineError(
+                f"{place}, {key}",
+                f"must be a whole number from 1 to {MAX_DEVICES}, is {str(value)[:40]!r}",
+                f"write {key} = 8",
+            )
         return value
 
     def _distinct(self, key: str, names: Sequence[str]) -> None:

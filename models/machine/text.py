@@ -19,29 +19,51 @@ from .quantities import show
 def render(machine: Machine) -> str:
     """Levels, device, resources, and the source of every constant; ends without a newline."""
     shape = " x ".join(f"{level.size} {level.name}" for level in machine.levels)
-    head = [f"machine {machine.name}: {machine.devices} device{'s' if machine.devices > 1 else ''} = {shape}", f"sha256 {machine.sha256()}", ""]
+    head = [
+        f"machine {machine.name}: {machine.devices} device{'s' if machine.devices > 1 else ''} = {shape}",
+        f"sha256 {machine.sha256()}",
+        "",
+    ]
     rows = [("level", "size", "per child, each way", "per phase")]
     rows += [(x.name, str(x.size), show(x.bandwidth, "rate"), show(x.latency, "time")) for x in machine.levels]
     for device in machine.classes:
         rows += [("", "", "", ""), ("device", "memory", "memory bandwidth", "launch")]
         memory = show(Fraction(device.memory), "bytes")
         rows += [(device.name, memory, show(device.bandwidth, "rate"), show(device.launch, "time"))]
-        rows += [("of", f"{machine.levels[0].name} {', '.join(map(str, device.blocks))}", "", "")] if device.blocks else []
+        rows += (
+            [("of", f"{machine.levels[0].name} {', '.join(map(str, device.blocks))}", "", "")] if device.blocks else []
+        )
         rows += [("", "", "", ""), ("dtype", "peak", "", "")]
         rows += [(dtype, show(peak, "flops"), "", "") for dtype, peak in device.peaks]
     if machine.profiles:
         rows += [("", "", "", ""), ("measured", "element type", "local extents", "time")]
-        rows += [(p.function, p.dtype, "x".join(map(str, p.extents)), show(p.seconds, "time")) for p in machine.profiles]
+        rows += [
+            (p.function, p.dtype, "x".join(map(str, p.extents)), show(p.seconds, "time")) for p in machine.profiles
+        ]
     if machine.resources:
         rows += [("", "", "", ""), ("resource", "devices", "capacity", "traffic of (priced for reduction programs)")]
-        rows += [(r.name, str(r.devices), show(r.capacity, "rate"), ", ".join(r.traffic) + (f"; only {', '.join(map(str, r.only))}" if r.only else "")) for r in machine.resources]
+        rows += [
+            (
+                r.name,
+                str(r.devices),
+                show(r.capacity, "rate"),
+                ", ".join(r.traffic) + (f"; only {', '.join(map(str, r.only))}" if r.only else ""),
+            )
+            for r in machine.resources
+        ]
     if machine.reduction is not None:
         constants = machine.reduction
         rows += [("", "", "", ""), ("reduction programs", "", "", "")]
         rates = (("tree_flow", constants.tree_flow), ("copy", constants.copy))
         rows += [(name, show(value, "rate"), "", "") for name, value in rates if value is not None]
-        rows += [("switch_quad", show(constants.switch_quad, "number"), "", "")] if constants.switch_quad is not None else []
-    return joined([*head, *_columns(rows), "", "sources", *(f"  {constant}: {text}" for constant, text in machine.sources)])
+        rows += (
+            [("switch_quad", show(constants.switch_quad, "number"), "", "")]
+            if constants.switch_quad is not None
+            else []
+        )
+    return joined(
+        [*head, *_columns(rows), "", "sources", *(f"  {constant}: {text}" for constant, text in machine.sources)]
+    )
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
@@ -58,23 +80,54 @@ def to_toml(machine: Machine) -> str:
     """
     out = [f'name = "{machine.name}"']
     for level in machine.levels:
-        out += ["", "[[level]]", f'name = "{level.name}"', f"size = {level.size}", f'bandwidth = "{_decimal(level.bandwidth)}"', f'latency = "{_decimal(level.latency)}"']
+        out += [
+            "",
+            "[[level]]",
+            f'name = "{level.name}"',
+            f"size = {level.size}",
+            f'bandwidth = "{_decimal(level.bandwidth)}"',
+            f'latency = "{_decimal(level.latency)}"',
+        ]
     for r in machine.resources:
         traffic = ", ".join(f'"{t}"' for t in r.traffic)
-        out += ["", "[[resource]]", f'name = "{r.name}"', f"devices = {r.devices}", f'capacity = "{_decimal(r.capacity)}"', f"traffic = [{traffic}]"]
+        out += [
+            "",
+            "[[resource]]",
+            f'name = "{r.name}"',
+            f"devices = {r.devices}",
+            f'capacity = "{_decimal(r.capacity)}"',
+            f"traffic = [{traffic}]",
+        ]
         out += [f"only = [{', '.join(map(str, r.only))}]"] if r.only else []
     if machine.reduction is not None:
         constants = machine.reduction
         named = (("tree_flow", constants.tree_flow), ("copy", constants.copy), ("switch_quad", constants.switch_quad))
         out += ["", "[reduction]", *(f'{name} = "{_decimal(value)}"' for name, value in named if value is not None)]
     for device in machine.classes:
-        out += ["", "[[device_class]]", f'name = "{device.name}"', f'memory = "{device.memory}"', f'bandwidth = "{_decimal(device.bandwidth)}"']
-        out += [f'launch = "{_decimal(device.launch)}"'] if any(path == f"device_class.{device.name}.launch" for path, _ in machine.sources) else []
+        out += [
+            "",
+            "[[device_class]]",
+            f'name = "{device.name}"',
+            f'memory = "{device.memory}"',
+            f'bandwidth = "{_decimal(device.bandwidth)}"',
+        ]
+        out += (
+            [f'launch = "{_decimal(device.launch)}"']
+            if any(path == f"device_class.{device.name}.launch" for path, _ in machine.sources)
+            else []
+        )
         out += [f"blocks = [{', '.join(map(str, device.blocks))}]"] if device.blocks else []
         out += ["[device_class.peaks]", *(f'{dtype} = "{_decimal(peak)}"' for dtype, peak in device.peaks)]
     for p in machine.profiles:
         extents = ", ".join(map(str, p.extents))
-        out += ["", "[[profile]]", f'function = "{p.function}"', f'dtype = "{p.dtype}"', f"extents = [{extents}]", f'seconds = "{_decimal(p.seconds)}"']
+        out += [
+            "",
+            "[[profile]]",
+            f'function = "{p.function}"',
+            f'dtype = "{p.dtype}"',
+            f"extents = [{extents}]",
+            f'seconds = "{_decimal(p.seconds)}"',
+        ]
     out += ["", "[sources]", *(f"{json.dumps(path)} = {json.dumps(text)}" for path, text in machine.sources)]
     return "\n".join(out) + "\n"
 

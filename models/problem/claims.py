@@ -59,8 +59,9 @@ class LowerBound:
 
 @dataclass(frozen=True)
 class Infeasible:
-    """Nothing is feasible.  `steps` are the steps of the resource rows that the proof rests on, `vertices` those that take part;
-    `least_limit` is the smallest limit for which a solution is known (None: not known), `witness` that solution, whose peak it is."""
+    """Nothing is feasible.  `steps` are the steps of the resource rows that the proof rests on, `vertices` those that
+    take part; `least_limit` is the smallest limit for which a solution is known (None: not known), `witness` that
+    solution, whose peak it is."""
 
     steps: tuple[int, ...]
     vertices: tuple[int, ...]

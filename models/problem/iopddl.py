@@ -1,10 +1,12 @@
 """Selection problems of the ASPLOS/EuroSys 2025 contest on intra-operator parallelism (IOPDDL JSON).
 
-One object with the key `problem`: node intervals [s, e) half-open, costs and usages per strategy, edges of two nodes with flat
-row-major cost lists, `usage_limit` (may be absent).  Costs of 10^18 and more mean forbidden, which is an assumption of the problem as soon as
-one occurs (formally they are large costs); every other number is taken as it is or refused.  Source: rules of the ASPLOS/EuroSys 2025 contest.
+One object with the key `problem`: node intervals [s, e) half-open, costs and usages per strategy, edges of two nodes
+with flat row-major cost lists, `usage_limit` (may be absent).  Costs of 10^18 and more mean forbidden, which is an
+assumption of the problem as soon as one occurs (formally they are large costs); every other number is taken as it is or
+refused.  Source: rules of the ASPLOS/EuroSys 2025 contest.
 
-Files are read as a stream: beside the problem's own int64 arrays there is never more than a chunk of text and one list in memory.
+Files are read as a stream: beside the problem's own int64 arrays there is never more than a chunk of text and one list
+in memory.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def read_iopddl(read: Callable[[int], bytes]) -> SelectionProblem:
     """The problem in a text that `read(n)` returns up to n bytes at a time.  Raises `ProblemError` naming the place.
 
     >>> import io
-    >>> text = b'{"problem": {"nodes": {"intervals": [[0, 2]], "costs": [[7, 4]], "usages": [[1, 9]]}, "edges": {"nodes": [], "costs": []}}}'
+    >>> text = b'''{"problem": {"nodes": {"intervals": [[0, 2]], "costs": [[7, 4]], "usages": [[1, 9]]},
+    ...                      "edges": {"nodes": [], "costs": []}}}'''
     >>> read_iopddl(io.BytesIO(text).read).vertices[0].cost.tolist()
     [7, 4]
     """
@@ -94,7 +97,8 @@ def from_iopddl(data: Mapping[str, object]) -> SelectionProblem:
     shared = _Shared()
     parts = _Parts(_name(problem.get("name", "iopddl")), limit=problem.get("usage_limit"))
     parts.intervals, parts.costs, parts.usages = (
-        _arrays([_lists(nodes.get(k), f"nodes.{k}")], f"nodes.{k}", _reader(k)) for k in ("intervals", "costs", "usages")
+        _arrays([_lists(nodes.get(k), f"nodes.{k}")], f"nodes.{k}", _reader(k))
+        for k in ("intervals", "costs", "usages")
     )
     parts.pairs = _arrays([_lists(edges.get("nodes"), "edges.nodes")], "edges.nodes", integers)
     parts.tables = [shared.one(a) for a in _each([_lists(edges.get("costs"), "edges.costs")], "edges.costs", costs)]
@@ -115,9 +119,15 @@ class _Shared:
 
 
 def _build(parts: _Parts) -> SelectionProblem:
-    intervals, prices, usages = _needed(parts.intervals, "nodes.intervals"), _needed(parts.costs, "nodes.costs"), _needed(parts.usages, "nodes.usages")
+    intervals, prices, usages = (
+        _needed(parts.intervals, "nodes.intervals"),
+        _needed(parts.costs, "nodes.costs"),
+        _needed(parts.usages, "nodes.usages"),
+    )
     if not len(prices) == len(usages) == len(intervals):
-        raise ProblemError("problem.nodes", f"has {len(prices)} costs, {len(usages)} usages and {len(intervals)} intervals")
+        raise ProblemError(
+            "problem.nodes", f"has {len(prices)} costs, {len(usages)} usages and {len(intervals)} intervals"
+        )
     vertices = tuple(Vertex(f"node {i}", c) for i, c in enumerate(prices))
     live = []
     for i, (interval, usage) in enumerate(zip(intervals, usages, strict=True)):
@@ -154,7 +164,13 @@ def _build(parts: _Parts) -> SelectionProblem:
         raise ProblemError("problem.usage_limit", f"{_short(limit)} is not an integer")
     assumed = (FORBIDDEN_COSTS,) if forbids([*prices, *tables]) else ()
     return SelectionProblem(
-        parts.name, vertices, tuple(tables), tuple(edges), tuple(live), limit if isinstance(limit, int) else None, assumptions=assumed
+        parts.name,
+        vertices,
+        tuple(tables),
+        tuple(edges),
+        tuple(live),
+        limit if isinstance(limit, int) else None,
+        assumptions=assumed,
     ).check()
 
 

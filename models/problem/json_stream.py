@@ -1,7 +1,7 @@
 """Reading JSON text piece by piece: a file of a gigabyte of numbers is never in memory as text or as Python objects.
 
-Only what large problem files need: objects whose values are read in the order of the file, and lists of flat lists, which arrive a
-chunk of inner lists at a time.  Errors name the place in the document and the position in the text.
+Only what large problem files need: objects whose values are read in the order of the file, and lists of flat lists,
+which arrive a chunk of inner lists at a time.  Errors name the place in the document and the position in the text.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class JsonStream:
                 return
 
     def _batch(self) -> list[list[object]]:
-        """The inner lists that the buffer holds to their ends; empty if that is not plain to see (then `_one` finds out why)."""
+        """The inner lists that the buffer holds to their ends; empty if that is not plain to see (then `_one` finds
+        out why).
+        """
         close = _CLOSE.search(self._buffer, self._at)
         end = close.start() if close else self._buffer.rfind(b"]", self._at)
         if end < 0:
@@ -157,7 +159,9 @@ class JsonStream:
                 return n
 
     def _found(self, pattern: re.Pattern[bytes], n: int, place: str, end: bool = False) -> int:
-        """Offset of the first match at offset n or later; the end of the text counts as one if `end`, else it is an error."""
+        """Offset of the first match at offset n or later; the end of the text counts as one if `end`, else it is an
+        error.
+        """
         while True:
             match = pattern.search(self._buffer, self._at + n)
             if match is not None:
@@ -223,7 +227,9 @@ class JsonStream:
         """More text behind the buffer, what was consumed dropped; False at the end."""
         if self._ended:
             return False
-        more = self._read(max(CHUNK, len(self._buffer) - self._at))  # doubling: a long list is not copied once per chunk
+        more = self._read(
+            max(CHUNK, len(self._buffer) - self._at)
+        )  # doubling: a long list is not copied once per chunk
         self._ended = not more
         self._before += self._at
         self._buffer = self._buffer[self._at :] + more

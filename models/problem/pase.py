@@ -1,9 +1,12 @@
-"""Selection problems in the form of the PaSE tables: `{"info", "nodes": [{name, configs, cost}], "edges": [[u, v, matrix]]}`.
+"""Selection problems in the form of the PaSE tables:
+`{"info", "nodes": [{name, configs, cost}], "edges": [[u, v, matrix]]}`.
 
 Costs are floats, that is dyadic rationals, and become integers over one power of two `scale`, exactly:
 
-    scale = 2**b                        b = fraction bits of the finest entry, if then  sum_T max |scale T| < 2**57   (T: cost tables)
-    scale = 2**(c + f), c + f = b       otherwise: c the most bits that fit, floor(2**c T) the int64 part, the other f bits the fine part
+    scale = 2**b                        b = fraction bits of the finest entry, if then  sum_T max |scale T| < 2**57
+                                        (T: cost tables)
+    scale = 2**(c + f), c + f = b       otherwise: c the most bits that fit, floor(2**c T) the int64 part, the other f
+                                        bits the fine part
 
 Published tables need 47 to 77 bits.  What needs more than 57 + 52 is refused.
 """
@@ -17,7 +20,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .selection_problem import FINITE_LIMIT, MOST_FINE_BITS, Edge, Fine, Ints, ProblemError, SelectionProblem, Vertex, fine_type
+from .selection_problem import (
+    FINITE_LIMIT,
+    MOST_FINE_BITS,
+    Edge,
+    Fine,
+    Ints,
+    ProblemError,
+    SelectionProblem,
+    Vertex,
+    fine_type,
+)
 
 Floats = NDArray[np.float64]
 
@@ -29,7 +42,8 @@ MOST_BITS: Final = 450
 def from_pase(data: Mapping[str, object]) -> SelectionProblem:
     """The problem of a PaSE table file.  Raises `ProblemError` naming the place.
 
-    >>> p = from_pase({"nodes": [{"name": "a", "cost": [0.5, 3]}, {"name": "b", "cost": [0.25]}], "edges": [[0, 1, [[1], [0]]]]})
+    >>> p = from_pase({"nodes": [{"name": "a", "cost": [0.5, 3]}, {"name": "b", "cost": [0.25]}], "edges": [[0, 1,
+    ...     [[1], [0]]]]})
     >>> p.scale, p.vertices[0].cost.tolist(), p.tables[0].tolist(), p.assumptions
     (4, [2, 12], [[4], [0]], ())
     """
@@ -46,7 +60,13 @@ def from_pase(data: Mapping[str, object]) -> SelectionProblem:
     matrices: list[Floats] = []
     ends: list[tuple[int, int]] = []
     for i, edge in enumerate(edges):
-        if not isinstance(edge, list) or len(edge) != 3 or type(edge[0]) is not int or type(edge[1]) is not int or not isinstance(edge[2], list):
+        if (
+            not isinstance(edge, list)
+            or len(edge) != 3
+            or type(edge[0]) is not int
+            or type(edge[1]) is not int
+            or not isinstance(edge[2], list)
+        ):
             raise ProblemError(f"edges[{i}]", "must be [u, v, matrix]")
         u, v = edge[0], edge[1]
         if not (0 <= u < len(costs) and 0 <= v < len(costs)):
@@ -79,13 +99,21 @@ def _scale(tables: list[Floats]) -> tuple[int, int]:
     needed = max((_fraction_bits(t) for t in tables), default=0)
     room = FINITE_LIMIT - len(tables)  # the floor of a negative entry is up to 1 larger in size
     if total >= room:
-        raise ProblemError("costs", f"the largest entries sum to {float(total):.3g}, which does not fit 57 bits", "divide every cost of the file by the same number")
+        raise ProblemError(
+            "costs",
+            f"the largest entries sum to {float(total):.3g}, which does not fit 57 bits",
+            "divide every cost of the file by the same number",
+        )
     bits = 0
     while bits < min(needed, MOST_BITS) and total * (1 << (bits + 1)) < room:
         bits += 1
     if needed - bits > MOST_FINE_BITS:
-        raise ProblemError("costs", f"largest entries sum to {float(total):.3g} and the finest has {needed} fraction bits: too many to scale exactly",
-                           "round them to a common unit")
+        raise ProblemError(
+            "costs",
+            f"largest entries sum to {float(total):.3g} and the finest has {needed} fraction bits: too many to "
+            f"scale exactly",
+            "round them to a common unit",
+        )
     return bits, needed - bits
 
 

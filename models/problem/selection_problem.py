@@ -12,8 +12,10 @@ All numbers are integers; cost `FORBIDDEN` (or more) means that the choice or th
 Tables are *factored*: many edges share one table, and each end of an edge maps its choices to the rows or columns
 of that table (the layouts of the tensor that travels on the edge).  `rows is None` is the identity map.
 
-Costs that need more than 57 bits (floats of very different size, scaled exactly) come in two parts, an int64 `coarse` one, which is what
-`Vertex.cost` and `tables` hold, and a `Fine` one:   cost = 2**bits * coarse + fine,   0 <= fine < 2**bits,   so that for every x
+Costs that need more than 57 bits (floats of very different size, scaled exactly) come in two parts, an int64 `coarse`
+one, which is what
+`Vertex.cost` and `tables` hold, and a `Fine` one:   cost = 2**bits * coarse + fine,   0 <= fine < 2**bits,   so that
+for every x
 
     2**bits * F_coarse(x)  <=  F(x)  <  2**bits * (F_coarse(x) + number of vertices and edges).
 
@@ -35,13 +37,19 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 
 FORBIDDEN: Final = 1 << 60
-"""Cost of a choice or pair that is not allowed.  Any entry >= FORBIDDEN is forbidden; builders write exactly this value."""
+"""Cost of a choice or pair that is not allowed.  Any entry >= FORBIDDEN is forbidden; builders write exactly this
+value.
+"""
 
 FINITE_LIMIT: Final = 1 << 57
-"""The sum of the largest |finite| entry of every vertex and edge must stay below this, so that int64 sums cannot wrap."""
+"""The sum of the largest |finite| entry of every vertex and edge must stay below this, so that int64 sums cannot
+wrap.
+"""
 
 USAGE_LIMIT: Final = 1 << 62
-"""The sum of the largest amount of every usage must stay below this, and so must steps and the limit in size: int64 sums cannot wrap."""
+"""The sum of the largest amount of every usage must stay below this, and so must steps and the limit in size: int64
+sums cannot wrap.
+"""
 
 TOGETHER: Final = 1 << 12
 """Arrays of at most so many entries are measured together."""
@@ -62,7 +70,9 @@ class TooFine(ProblemError):
     """Costs that do not fit int64 in their unit: their largest entries sum to at least `total`."""
 
     def __init__(self, total: int) -> None:
-        super().__init__("costs", f"sum of largest entries {total} is not below 2**57", "divide every cost by the same number")
+        super().__init__(
+            "costs", f"sum of largest entries {total} is not below 2**57", "divide every cost by the same number"
+        )
         self.total = total
 
 
@@ -76,7 +86,9 @@ class Vertex:
 
 @dataclass(frozen=True, eq=False)
 class Edge:
-    """A pair cost: `tables[table][rows[x_u], cols[x_v]]`.  `rows`: shape (K_u,), `cols`: shape (K_v,), or None for identity."""
+    """A pair cost: `tables[table][rows[x_u], cols[x_v]]`.  `rows`: shape (K_u,), `cols`: shape (K_v,), or None for
+    identity.
+    """
 
     u: int
     v: int
@@ -100,8 +112,8 @@ class Usage:
 class Fine:
     """The last `bits` bits of every cost (see the module docstring); 0 where a choice is forbidden.
 
-    `digits`: of every vertex's costs, then of every table's entries row by row, one after another; shape (sum of sizes,), the least unsigned
-    type that holds `bits` bits.
+    `digits`: of every vertex's costs, then of every table's entries row by row, one after another; shape (sum of
+    sizes,), the least unsigned type that holds `bits` bits.
     """
 
     bits: int
@@ -110,7 +122,8 @@ class Fine:
 
 @dataclass(frozen=True, eq=False)
 class SelectionProblem:
-    """See the module docstring.  Costs (with their fine part) are in units of 1/`scale` of `unit_name` (1 ps: scale 10**12, 's').
+    """See the module docstring.  Costs (with their fine part) are in units of 1/`scale` of `unit_name` (1 ps: scale
+    10**12, 's').
 
     >>> import numpy as np
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
@@ -198,14 +211,19 @@ class SelectionProblem:
         if self.limit is not None and self.limit < 0:
             raise ProblemError("limit", "must not be negative")
         if self.limit is not None and self.limit > USAGE_LIMIT:
-            raise ProblemError("limit", "must not be above 2**62", "use a coarser unit, or leave it out: all amounts together are less")
+            raise ProblemError(
+                "limit", "must not be above 2**62", "use a coarser unit, or leave it out: all amounts together are less"
+            )
 
     def _check_fine(self, fine: Fine, arrays: list[Ints], holes: list[int]) -> None:
         if not 1 <= fine.bits <= MOST_FINE_BITS:
             raise ProblemError("fine part", f"has {fine.bits} bits, not 1 to {MOST_FINE_BITS}")
         size = sum(a.size for a in arrays)
         if fine.digits.dtype != fine_type(fine.bits) or fine.digits.shape != (size,):
-            raise ProblemError("fine part", f"must have shape ({size},) {fine_type(fine.bits)}, not {fine.digits.shape} {fine.digits.dtype}")
+            raise ProblemError(
+                "fine part",
+                f"must have shape ({size},) {fine_type(fine.bits)}, not {fine.digits.shape} {fine.digits.dtype}",
+            )
         if size and int(fine.digits.max()) >> fine.bits:
             raise ProblemError("fine part", f"has digits of more than {fine.bits} bits")
         if holes:
@@ -227,12 +245,16 @@ class SelectionProblem:
         return out
 
     def cost_of(self, x: tuple[int, ...]) -> int:
-        """Cost of the choices `x` in unbounded integers; exactly `FORBIDDEN` (times 2**bits of a fine part) if a forbidden entry is used."""
+        """Cost of the choices `x` in unbounded integers; exactly `FORBIDDEN` (times 2**bits of a fine part) if a
+        forbidden entry is used.
+        """
         if len(x) != len(self.vertices):
             raise ProblemError("solution", f"has {len(x)} choices for {len(self.vertices)} vertices")
         for i, (choice, vertex) in enumerate(zip(x, self.vertices, strict=True)):
             if not 0 <= choice < vertex.cost.size:
-                raise ProblemError(f"solution, vertex {i} {vertex.name!r}", f"choice {choice} is not in 0..{vertex.cost.size - 1}")
+                raise ProblemError(
+                    f"solution, vertex {i} {vertex.name!r}", f"choice {choice} is not in 0..{vertex.cost.size - 1}"
+                )
         entries = [int(v.cost[a]) for v, a in zip(self.vertices, x, strict=True)]
         for e in self.edges:
             r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
@@ -288,14 +310,21 @@ class SelectionProblem:
 
     def is_feasible(self, x: tuple[int, ...]) -> bool:
         """True when no forbidden entry is used and every resource row holds."""
-        return self.cost_of(x) < FORBIDDEN << self.fine_bits and (self.limit is None or self.peak_of(x)[0] <= self.limit)
+        return self.cost_of(x) < FORBIDDEN << self.fine_bits and (
+            self.limit is None or self.peak_of(x)[0] <= self.limit
+        )
 
     def sha256(self) -> str:
         """Identity of the problem: hash over canonical content (names, numbers, structure)."""
         h = hashlib.sha256()
         head = {
-            "name": self.name, "constant": self.constant, "scale": self.scale, "unit": self.unit_name,
-            "space": self.space, "assumptions": list(self.assumptions), "limit": self.limit,
+            "name": self.name,
+            "constant": self.constant,
+            "scale": self.scale,
+            "unit": self.unit_name,
+            "space": self.space,
+            "assumptions": list(self.assumptions),
+            "limit": self.limit,
             "vertices": [v.name for v in self.vertices],
             "edges": [[e.u, e.v, e.table, e.rows is not None, e.cols is not None] for e in self.edges],
             "usages": [[u.vertex, u.start, u.end, u.name] for u in self.usages],
@@ -329,7 +358,9 @@ class SelectionProblem:
 
 def fine_type(bits: int) -> np.dtype[np.unsignedinteger]:
     """The least unsigned type of at least `bits` bits."""
-    return np.dtype(next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if bits <= 8 * np.dtype(kind).itemsize))
+    return np.dtype(
+        next(kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if bits <= 8 * np.dtype(kind).itemsize)
+    )
 
 
 def forbids(arrays: Sequence[Ints]) -> bool:
@@ -350,13 +381,17 @@ def largest_finite(arrays: Sequence[Ints]) -> tuple[list[int], list[int]]:
 
 
 def _ranges(arrays: Sequence[Ints]) -> list[tuple[int, int]]:
-    """(least, largest entry) of each array, (0, 0) for an empty one; small arrays are looked at together, a call costs more than they do."""
+    """(least, largest entry) of each array, (0, 0) for an empty one; small arrays are looked at together, a call
+    costs more than they do.
+    """
     out = [(0, 0)] * len(arrays)
     small = [i for i, a in enumerate(arrays) if 0 < a.size <= TOGETHER]
     if small:
         flat = np.concatenate([arrays[i].reshape(-1) for i in small])
         starts = list(accumulate((arrays[i].size for i in small[:-1]), initial=0))
-        for i, low, high in zip(small, np.minimum.reduceat(flat, starts).tolist(), np.maximum.reduceat(flat, starts).tolist(), strict=True):
+        for i, low, high in zip(
+            small, np.minimum.reduceat(flat, starts).tolist(), np.maximum.reduceat(flat, starts).tolist(), strict=True
+        ):
             out[i] = low, high
     for i, a in enumerate(arrays):
         if a.size > TOGETHER:

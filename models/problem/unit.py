@@ -1,9 +1,12 @@
-"""The unit of time of a planning problem: the finest power of ten, from a picosecond to a second, whose tables fit int64.
+"""The unit of time of a planning problem: the finest power of ten, from a picosecond to a second, whose tables fit
+int64.
 
-    total(u)   sum of the largest entry of every vertex and edge, in units of u; it must be below `selection_problem.FINITE_LIMIT`
+    total(u)   sum of the largest entry of every vertex and edge, in units of u; it must be below
+               `selection_problem.FINITE_LIMIT`
 
-Every entry is the ceiling of an exact time, so that total(u) >= total(v) v / u for u >= v: where that is too large already, u need not
-be tried (`coarser`).  Nothing but the problem decides: planner and checker find the same unit, and it is part of the problem's content.
+Every entry is the ceiling of an exact time, so that total(u) >= total(v) v / u for u >= v: where that is too large
+already, u need not be tried (`coarser`).  Nothing but the problem decides: planner and checker find the same unit, and
+it is part of the problem's content.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ def coarser(unit: Fraction, total: int) -> Fraction:
         found *= 10
     if found > COARSEST:
         raise ProblemError(
-            "costs", f"the slowest choices take {float(total * unit):.3g} s in all, too long even for times in seconds",
+            "costs",
+            f"the slowest choices take {float(total * unit):.3g} s in all, too long even for times in seconds",
             "look for a bandwidth or a peak of the machine that is too small: shardproof machine show",
         )
     return found
@@ -48,7 +52,16 @@ def rounding_text(problem: SelectionProblem) -> str:
     unit = Fraction(1, problem.scale)
     words = next((f"{int(unit / size)} {name}" for name, size in _NAMES if unit >= size), f"{unit} s")
     bound = rounding_bound(problem)
-    return f"every time is rounded up once to {words}: exact times add up to at most {f'{bound} ps' if unit == FINEST else f'{bound} x {words}'} less"
+    return (
+        f"every time is rounded up once to {words}: exact times add up to at most "
+        f"{f'{bound} ps' if unit == FINEST else f'{bound} x {words}'} less"
+    )
 
 
-_NAMES: Final = (("s", Fraction(1)), ("ms", Fraction(1, 10**3)), ("us", Fraction(1, 10**6)), ("ns", Fraction(1, 10**9)), ("ps", FINEST))
+_NAMES: Final = (
+    ("s", Fraction(1)),
+    ("ms", Fraction(1, 10**3)),
+    ("us", Fraction(1, 10**6)),
+    ("ns", Fraction(1, 10**9)),
+    ("ps", FINEST),
+)

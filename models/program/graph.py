@@ -8,7 +8,8 @@ Invariants (tested by `Graph.check`):
 * operators are in topological order; tensors without writer are inputs or parameters
 * every axis of an operator has one extent >= 1, every output index is a single parallel axis of the dimension's extent
 * input indices name axes of the operator and have as many maps as the tensor has dimensions
-* reduction axes do not occur in the output, and are combined as the operator's function combines (`operators.Function.combines`)
+* reduction axes do not occur in the output, and are combined as the operator's function combines
+  (`operators.Function.combines`)
 * taps of a window, which its kernels read whole, are not splittable
 * `state`: a parameter has one next value, computed, of its shape and element type, which is no next value of another;
   nothing reads the parameter after its next value is written, because the two share their storage
@@ -40,8 +41,13 @@ class GraphError(ValueError):
 class UnsupportedOperators(ValueError):
     """A model uses operators we cannot represent.  `missing` maps operator kind -> places, all listed at once."""
 
-    def __init__(self, missing: dict[str, list[str]], hint: str = "supported operators: 'shardproof import --list-ops'") -> None:
-        parts = [f"{kind} ({len(at)}: {', '.join(at[:4])}{', ..' if len(at) > 4 else ''})" for kind, at in sorted(missing.items())]
+    def __init__(
+        self, missing: dict[str, list[str]], hint: str = "supported operators: 'shardproof import --list-ops'"
+    ) -> None:
+        parts = [
+            f"{kind} ({len(at)}: {', '.join(at[:4])}{', ..' if len(at) > 4 else ''})"
+            for kind, at in sorted(missing.items())
+        ]
         super().__init__(f"unsupported operators: {'; '.join(parts)}; {hint}")
         self.missing = missing
 
@@ -80,7 +86,16 @@ class Tensor:
 
 
 ELEMENT_BYTES = {
-    "float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+    "float64": 8,
+    "float32": 4,
+    "bfloat16": 2,
+    "float16": 2,
+    "int64": 8,
+    "int32": 4,
+    "int16": 2,
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
 }
 
 
@@ -88,8 +103,8 @@ ELEMENT_BYTES = {
 class Graph:
     """See the module docstring.  `outputs`: tensors the user wants, in order.
 
-    `state`: pairs (parameter, tensor that holds its next value).  The next value is stored where the parameter was, in the
-    layout that the parameter has at the start of the step, so that steps can follow each other.
+    `state`: pairs (parameter, tensor that holds its next value).  The next value is stored where the parameter was, in
+    the layout that the parameter has at the start of the step, so that steps can follow each other.
     """
 
     name: str
@@ -113,7 +128,9 @@ class Graph:
         return self._by_operator[name]
 
     def flops_per_point(self, op: Operator) -> int:
-        """Floating-point operations of `op` per point of its iteration space: none where the result is integer or logical."""
+        """Floating-point operations of `op` per point of its iteration space: none where the result is integer or
+        logical.
+        """
         if not self.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
             return 0
         if op.kind is NodeKind.OPAQUE:  # what its reference does
@@ -122,7 +139,9 @@ class Graph:
         return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
 
     def points(self, op: Operator) -> int:
-        """Points of the iteration space of `op` that cost: all, but one row of a table that rows are picked from or added to."""
+        """Points of the iteration space of `op` that cost: all, but one row of a table that rows are picked from or
+        added to.
+        """
         rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
         return prod(a.extent for a in op.axes if a.name != rows)
 
@@ -158,7 +177,9 @@ class Graph:
             names.add(op.name)
         for t in self.tensors:
             if any(n < 1 for n in t.shape):
-                raise GraphError(f"tensor {t.name!r}", f"has a dimension of size {min(t.shape)}; every extent must be at least 1")
+                raise GraphError(
+                    f"tensor {t.name!r}", f"has a dimension of size {min(t.shape)}; every extent must be at least 1"
+                )
             if any(n > MOST_AXIS for n in t.shape):
                 raise GraphError(f"tensor {t.name!r}", _too_long(max(t.shape)))
             if t.dtype not in ELEMENT_BYTES:
@@ -191,7 +212,9 @@ class Graph:
             used |= {name, value}
             old, new = self._by_name[name], self._by_name[value]
             if (old.shape, old.dtype) != (new.shape, new.dtype):
-                raise GraphError(place, f"has shape {old.shape} of {old.dtype}, its next value {value!r} {new.shape} of {new.dtype}")
+                raise GraphError(
+                    place, f"has shape {old.shape} of {old.dtype}, its next value {value!r} {new.shape} of {new.dtype}"
+                )
             late = [self.operators[i].name for i, _ in readers[name] if i > writer[value]]
             if late:
                 raise GraphError(place, f"operator {late[0]!r} reads it after {value!r} has taken its place")
@@ -221,7 +244,9 @@ class Graph:
                     if name not in axes:
                         raise GraphError(place, f"access to {a.tensor!r} uses unknown axis {name!r}")
                     if coef < 1:
-                        raise GraphError(place, f"access to {a.tensor!r}: coefficient {coef} of {name!r} must be at least 1")
+                        raise GraphError(
+                            place, f"access to {a.tensor!r}: coefficient {coef} of {name!r} must be at least 1"
+                        )
                 reach = abs(index.offset) + sum(coef * axes[name].extent for name, coef in index.terms)
                 if reach > MOST_WORK:
                     raise GraphError(place, _too_large(f"reads {a.tensor!r} up to position {reach}"))
@@ -234,7 +259,9 @@ class Graph:
             extent = self._by_name[op.output.tensor].shape[k]
             single = i.single
             if single is None or axes[single].combine is not None or axes[single].extent != extent:
-                raise GraphError(place, f"dimension {k} of output {op.output.tensor!r} must be one parallel axis of extent {extent}")
+                raise GraphError(
+                    place, f"dimension {k} of output {op.output.tensor!r} must be one parallel axis of extent {extent}"
+                )
         written = set(op.output.axes)
         if len(written) < len(op.output.index):
             raise GraphError(place, f"two dimensions of output {op.output.tensor!r} have the same axis")
@@ -262,17 +289,32 @@ class Graph:
 
     def _check_reductions(self, op: Operator, place: str) -> None:
         """A file may not say how partial results add up: that follows from the function."""
-        named, allowed, used = {name for a in op.inputs for name in a.axes}, op.spec.combines, {a.combine for a in op.reduced}
+        named, allowed, used = (
+            {name for a in op.inputs for name in a.axes},
+            op.spec.combines,
+            {a.combine for a in op.reduced},
+        )
         if len(used) > 1:
-            raise GraphError(place, f"reduction axes {', '.join(a.name for a in op.reduced)} are combined in {len(used)} ways; an operator has one")
+            raise GraphError(
+                place,
+                f"reduction axes {', '.join(a.name for a in op.reduced)} are combined in {len(used)} ways; an "
+                f"operator has one",
+            )
         for axis in op.reduced:
             if not allowed:
                 raise GraphError(place, f"{op.function} has no reduction axes, and axis {axis.name!r} is one")
             if axis.combine not in allowed:
                 said = axis.combine.value if axis.combine else None
-                raise GraphError(place, f"{op.function} combines partial results by {allowed[0].value}, axis {axis.name!r} says {said}")
-            if axis.splittable and (op.kind is NodeKind.WINDOW or (op.function == "strided_gradient" and axis.name not in named)):
-                raise GraphError(place, f"{op.function} reads whole windows, so the tap axis {axis.name!r} must not be splittable")
+                raise GraphError(
+                    place,
+                    f"{op.function} combines partial results by {allowed[0].value}, axis {axis.name!r} says {said}",
+                )
+            if axis.splittable and (
+                op.kind is NodeKind.WINDOW or (op.function == "strided_gradient" and axis.name not in named)
+            ):
+                raise GraphError(
+                    place, f"{op.function} reads whole windows, so the tap axis {axis.name!r} must not be splittable"
+                )
 
     def to_json(self) -> str:
         """Canonical JSON text (sorted keys, no spaces): equal graphs give equal bytes."""
@@ -282,7 +324,10 @@ class Graph:
                 "name": self.name,
                 "tensors": [
                     {
-                        "name": t.name, "shape": list(t.shape), "dtype": t.dtype, "role": t.role.value,
+                        "name": t.name,
+                        "shape": list(t.shape),
+                        "dtype": t.dtype,
+                        "role": t.role.value,
                         **({} if t.source_shape is None else {"source_shape": list(t.source_shape)}),
                     }
                     for t in self.tensors
@@ -291,7 +336,8 @@ class Graph:
                 "outputs": list(self.outputs),
                 **({"state": [list(pair) for pair in self.state]} if self.state else {}),
             },
-            sort_keys=True, separators=(",", ":"),
+            sort_keys=True,
+            separators=(",", ":"),
         )
 
     def sha256(self) -> str:
@@ -306,17 +352,26 @@ class Graph:
         except JsonError as e:
             raise GraphError("graph file", f"is not our JSON: {str(e)[:200]}") from None
         if not isinstance(data, dict) or data.get("format") != "shardproof-graph/1":
-            raise GraphError("graph file", "lacks \"format\": \"shardproof-graph/1\"")
+            raise GraphError("graph file", 'lacks "format": "shardproof-graph/1"')
         try:
             tensors = tuple(
                 Tensor(
-                    _text(t["name"]), _ints(t["shape"]), _text(t["dtype"]), Role(t["role"]),
+                    _text(t["name"]),
+                    _ints(t["shape"]),
+                    _text(t["dtype"]),
+                    Role(t["role"]),
                     _ints(t["source_shape"]) if "source_shape" in t else None,
                 )
                 for t in data["tensors"]
             )
             operators = tuple(_operator_from(o) for o in data["operators"])
-            graph = Graph(_text(data["name"]), tensors, operators, tuple(_text(o) for o in data["outputs"]), _pairs(data.get("state", [])))
+            graph = Graph(
+                _text(data["name"]),
+                tensors,
+                operators,
+                tuple(_text(o) for o in data["outputs"]),
+                _pairs(data.get("state", [])),
+            )
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as e:
             raise GraphError("graph file", f"{type(e).__name__}: {str(e)[:200]}") from None
         return graph.check()
@@ -327,7 +382,10 @@ MOST_AXIS = (1 << 31) - 1
 
 
 def _too_long(extent: int) -> str:
-    return f"has an axis of {extent}, more than int32 can count ({MOST_AXIS}); reshape it into two axes, or plan a smaller instance"
+    return (
+        f"has an axis of {extent}, more than int32 can count ({MOST_AXIS}); reshape it into two axes, or plan a "
+        f"smaller instance"
+    )
 
 
 MOST_WORK = 1 << 62
@@ -339,7 +397,9 @@ def _too_large(what: str) -> str:
 
 
 MOST_EXTENT = 1 << 40
-"""Largest extent, coefficient or offset a file may hold: products of a few stay far below what Python needs memory for."""
+"""Largest extent, coefficient or offset a file may hold: products of a few stay far below what Python needs memory
+for.
+"""
 
 
 def _text(value: object) -> str:
@@ -383,7 +443,9 @@ def _affine_from(data: object) -> Affine:
         return Affine.axis(data)
     if not isinstance(data, dict):
         raise ValueError(f"{data!r} is not an index")
-    return Affine(tuple((_text(a), _int(c)) for a, c in data["terms"]), _int(data["offset"]), _flag(data.get("whole", False)))
+    return Affine(
+        tuple((_text(a), _int(c)) for a, c in data["terms"]), _int(data["offset"]), _flag(data.get("whole", False))
+    )
 
 
 def _access_from(data: Sequence[object]) -> Access:
@@ -398,16 +460,23 @@ def _operator_json(op: Operator) -> dict[str, object]:
         return [a.tensor, [_affine_json(i) for i in a.index]]
 
     return {
-        "name": op.name, "function": op.function,
+        "name": op.name,
+        "function": op.function,
         "axes": [[a.name, a.extent, a.combine.value if a.combine else None, a.splittable] for a in op.axes],
-        "inputs": [one(a) for a in op.inputs], "output": one(op.output),
+        "inputs": [one(a) for a in op.inputs],
+        "output": one(op.output),
         "attributes": {k: list(v) if isinstance(v, tuple) else v for k, v in op.attributes},
     }
 
 
 def _operator_from(data: dict[str, object]) -> Operator:
     axes, inputs, output, attributes = data["axes"], data["inputs"], data["output"], data["attributes"]
-    if not (isinstance(axes, list) and isinstance(inputs, list) and isinstance(output, list) and isinstance(attributes, dict)):
+    if not (
+        isinstance(axes, list)
+        and isinstance(inputs, list)
+        and isinstance(output, list)
+        and isinstance(attributes, dict)
+    ):
         raise ValueError(f"operator {data.get('name')!r} is malformed")
 
     def value(v: object) -> Value:
@@ -418,8 +487,10 @@ def _operator_from(data: dict[str, object]) -> Operator:
         raise ValueError(f"{v!r} is not an attribute value")
 
     return Operator(
-        _text(data["name"]), _text(data["function"]),
+        _text(data["name"]),
+        _text(data["function"]),
         tuple(Axis(_text(n), _int(e), Combine(c) if c is not None else None, _flag(s)) for n, e, c, s in axes),
-        tuple(_access_from(a) for a in inputs), _access_from(output),
+        tuple(_access_from(a) for a in inputs),
+        _access_from(output),
         tuple(sorted((_text(k), value(v)) for k, v in attributes.items())),
     )

@@ -40,7 +40,8 @@ class Axis:
 
 @dataclass(frozen=True)
 class Affine:
-    """`sum coef * axis + offset`; `terms` in the order written, coefficients >= 1.  `whole`: the full dimension is touched.
+    """`sum coef * axis + offset`; `terms` in the order written, coefficients >= 1.  `whole`: the full dimension is
+    touched.
 
     >>> Affine.axis("y", 2).plus("ky").shift(-1)
     Affine(terms=(('y', 2), ('ky', 1)), offset=-1, whole=False)

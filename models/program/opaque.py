@@ -1,11 +1,12 @@
 """Opaque kernels: operators that a user computes with a function of their own.
 
-An operator of function `opaque` has the attribute `kernel`, the function's `module:name`.  Its axes and accesses come from a pure reference
-function, traced in its place: whatever computes the same values reads and writes the same elements, so communication derived
-from the reference is right for any implementation.
+An operator of function `opaque` has the attribute `kernel`, the function's `module:name`.  Its axes and accesses come
+from a pure reference function, traced in its place: whatever computes the same values reads and writes the same
+elements, so communication derived from the reference is right for any implementation.
 
-The name stands in a file, and a file must not decide what is executed.  `resolve` therefore imports nothing: a kernel is one that this process
-has registered, by the decorator `opaque` in code that the user loaded, or by the user's word (`backends.execution.consent`).
+The name stands in a file, and a file must not decide what is executed.  `resolve` therefore imports nothing: a kernel
+is one that this process has registered, by the decorator `opaque` in code that the user loaded, or by the user's word
+(`backends.execution.consent`).
 
 Source: thesis on automatic partitioning of array programs, section 4.6.1 (library nodes).
 """
@@ -54,6 +55,7 @@ def resolve(name: str) -> Callable[..., object]:
     found = _REGISTRY.get(name)
     if found is None:
         raise OpaqueError(
-            f"the user's kernel {name!r} is named by the model and was not allowed to run; if you trust it: run --allow-kernel {name}"
+            f"the user's kernel {name!r} is named by the model and was not allowed to run; if you trust it: run "
+            f"--allow-kernel {name}"
         )
     return found

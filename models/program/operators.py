@@ -4,25 +4,26 @@
 
 Node kinds:
 
-contract      product of the inputs, summed over the reduction axes (matmul, einsum, convolution, grouped convolution); `product_sum`:
-              sum of products of pairs of inputs
+contract      product of the inputs, summed over the reduction axes (matmul, einsum, convolution, grouped convolution);
+              `product_sum`:  sum of products of pairs of inputs
 map           n-ary elementwise function with broadcast: every axis is parallel
 reduce        one input, combined over the reduction axes (sum, max, min; mean is a sum times `scale`)
 normalise     one value per element that depends on statistics over the axes named by attribute `over`
-              (softmax, layer_norm): these axes are parallel; splitting one makes the operator all-reduce its statistics;
-              functions without statistics (top_k_mask, cumulative_sum) read those axes whole: they are never split
+              (softmax, layer_norm): these axes are parallel; splitting one makes the operator all-reduce its
+              statistics; functions without statistics (top_k_mask, cumulative_sum) read those axes whole: they are
+              never split
 window        a function of a window of the input (max_pool, average_pool, local_response): taps are reduction axes that
               are never split
 gather        output[.., j] = table[ids[..], j], written as a sum over the table's row axis (one-hot), so that splitting
               the rows leaves partial sums; cost counts only the rows touched
-scatter       output[v, j] = sum over b of [ids[b] = v] g[b, j], the transpose of a gather: the row axis is parallel; cost counts
-              only the points of g
-layout        copies elements (transpose, concat, slice, pad, expand): sum of the inputs that are in range; iota: positions;
-              constant: values of the program; update: a part of an array overwritten
+scatter       output[v, j] = sum over b of [ids[b] = v] g[b, j], the transpose of a gather: the row axis is parallel;
+              cost counts only the points of g
+layout        copies elements (transpose, concat, slice, pad, expand): sum of the inputs that are in range; iota:
+              positions; constant: values of the program; update: a part of an array overwritten
 opaque        the user's own function (`models.program.opaque`); axes and accesses come from its reference
 
-Gradients have functions of their own where no other function says them (`models/sources/training`).  Every other kind (scan) is refused
-by name until an issue needs it.
+Gradients have functions of their own where no other function says them (`models/sources/training`).  Every other kind
+(scan) is refused by name until an issue needs it.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Function:
 
     @property
     def combines(self) -> tuple[Combine, ...]:
-        """How partial results over reduction axes may be combined, whatever a file says; (): the function has no reduction axes.
+        """How partial results over reduction axes may be combined, whatever a file says; (): the function has no
+        reduction axes.
 
         >>> FUNCTIONS["max_pool"].combines, FUNCTIONS["relu"].combines
         ((<Combine.MAX: 'max'>,), ())
@@ -77,15 +79,30 @@ class Function:
 
 
 _SUM: Final = (Combine.SUM,)
-_COMBINES_OF_KIND: Final[Mapping[NodeKind, tuple[Combine, ...]]] = MappingProxyType({
-    NodeKind.CONTRACT: _SUM, NodeKind.MAP: (), NodeKind.REDUCE: _SUM, NodeKind.NORMALISE: (), NodeKind.WINDOW: _SUM,
-    NodeKind.GATHER: _SUM, NodeKind.SCATTER: _SUM, NodeKind.LAYOUT: (), NodeKind.OPAQUE: tuple(Combine),  # as its reference does, which no file holds
-})
-_COMBINES_OF_FUNCTION: Final[Mapping[str, tuple[Combine, ...]]] = MappingProxyType({
-    "max": (Combine.MAX,), "min": (Combine.MIN,), "max_pool": (Combine.MAX,),
-    "copy_gradient": _SUM,  # repeated elements add up
-})
-"""Functions that differ from their kind.  Statistics of a normalise operator are no reduction axes: see `Function.statistics`."""
+_COMBINES_OF_KIND: Final[Mapping[NodeKind, tuple[Combine, ...]]] = MappingProxyType(
+    {
+        NodeKind.CONTRACT: _SUM,
+        NodeKind.MAP: (),
+        NodeKind.REDUCE: _SUM,
+        NodeKind.NORMALISE: (),
+        NodeKind.WINDOW: _SUM,
+        NodeKind.GATHER: _SUM,
+        NodeKind.SCATTER: _SUM,
+        NodeKind.LAYOUT: (),
+        NodeKind.OPAQUE: tuple(Combine),  # as its reference does, which no file holds
+    }
+)
+_COMBINES_OF_FUNCTION: Final[Mapping[str, tuple[Combine, ...]]] = MappingProxyType(
+    {
+        "max": (Combine.MAX,),
+        "min": (Combine.MIN,),
+        "max_pool": (Combine.MAX,),
+        "copy_gradient": _SUM,  # repeated elements add up
+    }
+)
+"""Functions that differ from their kind.  Statistics of a normalise operator are no reduction axes: see
+`Function.statistics`.
+"""
 
 
 _MANY = 1 << 16
@@ -112,7 +129,9 @@ _ROWS: Final[list[Function]] = [
     *_maps(1, 16, "power", "softplus"),  # power: attribute exponent
     *_maps(2, 1, "add", "subtract", "multiply", "divide", "maximum", "minimum", "relu_gradient"),
     *_maps(2, 1, "mask_fill"),  # x, mask; attribute value: x where mask != 0, else value
-    *_logical(1, 2, "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),  # one input: against attribute value
+    *_logical(
+        1, 2, "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"
+    ),  # one input: against attribute value
     *_logical(2, 2, "logical_and", "logical_or"),
     *_logical(1, 1, "logical_not"),
     *_maps(3, 2, "where", "fused_scale_shift"),  # x * a + b
@@ -126,23 +145,43 @@ _ROWS: Final[list[Function]] = [
     Function("layer_norm", NodeKind.NORMALISE, (1, 3), 8, (Combine.SUM, Combine.SUM)),  # x[, gamma[, beta]]; epsilon
     Function("log_softmax", NodeKind.NORMALISE, (1, 1), 12, (Combine.MAX, Combine.SUM)),
     Function("rms_norm", NodeKind.NORMALISE, (1, 2), 6, (Combine.SUM,)),  # x[, gamma]; attribute epsilon
-    Function("top_k_mask", NodeKind.NORMALISE, (1, 1), 8, logical=True),  # attribute k: true at the k largest, ties to the lower index
-    Function("cumulative_sum", NodeKind.NORMALISE, (1, 1), 1),  # over one axis; attribute exclusive = 1: without the element itself
+    Function(
+        "top_k_mask", NodeKind.NORMALISE, (1, 1), 8, logical=True
+    ),  # attribute k: true at the k largest, ties to the lower index
+    Function(
+        "cumulative_sum", NodeKind.NORMALISE, (1, 1), 1
+    ),  # over one axis; attribute exclusive = 1: without the element itself
     Function("max_pool", NodeKind.WINDOW, (1, 1), 1),
     Function("average_pool", NodeKind.WINDOW, (1, 1), 1),  # attribute count_include_pad (0 or 1)
     Function("local_response", NodeKind.WINDOW, (1, 1), 4),  # LRN: taps over channels; alpha, beta, bias, size, axis
     Function("embedding", NodeKind.GATHER, (2, 2), 1),  # table, ids; attribute rows = name of the row axis
     Function("copy", NodeKind.LAYOUT, (1, _MANY), 0),
-    Function("constant", NodeKind.LAYOUT, (0, 0), 0),  # attribute values: row-major integers, or floats as hexadecimal text
-    Function("update", NodeKind.LAYOUT, (2, 2), 0),  # old, value; attributes start, stop, positional (axes that are never cut into digits)
+    Function(
+        "constant", NodeKind.LAYOUT, (0, 0), 0
+    ),  # attribute values: row-major integers, or floats as hexadecimal text
+    Function(
+        "update", NodeKind.LAYOUT, (2, 2), 0
+    ),  # old, value; attributes start, stop, positional (axes that are never cut into digits)
     Function("opaque", NodeKind.OPAQUE, (1, _MANY), 1),  # attributes kernel, flops (per point), positional
-    Function("iota", NodeKind.LAYOUT, (0, 0), 0),  # attributes along (an axis), start (0), step (1): start + step * index
-    # training: gradients (first input: the incoming gradient), losses, updates; formulas in backends/kernels/gradients.py
+    Function(
+        "iota", NodeKind.LAYOUT, (0, 0), 0
+    ),  # attributes along (an axis), start (0), step (1): start + step * index
+    # training: gradients (first input: the incoming gradient), losses, updates; formulas in
+    # backends/kernels/gradients.py
     Function("product_sum", NodeKind.CONTRACT, (2, _MANY), 2),  # inputs 0 * 1 + 2 * 3 + ..; flops per pair
     Function("strided_gradient", NodeKind.CONTRACT, (2, 2), 2),  # g, other factor; windows as attributes
     *_maps(1, 0, "fill"),  # attribute value: a constant in the shape of x
     *_maps(2, 1, "mask_clear"),  # x, mask: x where mask = 0, else 0
-    *_maps(2, 2, "squared_difference", "abs_gradient", "clip_gradient", "sqrt_gradient", "rsqrt_gradient", "reciprocal_gradient"),
+    *_maps(
+        2,
+        2,
+        "squared_difference",
+        "abs_gradient",
+        "clip_gradient",
+        "sqrt_gradient",
+        "rsqrt_gradient",
+        "reciprocal_gradient",
+    ),
     *_maps(2, 3, "tanh_gradient", "sigmoid_gradient"),  # g, y
     *_maps(2, 10, "erf_gradient", "cos_gradient", "sin_gradient", "softplus_gradient"),  # g, x
     *_maps(2, 16, "gelu_gradient", "silu_gradient", "power_gradient"),  # g, x
@@ -156,7 +195,9 @@ _ROWS: Final[list[Function]] = [
     Function("log_softmax_gradient", NodeKind.NORMALISE, (2, 2), 12, (Combine.SUM,)),  # g, y
     Function("layer_norm_gradient", NodeKind.NORMALISE, (2, 3), 16, (Combine.SUM,) * 4),  # g, x[, gamma]; epsilon
     Function("rms_norm_gradient", NodeKind.NORMALISE, (2, 3), 10, (Combine.SUM,) * 2),  # g, x[, gamma]; epsilon
-    Function("extreme_gradient", NodeKind.NORMALISE, (3, 3), 3, (Combine.SUM,)),  # g, x, y: shared by the elements of x equal to y
+    Function(
+        "extreme_gradient", NodeKind.NORMALISE, (3, 3), 3, (Combine.SUM,)
+    ),  # g, x, y: shared by the elements of x equal to y
     Function("reverse_cumulative_sum", NodeKind.NORMALISE, (1, 1), 1),  # over one axis; attribute exclusive
     Function("max_pool_gradient", NodeKind.WINDOW, (2, 2), 2),  # g, x
     Function("average_pool_gradient", NodeKind.WINDOW, (1, 1), 1),  # g

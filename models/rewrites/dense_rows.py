@@ -5,10 +5,25 @@ from __future__ import annotations
 from .index_expressions import Call, Digit, Expression, Index, Most, Plus, Read, Times, Total, number, where
 from .meaning import Build, Join, Meaning, Part, Quotient, RankError
 from .polynomial import ONE
-from .row_parts import P, activated, at, axis_of, changed, coordinates, degree, inverse, moved, need_ranks, size, sizes, word
+from .row_parts import (
+    P,
+    activated,
+    at,
+    axis_of,
+    changed,
+    coordinates,
+    degree,
+    inverse,
+    moved,
+    need_ranks,
+    size,
+    sizes,
+    word,
+)
 from .rule import AtLeast, Equal, Node
 
-# ---- elementwise ----------------------------------------------------------------------------------------------------------------------
+# ---- elementwise
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def elementwise(join: type[Plus | Times]) -> Build:
@@ -35,7 +50,8 @@ def map(function: str) -> Build:
     return build
 
 
-# ---- products -------------------------------------------------------------------------------------------------------------------------
+# ---- products
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def matmul(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -54,23 +70,31 @@ def batch_matmul(node: Node, ranks: tuple[int, ...]) -> Meaning:
 def linear(node: Node, ranks: tuple[int, ...]) -> Meaning:
     need_ranks(ranks, 2, 2)
     body = Total("c", size(0, 1), Times((at(0, "i0", "c"), at(1, "i1", "c"))))
-    return Meaning((size(0, 0), size(1, 0)), activated(word(node, "activation"), body), (Equal(size(0, 1), size(1, 1)),))
+    return Meaning(
+        (size(0, 0), size(1, 0)), activated(word(node, "activation"), body), (Equal(size(0, 1), size(1, 1)),)
+    )
 
 
 def linear3(node: Node, ranks: tuple[int, ...]) -> Meaning:
     need_ranks(ranks, 3, 3)
     body = Total("c", size(0, 2), Times((at(0, P(0), "i1", "c"), at(1, P(0), "i2", "c"))))
     require = (
-        Equal(degree(0, 2), degree(1, 2)), Equal(degree(0, 0), degree(1, 1)), Equal(degree(1, 0), degree(0, 1)),
+        Equal(degree(0, 2), degree(1, 2)),
+        Equal(degree(0, 0), degree(1, 1)),
+        Equal(degree(1, 0), degree(0, 1)),
         Equal(size(0, 2), size(1, 2)),
     )
     return Meaning(
-        (ONE, size(0, 1), size(1, 1)), activated(word(node, "activation"), body), require,
-        degrees=(degree(0, 2), degree(0, 1), degree(1, 1)), copies=((0, 0), (1, 0)),
+        (ONE, size(0, 1), size(1, 1)),
+        activated(word(node, "activation"), body),
+        require,
+        degrees=(degree(0, 2), degree(0, 1), degree(1, 1)),
+        copies=((0, 0), (1, 0)),
     )
 
 
-# ---- movement -------------------------------------------------------------------------------------------------------------------------
+# ---- movement
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def transpose(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -125,7 +149,9 @@ def half(which: int) -> Build:
     def build(node: Node, ranks: tuple[int, ...]) -> Meaning:
         r, a = ranks[0], axis_of(node, ranks[0])
         by = P("half") * which
-        return Meaning(changed(0, r, a, P("half")), Read(0, moved(r, a, by)), define=(Quotient("half", size(0, a), P(2)),))
+        return Meaning(
+            changed(0, r, a, P("half")), Read(0, moved(r, a, by)), define=(Quotient("half", size(0, a), P(2)),)
+        )
 
     return build
 
@@ -143,7 +169,8 @@ def drop(node: Node, ranks: tuple[int, ...]) -> Meaning:
     return Meaning(changed(0, r, a, rest), Read(0, moved(r, a, P("length"))), (AtLeast(rest - 1),))
 
 
-# ---- reductions and compositions ------------------------------------------------------------------------------------------------------
+# ---- reductions and compositions
+# ------------------------------------------------------------------------------------------------------
 
 
 def along(r: int, axis: int, variable: str) -> Index:
@@ -188,5 +215,7 @@ def layer_norm(node: Node, ranks: tuple[int, ...]) -> Meaning:
         mean = Times((number(-1), n, Total(variable, size(0, a), Read(0, along(r, a, variable)))))
         return Plus((Read(0, at), mean))
 
-    variance = Times((n, Total("v", size(0, a), Times((centred(along(r, a, "v"), "m"), centred(along(r, a, "v"), "l"))))))
+    variance = Times(
+        (n, Total("v", size(0, a), Times((centred(along(r, a, "v"), "m"), centred(along(r, a, "v"), "l")))))
+    )
     return Meaning(sizes(0, r), Times((centred(tuple(coordinates(r)), "c"), Call("root", (), (variance,)))))

@@ -1,9 +1,11 @@
 """Values of elementwise functions: exact where they are rational, else between two rational bounds.
 
-    relu, hit, reciprocal of a rational number are rational; exp, sigmoid, tanh, gelu, root have bounds of about 100 bits
-    an enclosure's `key` says how it was computed: equal keys are equal numbers; disjoint bounds are different numbers; else nothing is known
+    relu, hit, reciprocal of a rational number are rational; exp, sigmoid, tanh, gelu, root have bounds of about 100
+    bits an enclosure's `key` says how it was computed: equal keys are equal numbers; disjoint bounds are different
+    numbers; else nothing is known
 
-Two sides of a rule may be called different only on such evidence: no rational number is ever put in place of an irrational one.
+Two sides of a rule may be called different only on such evidence: no rational number is ever put in place of an
+irrational one.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ SCALE: Final = 1 << 160
 """Bounds are multiples of 1 / SCALE."""
 MOST_EXPONENT: Final = 400
 """exp of more is not evaluated; exp of less than minus that is between 0 and 2^-570."""
-SQRT_2_PI: Final = (Fraction(39894228040143267793994605993438186847, 10**38), Fraction(39894228040143267793994605993438186848, 10**38))
+SQRT_2_PI: Final = (
+    Fraction(39894228040143267793994605993438186847, 10**38),
+    Fraction(39894228040143267793994605993438186848, 10**38),
+)
 """1 / sqrt(2 pi) lies between."""
 TAIL: Final = 8
 """The normal distribution has less than 10^-15 beyond."""
@@ -35,7 +40,9 @@ class Enclosure:
 
     __slots__ = ("high", "key", "keys", "low")
 
-    def __init__(self, low: Fraction, high: Fraction, made: tuple[object, ...], keys: dict[tuple[object, ...], int]) -> None:
+    def __init__(
+        self, low: Fraction, high: Fraction, made: tuple[object, ...], keys: dict[tuple[object, ...], int]
+    ) -> None:
         self.low, self.high = _down(low), _up(high)
         self.keys = keys
         self.key = keys.setdefault(made, len(keys))
@@ -70,7 +77,8 @@ def differ(v: Number, w: Number) -> bool | None:
     """Whether two numbers are different; None if bounds do not tell.
 
     >>> keys = {}
-    >>> differ(apply("exp", (), (1,), keys), apply("exp", (), (2,), keys)), differ(1, 1), differ(apply("exp", (), (1,), keys), apply("exp", (), (1,), keys))
+    >>> differ(apply("exp", (), (1,), keys), apply("exp", (), (2,), keys)), differ(1, 1), differ(apply("exp", (), (1,),
+    ...     keys), apply("exp", (), (1,), keys))
     (True, False, False)
     """
     if not isinstance(v, Enclosure) and not isinstance(w, Enclosure):
@@ -92,12 +100,18 @@ def largest(values: Sequence[Number], keys: dict[tuple[object, ...], int]) -> Nu
     best = max(exact, default=None)
     if best is not None and best >= max(v.high for v in rough):
         return best
-    certain = [v for v in rough if v.low >= max((b for w in values if w is not v for b in (bounds(w)[1],)), default=v.low)]
+    certain = [
+        v for v in rough if v.low >= max((b for w in values if w is not v for b in (bounds(w)[1],)), default=v.low)
+    ]
     return certain[0] if certain else Enclosure(low, high, ("max", *sorted({_key(v) for v in values})), keys)
 
 
-def apply(function: str, index: Sequence[int], arguments: Sequence[Number], keys: dict[tuple[object, ...], int]) -> Number:
-    """Value of a function of the table (`functions.FUNCTIONS`); `NotDecided` if bounds do not determine it, or the function is arbitrary."""
+def apply(
+    function: str, index: Sequence[int], arguments: Sequence[Number], keys: dict[tuple[object, ...], int]
+) -> Number:
+    """Value of a function of the table (`functions.FUNCTIONS`); `NotDecided` if bounds do not determine it, or the
+    function is arbitrary.
+    """
     v = arguments[0]
     if function == "relu":
         return largest((v, 0), keys)
@@ -173,14 +187,18 @@ def _tanh(low: Fraction, high: Fraction) -> tuple[Fraction, Fraction]:
 
 
 def _normal(v: Fraction) -> tuple[Fraction, Fraction]:
-    """Bounds of the probability that a standard normal number is below v: 1/2 + sum (-1)^n v^(2n+1) / (2^n n! (2n+1)) / sqrt(2 pi)."""
+    """Bounds of the probability that a standard normal number is below v: 1/2 + sum (-1)^n v^(2n+1) / (2^n n!
+    (2n+1)) / sqrt(2 pi).
+    """
     if abs(v) > TAIL:
         small = Fraction(1, 10**15)
         return (Fraction(0), small) if v < 0 else (1 - small, Fraction(1))
     w = abs(v)
     low = high = least = most = w
     n = 0
-    while most * SCALE > 1 or w * w > 2 * n + 2:  # an alternating series: once terms shrink, the rest is below the last one
+    while (
+        most * SCALE > 1 or w * w > 2 * n + 2
+    ):  # an alternating series: once terms shrink, the rest is below the last one
         n += 1
         least, most = _down(least * w * w / (2 * n)), _up(most * w * w / (2 * n))
         if n % 2:
@@ -211,6 +229,10 @@ def _root(low: Fraction, high: Fraction) -> tuple[Fraction, Fraction]:
 
 
 _BOUNDS: Final[dict[str, Callable[[Fraction, Fraction], tuple[Fraction, Fraction]]]] = {
-    "exp": lambda low, high: (_exp(low)[0], _exp(high)[1]), "sigmoid": _sigmoid, "tanh": _tanh, "gelu": _gelu, "root": _root,
+    "exp": lambda low, high: (_exp(low)[0], _exp(high)[1]),
+    "sigmoid": _sigmoid,
+    "tanh": _tanh,
+    "gelu": _gelu,
+    "root": _root,
 }
 """Bounds of f over an interval."""

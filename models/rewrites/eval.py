@@ -2,9 +2,10 @@
 
     instance  =  integers for sizes, degrees and parameters (the names of conditions), and an array per pattern input
 
-Everything comes from the operator table: `meaning` gives requirements and index expression, `shards` the device coordinates; here they are
-read with integers in place of unknowns, independently of the symbolic typing that proofs use.  A tensor's array has the coordinates times,
-partial sums, data axes; it denotes the sum over the partial-sum coordinates.
+Everything comes from the operator table: `meaning` gives requirements and index expression, `shards` the device
+coordinates; here they are read with integers in place of unknowns, independently of the symbolic typing that proofs
+use.  A tensor's array has the coordinates times, partial sums, data axes; it denotes the sum over the partial-sum
+coordinates.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ LARGEST: Final = 1 << 22
 
 @dataclass(frozen=True)
 class Step:
-    """One operator on operands of fixed types.  `copies`: (operand, position of the coordinate its value must not depend on)."""
+    """One operator on operands of fixed types.  `copies`: (operand, position of the coordinate its value must not
+    depend on).
+    """
 
     result: TensorType
     run: Run
@@ -81,7 +84,9 @@ class Evaluator:
     _steps: dict[tuple[object, ...], Step | str] = field(default_factory=dict, repr=False)
     _types: dict[tuple[object, ...], TensorType | str] = field(default_factory=dict, repr=False)
 
-    def result_type(self, node: Node, operands: tuple[TensorType, ...], numbers: Mapping[str, int], place: str = "operator") -> TensorType:
+    def result_type(
+        self, node: Node, operands: tuple[TensorType, ...], numbers: Mapping[str, int], place: str = "operator"
+    ) -> TensorType:
         """Type of the result.  `IllTyped` if the operator does not type."""
         resolved = _resolved(node, numbers)
         key = (resolved.operator, resolved.parameters, operands)
@@ -96,8 +101,12 @@ class Evaluator:
             raise IllTyped(place, found)
         return found
 
-    def step(self, node: Node, operands: tuple[TensorType, ...], numbers: Mapping[str, int], place: str = "operator") -> Step:
-        """The operator on operands of these types.  `IllTyped` if it does not type, `EvaluationError` if it has no value."""
+    def step(
+        self, node: Node, operands: tuple[TensorType, ...], numbers: Mapping[str, int], place: str = "operator"
+    ) -> Step:
+        """The operator on operands of these types.  `IllTyped` if it does not type, `EvaluationError` if it has no
+        value.
+        """
         resolved = _resolved(node, numbers)
         key = (resolved.operator, resolved.parameters, operands)
         found = self._steps.get(key)
@@ -111,7 +120,9 @@ class Evaluator:
             raise IllTyped(place, found)
         return found
 
-    def side(self, nodes: Sequence[Node], inputs: Sequence[Tensor], numbers: Mapping[str, int], side: str = "") -> list[Tensor]:
+    def side(
+        self, nodes: Sequence[Node], inputs: Sequence[Tensor], numbers: Mapping[str, int], side: str = ""
+    ) -> list[Tensor]:
         """Tensors of all nodes of a side.  `IllTyped`, `EvaluationError` or `CopiesDiffer` name the operator."""
         out: list[Tensor] = []
         for k, node in enumerate(nodes):
@@ -123,7 +134,9 @@ class Evaluator:
             out.append(Tensor(step.result, step.run([t.values for t in operands])))
         return out
 
-    def types(self, nodes: Sequence[Node], inputs: Sequence[TensorType], numbers: Mapping[str, int], side: str = "") -> list[TensorType]:
+    def types(
+        self, nodes: Sequence[Node], inputs: Sequence[TensorType], numbers: Mapping[str, int], side: str = ""
+    ) -> list[TensorType]:
         """Types of all nodes of a side, without values."""
         out: list[TensorType] = []
         for k, node in enumerate(nodes):
@@ -142,7 +155,9 @@ class Evaluator:
         inputs = [Tensor(t, arrays[p.name]) for p, t in zip(rule.inputs, input_types(rule, values), strict=True)]
         for tensor, p in zip(inputs, rule.inputs, strict=True):
             if tensor.values.shape != extents(tensor.type):
-                raise EvaluationError(f"input {p.name} has shape {tensor.values.shape}, its sizes are {extents(tensor.type)}")
+                raise EvaluationError(
+                    f"input {p.name} has shape {tensor.values.shape}, its sizes are {extents(tensor.type)}"
+                )
         try:
             left = self.side(rule.left, inputs, values, "left")
         except IllTyped as error:
@@ -161,7 +176,9 @@ class Evaluator:
         for k, (a, b) in enumerate(rule.outputs):
             x, y = (side[w] if w >= 0 else inputs[-1 - w] for side, w in ((left, a), (right, b)))
             if signature(x.type) != signature(y.type):
-                return Comparison(Difference.TYPE, f"output {k}: {type_text(x.type)} on the left, {type_text(y.type)} on the right")
+                return Comparison(
+                    Difference.TYPE, f"output {k}: {type_text(x.type)} on the left, {type_text(y.type)} on the right"
+                )
             u, v = denotation(x, self.ring), denotation(y, self.ring)
             unequal = np.argwhere(np.not_equal(u, v))
             if len(unequal):
@@ -171,7 +188,9 @@ class Evaluator:
 
 
 def input_types(rule: Substitution, values: Mapping[str, int]) -> tuple[TensorType, ...]:
-    """Types of the pattern inputs; KeyError for a size that `values` lacks, `IllTyped` for a degree that does not divide."""
+    """Types of the pattern inputs; KeyError for a size that `values` lacks, `IllTyped` for a degree that does not
+    divide.
+    """
     out = []
     for p in rule.inputs:
         fixed = dict(p.fixed)
@@ -203,14 +222,19 @@ def extents(t: TensorType) -> tuple[int, ...]:
 def signature(t: TensorType) -> tuple[object, ...]:
     """What outputs must agree in: sizes, degrees, copies, partial sums that are more than one part, times."""
     return (
-        tuple(map(whole, t.sizes)), tuple(map(whole, t.degrees)), whole(t.copy), tuple(n for s in t.sums if (n := whole(s)) != 1),
+        tuple(map(whole, t.sizes)),
+        tuple(map(whole, t.degrees)),
+        whole(t.copy),
+        tuple(n for s in t.sums if (n := whole(s)) != 1),
         tuple((a, whole(e)) for a, e in t.times),
     )
 
 
 def type_text(t: TensorType) -> str:
     """For people: `4x6/2 copy 2 sum 3 time 4`."""
-    parts = ["x".join(f"{n}/{d}" if whole(d) > 1 else str(n) for n, d in zip(t.sizes, t.degrees, strict=True)) or "scalar"]
+    parts = [
+        "x".join(f"{n}/{d}" if whole(d) > 1 else str(n) for n, d in zip(t.sizes, t.degrees, strict=True)) or "scalar"
+    ]
     parts += [f"copy {t.copy}"] if t.copy != ONE else []
     parts += [f"sum {'x'.join(map(str, t.sums))}"] if t.sums else []
     parts += [f"time {','.join(f'{e} on axis {a}' for a, e in t.times)}"] if t.times else []
@@ -236,7 +260,11 @@ def _check_copies(values: Array, axis: int, place: str) -> None:
 
 def _resolved(node: Node, numbers: Mapping[str, int]) -> Node:
     numeric = OPERATORS[node.operator].numbers
-    return Node(node.operator, (), tuple((k, numbers[v] if k in numeric and isinstance(v, str) else v) for k, v in node.parameters))
+    return Node(
+        node.operator,
+        (),
+        tuple((k, numbers[v] if k in numeric and isinstance(v, str) else v) for k, v in node.parameters),
+    )
 
 
 def _step(node: Node, operands: tuple[TensorType, ...], ring: Ring) -> Step:
@@ -248,7 +276,9 @@ def _step(node: Node, operands: tuple[TensorType, ...], ring: Ring) -> Step:
     return Step(result, run, tuple((j, len(operands[j].times) + len(operands[j].sums) + a) for j, a in copies))
 
 
-def _applied(node: Node, operands: tuple[TensorType, ...]) -> tuple[TensorType, tuple[str, ...], Expression, tuple[tuple[int, int], ...]]:
+def _applied(
+    node: Node, operands: tuple[TensorType, ...]
+) -> tuple[TensorType, tuple[str, ...], Expression, tuple[tuple[int, int], ...]]:
     """Type, coordinates and lifted index expression of the result; operand axes whose copies must be equal."""
     try:
         m = meaning(node, tuple(len(t.sizes) for t in operands))
@@ -282,7 +312,11 @@ def _applied(node: Node, operands: tuple[TensorType, ...]) -> tuple[TensorType, 
         _settle(holds(c, {}), f"needs {c}")
     _settle(all(whole(s) >= 1 for s in here.sizes), f"the result would have sizes {', '.join(map(str, here.sizes))}")
     result = TensorType(here.sizes, degrees, tuple(trees), copy, sums, times)
-    coordinates = (*(f"t{j}" for j in range(len(times))), *(f"q{j}" for j in range(len(sums))), *(f"i{j}" for j in range(len(here.sizes))))
+    coordinates = (
+        *(f"t{j}" for j in range(len(times))),
+        *(f"q{j}" for j in range(len(sums))),
+        *(f"i{j}" for j in range(len(here.sizes))),
+    )
     return result, coordinates, body, m.copies
 
 
@@ -328,7 +362,20 @@ def _with_numbers(m: Meaning, names: Mapping[str, Poly]) -> Meaning:
         return tuple(p.put(names) for p in ps)
 
     a = m.auxiliary
-    aux = None if a is None else Auxiliary(a.copy.put(names), a.sums_taken, index(a.sums), a.times_taken, tuple((k, e.put(names)) for k, e in a.times))
+    aux = (
+        None
+        if a is None
+        else Auxiliary(
+            a.copy.put(names), a.sums_taken, index(a.sums), a.times_taken, tuple((k, e.put(names)) for k, e in a.times)
+        )
+    )
     return Meaning(
-        index(m.sizes), put(m.body, names), (), (), None if m.degrees is None else index(m.degrees), m.copies, m.tree, aux,
+        index(m.sizes),
+        put(m.body, names),
+        (),
+        (),
+        None if m.degrees is None else index(m.degrees),
+        m.copies,
+        m.tree,
+        aux,
     )

@@ -1,6 +1,7 @@
 """What typing forces: names of a rule that have a single value on all its instances.
 
-A rule whose degree can only be 1 says nothing of parallel execution, though it is true for every degree at which its left side types.
+A rule whose degree can only be 1 says nothing of parallel execution, though it is true for every degree at which its
+left side types.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ _DEGREES = ("degree", "steps")
 
 
 def forced_values(rule: Substitution, choices: Iterable[tuple[int, ...]] | None = None) -> tuple[tuple[str, int], ...]:
-    """Names with one value in all cases of typing that have instances (`choices`; None: those without visible contradiction), and it.
+    """Names with one value in all cases of typing that have instances (`choices`; None: those without visible
+    contradiction), and it.
 
     >>> from .rule import Pattern, node
     >>> conv = node("conv", 0, 1, stride_h="s", stride_w="t", padding="same", activation="none")

@@ -6,11 +6,13 @@
     factor        relu([g] c P Q) = [g] |c| P relu(+-Q)      P, a product of entries, visibly not negative; no variables
     square        relu(s) relu(s) = s relu(s)
     sign          relu(f(s)) = f(relu(s))    f keeps the sign
-    maximum       f([g] max b) = [g] max f(b)                f monotone; f keeps 0, or no guard and the range of the maximum is not empty
+    maximum       f([g] max b) = [g] max f(b)                f monotone; f keeps 0, or no guard and the range of the
+                  maximum is not empty
     split         exp(s + t) = exp(s) exp(t)
 
-Each follows from the definition and the properties in `functions.FUNCTIONS` (a sum without terms and a maximum over nothing are 0).  What comes out is built
-here; whether the conditions hold is looked at by `allowed`, by structure alone.
+Each follows from the definition and the properties in `functions.FUNCTIONS` (a sum without terms and a maximum over
+nothing are 0).  What comes out is built here; whether the conditions hold is looked at by `allowed`, by structure
+alone.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def collected(s: Iterable[Monomial]) -> GuardedSum:
 
 
 def rewritten(axiom: str, f: str, s: GuardedSum, factors: Sequence[int]) -> GuardedSum | None:
-    """What f(s) is by the axiom, its conditions aside; None if the axiom does not speak of such a sum.  `factors`: atoms of P (axiom "factor")."""
+    """What f(s) is by the axiom, its conditions aside; None if the axiom does not speak of such a sum.  `factors`:
+    atoms of P (axiom "factor").
+    """
     one = s[0] if len(s) == 1 and not s[0].variables else None
     match axiom:
         case "zero":
@@ -53,11 +57,17 @@ def rewritten(axiom: str, f: str, s: GuardedSum, factors: Sequence[int]) -> Guar
         case "factor":
             if one is None or f != "relu" or not set(factors) <= set(range(len(one.atoms))):
                 return None
-            inside = Monomial(1 if one.coefficient > 0 else -1, (), (), tuple(a for k, a in enumerate(one.atoms) if k not in factors))
+            inside = Monomial(
+                1 if one.coefficient > 0 else -1, (), (), tuple(a for k, a in enumerate(one.atoms) if k not in factors)
+            )
             kept = tuple(a for k, a in enumerate(one.atoms) if k in factors)
             return (Monomial(abs(one.coefficient), (), one.guards, (*kept, Apply("relu", (), ((inside,),)))),)
         case "sign":
-            inner = one.atoms[0] if one is not None and len(one.atoms) == 1 and one.coefficient == 1 and not one.guards else None
+            inner = (
+                one.atoms[0]
+                if one is not None and len(one.atoms) == 1 and one.coefficient == 1 and not one.guards
+                else None
+            )
             if f != "relu" or not isinstance(inner, Apply) or inner.index or len(inner.arguments) != 1:
                 return None
             return (Monomial(1, (), (), (Apply(inner.function, (), (_under("relu", inner.arguments[0]),)),)),)
@@ -79,9 +89,11 @@ def rewritten(axiom: str, f: str, s: GuardedSum, factors: Sequence[int]) -> Guar
             return None
 
 
-def allowed(axiom: str, f: str, s: GuardedSum, factors: Sequence[int], known: Known, others: Sequence[Atom], filled: bool) -> bool:
-    """Whether the axiom's conditions hold for f(s) beside the atoms `others`, where every polynomial of `known` is >= 0.  `filled`: the range of the
-    maximum was shown not to be empty."""
+def allowed(
+    axiom: str, f: str, s: GuardedSum, factors: Sequence[int], known: Known, others: Sequence[Atom], filled: bool
+) -> bool:
+    """Whether the axiom's conditions hold for f(s) beside the atoms `others`, where every polynomial of `known` is >=
+    0.  `filled`: the range of the maximum was shown not to be empty."""
     match axiom:
         case "zero":
             return not s and (f == "exp" or function(f).keeps_zero)
@@ -119,7 +131,9 @@ def _not_negative(a: Atom, known: Known) -> bool:
         case Apply():
             if function(a.function).not_negative:
                 return True
-            return function(a.function).keeps_sign and len(a.arguments) == 1 and _sum_not_negative(a.arguments[0], known)
+            return (
+                function(a.function).keeps_sign and len(a.arguments) == 1 and _sum_not_negative(a.arguments[0], known)
+            )
         case Highest():
             return _sum_not_negative(a.body, (*known, *a.guards))
         case _:
@@ -144,7 +158,10 @@ def spread(m: Monomial, atom: int, s: GuardedSum) -> tuple[Monomial, ...]:
     """The monomial with an atom replaced by a sum, multiplied out."""
     others = (*m.atoms[:atom], *m.atoms[atom + 1 :])
     return tuple(
-        Monomial(m.coefficient * w.coefficient, (*m.variables, *w.variables), (*m.guards, *w.guards), (*others, *w.atoms)) for w in s
+        Monomial(
+            m.coefficient * w.coefficient, (*m.variables, *w.variables), (*m.guards, *w.guards), (*others, *w.atoms)
+        )
+        for w in s
     )
 
 

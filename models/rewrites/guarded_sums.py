@@ -7,10 +7,11 @@
              | Apply(f, [p..], [sum..]) uninterpreted function
              | Highest(variables, guards, sum)   maximum over the variables with every guard >= 0
 
-Guards always bound the variables, so sums are finite.  `Builder` turns typed operators into guarded sums by substitution alone; bound
-variables are renamed apart every time.  A digit floor(p/m) of free coordinates is a named unknown with its two defining inequalities; of
-bound variables it is a bound variable with those inequalities as guards (exactly one value fits, so it may stand outside a function that
-its numerator does not depend on the inside of).  Construction is deterministic: proofs address monomials by position.
+Guards always bound the variables, so sums are finite.  `Builder` turns typed operators into guarded sums by
+substitution alone; bound variables are renamed apart every time.  A digit floor(p/m) of free coordinates is a named
+unknown with its two defining inequalities; of bound variables it is a bound variable with those inequalities as guards
+(exactly one value fits, so it may stand outside a function that its numerator does not depend on the inside of).
+Construction is deterministic: proofs address monomials by position.
 """
 
 from __future__ import annotations
@@ -89,7 +90,10 @@ def put_sum(s: GuardedSum, values: Mapping[str, Poly]) -> GuardedSum:
 def put_monomial(m: Monomial, values: Mapping[str, Poly]) -> Monomial:
     """Substitute in a monomial; variables that are substituted stay listed only if they are not keys."""
     return Monomial(
-        m.coefficient, tuple(v for v in m.variables if v not in values), tuple(g.put(values) for g in m.guards), tuple(put_atom(a, values) for a in m.atoms),
+        m.coefficient,
+        tuple(v for v in m.variables if v not in values),
+        tuple(g.put(values) for g in m.guards),
+        tuple(put_atom(a, values) for a in m.atoms),
     )
 
 
@@ -101,7 +105,9 @@ def put_atom(a: Atom, values: Mapping[str, Poly]) -> Atom:
         case Value():
             return Value(a.value.put(values))
         case Apply():
-            return Apply(a.function, tuple(p.put(values) for p in a.index), tuple(put_sum(s, values) for s in a.arguments))
+            return Apply(
+                a.function, tuple(p.put(values) for p in a.index), tuple(put_sum(s, values) for s in a.arguments)
+            )
         case Highest():
             return Highest(a.variables, tuple(g.put(values) for g in a.guards), put_sum(a.body, values))
         case _:
@@ -126,7 +132,9 @@ class _Frame:
 
 
 class Builder:
-    """Guarded sums of the tensors of a typed substitution.  `digits`: facts about named digits, in order of creation."""
+    """Guarded sums of the tensors of a typed substitution.  `digits`: facts about named digits, in order of
+    creation.
+    """
 
     def __init__(self, typed: Typed) -> None:
         self.typed = typed
@@ -139,7 +147,9 @@ class Builder:
         self._scopes: list[_Scope] = []
 
     def output(self, side: Side, wire: int, coordinates: Index) -> GuardedSum:
-        """Value of a wire at free data coordinates and times, partial sums summed: `coordinates` are times then data."""
+        """Value of a wire at free data coordinates and times, partial sums summed: `coordinates` are times then
+        data.
+        """
         t = self.typed.type_of(side, wire)
         variables = [self._fresh("q") for _ in t.sums]
         guards: list[Poly] = []
@@ -168,7 +178,9 @@ class Builder:
         lifted = side.bodies[wire]
         nodes = self.rule.left if side is self.typed.left else self.rule.right
         extents = {f"i{k}": self._now(n) for k, n in enumerate(side.types[wire].sizes)}
-        return self._sum(lifted.body, dict(zip(lifted.coordinates, index, strict=True)), _Frame(side, nodes[wire].inputs, extents))
+        return self._sum(
+            lifted.body, dict(zip(lifted.coordinates, index, strict=True)), _Frame(side, nodes[wire].inputs, extents)
+        )
 
     def _range(self, coordinates: Index, extents: Index) -> None:
         """Free coordinates are in range: the caller's context says so."""
@@ -206,14 +218,24 @@ class Builder:
                 out: GuardedSum = (Monomial(1, (), (), ()),)
                 for f in e.factors:
                     right = self._sum(f, env, frame)
-                    out = self._limited(tuple(
-                        Monomial(a.coefficient * b.coefficient, (*a.variables, *b.variables), (*a.guards, *b.guards), (*a.atoms, *b.atoms))
-                        for a, b in self._pairs(out, right)
-                    ))
+                    out = self._limited(
+                        tuple(
+                            Monomial(
+                                a.coefficient * b.coefficient,
+                                (*a.variables, *b.variables),
+                                (*a.guards, *b.guards),
+                                (*a.atoms, *b.atoms),
+                            )
+                            for a, b in self._pairs(out, right)
+                        )
+                    )
                 return out
             case Where():
                 guards = tuple(map(at, e.guards))
-                return tuple(Monomial(m.coefficient, m.variables, (*guards, *m.guards), m.atoms) for m in self._sum(e.body, env, frame))
+                return tuple(
+                    Monomial(m.coefficient, m.variables, (*guards, *m.guards), m.atoms)
+                    for m in self._sum(e.body, env, frame)
+                )
             case Total():
                 v = self._fresh(e.variable)
                 self._bind(v)
@@ -245,8 +267,11 @@ class Builder:
 
     def _pairs(self, left: GuardedSum, right: GuardedSum) -> list[tuple[Monomial, Monomial]]:
         """All pairs; bound names stay apart because a factor that is used again is renamed."""
-        return [(a, b if i == 0 else self._renamed(b)) if j == 0 else (self._renamed(a), b if i == 0 else self._renamed(b))
-                for i, a in enumerate(left) for j, b in enumerate(right)]
+        return [
+            (a, b if i == 0 else self._renamed(b)) if j == 0 else (self._renamed(a), b if i == 0 else self._renamed(b))
+            for i, a in enumerate(left)
+            for j, b in enumerate(right)
+        ]
 
     def _renamed(self, m: Monomial) -> Monomial:
         new = {v: self._fresh(v) for v in m.variables}
@@ -265,7 +290,9 @@ class Builder:
         p, m = self._now(e.numerator).put(env), self._now(e.modulus).put(env)
         if m.constant == 1:
             return self._sum(e.body, {**env, e.variable: p}, frame)
-        if any(e.numerator == Poly.of(i) and m == n for i, n in frame.extents.items()):  # an index in range has leading digit 0
+        if any(
+            e.numerator == Poly.of(i) and m == n for i, n in frame.extents.items()
+        ):  # an index in range has leading digit 0
             return self._sum(e.body, {**env, e.variable: Poly({})}, frame)
         for v in sorted(p.names):  # p = m q + v with 0 <= v < m
             if p.terms.get((v,)) == 1 and self._extent.get(v) == m:

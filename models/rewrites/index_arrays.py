@@ -1,15 +1,18 @@
 """Index expressions on numpy arrays: the exact evaluator's inner part.
 
-    compiled(body, coordinates, shape, operands, ring)  ->  f(arrays) = the array of values of `body` at every point of `shape`
+    compiled(body, coordinates, shape, operands, ring)  ->  f(arrays) = the array of values of `body` at every point of
+    `shape`
 
-Expressions are lifted ones of one instance: reads give all coordinates of their operand, and no name is left but the coordinates of the
-output and what the expression binds.  A grid axis belongs to every output coordinate; sums and maxima add one axis behind and remove it again.  All index arithmetic is done once,
-when the expression is compiled; running it is gathers and ring operations.  A read outside its operand that no guard masks is an error of
-the operator table, not zero.
+Expressions are lifted ones of one instance: reads give all coordinates of their operand, and no name is left but the
+coordinates of the output and what the expression binds.  A grid axis belongs to every output coordinate; sums and
+maxima add one axis behind and remove it again.  All index arithmetic is done once, when the expression is compiled;
+running it is gathers and ring operations.  A read outside its operand that no guard masks is an error of the operator
+table, not zero.
 
-Rings: `Modular` (integers mod 2^31 - 1, nonlinear functions are fixed polynomials with a constant term: what differs as a formula differs
-with near certainty) and `Exact` (integers and fractions; relu is relu, irrational functions are stand-ins that have every property which
-`functions.FUNCTIONS` lists: what is proved from the properties must hold for them too, and what differs for them differs for some function).
+Rings: `Modular` (integers mod 2^31 - 1, nonlinear functions are fixed polynomials with a constant term: what differs as
+a formula differs with near certainty) and `Exact` (integers and fractions; relu is relu, irrational functions are
+stand-ins that have every property which `functions.FUNCTIONS` lists: what is proved from the properties must hold for
+them too, and what differs for them differs for some function).
 """
 
 from __future__ import annotations
@@ -150,7 +153,13 @@ def _power_of_two(v: int | Fraction) -> Fraction:
     return Fraction(1 << max(int(v), 0), 1 << max(-int(v), 0))
 
 
-def compiled(body: Expression, coordinates: Sequence[str], shape: tuple[int, ...], operands: Sequence[tuple[int, ...]], ring: Ring) -> Run:
+def compiled(
+    body: Expression,
+    coordinates: Sequence[str],
+    shape: tuple[int, ...],
+    operands: Sequence[tuple[int, ...]],
+    ring: Ring,
+) -> Run:
     """See the module docstring.  `operands`: shapes of the operand arrays.
 
     >>> from .index_expressions import Total, Read, Times
@@ -161,7 +170,8 @@ def compiled(body: Expression, coordinates: Sequence[str], shape: tuple[int, ...
     """
     axes = len(shape)
     names: dict[str, int | Grid] = {
-        c: np.arange(n).reshape((1,) * a + (n,) + (1,) * (axes - 1 - a)) for a, (c, n) in enumerate(zip(coordinates, shape, strict=True))
+        c: np.arange(n).reshape((1,) * a + (n,) + (1,) * (axes - 1 - a))
+        for a, (c, n) in enumerate(zip(coordinates, shape, strict=True))
     }
     run = _Builder(operands, ring).build(body, names, np.ones((1,) * axes, dtype=bool), axes)
     return lambda arrays: np.broadcast_to(run(arrays), shape)
@@ -261,7 +271,10 @@ class _Builder:
     def _most(self, e: Most, names: dict[str, int | Grid], mask: npt.NDArray[np.bool_], axes: int) -> Run:
         extents = [int(self.value(n, names, axes).max()) for _, n in e.ranges]
         new = len(e.ranges)
-        inner = {n: g.reshape(g.shape + (1,) * new) if isinstance(g, np.ndarray) and g.ndim == axes else g for n, g in names.items()}
+        inner = {
+            n: g.reshape(g.shape + (1,) * new) if isinstance(g, np.ndarray) and g.ndim == axes else g
+            for n, g in names.items()
+        }
         for a, ((v, _), n) in enumerate(zip(e.ranges, extents, strict=True)):
             inner[v] = np.arange(n).reshape((1,) * (axes + a) + (n,) + (1,) * (new - 1 - a))
         inside = np.ones((1,) * (axes + new), dtype=bool)

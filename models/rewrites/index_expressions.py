@@ -9,8 +9,9 @@
         | Most(v.., p.., e)         maximum of e over the v in their ranges with every p >= 0
         | Digit(v, p, m, e)         e with v = floor(p / m)
 
-Names inside polynomials: `i0 i1 ..` output index, `q0 ..` leading device coordinates of the output, `t0 ..` leading time coordinates,
-`k.a` size of axis a of operand k, `k.a.degree` its degree, parameter keys, and the names bound by Total, Most, Digit.
+Names inside polynomials: `i0 i1 ..` output index, `q0 ..` leading device coordinates of the output, `t0 ..` leading
+time coordinates, `k.a` size of axis a of operand k, `k.a.degree` its degree, parameter keys, and the names bound by
+Total, Most, Digit.
 """
 
 from __future__ import annotations
@@ -157,7 +158,8 @@ def put(e: Expression, values: Mapping[str, Poly]) -> Expression:
 
 
 def linear_in(e: Expression, operands: frozenset[int]) -> bool:
-    """Whether e is a sum of terms each of which holds exactly one factor read from `operands` (outside calls and maxima).
+    """Whether e is a sum of terms each of which holds exactly one factor read from `operands` (outside calls and
+    maxima).
 
     Then e(sum_q x_q) = sum_q e(x_q) when the operands outside `operands` do not depend on q.
     """

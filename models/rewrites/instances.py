@@ -1,7 +1,9 @@
-"""Random instances of a substitution: sizes, degrees and parameters on which its left side types, and arrays to fill them.
+"""Random instances of a substitution: sizes, degrees and parameters on which its left side types, and arrays to fill
+them.
 
-Sizes that are drawn blindly seldom fit; so the left side is typed with unknowns first, the unknowns that are left are drawn, and every size
-follows.  What comes out is checked by numeric typing, so that a wrong general solution can only lose instances, never pass a bad one.
+Sizes that are drawn blindly seldom fit; so the left side is typed with unknowns first, the unknowns that are left are
+drawn, and every size follows.  What comes out is checked by numeric typing, so that a wrong general solution can only
+lose instances, never pass a bad one.
 """
 
 from __future__ import annotations
@@ -40,8 +42,12 @@ def cases(rule: Substitution, most: int = 64) -> list[Typed]:
     return out
 
 
-def draw_instances(rule: Substitution, seed: int, tries: int, typed: list[Typed] | None = None) -> Iterator[dict[str, int]]:
-    """Instances (values of the names of conditions) on which the left side types and the preconditions hold; each is new."""
+def draw_instances(
+    rule: Substitution, seed: int, tries: int, typed: list[Typed] | None = None
+) -> Iterator[dict[str, int]]:
+    """Instances (values of the names of conditions) on which the left side types and the preconditions hold; each
+    is new.
+    """
     rng = np.random.default_rng(seed)
     found = cases(rule) if typed is None else typed
     evaluator, seen = Evaluator(Exact()), set()
@@ -66,7 +72,9 @@ def draw_instances(rule: Substitution, seed: int, tries: int, typed: list[Typed]
             yield values
 
 
-def _drawn(typed: Typed, names: Mapping[str, Poly], rng: np.random.Generator, pool: tuple[int, ...]) -> dict[str, int] | None:
+def _drawn(
+    typed: Typed, names: Mapping[str, Poly], rng: np.random.Generator, pool: tuple[int, ...]
+) -> dict[str, int] | None:
     facts = typed.facts
     unknowns = {s: max(int(rng.choice(pool)), low or 0) for s, low in facts.low.items() if s not in facts.sigma}
     out = {}
@@ -78,8 +86,12 @@ def _drawn(typed: Typed, names: Mapping[str, Poly], rng: np.random.Generator, po
     return out
 
 
-def integer_arrays(rule: Substitution, values: Mapping[str, int], rng: np.random.Generator, ring: Modular | Exact) -> dict[str, Array]:
-    """An array per pattern input: entries -6..6 (exact) or uniform mod p; row numbers where an embedding looks them up."""
+def integer_arrays(
+    rule: Substitution, values: Mapping[str, int], rng: np.random.Generator, ring: Modular | Exact
+) -> dict[str, Array]:
+    """An array per pattern input: entries -6..6 (exact) or uniform mod p; row numbers where an embedding looks them
+    up.
+    """
     looked_up = _indices(rule)
     out: dict[str, Array] = {}
     for p, t in zip(rule.inputs, input_types(rule, values), strict=True):

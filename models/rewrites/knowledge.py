@@ -1,8 +1,9 @@
 """What is known of the unknown sizes, degrees and parameters of a substitution while it is typed.
 
-Each equation is solved by replacing an unknown with coefficient +-1 (after cancelling common positive factors), each divisibility by a quotient
-unknown; what cannot be solved stays as a fact.  The general solution is kept: every instance of the assumptions is an instance of the unknowns
-that are left, with all facts true.  Deterministic: proofs refer to facts by position.
+Each equation is solved by replacing an unknown with coefficient +-1 (after cancelling common positive factors), each
+divisibility by a quotient unknown; what cannot be solved stays as a fact.  The general solution is kept: every instance
+of the assumptions is an instance of the unknowns that are left, with all facts true.  Deterministic: proofs refer to
+facts by position.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class NeedsChoice(ValueError):
 
 @dataclass
 class Facts:
-    """The unknowns and what is known about them.  `sigma`: solved unknowns; `low`: least values; `known`: polynomials >= 0."""
+    """The unknowns and what is known about them.  `sigma`: solved unknowns; `low`: least values; `known`:
+    polynomials >= 0.
+    """
 
     choices: tuple[int, ...] = ()
     sigma: dict[str, Poly] = field(default_factory=dict)
@@ -55,7 +58,9 @@ class Facts:
         return p.put(self.sigma)
 
     def known(self) -> list[Poly]:
-        """All facts, in order: least values, solved unknowns and inequalities, floors, maxima, unsolved equations both ways."""
+        """All facts, in order: least values, solved unknowns and inequalities, floors, maxima, unsolved equations
+        both ways.
+        """
         out = [Poly.of(s) - low for s, low in self.low.items() if low is not None and s not in self.sigma]
         out += [p for q in self.extra if (p := self.now(q)).constant is None or (p.constant or 0) < 0]
         for name, num, den in self.floors:
@@ -143,7 +148,9 @@ class Facts:
 
     def positive(self, p: Poly) -> bool:
         """Whether p >= 1 is visible: no negative coefficient, and a term that is at least 1."""
-        if any(c < 0 for c in p.terms.values()) or any((self.low.get(s) or 0) < 0 or self.low.get(s) is None for s in p.names):
+        if any(c < 0 for c in p.terms.values()) or any(
+            (self.low.get(s) or 0) < 0 or self.low.get(s) is None for s in p.names
+        ):
             return False
         return any(all((self.low[s] or 0) >= 1 for s in m) for m in p.terms)
 
@@ -236,8 +243,10 @@ class Facts:
     def _pick(self, p: Poly) -> list[tuple[str, Poly]] | None:
         rest = p - p.terms.get((), 0)
         if len(rest.terms) == 1:
-            (m, c), = rest.terms.items()
-            if p.terms.get((), 0) == -c and all((self.low.get(s) or 0) >= 1 for s in m):  # a product of positive integers that is 1
+            ((m, c),) = rest.terms.items()
+            if p.terms.get((), 0) == -c and all(
+                (self.low.get(s) or 0) >= 1 for s in m
+            ):  # a product of positive integers that is 1
                 return [(s, ONE) for s in sorted(set(m))]
         order = {s: k for k, s in enumerate(self.low)}
         best: tuple[tuple[int, int], str, Poly] | None = None
@@ -281,7 +290,8 @@ def content(p: Poly) -> int:
 
 
 def cancelled(v: Poly, d: Poly) -> tuple[int, Poly, Poly]:
-    """(c, w, e) with v / d = c * w / e and: d divides v iff e divides w.  Both lose common integer factors, v then what is coprime to a constant d.
+    """(c, w, e) with v / d = c * w / e and: d divides v iff e divides w.  Both lose common integer factors, v then what
+    is coprime to a constant d.
 
     >>> c, w, e = cancelled(4 * Poly.of("n"), Poly.of(6))
     >>> c, str(w), str(e)

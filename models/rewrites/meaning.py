@@ -1,6 +1,8 @@
-"""What a row of the operator table of substitutions is made of: definitions, split trees, auxiliary coordinates, meanings.
+"""What a row of the operator table of substitutions is made of: definitions, split trees, auxiliary coordinates,
+meanings.
 
-A row gives, for fixed ranks and fixed enumerated parameters, a `Meaning`: pure data over the names listed in `index_expressions`.
+A row gives, for fixed ranks and fixed enumerated parameters, a `Meaning`: pure data over the names listed in
+`index_expressions`.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ class Join:
 
 @dataclass(frozen=True)
 class Part:
-    """The operator takes part `which` (0 or 1) of the split tree of operand 0 on `axis`; `at`: the name bound to the split point."""
+    """The operator takes part `which` (0 or 1) of the split tree of operand 0 on `axis`; `at`: the name bound to
+    the split point.
+    """
 
     axis: int
     which: int
@@ -70,8 +74,8 @@ class Part:
 
 @dataclass(frozen=True)
 class Auxiliary:
-    """Change of the auxiliary coordinates.  Output: `copy` multiplies the copy extent; `sums`, `times`: (extents taken from the front of
-    the operand's list, new extents put there); body names q0.., t0.. are the new coordinates."""
+    """Change of the auxiliary coordinates.  Output: `copy` multiplies the copy extent; `sums`, `times`: (extents taken
+    from the front of the operand's list, new extents put there); body names q0.., t0.. are the new coordinates."""
 
     copy: Poly = ONE
     sums_taken: int = 0
@@ -82,9 +86,11 @@ class Auxiliary:
 
 @dataclass(frozen=True)
 class Meaning:
-    """`sizes`, `degrees` (None: generated) of the result, `require` its typing preconditions, `body` its value at i0, i1, ..
+    """`sizes`, `degrees` (None: generated) of the result, `require` its typing preconditions, `body` its value at i0,
+    i1, ..
 
-    `copies`: (operand, axis) whose value must not depend on that axis.  `auxiliary` None: the operator acts pointwise on devices and times.
+    `copies`: (operand, axis) whose value must not depend on that axis.  `auxiliary` None: the operator acts pointwise
+    on devices and times.
     """
 
     sizes: tuple[Poly, ...]
@@ -102,8 +108,9 @@ Build = Callable[[Node, tuple[int, ...]], Meaning]
 
 @dataclass(frozen=True)
 class Row:
-    """One operator.  `numbers`: numeric parameters (integer >= 1 or symbol); `words`: enumerated parameters and their values;
-    `integers`: parameters that are plain integers >= 0 (axes); `permutations`: parameters that are permutations."""
+    """One operator.  `numbers`: numeric parameters (integer >= 1 or symbol); `words`: enumerated parameters and their
+    values; `integers`: parameters that are plain integers >= 0 (axes); `permutations`: parameters that are
+    permutations."""
 
     name: str
     arity: tuple[int, int]
@@ -116,7 +123,9 @@ class Row:
     def check(self, node: Node, rule: str, place: str) -> None:
         """`SubstitutionError` unless the node has the row's operands and parameters."""
         if not self.arity[0] <= len(node.inputs) <= self.arity[1]:
-            raise SubstitutionError(rule, place, f"has {len(node.inputs)} operands, needs {self.arity[0]} to {self.arity[1]}")
+            raise SubstitutionError(
+                rule, place, f"has {len(node.inputs)} operands, needs {self.arity[0]} to {self.arity[1]}"
+            )
         words = dict(self.words)
         known = {*self.numbers, *words, *self.integers, *self.permutations}
         given = dict(node.parameters)
@@ -130,7 +139,9 @@ class Row:
             elif key in self.permutations:
                 fits = isinstance(value, tuple) and sorted(value) == list(range(len(value)))
             else:
-                fits = (type(value) is int and 1 <= value < 1 << 31) or (isinstance(value, str) and value.isidentifier())
+                fits = (type(value) is int and 1 <= value < 1 << 31) or (
+                    isinstance(value, str) and value.isidentifier()
+                )
             if not fits:
                 raise SubstitutionError(rule, place, f"parameter {key} cannot be {value!r}")
 

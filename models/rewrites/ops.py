@@ -1,14 +1,14 @@
 """The operator table of substitutions: typing preconditions, result type and index expression of every operator.
 
-A row gives, for fixed ranks and fixed enumerated parameters, a `Meaning`: pure data over the names listed in `index_expressions`.
-Everything that reasons about or evaluates substitutions interprets these rows and nothing else.
+A row gives, for fixed ranks and fixed enumerated parameters, a `Meaning`: pure data over the names listed in
+`index_expressions`.  Everything that reasons about or evaluates substitutions interprets these rows and nothing else.
 
 Defined names (`define`): floor of a quotient, or maximum of two integers, usable in all later fields.
 
-Shard degrees follow one rule generated from the index expression (`shards`), unless a row states them; rows that state them
-are the four data-axis operators and `linear3` of FlexFlow's public rule file, whose axis 0 is a replica axis.
-Device index: Replicate adds a COPY extent (values never depend on it), a contraction over a sharded axis adds a PARTIAL-SUM coordinate,
-Reduce sums the outermost one, Pipeline adds a TIME coordinate and Batch removes it.
+Shard degrees follow one rule generated from the index expression (`shards`), unless a row states them; rows that state
+them are the four data-axis operators and `linear3` of FlexFlow's public rule file, whose axis 0 is a replica axis.
+Device index: Replicate adds a COPY extent (values never depend on it), a contraction over a sharded axis adds a
+PARTIAL-SUM coordinate, Reduce sums the outermost one, Pipeline adds a TIME coordinate and Batch removes it.
 
 Conventions made explicit: SAME padding puts ceil(T/2) before; average pooling counts padding (`average_pool`) or not
 (`average_pool_inside`); maximum pooling never sees padding.
@@ -95,6 +95,20 @@ def meaning(node: Node, ranks: tuple[int, ...]) -> Meaning:
     """
     return OPERATORS[node.operator].build(node, ranks)
 
+
 __all__ = [
-    "ACTIVATIONS", "OPERATORS", "Auxiliary", "Define", "Floor", "Join", "Largest", "Meaning", "Part", "Quotient", "RankError", "Row", "Shrunk", "meaning",
+    "ACTIVATIONS",
+    "OPERATORS",
+    "Auxiliary",
+    "Define",
+    "Floor",
+    "Join",
+    "Largest",
+    "Meaning",
+    "Part",
+    "Quotient",
+    "RankError",
+    "Row",
+    "Shrunk",
+    "meaning",
 ]

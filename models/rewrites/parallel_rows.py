@@ -8,7 +8,8 @@ from .polynomial import ONE, Poly
 from .row_parts import P, at, axis_of, changed, coordinates, degree, moved, size, sizes
 from .rule import Divides, Equal, Node
 
-# ---- parallel operators ---------------------------------------------------------------------------------------------------------------
+# ---- parallel operators
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def degrees(rank: int, axis: int, new: Poly) -> tuple[Poly, ...]:
@@ -18,13 +19,25 @@ def degrees(rank: int, axis: int, new: Poly) -> tuple[Poly, ...]:
 def partition(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r, a = ranks[0], axis_of(node, ranks[0])
     new = P("degree") * degree(0, a)
-    return Meaning(sizes(0, r), Read(0, tuple(coordinates(r))), (Divides(new, size(0, a)),), degrees=degrees(r, a, new), auxiliary=Auxiliary())
+    return Meaning(
+        sizes(0, r),
+        Read(0, tuple(coordinates(r))),
+        (Divides(new, size(0, a)),),
+        degrees=degrees(r, a, new),
+        auxiliary=Auxiliary(),
+    )
 
 
 def combine(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r, a = ranks[0], axis_of(node, ranks[0])
     define = (Quotient("left_over", degree(0, a), P("degree")),)
-    return Meaning(sizes(0, r), Read(0, tuple(coordinates(r))), define=define, degrees=degrees(r, a, P("left_over")), auxiliary=Auxiliary())
+    return Meaning(
+        sizes(0, r),
+        Read(0, tuple(coordinates(r))),
+        define=define,
+        degrees=degrees(r, a, P("left_over")),
+        auxiliary=Auxiliary(),
+    )
 
 
 def tile(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -40,12 +53,16 @@ def block_sum(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r, a = ranks[0], axis_of(node, ranks[0])
     define = (Shrunk("left_over", degree(0, a), P("degree")), Quotient("block", size(0, a), P("degree")))
     body = Total("u", P("degree"), Read(0, moved(r, a, P("u") * P("block"))))
-    return Meaning(changed(0, r, a, P("block")), body, define=define, degrees=degrees(r, a, P("left_over")), auxiliary=Auxiliary())
+    return Meaning(
+        changed(0, r, a, P("block")), body, define=define, degrees=degrees(r, a, P("left_over")), auxiliary=Auxiliary()
+    )
 
 
 def replicate(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r = ranks[0]
-    return Meaning(sizes(0, r), Read(0, tuple(coordinates(r))), degrees=degrees(r, -1, ONE), auxiliary=Auxiliary(copy=P("degree")))
+    return Meaning(
+        sizes(0, r), Read(0, tuple(coordinates(r))), degrees=degrees(r, -1, ONE), auxiliary=Auxiliary(copy=P("degree"))
+    )
 
 
 def reduce(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -61,7 +78,9 @@ def all_reduce(node: Node, ranks: tuple[int, ...]) -> Meaning:
     r = ranks[0]
     body = Total("u", P("degree"), Read(0, tuple(coordinates(r)), device=(P("u"),)))
     require = (Equal(P("0.sum"), P("degree")),)
-    return Meaning(sizes(0, r), body, require, degrees=degrees(r, -1, ONE), auxiliary=Auxiliary(copy=P("degree"), sums_taken=1))
+    return Meaning(
+        sizes(0, r), body, require, degrees=degrees(r, -1, ONE), auxiliary=Auxiliary(copy=P("degree"), sums_taken=1)
+    )
 
 
 def stack(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -91,7 +110,9 @@ def batch(node: Node, ranks: tuple[int, ...]) -> Meaning:
     i, n = P(f"i{a}"), size(0, a)
     body = Digit("t", i, n, Read(0, moved(r, a, -P("t") * n), time=(P("t"),)))
     require = (Equal(P("0.time"), P("steps")), Equal(P("0.time.axis"), P(a)))
-    return Meaning(changed(0, r, a, P("steps") * n), body, require, degrees=degrees(r, -1, ONE), auxiliary=Auxiliary(times_taken=1))
+    return Meaning(
+        changed(0, r, a, P("steps") * n), body, require, degrees=degrees(r, -1, ONE), auxiliary=Auxiliary(times_taken=1)
+    )
 
 
 def accumulate(node: Node, ranks: tuple[int, ...]) -> Meaning:

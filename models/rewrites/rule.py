@@ -3,9 +3,10 @@
     left  =>  right        for every instance on which the left side types and the preconditions hold,
                            the right side types with equal types, and every mapped output has equal values
 
-Every operator has one result (a two-way split is the two nodes `split0` and `split1`).  A *wire* names a tensor: `-1-k` is pattern
-input k of the rule, `n >= 0` is node n of the same side; nodes stand in topological order.  Numeric parameters are integers or the name
-of a symbol (an unknown integer >= 1, shared by both sides: strides, kernels, extents of constants, degrees).
+Every operator has one result (a two-way split is the two nodes `split0` and `split1`).  A *wire* names a tensor: `-1-k`
+is pattern input k of the rule, `n >= 0` is node n of the same side; nodes stand in topological order.  Numeric
+parameters are integers or the name of a symbol (an unknown integer >= 1, shared by both sides: strides, kernels,
+extents of constants, degrees).
 
 The operators and what they mean: `ops.OPERATORS`.
 """
@@ -36,7 +37,8 @@ class SubstitutionError(ValueError):
 class Pattern:
     """A pattern input: `rank` data axes, every size an unknown >= 1 unless `fixed` says (axis, size).
 
-    `sharded`: every axis that is not fixed also has an unknown degree >= 1 that divides its size; otherwise all degrees are 1.
+    `sharded`: every axis that is not fixed also has an unknown degree >= 1 that divides its size; otherwise all degrees
+    are 1.
     """
 
     name: str
@@ -90,7 +92,9 @@ class AtLeast:
 
 @dataclass(frozen=True)
 class Divides:
-    """divisor >= 1, value >= 0, and divisor divides value (`divides`).  The text says so where it is not visible: names are at least 1."""
+    """divisor >= 1, value >= 0, and divisor divides value (`divides`).  The text says so where it is not visible:
+    names are at least 1.
+    """
 
     divisor: Poly
     value: Poly
@@ -204,22 +208,34 @@ class Substitution:
             raise SubstitutionError(self.name, "inputs", "two pattern inputs have one name")
         for p in self.inputs:
             if not p.name.isidentifier():
-                raise SubstitutionError(self.name, f"input {p.name!r}", "a name must be letters, digits and underscores")
+                raise SubstitutionError(
+                    self.name, f"input {p.name!r}", "a name must be letters, digits and underscores"
+                )
             if p.rank > MOST_RANK:
                 raise SubstitutionError(self.name, f"input {p.name}", f"rank {p.rank} is above {MOST_RANK}")
             if p.rank < 0 or len(dict(p.fixed)) < len(p.fixed) or any(not 0 <= a < p.rank or n < 1 for a, n in p.fixed):
-                raise SubstitutionError(self.name, f"input {p.name}", f"rank {p.rank} with fixed sizes {dict(p.fixed)}: axes must exist once, sizes be at least 1")
+                raise SubstitutionError(
+                    self.name,
+                    f"input {p.name}",
+                    f"rank {p.rank} with fixed sizes {dict(p.fixed)}: axes must exist once, sizes be at least 1",
+                )
         if not self.outputs:
             raise SubstitutionError(self.name, "outputs", "no output is mapped")
         for side, nodes in (("left", self.left), ("right", self.right)):
             for k, n in enumerate(nodes):
                 place = f"{side} operator {k} ({n.operator})"
                 if n.operator not in OPERATORS:
-                    raise SubstitutionError(self.name, place, f"unknown operator; known are {', '.join(sorted(OPERATORS))}")
+                    raise SubstitutionError(
+                        self.name, place, f"unknown operator; known are {', '.join(sorted(OPERATORS))}"
+                    )
                 OPERATORS[n.operator].check(n, self.name, place)
                 for w in n.inputs:
                     if w >= k:
-                        raise SubstitutionError(self.name, place, f"reads the result of operator {w}: the pattern is cyclic or not in topological order")
+                        raise SubstitutionError(
+                            self.name,
+                            place,
+                            f"reads the result of operator {w}: the pattern is cyclic or not in topological order",
+                        )
                     self._wire_exists(w, nodes, place)
         for a, b in self.outputs:
             self._wire_exists(a, self.left, "mapped output, left")
@@ -228,16 +244,24 @@ class Substitution:
         for c in self.preconditions:
             strange = sorted(frozenset().union(*(q.names for q in polynomials(c))) - known)
             if strange:
-                raise SubstitutionError(self.name, "preconditions", f"{c}: {strange[0]!r} is no size, degree or parameter of the rule")
+                raise SubstitutionError(
+                    self.name, "preconditions", f"{c}: {strange[0]!r} is no size, degree or parameter of the rule"
+                )
         return self
 
     @property
     def unbound(self) -> tuple[str, ...]:
-        """Inputs that the right side uses and the left side does not: such a rule cannot be applied without supplying them."""
+        """Inputs that the right side uses and the left side does not: such a rule cannot be applied without
+        supplying them.
+        """
         left = {w for n in self.left for w in n.inputs} | {a for a, _ in self.outputs}
         right = {w for n in self.right for w in n.inputs} | {b for _, b in self.outputs}
         return tuple(p.name for k, p in enumerate(self.inputs) if -1 - k in right - left)
 
     def _wire_exists(self, wire: int, nodes: tuple[Node, ...], place: str) -> None:
         if not -len(self.inputs) <= wire < len(nodes):
-            raise SubstitutionError(self.name, place, f"reads {f'operator {wire}' if wire >= 0 else f'input {-1 - wire}'}, which does not exist")
+            raise SubstitutionError(
+                self.name,
+                place,
+                f"reads {f'operator {wire}' if wire >= 0 else f'input {-1 - wire}'}, which does not exist",
+            )

@@ -1,11 +1,12 @@
 """Device and time coordinates of an operator's operands and result, generated from its index expression.
 
-Sharding rule: if iteration axis a has degree d, an operand indexed by bare a is sharded d there; an operand without a carries COPY of total
-extent d for it (consumed); if a is an output axis the result is sharded d; if a is summed at the top of the expression the result gets a
-PARTIAL-SUM coordinate of extent d.  Axes inside compound indices, under a non-linear function or a maximum need degree 1.
+Sharding rule: if iteration axis a has degree d, an operand indexed by bare a is sharded d there; an operand without a
+carries COPY of total extent d for it (consumed); if a is an output axis the result is sharded d; if a is summed at the
+top of the expression the result gets a PARTIAL-SUM coordinate of extent d.  Axes inside compound indices, under a
+non-linear function or a maximum need degree 1.
 
-Kind rule: an operator acts pointwise on partial sums and is accepted only if its expression is linear in the partial operands together;
-the other operands then carry COPY for those coordinates.
+Kind rule: an operator acts pointwise on partial sums and is accepted only if its expression is linear in the partial
+operands together; the other operands then carry COPY for those coordinates.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class IllTyped(ValueError):
 
 @dataclass(frozen=True)
 class Tree:
-    """Where a concat joined an axis; usable only if every pair of `needs` is equal (positions that merged operands must share)."""
+    """Where a concat joined an axis; usable only if every pair of `needs` is equal (positions that merged operands
+    must share).
+    """
 
     at: Poly
     first: Tree | None
@@ -39,7 +42,9 @@ class Tree:
 
 @dataclass(frozen=True)
 class TensorType:
-    """Coordinates of a tensor are times, then sums, then data axes, all with extents; `copy` is the total COPY extent."""
+    """Coordinates of a tensor are times, then sums, then data axes, all with extents; `copy` is the total COPY
+    extent.
+    """
 
     sizes: tuple[Poly, ...]
     degrees: tuple[Poly, ...]
@@ -51,26 +56,30 @@ class TensorType:
 
 @dataclass(frozen=True)
 class Lifted:
-    """An operator's index expression over all coordinates: `coordinates` are the output's names, reads give all of the operand's."""
+    """An operator's index expression over all coordinates: `coordinates` are the output's names, reads give all of
+    the operand's.
+    """
 
     coordinates: tuple[str, ...]
     body: Expression
 
 
-Sharded = tuple[tuple[Poly, ...], Poly, tuple[Poly, ...], tuple[tuple[int, Poly], ...], tuple[Condition, ...], Expression]
+Sharded = tuple[
+    tuple[Poly, ...], Poly, tuple[Poly, ...], tuple[tuple[int, Poly], ...], tuple[Condition, ...], Expression
+]
 """(degrees, copy, sums, times, conditions, body) of a result."""
 
 
 def shards(place: str, m: Meaning, operands: tuple[TensorType, ...]) -> Sharded:
-    """(degrees, copy, sums, times, conditions, body) of the result; names in `m` are already those of the operands' polynomials."""
+    """(degrees, copy, sums, times, conditions, body) of the result; names in `m` are already those of the operands'
+    polynomials.
+    """
     if m.auxiliary is not None:
         return _stated(place, m, m.auxiliary, operands)
     return _generated(place, m, operands)
 
 
-def _stated(
-    place: str, m: Meaning, a: Auxiliary, operands: tuple[TensorType, ...]
-) -> Sharded:
+def _stated(place: str, m: Meaning, a: Auxiliary, operands: tuple[TensorType, ...]) -> Sharded:
     x = operands[0]
     conditions: list[Condition] = []
     for y in operands[1:]:
@@ -86,7 +95,14 @@ def _stated(
     def read(r: Read) -> Read:
         return Read(r.operand, (*r.time, *later, *r.device[:taken], *rest, *r.index))
 
-    return m.degrees if m.degrees is not None else x.degrees, a.copy * x.copy, sums, times, tuple(conditions), _reads(m.body, read)
+    return (
+        m.degrees if m.degrees is not None else x.degrees,
+        a.copy * x.copy,
+        sums,
+        times,
+        tuple(conditions),
+        _reads(m.body, read),
+    )
 
 
 def _same_lists(place: str, x: TensorType, y: TensorType) -> list[Condition]:
@@ -94,12 +110,13 @@ def _same_lists(place: str, x: TensorType, y: TensorType) -> list[Condition]:
         raise IllTyped(place, "operands have different partial-sum coordinates")
     if [a for a, _ in x.times] != [a for a, _ in y.times]:
         raise IllTyped(place, "operands have different time coordinates")
-    return [*(Equal(a, b) for a, b in zip(x.sums, y.sums, strict=True)), *(Equal(a, b) for (_, a), (_, b) in zip(x.times, y.times, strict=True))]
+    return [
+        *(Equal(a, b) for a, b in zip(x.sums, y.sums, strict=True)),
+        *(Equal(a, b) for (_, a), (_, b) in zip(x.times, y.times, strict=True)),
+    ]
 
 
-def _generated(
-    place: str, m: Meaning, operands: tuple[TensorType, ...]
-) -> Sharded:
+def _generated(place: str, m: Meaning, operands: tuple[TensorType, ...]) -> Sharded:
     conditions: list[Condition] = []
     body, degrees = m.body, m.degrees
     pushed: list[Poly] = []
@@ -147,7 +164,13 @@ def _generated(
     return degrees, copy, (*pushed, *lists), times, tuple(conditions), _reads(body, read)
 
 
-def _copies(operands: tuple[TensorType, ...], needed: list[Poly], partial: frozenset[int], extent: Poly, conditions: list[Condition]) -> Poly:
+def _copies(
+    operands: tuple[TensorType, ...],
+    needed: list[Poly],
+    partial: frozenset[int],
+    extent: Poly,
+    conditions: list[Condition],
+) -> Poly:
     """Extent of COPY left over, the same for all operands; conditions say that each has exactly what is needed."""
     total = [n if k in partial or not partial else n * extent for k, n in enumerate(needed)]
     left = next((q for x, n in zip(operands, total, strict=True) if (q := x.copy.divided(n)) is not None), ONE)
@@ -221,7 +244,9 @@ def _reads(e: Expression, change: Callable[[Read], Read]) -> Expression:
 
 
 def result_trees(m: Meaning, operands: tuple[TensorType, ...]) -> tuple[Tree | None, ...]:
-    """Split trees of the result: an axis keeps what every operand axis indexed by exactly that output index agrees on."""
+    """Split trees of the result: an axis keeps what every operand axis indexed by exactly that output index agrees
+    on.
+    """
     out: list[Tree | None] = []
     reads = [e for e in walk(m.body) if isinstance(e, Read)]
     for k in range(len(m.sizes)):

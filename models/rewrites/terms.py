@@ -2,8 +2,8 @@
 
     term  =  number of a pattern input   |   Apply((operator, parameters), arguments)
 
-Terms are what rewriting speaks about: a step replaces every occurrence of one subterm.  `term_of` reads a term off a side, `side_of` shares equal
-subterms again.
+Terms are what rewriting speaks about: a step replaces every occurrence of one subterm.  `term_of` reads a term off a
+side, `side_of` shares equal subterms again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ Label = tuple[str, tuple[tuple[str, Parameter], ...]]
 """Operator and sorted parameters."""
 
 COMMUTATIVE: Final = frozenset({"add", "mul"})
-"""Operators whose two arguments may be exchanged (their index expressions are one sum or product of the same entries)."""
+"""Operators whose two arguments may be exchanged (their index expressions are one sum or product of the same
+entries).
+"""
 
 INFIX: Final = {"add": "+", "mul": "*", "matmul": "@"}
 
@@ -66,7 +68,8 @@ def side_of(terms: Sequence[Term]) -> tuple[tuple[Node, ...], tuple[int, ...]]:
 
 
 def ordered(t: Term) -> Term:
-    """The term with the arguments of commutative operators in a fixed order: equal results mean equal up to commutativity.
+    """The term with the arguments of commutative operators in a fixed order: equal results mean equal up to
+    commutativity.
 
     >>> ordered(Apply(("add", ()), (1, 0))) == ordered(Apply(("add", ()), (0, 1)))
     True

@@ -1,11 +1,13 @@
 """Typing a substitution for all shapes: sizes and degrees as polynomials over unknowns, facts about the unknowns.
 
-The left side and the preconditions are *assumed* (`knowledge`): every instance on which the left side types is an instance of the
-unknowns that are left, with all facts true.
+The left side and the preconditions are *assumed* (`knowledge`): every instance on which the left side types is an
+instance of the unknowns that are left, with all facts true.
 
-The right side and the agreement of the mapped outputs are *owed*: equations and inequalities that must follow from the facts.
+The right side and the agreement of the mapped outputs are *owed*: equations and inequalities that must follow from the
+facts.
 
-With integers for the unknowns the same code types one instance.  Everything here is deterministic: a proof refers to facts by position.
+With integers for the unknowns the same code types one instance.  Everything here is deterministic: a proof refers to
+facts by position.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Stuck(ValueError):
 
 @dataclass(frozen=True)
 class Owed:
-    """`value` >= 0, or `value` = 0 if `equation`; `place` says where it comes from, `condition` in the unknowns before solving."""
+    """`value` >= 0, or `value` = 0 if `equation`; `place` says where it comes from, `condition` in the unknowns
+    before solving.
+    """
 
     value: Poly
     equation: bool
@@ -92,7 +96,8 @@ def translate(c: Condition, names: Mapping[str, Poly]) -> Condition:
 
 
 def type_left(rule: Substitution, choices: tuple[int, ...] = (), instance: Mapping[str, int] | None = None) -> Typed:
-    """Type inputs and left side under the preconditions; with `instance` (values of the names of conditions) one concrete case.
+    """Type inputs and left side under the preconditions; with `instance` (values of the names of conditions) one
+    concrete case.
 
     Raises `Contradiction` (no instance), `IllTyped` (no instance whatever the sizes) or `NeedsChoice`.
     """
@@ -141,7 +146,12 @@ def type_right(typed: Typed) -> None:
         xs, ys = ([s for q in t.sums if (s := facts.now(q)) != ONE] for t in (x, y))
         if len(xs) != len(ys):
             raise IllTyped(place, "partial sums differ")
-        pairs = [*zip(x.sizes, y.sizes, strict=True), *zip(x.degrees, y.degrees, strict=True), (x.copy, y.copy), *zip(xs, ys, strict=True)]
+        pairs = [
+            *zip(x.sizes, y.sizes, strict=True),
+            *zip(x.degrees, y.degrees, strict=True),
+            (x.copy, y.copy),
+            *zip(xs, ys, strict=True),
+        ]
         pairs += [(m, n) for (_, m), (_, n) in zip(x.times, y.times, strict=True)]
         for m, n in pairs:
             _owe(typed, Equal(m, n), place)
@@ -179,7 +189,9 @@ def _owed_quotient(typed: Typed, value: Poly, divisor: Poly, place: str) -> Poly
         same = typed.facts.same_quotient(v, d)
         if same is None:
             multiple = d.divided(v)  # k v divides v only if k is 1
-            raise Stuck(Divides(d, v) if multiple is None or not typed.facts.positive(v) else Equal(multiple, ONE), place)
+            raise Stuck(
+                Divides(d, v) if multiple is None or not typed.facts.positive(v) else Equal(multiple, ONE), place
+            )
         q = same * factor
     return q
 
@@ -218,7 +230,11 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
     def now(t: TensorType) -> TensorType:
         n = facts.now
         return TensorType(
-            tuple(map(n, t.sizes)), tuple(map(n, t.degrees)), tuple(_tree_now(facts, x) for x in t.trees), n(t.copy), tuple(map(n, t.sums)),
+            tuple(map(n, t.sizes)),
+            tuple(map(n, t.degrees)),
+            tuple(_tree_now(facts, x) for x in t.trees),
+            n(t.copy),
+            tuple(map(n, t.sums)),
             tuple((a, n(e)) for a, e in t.times),
         )
 
@@ -238,7 +254,9 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
                 names[f"{j}.{a}"], names[f"{j}.{a}.degree"] = s, d
         x = operands[0] if operands else None
         names["0.sum"] = x.sums[0] if x and x.sums else ONE
-        names["0.time"], names["0.time.axis"] = (x.times[0][1], Poly.of(x.times[0][0])) if x and x.times else (ONE, Poly.of(-1))
+        names["0.time"], names["0.time.axis"] = (
+            (x.times[0][1], Poly.of(x.times[0][0])) if x and x.times else (ONE, Poly.of(-1))
+        )
 
         def settle(c: Condition, place: str = place) -> None:
             if assumed:
@@ -272,7 +290,9 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
         for c in m.require:
             settle(translate(c, names))
         if isinstance(m.tree, Join):
-            trees[m.tree.axis] = Tree(operands[0].sizes[m.tree.axis], operands[0].trees[m.tree.axis], operands[1].trees[m.tree.axis])
+            trees[m.tree.axis] = Tree(
+                operands[0].sizes[m.tree.axis], operands[0].trees[m.tree.axis], operands[1].trees[m.tree.axis]
+            )
         renamed = _put_meaning(m, {s: facts.now(p) for s, p in names.items()})
         operands = tuple(map(now, operands))
         degrees, copy, sums, times, conditions, body = shards(place, renamed, operands)
@@ -282,7 +302,11 @@ def _type_side(typed: Typed, nodes: tuple[Node, ...], side: str, assumed: bool) 
             if not facts.positive(facts.now(s)):
                 settle(AtLeast(s - 1))
         types.append(TensorType(renamed.sizes, degrees, tuple(trees), copy, sums, times))
-        coordinates = (*(f"t{j}" for j in range(len(times))), *(f"q{j}" for j in range(len(sums))), *(f"i{j}" for j in range(len(m.sizes))))
+        coordinates = (
+            *(f"t{j}" for j in range(len(times))),
+            *(f"q{j}" for j in range(len(sums))),
+            *(f"i{j}" for j in range(len(m.sizes))),
+        )
         bodies.append(Lifted(coordinates, body))
         for j, axis in m.copies:
             t = operands[j]
@@ -295,7 +319,12 @@ def _tree_now(facts: Facts, t: Tree | None) -> Tree | None:
     if t is None:
         return None
     needs = tuple((facts.now(a), facts.now(b)) for a, b in t.needs)
-    return Tree(facts.now(t.at), _tree_now(facts, t.first), _tree_now(facts, t.second), tuple((a, b) for a, b in needs if a != b))
+    return Tree(
+        facts.now(t.at),
+        _tree_now(facts, t.first),
+        _tree_now(facts, t.second),
+        tuple((a, b) for a, b in needs if a != b),
+    )
 
 
 def _put_meaning(m: Meaning, names: Mapping[str, Poly]) -> Meaning:
@@ -303,12 +332,35 @@ def _put_meaning(m: Meaning, names: Mapping[str, Poly]) -> Meaning:
         return tuple(p.put(names) for p in ps)
 
     a = m.auxiliary
-    aux = None if a is None else Auxiliary(a.copy.put(names), a.sums_taken, index(a.sums), a.times_taken, tuple((k, e.put(names)) for k, e in a.times))
+    aux = (
+        None
+        if a is None
+        else Auxiliary(
+            a.copy.put(names), a.sums_taken, index(a.sums), a.times_taken, tuple((k, e.put(names)) for k, e in a.times)
+        )
+    )
     return Meaning(
-        index(m.sizes), put(m.body, names), (), (), None if m.degrees is None else index(m.degrees), m.copies, m.tree, aux,
+        index(m.sizes),
+        put(m.body, names),
+        (),
+        (),
+        None if m.degrees is None else index(m.degrees),
+        m.copies,
+        m.tree,
+        aux,
     )
 
 
 __all__ = [
-    "Contradiction", "Facts", "NeedsChoice", "Owed", "Side", "Stuck", "Typed", "named", "translate", "type_left", "type_right",
+    "Contradiction",
+    "Facts",
+    "NeedsChoice",
+    "Owed",
+    "Side",
+    "Stuck",
+    "Typed",
+    "named",
+    "translate",
+    "type_left",
+    "type_right",
 ]

@@ -1,9 +1,10 @@
-"""Exact values of both sides of a substitution on one instance, by the operator table alone (Python integers and fractions, small sizes).
+"""Exact values of both sides of a substitution on one instance, by the operator table alone (Python integers and
+fractions, small sizes).
 
     value of a node at (times, sums, data) = its index expression, sums and maxima written out
 
-Functions are what `functions.FUNCTIONS` says: rational values are exact, others lie between bounds (`enclosures`).  Two values count as different
-only if that is certain.
+Functions are what `functions.FUNCTIONS` says: rational values are exact, others lie between bounds (`enclosures`).  Two
+values count as different only if that is certain.
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ def right_fault(typed: Typed) -> str | None:
 
 
 def tensors_of(typed: Typed, side: Side, values: Sequence[Tensor], keys: Keys) -> list[Tensor]:
-    """Values of all nodes of a side on an instance; `NotDecided` if bounds do not determine one.  `keys`: those of all irrational values so far."""
+    """Values of all nodes of a side on an instance; `NotDecided` if bounds do not determine one.  `keys`: those of
+    all irrational values so far.
+    """
     nodes = typed.rule.left if side is typed.left else typed.rule.right
     out: list[Tensor] = []
     work = [0]
@@ -125,8 +128,8 @@ def copies_differ(typed: Typed, side: Side, tensors: Sequence[Tensor], values: S
 
 
 def value_fault(typed: Typed, values: Sequence[Tensor]) -> str | None:
-    """What is certainly wrong on an instance typed on both sides: "left copy", "copy", "value" or None.  `NotDecided` if it depends on values that
-    bounds do not determine."""
+    """What is certainly wrong on an instance typed on both sides: "left copy", "copy", "value" or None.  `NotDecided`
+    if it depends on values that bounds do not determine."""
     keys: Keys = {}
     left = tensors_of(typed, typed.left, values, keys)
     broken = copies_differ(typed, typed.left, left, values)
@@ -136,7 +139,10 @@ def value_fault(typed: Typed, values: Sequence[Tensor]) -> str | None:
     found = None
     if copies_differ(typed, typed.right, right, values):
         found = "copy"
-    elif any(_differ(denotation(typed, typed.left, a, left, values), denotation(typed, typed.right, b, right, values)) for a, b in typed.rule.outputs):
+    elif any(
+        _differ(denotation(typed, typed.left, a, left, values), denotation(typed, typed.right, b, right, values))
+        for a, b in typed.rule.outputs
+    ):
         found = "value"
     if found is not None and broken is None:
         raise NotDecided("whether copies of the left side are equal")

@@ -8,20 +8,28 @@ from .polynomial import ONE, Poly
 from .row_parts import P, activated, at, in_range, inverse, need_ranks, size, word
 from .rule import AtLeast, Condition, Node
 
-# ---- windows --------------------------------------------------------------------------------------------------------------------------
+# ---- windows
+# ----------------------------------------------------------------------------------------------------------------------
 
 
-def window(axis: str, n: Poly, k: Poly, s: Poly, padding: str) -> tuple[tuple[Define, ...], tuple[Condition, ...], Poly, Poly]:
+def window(
+    axis: str, n: Poly, k: Poly, s: Poly, padding: str
+) -> tuple[tuple[Define, ...], tuple[Condition, ...], Poly, Poly]:
     """Definitions, preconditions, output size and offset of one windowed axis."""
     out, offset = P(f"out_{axis}"), P(f"before_{axis}")
     if padding == "valid":
         return (Floor(f"steps_{axis}", n - k, s),), (AtLeast(n - k),), P(f"steps_{axis}") + 1, P(0)
     total = P(f"total_{axis}")
     return (
-        Floor(f"out_{axis}", n + s - 1, s),
-        Largest(f"total_{axis}", (out - 1) * s + k - n, P(0)),
-        Floor(f"before_{axis}", total + 1, P(2)),
-    ), (), out, offset
+        (
+            Floor(f"out_{axis}", n + s - 1, s),
+            Largest(f"total_{axis}", (out - 1) * s + k - n, P(0)),
+            Floor(f"before_{axis}", total + 1, P(2)),
+        ),
+        (),
+        out,
+        offset,
+    )
 
 
 def conv(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -33,7 +41,9 @@ def conv(node: Node, ranks: tuple[int, ...]) -> Meaning:
     p = P("i2") * P("stride_h") + P("a") - ph
     q = P("i3") * P("stride_w") + P("b") - pw
     inside = where(
-        Times((at(0, "i0", P("g") * size(1, 1) + P("c"), p, q), at(1, "i1", "c", "a", "b"))), *in_range(p, size(0, 2)), *in_range(q, size(0, 3)),
+        Times((at(0, "i0", P("g") * size(1, 1) + P("c"), p, q), at(1, "i1", "c", "a", "b"))),
+        *in_range(p, size(0, 2)),
+        *in_range(q, size(0, 3)),
     )
     total = Total("c", size(1, 1), Total("a", size(1, 2), Total("b", size(1, 3), inside)))
     body = Digit("g", P("i1"), P("each"), activated(word(node, "activation"), total))
@@ -58,7 +68,11 @@ def pool(kind: str) -> Build:
         else:
             count: Expression = number(P("kernel_h") * P("kernel_w"))
             if kind == "inside":
-                count = Total("d", P("kernel_h"), Total("e", P("kernel_w"), where(number(1), *(g.put({"a": P("d"), "b": P("e")}) for g in guards))))
+                count = Total(
+                    "d",
+                    P("kernel_h"),
+                    Total("e", P("kernel_w"), where(number(1), *(g.put({"a": P("d"), "b": P("e")}) for g in guards))),
+                )
             summed = Total("a", P("kernel_h"), Total("b", P("kernel_w"), where(read, *guards)))
             body = Times((inverse(count), summed))
         return Meaning((size(0, 0), size(0, 1), oh, ow), body, (*ch, *cw), (*dh, *dw))
@@ -72,13 +86,19 @@ def enlarge(node: Node, ranks: tuple[int, ...]) -> Meaning:
     define: list[Define] = []
     index, guards = [P("i0"), P("i1")], list[Poly]()
     for a, axis in ((2, "h"), (3, "w")):
-        define += [Largest(f"new_{axis}", size(0, a), P(f"kernel_{axis}")), Floor(f"lead_{axis}", P(f"new_{axis}") - size(0, a), P(2))]
+        define += [
+            Largest(f"new_{axis}", size(0, a), P(f"kernel_{axis}")),
+            Floor(f"lead_{axis}", P(f"new_{axis}") - size(0, a), P(2)),
+        ]
         index.append(P(f"i{a}") - P(f"lead_{axis}"))
         guards += in_range(index[-1], size(0, a))
-    return Meaning((size(0, 0), size(0, 1), P("new_h"), P("new_w")), where(Read(0, tuple(index)), *guards), define=tuple(define))
+    return Meaning(
+        (size(0, 0), size(0, 1), P("new_h"), P("new_w")), where(Read(0, tuple(index)), *guards), define=tuple(define)
+    )
 
 
-# ---- constants ------------------------------------------------------------------------------------------------------------------------
+# ---- constants
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def eye(node: Node, ranks: tuple[int, ...]) -> Meaning:
@@ -106,7 +126,8 @@ def id_kernel(node: Node, ranks: tuple[int, ...]) -> Meaning:
     return Meaning(shape, where(number(1), h, -h, w, -w), define=define)
 
 
-# ---- tables of rows -------------------------------------------------------------------------------------------------------------------
+# ---- tables of rows
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def embedding(node: Node, ranks: tuple[int, ...]) -> Meaning:

@@ -1,1 +1,3 @@
-"""Frontends: programs written elsewhere become graphs in digits.  `onnx` imports ONNX files, `digits` removes reshapes."""
+"""Frontends: programs written elsewhere become graphs in digits.  `onnx` imports ONNX files, `digits` removes
+reshapes.
+"""

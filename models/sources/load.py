@@ -1,4 +1,6 @@
-"""One way in for models: a zoo name, an ONNX file, a NumPy or PyTorch program in a Python file, a saved PyTorch program, our JSON."""
+"""One way in for models: a zoo name, an ONNX file, a NumPy or PyTorch program in a Python file, a saved PyTorch
+program, our JSON.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,10 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
         return _from_python(Path(named["file"]), named["name"], batch)
     path = Path(spec)
     if not _exists(path):
-        raise InputError(f"model {spec[:200]!r} is neither a zoo name nor a file{did_you_mean(spec, ZOO)}; zoo: {', '.join(sorted(ZOO))}")
+        raise InputError(
+            f"model {spec[:200]!r} is neither a zoo name nor a file{did_you_mean(spec, ZOO)}; zoo: "
+            f"{', '.join(sorted(ZOO))}"
+        )
     if path.suffix in (".onnx", ".pt2", ".json"):
         regular(path)
     if path.suffix == ".onnx":
@@ -56,8 +61,13 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
         except GraphError as error:
             raise GraphError(f"{spec}, {error.place}", error.message) from None
     if path.suffix == ".spz":
-        raise InputError(f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan")
-    raise InputError(f"{spec}: unknown kind of model; give a zoo name, a .onnx or .pt2 file, FILE.py:NAME, or a .json graph written by 'shardproof import'")
+        raise InputError(
+            f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan"
+        )
+    raise InputError(
+        f"{spec}: unknown kind of model; give a zoo name, a .onnx or .pt2 file, FILE.py:NAME, or a .json graph "
+        f"written by 'shardproof import'"
+    )
 
 
 def _exists(path: Path) -> bool:

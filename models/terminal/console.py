@@ -1,10 +1,12 @@
-"""What every verb of the command line shares: exit codes, the one way out for text, one JSON object, and progress that only people see.
+"""What every verb of the command line shares: exit codes, the one way out for text, one JSON object, and progress that
+only people see.
 
-Results go to stdout, progress to stderr and only on a terminal, after two seconds.  Exit code 1 is never used, so that a
-Python traceback stays distinguishable.
+Results go to stdout, progress to stderr and only on a terminal, after two seconds.  Exit code 1 is never used, so that
+a Python traceback stays distinguishable.
 
-Text for people holds names and titles out of files that anybody may have written.  All of it leaves through `say`, which writes whatever
-cannot be printed as an escape: a line end or a terminal's control sequence in a title cannot forge a verdict (`tests/test_terminal.py`).
+Text for people holds names and titles out of files that anybody may have written.  All of it leaves through `say`,
+which writes whatever cannot be printed as an escape: a line end or a terminal's control sequence in a title cannot
+forge a verdict (`tests/test_terminal.py`).
 """
 
 from __future__ import annotations
@@ -50,11 +52,15 @@ def worst(codes: list[Exit]) -> Exit:
 
 def emit(document: dict[str, object]) -> None:
     """Write exactly one JSON object to stdout."""
-    sys.stdout.write(json.dumps(document, sort_keys=True).replace("\x7f", "\\u007f") + "\n")  # ASCII; JSON leaves one control character as it is
+    sys.stdout.write(
+        json.dumps(document, sort_keys=True).replace("\x7f", "\\u007f") + "\n"
+    )  # ASCII; JSON leaves one control character as it is
 
 
 def say(*lines: str, err: bool = False) -> None:
-    """Write lines (or blocks made by `joined`) to stdout or stderr, escaped: the only way out for text that may come from a file."""
+    """Write lines (or blocks made by `joined`) to stdout or stderr, escaped: the only way out for text that may
+    come from a file.
+    """
     stream = sys.stderr if err else sys.stdout
     encoding = stream.encoding or "utf-8"
     for line in lines:
@@ -82,7 +88,9 @@ class Watch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.bar is not None:
             self.bar.stop()
 
@@ -95,7 +103,11 @@ class Watch:
             from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
             self.bar = Progress(
-                TextColumn("{task.description}", markup=False), BarColumn(bar_width=30), TimeElapsedColumn(), console=Console(stderr=True), transient=True
+                TextColumn("{task.description}", markup=False),
+                BarColumn(bar_width=30),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
             )
             self.task = self.bar.add_task(text, total=None)
             self.bar.start()

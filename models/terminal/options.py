@@ -1,6 +1,7 @@
 """Types of command-line options: what a value may be is said once, and refused as a usage error that names the option.
 
-Numbers are ASCII digits of a bounded length: `float` takes `nan`, `int` takes `1_0`, and `Fraction("1e999999999")` takes all memory.
+Numbers are ASCII digits of a bounded length: `float` takes `nan`, `int` takes `1_0`, and `Fraction("1e999999999")`
+takes all memory.
 """
 
 from __future__ import annotations
@@ -107,8 +108,11 @@ SEED: Final = Count(0, (1 << 64) - 1)
 RANKS: Final = Count(1, 1 << 16)
 
 
-def output_option(*names: str, help: str, required: bool = False, replaces_results: bool = False) -> Callable[[Command], Command]:
-    """An option that names a file to be written.  Whether it can be is tried when the command line is read, before any work.
+def output_option(
+    *names: str, help: str, required: bool = False, replaces_results: bool = False
+) -> Callable[[Command], Command]:
+    """An option that names a file to be written.  Whether it can be is tried when the command line is read, before any
+    work.
 
     Commands with such an option also take `force_option`.
     """
@@ -117,7 +121,9 @@ def output_option(*names: str, help: str, required: bool = False, replaces_resul
         if value is None or ctx.resilient_parsing:
             return None
         if value in ("-", ""):
-            raise click.BadParameter("results are written to a regular file; name one ('./-' for a file of that name).", ctx, param)
+            raise click.BadParameter(
+                "results are written to a regular file; name one ('./-' for a file of that name).", ctx, param
+            )
         path = Path(value)
         taken: dict[Path, str] = ctx.meta.setdefault("shardproof.outputs", {})
         real = check_target(path, force=bool(ctx.meta.get(_FORCE)), replaces_results=replaces_results)
@@ -135,5 +141,12 @@ def _remember(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     ctx.meta[_FORCE] = value
 
 
-force_option = click.option("--force", is_flag=True, is_eager=True, expose_value=False, callback=_remember, help="Let output replace files that are not results of ours.")
+force_option = click.option(
+    "--force",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_remember,
+    help="Let output replace files that are not results of ours.",
+)
 """Eager: known when the outputs are tried."""

@@ -19,29 +19,51 @@ from ..terminal.options import BATCH, force_option, output_option
 
 @click.command("import")
 @click.argument("file", required=False)
-@click.option("--batch", type=BATCH, help="Replace the batch size of an ONNX file or zoo model; handed to a PyTorch factory.")
+@click.option(
+    "--batch", type=BATCH, help="Replace the batch size of an ONNX file or zoo model; handed to a PyTorch factory."
+)
 @click.option("--train", type=click.Choice(OPTIMIZERS), help="Make it one training step: forward, backward, optimizer.")
 @click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
-@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').")
+@click.option(
+    "--recompute",
+    default="none",
+    show_default=True,
+    help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
+)
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def import_command(file: str | None, batch: int | None, train: str | None, loss: str | None, recompute: str, output: Path | None, list_ops: bool, as_json: bool) -> int:
+def import_command(
+    file: str | None,
+    batch: int | None,
+    train: str | None,
+    loss: str | None,
+    recompute: str,
+    output: Path | None,
+    list_ops: bool,
+    as_json: bool,
+) -> int:
     """Read a model and write it as our own JSON graph."""
     if list_ops:
         from ..sources.numpy import trace as numpy_trace
         from ..sources.onnx import importer as onnx
         from ..sources.torch import importer as torch
 
-        kinds = {"onnx": onnx.supported_operators(), "torch": torch.supported_operators(), "numpy": numpy_trace.supported()}
+        kinds = {
+            "onnx": onnx.supported_operators(),
+            "torch": torch.supported_operators(),
+            "numpy": numpy_trace.supported(),
+        }
         if as_json:
             emit({"operators": {kind: list(names) for kind, names in kinds.items()}})
         else:
             say(*(name for names in kinds.values() for name in names))
         return Exit.DONE
     if file is None:
-        raise click.UsageError("give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program")
+        raise click.UsageError(
+            "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program"
+        )
     graph = load_model(file, batch)
     step = training_of(graph, train, loss, recompute)
     if step is not None:
@@ -49,8 +71,15 @@ def import_command(file: str | None, batch: int | None, train: str | None, loss:
     if output is not None:
         write_file(output, graph.to_json().encode("ascii") + b"\n")
     if as_json:
-        emit({"name": graph.name, "operators": len(graph.operators), "tensors": len(graph.tensors), "sha256": graph.sha256(),
-              **({} if step is None else {"loss": step.loss, "trained": len(step.trained)})})
+        emit(
+            {
+                "name": graph.name,
+                "operators": len(graph.operators),
+                "tensors": len(graph.tensors),
+                "sha256": graph.sha256(),
+                **({} if step is None else {"loss": step.loss, "trained": len(step.trained)}),
+            }
+        )
         return Exit.DONE
     counts: dict[str, int] = {}
     for op in graph.operators:
@@ -58,7 +87,10 @@ def import_command(file: str | None, batch: int | None, train: str | None, loss:
     say(f"{graph.name}: {len(graph.operators)} operators, {len(graph.tensors)} tensors, sha256 {graph.sha256()[:16]}")
     say("  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))))
     if step is not None:
-        say(f"  {train}: {step.loss}; {len(step.trained)} weights are updated" + (f", {len(step.constant)} are constant" if step.constant else ""))
+        say(
+            f"  {train}: {step.loss}; {len(step.trained)} weights are updated"
+            + (f", {len(step.constant)} are constant" if step.constant else "")
+        )
     if output is not None:
         say(f"wrote {output}")
     return Exit.DONE
@@ -67,7 +99,9 @@ def import_command(file: str | None, batch: int | None, train: str | None, loss:
 def training_of(graph: Graph, train: str | None, loss: str | None, recompute: str = "none") -> TrainingStep | None:
     """The training step that `--train`, `--loss` and `--recompute` ask for; None without `--train`."""
     if train is None and recompute != "none":
-        raise click.UsageError("--recompute says what a backward pass computes again: give --train sgd or --train adam too")
+        raise click.UsageError(
+            "--recompute says what a backward pass computes again: give --train sgd or --train adam too"
+        )
     if train is None and loss is not None:
         raise click.UsageError("--loss says what a training step minimises: give --train sgd or --train adam too")
     return None if train is None else build_step(graph, train, loss, recompute=recompute)

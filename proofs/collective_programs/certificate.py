@@ -1,21 +1,25 @@
 """Certificates of placements and reduction programs.
 
 Placement      problem (hierarchy, axes) and claim
-  Complete     `matrices` are all placements.  Proof: they are valid and distinct, and their number is the product over the primes of the
-               number of transportation tables, which the checker counts on its own.
+  Complete     `matrices` are all placements.  Proof: they are valid and distinct, and their number is the product over
+               the primes of the number of transportation tables, which the checker counts on its own.
 
-Reduction      parts; a part is a request (who reduces, over which tree, by which reading), the claims about it, and potentials
+Reduction      parts; a part is a request (who reduces, over which tree, by which reading), the claims about it, and
+               potentials
   Correct      the program does what was asked for.  Proof: replay.
-  Cheapest     it costs `cost` under a cost model, and no program of any length costs less.  Proof: potentials phi on the closed state
-               graph, one integer per state in order of discovery (breadth first from the start; patterns root to leaf, InsideGroup,
-               Parallel, Master; collectives in the order of `Collective`; the goal is not expanded):
-                   phi(goal) <= 0;  phi(start) >= cost;  phi(s) <= cost(s, t) + phi(t) for every step s -> t     (unlisted t count as 0)
+  Cheapest     it costs `cost` under a cost model, and no program of any length costs less.  Proof: potentials phi on
+               the closed state graph, one integer per state in order of discovery (breadth first from the start;
+               patterns root to leaf, InsideGroup, Parallel, Master; collectives in the order of `Collective`; the goal
+               is not expanded):
+                   phi(goal) <= 0;  phi(start) >= cost;  phi(s) <= cost(s, t) + phi(t) for every step s -> t
+                   (unlisted t count as 0)
                So every program costs at least phi(start), by adding up along its path.  Dead states carry `DEAD`.
                phi(start) < cost is a weaker but valid certificate: it proves the lower bound phi(start).
   Count        there are `lengths[t]` programs of t steps, and no longer ones.  Proof: recount on the closed graph.
   Impossible   no program of any length.  Proof: the goal is not in the closed graph.
-Best           of all placements (Complete) and device orders, the placement `matrix` makes the weighted sum of the cheapest programs of all
-               reductions least.  Proof: a Cheapest part for every placement, reduction and order.
+Best           of all placements (Complete) and device orders, the placement `matrix` makes the weighted sum of the
+               cheapest programs of all reductions least.  Proof: a Cheapest part for every placement, reduction and
+               order.
 """
 
 from __future__ import annotations
@@ -38,7 +42,9 @@ MAX_COST: Final = 1 << 56
 
 @dataclass(frozen=True)
 class CostSpec:
-    """A cost model by content.  `payload`: bytes per device; `devices`: those of the machine that take part (() for all)."""
+    """A cost model by content.  `payload`: bytes per device; `devices`: those of the machine that take part (() for
+    all).
+    """
 
     preset: str
     machine: Machine
@@ -123,7 +129,9 @@ class Term:
 
 @dataclass(frozen=True)
 class Best:
-    """Placement number `matrix` of the complete list is best for `terms`; every order named in `orders` was considered."""
+    """Placement number `matrix` of the complete list is best for `terms`; every order named in `orders` was
+    considered.
+    """
 
     matrix: int
     cost: int

@@ -1,11 +1,12 @@
 """Certificates of placements and reduction programs as container members.
 
     placement.json   {"format", "hierarchy", "axes", "matrices"}
-    reduction.json   {"format", "machines": [canonical machine text, ..], "costs": [..], "parts": [..], "best", "shapes"}
+    reduction.json   {"format", "machines": [canonical machine text, ..], "costs": [..], "parts": [..], "best",
+                     "shapes"}
     reduction.i64    all potentials, see `arrays`
 
-A program is a list of [slice, form, ancestor or null, collective].  Decoding checks types and structure only; whether it proves anything
-is for `verify` to say.
+A program is a list of [slice, form, ancestor or null, collective].  Decoding checks types and structure only; whether
+it proves anything is for `verify` to say.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ import numpy as np
 
 from ...models.collective_programs.collectives import Collective
 from ...models.collective_programs.cost import Algorithm
-from ...models.collective_programs.parallelism import Hierarchy, Matrix, Order, PlacementProblem, ReductionRequest, Request, UnevenRequest
+from ...models.collective_programs.parallelism import (
+    Hierarchy,
+    Matrix,
+    Order,
+    PlacementProblem,
+    ReductionRequest,
+    Request,
+    UnevenRequest,
+)
 from ...models.collective_programs.programs import Form, Instruction, Program
 from ...models.machine.machine import Machine
 from ...models.machine.parts import MachineError
@@ -72,7 +81,12 @@ def read_reduction(source: bytes | Path | str, limits: Limits = LIMITS) -> Reduc
 
 def encode_placement(certificate: PlacementCertificate) -> dict[str, Member]:
     problem = certificate.problem
-    head = {"format": PLACEMENT_FORMAT, "hierarchy": list(problem.hierarchy), "axes": list(problem.axes), "matrices": [_rows(m) for m in certificate.matrices]}
+    head = {
+        "format": PLACEMENT_FORMAT,
+        "hierarchy": list(problem.hierarchy),
+        "axes": list(problem.axes),
+        "matrices": [_rows(m) for m in certificate.matrices],
+    }
     return {PLACEMENT: canonical(head)}
 
 
@@ -89,11 +103,21 @@ def encode_reduction(certificate: ReductionCertificate) -> dict[str, Member]:
     pool = ArrayPool()
     machines = sorted({c.machine.to_json() for c in certificate.costs})
     costs = [
-        {"preset": c.preset, "machine": machines.index(c.machine.to_json()), "payload": c.payload, "algorithm": c.algorithm.value, "devices": list(c.devices)}
+        {
+            "preset": c.preset,
+            "machine": machines.index(c.machine.to_json()),
+            "payload": c.payload,
+            "algorithm": c.algorithm.value,
+            "devices": list(c.devices),
+        }
         for c in certificate.costs
     ]
     parts = [
-        {"request": _encode_request(p.request), "claim": _encode_claim(p.claim), "potentials": pool.add(np.asarray(p.potentials, dtype=np.int64))}
+        {
+            "request": _encode_request(p.request),
+            "claim": _encode_claim(p.claim),
+            "potentials": pool.add(np.asarray(p.potentials, dtype=np.int64)),
+        }
         for p in certificate.parts
     ]
     best = None
@@ -101,7 +125,14 @@ def encode_reduction(certificate: ReductionCertificate) -> dict[str, Member]:
         b = certificate.best
         terms = [{"reduce": list(t.reduce), "model": t.model, "weight": t.weight} for t in b.terms]
         best = {"matrix": b.matrix, "cost": b.cost, "terms": terms, "orders": list(b.orders)}
-    head = {"format": REDUCTION_FORMAT, "machines": machines, "costs": costs, "parts": parts, "best": best, "shapes": pool.shapes()}
+    head = {
+        "format": REDUCTION_FORMAT,
+        "machines": machines,
+        "costs": costs,
+        "parts": parts,
+        "best": best,
+        "shapes": pool.shapes(),
+    }
     members: dict[str, Member] = {REDUCTION: canonical(head), ARRAYS: pool.flat()}
     if certificate.placement is not None:
         members.update(encode_placement(certificate.placement))
@@ -136,8 +167,13 @@ def _encode_request(request: Request) -> dict[str, object]:
     match request:
         case ReductionRequest():
             return {
-                "kind": "placement", "hierarchy": list(request.hierarchy), "matrix": _rows(request.matrix), "reduce": list(request.reduce),
-                "order": request.order.value, "reading": request.reading, "synthesis": request.synthesis.value,
+                "kind": "placement",
+                "hierarchy": list(request.hierarchy),
+                "matrix": _rows(request.matrix),
+                "reduce": list(request.reduce),
+                "order": request.order.value,
+                "reading": request.reading,
+                "synthesis": request.synthesis.value,
             }
         case UnevenRequest():
             return {"kind": "uneven", "nodes": list(request.nodes), "reading": request.reading}
@@ -150,7 +186,12 @@ def _encode_claim(claim: ReductionClaim) -> dict[str, object]:
         case Correct():
             return {"kind": "correct", "program": encode_program(claim.program)}
         case Cheapest():
-            return {"kind": "cheapest", "program": encode_program(claim.program), "model": claim.model, "cost": claim.cost}
+            return {
+                "kind": "cheapest",
+                "program": encode_program(claim.program),
+                "model": claim.model,
+                "cost": claim.cost,
+            }
         case Count():
             return {"kind": "count", "lengths": list(claim.lengths)}
         case Impossible():
@@ -206,7 +247,13 @@ def _cost(value: Reader, machines: list[Machine]) -> CostSpec:
     value.fields("preset", "machine", "payload", "algorithm", "devices")
     machine = machines[value["machine"].integer(0, len(machines) - 1)]
     devices = tuple(value["devices"].integers(0, machine.devices - 1, 1 << 16))
-    return CostSpec(value["preset"].text(40), machine, value["payload"].integer(1, 1 << 62), _word(value["algorithm"], Algorithm), devices)
+    return CostSpec(
+        value["preset"].text(40),
+        machine,
+        value["payload"].integer(1, 1 << 62),
+        _word(value["algorithm"], Algorithm),
+        devices,
+    )
 
 
 def _request(value: Reader) -> Request:
@@ -214,8 +261,12 @@ def _request(value: Reader) -> Request:
         case "placement":
             value.fields("kind", "hierarchy", "matrix", "reduce", "order", "reading", "synthesis")
             return ReductionRequest(
-                _sizes(value["hierarchy"]), _matrix(value["matrix"]), tuple(value["reduce"].integers(0, 63, 64)), _word(value["order"], Order),
-                value["reading"].text(40), _word(value["synthesis"], Hierarchy),
+                _sizes(value["hierarchy"]),
+                _matrix(value["matrix"]),
+                tuple(value["reduce"].integers(0, 63, 64)),
+                _word(value["order"], Order),
+                value["reading"].text(40),
+                _word(value["synthesis"], Hierarchy),
             )
         case "uneven":
             value.fields("kind", "nodes", "reading")
@@ -231,7 +282,9 @@ def _claim(value: Reader, models: int) -> ReductionClaim:
             return Correct(decode_program(value["program"]))
         case "cheapest":
             value.fields("kind", "program", "model", "cost")
-            return Cheapest(decode_program(value["program"]), value["model"].integer(0, models - 1), value["cost"].integer())
+            return Cheapest(
+                decode_program(value["program"]), value["model"].integer(0, models - 1), value["cost"].integer()
+            )
         case "count":
             value.fields("kind", "lengths")
             return Count(tuple(item.integer(0) for item in value["lengths"].items(MAX_STEPS)))
@@ -247,6 +300,12 @@ def _best(value: Reader, models: int) -> Best:
     terms = []
     for item in value["terms"].items(64):
         item.fields("reduce", "model", "weight")
-        terms.append(Term(tuple(item["reduce"].integers(0, 63, 64)), item["model"].integer(0, models - 1), item["weight"].integer(1, 1 << 40)))
+        terms.append(
+            Term(
+                tuple(item["reduce"].integers(0, 63, 64)),
+                item["model"].integer(0, models - 1),
+                item["weight"].integer(1, 1 << 40),
+            )
+        )
     orders = tuple(_word(o, Order).value for o in value["orders"].items(2))
     return Best(value["matrix"].integer(0, MAX_PARTS), value["cost"].integer(), tuple(terms), orders)

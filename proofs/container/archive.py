@@ -1,15 +1,16 @@
 """The `.spz` container: a zip of canonical JSON members and raw little-endian int64 arrays.
 
-Writing is byte-stable: members sorted by name, dates 1980-01-01, fixed attributes and compression level.  `manifest.json` lists every
-other member with its size, sha256 and, for arrays, shape.
+Writing is byte-stable: members sorted by name, dates 1980-01-01, fixed attributes and compression level.
+`manifest.json` lists every other member with its size, sha256 and, for arrays, shape.
 
-    identity = sha256 over (length of name, name, length of content, content) of all members, manifest included, in order of names
+    identity = sha256 over (length of name, name, length of content, content) of all members, manifest included, in
+    order of names
 
 so it depends on uncompressed content only.
 
-Reading believes nothing.  Only the plain subset of zip that the writer produces is parsed (no zip64, no encryption, no extra fields, no
-comments, no gaps, no overlap), all sizes are added up and bounded from the headers before memory is taken, inflation stops at the
-declared size, and every failure is a `ContainerError`.
+Reading believes nothing.  Only the plain subset of zip that the writer produces is parsed (no zip64, no encryption, no
+extra fields, no comments, no gaps, no overlap), all sizes are added up and bounded from the headers before memory is
+taken, inflation stops at the declared size, and every failure is a `ContainerError`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ _END, _CENTRAL, _LOCAL = struct.Struct("<4s4H2LH"), struct.Struct("<4s6H3L5H2L")
 
 @dataclass(frozen=True)
 class Limits:
-    """Caps of a container: bytes of the file, members, uncompressed bytes, expansion (beyond `free` bytes), bytes of one JSON member."""
+    """Caps of a container: bytes of the file, members, uncompressed bytes, expansion (beyond `free` bytes), bytes
+    of one JSON member.
+    """
 
     file: int = 1 << 30
     members: int = 4096
@@ -106,7 +109,9 @@ def write_container(path: Path | str | None, members: Mapping[str, Member], limi
 
 
 def read_container(source: bytes | Path | str, limits: Limits = LIMITS) -> dict[str, Member]:
-    """All members by name, manifest included, every one checked against the manifest; `ContainerError` on anything odd."""
+    """All members by name, manifest included, every one checked against the manifest; `ContainerError` on anything
+    odd.
+    """
     data = source if isinstance(source, bytes) else read_file(Path(source), limits.file)
     entries = {entry.name: entry for entry in _entries(data, limits)}
     if MANIFEST not in entries:
@@ -207,7 +212,9 @@ def bytes_array(content: bytes, shape: tuple[int, ...], place: str) -> Ints:
 
 def _check_name(name: str) -> None:
     if len(name) > 200 or not _NAME.fullmatch(name):
-        raise ContainerError(f"member {name[:60]!r}", "name must be a plain relative path of letters, digits, '_', '.', '-'")
+        raise ContainerError(
+            f"member {name[:60]!r}", "name must be a plain relative path of letters, digits, '_', '.', '-'"
+        )
 
 
 def _listing(manifest: Reader) -> dict[str, tuple[int, str, tuple[int, ...] | None]]:
@@ -248,7 +255,9 @@ def _entries(data: bytes, limits: Limits) -> list[_Entry]:
         place = f"entry {i} of the zip directory"
         if at + _CENTRAL.size > len(data) - _END.size:
             raise ContainerError(place, "is cut off")
-        (magic, _, _, flags, method, time, date, crc, packed, size, name_size, extra, comment, disk, _, _, offset) = _CENTRAL.unpack_from(data, at)
+        (magic, _, _, flags, method, time, date, crc, packed, size, name_size, extra, comment, disk, _, _, offset) = (
+            _CENTRAL.unpack_from(data, at)
+        )
         if magic != b"PK\1\2" or flags or method not in (0, 8) or extra or comment or disk:
             raise ContainerError(place, "is not a plain stored or deflated member")
         raw_name = data[at + _CENTRAL.size : at + _CENTRAL.size + name_size]
@@ -260,8 +269,10 @@ def _entries(data: bytes, limits: Limits) -> list[_Entry]:
         if offset != local or local + _LOCAL.size + name_size + packed > directory:
             raise ContainerError(f"member {name!r}", "does not follow the member before it")
         found = _LOCAL.unpack_from(data, local)
-        if found[0] != b"PK\3\4" or found[2:] != (flags, method, time, date, crc, packed, size, name_size, 0) or (
-            data[local + _LOCAL.size : local + _LOCAL.size + name_size] != raw_name
+        if (
+            found[0] != b"PK\3\4"
+            or found[2:] != (flags, method, time, date, crc, packed, size, name_size, 0)
+            or (data[local + _LOCAL.size : local + _LOCAL.size + name_size] != raw_name)
         ):
             raise ContainerError(f"member {name!r}", "local header disagrees with the directory")
         entries.append(_Entry(name, method, crc, packed, size, local + _LOCAL.size + name_size))

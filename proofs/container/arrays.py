@@ -1,6 +1,8 @@
-"""Many small arrays as one: distinct int64 arrays are stored once, end to end, in one flat array; references are numbers.
+"""Many small arrays as one: distinct int64 arrays are stored once, end to end, in one flat array; references are
+numbers.
 
-A certificate of a graph with 50,000 edges has 100,000 arrays of a few entries: one zip member each would cost more than the contents.
+A certificate of a graph with 50,000 edges has 100,000 arrays of a few entries: one zip member each would cost more than
+the contents.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ class ArrayPool:
 
     def flat(self) -> Ints:
         """Everything, shape (sum of sizes,)."""
-        return np.concatenate([np.zeros(0, dtype=np.int64), *(np.ascontiguousarray(a).reshape(-1) for a in self._arrays)])
+        return np.concatenate(
+            [np.zeros(0, dtype=np.int64), *(np.ascontiguousarray(a).reshape(-1) for a in self._arrays)]
+        )
 
 
 class ArrayTable:
@@ -66,7 +70,9 @@ class ArrayTable:
         if flat.ndim != 1:
             shapes.fail("the flat array must have one axis")
         self._arrays: list[Ints] = []
-        self._numbers: dict[int, tuple[int, ...]] = {}  # equal references give one tuple: a small file cannot ask for many copies
+        self._numbers: dict[
+            int, tuple[int, ...]
+        ] = {}  # equal references give one tuple: a small file cannot ask for many copies
         self._lists: dict[tuple[int, int], tuple[tuple[int, ...], ...]] = {}
         self._many: dict[int, tuple[Ints, ...]] = {}
         at = 0

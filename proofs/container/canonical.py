@@ -1,9 +1,10 @@
 """Canonical JSON, and a typed reader for JSON that may be hostile.
 
-Canonical text: keys sorted, separators `,` and `:`, ASCII, no floats.  Two equal values have one text, so texts can be hashed.
+Canonical text: keys sorted, separators `,` and `:`, ASCII, no floats.  Two equal values have one text, so texts can be
+hashed.
 
-Reading accepts exactly what writing produces, value by value: `1e3` is a float in Python, `true` is an `int`, `NaN` parses; none of
-them passes for an integer here.  Every failure is a `ContainerError` that names the place.
+Reading accepts exactly what writing produces, value by value: `1e3` is a float in Python, `true` is an `int`, `NaN`
+parses; none of them passes for an integer here.  Every failure is a `ContainerError` that names the place.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ Json = None | bool | int | str | list["Json"] | dict[str, "Json"]
 
 INT64: Final = (-(1 << 63), (1 << 63) - 1)
 WIDE: Final = (-(1 << 512), 1 << 512)
-"""Range of integers that need not fit an array (costs, denominators, multipliers): generous, but not a memory attack."""
+"""Range of integers that need not fit an array (costs, denominators, multipliers): generous, but not a memory
+attack.
+"""
 
 
 class ContainerError(ValueError):
@@ -38,7 +41,9 @@ def canonical(value: object) -> bytes:
     """
     _refuse_floats(value)
     try:
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode(
+            "ascii"
+        )
     except (TypeError, ValueError, RecursionError) as error:
         raise ContainerError("value to be written", f"is not canonical JSON: {error}") from None
 

@@ -1,4 +1,6 @@
-"""What a container holds, told by its members: so that the wrong kind of file is called by its name, with the verbs that take it."""
+"""What a container holds, told by its members: so that the wrong kind of file is called by its name, with the verbs
+that take it.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,10 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "library.json": ("a rule library", "rules check, rules show and check take it"),
     "reduction.json": ("reduction programs", "check takes it"),
     "placement.json": ("placements of axes", "check takes it"),
-    "certificate.json": ("a certificate of a selection problem", "check takes it, with the file of its problem beside it"),
+    "certificate.json": (
+        "a certificate of a selection problem",
+        "check takes it, with the file of its problem beside it",
+    ),
     "problem.json": ("a selection problem", "solve, audit and check take it"),
 }
 """Member that gives a kind away (the first one counts: a plan holds a certificate too) -> what it is, who takes it."""

@@ -1,7 +1,7 @@
 """How much memory a file may ask for: a bound on what its JSON becomes, taken from the text before it is parsed.
 
-A small packed file can hold a long text, and a short text can become many Python objects (`{},` takes 24 times its length).  The room grows with
-the bytes that the file really has; a file that needs more is refused with its place.
+A small packed file can hold a long text, and a short text can become many Python objects (`{},` takes 24 times its
+length).  The room grows with the bytes that the file really has; a file that needs more is refused with its place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ ROOM_PER_BYTE: Final = 1 << 9
 """Bytes more for every byte of the file, packed as it is: contest problems of 1.5 MB need 600 MB."""
 
 _NEEDS: Final = {b"{": 300, b"[": 400, b",": 64, b":": 130}
-"""Bytes per character of JSON text, at most: an object, a list (or the array made of it), an element, an entry of an object."""
+"""Bytes per character of JSON text, at most: an object, a list (or the array made of it), an element, an entry of
+an object.
+"""
 
 _TEXT: Final = 6
 """Bytes per byte of text: its pieces, the whole, its characters, and a text value of all of them."""
@@ -41,4 +43,8 @@ def check_room(needed: int, file: int, place: str) -> None:
     """`ContainerError` if the values need more than a file of `file` bytes may ask for."""
     room = ROOM + ROOM_PER_BYTE * file
     if needed > room:
-        raise ContainerError(place, f"is too large: its values need up to {needed >> 20} MiB, {room >> 20} MiB are there for a file of {file} bytes")
+        raise ContainerError(
+            place,
+            f"is too large: its values need up to {needed >> 20} MiB, {room >> 20} MiB are there for a file of "
+            f"{file} bytes",
+        )

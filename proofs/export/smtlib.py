@@ -2,8 +2,8 @@
 
     h_1 >= 0, .., h_n >= 0   |-   g >= 0          is written as:  h_1 >= 0 and .. and g < 0  is unsatisfiable
 
-Each obligation is one `push .. check-sat .. pop`; the expected answer of every one is unsat.  Logic QF_LIA if all polynomials are linear, else
-QF_NIA.
+Each obligation is one `push .. check-sat .. pop`; the expected answer of every one is unsat.  Logic QF_LIA if all
+polynomials are linear, else QF_NIA.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def smtlib_script(obligations: Sequence[Obligation], title: str = "") -> str:
     names = sorted({s for o in obligations for p in _all(o) for s in p.names})
     linear = all(len(m) <= 1 for o in obligations for p in _all(o) for m in p.terms)
     words = {s: _symbol(s) for s in names}
-    lines = [f"(set-logic {'QF_LIA' if linear else 'QF_NIA'})", f'(set-info :source "shardproof {title.replace(chr(34), chr(39))}")']
+    lines = [
+        f"(set-logic {'QF_LIA' if linear else 'QF_NIA'})",
+        f'(set-info :source "shardproof {title.replace(chr(34), chr(39))}")',
+    ]
     lines += [f"(declare-const {words[s]} Int)" for s in names]
     for o in obligations:
         lines.append("(push 1)")

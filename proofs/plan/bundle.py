@@ -7,8 +7,8 @@
     graph.json        canonical JSON of the graph          machine.json   canonical JSON of the machine
     certificate.*     the selection certificate
 
-Cost tables are not stored: whoever checks builds them again.  No times of day, no durations, no paths: two runs give the
-same bytes.  Identity: see `container.identity`.
+Cost tables are not stored: whoever checks builds them again.  No times of day, no durations, no paths: two runs give
+the same bytes.  Identity: see `container.identity`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ FORMAT: Final = "shardproof-plan/1"
 
 @dataclass(frozen=True)
 class Moved:
-    """Totals of one redistribution: elements and phases per level; `reader` None is the copy, `writer` None the copy."""
+    """Totals of one redistribution: elements and phases per level; `reader` None is the copy, `writer` None the
+    copy.
+    """
 
     tensor: str
     writer: str | None
@@ -65,14 +67,23 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
 
     head = {
-        "format": FORMAT, "space": plan.space, "memory_limit": plan.memory_limit,
-        "problem_sha256": plan.certificate.problem_sha256, "graph_sha256": plan.graph.sha256(), "machine_sha256": plan.machine.sha256(),
+        "format": FORMAT,
+        "space": plan.space,
+        "memory_limit": plan.memory_limit,
+        "problem_sha256": plan.certificate.problem_sha256,
+        "graph_sha256": plan.graph.sha256(),
+        "machine_sha256": plan.machine.sha256(),
         "decisions": {"operators": rows(plan.choices.operators), "copies": rows(plan.choices.copies)},
-        "communication": [[m.tensor, m.writer, m.reader, m.position, m.collective, list(m.loads), list(m.phases)] for m in plan.communication],
+        "communication": [
+            [m.tensor, m.writer, m.reader, m.position, m.collective, list(m.loads), list(m.phases)]
+            for m in plan.communication
+        ],
         "versions": dict(plan.versions),
     }
     return {
-        "plan.json": canonical(head), "graph.json": plan.graph.to_json().encode(), "machine.json": plan.machine.to_json().encode(),
+        "plan.json": canonical(head),
+        "graph.json": plan.graph.to_json().encode(),
+        "machine.json": plan.machine.to_json().encode(),
         **encode_certificate(plan.certificate),
     }
 
@@ -92,7 +103,15 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
     """Inverse of `encode_plan`."""
     require_kind(members, "plan.json")
     head = read_json(members, "plan.json").fields(
-        "format", "space", "memory_limit", "problem_sha256", "graph_sha256", "machine_sha256", "decisions", "communication", "versions"
+        "format",
+        "space",
+        "memory_limit",
+        "problem_sha256",
+        "graph_sha256",
+        "machine_sha256",
+        "decisions",
+        "communication",
+        "versions",
     )
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
@@ -102,7 +121,11 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
     except (GraphError, MachineError) as error:
         raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
     certificate = decode_certificate(members)
-    for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256()), ("problem_sha256", certificate.problem_sha256)):
+    for name, found in (
+        ("graph_sha256", graph.sha256()),
+        ("machine_sha256", machine.sha256()),
+        ("problem_sha256", certificate.problem_sha256),
+    ):
         if head[name].text(64) != found:
             head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
     decisions = head["decisions"].fields("operators", "copies")
@@ -110,9 +133,13 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
     if not isinstance(versions.value, dict):
         versions.fail("must be an object")
     return Plan(
-        graph, machine, head["space"].text(100), None if head["memory_limit"].is_null() else head["memory_limit"].integer(0, 1 << 62),
+        graph,
+        machine,
+        head["space"].text(100),
+        None if head["memory_limit"].is_null() else head["memory_limit"].integer(0, 1 << 62),
         Choices(_placements(decisions["operators"]), _placements(decisions["copies"])),
-        tuple(_moved(m) for m in head["communication"].items()), certificate,
+        tuple(_moved(m) for m in head["communication"].items()),
+        certificate,
         tuple((name, versions[name].text(200)) for name in sorted(versions.value)),
     )
 
@@ -138,8 +165,13 @@ def _placements(rows: Reader) -> tuple[tuple[str, Placement], ...]:
 def _moved(row: Reader) -> Moved:
     tensor, writer, reader, position, collective, loads, phases = _tuple(row, 7)
     return Moved(
-        tensor.text(), None if writer.is_null() else writer.text(), None if reader.is_null() else reader.text(), position.integer(0, 1 << 20),
-        collective.text(100), tuple(loads.integers(0)), tuple(phases.integers(0)),
+        tensor.text(),
+        None if writer.is_null() else writer.text(),
+        None if reader.is_null() else reader.text(),
+        position.integer(0, 1 << 20),
+        collective.text(100),
+        tuple(loads.integers(0)),
+        tuple(phases.integers(0)),
     )
 
 

@@ -1,9 +1,9 @@
 """Derivations: a rule shown by applying other proved rules, one after another, at named places.
 
-A step names a rule, one of its outputs, a direction, and what stands for the rule's pattern inputs and symbols.  That fixes both the subterm that
-is replaced (an instance of the rule's one side) and what replaces it; every occurrence is replaced.  Terms are equal up to the order of the
-arguments of add and mul.  `verify.rewrites.derivation` replays the steps; each
-must find its subterm, keep its type, and meet the preconditions of the rule it uses.
+A step names a rule, one of its outputs, a direction, and what stands for the rule's pattern inputs and symbols.  That
+fixes both the subterm that is replaced (an instance of the rule's one side) and what replaces it; every occurrence is
+replaced.  Terms are equal up to the order of the arguments of add and mul.  `verify.rewrites.derivation` replays the
+steps; each must find its subterm, keep its type, and meet the preconditions of the rule it uses.
 """
 
 from __future__ import annotations

@@ -4,25 +4,28 @@ A *fact* shows that integer polynomials h_0, h_1, .. cannot all be >= 0: non-neg
 
     sum_k c_k * h_i(k) * h_j(k)   (h_j absent if j = -1)    =    a negative constant;
 
-to show g >= 0 from h_0..h_{n-1} take h_n = -g - 1.  An empty fact is allowed where g is a constant >= 0, or some h_i plus a constant >= 0.
+to show g >= 0 from h_0..h_{n-1} take h_n = -g - 1.  An empty fact is allowed where g is a constant >= 0, or some h_i
+plus a constant >= 0.
 
 Equality of two guarded sums under a list of facts ("context"):
 
     Split(g, yes, no)       both under g >= 0 and under -g-1 >= 0
     Larger(k, first, second)  the k-th maximum of the typing is its first / its second argument
     Empty(fact)             the context is contradictory
-    Leaf                    every monomial of both sides goes through a Step; what is kept is put into clusters of monomials that are equal up to
-                            the coefficient, and in every cluster coefficients (right side negated) add up to 0
+    Leaf                    every monomial of both sides goes through a Step; what is kept is put into clusters of
+                            monomials that are equal up to the coefficient, and in every cluster coefficients (right
+                            side negated) add up to 0
 
     Keep                    the monomial as it is
     Zero(fact)              context and guards are contradictory: the monomial is 0
     Cut(g, yes, no)         the monomial with guard g plus the monomial with guard -g-1
     Pin(v, p, f, f')        the guards force v = p (p without v): substitute
     Digits(v, m, f, rest)   v = m * v'h + v'l with 0 <= v'l < m, m >= 1
-    Known(k, axiom, ..)     what is known of the function of atom k: relu of what is not negative, exp of a sum, a monotone function of a maximum, ..
+    Known(k, axiom, ..)     what is known of the function of atom k: relu of what is not negative, exp of a sum, a
+                            monotone function of a maximum, ..
 
-A member of a cluster is carried to the first one (the representative) by an integer affine map of bound variables with determinant +-1; `there`
-shows its mapped guards from the representative's, `back` the converse; then atoms pair off.
+A member of a cluster is carried to the first one (the representative) by an integer affine map of bound variables with
+determinant +-1; `there` shows its mapped guards from the representative's, `back` the converse; then atoms pair off.
 """
 
 from __future__ import annotations
@@ -84,9 +87,11 @@ class Digits:
 
 @dataclass(frozen=True)
 class Known:
-    """Atom `atom` of the monomial, a function of one sum, is rewritten by an axiom of `models.rewrites.function_axioms`: the sum's monomials go through
-    `steps`, identical ones are put together, the axiom is applied, and what comes out, multiplied out, goes through `rest`.  `factors`: atoms that
-    come out of the function (axiom "factor").  `point`, `facts`: a point in the range of a maximum (axiom "maximum", if the function does not keep 0)."""
+    """Atom `atom` of the monomial, a function of one sum, is rewritten by an axiom of
+    `models.rewrites.function_axioms`: the sum's monomials go through `steps`, identical ones are put together, the
+    axiom is applied, and what comes out, multiplied out, goes through `rest`.  `factors`: atoms that come out of the
+    function (axiom "factor").  `point`, `facts`: a point in the range of a maximum (axiom "maximum", if the function
+    does not keep 0)."""
 
     atom: int
     axiom: str
@@ -194,7 +199,9 @@ class Void:
 
 @dataclass(frozen=True)
 class Shown:
-    """Everything owed: per equation or inequality its facts; copy requirements of the left and the right side; mapped outputs."""
+    """Everything owed: per equation or inequality its facts; copy requirements of the left and the right side;
+    mapped outputs.
+    """
 
     owed: tuple[tuple[Fact, ...], ...]
     copies: tuple[Equality, ...]
@@ -210,7 +217,9 @@ class Absent:
 
 @dataclass(frozen=True)
 class Idle:
-    """The monomial is 0: its atom `atom` is an entry of an input that is 0, or relu of a sum whose monomials are all 0 (`inner`)."""
+    """The monomial is 0: its atom `atom` is an entry of an input that is 0, or relu of a sum whose monomials are
+    all 0 (`inner`).
+    """
 
     atom: int
     inner: tuple[Sign, ...]
@@ -218,8 +227,8 @@ class Idle:
 
 @dataclass(frozen=True)
 class Present:
-    """The monomial is at least 1: its range holds the point `point` (`facts`: its guards there), its atoms there are entries of inputs that are 1,
-    or relu of a sum that is at least 1 (`inner[k]`)."""
+    """The monomial is at least 1: its range holds the point `point` (`facts`: its guards there), its atoms there are
+    entries of inputs that are 1, or relu of a sum that is at least 1 (`inner[k]`)."""
 
     point: Assignment
     facts: Facts
@@ -236,9 +245,10 @@ Sign = Absent | Idle | Present | Least
 
 @dataclass(frozen=True)
 class Unequal:
-    """No instance of the case keeps its copies: with the inputs `ones` all 1 and the others all 0, the operand of copy requirement `number` of the
-    left side is 0 at one replica and at least 1 at another: replica 0 and replica `at` (1 <= at < extent), the other way round if `swapped`;
-    all its other coordinates are 0.  `zero`, `some`: a sign per monomial of the two values."""
+    """No instance of the case keeps its copies: with the inputs `ones` all 1 and the others all 0, the operand of copy
+    requirement `number` of the left side is 0 at one replica and at least 1 at another: replica 0 and replica `at` (1
+    <= at < extent), the other way round if `swapped`; all its other coordinates are 0.  `zero`, `some`: a sign per
+    monomial of the two values."""
 
     number: int
     at: Poly
@@ -264,10 +274,12 @@ Instance = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Counterexample:
-    """An instance on which the left side types (and, unless it shows a precondition necessary, all preconditions hold) and the right side fails.
+    """An instance on which the left side types (and, unless it shows a precondition necessary, all preconditions hold)
+    and the right side fails.
 
     `values[k]`: entries of input k, row-major.  `functions`: `TRUE`; elementwise functions are what
-    `models.rewrites.functions` says (files of old versions may say "any": such a one shows nothing).  `what`: "typing", "shape", "copy" or "value".
+    `models.rewrites.functions` says (files of old versions may say "any": such a one shows nothing).  `what`: "typing",
+    "shape", "copy" or "value".
     """
 
     instance: Instance
@@ -278,7 +290,9 @@ class Counterexample:
 
 @dataclass(frozen=True)
 class Proved:
-    """The rule holds for all instances that satisfy its preconditions; `needed[k]` shows precondition k necessary; `witness` is one instance."""
+    """The rule holds for all instances that satisfy its preconditions; `needed[k]` shows precondition k necessary;
+    `witness` is one instance.
+    """
 
     rule: Substitution
     cases: tuple[Case, ...]
@@ -296,8 +310,8 @@ class Refuted:
 
 @dataclass(frozen=True)
 class Vacuous:
-    """The left side has no instance: every case is void or has unequal copies throughout.  `violation` is an instance on which copies differ; without
-    cases it is all there is: nothing is known of other instances."""
+    """The left side has no instance: every case is void or has unequal copies throughout.  `violation` is an instance
+    on which copies differ; without cases it is all there is: nothing is known of other instances."""
 
     rule: Substitution
     cases: tuple[Case, ...]

@@ -48,13 +48,21 @@ def encode_library(library: Library) -> dict[str, Member]:
     """Members of the container."""
     names = [j.rule.name for j in library.judgements]
     if len(set(names)) < len(names):
-        raise ContainerError("library to be written", f"two rules are called {next(n for n in names if names.count(n) > 1)!r}")
+        raise ContainerError(
+            "library to be written", f"two rules are called {next(n for n in names if names.count(n) > 1)!r}"
+        )
     head = {
-        "format": FORMAT, "title": library.title, "semantics": semantics_hash(library.operators), "origin": library.origin, "counts": dict(library.counts),
-        "rules": len(library.judgements), "derived": len(library.derivations),
+        "format": FORMAT,
+        "title": library.title,
+        "semantics": semantics_hash(library.operators),
+        "origin": library.origin,
+        "counts": dict(library.counts),
+        "rules": len(library.judgements),
+        "derived": len(library.derivations),
     }
     return {
-        HEAD: canonical(head), "rules.json": canonical([encode_record(j) for j in library.judgements]),
+        HEAD: canonical(head),
+        "rules.json": canonical([encode_record(j) for j in library.judgements]),
         "derived.json": canonical([encode_record(d) for d in library.derivations]),
     }
 
@@ -77,7 +85,9 @@ def decode_library(members: Mapping[str, Member]) -> Library:
         head.fail("two rules have one name")
     library = Library(head["title"].text(), judgements, derivations, head["origin"].text(), numbers)
     if head["semantics"].text() != semantics_hash(library.operators):
-        head["semantics"].fail("operators of these rules meant something else when they were proved; prove the rules again")
+        head["semantics"].fail(
+            "operators of these rules meant something else when they were proved; prove the rules again"
+        )
     return library
 
 

@@ -1,8 +1,9 @@
 """Frozen dataclasses as JSON and back, by their annotations; reading believes nothing.
 
-A value of a dataclass is the list [name, field, ..]; a polynomial is the list of its terms [coefficient, symbol, ..]; tuples are lists.  Which
-classes may occur where is said by the annotations of the class that is read, so that a file can only build values that type.  Source:
-`proofs.rewrites.judgement`, `models.rewrites.rule`, `proofs.rewrites.derivation` hold the classes.
+A value of a dataclass is the list [name, field, ..]; a polynomial is the list of its terms [coefficient, symbol, ..];
+tuples are lists.  Which classes may occur where is said by the annotations of the class that is read, so that a file
+can only build values that type.  Source:  `proofs.rewrites.judgement`, `models.rewrites.rule`,
+`proofs.rewrites.derivation` hold the classes.
 """
 
 from __future__ import annotations
@@ -129,9 +130,15 @@ def _one_of(kinds: tuple[Any, ...]) -> Read:
         for kind in plain:
             origin = get_origin(kind)
             fits = (
-                (kind in (None, NoneType) and value is None) or (kind is int and type(value) is int) or (kind is str and type(value) is str)
+                (kind in (None, NoneType) and value is None)
+                or (kind is int and type(value) is int)
+                or (kind is str and type(value) is str)
                 or (kind is bool and type(value) is bool)
-                or (origin is tuple and type(value) is list and not (value and type(value[0]) is str and value[0] in classes))
+                or (
+                    origin is tuple
+                    and type(value) is list
+                    and not (value and type(value[0]) is str and value[0] in classes)
+                )
             )
             if fits:
                 return _reader(kind)(r, deep)

@@ -2,11 +2,12 @@
 
 Two members per certificate, named by a prefix: `P.json` (claim and records) and `P.i64` (all arrays, see `arrays`).
 
-    P.json  {"format", "problem_sha256", "claim": {"kind", ...}, "records": [{"kind", ...}, ...], "shapes": [[...], ...]}
+    P.json  {"format", "problem_sha256", "claim": {"kind", ...}, "records": [{"kind", ...}, ...], "shapes": [[...],
+            ...]}
 
-`records` is the tree as a flat list in preorder: record 0 is the root, children are numbers of later records, every other record is the
-child of exactly one.  So reading needs no recursion, whatever the depth.  Lists of numbers are array references.
-Decoding checks types and structure only; whether the numbers prove anything is for `verify` to say.
+`records` is the tree as a flat list in preorder: record 0 is the root, children are numbers of later records, every
+other record is the child of exactly one.  So reading needs no recursion, whatever the depth.  Lists of numbers are
+array references.  Decoding checks types and structure only; whether the numbers prove anything is for `verify` to say.
 """
 
 from __future__ import annotations
@@ -24,7 +25,18 @@ from ..container.archive import LIMITS, Limits, Member, read_array, read_contain
 from ..container.arrays import ArrayPool, ArrayTable
 from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import require_kind
-from .certificates import Dual, Elimination, Open, Point, Record, Reduced, Rounded, RowConflict, SelectionCertificate, Split
+from .certificates import (
+    Dual,
+    Elimination,
+    Open,
+    Point,
+    Record,
+    Reduced,
+    Rounded,
+    RowConflict,
+    SelectionCertificate,
+    Split,
+)
 
 FORMAT: Final = "shardproof-selection-certificate/1"
 MAX_RECORDS: Final = 100_000
@@ -65,7 +77,9 @@ def decode_certificate(members: Mapping[str, Member], prefix: str = PREFIX) -> S
     digest = head["problem_sha256"]
     if len(digest.text(64)) != 64 or set(digest.text(64)) - set("0123456789abcdef"):
         digest.fail("must be 64 hexadecimal digits")
-    return SelectionCertificate(digest.text(64), _decode_claim(head["claim"], arrays), _decode_records(head["records"], arrays))
+    return SelectionCertificate(
+        digest.text(64), _decode_claim(head["claim"], arrays), _decode_records(head["records"], arrays)
+    )
 
 
 def _int(value: object) -> int:
@@ -85,7 +99,12 @@ def _encode_claim(claim: SelectionClaim, pool: ArrayPool) -> dict[str, object]:
             return {"kind": "optimal", "solution": pool.add_numbers(_ints(claim.solution)), "cost": _int(claim.cost)}
         case WithinGap():
             bound = _int(claim.lower_bound)
-            return {"kind": "within-gap", "solution": pool.add_numbers(_ints(claim.solution)), "cost": _int(claim.cost), "lower_bound": bound}
+            return {
+                "kind": "within-gap",
+                "solution": pool.add_numbers(_ints(claim.solution)),
+                "cost": _int(claim.cost),
+                "lower_bound": bound,
+            }
         case LowerBound():
             return {"kind": "lower-bound", "lower_bound": _int(claim.lower_bound)}
         case Infeasible():
@@ -126,7 +145,9 @@ def _decode_claim(claim: Reader, arrays: ArrayTable) -> SelectionClaim:
 
 def _encode_records(root: Record, pool: ArrayPool) -> list[dict[str, object]]:
     out: list[dict[str, object]] = []
-    todo: list[tuple[Record, list[object] | None]] = [(root, None)]  # record, list of the parent that waits for its number
+    todo: list[tuple[Record, list[object] | None]] = [
+        (root, None)
+    ]  # record, list of the parent that waits for its number
     while todo:
         record, waiting = todo.pop()
         if waiting is not None:
@@ -134,29 +155,44 @@ def _encode_records(root: Record, pool: ArrayPool) -> list[dict[str, object]]:
         children: list[object] = []
         match record:
             case Dual():
-                out.append({
-                    "kind": "dual",
-                    "to_u": pool.add_numbers(pool.add(a) for a in record.to_u),
-                    "to_v": pool.add_numbers(pool.add(a) for a in record.to_v),
-                    "denominator": _int(record.denominator),
-                    "multipliers": [_ints(pair) for pair in record.multipliers],
-                    "then": children,
-                    **({"rounded": [_encode_rounded(row, pool) for row in record.rounded]} if record.rounded else {}),
-                })
+                out.append(
+                    {
+                        "kind": "dual",
+                        "to_u": pool.add_numbers(pool.add(a) for a in record.to_u),
+                        "to_v": pool.add_numbers(pool.add(a) for a in record.to_v),
+                        "denominator": _int(record.denominator),
+                        "multipliers": [_ints(pair) for pair in record.multipliers],
+                        "then": children,
+                        **(
+                            {"rounded": [_encode_rounded(row, pool) for row in record.rounded]}
+                            if record.rounded
+                            else {}
+                        ),
+                    }
+                )
                 if record.then is not None:
                     todo.append((record.then, children))
             case Split():
-                out.append({"kind": "split", "vertex": _int(record.vertex), "parts": pool.add_lists([_ints(p) for p in record.parts]), "children": children})
+                out.append(
+                    {
+                        "kind": "split",
+                        "vertex": _int(record.vertex),
+                        "parts": pool.add_lists([_ints(p) for p in record.parts]),
+                        "children": children,
+                    }
+                )
                 todo.extend((child, children) for child in reversed(record.children))
             case Elimination():
-                out.append({
-                    "kind": "elimination",
-                    "order": pool.add_numbers(_ints(record.order)),
-                    "scopes": pool.add_lists([_ints(s) for s in record.scopes]),
-                    "messages": pool.add_numbers(pool.add(m) for m in record.messages),
-                    **({"fine": True} if record.fine else {}),
-                    **({} if record.then is None else {"then": children}),
-                })
+                out.append(
+                    {
+                        "kind": "elimination",
+                        "order": pool.add_numbers(_ints(record.order)),
+                        "scopes": pool.add_lists([_ints(s) for s in record.scopes]),
+                        "messages": pool.add_numbers(pool.add(m) for m in record.messages),
+                        **({"fine": True} if record.fine else {}),
+                        **({} if record.then is None else {"then": children}),
+                    }
+                )
                 if record.then is not None:
                     todo.append((record.then, children))
             case RowConflict():
@@ -166,8 +202,17 @@ def _encode_records(root: Record, pool: ArrayPool) -> list[dict[str, object]]:
             case Open():
                 out.append({"kind": "open"})
             case Reduced():
-                columns = [pool.add(np.ascontiguousarray(column)) for column in _log(record.log).T]  # equal numbers stand together: half the file
-                out.append({"kind": "reduced", "log": columns, "steps": pool.add_numbers(pool.add(a) for a in record.steps), "then": children})
+                columns = [
+                    pool.add(np.ascontiguousarray(column)) for column in _log(record.log).T
+                ]  # equal numbers stand together: half the file
+                out.append(
+                    {
+                        "kind": "reduced",
+                        "log": columns,
+                        "steps": pool.add_numbers(pool.add(a) for a in record.steps),
+                        "then": children,
+                    }
+                )
                 todo.append((record.then, children))
             case _:
                 assert_never(record)
@@ -180,7 +225,9 @@ def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
     items = list(records.items(MAX_RECORDS))
     if not items:
         records.fail("the proof is empty")
-    built: list[Record | None] = [None] * len(items)  # a record is taken out when its parent is built: each has one parent
+    built: list[Record | None] = [None] * len(
+        items
+    )  # a record is taken out when its parent is built: each has one parent
 
     def take(parent: int, child: Reader) -> Record:
         number = child.integer(parent + 1, len(items) - 1)
@@ -196,8 +243,14 @@ def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
                 item.fields("kind", "to_u", "to_v", "denominator", "multipliers", "then", optional=("rounded",))
                 then = [take(i, child) for child in item["then"].items(1)]
                 built[i] = Dual(
-                    arrays.many(item["to_u"]), arrays.many(item["to_v"]), item["denominator"].integer(), _pairs(item["multipliers"]), then[0] if then else None,
-                    tuple(_decode_rounded(row, arrays) for row in item["rounded"].items()) if item.has("rounded") else (),
+                    arrays.many(item["to_u"]),
+                    arrays.many(item["to_v"]),
+                    item["denominator"].integer(),
+                    _pairs(item["multipliers"]),
+                    then[0] if then else None,
+                    tuple(_decode_rounded(row, arrays) for row in item["rounded"].items())
+                    if item.has("rounded")
+                    else (),
                 )
             case "split":
                 item.fields("kind", "vertex", "parts", "children")
@@ -207,7 +260,10 @@ def _decode_records(records: Reader, arrays: ArrayTable) -> Record:
                 item.fields("kind", "order", "scopes", "messages", optional=("fine", "then"))
                 then = [take(i, child) for child in item["then"].items(1)] if item.has("then") else []
                 built[i] = Elimination(
-                    arrays.numbers(item["order"]), arrays.lists(item["scopes"]), arrays.many(item["messages"]), then[0] if then else None,
+                    arrays.numbers(item["order"]),
+                    arrays.lists(item["scopes"]),
+                    arrays.many(item["messages"]),
+                    then[0] if then else None,
                     item.has("fine") and item["fine"].flag(),
                 )
             case "row-conflict":
@@ -247,7 +303,10 @@ def _decode_rounded(row: Reader, arrays: ArrayTable) -> Rounded:
 
 def _log(log: Ints) -> Ints:
     if log.ndim != 2 or log.shape[1] != 4 or log.dtype != np.int64:
-        raise ContainerError("certificate to be written", f"reduction log has shape {log.shape} and type {log.dtype}, not (entries, 4) int64")
+        raise ContainerError(
+            "certificate to be written",
+            f"reduction log has shape {log.shape} and type {log.dtype}, not (entries, 4) int64",
+        )
     return log
 
 

@@ -1,6 +1,7 @@
 """One way in for selection problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables; gzipped or not.
 
-IOPDDL files are read as a stream (a gigabyte of text becomes int64 arrays without passing through Python objects); the others are small.
+IOPDDL files are read as a stream (a gigabyte of text becomes int64 arrays without passing through Python objects); the
+others are small.
 """
 
 from __future__ import annotations
@@ -120,7 +121,10 @@ def _all(text: _Text, start: bytes, place: str) -> bytes:
         pieces.append(piece)
         size += len(piece)
         if size > MOST_TEXT:
-            raise ContainerError(place, f"text has more than {MOST_TEXT} bytes; only IOPDDL files with the key problem first may be longer")
+            raise ContainerError(
+                place,
+                f"text has more than {MOST_TEXT} bytes; only IOPDDL files with the key problem first may be longer",
+            )
     return b"".join(pieces)
 
 
@@ -138,4 +142,6 @@ def _parse(data: bytes, place: str) -> SelectionProblem:
         return from_iopddl(head)
     if "nodes" in head and "edges" in head:
         return from_pase(head)
-    raise ContainerError(place, "is none of: our own problem JSON (key format), IOPDDL (key problem), PaSE tables (keys nodes and edges)")
+    raise ContainerError(
+        place, "is none of: our own problem JSON (key format), IOPDDL (key problem), PaSE tables (keys nodes and edges)"
+    )

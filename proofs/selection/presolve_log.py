@@ -1,23 +1,30 @@
 """Entries of the reduction log of a `Reduced` record: `(rule, i, j, k)`, four integers each.
 
-State: a selection problem that starts as the enclosing problem restricted to D, parallel edges added up, at most one table T_ij per pair
-of vertices (transposed: T_ji).  Vertices, choices and steps keep the numbers of the enclosing problem.  u_t,i(a): total usage of choice a
-of vertex i at step t.  Every entry changes the state (one that
-would not is refused) and turns a state P into a state P' with  min P' <= min P  (minima over feasible solutions, infinity when
-there is none), so the state at the end bounds the one at the start, whatever the entries are.
+State: a selection problem that starts as the enclosing problem restricted to D, parallel edges added up, at most one
+table T_ij per pair of vertices (transposed: T_ji).  Vertices, choices and steps keep the numbers of the enclosing
+problem.  u_t,i(a): total usage of choice a of vertex i at step t.  Every entry changes the state (one that
+would not is refused) and turns a state P into a state P' with  min P' <= min P  (minima over feasible solutions,
+infinity when there is none), so the state at the end bounds the one at the start, whatever the entries are.
 
-ROWS       (r, 0)        only the steps `steps[r]` of the record are kept, which the state still has: dropping a row only lowers the minimum.
-ARC        (i, j)        every choice a of i with T_ij(a, y) forbidden for all y leaves; j = -1: every choice of forbidden own cost.
-FIX        (i)           i has one choice: its row of every T_ij goes to the costs of j, its cost to the constant, its usage to the base.
-MERGE      (i, j)        every row y of T_ji has exactly one allowed entry g(y), so x_i = g(x_j): c_j(y) += T_ji(y, g(y)) + c_i(g(y)), edges
-                         (i, l) become (j, l) with rows g(y), usage of i joins j through g.
-FOLLOW     (i, j)        i has the one neighbour j, and for every y one choice g(y) that is cheapest in c_i + T_ij(., y) and, at every step,
-                         uses no more than any other allowed one: as MERGE.  (g: least total usage among the cheapest, then first.)
-SEPARABLE  (i, j)        T_ij(a, y) = r(a) + d(y) without forbidden entries: r goes to i, d to j, with d >= 0 and min d = 0 on row 0's minimum.
-DOMINATED  (i, a, b)     a leaves since b stays:  c_i(a) - c_i(b) + sum_j min {T_ij(a, y) - T_ij(b, y) : T_ij(a, y) allowed} >= 0  and
-                         u_t,i(b) <= u_t,i(a) at every step.  Strictly one after another: b must be there when a leaves.
-ELIMINATE  (i)           i has at most two neighbours and, at every step, all its choices use the same: its minimum over its choices goes to
-                         the constant, to the neighbour's costs, or to the table between the two neighbours; its usage to the base.
+ROWS       (r, 0)        only the steps `steps[r]` of the record are kept, which the state still has: dropping a row
+                         only lowers the minimum.
+ARC        (i, j)        every choice a of i with T_ij(a, y) forbidden for all y leaves; j = -1: every choice of
+                         forbidden own cost.
+FIX        (i)           i has one choice: its row of every T_ij goes to the costs of j, its cost to the constant, its
+                         usage to the base.
+MERGE      (i, j)        every row y of T_ji has exactly one allowed entry g(y), so x_i = g(x_j): c_j(y) += T_ji(y,
+                         g(y)) + c_i(g(y)), edges (i, l) become (j, l) with rows g(y), usage of i joins j through g.
+FOLLOW     (i, j)        i has the one neighbour j, and for every y one choice g(y) that is cheapest in c_i + T_ij(., y)
+                         and, at every step, uses no more than any other allowed one: as MERGE.  (g: least total usage
+                         among the cheapest, then first.)
+SEPARABLE  (i, j)        T_ij(a, y) = r(a) + d(y) without forbidden entries: r goes to i, d to j, with d >= 0 and min d
+                         = 0 on row 0's minimum.
+DOMINATED  (i, a, b)     a leaves since b stays:  c_i(a) - c_i(b) + sum_j min {T_ij(a, y) - T_ij(b, y) : T_ij(a, y)
+                         allowed} >= 0  and u_t,i(b) <= u_t,i(a) at every step.  Strictly one after another: b must be
+                                        there when a leaves.
+ELIMINATE  (i)           i has at most two neighbours and, at every step, all its choices use the same: its minimum over
+                         its choices goes to the constant, to the neighbour's costs, or to the table between the two
+                         neighbours; its usage to the base.
 OVERFULL   (i, a, t)     u_t,i(a) + base_t + sum_{v != i} min u_t,v > limit: a leaves.
 
 `base_t`: usage at step t that does not depend on choices any more.
@@ -44,4 +51,6 @@ class Rule(IntEnum):
 
 
 BASELINE: Final = "base usage"
-"""Name of the last vertex of a reduced problem: one choice that uses `base_t`; there when some `base_t` > 0 or no other vertex is left."""
+"""Name of the last vertex of a reduced problem: one choice that uses `base_t`; there when some `base_t` > 0 or no
+other vertex is left.
+"""

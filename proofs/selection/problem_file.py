@@ -1,10 +1,13 @@
 """Selection problems as files: our own JSON (`shardproof-selection/1`, gzipped or not), and `.spz` members.
 
-JSON:  {"format", "name", "vertices": [{"name", "cost": [..]}], "tables": [[[..], ..]], "edges": [{"u", "v", "table", "rows", "cols"}],
-        "usages": [{"vertex", "start", "end", "amount": [..], "name"}], "limit", "constant", "scale", "unit", "space", "assumptions"}
-with `rows`, `cols` (null: identity), `usages`, `limit` (null: none), `constant`, `scale`, `unit`, `space`, `assumptions` optional, and
-"fine": {"bits", "digits": [..]} only where costs have a fine part (`models.problem.selection_problem.Fine`).
-A forbidden entry is any integer >= 2**60.  As members (`P.json`, `P.i64`) arrays are references (see `arrays`), all else is the same.
+JSON:  {"format", "name", "vertices": [{"name", "cost": [..]}], "tables": [[[..], ..]], "edges": [{"u", "v", "table",
+"rows", "cols"}],
+        "usages": [{"vertex", "start", "end", "amount": [..], "name"}], "limit", "constant", "scale", "unit", "space",
+        "assumptions"}
+with `rows`, `cols` (null: identity), `usages`, `limit` (null: none), `constant`, `scale`, `unit`, `space`,
+`assumptions` optional, and "fine": {"bits", "digits": [..]} only where costs have a fine part
+(`models.problem.selection_problem.Fine`).  A forbidden entry is any integer >= 2**60.  As members (`P.json`, `P.i64`)
+arrays are references (see `arrays`), all else is the same.
 """
 
 from __future__ import annotations
@@ -16,7 +19,16 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problem.selection_problem import MOST_FINE_BITS, Edge, Fine, Ints, SelectionProblem, Usage, Vertex, fine_type
+from ...models.problem.selection_problem import (
+    MOST_FINE_BITS,
+    Edge,
+    Fine,
+    Ints,
+    SelectionProblem,
+    Usage,
+    Vertex,
+    fine_type,
+)
 from ..container.archive import LIMITS, Limits, Member, read_array, read_container, read_file, read_json
 from ..container.arrays import ArrayPool, ArrayTable
 from ..container.canonical import INT64, ContainerError, Reader, canonical, parse
@@ -92,15 +104,24 @@ def _encode(problem: SelectionProblem, write: Callable[[Ints], object]) -> dict[
         "name": problem.name,
         "vertices": [{"name": v.name, "cost": write(v.cost)} for v in problem.vertices],
         "tables": [write(t) for t in problem.tables],
-        "edges": [{"u": e.u, "v": e.v, "table": e.table, "rows": index(e.rows), "cols": index(e.cols)} for e in problem.edges],
-        "usages": [{"vertex": u.vertex, "start": u.start, "end": u.end, "amount": write(u.amount), "name": u.name} for u in problem.usages],
+        "edges": [
+            {"u": e.u, "v": e.v, "table": e.table, "rows": index(e.rows), "cols": index(e.cols)} for e in problem.edges
+        ],
+        "usages": [
+            {"vertex": u.vertex, "start": u.start, "end": u.end, "amount": write(u.amount), "name": u.name}
+            for u in problem.usages
+        ],
         "limit": problem.limit,
         "constant": problem.constant,
         "scale": problem.scale,
         "unit": problem.unit_name,
         "space": problem.space,
         "assumptions": list(problem.assumptions),
-        **({} if problem.fine is None else {"fine": {"bits": problem.fine.bits, "digits": write(problem.fine.digits.astype(np.int64))}}),
+        **(
+            {}
+            if problem.fine is None
+            else {"fine": {"bits": problem.fine.bits, "digits": write(problem.fine.digits.astype(np.int64))}}
+        ),
     }
 
 
@@ -122,7 +143,15 @@ def _decode(head: Reader, read: Callable[[Reader, int], Ints], extra: tuple[str,
     edges = []
     for item in head["edges"].items():
         item.fields("u", "v", "table", optional=("rows", "cols"))
-        edges.append(Edge(item["u"].integer(), item["v"].integer(), item["table"].integer(), index(item, "rows"), index(item, "cols")))
+        edges.append(
+            Edge(
+                item["u"].integer(),
+                item["v"].integer(),
+                item["table"].integer(),
+                index(item, "rows"),
+                index(item, "cols"),
+            )
+        )
     fine = None
     if head.has("fine"):
         parts = head["fine"].fields("bits", "digits")
@@ -134,7 +163,11 @@ def _decode(head: Reader, read: Callable[[Reader, int], Ints], extra: tuple[str,
     for item in head["usages"].items() if head.has("usages") else ():
         item.fields("vertex", "start", "end", "amount", optional=("name",))
         name = item["name"].text() if item.has("name") else ""
-        usages.append(Usage(item["vertex"].integer(), item["start"].integer(), item["end"].integer(), read(item["amount"], 1), name))
+        usages.append(
+            Usage(
+                item["vertex"].integer(), item["start"].integer(), item["end"].integer(), read(item["amount"], 1), name
+            )
+        )
     return SelectionProblem(
         name=head["name"].text(),
         vertices=tuple(vertices),

@@ -25,7 +25,10 @@ def main(ranks: list[int]) -> None:
             entries = traffic(traced.graph, (n,), case.scheduled(traced, n).choices)
             words = dict.fromkeys(c for t in entries for c in t.collectives if c != "none")
             reasons = dict.fromkeys(r for t in entries for r in t.reasons)
-            moved, bound = (sum(x * t.element_bytes for t, x in zip(entries, values, strict=True)) for values in ([t.moved for t in entries], [t.bound for t in entries]))
+            moved, bound = (
+                sum(x * t.element_bytes for t, x in zip(entries, values, strict=True))
+                for values in ([t.moved for t in entries], [t.bound for t in entries])
+            )
             print(f"{name:<40} {n:>5} {', '.join(words) or '-':<28} {moved:>12} {bound:>9}  {'; '.join(reasons)}")
 
 

@@ -2,7 +2,8 @@
 
     python tests/benchmarks/communication_analysis.py [RANKS ..]        (default 8 64 512 4096)
 
-Nothing is remembered from one repetition to the next; processor time, best and median of 9.  The bar: 1 ms for 8 ranks, 5 ms for 4,096.
+Nothing is remembered from one repetition to the next; processor time, best and median of 9.  The bar: 1 ms for 8 ranks,
+5 ms for 4,096.
 """
 
 from __future__ import annotations

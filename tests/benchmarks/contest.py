@@ -1,11 +1,13 @@
-"""The contest's development instances (or others): ours, PaSE-style dynamic programming, HiGHS, toulbar2 and CP-SAT side by side.
+"""The contest's development instances (or others): ours, PaSE-style dynamic programming, HiGHS, toulbar2 and CP-SAT
+side by side.
 
     python tests/benchmarks/contest.py [--only AB] [--data FOLDER] [--limit SECONDS] [--others SECONDS] [--out FOLDER]
 
-Ours: load, reduce, solve, write, read, check; CPU seconds of each.  The others get the reduced core, which we trust here because the
-checker replays the log for our own run: HiGHS and toulbar2 with resource rows added when violated, CP-SAT with all rows, dynamic
-programming without rows (a lower bound at best; "too wide" where its tables do not fit).  toulbar2 and CP-SAT only if installed.
-Writes `contest.txt` (the table) and `contest.svg` (certified gap over time).  Not a timed test.
+Ours: load, reduce, solve, write, read, check; CPU seconds of each.  The others get the reduced core, which we trust
+here because the checker replays the log for our own run: HiGHS and toulbar2 with resource rows added when violated,
+CP-SAT with all rows, dynamic programming without rows (a lower bound at best; "too wide" where its tables do not fit).
+toulbar2 and CP-SAT only if installed.  Writes `contest.txt` (the table) and `contest.svg` (certified gap over time).
+Not a timed test.
 """
 
 from __future__ import annotations
@@ -133,7 +135,13 @@ def highs(flat: Flat, seconds: float) -> str:
             terms = coefficients(flat, row)
             most = max(q for _, _, q in terms)
             at = np.array([flat.label[v] + a for v, a, _ in terms], dtype=np.int32)
-            h.addRow(-highspy.kHighsInf, 100.0 * flat.limit / most, at.size, at, np.array([100.0 * q / most for _, _, q in terms]))
+            h.addRow(
+                -highspy.kHighsInf,
+                100.0 * flat.limit / most,
+                at.size,
+                at,
+                np.array([100.0 * q / most for _, _, q in terms]),
+            )
         done.update(rows)
         h.setOptionValue("time_limit", h.getRunTime() + left)
         h.run()
@@ -161,7 +169,10 @@ def toulbar2(flat: Flat, seconds: float, upper: int) -> str:
         for v in range(flat.vertices):
             network.AddFunction([v], [min(int(c) - least, top) for c in flat.cost[flat.label[v] : flat.label[v + 1]]])
         for e in range(flat.u.size):
-            network.AddFunction([int(flat.u[e]), int(flat.v[e])], np.minimum(flat.cells[flat.table[e] : flat.table[e + 1]], top).tolist())
+            network.AddFunction(
+                [int(flat.u[e]), int(flat.v[e])],
+                np.minimum(flat.cells[flat.table[e] : flat.table[e + 1]], top).tolist(),
+            )
         for row in sorted(rows):
             network.AddGeneralizedLinearConstraint([(v, a, q) for v, a, q in coefficients(flat, row)], "<=", flat.limit)
         found = network.Solve(timeLimit=max(1, int(left)))
@@ -206,12 +217,18 @@ def cp_sat(flat: Flat, seconds: float) -> str:
     solver.parameters.max_time_in_seconds, solver.parameters.num_workers = seconds, 1
     status = solver.solve(model)
     bound = int(solver.best_objective_bound) + flat.problem.constant
-    cost = f"{round(solver.objective_value) + flat.problem.constant}" if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) else "none"
+    cost = (
+        f"{round(solver.objective_value) + flat.problem.constant}"
+        if status in (cp_model.OPTIMAL, cp_model.FEASIBLE)
+        else "none"
+    )
     return f"{cost}, bound {bound} in {solver.wall_time:.0f} s"
 
 
 def apart(engine: Callable[..., str], *arguments: object) -> str:
-    """In a process of its own: the libraries of HiGHS and OR-Tools do not bear each other, and one that dies leaves the table."""
+    """In a process of its own: the libraries of HiGHS and OR-Tools do not bear each other, and one that dies leaves
+    the table.
+    """
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         try:
             return pool.submit(engine, *arguments).result()
@@ -236,20 +253,32 @@ def picture(curves: dict[str, list[tuple[float, float]]]) -> str:
     last = max((t for c in curves.values() for t, _ in c), default=1.0)
 
     def at(t: float, gap: float) -> tuple[float, float]:
-        x = left + (width - left - 90) * (log10(max(t, 0.3)) - log10(0.3)) / max(0.1, log10(max(last, 1.0)) - log10(0.3))
+        x = left + (width - left - 90) * (log10(max(t, 0.3)) - log10(0.3)) / max(
+            0.1, log10(max(last, 1.0)) - log10(0.3)
+        )
         return x, top + (height - 70) * (2 - log10(min(100.0, max(gap, 1e-4)))) / 6
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">',
-           f'<rect width="{width}" height="{height}" fill="white"/>']
+    out = [
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" '
+            f'font-size="12">'
+        ),
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
     for power in range(-4, 3):
         _, y = at(1, 10.0**power)
         text = "closed" if power == -4 else f"{10.0**power:g} %"
-        out.append(f'<line x1="{left}" x2="{width - 90}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="8" y="{y + 4:.1f}">{text}</text>')
+        out.append(
+            f'<line x1="{left}" x2="{width - 90}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/><text x="8" '
+            f'y="{y + 4:.1f}">{text}</text>'
+        )
     for t in (1, 3, 10, 30, 100, 300):
         if t <= last:
             x, _ = at(t, 1)
             out.append(f'<text x="{x - 8:.1f}" y="{height - 30}">{t} s</text>')
-    out.append(f'<text x="{left}" y="{height - 8}">certified gap over seconds since the start of the search, ours</text>')
+    out.append(
+        f'<text x="{left}" y="{height - 8}">certified gap over seconds since the start of the search, ours</text>'
+    )
     for (name, curve), color in zip(curves.items(), colors * 9, strict=False):
         points, y0 = [], None
         for t, gap in curve:
@@ -299,25 +328,47 @@ def main() -> None:
             gap = f"{max(0.0, 100 * (result.cost - result.lower_bound) / result.cost):.4f} %"
             curves[name] = trace.gaps((result.lower_bound, result.cost))
         rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-        ours.append([
-            name, answer.status.value, result.verdict.value, f"{result.cost}", f"{result.lower_bound}", gap, f"{solved[0]:.1f}", f"{solved[1]:.1f}",
-            f"{len(data)}", f"{checked:.2f}", f"{rss}",
-        ])
+        ours.append(
+            [
+                name,
+                answer.status.value,
+                result.verdict.value,
+                f"{result.cost}",
+                f"{result.lower_bound}",
+                gap,
+                f"{solved[0]:.1f}",
+                f"{solved[1]:.1f}",
+                f"{len(data)}",
+                f"{checked:.2f}",
+                f"{rss}",
+            ]
+        )
         print(" ".join(ours[-1]), flush=True)
         reduction = reduce(problem) if chosen.others else None
         if reduction is None or reduction.problem is None:
             continue
         flat = flatten(reduction.problem)
-        others.append([
-            name, apart(dynamic_programming, reduction.problem), apart(highs, flat, chosen.others),
-            apart(toulbar2, flat, chosen.others, answer.cost or FORBIDDEN), apart(cp_sat, flat, chosen.others),
-        ])
+        others.append(
+            [
+                name,
+                apart(dynamic_programming, reduction.problem),
+                apart(highs, flat, chosen.others),
+                apart(toulbar2, flat, chosen.others, answer.cost or FORBIDDEN),
+                apart(cp_sat, flat, chosen.others),
+            ]
+        )
         print(" | ".join(others[-1]), flush=True)
     text = table_text(
-        "ours", ["", "status", "checker", "cost", "bound", "gap", "CPU s", "wall s", "bytes", "check CPU s", "MiB"], ours, right=range(3, 11), width=200
+        "ours",
+        ["", "status", "checker", "cost", "bound", "gap", "CPU s", "wall s", "bytes", "check CPU s", "MiB"],
+        ours,
+        right=range(3, 11),
+        width=200,
     )
     if others:
-        text += "\n\n" + table_text("others, on the core", ["", "PaSE-style DP, no rows", "HiGHS", "toulbar2", "CP-SAT"], others, width=220)
+        text += "\n\n" + table_text(
+            "others, on the core", ["", "PaSE-style DP, no rows", "HiGHS", "toulbar2", "CP-SAT"], others, width=220
+        )
     (chosen.out / "contest.txt").write_text(text + "\n", encoding="utf-8")
     (chosen.out / "contest.svg").write_text(picture(curves), encoding="utf-8")
     print(text)

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/known_strategies.py [--small]        (from an environment where shardproof is installed)
 
-Every strategy is completed by the solver where it says nothing, and the completion is proved best; the plan's own optimality is proved too
-unless the row says otherwise.
+Every strategy is completed by the solver where it says nothing, and the completion is proved best; the plan's own
+optimality is proved too unless the row says otherwise.
 """
 
 from __future__ import annotations
@@ -40,13 +40,38 @@ def main() -> None:
             rows.append([case, "plan", best.status.value, "", "", f"{built + best.seconds:.1f}"])
             continue
         gap = percent(best.cost - best.lower_bound, best.cost)
-        rows.append([case, "plan", f"{best.status.value}, gap {gap}", amount(best.cost, planning.problem), "", f"{built + best.seconds:.1f}"])
+        rows.append(
+            [
+                case,
+                "plan",
+                f"{best.status.value}, gap {gap}",
+                amount(best.cost, planning.problem),
+                "",
+                f"{built + best.seconds:.1f}",
+            ]
+        )
         for name, make in KNOWN.items():
             small, _ = restrict(planning.problem, apply(make(planning.graph, planning.machine), planning))
             answer = solve(small, time_limit_s=120)
             more = "" if answer.cost is None else "+" + percent(answer.cost - best.cost, best.cost)
-            rows.append([case, name, f"best completion: {answer.status.value}", amount(answer.cost, planning.problem), more, f"{answer.seconds:.1f}"])
-    print(table_text("BERT-Large forward, 24 layers, sequence 512", ["case", "strategy", "proof", "time", "against the plan", "seconds"], rows, (3, 4, 5)))
+            rows.append(
+                [
+                    case,
+                    name,
+                    f"best completion: {answer.status.value}",
+                    amount(answer.cost, planning.problem),
+                    more,
+                    f"{answer.seconds:.1f}",
+                ]
+            )
+    print(
+        table_text(
+            "BERT-Large forward, 24 layers, sequence 512",
+            ["case", "strategy", "proof", "time", "against the plan", "seconds"],
+            rows,
+            (3, 4, 5),
+        )
+    )
 
 
 if __name__ == "__main__":

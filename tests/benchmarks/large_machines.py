@@ -1,9 +1,10 @@
-"""Planning and checking on up to 4,096 devices: two layers of Llama-3 405B (hidden 16384, feed-forward 53248, 128 heads, 8192 tokens), batch 512.
+"""Planning and checking on up to 4,096 devices: two layers of Llama-3 405B (hidden 16384, feed-forward 53248, 128
+heads, 8192 tokens), batch 512.
 
     python tests/benchmarks/large_machines.py [--devices 512,1024,2048,4096] [--train adam] [--limit S]
 
-D/8 nodes of 8.  Every row is two processes of their own: one builds the tables and searches under a limit, the other checks the plan's bytes.
-Seconds are processor seconds; memory is the process' peak.  Not a test.
+D/8 nodes of 8.  Every row is two processes of their own: one builds the tables and searches under a limit, the other
+checks the plan's bytes.  Seconds are processor seconds; memory is the process' peak.  Not a test.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def row(devices: int, train: str, limit: float) -> dict[str, object]:
         path = Path(folder) / "plan.spz"
         found: dict[str, object] = {"devices": devices}
         for code, arguments in ((PLAN, (f"{devices // 8}x8", train, str(limit), str(path))), (CHECK, (str(path),))):
-            done = subprocess.run([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True, check=True)
+            done = subprocess.run(
+                [sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, text=True, check=True
+            )
             found.update(json.loads(done.stdout.splitlines()[-1]))
             print(json.dumps(found), flush=True)
         return found

@@ -1,9 +1,11 @@
-"""What it costs that a waiting rank sleeps between polls (`backends.execution.launch.CROWDED`), and what it costs that it does not.
+"""What it costs that a waiting rank sleeps between polls (`backends.execution.launch.CROWDED`), and what it costs that
+it does not.
 
     python tests/benchmarks/message_waits.py [--ranks 2 4 8] [--others N]
 
-Milliseconds of an all-gather (`Allgatherv`, what an exchange uses) and an all-reduce of 64 KiB and 1 MiB per rank: median of 20 on the slowest rank, with sleeping (MPICH's heavy yield, one poll)
-and without; beside nothing, and beside N other busy processes (default: 2).
+Milliseconds of an all-gather (`Allgatherv`, what an exchange uses) and an all-reduce of 64 KiB and 1 MiB per rank:
+median of 20 on the slowest rank, with sleeping (MPICH's heavy yield, one poll) and without; beside nothing, and beside
+N other busy processes (default: 2).
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ def rank() -> None:
     for size in SIZES:
         mine = np.ones(size // 4, dtype=np.float32)
         whole, total = np.empty(mine.size * world.size, dtype=np.float32), np.empty_like(mine)
-        for call in (lambda a=mine, b=whole: world.Allgatherv(a, [b, [a.size] * world.size]), lambda a=mine, b=total: world.Allreduce(a, b)):
+        for call in (
+            lambda a=mine, b=whole: world.Allgatherv(a, [b, [a.size] * world.size]),
+            lambda a=mine, b=total: world.Allreduce(a, b),
+        ):
             seconds = np.empty(REPEATS)
             for k in range(REPEATS):
                 world.Barrier()
@@ -49,7 +54,9 @@ def times(ranks: int, sleeping: bool) -> str:
     settings = {k: v for k, v in environment(ranks).items() if k not in CROWDED} | (CROWDED if sleeping else {})
     mpiexec = Path(sys.prefix) / "bin" / "mpiexec"
     command = [str(mpiexec), "-n", str(ranks), sys.executable, "-m", "mpi4py", __file__, "--rank"]
-    return subprocess.run(command, env=settings, check=True, capture_output=True, text=True, timeout=120).stdout.rstrip()
+    return subprocess.run(
+        command, env=settings, check=True, capture_output=True, text=True, timeout=120
+    ).stdout.rstrip()
 
 
 def main() -> None:
@@ -61,13 +68,19 @@ def main() -> None:
     if given.rank:
         rank()
         return
-    print(f"{cores()} cores\n{'ranks':>5} {'others':>6} {'waiting':>8}  " + " ".join(f"{f'{c} {s >> 10} KiB':>16}" for s in SIZES for c in ("all-gather", "all-reduce")))
+    print(
+        f"{cores()} cores\n{'ranks':>5} {'others':>6} {'waiting':>8}  "
+        + " ".join(f"{f'{c} {s >> 10} KiB':>16}" for s in SIZES for c in ("all-gather", "all-reduce"))
+    )
     for others in sorted({0, given.others}):
         busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(others)]
         try:
             for ranks in given.ranks:
                 for sleeping in (True, False):
-                    print(f"{ranks:>5} {others:>6} {'sleeps' if sleeping else 'polls':>8}  {times(ranks, sleeping)}", flush=True)
+                    print(
+                        f"{ranks:>5} {others:>6} {'sleeps' if sleeping else 'polls':>8}  {times(ranks, sleeping)}",
+                        flush=True,
+                    )
         finally:
             for process in busy:
                 process.kill()

@@ -1,7 +1,7 @@
 """Every model the planner is judged on, planned and checked end to end: seconds, cost, gap, file size, memory.
 
-Run: `python tests/benchmarks/models.py [onnx|bert|layers ...]` (default: all).  Each row is a process of its own, so that
-the peak memory is that row's.
+Run: `python tests/benchmarks/models.py [onnx|bert|layers ...]` (default: all).  Each row is a process of its own, so
+that the peak memory is that row's.
 """
 
 from __future__ import annotations
@@ -63,8 +63,11 @@ def plan(label: str, *arguments: str) -> None:
         checked, done = child(CHILD, "check", "--json", str(out))
         cost = int(str(said["cost"])) / int(str(said["scale"]))
         print(
-            f"{label:<34} {said['status']:<9} {cost * 1e3:>12.6f} ms  gap {float(str(said['gap'])):.3%}  plan {end['seconds']:6.1f} s {end['rss']:>5} MiB  "
-            f"check {checked['verdict']} {done['seconds']:5.1f} s  file {out.stat().st_size / 1e6:6.2f} MB  space {said['space']}", flush=True,
+            f"{label:<34} {said['status']:<9} {cost * 1e3:>12.6f} ms  gap {float(str(said['gap'])):.3%}  plan "
+            f"{end['seconds']:6.1f} s {end['rss']:>5} MiB  "
+            f"check {checked['verdict']} {done['seconds']:5.1f} s  file {out.stat().st_size / 1e6:6.2f} MB  space "
+            f"{said['space']}",
+            flush=True,
         )
 
 
@@ -73,7 +76,14 @@ def onnx_graphs() -> None:
 
     for file in sorted((Path(onnx.__file__).parent / "backend/test/data/light").glob("*.onnx")):
         for batch in ("256", "1"):
-            plan(f"{file.stem.removeprefix('light_')}, batch {batch}", str(file), "--batch", batch, "--machine", "dgx-a100:4x8")
+            plan(
+                f"{file.stem.removeprefix('light_')}, batch {batch}",
+                str(file),
+                "--batch",
+                batch,
+                "--machine",
+                "dgx-a100:4x8",
+            )
 
 
 def bert() -> None:
@@ -85,7 +95,12 @@ def layers() -> None:
     for batch, machine, where in (("8", "dgx-a100:4x8", "complete"), ("256", "dgx-a100:32x8", "two-per-level")):
         for count in ("2", "24", "96"):
             (row,) = child(TABLES, batch, count, machine, where)
-            print(f"BERT-Large tables, {machine}, {count:>2} layers: {float(str(row['seconds'])):.2f} CPU s (whole problem {float(str(row['whole'])):.2f} s), {row['operators']} operators, {row['tables']} tables, {row['entries']} entries", flush=True)
+            print(
+                f"BERT-Large tables, {machine}, {count:>2} layers: {float(str(row['seconds'])):.2f} CPU s (whole "
+                f"problem {float(str(row['whole'])):.2f} s), {row['operators']} operators, {row['tables']} "
+                f"tables, {row['entries']} entries",
+                flush=True,
+            )
 
 
 def main() -> None:

@@ -2,10 +2,12 @@
 
     python -m pytest does not collect this; run     python tests/benchmarks/p2_tables.py [--measure] [--no-groups]
 
-1. accuracy     predicted against published seconds; which constants were fitted on the rows they are judged on; hold-outs
+1. accuracy     predicted against published seconds; which constants were fitted on the rows they are judged on;
+   hold-outs
 2. orders       the paper's row-major device order against the hardware-aligned one
 3. groups       all 42 groups: programs, our synthesis and simulation times against the published ones
-4. top-k        constants fitted on every fourth program; is the fastest measured program among the k best predicted?  Ground truth: MPI ranks of one computer
+4. top-k        constants fitted on every fourth program; is the fastest measured program among the k best predicted?
+   Ground truth: MPI ranks of one computer
                 (`--measure` measures again, one minute; else tests/data/p2/local_ranks.csv is read)
 """
 
@@ -46,13 +48,22 @@ def best(row: Row, cost: LinkCost, order: Order = Order.ROW_MAJOR) -> float:
     return (found or 0) / cost.scale
 
 
-def judged(system: str, algorithm: Algorithm, model: object, machine: Machine | None = None, nodes: int = 0, order: Order = Order.ROW_MAJOR) -> tuple[Fit, Fit]:
+def judged(
+    system: str,
+    algorithm: Algorithm,
+    model: object,
+    machine: Machine | None = None,
+    nodes: int = 0,
+    order: Order = Order.ROW_MAJOR,
+) -> tuple[Fit, Fit]:
     """AllReduce and cheapest program, predicted against published."""
     both: tuple[tuple[list[float], list[float]], ...] = (([], []), ([], []))
     for r in rows():
         if r.system == system and (not nodes or r.hierarchy[0] == nodes):
             cost = model(machine.resized(r.hierarchy) if machine else load_machine(r.machine), algorithm=algorithm)  # type: ignore[operator]
-            for (predicted, measured), seconds, value in zip(both, (r.all_reduce[algorithm], r.optimal[algorithm]), (all_reduce, best), strict=True):
+            for (predicted, measured), seconds, value in zip(
+                both, (r.all_reduce[algorithm], r.optimal[algorithm]), (all_reduce, best), strict=True
+            ):
                 if seconds is not None:
                     predicted.append(value(r, cost) if value is all_reduce else best(r, cost, order))
                     measured.append(seconds)
@@ -60,17 +71,30 @@ def judged(system: str, algorithm: Algorithm, model: object, machine: Machine | 
 
 
 def accuracy() -> None:
-    print("== 1. accuracy.  M2: all constants fitted by hand on these very rows, so its lines are not a prediction; M0, M1: the paper's own constants, fitted on nothing")
+    print(
+        "== 1. accuracy.  M2: all constants fitted by hand on these very rows, so its lines are not a prediction; "
+        "M0, M1: the paper's own constants, fitted on nothing"
+    )
     for system in ("A100", "V100"):
-        for name, model, order in (("M0 aligned", m0, Order.ALIGNED), ("M1", m1, Order.ROW_MAJOR), ("M2", m2, Order.ROW_MAJOR)):
+        for name, model, order in (
+            ("M0 aligned", m0, Order.ALIGNED),
+            ("M1", m1, Order.ROW_MAJOR),
+            ("M2", m2, Order.ROW_MAJOR),
+        ):
             for algorithm in Algorithm:
                 a, o = judged(system, algorithm, model, order=order)
                 print(f"{system} {algorithm.value} {name:10}  AllReduce {a}    cheapest {o}")
-    print("-- hold-outs: constants fitted by `machine calibrate` on AllReduce rows of some nodes only (cvxpy), judged on everything of the others; cheapest programs are never fitted")
+    print(
+        "-- hold-outs: constants fitted by `machine calibrate` on AllReduce rows of some nodes only (cvxpy), "
+        "judged on everything of the others; cheapest programs are never fitted"
+    )
     for system in ("A100", "V100"):
         for source, target in ((2, 4), (4, 2)):
             c = calibrated(system, source)
-            print(f"{system} fitted on {source} nodes ({c.fitted.rows} rows, error {100 * c.fitted.mean:.1f} %):", ", ".join(f"{k.path} {float(k.after or 0):.4g}" for k in c.constants))
+            print(
+                f"{system} fitted on {source} nodes ({c.fitted.rows} rows, error {100 * c.fitted.mean:.1f} %):",
+                ", ".join(f"{k.path} {float(k.after or 0):.4g}" for k in c.constants),
+            )
             for algorithm in Algorithm:
                 a, o = judged(system, algorithm, m2, c.machine, target)
                 print(f"    judged on {target} nodes, {algorithm.value:4}  AllReduce {a}    cheapest {o}")
@@ -82,7 +106,10 @@ def calibrated(system: str, nodes: int) -> Calibration:
 
 
 def orders() -> None:
-    print("== 2. device orders, rows where they differ: seconds of the cheapest program (gain = row-major / aligned, predicted only)")
+    print(
+        "== 2. device orders, rows where they differ: seconds of the cheapest program (gain = row-major / "
+        "aligned, predicted only)"
+    )
     for r in rows():
         if r.request().system().members == r.request(Order.ALIGNED).system().members:
             continue
@@ -90,21 +117,37 @@ def orders() -> None:
         for algorithm in Algorithm:
             cost = m2(load_machine(r.machine), algorithm=algorithm)
             mine, aligned = best(r, cost), best(r, cost, Order.ALIGNED)
-            out.append(f"{algorithm.value} measured {r.optimal[algorithm] if r.optimal[algorithm] is not None else '-':>5} row-major {mine:6.2f} aligned {aligned:6.2f} gain {mine / aligned:.2f}")
+            out.append(
+                f"{algorithm.value} measured "
+                f"{r.optimal[algorithm] if r.optimal[algorithm] is not None else '-':>5} row-major {mine:6.2f} "
+                f"aligned {aligned:6.2f} gain {mine / aligned:.2f}"
+            )
         print(f"{r.system} {'x'.join(map(str, r.hierarchy))} {r.matrix} reduce {r.reduce}:", "; ".join(out))
     for system in ("A100", "V100"):
         for algorithm in Algorithm:
-            measured = [r for r in rows() if r.system == system and r.optimal[algorithm] is not None and r.request().system().members != r.request(Order.ALIGNED).system().members]
+            measured = [
+                r
+                for r in rows()
+                if r.system == system
+                and r.optimal[algorithm] is not None
+                and r.request().system().members != r.request(Order.ALIGNED).system().members
+            ]
             if measured:
                 errors = []
                 for order in Order:
                     predicted = [best(r, m2(load_machine(r.machine), algorithm=algorithm), order) for r in measured]
                     errors.append(fit(predicted, [r.optimal[algorithm] or 0 for r in measured]).error)
-                print(f"{system} {algorithm.value}: {len(measured)} rows, error row-major {100 * errors[0]:.1f} %, aligned {100 * errors[1]:.1f} %")
+                print(
+                    f"{system} {algorithm.value}: {len(measured)} rows, error row-major {100 * errors[0]:.1f} %, "
+                    f"aligned {100 * errors[1]:.1f} %"
+                )
 
 
 def groups() -> None:
-    print("== 3. the 42 groups: our times include every matrix of the group; simulation prices every program (ring and tree)")
+    print(
+        "== 3. the 42 groups: our times include every matrix of the group; simulation prices every program (ring "
+        "and tree)"
+    )
     synthesis = simulation = published = 0.0
     for key, members in groupby(rows(), key=lambda r: r.group):
         group = list(members)
@@ -124,11 +167,17 @@ def groups() -> None:
         total = sum(map(len, programs))
         if group[0].total is not None and total != group[0].total:
             raise SystemExit(f"{key}: {total} programs, published {group[0].total}")
-        synthesis, simulation, published = synthesis + synthesised, simulation + simulated, published + (group[0].published["synth_time_s"] or 0)
+        synthesis, simulation, published = (
+            synthesis + synthesised,
+            simulation + simulated,
+            published + (group[0].published["synth_time_s"] or 0),
+        )
         times = ", ".join(f"{k} {v if v is not None else '-'}" for k, v in group[0].published.items())
         print(
-            f"{key[0]} {'x'.join(map(str, key[1])):5} {key[2]!s:11} reduce {key[3]!s:7} matrices {len(group)}  programs {total:3}  predicted faster than AllReduce "
-            f"ring {faster[Algorithm.RING]:3} tree {faster[Algorithm.TREE]:3}  synthesis {synthesised:.4f} s  simulation {simulated:.4f} s  (paper: {times})"
+            f"{key[0]} {'x'.join(map(str, key[1])):5} {key[2]!s:11} reduce {key[3]!s:7} matrices {len(group)}  "
+            f"programs {total:3}  predicted faster than AllReduce "
+            f"ring {faster[Algorithm.RING]:3} tree {faster[Algorithm.TREE]:3}  synthesis {synthesised:.4f} s  "
+            f"simulation {simulated:.4f} s  (paper: {times})"
         )
     print(f"all: synthesis {synthesis:.2f} s (paper {published:.2f} s), simulation of every program {simulation:.2f} s")
 
@@ -168,7 +217,18 @@ def measure() -> None:
                 raise SystemExit("a program gave a wrong sum")
             for program, o in zip(programs, outcomes, strict=True):
                 fastest = min(o.seconds)  # other work on the computer only adds
-                out.append(Timing(hierarchy, matrix, (0,), words(program, system.tree), Algorithm.RING, width * 8 * system.chunks, fastest, "measured"))
+                out.append(
+                    Timing(
+                        hierarchy,
+                        matrix,
+                        (0,),
+                        words(program, system.tree),
+                        Algorithm.RING,
+                        width * 8 * system.chunks,
+                        fastest,
+                        "measured",
+                    )
+                )
             print(f"measured {hierarchy} {matrix} {payload} B: {len(programs)} programs", flush=True)
     write_timings(LOCAL, out)
 
@@ -182,18 +242,27 @@ def local_machine() -> Machine:
 
 
 def with_memory(machine: Machine, devices: int) -> Machine:
-    return replace(machine, resources=(Resource("memory", devices, Fraction(2 * 10**9), ("nodes", "gpus")),), sources=(*machine.sources, ("resource.memory.capacity", "guess")))
+    return replace(
+        machine,
+        resources=(Resource("memory", devices, Fraction(2 * 10**9), ("nodes", "gpus")),),
+        sources=(*machine.sources, ("resource.memory.capacity", "guess")),
+    )
 
 
 def top_k() -> None:
-    print("== 4. top-k on our own ground truth: MPI ranks that share two cores of one computer (which is no hierarchy: an adverse case)")
+    print(
+        "== 4. top-k on our own ground truth: MPI ranks that share two cores of one computer (which is no "
+        "hierarchy: an adverse case)"
+    )
     timings = read_timings(LOCAL)
     cases = [list(g) for _, g in groupby(timings, key=lambda t: (t.hierarchy, t.matrix, t.payload))]
     hits = dict.fromkeys((1, 2, 3, 5, 6, 10), 0)
     losses = []
     for case in cases:
         # constants of this shape, from every fourth program at all payloads: at most a quarter of the rows judged
-        others = [t for c in cases if (c[0].hierarchy, c[0].matrix) == (case[0].hierarchy, case[0].matrix) for t in c[::4]]
+        others = [
+            t for c in cases if (c[0].hierarchy, c[0].matrix) == (case[0].hierarchy, case[0].matrix) for t in c[::4]
+        ]
         machine = with_memory(local_machine(), case[0].hierarchy[0] * case[0].hierarchy[1]).resized(case[0].hierarchy)
         fitted = calibrate(machine, others, latencies=True).machine
         predicted = [predict(fitted, t, latencies=True) for t in case]
@@ -205,12 +274,20 @@ def top_k() -> None:
             hits[k] += place <= k
         f = fit(predicted, [t.seconds for t in case])
         print(
-            f"{case[0].hierarchy} {case[0].matrix} {case[0].payload:8} B: fastest {case[fastest].program:20} {1e3 * case[fastest].seconds:7.2f} ms is number {place:2} of {len(case)}; "
+            f"{case[0].hierarchy} {case[0].matrix} {case[0].payload:8} B: fastest {case[fastest].program:20} "
+            f"{1e3 * case[fastest].seconds:7.2f} ms is number {place:2} of {len(case)}; "
             f"chosen {case[order[0]].program:20} {losses[-1]:.2f} x;  {f}"
         )
     paper = "paper A100 46.8, 71.0, 72.6, 74.2, 90.3, 94.4 %; V100 60.5, 67.1, 71.1, 76.3, 76.3, 88.1 %"
-    print(f"{len(cases)} cases, top-k:", ", ".join(f"{k}: {100 * h / len(cases):.0f} %" for k, h in hits.items()), f"({paper}; other systems, not comparable)")
-    print(f"time lost by the predicted choice: mean {sum(losses) / len(losses):.2f} x, worst {max(losses):.2f} x of the fastest program")
+    print(
+        f"{len(cases)} cases, top-k:",
+        ", ".join(f"{k}: {100 * h / len(cases):.0f} %" for k, h in hits.items()),
+        f"({paper}; other systems, not comparable)",
+    )
+    print(
+        f"time lost by the predicted choice: mean {sum(losses) / len(losses):.2f} x, worst {max(losses):.2f} x of "
+        f"the fastest program"
+    )
 
 
 if __name__ == "__main__":

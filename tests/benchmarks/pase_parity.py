@@ -3,14 +3,17 @@
     python tests/benchmarks/pase_parity.py [--data FOLDER] [--only MODEL[:P]] [--store FILE.json] [--render FILE.md]
 
 Ours: zoo model, batch 128 (that of PaSE's tables), `--train sgd`, machine `pase-1080ti` (p <= 8: one node, space
-`complete`; above: p / 8 nodes of 8, space `two-per-level`; `16flat`: 16 devices in one node).  PaSE: the strategy of the data set `pase` (p = 4, 8, 16; it has
-none for 32 and 64).  Nodes are matched to forward operators by kind and extents.
+`complete`; above: p / 8 nodes of 8, space `two-per-level`; `16flat`: 16 devices in one node).  PaSE: the strategy of
+the data set `pase` (p = 4, 8, 16; it has none for 32 and 64).  Nodes are matched to forward operators by kind and
+extents.
 
     ours            the plan's time in our model, with its certified gap
-    data parallel   batch split over all devices in every operator that has one, the rest replicated, layouts of tensors left to the solver
-    PaSE's in ours  every matched forward operator has PaSE's degrees (any assignment to levels), all else is completed by the solver: PaSE's
-                    strategy gets the cheapest backward pass, optimizer and layouts there are
-    on PaSE's tables   their optimum and data parallel; and ours: matched nodes have our degrees where their list of configurations has them, the
+    data parallel   batch split over all devices in every operator that has one, the rest replicated, layouts of tensors
+                    left to the solver
+    PaSE's in ours  every matched forward operator has PaSE's degrees (any assignment to levels), all else is completed
+                    by the solver: PaSE's strategy gets the cheapest backward pass, optimizer and layouts there are
+    on PaSE's tables   their optimum and data parallel; and ours: matched nodes have our degrees where their list of
+                       configurations has them, the
                     rest completed
 
 Rows already in the store are not computed again; a row takes 1 to 60 CPU seconds.  Not a test.
@@ -42,13 +45,17 @@ from shardproof.proofs.selection.load import load_selection_problem
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "pase"
 BATCH = 128
 MODELS: Mapping[str, tuple[str, Mapping[str, int]]] = {
-    "alexnet": ("alexnet", {}), "inception3": ("inception-v3", {}), "resnet101": ("resnet101", {}),
-    "rnnlm": ("rnnlm", {"steps": 256}), "transformer": ("transformer", {}),
+    "alexnet": ("alexnet", {}),
+    "inception3": ("inception-v3", {}),
+    "resnet101": ("resnet101", {}),
+    "rnnlm": ("rnnlm", {"steps": 256}),
+    "transformer": ("transformer", {}),
 }
 SIZES = (4, 8, 16, 32, 64)
 LIMIT_S = 120.0
 
-PUBLISHED = {  # the paper's Table I, seconds of search: breadth first, FlexFlow, PaSE (batch 128 for CNNs, 64 otherwise)
+# the paper's Table I, seconds of search: breadth first, FlexFlow, PaSE (batch 128 for CNNs, 64 otherwise)
+PUBLISHED = {
     "alexnet": {4: (0.234, 2.54, 0.226), 8: (0.260, 2.77, 0.253), 16: (0.303, 6.98, 0.295)},
     "inception3": {4: (None, 69.21, 14.398), 8: (None, 146.51, 20.018), 16: (None, 365.82, 39.791)},
     "rnnlm": {4: (0.070, 107.07, 0.057), 8: (0.084, 164.29, 0.086), 16: (0.109, 432.19, 0.069)},
@@ -76,7 +83,9 @@ def numbers(value: object) -> list[int]:
 
 
 def matches(nodes: Sequence[Node], graph: Graph) -> list[Match]:
-    """Nodes in file order take the first operator in graph order that is free and fits.  An LSTM node has no single operator here."""
+    """Nodes in file order take the first operator in graph order that is free and fits.  An LSTM node has no single
+    operator here.
+    """
     free = [op for op in graph.operators if op.kind in (NodeKind.CONTRACT, NodeKind.GATHER)]
     out = []
     for n, node in enumerate(nodes):
@@ -142,7 +151,9 @@ def batch_axis(dom: Sequence[int]) -> int | None:
 
 
 def row(model: str, p: int, data: Path, flat: bool = False) -> dict[str, object]:
-    """All figures of one model at one number of devices; `flat`: in one node, which is all that PaSE's cost model knows."""
+    """All figures of one model at one number of devices; `flat`: in one node, which is all that PaSE's cost model
+    knows.
+    """
     name, options = MODELS[model]
     graph = zoo(name, batch=BATCH, **options)
     step = build_step(graph, "sgd").graph
@@ -153,9 +164,16 @@ def row(model: str, p: int, data: Path, flat: bool = False) -> dict[str, object]
     problem = planning.problem
     best = solve(problem, time_limit_s=LIMIT_S)
     out: dict[str, object] = {
-        "model": model, "p": p, "machine": "x".join(map(str, machine.hierarchy)), "space": where.name, "operators": len(step.operators),
-        "wall_s": round(time.monotonic() - start[0], 2), "cpu_s": round(time.process_time() - start[1], 2),
-        "ours": best.cost, "bound": best.lower_bound, "scale": problem.scale,
+        "model": model,
+        "p": p,
+        "machine": "x".join(map(str, machine.hierarchy)),
+        "space": where.name,
+        "operators": len(step.operators),
+        "wall_s": round(time.monotonic() - start[0], 2),
+        "cpu_s": round(time.process_time() - start[1], 2),
+        "ours": best.cost,
+        "bound": best.lower_bound,
+        "scale": problem.scale,
     }
     if best.solution is None:
         return out
@@ -164,11 +182,18 @@ def row(model: str, p: int, data: Path, flat: bool = False) -> dict[str, object]
         splits = with_degrees(planning, op.name, {"b": p}) if any(a.name == "b" for a in op.axes) else ()
         parallel[planning.operators[op.name]] = splits or with_degrees(planning, op.name, {})
     out["data_parallel"] = completed(problem, parallel).cost
-    chosen = {op.name: planning.decisions[v].placement(best.solution[v]) for op in graph.operators if (v := planning.operators.get(op.name)) is not None}
+    chosen = {
+        op.name: planning.decisions[v].placement(best.solution[v])
+        for op in graph.operators
+        if (v := planning.operators.get(op.name)) is not None
+    }
     file = data / f"{model}-p{p}.json.gz"
     if not file.exists():
-        out["strategy"] = {op.name: {a.name: d for a in op.axes if (d := chosen[op.name].degree(a.name)) > 1}
-                           for op in graph.operators if op.kind in (NodeKind.CONTRACT, NodeKind.GATHER) and op.name in chosen}
+        out["strategy"] = {
+            op.name: {a.name: d for a in op.axes if (d := chosen[op.name].degree(a.name)) > 1}
+            for op in graph.operators
+            if op.kind in (NodeKind.CONTRACT, NodeKind.GATHER) and op.name in chosen
+        }
         return out
     content = json.loads(gzip.decompress(file.read_bytes()))
     nodes, x = content["nodes"], content["exact"]["x"]
@@ -200,8 +225,10 @@ def row(model: str, p: int, data: Path, flat: bool = False) -> dict[str, object]
     out["contractions"] = sum(str(n["name"]).split(":")[1] in ("Conv", "FC", "Einsum", "LSTM") for n in nodes)
     replicated = {
         v: (config.index([p if k == at else 1 for k in range(len(n["dom"]))]),)
-        for v, n in enumerate(nodes) if (at := batch_axis(n["dom"])) is not None
-        for config in [n["configs"]] if [p if k == at else 1 for k in range(len(n["dom"]))] in config
+        for v, n in enumerate(nodes)
+        if (at := batch_axis(n["dom"])) is not None
+        for config in [n["configs"]]
+        if [p if k == at else 1 for k in range(len(n["dom"]))] in config
     }
     start_s = time.process_time()
     out["their_optimum"] = solve(theirs).cost

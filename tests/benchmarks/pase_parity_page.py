@@ -49,21 +49,50 @@ def page(rows: Mapping[str, Row], data: Path) -> str:
     order = [k for name in MODELS for k in rows if k.split(":")[0] == name]
     order.sort(key=lambda k: (list(MODELS).index(k.split(":")[0]), int(re.sub(r"\D", "", k.split(":")[1])), k))
     out = [
-        "# PaSE's models: our plans beside PaSE's", "",
-        (f"`python tests/benchmarks/pase_parity.py --render FILE`; training steps with SGD, batch {BATCH}, machine `pase-1080ti`. What the columns mean stands in the script. "
-        "PaSE's strategies, optima and tables: data set `pase`; search seconds: the paper's Table I (breadth first / FlexFlow / PaSE; - out of memory or not given)."), "",
-        "| model | p | machine, space | operators | ours ms | gap | data parallel | PaSE's in ours | same degrees | PaSE's tables: data parallel | ours | without embeddings | our CPU s | published search s |",
+        "# PaSE's models: our plans beside PaSE's",
+        "",
+        (
+            f"`python tests/benchmarks/pase_parity.py --render FILE`; training steps with SGD, batch {BATCH}, "
+            f"machine `pase-1080ti`. What the columns mean stands in the script. "
+            "PaSE's strategies, optima and tables: data set `pase`; search seconds: the paper's Table I (breadth "
+            "first / FlexFlow / PaSE; - out of memory or not given)."
+        ),
+        "",
+        (
+            "| model | p | machine, space | operators | ours ms | gap | data parallel | PaSE's in ours | same degrees "
+            "| PaSE's tables: data parallel | ours | without embeddings | our CPU s | published search s |"
+        ),
         "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for key in order:
         out.append(_line(key, rows[key], data))
-    out += ["", ("Ratios are to the optimum of the same cost model: a plan of 1.10x takes 10 % longer.  PaSE's strategy in ours keeps PaSE's degrees in the forward contractions and "
-            "lookups and gets the best completion of everything else, so it is a lower estimate of what PaSE's plan would cost."), "",
-            "## Where the strategies differ", "", "Degrees of forward operators; others agree. Numbers in names stand for all layers of the kind.", "",
-            "| model | p | operators | PaSE | ours |", "|---|---|---|---|---|"]
+    out += [
+        "",
+        (
+            "Ratios are to the optimum of the same cost model: a plan of 1.10x takes 10 % longer.  PaSE's "
+            "strategy in ours keeps PaSE's degrees in the forward contractions and "
+            "lookups and gets the best completion of everything else, so it is a lower estimate of what PaSE's "
+            "plan would cost."
+        ),
+        "",
+        "## Where the strategies differ",
+        "",
+        "Degrees of forward operators; others agree. Numbers in names stand for all layers of the kind.",
+        "",
+        "| model | p | operators | PaSE | ours |",
+        "|---|---|---|---|---|",
+    ]
     for key in order:
         out += _differences(key, rows[key])
-    out += ["", "## p = 32 and 64", "", "PaSE's data set ends at 16; its program runs out of 8 GiB on the transformer from 32 on. Ours:", "", "| model | p | splits of forward contractions and lookups (how many) |", "|---|---|---|"]
+    out += [
+        "",
+        "## p = 32 and 64",
+        "",
+        "PaSE's data set ends at 16; its program runs out of 8 GiB on the transformer from 32 on. Ours:",
+        "",
+        "| model | p | splits of forward contractions and lookups (how many) |",
+        "|---|---|---|",
+    ]
     out += [_strategy(key, rows[key]) for key in order if "strategy" in rows[key]]
     return "\n".join([*out, "", "## Account of the differences", ACCOUNT.rstrip()])
 
@@ -83,12 +112,28 @@ def _line(key: str, r: Row, data: Path) -> str:
     compared = cast("Sequence[Sequence[object]]", r.get("compared", []))
     same = sum(c[2] == c[3] for c in compared)
     published = PUBLISHED.get(name, {}).get(int(re.sub(r"\D", "", size))) if "flat" not in size else None
-    return "| " + " | ".join([
-        name, size, f"{r['machine']}, {r['space']}", f"{int(_f(r, 'operators')):,}", f"{1e3 * cost / scale:.2f}", f"{gap:.2%}" if gap else "0",
-        _ratio(r, "data_parallel", "ours"), _ratio(r, "theirs_in_ours", "ours"), f"{same} of {len(compared)}" if compared else "-",
-        _ratio(r, "their_data_parallel", "their_optimum"), _ratio(r, "ours_in_theirs", "their_optimum"), _without(name, size, r, data),
-        f"{_f(r, 'cpu_s'):.1f}", "-" if published is None else " / ".join("-" if s is None else f"{s:g}" for s in published),
-    ]) + " |"
+    return (
+        "| "
+        + " | ".join(
+            [
+                name,
+                size,
+                f"{r['machine']}, {r['space']}",
+                f"{int(_f(r, 'operators')):,}",
+                f"{1e3 * cost / scale:.2f}",
+                f"{gap:.2%}" if gap else "0",
+                _ratio(r, "data_parallel", "ours"),
+                _ratio(r, "theirs_in_ours", "ours"),
+                f"{same} of {len(compared)}" if compared else "-",
+                _ratio(r, "their_data_parallel", "their_optimum"),
+                _ratio(r, "ours_in_theirs", "their_optimum"),
+                _without(name, size, r, data),
+                f"{_f(r, 'cpu_s'):.1f}",
+                "-" if published is None else " / ".join("-" if s is None else f"{s:g}" for s in published),
+            ]
+        )
+        + " |"
+    )
 
 
 def _without(name: str, size: str, r: Row, data: Path) -> str:
@@ -119,9 +164,15 @@ def _degrees(degrees: Mapping[str, int]) -> str:
 def _differences(key: str, r: Row) -> list[str]:
     name, size = key.split(":")
     groups: dict[tuple[str, str, str], int] = {}
-    for operator, _, theirs, ours in cast("Sequence[tuple[str, str, Mapping[str, int], Mapping[str, int]]]", r.get("compared", [])):
+    for operator, _, theirs, ours in cast(
+        "Sequence[tuple[str, str, Mapping[str, int], Mapping[str, int]]]", r.get("compared", [])
+    ):
         if theirs != ours:
-            group = (re.sub(r"\d+", "#", operator) if name not in ("alexnet",) else operator, _degrees(theirs), _degrees(ours))
+            group = (
+                re.sub(r"\d+", "#", operator) if name not in ("alexnet",) else operator,
+                _degrees(theirs),
+                _degrees(ours),
+            )
             groups[group] = groups.get(group, 0) + 1
     merged: dict[tuple[str, str], list[str]] = {}
     for (operator, theirs, ours), n in groups.items():
@@ -138,5 +189,8 @@ def _strategy(key: str, r: Row) -> str:
     counts: dict[str, list[str]] = {}
     for operator, degrees in cast("Mapping[str, Mapping[str, int]]", r["strategy"]).items():
         counts.setdefault(_degrees(degrees), []).append(operator)
-    parts = [f"{d}: {len(ops)} ({', '.join(ops[:3])}{', ..' if len(ops) > 3 else ''})" for d, ops in sorted(counts.items(), key=lambda c: -len(c[1]))]
+    parts = [
+        f"{d}: {len(ops)} ({', '.join(ops[:3])}{', ..' if len(ops) > 3 else ''})"
+        for d, ops in sorted(counts.items(), key=lambda c: -len(c[1]))
+    ]
     return f"| {name} | {size} | {'; '.join(parts[:8])}{'; ..' if len(parts) > 8 else ''} |"

@@ -1,12 +1,15 @@
-"""The published PaSE tables: ours with the certificate in memory, plain numpy elimination and toulbar2 side by side, in one process.
+"""The published PaSE tables: ours with the certificate in memory, plain numpy elimination and toulbar2 side by side, in
+one process.
 
     python tests/benchmarks/pase_tables.py [--data FOLDER] [--only NAME] [--repeat N] [--wall]
 
-For every table the methods take turns N times after one warm-up; the median CPU time of each stands in the table (all use one thread; --wall:
-wall time, for a quiet machine).  Reading the file is in no one's time.  Ours: `solve` of a problem object made anew for each turn: well-formedness, order, elimination, exact comparison of what the
-last bits decide, hash of the problem, certificate.  Plain elimination: float64 tables, least joint table first, `numpy.min` over an axis,
-back substitution; no proof, and floats are its only precision.  toulbar2: costs rounded to integers, and only `Solve` counts, not the hand-over.
-Answers are compared with the published optima in exact arithmetic, and our certificates go through the checker (last column).  Not a test.
+For every table the methods take turns N times after one warm-up; the median CPU time of each stands in the table (all
+use one thread; --wall:  wall time, for a quiet machine).  Reading the file is in no one's time.  Ours: `solve` of a
+problem object made anew for each turn: well-formedness, order, elimination, exact comparison of what the last bits
+decide, hash of the problem, certificate.  Plain elimination: float64 tables, least joint table first, `numpy.min` over
+an axis, back substitution; no proof, and floats are its only precision.  toulbar2: costs rounded to integers, and only
+`Solve` counts, not the hand-over.  Answers are compared with the published optima in exact arithmetic, and our
+certificates go through the checker (last column).  Not a test.
 """
 
 from __future__ import annotations
@@ -43,7 +46,9 @@ Tables = tuple[list[Floats], list[tuple[int, int, Floats]]]
 
 
 def plain_elimination(unary: list[Floats], pairs: list[tuple[int, int, Floats]]) -> tuple[float, list[int]]:
-    """(optimum, choices): what one writes by hand, with care: a heap of joint sizes, small tables added first, minima over axis 0."""
+    """(optimum, choices): what one writes by hand, with care: a heap of joint sizes, small tables added first,
+    minima over axis 0.
+    """
     n = len(unary)
     dims = [c.size for c in unary]
     near: list[set[int]] = [set() for _ in range(n)]
@@ -105,7 +110,9 @@ def plain_elimination(unary: list[Floats], pairs: list[tuple[int, int, Floats]])
     return total, x
 
 
-def toulbar2(unary: list[Floats], pairs: list[tuple[int, int, Floats]], clock: Callable[[], float]) -> tuple[float, list[int] | None]:
+def toulbar2(
+    unary: list[Floats], pairs: list[tuple[int, int, Floats]], clock: Callable[[], float]
+) -> tuple[float, list[int] | None]:
     """(seconds in Solve, choices)."""
     import pytoulbar2
 
@@ -154,17 +161,27 @@ def main() -> None:
         if chosen.only not in path.name:
             continue
         data = json.loads(gzip.decompress(path.read_bytes()))
-        tables: Tables = [np.array(n["cost"], dtype=float) for n in data["nodes"]], [(u, v, np.array(m, dtype=float)) for u, v, m in data["edges"]]
+        tables: Tables = (
+            [np.array(n["cost"], dtype=float) for n in data["nodes"]],
+            [(u, v, np.array(m, dtype=float)) for u, v, m in data["edges"]],
+        )
         problem = load_selection_problem(path)
         answer = solve(problem)
         value = exact_cost(tables, list(answer.solution or ()))
         published = exact_cost(tables, data["exact"]["x"])
-        checked = check_selection(problem, read_certificate(write_certificate(None, answer.certificate))) if answer.certificate is not None else None
+        checked = (
+            check_selection(problem, read_certificate(write_certificate(None, answer.certificate)))
+            if answer.certificate is not None
+            else None
+        )
         right = answer.status is Status.OPTIMAL and value == published == Fraction(answer.cost or 0, problem.scale)
         exact += right and checked is not None and checked.exit_code == 0
         _, plain_x = plain_elimination(*tables)
         times: list[list[float]] = [[], [], []]
-        runs: list[Callable[[], object]] = [lambda problem=problem: solve(replace(problem)), lambda tables=tables: plain_elimination(*tables)]  # type: ignore[misc]
+        runs: list[Callable[[], object]] = [
+            lambda problem=problem: solve(replace(problem)),
+            lambda tables=tables: plain_elimination(*tables),
+        ]  # type: ignore[misc]
         their = None
         for _ in range(chosen.repeat):
             for k, run in enumerate(runs):
@@ -179,7 +196,9 @@ def main() -> None:
         later += (a - c) * 1000 > LATER_MS
         for k, t in enumerate((a, b, c)):
             sums[k] += t
-        bits = (problem.scale.bit_length() - 1) + int(sum(t.max() for t in tables[0]) + sum(t.max() for _, _, t in tables[1])).bit_length()
+        bits = (problem.scale.bit_length() - 1) + int(
+            sum(t.max() for t in tables[0]) + sum(t.max() for _, _, t in tables[1])
+        ).bit_length()
         rows.append([
             path.name.removesuffix(".json.gz"), f"{1000 * a:.2f}", f"{1000 * b:.2f}", f"{a / b:.2f}", f"{1000 * c:.2f}", f"{1000 * (a - c):+.2f}",
             str(bits), "exact" if right else "NOT EXACT",
@@ -187,13 +206,27 @@ def main() -> None:
             "-" if their is None else "equal" if exact_cost(tables, their) == published else f"off by {float(exact_cost(tables, their) - published):.3g}",
             "-" if checked is None else checked.verdict.value,
         ])  # fmt: skip
-    rows.append(["sum", f"{1000 * sums[0]:.1f}", f"{1000 * sums[1]:.1f}", f"{sums[0] / sums[1]:.2f}", f"{1000 * sums[2]:.1f}", "", "", f"{exact} of {len(rows)}", "", "", ""])
+    rows.append(
+        [
+            "sum",
+            f"{1000 * sums[0]:.1f}",
+            f"{1000 * sums[1]:.1f}",
+            f"{sums[0] / sums[1]:.2f}",
+            f"{1000 * sums[2]:.1f}",
+            "",
+            "",
+            f"{exact} of {len(rows)}",
+            "",
+            "",
+            "",
+        ]
+    )
     print(table_text(
         f"PaSE tables, {'wall' if chosen.wall else 'CPU'} milliseconds (median of {chosen.repeat}): {machine()}",
         ["table", "ours", "plain", "ours/plain", "toulbar2", "ours-toulbar2", "bits", "ours", "plain", "toulbar2", "certificate"], rows, width=160,
     ))  # fmt: skip
-    print(f"ours / plain = {sums[0] / sums[1]:.2f} (wanted: at most {RATIO}); slower than toulbar2 by more than {LATER_MS:g} ms: "
-          f"{later if rival else 'toulbar2 is not installed'} (wanted: 0); exact and checked: {exact} of {len(rows) - 1}")  # fmt: skip
+    print(f"ours / plain = {sums[0] / sums[1]:.2f} (wanted: at most {RATIO}); slower than toulbar2 by more than " f"{LATER_MS:g} ms: "
+          f"{later if rival else 'toulbar2 is not installed'} (wanted: 0); exact and checked: {exact} of " f"{len(rows) - 1}")  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,22 +1,29 @@
 """Predicted against measured: over 20 plans of each of six models' training steps on 2 local MPI ranks.
 
-    python tests/benchmarks/predicted_measured.py [--only NAME ..] [--plans N] [--rounds N] [--calibration-rounds N] [--store FILE.json] [--render FOLDER]
+    python tests/benchmarks/predicted_measured.py [--only NAME ..] [--plans N] [--rounds N] [--calibration-rounds N]
+    [--store FILE.json] [--render FOLDER]
 
-Per model:  1. `machine calibrate localhost:2` (collectives), then the model's operators by shape and its redistributions: what
+Per model:  1. `machine calibrate localhost:2` (collectives), then the model's operators by shape and its
+redistributions: what
                `machine calibrate localhost:2 --model FILE --train sgd` does, in one process
-            2. plans: the optimum for the calibrated machine, data parallel, tensor parallel, everything on every rank; the optimum with a random part of
-               its choices replaced by random ones (seeded).  Of 400 distinct ones those are kept that spread evenly over the predicted times (logarithm)
-            3. every plan runs in turn, R rounds, in one MPI job: one thread per rank, no fusion, no overlap (what the cost model prices); starting,
-               lowering and reading inputs are not timed
+            2. plans: the optimum for the calibrated machine, data parallel, tensor parallel, everything on every rank;
+               the optimum with a random part of its choices replaced by random ones (seeded).  Of 400 distinct ones
+               those are kept that spread evenly over the predicted times (logarithm)
+            3. every plan runs in turn, R rounds, in one MPI job: one thread per rank, no fusion, no overlap (what the
+               cost model prices); starting, lowering and reading inputs are not timed
 
-Memory that a rank frees stays with it (`ALLOCATOR`): else the kernel hands out zeroed pages for every large result again, which takes as long as many operators
-themselves, and as long as it happens to take (measured: BERT-tiny computes 28 ms per step without it, 21 ms with it).
+Memory that a rank frees stays with it (`ALLOCATOR`): else the kernel hands out zeroed pages for every large result
+again, which takes as long as many operators themselves, and as long as it happens to take (measured: BERT-tiny computes
+28 ms per step without it, 21 ms with it).
 
     measured    the fastest whole step of R rounds, on the slowest rank
-    quiet       the sum over instructions of the fastest round: what remains of a step when the computer does something else in every whole one
-    relative    per round, a step over the median step of that round (plans take turns within it); the median of that over the rounds, in units of the
-                fastest round's median: what remains where the clock of the computer changes between rounds, so that the fastest is a lucky one
-                (measured on a shared Xeon: the same plan takes 19 or 30 ms for seconds on end; conv-stack by the fastest of 15 rounds: 0.73 to 0.98, by this 0.96)
+    quiet       the sum over instructions of the fastest round: what remains of a step when the computer does something
+                else in every whole one
+    relative    per round, a step over the median step of that round (plans take turns within it); the median of that
+                over the rounds, in units of the fastest round's median: what remains where the clock of the computer
+                changes between rounds, so that the fastest is a lucky one (measured on a shared Xeon: the same plan
+                takes 19 or 30 ms for seconds on end; conv-stack by the fastest of 15 rounds: 0.73 to 0.98, by this
+                0.96)
     rank        Spearman's correlation of predicted and measured over the plans
     first       measured time of the plan predicted to be fastest, over the best measured time
 
@@ -57,9 +64,22 @@ MODELS: Mapping[str, Mapping[str, int | str]] = {
     "bert-tiny": {"batch": 8, "layers": 2, "sequence": 64, "dtype": "float32"},
     "conv-stack": {"batch": 16},
     "transformer-layer": {"batch": 2, "tokens": 128, "width": 256, "heads": 8, "dtype": "float32"},
-    "dlrm": {"batch": 256, "tables": 4, "rows": 5000, "width": 32, "bag": 4, "dense": 64, "bottom": "128-32", "top": "128-64-1"},
+    "dlrm": {
+        "batch": 256,
+        "tables": 4,
+        "rows": 5000,
+        "width": 32,
+        "bag": 4,
+        "dense": 64,
+        "bottom": "128-32",
+        "top": "128-64-1",
+    },
 }
-ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 30), "MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TOP_PAD_": str(1 << 26)}
+ALLOCATOR = {
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 30),
+    "MALLOC_TOP_PAD_": str(1 << 26),
+}
 """Environment of the ranks (glibc)."""
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
@@ -67,7 +87,9 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7, 1.0)
 
 
 def known(planning: Planning) -> dict[str, tuple[int, ...]]:
-    """Data parallel, tensor parallel (contractions over their last output axis), and everything everywhere; layouts of copies are completed."""
+    """Data parallel, tensor parallel (contractions over their last output axis), and everything everywhere; layouts
+    of copies are completed.
+    """
     from shardproof.formal.selection.restrict import restrict
 
     def parallel(kind: str) -> tuple[int, ...]:
@@ -76,7 +98,11 @@ def known(planning: Planning) -> dict[str, tuple[int, ...]]:
             v = planning.operators[op.name]
             d = planning.decisions[v]
             degree = d.placements.prod(axis=2)
-            axis = {"data parallel": "b", "tensor parallel": op.output.axes[-1] if op.kind is NodeKind.CONTRACT and op.output.axes else "", "replicated": ""}[kind]
+            axis = {
+                "data parallel": "b",
+                "tensor parallel": op.output.axes[-1] if op.kind is NodeKind.CONTRACT and op.output.axes else "",
+                "replicated": "",
+            }[kind]
             if kind == "tensor parallel" and axis not in d.axes:
                 continue  # the solver fits what lies between the contractions to them
             split = np.nonzero(degree[:, d.axes.index(axis)] > 1)[0] if axis in d.axes else np.zeros(0, dtype=np.int64)
@@ -127,7 +153,11 @@ def calibrated(planning: Planning, base: Machine, rounds: int) -> tuple[Machine,
     result = calibrate_parts(base, operators, moved)
     shown = {"roofline": result.operators_fitted, "profile": result.profile, "redistributions": result.movements_fitted}
     constants = {c.path: str(c.after) for c in result.constants}
-    return result.machine, {**{k: None if r is None else r.as_json() for k, r in shown.items()}, "constants": constants, "profiles": len(result.machine.profiles)}
+    return result.machine, {
+        **{k: None if r is None else r.as_json() for k, r in shown.items()},
+        "constants": constants,
+        "profiles": len(result.machine.profiles),
+    }
 
 
 def one(name: str, base: Machine, count: int, rounds: int, calibration_rounds: int) -> dict[str, object]:
@@ -147,12 +177,27 @@ def one(name: str, base: Machine, count: int, rounds: int, calibration_rounds: i
     typical = np.median(steps, axis=0)
     relative = np.median(steps / typical, axis=1) * typical.min()
     rows = [
-        {"plan": plan, "predicted": planning.problem.cost_of(x) / scale, "measured": min(w.seconds), "median": float(np.median(w.seconds)), "quiet": w.quiet_s, "relative": float(r)}
+        {
+            "plan": plan,
+            "predicted": planning.problem.cost_of(x) / scale,
+            "measured": min(w.seconds),
+            "median": float(np.median(w.seconds)),
+            "quiet": w.quiet_s,
+            "relative": float(r),
+        }
         for (plan, x), w, r in zip(chosen, times.wholes, relative, strict=True)
     ]
     return {
-        "model": name, "options": dict(MODELS[name]), "operators": len(graph.operators), "rounds": rounds, "calibration_rounds": calibration_rounds,
-        "calibration": fit, "plans": rows, "load": load, "seconds": time.monotonic() - start, "when": time.strftime("%Y-%m-%d %H:%M"),
+        "model": name,
+        "options": dict(MODELS[name]),
+        "operators": len(graph.operators),
+        "rounds": rounds,
+        "calibration_rounds": calibration_rounds,
+        "calibration": fit,
+        "plans": rows,
+        "load": load,
+        "seconds": time.monotonic() - start,
+        "when": time.strftime("%Y-%m-%d %H:%M"),
         "judged": {by: judged(rows, by) for by in ("measured", "median", "quiet", "relative")},
     }
 
@@ -162,8 +207,11 @@ def judged(rows: Sequence[Mapping[str, object]], by: str) -> dict[str, float]:
     predicted, found = (np.array([float(str(r[k])) for r in rows]) for k in ("predicted", by))
     ratio = predicted / found
     return {
-        "rank": spearman(predicted, found), "first": float(found[int(predicted.argmin())] / found.min()), "mean_error": float(abs(ratio - 1).mean()),
-        "lowest_ratio": float(ratio.min()), "highest_ratio": float(ratio.max()),
+        "rank": spearman(predicted, found),
+        "first": float(found[int(predicted.argmin())] / found.min()),
+        "mean_error": float(abs(ratio - 1).mean()),
+        "lowest_ratio": float(ratio.min()),
+        "highest_ratio": float(ratio.max()),
     }
 
 
@@ -183,9 +231,18 @@ def main() -> None:
         result = calibrate(bare, measured_collectives(FrontDoor(), bare, 120.0), latencies=True)
         print(f"collectives: {result.fitted.words()}, was {result.before.words()}", flush=True)
         for name in given.only:
-            stored[name] = {**one(name, result.machine, given.plans, given.rounds, given.calibration_rounds), "collectives": result.fitted.as_json()}
+            stored[name] = {
+                **one(name, result.machine, given.plans, given.rounds, given.calibration_rounds),
+                "collectives": result.fitted.as_json(),
+            }
             given.store.write_text(json.dumps(stored, indent=1))
-            print(name, json.dumps(stored[name]["judged"]), stored[name]["load"], f"{float(str(stored[name]['seconds'])):.0f} s", flush=True)
+            print(
+                name,
+                json.dumps(stored[name]["judged"]),
+                stored[name]["load"],
+                f"{float(str(stored[name]['seconds'])):.0f} s",
+                flush=True,
+            )
     if given.render:
         from predicted_measured_page import render
 

@@ -1,10 +1,12 @@
-"""The same programs, the same schedules, beside torch DTensor (gloo) and JAX (host devices): steps per second and number of collectives.
+"""The same programs, the same schedules, beside torch DTensor (gloo) and JAX (host devices): steps per second and
+number of collectives.
 
     python tests/benchmarks/runtime_peers.py [--steps 20] [--size 2048] [--jax-python /path/to/python]
 
-Two ranks, one thread each, tensors of 16 MB (float32, 2048 x 2048).  A step is timed on every rank between barriers; the slowest rank counts;
-the table shows the median of 20 steps, ours and theirs in turns so that a slow moment of the computer hits both.  Collectives: ours from the
-program (`backends.lowering.collectives`), DTensor's from CommDebugMode, JAX's from the compiled HLO on 8 host devices, intermediate values pinned.
+Two ranks, one thread each, tensors of 16 MB (float32, 2048 x 2048).  A step is timed on every rank between barriers;
+the slowest rank counts; the table shows the median of 20 steps, ours and theirs in turns so that a slow moment of the
+computer hits both.  Collectives: ours from the program (`backends.lowering.collectives`), DTensor's from CommDebugMode,
+JAX's from the compiled HLO on 8 host devices, intermediate values pinned.
 
     mlp            relu(x w1) w2, w1 split by columns, w2 by rows, the result whole everywhere         (Megatron)
     matmul k       x w, the summed axis split, the result whole everywhere
@@ -41,7 +43,9 @@ def graph_of(name: str, size: int):
 
 
 SPLITS = {  # operator, or tensor: + copy -> axis to split, per level of the machine
-    "mlp": {"a": "n", "h": "n", "y": "n"}, "matmul k": {"y": "k"}, "data parallel": {"a": "b", "h": "b", "y": "b", "tensor:y": "0"},
+    "mlp": {"a": "n", "h": "n", "y": "n"},
+    "matmul k": {"y": "k"},
+    "data parallel": {"a": "b", "h": "b", "y": "b", "tensor:y": "0"},
 }
 
 
@@ -106,7 +110,9 @@ def ours(folder: Path, name: str, size: int, steps: int) -> None:
         start = time.perf_counter()
         out = run_rank(program, world.Get_rank(), transport, source, np)
         seconds.append(time.perf_counter() - start)
-    finish(folder, "ours", world.gather(seconds[2:], 0), float(np.abs(out["y"]).sum()) if out else 0.0, world.Get_rank())
+    finish(
+        folder, "ours", world.gather(seconds[2:], 0), float(np.abs(out["y"]).sum()) if out else 0.0, world.Get_rank()
+    )
 
 
 def dtensor(folder: Path, name: str, size: int, steps: int) -> None:
@@ -121,7 +127,8 @@ def dtensor(folder: Path, name: str, size: int, steps: int) -> None:
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2,))
     layout = {
-        "mlp": (Replicate(), Shard(1), Shard(0), Replicate()), "matmul k": (Shard(1), Shard(0), None, Replicate()),
+        "mlp": (Replicate(), Shard(1), Shard(0), Replicate()),
+        "matmul k": (Shard(1), Shard(0), None, Replicate()),
         "data parallel": (Shard(0), Replicate(), Replicate(), Shard(0)),
     }[name]
     given = [distribute_tensor(torch.from_numpy(a), mesh, [p]) for a, p in zip(arrays(name, size).values(), layout)]
@@ -159,7 +166,9 @@ def wait(y) -> None:
 def finish(folder: Path, who: str, seconds, checksum: float, rank: int, collectives: int = -1) -> None:
     if rank == 0:
         slowest = [max(s) for s in zip(*seconds)]
-        (folder / f"{who}.json").write_text(json.dumps({"seconds": slowest, "checksum": checksum, "collectives": collectives}))
+        (folder / f"{who}.json").write_text(
+            json.dumps({"seconds": slowest, "checksum": checksum, "collectives": collectives})
+        )
 
 
 JAX = """
@@ -200,9 +209,19 @@ def start_dtensor(folder: Path, name: str, size: int, steps: int) -> None:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    base = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    base = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+    }
     ranks = [
-        subprocess.Popen([sys.executable, __file__, "rank", "dtensor", str(folder), name, str(size), str(steps)], env={**base, "RANK": str(r)})
+        subprocess.Popen(
+            [sys.executable, __file__, "rank", "dtensor", str(folder), name, str(size), str(steps)],
+            env={**base, "RANK": str(r)},
+        )
         for r in range(2)
     ]
     try:
@@ -222,21 +241,31 @@ def start_dtensor(folder: Path, name: str, size: int, steps: int) -> None:
 @click.option("--program", "only", multiple=True, type=click.Choice(PROGRAMS), help="Leave the others out.")
 @click.option("--jax-python", help="A python with jax; without it JAX is left out.")
 @click.pass_context
-def main(context: click.Context, steps: int, size: int, rounds: int, only: tuple[str, ...], jax_python: str | None) -> None:
+def main(
+    context: click.Context, steps: int, size: int, rounds: int, only: tuple[str, ...], jax_python: str | None
+) -> None:
     """Print the table."""
     if context.invoked_subcommand is not None:
         return
     from shardproof.backends.execution.launch import launch, mpi_available
     from shardproof.backends.lowering.collectives import count
 
-    pinned = os.environ.pop("OPENBLAS_CORETYPE", None)  # peers bring libraries of their own: every one chooses the kernels for this processor
+    pinned = os.environ.pop(
+        "OPENBLAS_CORETYPE", None
+    )  # peers bring libraries of their own: every one chooses the kernels for this processor
     if pinned:
         print(f"OPENBLAS_CORETYPE={pinned} is left out")
     if find_spec("torch") is None or not mpi_available():
         print("needs torch and MPI: pip install 'shardproof[torch,mpi]'")
         return
-    print(f"2 ranks, one thread each, float32 {size} x {size} ({size * size * 4 / 1e6:.1f} MB), median of {steps * rounds} steps")
-    print(f"{'program':<14} {'ours ms':>8} {'DTensor ms':>11} {'ratio':>6} {'JAX ms':>8}   collectives: ours DTensor JAX(8: ours)")
+    print(
+        f"2 ranks, one thread each, float32 {size} x {size} ({size * size * 4 / 1e6:.1f} MB), median of "
+        f"{steps * rounds} steps"
+    )
+    print(
+        f"{'program':<14} {'ours ms':>8} {'DTensor ms':>11} {'ratio':>6} {'JAX ms':>8}   collectives: ours "
+        f"DTensor JAX(8: ours)"
+    )
     for name in only or PROGRAMS:
         times: dict[str, list[float]] = {"ours": [], "dtensor": [], "jax": []}
         told: dict[str, dict] = {}
@@ -250,20 +279,27 @@ def main(context: click.Context, steps: int, size: int, rounds: int, only: tuple
             if jax_python:
                 for devices in (2, 8):
                     shape = [name, str(size), str(steps), "2"] if devices == 2 else [name, "256", "1", "8"]
-                    done = subprocess.run([jax_python, "-c", JAX, *shape], capture_output=True, text=True, timeout=240, check=True)
+                    done = subprocess.run(
+                        [jax_python, "-c", JAX, *shape], capture_output=True, text=True, timeout=240, check=True
+                    )
                     told[f"jax{devices}"] = json.loads(done.stdout)
                 times["jax"] += told["jax2"]["seconds"]
             for who in ("ours", "dtensor"):
                 times[who] += told[who]["seconds"]
         sums = {who: t["checksum"] for who, t in told.items() if who != "jax8"}
-        if max(sums.values()) > 1.001 * min(sums.values()) and name != "data parallel":  # there every rank holds another half
+        if (
+            max(sums.values()) > 1.001 * min(sums.values()) and name != "data parallel"
+        ):  # there every rank holds another half
             raise click.ClickException(f"{name}: results differ: {sums}")
         here = {who: 1e3 * median(t) for who, t in times.items() if t}
         mine = sum(count(program_of(name, size, (2,))).values())
         eight = sum(count(program_of(name, 256, (2, 4), 1)).values())
         jax_text = f"{here['jax']:>8.1f}" if "jax" in here else f"{'-':>8}"
         hlo = f"{told['jax8']['collectives']} ({eight})" if jax_python else f"- ({eight})"
-        print(f"{name:<14} {here['ours']:>8.1f} {here['dtensor']:>11.1f} {here['ours'] / here['dtensor']:>6.2f} {jax_text}   {mine:>17} {told['dtensor']['collectives']:>7} {hlo}")
+        print(
+            f"{name:<14} {here['ours']:>8.1f} {here['dtensor']:>11.1f} {here['ours'] / here['dtensor']:>6.2f} "
+            f"{jax_text}   {mine:>17} {told['dtensor']['collectives']:>7} {hlo}"
+        )
 
 
 @main.command()

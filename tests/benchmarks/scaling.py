@@ -1,11 +1,13 @@
 """How planning grows: BERT training steps with Adam over 1 to 16 times as many layers, and over 8 to 1,024 devices.
 
-    python tests/benchmarks/scaling.py [--layers 1,2,4,8,16] [--devices 8,16,..,1024] [--limit S] [--store FILE.json] [--render FILE.md]
+    python tests/benchmarks/scaling.py [--layers 1,2,4,8,16] [--devices 8,16,..,1024] [--limit S] [--store FILE.json]
+    [--render FILE.md]
 
-Layers: BERT-Large's width, batch 64, on 4x8.  Devices: two such layers, batch 1024, on D/8 nodes of 8.  Every row is a process of its own: tables are built,
-the problem is solved under the time limit, the plan is checked by the checker.  Labels are the choices of all vertices; entries those of the distinct tables.
-Seconds are processor seconds of the process (one thread); `wall` is what passed.  Memory is the process' peak.  Rows already in the store
-are not computed again.  Not a test.
+Layers: BERT-Large's width, batch 64, on 4x8.  Devices: two such layers, batch 1024, on D/8 nodes of 8.  Every row is a
+process of its own: tables are built, the problem is solved under the time limit, the plan is checked by the checker.
+Labels are the choices of all vertices; entries those of the distinct tables.  Seconds are processor seconds of the
+process (one thread); `wall` is what passed.  Memory is the process' peak.  Rows already in the store are not computed
+again.  Not a test.
 """
 
 from __future__ import annotations
@@ -56,41 +58,85 @@ print(json.dumps({
 """
 
 COLUMNS = (
-    "layers", "devices", "space", "operators", "vertices", "labels", "entries", "tables s", "solve s", "check s", "wall s", "memory MiB", "time ms", "gap", "checked",
+    "layers",
+    "devices",
+    "space",
+    "operators",
+    "vertices",
+    "labels",
+    "entries",
+    "tables s",
+    "solve s",
+    "check s",
+    "wall s",
+    "memory MiB",
+    "time ms",
+    "gap",
+    "checked",
 )
 
 
 def cells(r: Mapping[str, object]) -> list[str]:
     """One line of the table."""
+
     def f(key: str) -> float:
         return float(str(r[key]))
 
     gap = "-" if r["gap"] is None else f"{f('gap'):.4%}"
     time_ms = "-" if r["cost"] is None else f"{1e3 * f('cost') / f('scale'):.3f}"
     return [
-        str(r["layers"]), f"{r['devices']} ({r['machine']})", str(r["space"]), *(f"{int(f(k)):,}" for k in ("operators", "vertices", "labels", "entries")),
-        *(f"{f(k):.1f}" for k in ("tables_s", "solve_s", "check_s", "wall_s")), str(r["rss_mib"]), time_ms, gap, str(r["checked"]),
+        str(r["layers"]),
+        f"{r['devices']} ({r['machine']})",
+        str(r["space"]),
+        *(f"{int(f(k)):,}" for k in ("operators", "vertices", "labels", "entries")),
+        *(f"{f(k):.1f}" for k in ("tables_s", "solve_s", "check_s", "wall_s")),
+        str(r["rss_mib"]),
+        time_ms,
+        gap,
+        str(r["checked"]),
     ]
 
 
 def page(layers: Sequence[Mapping[str, object]], devices: Sequence[Mapping[str, object]]) -> str:
     """The tables as markdown."""
-    out = ["# How planning grows", "", "`python tests/benchmarks/scaling.py`; BERT-Large's layers, training step with Adam.  Processor seconds on one thread (other work ran beside it: `wall` is longer, and the search stops after --limit seconds of it).", ""]
+    out = [
+        "# How planning grows",
+        "",
+        (
+            "`python tests/benchmarks/scaling.py`; BERT-Large's layers, training step with Adam.  Processor seconds "
+            "on one thread (other work ran beside it: `wall` is longer, and the search stops after --limit seconds of "
+            "it)."
+        ),
+        "",
+    ]
     for title, rows in (("Layers: batch 64, 4x8", layers), ("Devices: 2 layers, batch 1024", devices)):
         out += [f"## {title}", "", "| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
         out += ["| " + " | ".join(cells(r)) + " |" for r in rows]
         out += ["", *growth(rows), ""]
-    out.append("The default space changes from `complete` to `two-per-level` above 64 devices: hence the step down in labels, entries and memory behind 64.")
+    out.append(
+        "The default space changes from `complete` to `two-per-level` above 64 devices: hence the step down in "
+        "labels, entries and memory behind 64."
+    )
     return "\n".join(out)
 
 
 def growth(rows: Sequence[Mapping[str, object]]) -> list[str]:
     """Factors from row to row, so that a cliff would be seen."""
+
     def factors(key: str) -> str:
         values = [max(float(str(r[key])), 0.05) for r in rows]
         return ", ".join(f"{b / a:.2f}" for a, b in pairwise(values))
 
-    return [f"Factor per doubling: labels {factors('labels')}; tables {factors('tables_s')}; solving {factors('solve_s')}; memory {factors('rss_mib')}."] if len(rows) > 1 else []
+    return (
+        [
+            (
+                f"Factor per doubling: labels {factors('labels')}; tables {factors('tables_s')}; solving "
+                f"{factors('solve_s')}; memory {factors('rss_mib')}."
+            )
+        ]
+        if len(rows) > 1
+        else []
+    )
 
 
 def main() -> None:
@@ -101,12 +147,19 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path("scaling.json"))
     parser.add_argument("--render", type=Path)
     given = parser.parse_args()
-    wanted = [("layers", int(n), 64, "4x8") for n in given.layers.split(",") if n] + [("devices", 2, 1024, f"{int(d) // 8}x8") for d in given.devices.split(",") if d]
+    wanted = [("layers", int(n), 64, "4x8") for n in given.layers.split(",") if n] + [
+        ("devices", 2, 1024, f"{int(d) // 8}x8") for d in given.devices.split(",") if d
+    ]
     stored: dict[str, dict[str, object]] = json.loads(given.store.read_text()) if given.store.exists() else {}
     for kind, layers, batch, sizes in wanted:
         key = f"{kind}:{layers}:{sizes}"
         if key not in stored:
-            done = subprocess.run([sys.executable, "-c", CHILD, str(layers), str(batch), sizes, str(given.limit)], stdout=subprocess.PIPE, text=True, check=False)
+            done = subprocess.run(
+                [sys.executable, "-c", CHILD, str(layers), str(batch), sizes, str(given.limit)],
+                stdout=subprocess.PIPE,
+                text=True,
+                check=False,
+            )
             if done.returncode:
                 print(f"{key}: ended with {done.returncode}", flush=True)
                 continue

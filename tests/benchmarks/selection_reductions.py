@@ -1,4 +1,5 @@
-"""Reductions of the contest's development instances: sizes before and after, CPU seconds of reducing and of the checker's replay, bytes of the log.
+"""Reductions of the contest's development instances: sizes before and after, CPU seconds of reducing and of the
+checker's replay, bytes of the log.
 
     python tests/benchmarks/selection_reductions.py [folder with asplos-2025-iopddl-*.json.gz]
 
@@ -44,7 +45,10 @@ def main() -> int:
         print(f"no *.json.gz in {folder}", file=sys.stderr)
         return 0
     compiled()
-    print("| X | vertices / edges / labels / entries / max | reduced | load, reduce, replay (CPU s) | log entries, bytes | rules | peak MiB |")
+    print(
+        "| X | vertices / edges / labels / entries / max | reduced | load, reduce, replay (CPU s) | log entries, "
+        "bytes | rules | peak MiB |"
+    )
     print("|---|---|---|---|---|---|---|")
     for path in files:
         start = time.process_time()
@@ -64,7 +68,10 @@ def main() -> int:
         rules = ", ".join(f"{name} {n}" for name, n in reduction.fired.items())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
         name = path.name.removesuffix(".json.gz").rsplit("-", 1)[-1]
-        print(f"| {name} | {sizes(problem)} | {sizes(reduction.problem)} | {load:.1f}, {reducing:.1f}, {replaying:.1f} | {len(record.log)}, {size} | {rules} | {peak} |")
+        print(
+            f"| {name} | {sizes(problem)} | {sizes(reduction.problem)} | {load:.1f}, {reducing:.1f}, "
+            f"{replaying:.1f} | {len(record.log)}, {size} | {rules} | {peak} |"
+        )
     return 0
 
 
@@ -75,7 +82,10 @@ def same(a: SelectionProblem, b: SelectionProblem) -> bool:
         and all(np.array_equal(x.cost, y.cost) for x, y in zip(a.vertices, b.vertices, strict=True))
         and [(e.u, e.v) for e in a.edges] == [(e.u, e.v) for e in b.edges]
         and all(np.array_equal(x, y) for x, y in zip(a.tables, b.tables, strict=True))
-        and all(a.peak_of(x) == b.peak_of(x) for x in (tuple(0 for _ in a.vertices), tuple(v.cost.size - 1 for v in a.vertices)))
+        and all(
+            a.peak_of(x) == b.peak_of(x)
+            for x in (tuple(0 for _ in a.vertices), tuple(v.cost.size - 1 for v in a.vertices))
+        )
     )
 
 

@@ -1,10 +1,13 @@
-"""Do time limits hold?  Twenty-one cases on machines of two to four levels, seconds from the start of the process to its end.
+"""Do time limits hold?  Twenty-one cases on machines of two to four levels, seconds from the start of the process to
+its end.
 
-    python tests/benchmarks/time_limits.py [--limit S] [--load N] [--only WORD] [--data FOLDER] [--store FILE.json] [--render FILE.md]
+    python tests/benchmarks/time_limits.py [--limit S] [--load N] [--only WORD] [--data FOLDER] [--store FILE.json]
+    [--render FILE.md]
 
-Every case is the command that a user types, in a process of its own, with `--time-limit S` (default 60); its answer is then checked by `shardproof
-check`, whose time does not count.  --load: so many other processes compute all the while.  `allowed` is 1.1 S + 10 s.  Phases are those of
-`--json`; gap: (cost - bound) / cost as the checker certified them.  Rows already in the store are not run again.  Not a test.
+Every case is the command that a user types, in a process of its own, with `--time-limit S` (default 60); its answer is
+then checked by `shardproof check`, whose time does not count.  --load: so many other processes compute all the while.
+`allowed` is 1.1 S + 10 s.  Phases are those of `--json`; gap: (cost - bound) / cost as the checker certified them.
+Rows already in the store are not run again.  Not a test.
 """
 
 from __future__ import annotations
@@ -29,7 +32,12 @@ RESULTS = Path(__file__).parent / "results" / "time-limits.md"
 MACHINES = {
     "three": (("nodes", 2, "9 GB/s", "10 us"), ("boards", 2, "100 GB/s", "6 us"), ("gpus", 4, "270 GB/s", "5 us")),
     "pods": (("pods", 2, "4.5 GB/s", "20 us"), ("nodes", 4, "9 GB/s", "10 us"), ("gpus", 8, "270 GB/s", "5 us")),
-    "four": (("pods", 2, "4.5 GB/s", "20 us"), ("nodes", 2, "9 GB/s", "10 us"), ("boards", 2, "100 GB/s", "6 us"), ("gpus", 4, "270 GB/s", "5 us")),
+    "four": (
+        ("pods", 2, "4.5 GB/s", "20 us"),
+        ("nodes", 2, "9 GB/s", "10 us"),
+        ("boards", 2, "100 GB/s", "6 us"),
+        ("gpus", 4, "270 GB/s", "5 us"),
+    ),
 }
 """Machines that are not built in: name -> levels (name, size, bandwidth, latency), with the devices of `dgx-a100`."""
 
@@ -57,7 +65,9 @@ DATA_PARALLEL = {"*": {}}
 
 @dataclass(frozen=True)
 class Case:
-    """`words` of the command line; MACHINE:NAME stands for a file of `MACHINES`, DATA/.. for a file of --data, STRATEGY for a strategy file."""
+    """`words` of the command line; MACHINE:NAME stands for a file of `MACHINES`, DATA/.. for a file of --data,
+    STRATEGY for a strategy file.
+    """
 
     name: str
     words: tuple[str, ...]
@@ -68,39 +78,121 @@ def _plan(name: str, *words: str) -> Case:
 
 
 CASES = (
-    _plan("BERT-Large, Adam, 4 GiB, 4x8", "bert-large", "--train", "adam", "--memory", "4GiB", "--machine", "dgx-a100:4x8"),
-    _plan("BERT-Large, Adam, 1.1 GiB, 4x8", "bert-large", "--train", "adam", "--memory", "1.1GiB", "--machine", "dgx-a100:4x8"),
-    _plan("BERT-Large, batch 64, Adam, 3.5 GiB, 4x8", "bert-large", "--batch", "64", "--train", "adam", "--memory", "3.5GiB", "--machine", "dgx-a100:4x8"),
-    _plan("BERT-Large, Adam, 3 GiB, 2x2x2x4", "bert-large", "--train", "adam", "--memory", "3GiB", "--machine", "MACHINE:four"),
-    _plan("BERT-Large, batch 64, Adam, 4 GiB, recompute auto, 4x8", "bert-large", "--batch", "64", "--train", "adam", "--memory", "4GiB", "--recompute", "auto", "--machine", "dgx-a100:4x8"),
+    _plan(
+        "BERT-Large, Adam, 4 GiB, 4x8", "bert-large", "--train", "adam", "--memory", "4GiB", "--machine", "dgx-a100:4x8"
+    ),
+    _plan(
+        "BERT-Large, Adam, 1.1 GiB, 4x8",
+        "bert-large",
+        "--train",
+        "adam",
+        "--memory",
+        "1.1GiB",
+        "--machine",
+        "dgx-a100:4x8",
+    ),
+    _plan(
+        "BERT-Large, batch 64, Adam, 3.5 GiB, 4x8",
+        "bert-large",
+        "--batch",
+        "64",
+        "--train",
+        "adam",
+        "--memory",
+        "3.5GiB",
+        "--machine",
+        "dgx-a100:4x8",
+    ),
+    _plan(
+        "BERT-Large, Adam, 3 GiB, 2x2x2x4",
+        "bert-large",
+        "--train",
+        "adam",
+        "--memory",
+        "3GiB",
+        "--machine",
+        "MACHINE:four",
+    ),
+    _plan(
+        "BERT-Large, batch 64, Adam, 4 GiB, recompute auto, 4x8",
+        "bert-large",
+        "--batch",
+        "64",
+        "--train",
+        "adam",
+        "--memory",
+        "4GiB",
+        "--recompute",
+        "auto",
+        "--machine",
+        "dgx-a100:4x8",
+    ),
     _plan("Llama, Adam, 4x8", "llama", "--train", "adam", "--machine", "dgx-a100:4x8"),
     _plan("Llama, 2x4x8", "llama", "--machine", "MACHINE:pods"),
     _plan("MoE, Adam, 4x8", "moe", "--train", "adam", "--machine", "dgx-a100:4x8"),
     _plan("DLRM, SGD, 4x8", "dlrm", "--train", "sgd", "--machine", "dgx-a100:4x8"),
     _plan("ResNet-101, SGD, 2x4x8", "resnet101", "--train", "sgd", "--machine", "MACHINE:pods"),
-    _plan("ResNet-101, SGD, uneven, 2x8", "resnet101", "--train", "sgd", "--space", "two-per-level,uneven", "--machine", "dgx-a100:2x8"),
+    _plan(
+        "ResNet-101, SGD, uneven, 2x8",
+        "resnet101",
+        "--train",
+        "sgd",
+        "--space",
+        "two-per-level,uneven",
+        "--machine",
+        "dgx-a100:2x8",
+    ),
     _plan("Transformer, Adam, 16x8", "transformer", "--train", "adam", "--machine", "dgx-a100:16x8"),
     _plan("Inception-v3, SGD, 2x4x8", "inception-v3", "--train", "sgd", "--machine", "MACHINE:pods"),
     _plan("ViT, Adam, 2x2x4", "vit", "--train", "adam", "--machine", "MACHINE:three"),
     _plan("ViT, Adam, ILP, 2x2x4", "vit", "--train", "adam", "--engine", "ilp", "--machine", "MACHINE:three"),
     _plan("RNNLM, SGD, 4x8", "rnnlm", "--train", "sgd", "--machine", "dgx-a100:4x8"),
     Case("solve PaSE transformer, p = 16", ("solve", "DATA/pase/transformer-p16.json.gz", "-o", "OUT")),
-    Case("solve PaSE ResNet-101, p = 16, SMT", ("solve", "DATA/pase/resnet101-p16.json.gz", "--engine", "smt", "-o", "OUT")),
+    Case(
+        "solve PaSE ResNet-101, p = 16, SMT",
+        ("solve", "DATA/pase/resnet101-p16.json.gz", "--engine", "smt", "-o", "OUT"),
+    ),
     Case("solve contest S", ("solve", "DATA/iopddl/asplos-2025-iopddl-S.json.gz", "-o", "OUT")),
-    Case("audit Transformer, everything replicated, 2x4x8", ("audit", "transformer", "--machine", "MACHINE:pods", "--strategy", "STRATEGY", "-o", "OUT")),
-    Case("audit BERT-Large, everything replicated, 4x8", ("audit", "bert-large", "--machine", "dgx-a100:4x8", "--strategy", "STRATEGY", "-o", "OUT")),
+    Case(
+        "audit Transformer, everything replicated, 2x4x8",
+        ("audit", "transformer", "--machine", "MACHINE:pods", "--strategy", "STRATEGY", "-o", "OUT"),
+    ),
+    Case(
+        "audit BERT-Large, everything replicated, 4x8",
+        ("audit", "bert-large", "--machine", "dgx-a100:4x8", "--strategy", "STRATEGY", "-o", "OUT"),
+    ),
 )
 
 LATE = "later than the time limit allows"
 """How a command announces before its search that the check alone takes longer than the limit leaves."""
 
-COLUMNS = ("case", "space", "tables s", "search s", "check s", "wall s", "allowed s", "held", "cost", "gap", "exit", "answer")
+COLUMNS = (
+    "case",
+    "space",
+    "tables s",
+    "search s",
+    "check s",
+    "wall s",
+    "allowed s",
+    "held",
+    "cost",
+    "gap",
+    "exit",
+    "answer",
+)
 
 
 def machine_text(name: str) -> str:
     """A machine file."""
-    levels = "".join(f'\n[[level]]\nname = "{n}"\nsize = {size}\nbandwidth = "{b}"\nlatency = "{t}"\n' for n, size, b, t in MACHINES[name])
-    sources = "".join(f'"level.{n}.{what}" = "made up for this table"\n' for n, *_ in MACHINES[name] for what in ("bandwidth", "latency"))
+    levels = "".join(
+        f'\n[[level]]\nname = "{n}"\nsize = {size}\nbandwidth = "{b}"\nlatency = "{t}"\n'
+        for n, size, b, t in MACHINES[name]
+    )
+    sources = "".join(
+        f'"level.{n}.{what}" = "made up for this table"\n'
+        for n, *_ in MACHINES[name]
+        for what in ("bandwidth", "latency")
+    )
     return f'name = "{name}"\n{levels}{DEVICE}{sources}'
 
 
@@ -127,9 +219,19 @@ def measured(case: Case, limit: float, data: Path, folder: Path) -> dict[str, ob
             path = folder / f"{word.removeprefix('MACHINE:')}.toml"
             path.write_text(machine_text(path.stem))
             word = str(path)
-        words.append(word.replace("DATA/", f"{data}/").replace("OUT", str(out)).replace("STRATEGY", str(folder / "strategy.json")))
+        words.append(
+            word.replace("DATA/", f"{data}/")
+            .replace("OUT", str(out))
+            .replace("STRATEGY", str(folder / "strategy.json"))
+        )
     started = time.monotonic()
-    ended = subprocess.run([sys.executable, "-m", "shardproof", *words, "--time-limit", str(limit), "--json"], capture_output=True, text=True, timeout=60 * limit + 600, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-m", "shardproof", *words, "--time-limit", str(limit), "--json"],
+        capture_output=True,
+        text=True,
+        timeout=60 * limit + 600,
+        check=False,
+    )
     wall = time.monotonic() - started
     try:
         said = json.loads(ended.stdout)
@@ -138,9 +240,26 @@ def measured(case: Case, limit: float, data: Path, folder: Path) -> dict[str, ob
     checked = "-"
     if out.exists():
         files = [str(out)] + ([words[1]] if words[0] == "solve" else [])
-        code = subprocess.run([sys.executable, "-m", "shardproof", "check", *files, "--json"], capture_output=True, text=True, check=False).returncode if words[0] != "audit" else 0
+        code = (
+            subprocess.run(
+                [sys.executable, "-m", "shardproof", "check", *files, "--json"],
+                capture_output=True,
+                text=True,
+                check=False,
+            ).returncode
+            if words[0] != "audit"
+            else 0
+        )
         checked = "proved" if code == 0 else f"exit {code}"
-    return {"case": case.name, "limit": limit, "wall": wall, "exit": ended.returncode, "said": said, "file": checked, "notes": ended.stderr.strip()[-600:]}
+    return {
+        "case": case.name,
+        "limit": limit,
+        "wall": wall,
+        "exit": ended.returncode,
+        "said": said,
+        "file": checked,
+        "notes": ended.stderr.strip()[-600:],
+    }
 
 
 def row(found: dict[str, object]) -> tuple[object, ...]:
@@ -151,10 +270,27 @@ def row(found: dict[str, object]) -> tuple[object, ...]:
     cost, lower, scale = said.get("cost", said.get("strategy_cost")), said.get("lower_bound"), said.get("scale") or 1
     gap = "-" if cost is None or lower is None else f"{max(0, cost - lower) / max(1, abs(cost)):.4%}"
     shown = "-" if cost is None else seconds_text(cost, scale) if scale >= 10**9 else str(cost)
-    answer = "no" if cost is None and said.get("status") != "infeasible" else "yes" if found["file"] in ("proved", "-") else f"yes, {found['file']}"
+    answer = (
+        "no"
+        if cost is None and said.get("status") != "infeasible"
+        else "yes"
+        if found["file"] in ("proved", "-")
+        else f"yes, {found['file']}"
+    )
     allowed = 1.1 * limit + 10
     seconds = [f"{phases.get(name, 0.0):.1f}" for name in ("tables", "search", "check")]
-    return found["case"], said.get("space", "as given"), *seconds, f"{wall:.1f}", f"{allowed:.0f}", "yes" if wall <= allowed else "announced" if LATE in str(found["notes"]) else "NO", shown, gap, found["exit"], answer
+    return (
+        found["case"],
+        said.get("space", "as given"),
+        *seconds,
+        f"{wall:.1f}",
+        f"{allowed:.0f}",
+        "yes" if wall <= allowed else "announced" if LATE in str(found["notes"]) else "NO",
+        shown,
+        gap,
+        found["exit"],
+        answer,
+    )
 
 
 def main() -> None:
@@ -182,16 +318,30 @@ def main() -> None:
 def page(store: dict[str, dict[str, object]]) -> str:
     """All tables of the store."""
     kinds = sorted({key.split(" | ", 1)[1] for key in store})
-    lines = ["# Time limits", "", f"`python tests/benchmarks/time_limits.py`, `--load 3`; {os.cpu_count()} cores.  Wall seconds from the start of the process to its end; allowed: 1.1 S + 10 s."]
+    lines = [
+        "# Time limits",
+        "",
+        (
+            f"`python tests/benchmarks/time_limits.py`, `--load 3`; {os.cpu_count()} cores.  Wall seconds from the "
+            f"start of the process to its end; allowed: 1.1 S + 10 s."
+        ),
+    ]
     for kind in kinds:
         rows = [[str(c) for c in row(found)] for key, found in store.items() if key.endswith(f" | {kind}")]
-        lines += ["", f"## Limit {kind.replace(' | load 0', ', quiet').replace(' | load ', ', busy processes beside it: ')}", "", markdown(COLUMNS, rows)]
+        lines += [
+            "",
+            f"## Limit {kind.replace(' | load 0', ', quiet').replace(' | load ', ', busy processes beside it: ')}",
+            "",
+            markdown(COLUMNS, rows),
+        ]
     return "\n".join(lines) + "\n"
 
 
 def markdown(head: tuple[str, ...], rows: list[list[str]]) -> str:
     """A table."""
-    return "\n".join(["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in rows)])
+    return "\n".join(
+        ["| " + " | ".join(head) + " |", "|" + "---|" * len(head), *("| " + " | ".join(r) + " |" for r in rows)]
+    )
 
 
 if __name__ == "__main__":

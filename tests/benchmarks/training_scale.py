@@ -1,9 +1,11 @@
-"""Gap against seconds for BERT-Large training steps with Adam: `python -m shardproof.tests.benchmarks.training_scale`, or this file with the package on the path.
+"""Gap against seconds for BERT-Large training steps with Adam: `python -m shardproof.tests.benchmarks.training_scale`,
+or this file with the package on the path.
 
     training_scale.py [--seconds S] GRAPH MACHINE SPACE [MEMORY_GiB ..]
 
-GRAPH is a graph file (`models.sources.training`, `Graph.to_json`).  Without MEMORY there is no limit; `steps` stands for three limits between the
-peak of the plan found without one and what every vertex needs by itself (no plan needs less).  One row per event in which bound or cost moved.
+GRAPH is a graph file (`models.sources.training`, `Graph.to_json`).  Without MEMORY there is no limit; `steps` stands
+for three limits between the peak of the plan found without one and what every vertex needs by itself (no plan needs
+less).  One row per event in which bound or cost moved.
 """
 
 from __future__ import annotations
@@ -41,7 +43,11 @@ class Table:
             return
         self.lower, self.upper = low, upper
         gap = "" if low is None or upper is None else f"{100 * (upper - low) / upper:8.3f} %"
-        print(f"| {time.monotonic() - self.wall:7.1f} | {time.process_time() - self.cpu:7.1f} | {stage:14} | {low or '':>14} | {upper or '':>14} | {gap} |", flush=True)
+        print(
+            f"| {time.monotonic() - self.wall:7.1f} | {time.process_time() - self.cpu:7.1f} | {stage:14} | "
+            f"{low or '':>14} | {upper or '':>14} | {gap} |",
+            flush=True,
+        )
 
 
 def run(problem: SelectionProblem, limit: int | None, seconds: float) -> Answer:
@@ -49,10 +55,18 @@ def run(problem: SelectionProblem, limit: int | None, seconds: float) -> Answer:
     limited = replace(problem, limit=None, usages=()) if limit is None else replace(problem, limit=limit)
     print(f"limit {'none' if limit is None else f'{limit / GIB:.2f} GiB'}")
     answer = solve(limited, time_limit_s=seconds, threads=2, progress=Table())
-    gap = "-" if answer.cost is None or answer.lower_bound is None else f"{100 * (answer.cost - answer.lower_bound) / answer.cost:.3f} %"
+    gap = (
+        "-"
+        if answer.cost is None or answer.lower_bound is None
+        else f"{100 * (answer.cost - answer.lower_bound) / answer.cost:.3f} %"
+    )
     peak = "-" if answer.solution is None else f"{problem.peak_of(answer.solution)[0] / GIB:.2f} GiB"
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"{answer.status.value}: cost {answer.cost}, bound {answer.lower_bound}, gap {gap}, peak {peak}, {answer.seconds:.1f} s, planner {memory} MiB\n", flush=True)
+    print(
+        f"{answer.status.value}: cost {answer.cost}, bound {answer.lower_bound}, gap {gap}, peak {peak}, "
+        f"{answer.seconds:.1f} s, planner {memory} MiB\n",
+        flush=True,
+    )
     return answer
 
 
@@ -66,8 +80,13 @@ def main() -> None:
     parser.add_argument("memory", nargs="*", help="GiB, or `steps`")
     asked = parser.parse_args()
     started = time.monotonic()
-    problem = build(Graph.from_json(Path(asked.graph).read_text()), load_machine(asked.machine), space(asked.space), 80 * GIB).problem
-    print(f"{asked.graph} {asked.machine} {asked.space}: {len(problem.vertices)} vertices, {len(problem.edges)} edges, built in {time.monotonic() - started:.1f} s")
+    problem = build(
+        Graph.from_json(Path(asked.graph).read_text()), load_machine(asked.machine), space(asked.space), 80 * GIB
+    ).problem
+    print(
+        f"{asked.graph} {asked.machine} {asked.space}: {len(problem.vertices)} vertices, {len(problem.edges)} "
+        f"edges, built in {time.monotonic() - started:.1f} s"
+    )
     free = run(problem, None, asked.seconds) if not asked.memory or "steps" in asked.memory else None
     for word in asked.memory:
         if word != "steps":

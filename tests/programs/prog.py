@@ -1,6 +1,6 @@
 """Programs as a user writes them; the tests plan, audit and run them from the command line.
 
-    shardproof plan tests/programs/prog.py:matmul --machine localhost:8 -o matmul.spz
+shardproof plan tests/programs/prog.py:matmul --machine localhost:8 -o matmul.spz
 """
 
 import numpy as np

@@ -9,9 +9,11 @@ Node = tuple[str, str, object]
 
 
 def class_orders(program: Program) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[int, ...]]]:
-    """Operator -> its axes, tensor -> its dimensions, both by class of first appearance, then by own position (output axes first).
+    """Operator -> its axes, tensor -> its dimensions, both by class of first appearance, then by own position (output
+    axes first).
 
-    An index joins its dimension and its first axis; a dimension that is read whole joins none, and what no axis joins comes last.
+    An index joins its dimension and its first axis; a dimension that is read whole joins none, and what no axis joins
+    comes last.
     """
     links = _links(program)
     number: dict[Node, int] = {}
@@ -31,9 +33,13 @@ def class_orders(program: Program) -> tuple[dict[str, tuple[str, ...]], dict[str
     for tensor in program.tensors.values():
         for k in range(len(tensor.shape)):
             visit(("dimension", tensor.name, k))
-    axes = {op.name: tuple(sorted((*op.written, *op.reduced), key=lambda a, op=op: number["axis", op.name, a])) for op in program.operators}
+    axes = {
+        op.name: tuple(sorted((*op.written, *op.reduced), key=lambda a, op=op: number["axis", op.name, a]))
+        for op in program.operators
+    }
     dimensions = {
-        t.name: tuple(sorted(range(len(t.shape)), key=lambda k, t=t: number["dimension", t.name, k])) for t in program.tensors.values()
+        t.name: tuple(sorted(range(len(t.shape)), key=lambda k, t=t: number["dimension", t.name, k]))
+        for t in program.tensors.values()
     }
     return axes, dimensions
 

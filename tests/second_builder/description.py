@@ -157,7 +157,9 @@ def read_machine(text: str) -> Machine:
     for rank in range(ranks):
         block = rank * sizes[0] // ranks
         devices.append(_device(next((c for c in data["device_class"] if block in c.get("blocks", ())), rest)))
-    measured = {(p["function"], p["dtype"], tuple(p["extents"])): Fraction(p["seconds"]) for p in data.get("profile", [])}
+    measured = {
+        (p["function"], p["dtype"], tuple(p["extents"])): Fraction(p["seconds"]) for p in data.get("profile", [])
+    }
     return Machine(
         sizes,
         tuple(Fraction(level["bandwidth"]) for level in data["level"]),
@@ -168,4 +170,8 @@ def read_machine(text: str) -> Machine:
 
 
 def _device(data: dict) -> Device:
-    return Device({dtype: Fraction(v) for dtype, v in data["peaks"].items()}, Fraction(data["bandwidth"]), Fraction(data["launch"]))
+    return Device(
+        {dtype: Fraction(v) for dtype, v in data["peaks"].items()},
+        Fraction(data["bandwidth"]),
+        Fraction(data["launch"]),
+    )

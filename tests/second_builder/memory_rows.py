@@ -9,7 +9,9 @@ from .description import Program
 
 @dataclass(frozen=True)
 class Held:
-    """`tensor` is there at the steps `start` <= t < `end`, in the layout of the result of an operator, of an operand, or of its copy."""
+    """`tensor` is there at the steps `start` <= t < `end`, in the layout of the result of an operator, of an
+    operand, or of its copy.
+    """
 
     tensor: str
     start: int
@@ -19,10 +21,16 @@ class Held:
 
 
 def copied(program: Program) -> dict[str, str]:
-    """Tensor -> tensor whose copy it rests in: several readers, wanted by the user and computed, or a parameter that gets a next value."""
+    """Tensor -> tensor whose copy it rests in: several readers, wanted by the user and computed, or a parameter
+    that gets a next value.
+    """
     computed = {op.output.tensor for op in program.operators}
     reads = [operand.tensor for op in program.operators for operand in op.inputs]
-    own = {name for name in program.tensors if reads.count(name) > 1 or name in computed & {*program.outputs} or name in program.state}
+    own = {
+        name
+        for name in program.tensors
+        if reads.count(name) > 1 or name in computed & {*program.outputs} or name in program.state
+    }
     parameter_of = {value: name for name, value in program.state.items()}
     return {name: parameter_of.get(name, name) for name in program.tensors if name in own or name in parameter_of}
 
@@ -52,5 +60,7 @@ def held(program: Program) -> list[Held]:
             ((_, reader, position),) = reads[tensor.name]
             out.append(Held(tensor.name, start, until, reader=(reader, position)))
         if tensor.name in rests or tensor.name in written:
-            out += [Held(tensor.name, t, t + 1, reader=(reader, position)) for t, reader, position in reads[tensor.name]]
+            out += [
+                Held(tensor.name, t, t + 1, reader=(reader, position)) for t, reader, position in reads[tensor.name]
+            ]
     return out

@@ -1,6 +1,7 @@
 """The time of an operator under a placement: its slowest device, then the statistics it exchanges.
 
-busy_d = max(flops_d / peak_d, bytes_d / bandwidth_d) + launch_d,  or the measured time of device d's box where there is one
+busy_d = max(flops_d / peak_d, bytes_d / bandwidth_d) + launch_d,  or the measured time of device d's box where there is
+one
 """
 
 from __future__ import annotations
@@ -70,7 +71,9 @@ def bytes_moved(op: Operator, program: Program, box: dict[str, Interval]) -> Fra
     return Fraction(total)
 
 
-def statistics_time(op: Operator, order: Sequence[str], matrix: Matrix, boxes: Sequence[dict[str, Interval]], machine: Machine) -> Fraction:
+def statistics_time(
+    op: Operator, order: Sequence[str], matrix: Matrix, boxes: Sequence[dict[str, Interval]], machine: Machine
+) -> Fraction:
     """All-reduces of the statistics of a normalise operator whose axes `over` are split."""
     named = op.attributes.get("over", ())
     over = (named,) if isinstance(named, str) else named

@@ -3,7 +3,8 @@
 X[i][j]   rows: the axes in class order, then replication; columns: the levels;  product of column j = size of level j
 even      the degree of an axis (product of its row) divides its extent; uneven: is at most its extent
     whole     axes that must not be split have degree 1
-digits    the coordinate of a device at level j is a mixed-radix number of the rows' digits, the first row's most significant
+digits    the coordinate of a device at level j is a mixed-radix number of the rows' digits, the first row's most
+          significant
 rank      the digits of one row over all levels as one number, the outermost level's most significant
 block     of rank r of D on an axis of extent n:  [r c, min(n, (r + 1) c)),  c = ceil(n / D)
 """
@@ -74,7 +75,9 @@ def block(extent: int, degree: int, rank: int) -> Interval:
     return (low, high) if low < high else NOTHING
 
 
-def iteration_boxes(op: Operator, order: Sequence[str], matrix: Matrix, sizes: Sequence[int]) -> list[dict[str, Interval]]:
+def iteration_boxes(
+    op: Operator, order: Sequence[str], matrix: Matrix, sizes: Sequence[int]
+) -> list[dict[str, Interval]]:
     """The block of every axis on every device."""
     out = []
     for device in range(prod(sizes)):

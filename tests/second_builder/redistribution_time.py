@@ -65,14 +65,19 @@ def cells(boxes: Iterable[Box], cuts: Sequence[Sequence[int]]) -> set[tuple[int,
     return {
         cell
         for box in set(boxes)
-        for cell in product(*(range(ends.index(low), ends.index(high)) for ends, (low, high) in zip(cuts, box, strict=True)))
+        for cell in product(
+            *(range(ends.index(low), ends.index(high)) for ends, (low, high) in zip(cuts, box, strict=True))
+        )
     }
 
 
 def transfer_time(moved: Moved, element_bytes: int, machine: Machine) -> Fraction:
     """Seconds of loads and phases."""
     levels = zip(*moved, machine.bandwidths, machine.latencies, strict=True)
-    return sum((element_bytes * load / bandwidth + latency * phases for load, phases, bandwidth, latency in levels), Fraction(0))
+    return sum(
+        (element_bytes * load / bandwidth + latency * phases for load, phases, bandwidth, latency in levels),
+        Fraction(0),
+    )
 
 
 def rounded(seconds: Fraction, scale: int) -> int:

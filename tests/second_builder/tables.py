@@ -65,7 +65,9 @@ class Tables:
         out: dict[Vertex, Choices] = {}
         for op in self.program.operators:
             axes = self.orders[op.name]
-            found = matrices([op.axes[a].extent for a in axes], [op.axes[a].splittable for a in axes], self.machine.sizes, self.space)
+            found = matrices(
+                [op.axes[a].extent for a in axes], [op.axes[a].splittable for a in axes], self.machine.sizes, self.space
+            )
             out["operator", op.name] = Choices(axes, tuple(found))
         for tensor in {*self.copies.values()}:
             shape, dims = self.program.tensors[tensor].shape, self.dimension_orders[tensor]
@@ -84,7 +86,9 @@ class Tables:
         if kind == "copy":
             return [0] * len(chosen.matrices)
         op = self.operators[name]
-        return [rounded(operator_time(op, self.program, chosen.axes, m, self.machine), self.scale) for m in chosen.matrices]
+        return [
+            rounded(operator_time(op, self.program, chosen.axes, m, self.machine), self.scale) for m in chosen.matrices
+        ]
 
     @cached_property
     def edges(self) -> list[Edge]:
@@ -117,7 +121,9 @@ class Tables:
         sources = self.leaves(edge.source)
         targets = self.wants(edge.target, edge.position)
         columns = {*targets}
-        known = {a: {b: self._price(redistribution(a, b, self.machine.sizes), size) for b in columns} for a in {*sources}}
+        known = {
+            a: {b: self._price(redistribution(a, b, self.machine.sizes), size) for b in columns} for a in {*sources}
+        }
         return [[known[a][b] for b in targets] for a in sources]
 
     def _price(self, moved: Moved, element_bytes: int) -> int:

@@ -1,4 +1,6 @@
-"""Where the elements of an operand are: a box on every device, and the digits of the device number along which it is partial."""
+"""Where the elements of an operand are: a box on every device, and the digits of the device number along which it
+is partial.
+"""
 
 from __future__ import annotations
 
@@ -74,4 +76,6 @@ def operand_tiling(
         boxes.append(tuple(touched(index, n, box) for index, n in zip(operand.index, shape, strict=True)))
     if operand is not op.output:
         return Tiling(tuple(boxes))
-    return Tiling(tuple(boxes), split_digits(matrix, [i for i, a in enumerate(order) if op.axes[a].combine is not None]))
+    return Tiling(
+        tuple(boxes), split_digits(matrix, [i for i, a in enumerate(order) if op.axes[a].combine is not None])
+    )

@@ -62,7 +62,11 @@ class SwiGlu(nn.Module):
 
     def __init__(self, width: int, hidden: int) -> None:
         super().__init__()
-        self.gate, self.up, self.down = nn.Linear(width, hidden, bias=False), nn.Linear(width, hidden, bias=False), nn.Linear(hidden, width, bias=False)
+        self.gate, self.up, self.down = (
+            nn.Linear(width, hidden, bias=False),
+            nn.Linear(width, hidden, bias=False),
+            nn.Linear(hidden, width, bias=False),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(F.silu(self.gate(x)) * self.up(x))
@@ -112,21 +116,54 @@ class Decoder(nn.Module):
 
 
 def llama(
-    batch: int = 32, layers: int = 32, sequence: int = 8192, width: int = 4096, heads: int = 32, kv_heads: int = 8, hidden: int = 14336,
-    vocabulary: int = 128_256, theta: int = 500_000, dtype: str = "bfloat16",
+    batch: int = 32,
+    layers: int = 32,
+    sequence: int = 8192,
+    width: int = 4096,
+    heads: int = 32,
+    kv_heads: int = 8,
+    hidden: int = 14336,
+    vocabulary: int = 128_256,
+    theta: int = 500_000,
+    dtype: str = "bfloat16",
 ):
     """Llama 3 8B."""
-    module = Decoder(layers, width, heads, kv_heads, vocabulary, float(theta), lambda: SwiGlu(width, hidden)).to(getattr(torch, dtype)).eval()
+    module = (
+        Decoder(layers, width, heads, kv_heads, vocabulary, float(theta), lambda: SwiGlu(width, hidden))
+        .to(getattr(torch, dtype))
+        .eval()
+    )
     return module, (torch.zeros(batch, sequence, dtype=torch.int32),)
 
 
 def moe(
-    batch: int = 32, layers: int = 32, sequence: int = 4096, width: int = 4096, heads: int = 32, kv_heads: int = 8, hidden: int = 14336,
-    experts: int = 8, chosen: int = 2, capacity_percent: int = 125, vocabulary: int = 32_000, theta: int = 1_000_000, dtype: str = "bfloat16",
+    batch: int = 32,
+    layers: int = 32,
+    sequence: int = 4096,
+    width: int = 4096,
+    heads: int = 32,
+    kv_heads: int = 8,
+    hidden: int = 14336,
+    experts: int = 8,
+    chosen: int = 2,
+    capacity_percent: int = 125,
+    vocabulary: int = 32_000,
+    theta: int = 1_000_000,
+    dtype: str = "bfloat16",
 ):
     """Mixtral 8x7B in GShard's formulation."""
     capacity = max(1, -(-capacity_percent * chosen * sequence // (100 * experts)))
-    module = Decoder(
-        layers, width, heads, kv_heads, vocabulary, float(theta), lambda: Experts(width, hidden, experts, chosen, capacity)
-    ).to(getattr(torch, dtype)).eval()
+    module = (
+        Decoder(
+            layers,
+            width,
+            heads,
+            kv_heads,
+            vocabulary,
+            float(theta),
+            lambda: Experts(width, hidden, experts, chosen, capacity),
+        )
+        .to(getattr(torch, dtype))
+        .eval()
+    )
     return module, (torch.zeros(batch, sequence, dtype=torch.int32),)

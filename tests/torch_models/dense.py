@@ -21,12 +21,16 @@ def perceptron(widths: Sequence[int], last: nn.Module | None = None) -> nn.Seque
 
 def mlp_unity(batch: int = 64, inputs: int = 784, hidden: int = 512, classes: int = 10, dtype: str = "float32"):
     """Unity's classifier."""
-    return perceptron([inputs, hidden, classes]).to(getattr(torch, dtype)), (torch.zeros(batch, inputs, dtype=getattr(torch, dtype)),)
+    return perceptron([inputs, hidden, classes]).to(getattr(torch, dtype)), (
+        torch.zeros(batch, inputs, dtype=getattr(torch, dtype)),
+    )
 
 
 def mlp_8192(batch: int = 64, width: int = 8192, layers: int = 16, dtype: str = "float32"):
     """Unity's large perceptron."""
-    return perceptron([width] * (layers + 1)).to(getattr(torch, dtype)), (torch.zeros(batch, width, dtype=getattr(torch, dtype)),)
+    return perceptron([width] * (layers + 1)).to(getattr(torch, dtype)), (
+        torch.zeros(batch, width, dtype=getattr(torch, dtype)),
+    )
 
 
 class Dlrm(nn.Module):
@@ -45,8 +49,15 @@ class Dlrm(nn.Module):
 
 
 def dlrm(
-    batch: int = 16384, tables: int = 8, rows: int = 1_000_000, width: int = 64, bag: int = 1, dense: int = 64, bottom: str = "512-512-64",
-    top: str = "1024-1024-1024-1", dtype: str = "float32",
+    batch: int = 16384,
+    tables: int = 8,
+    rows: int = 1_000_000,
+    width: int = 64,
+    bag: int = 1,
+    dense: int = 64,
+    bottom: str = "512-512-64",
+    top: str = "1024-1024-1024-1",
+    dtype: str = "float32",
 ):
     """DLRM."""
     low, high = ([int(n) for n in text.split("-")] for text in (bottom, top))
@@ -62,14 +73,29 @@ class Xdl(Dlrm):
         return super().forward(None, *sparse)
 
 
-def xdl(batch: int = 16384, tables: int = 4, rows: int = 1_000_000, width: int = 64, bag: int = 1, top: str = "256-256-2", dtype: str = "float32"):
+def xdl(
+    batch: int = 16384,
+    tables: int = 4,
+    rows: int = 1_000_000,
+    width: int = 64,
+    bag: int = 1,
+    top: str = "256-256-2",
+    dtype: str = "float32",
+):
     """XDL."""
     module = Xdl(tables, rows, width, [], [tables * width, *(int(n) for n in top.split("-"))]).to(getattr(torch, dtype))
     return module, tuple(torch.zeros(batch, bag, dtype=torch.int64) for _ in range(tables))
 
 
-UNO = (("cell_rnaseq", 942), ("dose1", 1), ("dose2", 1), ("drug1_descriptors", 5270), ("drug1_fingerprints", 2048), ("drug2_descriptors", 5270),
-       ("drug2_fingerprints", 2048))
+UNO = (
+    ("cell_rnaseq", 942),
+    ("dose1", 1),
+    ("dose2", 1),
+    ("drug1_descriptors", 5270),
+    ("drug1_fingerprints", 2048),
+    ("drug2_descriptors", 5270),
+    ("drug2_fingerprints", 2048),
+)
 
 
 class Uno(nn.Module):
@@ -77,7 +103,9 @@ class Uno(nn.Module):
 
     def __init__(self, sizes: Sequence[int], width: int, tower: int, layers: int) -> None:
         super().__init__()
-        self.towers = nn.ModuleList(nn.Identity() if n == 1 else perceptron([n, *[width] * tower], nn.ReLU()) for n in sizes)
+        self.towers = nn.ModuleList(
+            nn.Identity() if n == 1 else perceptron([n, *[width] * tower], nn.ReLU()) for n in sizes
+        )
         features = sum(1 if n == 1 else width for n in sizes)
         self.dense = perceptron([features, *[width] * layers], nn.ReLU())
         self.growth = nn.Linear(width, 1, bias=False)
@@ -87,10 +115,19 @@ class Uno(nn.Module):
         return self.growth(self.dense(torch.cat(parts, dim=1)))
 
 
-def candle_uno(batch: int = 4096, width: int = 4192, tower: int = 8, layers: int = 4, features_percent: int = 100, dtype: str = "float32"):
+def candle_uno(
+    batch: int = 4096,
+    width: int = 4192,
+    tower: int = 8,
+    layers: int = 4,
+    features_percent: int = 100,
+    dtype: str = "float32",
+):
     """CANDLE-Uno."""
     sizes = [n if n == 1 else max(1, n * features_percent // 100) for _, n in UNO]
-    return Uno(sizes, width, tower, layers).to(getattr(torch, dtype)), tuple(torch.zeros(batch, n, dtype=getattr(torch, dtype)) for n in sizes)
+    return Uno(sizes, width, tower, layers).to(getattr(torch, dtype)), tuple(
+        torch.zeros(batch, n, dtype=getattr(torch, dtype)) for n in sizes
+    )
 
 
 class Everything(nn.Module):
@@ -99,12 +136,40 @@ class Everything(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, ...]:
         positive = x.abs() + 0.5
         return (
-            x.clamp(-0.5, 0.7), positive.pow(1.5), positive.log(), torch.rsqrt(positive), x.cos() + x.sin(), 2.0 - x, 3.0 / positive,
-            torch.where(x > 0, x, -x), x.masked_fill(x < 0.1, 7.0), F.silu(x), F.softplus(x), F.gelu(x, approximate="tanh"), F.hardtanh(x),
-            x.amax(1), x.amin((0, 2), keepdim=True), x.mean((1, 2)), x.sum(), x.var(1), x.cumsum(1), (x > 0).any(2).to(x.dtype),
-            F.pad(x, (1, 2, 0, 1)), x.roll(2, 1), x[:, ::2], x[:, 1], torch.stack([x, x * 2], 1), x.repeat(1, 2, 1), x.flip(2)[:, :, :1],
-            F.group_norm(x, 2), x.softmax(1), x.log_softmax(-1), F.layer_norm(x, x.shape[1:]), torch.maximum(x, x.transpose(0, 0) * 0.5),
-            x.reshape(-1)[torch.tensor([0, 3, 2])], torch.baddbmm(x, x @ x.transpose(1, 2), x, beta=0.5, alpha=2.0),
+            x.clamp(-0.5, 0.7),
+            positive.pow(1.5),
+            positive.log(),
+            torch.rsqrt(positive),
+            x.cos() + x.sin(),
+            2.0 - x,
+            3.0 / positive,
+            torch.where(x > 0, x, -x),
+            x.masked_fill(x < 0.1, 7.0),
+            F.silu(x),
+            F.softplus(x),
+            F.gelu(x, approximate="tanh"),
+            F.hardtanh(x),
+            x.amax(1),
+            x.amin((0, 2), keepdim=True),
+            x.mean((1, 2)),
+            x.sum(),
+            x.var(1),
+            x.cumsum(1),
+            (x > 0).any(2).to(x.dtype),
+            F.pad(x, (1, 2, 0, 1)),
+            x.roll(2, 1),
+            x[:, ::2],
+            x[:, 1],
+            torch.stack([x, x * 2], 1),
+            x.repeat(1, 2, 1),
+            x.flip(2)[:, :, :1],
+            F.group_norm(x, 2),
+            x.softmax(1),
+            x.log_softmax(-1),
+            F.layer_norm(x, x.shape[1:]),
+            torch.maximum(x, x.transpose(0, 0) * 0.5),
+            x.reshape(-1)[torch.tensor([0, 3, 2])],
+            torch.baddbmm(x, x @ x.transpose(1, 2), x, beta=0.5, alpha=2.0),
         )
 
 

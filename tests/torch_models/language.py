@@ -1,4 +1,5 @@
-"""BERT, the encoder-decoder Transformer and an RNN language model as plain PyTorch; sizes and defaults follow `models/sources/zoo`.
+"""BERT, the encoder-decoder Transformer and an RNN language model as plain PyTorch; sizes and defaults follow
+`models/sources/zoo`.
 
 Every factory returns (module, example inputs): `shardproof plan tests/torch_models/language.py:bert --machine ..`.
 """
@@ -37,7 +38,11 @@ class FeedForward(nn.Module):
 
     def __init__(self, model: int, hidden: int, bias: bool, activation: str) -> None:
         super().__init__()
-        self.up, self.down, self.activation = nn.Linear(model, hidden, bias), nn.Linear(hidden, model, bias), getattr(F, activation)
+        self.up, self.down, self.activation = (
+            nn.Linear(model, hidden, bias),
+            nn.Linear(hidden, model, bias),
+            getattr(F, activation),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.up(x)))
@@ -74,9 +79,15 @@ class DecoderLayer(nn.Module):
 class Bert(nn.Module):
     """Word, type and position embeddings, normalised, then encoder layers; returns the last hidden state."""
 
-    def __init__(self, layers: int, model: int, heads: int, hidden: int, vocabulary: int, sequence: int, fused: bool) -> None:
+    def __init__(
+        self, layers: int, model: int, heads: int, hidden: int, vocabulary: int, sequence: int, fused: bool
+    ) -> None:
         super().__init__()
-        self.word, self.segment, self.position = nn.Embedding(vocabulary, model), nn.Embedding(2, model), nn.Embedding(sequence, model)
+        self.word, self.segment, self.position = (
+            nn.Embedding(vocabulary, model),
+            nn.Embedding(2, model),
+            nn.Embedding(sequence, model),
+        )
         self.norm = nn.LayerNorm(model, 1e-12)
         self.register_buffer("places", torch.arange(sequence).unsqueeze(0), persistent=False)
         self.layers = nn.ModuleList(EncoderLayer(model, heads, hidden, True, "gelu", fused) for _ in range(layers))
@@ -122,7 +133,13 @@ class Transformer(nn.Module):
 
 
 def transformer(
-    batch: int = 64, layers: int = 6, sequence: int = 256, width: int = 512, heads: int = 8, hidden: int = 2048, vocabulary: int = 50000,
+    batch: int = 64,
+    layers: int = 6,
+    sequence: int = 256,
+    width: int = 512,
+    heads: int = 8,
+    hidden: int = 2048,
+    vocabulary: int = 50000,
     dtype: str = "float32",
 ):
     """PaSE's Transformer."""
@@ -135,7 +152,11 @@ class Lstm(nn.Module):
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
-        self.input, self.recurrent, self.width = nn.Linear(inputs, 4 * width), nn.Linear(width, 4 * width, bias=False), width
+        self.input, self.recurrent, self.width = (
+            nn.Linear(inputs, 4 * width),
+            nn.Linear(width, 4 * width, bias=False),
+            width,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         steps = self.input(x).view(x.shape[0], x.shape[1], 4, self.width)
@@ -167,7 +188,14 @@ class Rnnlm(nn.Module):
         return torch.log_softmax(self.logits(x), dim=-1)
 
 
-def rnnlm(batch: int = 64, steps: int = 256, width: int = 2048, layers: int = 2, vocabulary: int = 100_000, dtype: str = "float32"):
+def rnnlm(
+    batch: int = 64,
+    steps: int = 256,
+    width: int = 2048,
+    layers: int = 2,
+    vocabulary: int = 100_000,
+    dtype: str = "float32",
+):
     """PaSE's RNNLM."""
     module = Rnnlm(width, layers, vocabulary).to(getattr(torch, dtype)).eval()
     return module, (torch.zeros(batch, steps, dtype=torch.int32),)

@@ -1,7 +1,8 @@
-"""AlexNet, residual networks, Inception-v3 and the vision transformer as plain PyTorch; sizes and defaults follow `models/sources/zoo`.
+"""AlexNet, residual networks, Inception-v3 and the vision transformer as plain PyTorch; sizes and defaults follow
+`models/sources/zoo`.
 
-Written here because the usual collections of convolution nets need torchvision, which does not work beside PyTorch's CPU wheels.
-Normalisation uses the statistics of the batch (training) or stored ones (`frozen`).
+Written here because the usual collections of convolution nets need torchvision, which does not work beside PyTorch's
+CPU wheels.  Normalisation uses the statistics of the batch (training) or stored ones (`frozen`).
 """
 
 from __future__ import annotations
@@ -18,24 +19,50 @@ class AlexNet(nn.Module):
     def __init__(self, size: int, width: int, hidden: int, classes: int) -> None:
         super().__init__()
         second, third, last = (max(1, channels * width // 96) for channels in (256, 384, 256))
-        sizes = [(3, width, 11, 4, 0), (width, second, 5, 1, 2), (second, third, 3, 1, 1), (third, third, 3, 1, 1), (third, last, 3, 1, 1)]
+        sizes = [
+            (3, width, 11, 4, 0),
+            (width, second, 5, 1, 2),
+            (second, third, 3, 1, 1),
+            (third, third, 3, 1, 1),
+            (third, last, 3, 1, 1),
+        ]
         convs = [nn.Conv2d(i, o, k, s, p) for i, o, k, s, p in sizes]
         pool = nn.MaxPool2d(3, 2)
         self.features = nn.Sequential(
-            convs[0], nn.ReLU(), pool, convs[1], nn.ReLU(), pool, convs[2], nn.ReLU(), convs[3], nn.ReLU(), convs[4], nn.ReLU(), pool
+            convs[0],
+            nn.ReLU(),
+            pool,
+            convs[1],
+            nn.ReLU(),
+            pool,
+            convs[2],
+            nn.ReLU(),
+            convs[3],
+            nn.ReLU(),
+            convs[4],
+            nn.ReLU(),
+            pool,
         )
         rows = (size - 11) // 4 + 1
         for _ in range(3):  # pools
             rows = (rows - 3) // 2 + 1
         self.classifier = nn.Sequential(
-            nn.Dropout(), nn.Linear(last * rows**2, hidden), nn.ReLU(), nn.Dropout(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, classes)
+            nn.Dropout(),
+            nn.Linear(last * rows**2, hidden),
+            nn.ReLU(),
+            nn.Dropout(),
+            nn.Linear(hidden, hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, classes),
         )
 
     def forward(self, image: Tensor) -> Tensor:
         return torch.softmax(self.classifier(torch.flatten(self.features(image), 1)), dim=1)
 
 
-def alexnet(batch: int = 128, size: int = 227, width: int = 96, hidden: int = 4096, classes: int = 1024, dtype: str = "float32"):
+def alexnet(
+    batch: int = 128, size: int = 227, width: int = 96, hidden: int = 4096, classes: int = 1024, dtype: str = "float32"
+):
     """AlexNet with PaSE's sizes."""
     module = AlexNet(size, width, hidden, classes).to(getattr(torch, dtype)).eval()
     return module, (torch.zeros(batch, 3, size, size, dtype=getattr(torch, dtype)),)
@@ -44,7 +71,17 @@ def alexnet(batch: int = 128, size: int = 227, width: int = 96, hidden: int = 40
 class ConvNorm(nn.Module):
     """Convolution, normalisation, and relu unless it is the last of a residual branch."""
 
-    def __init__(self, inputs: int, outputs: int, kernel, stride=1, pad=0, groups: int = 1, active: bool = True, epsilon: float = 1e-5) -> None:
+    def __init__(
+        self,
+        inputs: int,
+        outputs: int,
+        kernel,
+        stride=1,
+        pad=0,
+        groups: int = 1,
+        active: bool = True,
+        epsilon: float = 1e-5,
+    ) -> None:
         super().__init__()
         self.conv = nn.Conv2d(inputs, outputs, kernel, stride, pad, groups=groups, bias=False)
         self.norm, self.active = nn.BatchNorm2d(outputs, epsilon), active
@@ -62,7 +99,9 @@ class Bottleneck(nn.Module):
         self.reduce = ConvNorm(inputs, inner, 1)
         self.window = ConvNorm(inner, inner, 3, stride, 1, groups)
         self.expand = ConvNorm(inner, outputs, 1, active=False)
-        self.shortcut = ConvNorm(inputs, outputs, 1, stride, active=False) if stride > 1 or inputs != outputs else nn.Identity()
+        self.shortcut = (
+            ConvNorm(inputs, outputs, 1, stride, active=False) if stride > 1 or inputs != outputs else nn.Identity()
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return F.relu(self.expand(self.window(self.reduce(x))) + self.shortcut(x))
@@ -77,7 +116,9 @@ class Residual(nn.Module):
         for stage, count in enumerate(blocks.split("-")):
             for i in range(int(count)):
                 outputs = 4 * stem << stage
-                stages.append(Bottleneck(channels, groups * group_width << stage, outputs, 1 + (stage > 0 and i == 0), groups))
+                stages.append(
+                    Bottleneck(channels, groups * group_width << stage, outputs, 1 + (stage > 0 and i == 0), groups)
+                )
                 channels = outputs
         self.stages, self.fc = nn.Sequential(*stages), nn.Linear(channels, classes)
 
@@ -86,8 +127,15 @@ class Residual(nn.Module):
 
 
 def resnext50(
-    batch: int = 1024, size: int = 224, blocks: str = "3-4-6-3", stem: int = 64, groups: int = 32, group_width: int = 4, classes: int = 1000,
-    frozen: str = "no", dtype: str = "float32",
+    batch: int = 1024,
+    size: int = 224,
+    blocks: str = "3-4-6-3",
+    stem: int = 64,
+    groups: int = 32,
+    group_width: int = 4,
+    classes: int = 1000,
+    frozen: str = "no",
+    dtype: str = "float32",
 ):
     """ResNeXt-50 32x4d."""
     module = Residual(blocks, stem, groups, group_width, classes).to(getattr(torch, dtype)).train(frozen == "no")
@@ -95,7 +143,13 @@ def resnext50(
 
 
 def resnet101(
-    batch: int = 128, size: int = 227, blocks: str = "3-4-23-3", stem: int = 64, classes: int = 1000, frozen: str = "no", dtype: str = "float32"
+    batch: int = 128,
+    size: int = 227,
+    blocks: str = "3-4-23-3",
+    stem: int = 64,
+    classes: int = 1000,
+    frozen: str = "no",
+    dtype: str = "float32",
 ):
     """ResNet-101."""
     module = Residual(blocks, stem, 1, stem, classes).to(getattr(torch, dtype)).train(frozen == "no")
@@ -112,7 +166,11 @@ class Inception(nn.Module):
         self.stem2 = self._chain(64, (80, 1, 1, 0), (192, 3, 1, 0))
         channels, self.blocks = 192, nn.ModuleList()
         for pooled in (32, 64, 64):
-            self._tower(channels, [((64, 1, 1, 0),), ((48, 1, 1, 0), (64, 5, 1, 2)), ((64, 1, 1, 0), (96, 3, 1, 1), (96, 3, 1, 1))], pooled)
+            self._tower(
+                channels,
+                [((64, 1, 1, 0),), ((48, 1, 1, 0), (64, 5, 1, 2)), ((64, 1, 1, 0), (96, 3, 1, 1), (96, 3, 1, 1))],
+                pooled,
+            )
             channels = 224 + pooled
         self._tower(channels, [((384, 3, 2, 0),), ((64, 1, 1, 0), (96, 3, 1, 1), (96, 3, 2, 0))], 0)
         channels += 480
@@ -121,11 +179,17 @@ class Inception(nn.Module):
             twice = ((n, 1, 1, 0), (n, *column), (n, *row), (n, *column), (192, *row))
             self._tower(channels, [((192, 1, 1, 0),), ((n, 1, 1, 0), (n, *row), (192, *column)), twice], 192)
             channels = 768
-        self._tower(channels, [((192, 1, 1, 0), (320, 3, 2, 0)), ((192, 1, 1, 0), (192, *row), (192, *column), (192, 3, 2, 0))], 0)
+        self._tower(
+            channels,
+            [((192, 1, 1, 0), (320, 3, 2, 0)), ((192, 1, 1, 0), (192, *row), (192, *column), (192, 3, 2, 0))],
+            0,
+        )
         channels += 512
         for _ in range(2):
             fork = [((384, (1, 3), 1, (0, 1)),), ((384, (3, 1), 1, (1, 0)),)]
-            self._tower(channels, [((320, 1, 1, 0),), [((384, 1, 1, 0),), fork], [((448, 1, 1, 0), (384, 3, 1, 1)), fork]], 192)
+            self._tower(
+                channels, [((320, 1, 1, 0),), [((384, 1, 1, 0),), fork], [((448, 1, 1, 0), (384, 3, 1, 1)), fork]], 192
+            )
             channels = 2048
         self.fc = nn.Linear(2 * self._scaled(384) * 2 + self._scaled(320) + self._scaled(192), classes)
 
@@ -145,7 +209,9 @@ class Inception(nn.Module):
         for chain in chains:
             if isinstance(chain, list):
                 first, fork = chain
-                ways.append(Fork(self._from(total, first), [self._from(self._scaled(first[-1][0]), side) for side in fork]))
+                ways.append(
+                    Fork(self._from(total, first), [self._from(self._scaled(first[-1][0]), side) for side in fork])
+                )
                 size += sum(self._scaled(side[-1][0]) for side in fork)
             else:
                 ways.append(self._from(total, chain))
@@ -197,7 +263,9 @@ class Tower(nn.Module):
         return torch.cat([*(way(x) for way in self.ways), pooled], dim=1)
 
 
-def inception_v3(batch: int = 1024, size: int = 299, width: int = 32, classes: int = 1000, frozen: str = "no", dtype: str = "float32"):
+def inception_v3(
+    batch: int = 1024, size: int = 299, width: int = 32, classes: int = 1000, frozen: str = "no", dtype: str = "float32"
+):
     """Inception-v3 without auxiliary head."""
     module = Inception(width, classes).to(getattr(torch, dtype)).train(frozen == "no")
     return module, (torch.zeros(batch, 3, size, size, dtype=getattr(torch, dtype)),)
@@ -227,8 +295,15 @@ class Vit(nn.Module):
 
 
 def vit(
-    batch: int = 4096, size: int = 224, patch: int = 16, depth: int = 12, width: int = 768, heads: int = 12, hidden: int = 3072,
-    classes: int = 1000, dtype: str = "bfloat16",
+    batch: int = 4096,
+    size: int = 224,
+    patch: int = 16,
+    depth: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    hidden: int = 3072,
+    classes: int = 1000,
+    dtype: str = "bfloat16",
 ):
     """ViT-Base/16."""
     module = Vit(size, patch, depth, width, heads, hidden, classes).to(getattr(torch, dtype)).eval()

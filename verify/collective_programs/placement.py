@@ -2,8 +2,9 @@
 
     valid      every matrix has positive entries, row products p_i and column products h_j
     distinct   no matrix twice
-    counted    their number is the product over the primes q of N_q, the number of non-negative integer tables with row sums v_q(p_i) and
-               column sums v_q(h_j).  N_q is counted column by column over the multiset of what the rows still need, not listed.
+    counted    their number is the product over the primes q of N_q, the number of non-negative integer tables with row
+               sums v_q(p_i) and column sums v_q(h_j).  N_q is counted column by column over the multiset of what the
+               rows still need, not listed.
 
 Valid, distinct and as many as there are: all of them.
 """
@@ -35,9 +36,15 @@ def _fault(hierarchy: Sequence[int], axes: Sequence[int], matrices: Sequence[tup
     if not hierarchy or not axes or any(x < 1 for x in (*hierarchy, *axes)):
         return "hierarchy and axes must be positive and not empty"
     if max(prod(hierarchy), prod(axes)) > 1 << MOST_EXPONENTS:
-        raise ContainerError(f"member {PLACEMENT!r}", f"is too large to be checked: more than 2**{MOST_EXPONENTS} devices")
+        raise ContainerError(
+            f"member {PLACEMENT!r}", f"is too large to be checked: more than 2**{MOST_EXPONENTS} devices"
+        )
     for k, matrix in enumerate(matrices):
-        if len(matrix) != len(axes) or any(len(row) != len(hierarchy) for row in matrix) or any(x < 1 for row in matrix for x in row):
+        if (
+            len(matrix) != len(axes)
+            or any(len(row) != len(hierarchy) for row in matrix)
+            or any(x < 1 for row in matrix for x in row)
+        ):
             return f"matrix {k}: must have {len(axes)} rows of {len(hierarchy)} positive entries"
         for i, row in enumerate(matrix):
             if prod(row) != axes[i]:
@@ -59,7 +66,12 @@ def count_matrices(hierarchy: Sequence[int], axes: Sequence[int]) -> int:
     >>> count_matrices((4, 4, 16, 16), (16, 16, 16)), count_matrices((4, 9), (6, 6)), count_matrices((4,), (2,))
     (312, 1, 0)
     """
-    primes = {q for n in (*hierarchy, *axes) for q in range(2, n + 1) if n % q == 0 and all(q % r for r in range(2, int(q**0.5) + 1))}
+    primes = {
+        q
+        for n in (*hierarchy, *axes)
+        for q in range(2, n + 1)
+        if n % q == 0 and all(q % r for r in range(2, int(q**0.5) + 1))
+    }
     return prod(_tables([_exponent(n, q) for n in axes], [_exponent(n, q) for n in hierarchy]) for q in primes)
 
 

@@ -1,13 +1,19 @@
-"""Checks of reduction programs: `Correct`, `Cheapest`, `Count`, `Impossible`, and `Best` placement.  No search, no solver.
+"""Checks of reduction programs: `Correct`, `Cheapest`, `Count`, `Impossible`, and `Best` placement.  No search, no
+solver.
 
 Invariants
-- Correct      two replays agree and reach the goal: row by row (`replay`) and by the rules of `models.collective_programs.collectives`.
-- Cheapest     correct; its cost, recomputed by the cost model, is the claimed one; and for potentials phi of the listed states
-                 phi(goal) <= 0,  phi(s) <= cost(s, t) + phi(t) for every instruction that applies in s (0 for unlisted t), all costs >= 0.
-               Then every program of any length costs at least phi(start).  Proved if phi(start) >= cost; less is a weaker bound.
+- Correct      two replays agree and reach the goal: row by row (`replay`) and by the rules of
+  `models.collective_programs.collectives`.
+- Cheapest     correct; its cost, recomputed by the cost model, is the claimed one; and for potentials phi of the listed
+  states
+                 phi(goal) <= 0,  phi(s) <= cost(s, t) + phi(t) for every instruction that applies in s (0 for unlisted
+                 t), all costs >= 0.
+               Then every program of any length costs at least phi(start).  Proved if phi(start) >= cost; less is a
+               weaker bound.
 - Count        programs counted again, length by length, on the closed graph derived here.
 - Impossible   the goal is not in the closed graph.
-- Best         placements complete; for every placement, reduction and order a Cheapest part that holds; sums and minima recomputed.
+- Best         placements complete; for every placement, reduction and order a Cheapest part that holds; sums and minima
+  recomputed.
 
 What replays and expanded states take is charged to one budget for all parts before it is done.
 Source: `proofs/collective_programs/certificate.py`.
@@ -67,7 +73,9 @@ class Refuted(Exception):
 
 @dataclass
 class Closure:
-    """Reachable states of a system, expanded one by one in order of discovery; `steps[s]`: (groups, collective, target, rows moved)."""
+    """Reachable states of a system, expanded one by one in order of discovery; `steps[s]`: (groups, collective,
+    target, rows moved).
+    """
 
     system: ReductionSystem
     budget: Budget
@@ -78,7 +86,9 @@ class Closure:
         rules = self.system.rules
         self.rules, self.goal = rules, self.system.goal()
         self.options = [
-            (i, p.groups, kind, p.form is Form.MASTER) for i, p in enumerate(patterns(self.system.tree, rules)) for kind in rules.allowed(p.form is Form.MASTER)
+            (i, p.groups, kind, p.form is Form.MASTER)
+            for i, p in enumerate(patterns(self.system.tree, rules))
+            for kind in rules.allowed(p.form is Form.MASTER)
         ]
         self.states.append(self.system.start())
         self.number = {self.states[0]: 0}
@@ -119,7 +129,12 @@ class _Work:
     def closure(self, system: ReductionSystem) -> Closure:
         key = (system.tree, system.chunks, system.reading, system.wanted)
         if key not in self.closures:
-            self.closures[key] = Closure(ReductionSystem(system.tree, (tuple(range(system.tree.positions)),), system.chunks, system.reading, system.wanted), self.budget)
+            self.closures[key] = Closure(
+                ReductionSystem(
+                    system.tree, (tuple(range(system.tree.positions)),), system.chunks, system.reading, system.wanted
+                ),
+                self.budget,
+            )
         return self.closures[key]
 
     def model(self, number: int) -> CollectiveCost:
@@ -167,12 +182,24 @@ def _part(part: Part, work: _Work) -> CheckResult:
         system = request.system().check()
         cells = system.tree.positions * max(system.chunks, system.tree.positions)
         if cells > MAX_CELLS:
-            raise ContainerError(PLACE, f"is too large to be checked: {system.tree.positions} positions x {system.chunks} chunks, at most {MAX_CELLS} together")
+            raise ContainerError(
+                PLACE,
+                f"is too large to be checked: {system.tree.positions} positions x {system.chunks} chunks, at most "
+                f"{MAX_CELLS} together",
+            )
         cost, bound = _claim(part, system, work)
     except (Refuted, ReplayError, CollectiveError, ParallelismError, MachineError, ReductionCertificateError) as error:
         return CheckResult(kind, Verdict.REFUTED, None, None, space, assumed, str(error))
     if isinstance(part.claim, Cheapest) and cost is not None and (bound is None or bound < cost):
-        return CheckResult(kind, Verdict.UNDECIDED, cost, bound, space, assumed, f"potentials prove only that no program costs less than {bound}")
+        return CheckResult(
+            kind,
+            Verdict.UNDECIDED,
+            cost,
+            bound,
+            space,
+            assumed,
+            f"potentials prove only that no program costs less than {bound}",
+        )
     return CheckResult(kind, Verdict.PROVED, cost, bound, space, assumed)
 
 
@@ -186,7 +213,10 @@ def _extent(request: Request) -> tuple[int, int]:
 def _space(request: Request) -> str:
     if isinstance(request, ReductionRequest):
         matrix = " ".join("[" + " ".join(map(str, row)) + "]" for row in request.matrix)
-        return f"reading {request.reading}, [{matrix}] reduce {list(request.reduce)}, {request.order.value}, hierarchy ({request.synthesis.value})"
+        return (
+            f"reading {request.reading}, [{matrix}] reduce {list(request.reduce)}, {request.order.value}, hierarchy "
+            f"({request.synthesis.value})"
+        )
     return f"reading {request.reading}, nodes of {list(request.nodes)} devices"
 
 
@@ -227,11 +257,16 @@ def _claim(part: Part, system: ReductionSystem, work: _Work) -> tuple[int | None
 
 
 def _fits(request: Request, spec: CostSpec) -> None:
-    """`Refuted` unless the cost model prices the devices of the request: same hierarchy, or a mask that keeps its nodes."""
+    """`Refuted` unless the cost model prices the devices of the request: same hierarchy, or a mask that keeps its
+    nodes.
+    """
     machine = spec.machine.hierarchy
     if isinstance(request, ReductionRequest):
         if spec.devices or machine != request.hierarchy:
-            raise Refuted(f"the cost model is for another machine: {'x'.join(map(str, machine))}{' with a device mask' if spec.devices else ''}")
+            raise Refuted(
+                f"the cost model is for another machine: "
+                f"{'x'.join(map(str, machine))}{' with a device mask' if spec.devices else ''}"
+            )
         return
     nodes = [d // (spec.machine.devices // machine[0]) for d in spec.devices]
     if [nodes.count(v) for v in dict.fromkeys(nodes)] != list(request.nodes) or nodes != sorted(nodes):
@@ -240,7 +275,9 @@ def _fits(request: Request, spec: CostSpec) -> None:
 
 def _replayed(request: Request, program: Program, system: ReductionSystem, budget: Budget) -> list[LoweredStep]:
     rules, n = system.rules, system.tree.positions
-    budget.charge((1 + len(program)) * (OBJECT * n * system.chunks + STEP * _extent(request)[0] * len(system.tree.blocks)), PLACE)
+    budget.charge(
+        (1 + len(program)) * (OBJECT * n * system.chunks + STEP * _extent(request)[0] * len(system.tree.blocks)), PLACE
+    )
     steps = replay(request, program, rules.masters.value == "global_first", rules.skip_empty)
     states, again = system.run(program)
     if states[-1] != system.goal() or [_unordered(s) for s in steps] != [_unordered(s) for s in again]:
@@ -279,7 +316,10 @@ def _bound(phi: list[int], system: ReductionSystem, closure: Closure, model: Col
                 prices[key] = _priced(model, LoweredStep(kind, devices, rows * len(system.members), system.chunks))
             after = phi[t] if t < len(phi) else 0
             if value > prices[key] + after:
-                raise Refuted(f"state {s}: potential {value} is more than {prices[key]} for {kind.value} on {list(groups[0][:4])}.. and {after} from state {t} on")
+                raise Refuted(
+                    f"state {s}: potential {value} is more than {prices[key]} for {kind.value} on "
+                    f"{list(groups[0][:4])}.. and {after} from state {t} on"
+                )
     return phi[0]
 
 
@@ -298,7 +338,9 @@ def _lengths(closure: Closure) -> tuple[int, ...]:
     raise Refuted("the state graph has a cycle")
 
 
-def _checked_best(certificate: ReductionCertificate, best: Best, complete: CheckResult | None, parts: Sequence[CheckResult]) -> CheckResult:
+def _checked_best(
+    certificate: ReductionCertificate, best: Best, complete: CheckResult | None, parts: Sequence[CheckResult]
+) -> CheckResult:
     orders = ", ".join(best.orders)
     space = f"all placements, orders {orders}"
     assumed = tuple(dict.fromkeys(a for p in parts for a in p.assumptions))
@@ -307,20 +349,40 @@ def _checked_best(certificate: ReductionCertificate, best: Best, complete: Check
     except Refuted as error:
         return CheckResult("Best", Verdict.REFUTED, None, None, space, assumed, str(error))
     if bound < cost:
-        return CheckResult("Best", Verdict.UNDECIDED, cost, bound, space, assumed, f"the parts prove only that no placement costs less than {bound}")
+        return CheckResult(
+            "Best",
+            Verdict.UNDECIDED,
+            cost,
+            bound,
+            space,
+            assumed,
+            f"the parts prove only that no placement costs less than {bound}",
+        )
     return CheckResult("Best", Verdict.PROVED, cost, bound, space, assumed)
 
 
-def _best(certificate: ReductionCertificate, best: Best, complete: CheckResult | None, parts: Sequence[CheckResult]) -> tuple[int, int]:
+def _best(
+    certificate: ReductionCertificate, best: Best, complete: CheckResult | None, parts: Sequence[CheckResult]
+) -> tuple[int, int]:
     placement = certificate.placement
     if placement is None or complete is None or complete.verdict is not Verdict.PROVED:
         raise Refuted("the list of placements is not proved complete")
-    if not best.terms or not best.orders or len(set(best.orders)) != len(best.orders) or not 0 <= best.matrix < len(placement.matrices):
+    if (
+        not best.terms
+        or not best.orders
+        or len(set(best.orders)) != len(best.orders)
+        or not 0 <= best.matrix < len(placement.matrices)
+    ):
         raise Refuted("needs at least one reduction, distinct orders, and a placement of the list")
     known: dict[tuple[object, ...], tuple[int, int]] = {}
     for part, result in zip(certificate.parts, parts, strict=True):
         r = part.request
-        if not isinstance(part.claim, Cheapest) or not isinstance(r, ReductionRequest) or result.cost is None or result.lower_bound is None:
+        if (
+            not isinstance(part.claim, Cheapest)
+            or not isinstance(r, ReductionRequest)
+            or result.cost is None
+            or result.lower_bound is None
+        ):
             continue
         if r.synthesis is Hierarchy.COLLAPSED and r.hierarchy == placement.problem.hierarchy:
             known[r.matrix, r.reduce, r.order.value, part.claim.model] = (result.cost, result.lower_bound)

@@ -1,13 +1,18 @@
-"""Replay of a reduction program, row by row, with no code of `models/collective_programs/collectives`, `programs` or `parallelism`.
+"""Replay of a reduction program, row by row, with no code of `models/collective_programs/collectives`, `programs` or
+`parallelism`.
 
-    digits of a device     index at level j = mixed-radix number, one digit per axis, radix x[i][j], axis 0 most significant
+    digits of a device     index at level j = mixed-radix number, one digit per axis, radix x[i][j], axis 0 most
+                           significant
     reduction group        devices that agree in the digits of all axes that are not reduced
-    position               row-major: mixed radix of (axis r1: level 0, level 1, ..; axis r2: ..); aligned: (level 0: r1, r2, ..; level 1: ..)
+    position               row-major: mixed radix of (axis r1: level 0, level 1, ..; axis r2: ..); aligned: (level 0:
+                           r1, r2, ..; level 1: ..)
     start[l][p]            first position of the block of level l that holds position p
-    groups                 InsideGroup: equal start[l];  Parallel(e): equal (start[e], p - start[l]);  Master(e): those with p = start[l]
+    groups                 InsideGroup: equal start[l];  Parallel(e): equal (start[e], p - start[l]);  Master(e): those
+                           with p = start[l]
     state                  held[p][i] = set (bit mask) of positions whose chunk i is contained
 
-The state starts with held[p][i] = {p}; the rules are those of the paper, tested for every group, row and pair of members.
+The state starts with held[p][i] = {p}; the rules are those of the paper, tested for every group, row and pair of
+members.
 """
 
 from __future__ import annotations
@@ -28,7 +33,9 @@ class ReplayError(ValueError):
 
 
 def replay(request: Request, program: Program, first_master_only: bool, skip_empty: bool) -> list[LoweredStep]:
-    """The steps on devices, if the program ends with every device holding exactly the sum of its group.  Raises `ReplayError`."""
+    """The steps on devices, if the program ends with every device holding exactly the sum of its group.  Raises
+    `ReplayError`.
+    """
     members, starts, wanted, chunks = _layout(request)
     n = len(members[0])
     if n * chunks > MAX_CELLS:
@@ -39,15 +46,25 @@ def replay(request: Request, program: Program, first_master_only: bool, skip_emp
         groups = _groups(instruction, starts, first_master_only, f"step {number} {instruction}")
         before = [sum(map(bool, held[g[0]])) for g in groups]
         for g in groups:
-            _step([held[p] for p in g], instruction.collective, skip_empty, f"step {number} {instruction}, positions {list(g[:6])}")
-        rows = [sum(map(bool, held[g[0]])) for g in groups] if instruction.collective is Collective.ALL_GATHER else before
+            _step(
+                [held[p] for p in g],
+                instruction.collective,
+                skip_empty,
+                f"step {number} {instruction}, positions {list(g[:6])}",
+            )
+        rows = (
+            [sum(map(bool, held[g[0]])) for g in groups] if instruction.collective is Collective.ALL_GATHER else before
+        )
         devices = tuple(tuple(row[p] for p in g) for row in members for g in groups)
         steps.append(LoweredStep(instruction.collective, devices, tuple(rows) * len(members), chunks))
     for p in range(n):
         target = sum(1 << q for q in wanted[p])
         for i, mask in enumerate(held[p]):
             if mask != target:
-                raise ReplayError(f"at the end position {p} (device {members[0][p]}) holds {mask.bit_count()} of {len(wanted[p])} contributions to chunk {i}")
+                raise ReplayError(
+                    f"at the end position {p} (device {members[0][p]}) holds {mask.bit_count()} of "
+                    f"{len(wanted[p])} contributions to chunk {i}"
+                )
     return steps
 
 
@@ -115,7 +132,9 @@ def _starts(sizes: Sequence[int]) -> list[list[int]]:
     return out
 
 
-def _groups(instruction: Instruction, starts: list[list[int]], first_master_only: bool, place: str) -> list[tuple[int, ...]]:
+def _groups(
+    instruction: Instruction, starts: list[list[int]], first_master_only: bool, place: str
+) -> list[tuple[int, ...]]:
     level, e = instruction.slice, instruction.ancestor
     if not 0 <= level < len(starts) or (instruction.form is not Form.INSIDE and (e is None or not 0 <= e < level)):
         raise ReplayError(f"{place}: no such levels")

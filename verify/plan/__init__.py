@@ -1,1 +1,3 @@
-"""This package checks plans: entries of the tables from index sets, memory, owners, redistributions, and the certificate."""
+"""This package checks plans: entries of the tables from index sets, memory, owners, redistributions, and the
+certificate.
+"""

@@ -1,7 +1,7 @@
 """The assumptions that a claim about a plan must state, from graph, machine, space and memory limit alone.
 
-Written a second time on purpose: the problem's own list (`models/cost/assumptions.py`) is what is checked.  A flag too many is a statement that
-is not true of the plan, a flag too few hides one; both are refused.
+Written a second time on purpose: the problem's own list (`models/cost/assumptions.py`) is what is checked.  A flag too
+many is a statement that is not true of the plan, a flag too few hides one; both are refused.
 """
 
 from __future__ import annotations
@@ -12,11 +12,21 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from .structure import moves
 
-_ALWAYS = ("class-order", "closed-reads", "inputs-anywhere", "no-overlap", "one-copy-per-tensor", "receive-side", "whole-taps")
+_ALWAYS = (
+    "class-order",
+    "closed-reads",
+    "inputs-anywhere",
+    "no-overlap",
+    "one-copy-per-tensor",
+    "receive-side",
+    "whole-taps",
+)
 _NAMED = 3
 
 
-def wrong_assumptions(problem: SelectionProblem, graph: Graph, machine: Machine, where: Space, memory_limit: int | None) -> str:
+def wrong_assumptions(
+    problem: SelectionProblem, graph: Graph, machine: Machine, where: Space, memory_limit: int | None
+) -> str:
     """The first assumption that the problem leaves out, or states though it is not made; empty if there is none."""
     made, stated = assumed(graph, machine, where, memory_limit), set(problem.assumptions)
     if missing := sorted(made - stated):
@@ -41,7 +51,12 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
             found.add("donated-state")
     if machine.resources:
         found.add("unpriced-resources(" + _some(tuple(r.name for r in machine.resources)) + ")")
-    pinned = tuple(f"{op.name}.{axis.name}" for op in graph.operators for axis in op.axes if not axis.splittable and axis.extent != 1)
+    pinned = tuple(
+        f"{op.name}.{axis.name}"
+        for op in graph.operators
+        for axis in op.axes
+        if not axis.splittable and axis.extent != 1
+    )
     if pinned:
         found.add(f"unsplit-axes({len(pinned)}: " + _some(pinned) + ")")
     return found

@@ -1,10 +1,12 @@
-"""Boxes under all placements of an operator or a copy at once: the definitions of `verify/plan/boxes.py` over arrays, one row per placement.
+"""Boxes under all placements of an operator or a copy at once: the definitions of `verify/plan/boxes.py` over arrays,
+one row per placement.
 
     matrices      (placements, rows, levels): the axes' rows, then replication
     blocks        (placements, devices, axes, 2): `axis_blocks` of every matrix
     boxes         (layouts, devices, dimensions, 2): those that differ, and which one every placement has
 
-No code of `models/layout/layout`.  What is read of an operator is its `Shape`, which has no names: equal shapes have equal boxes and times.
+No code of `models/layout/layout`.  What is read of an operator is its `Shape`, which has no names: equal shapes have
+equal boxes and times.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Map:
-    """One dimension of an operand: `terms` (row of the matrix, coefficient), offset, and whether all of it is touched."""
+    """One dimension of an operand: `terms` (row of the matrix, coefficient), offset, and whether all of it is
+    touched.
+    """
 
     terms: tuple[tuple[int, int], ...]
     offset: int
@@ -45,8 +49,8 @@ class Operand:
 
 @dataclass(frozen=True)
 class Shape:
-    """An operator without names; axes are rows of the matrix.  `sizes`: element bytes of the inputs, then of the output; `order`: rows in
-    the order of a profile's extents; `rows`: the row axis of a gather or scatter."""
+    """An operator without names; axes are rows of the matrix.  `sizes`: element bytes of the inputs, then of the
+    output; `order`: rows in the order of a profile's extents; `rows`: the row axis of a gather or scatter."""
 
     function: str
     dtype: str
@@ -71,15 +75,26 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     summed = tuple(row[a.name] for a in op.axes if a.combine is not None)
 
     def operand(index: tuple[Affine, ...], tensor: str, reduced: tuple[int, ...]) -> Operand:
-        return Operand(tuple(Map(tuple((row[n], c) for n, c in i.terms), i.offset, i.whole) for i in index), graph.tensor(tensor).shape, tuple(sorted(reduced)))
+        return Operand(
+            tuple(Map(tuple((row[n], c) for n, c in i.terms), i.offset, i.whole) for i in index),
+            graph.tensor(tensor).shape,
+            tuple(sorted(reduced)),
+        )
 
     written = tuple(row[i.terms[0][0]] for i in op.output.index)
     rows = row[str(op.attribute("rows", ""))] if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
     over = tuple(sorted(row[n] for n in op.over)) if op.kind is NodeKind.NORMALISE else ()
     return Shape(
-        op.function, graph.tensor(op.output.tensor).dtype, tuple(extent[n] for n in axes), tuple(operand(a.index, a.tensor, ()) for a in op.inputs),
-        operand(op.output.index, op.output.tensor, summed), tuple(graph.tensor(a.tensor).element_bytes for a in (*op.inputs, op.output)),
-        (*written, *summed), over, rows, graph.flops_per_point(op),
+        op.function,
+        graph.tensor(op.output.tensor).dtype,
+        tuple(extent[n] for n in axes),
+        tuple(operand(a.index, a.tensor, ()) for a in op.inputs),
+        operand(op.output.index, op.output.tensor, summed),
+        tuple(graph.tensor(a.tensor).element_bytes for a in (*op.inputs, op.output)),
+        (*written, *summed),
+        over,
+        rows,
+        graph.flops_per_point(op),
     )
 
 
@@ -108,7 +123,9 @@ def blocks(extents: tuple[int, ...], matrices: Ints, hierarchy: tuple[int, ...])
         for i in reversed(range(rows)):  # the last row varies fastest
             rest, digits[:, i] = np.divmod(rest, matrices[:, i, j, None])
         mine = digits[:, : len(extents)]
-        rank = (rank[:, :, :, None] * matrices[:, : len(extents), j, None, None] + mine[:, :, None, :]).reshape(count, len(extents), prod(hierarchy[: j + 1]))
+        rank = (rank[:, :, :, None] * matrices[:, : len(extents), j, None, None] + mine[:, :, None, :]).reshape(
+            count, len(extents), prod(hierarchy[: j + 1])
+        )
     extent = np.array(extents, dtype=np.int64)[None, :]
     size_of = -(-extent // matrices[:, : len(extents)].prod(axis=2))
     low = rank * size_of[:, :, None]
@@ -143,7 +160,8 @@ def volumes(boxes: Ints) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Layouts:
-    """The distinct layouts of an operand: `boxes` (layouts, devices, dimensions, 2), `open` digits of each, `of` every placement its number.
+    """The distinct layouts of an operand: `boxes` (layouts, devices, dimensions, 2), `open` digits of each, `of` every
+    placement its number.
 
     `hulls`: what `verify/plan/entry_tables.py` has found out about subtrees of so many devices.
     """

@@ -70,12 +70,17 @@ class Digit:
         [0, 1, 0, 1, 4, 5, 4, 5]
         """
         device, weight = np.arange(prod(hierarchy)), self.stride * prod(hierarchy[self.level + 1 :])
-        return device - device // prod(hierarchy[self.level + 1 :]) % hierarchy[self.level] // self.stride % self.prime * weight
+        return (
+            device
+            - device // prod(hierarchy[self.level + 1 :]) % hierarchy[self.level] // self.stride % self.prime * weight
+        )
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """Who holds what of one tensor: a box per device, partial along `open` (outermost level first, descending stride)."""
+    """Who holds what of one tensor: a box per device, partial along `open` (outermost level first, descending
+    stride).
+    """
 
     hierarchy: tuple[int, ...]
     shape: tuple[int, ...]
@@ -83,7 +88,9 @@ class Held:
     open: tuple[Digit, ...] = ()
 
     @staticmethod
-    def of(hierarchy: tuple[int, ...], shape: tuple[int, ...], boxes: Sequence[Box], open_: tuple[Digit, ...] = ()) -> Held:
+    def of(
+        hierarchy: tuple[int, ...], shape: tuple[int, ...], boxes: Sequence[Box], open_: tuple[Digit, ...] = ()
+    ) -> Held:
         """From one box per device."""
         return Held(hierarchy, shape, np.array(boxes, dtype=np.int64).reshape(len(boxes), len(shape), 2), open_)
 
@@ -149,9 +156,11 @@ def all_inside(inner: Ends, outer: Ends) -> bool:
 
 
 def below(wanted: Ends, held: Ends, size: int) -> Iterable[tuple[list[Box], list[Box]]]:
-    """What is wanted and what is held there, for every run of `size` devices: runs that differ by where they lie only are given once.
+    """What is wanted and what is held there, for every run of `size` devices: runs that differ by where they lie only
+    are given once.
 
-    What is held outside the hull of what is wanted is left out, and the hull's corner is the origin: `difference` stays what it is.
+    What is held outside the hull of what is wanted is left out, and the hull's corner is the origin: `difference` stays
+    what it is.
 
     >>> quarters = np.array([[[0, 1]], [[1, 2]], [[2, 3]], [[3, 4]]])
     >>> list(below(quarters, quarters[::-1], 1))
@@ -195,7 +204,9 @@ def difference(wanted: Sequence[Box], held: Sequence[Box]) -> int:
     places = [{end: i for i, end in enumerate(c)} for c in cuts]
     if prod(len(c) - 1 for c in cuts) > MOST_CELLS:
         raise TooFine(f"{len(want)} and {len(have)} boxes cut a tensor into more than {MOST_CELLS} cells")
-    missing = np.asarray(np.zeros([len(c) - 1 for c in cuts], dtype=np.int64))  # 1 or 0 per cell of the grid of end points
+    missing = np.asarray(
+        np.zeros([len(c) - 1 for c in cuts], dtype=np.int64)
+    )  # 1 or 0 per cell of the grid of end points
     for boxes, value in ((want, 1), (have, 0)):
         for b in boxes:
             missing[tuple(slice(p[low], p[high]) for p, (low, high) in zip(places, b, strict=True))] = value
@@ -265,7 +276,11 @@ def touched(index: Affine, blocks: Sequence[Interval], extent: int) -> Interval:
 
 @lru_cache(maxsize=512)
 def _held(
-    axes: tuple[tuple[str, int], ...], matrix: Matrix, hierarchy: tuple[int, ...], index: tuple[Affine, ...], shape: tuple[int, ...],
+    axes: tuple[tuple[str, int], ...],
+    matrix: Matrix,
+    hierarchy: tuple[int, ...],
+    index: tuple[Affine, ...],
+    shape: tuple[int, ...],
     reduced: tuple[str, ...],
 ) -> Held:
     position = {name: i for i, (name, _) in enumerate(axes)}

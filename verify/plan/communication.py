@@ -1,12 +1,15 @@
 """Checks of communication steps by set arithmetic, rank by rank: `Delivers` and `Bytes`.
 
-`check_delivers` follows what every device holds.  The state before the first step is: device d holds the elements of its source box
-A_d, each with the one contribution of d.  The claim is that after the last step d holds every element of its target box B_d with
-the contributions of exactly the devices that differ from d in the open digits of the source, each once.
+`check_delivers` follows what every device holds.  The state before the first step is: device d holds the elements of
+its source box A_d, each with the one contribution of d.  The claim is that after the last step d holds every element of
+its target box B_d with the contributions of exactly the devices that differ from d in the open digits of the source,
+each once.
 
     reduction   at most one, first, and only for a partial source, which needs one
-                * the groups are the classes of devices that agree outside the open digits, each device in one group, each once
-                * every member holds every tile of its group; members that agree in the scattered digits have the same tile
+                * the groups are the classes of devices that agree outside the open digits, each device in one group,
+                  each once
+                * every member holds every tile of its group; members that agree in the scattered digits have the same
+                  tile
                 * a digit is flagged scattered only if the tiles change along it
                 afterwards d holds its tile with all contributions
     exchange    levels ascend from one exchange to the next; a transfer
@@ -15,10 +18,11 @@ the contributions of exactly the devices that differ from d in the open digits o
                 * brings its target only elements of B_d that it did not have, each once
     end         |B_d and A_d| + what d received = |B_d|: nothing is missing
 
-Transfers are tested in `verify/plan/transfers.py`, all of an exchange at a time.  `check_bytes` adds the elements and phases up again, transfer by transfer.
+Transfers are tested in `verify/plan/transfers.py`, all of an exchange at a time.  `check_bytes` adds the elements and
+phases up again, transfer by transfer.
 
-No code of `models/communication/redistribution`, `models/communication/pricing` or `models/layout/layout` is used: the plan is read as data (its groups are what a
-backend executes).
+No code of `models/communication/redistribution`, `models/communication/pricing` or `models/layout/layout` is used: the
+plan is read as data (its groups are what a backend executes).
 """
 
 from __future__ import annotations
@@ -39,19 +43,32 @@ from .transfers import Arrivals, Refuted, refuse
 
 
 def held(layout: Layout) -> Held:
-    """A layout as plain numbers; ValueError if it is not one box per device inside the tensor, or has impossible digits."""
+    """A layout as plain numbers; ValueError if it is not one box per device inside the tensor, or has impossible
+    digits.
+    """
     devices = prod(layout.hierarchy)
     if layout.boxes.shape != (devices, len(layout.shape), 2):
-        raise ValueError(f"the layout has boxes of shape {layout.boxes.shape} for {devices} devices and a tensor of shape {layout.shape}")
+        raise ValueError(
+            f"the layout has boxes of shape {layout.boxes.shape} for {devices} devices and a tensor of shape "
+            f"{layout.shape}"
+        )
     extent = np.array(layout.shape, dtype=np.int64)
     low, high = layout.boxes[:, :, 0], layout.boxes[:, :, 1]
     outside = ((low < 0) | (low > high) | (high > extent)).any(axis=1)
     if outside.any():
         device = int(np.argmax(outside))
-        raise ValueError(f"rank {device}: box {boxes_of(layout.boxes[device : device + 1])[0]} is not inside the tensor of shape {layout.shape}")
+        raise ValueError(
+            f"rank {device}: box {boxes_of(layout.boxes[device : device + 1])[0]} is not inside the tensor of "
+            f"shape {layout.shape}"
+        )
     digits = tuple(Digit(d.level, d.stride, d.prime) for d in layout.open)
     for d in digits:
-        if not 0 <= d.level < len(layout.hierarchy) or d.stride < 1 or d.prime < 2 or layout.hierarchy[d.level] % (d.stride * d.prime):
+        if (
+            not 0 <= d.level < len(layout.hierarchy)
+            or d.stride < 1
+            or d.prime < 2
+            or layout.hierarchy[d.level] % (d.stride * d.prime)
+        ):
             raise ValueError(f"{d} is not a digit of the device numbers of {layout.hierarchy}")
     return Held(layout.hierarchy, layout.shape, layout.boxes, digits)
 
@@ -73,7 +90,9 @@ def check_bytes(plan: CommunicationPlan, loads: Sequence[int], phases: Sequence[
         return CheckResult("Bytes", Verdict.REFUTED, None, None, "", (), str(wrong))
     for name, said, counted in (("loads", tuple(loads), found[0]), ("phases", tuple(phases), found[1])):
         if said != counted:
-            return CheckResult("Bytes", Verdict.REFUTED, None, None, "", (), f"{name} per level are {counted}, not {said}")
+            return CheckResult(
+                "Bytes", Verdict.REFUTED, None, None, "", (), f"{name} per level are {counted}, not {said}"
+            )
     return CheckResult("Bytes", Verdict.PROVED, None, None, "")
 
 
@@ -87,23 +106,35 @@ def totals(plan: CommunicationPlan) -> Loads:
         if isinstance(step, Reduction):
             kept = prod(d.prime for d, s in zip(step.digits, step.scattered, strict=True) if not s)
             if step.padded != -(-max(map(volume, step.tiles)) // kept) * kept:
-                raise Refuted(f"reduction: {step.padded} is not the size of the largest tile padded to a multiple of {kept}")
+                raise Refuted(
+                    f"reduction: {step.padded} is not the size of the largest tile padded to a multiple of {kept}"
+                )
             digits = tuple(Digit(d.level, d.stride, d.prime) for d in step.digits)
-            for total, part in zip((loads, phases), reduction(hierarchy, digits, step.scattered, step.padded), strict=True):
+            for total, part in zip(
+                (loads, phases), reduction(hierarchy, digits, step.scattered, step.padded), strict=True
+            ):
                 for i in levels:
                     total[i] += part[i]
         else:
             t = step.transfers
             ranks = prod(hierarchy)
-            refuse(t, (t.sources < 0) | (t.sources >= ranks) | (t.targets < 0) | (t.targets >= ranks), f"there are {ranks} ranks")
+            refuse(
+                t,
+                (t.sources < 0) | (t.sources >= ranks) | (t.targets < 0) | (t.targets >= ranks),
+                f"there are {ranks} ranks",
+            )
             if prod(plan.source.shape) >= 1 << 62:
                 raise ValueError(f"a tensor of shape {plan.source.shape} has too many elements to be counted")
             low, high = t.boxes[:, :, 0], t.boxes[:, :, 1]
             outside = ((low < 0) | (high > np.array(plan.source.shape, dtype=np.int64))).any(axis=1)
             refuse(t, np.asarray(outside), f"it is not a box of the tensor of shape {plan.source.shape}")
             volumes = np.maximum(high - low, 0).prod(axis=1)
-            if (int((volumes >> 31).sum()) << 31) + int((volumes & (1 << 31) - 1).sum()) >= 1 << 62:  # halves, so that no sum wraps
-                raise ValueError(f"{len(t)} transfers of a tensor of shape {plan.source.shape} have too many elements to be counted")
+            if (int((volumes >> 31).sum()) << 31) + int(
+                (volumes & (1 << 31) - 1).sum()
+            ) >= 1 << 62:  # halves, so that no sum wraps
+                raise ValueError(
+                    f"{len(t)} transfers of a tensor of shape {plan.source.shape} have too many elements to be counted"
+                )
             for i in levels:
                 below = prod(hierarchy[i + 1 :])
                 enters = t.sources // below != t.targets // below
@@ -160,13 +191,18 @@ def _reduced(step: object, plan: CommunicationPlan, source: Held) -> tuple[Box, 
     for group in groups:
         members = expected.pop(min(group), None)
         if members is None or sorted(group) != members:
-            raise Refuted(f"reduction: ranks {list(group)} are not the ranks that hold parts of the same sum, each once ({members})")
+            raise Refuted(
+                f"reduction: ranks {list(group)} are not the ranks that hold parts of the same sum, each once "
+                f"({members})"
+            )
     if expected:
         raise Refuted(f"reduction: ranks {next(iter(expected.values()))} hold parts of one sum and are in no group")
     if len(step.tiles) != devices:
         raise Refuted(f"reduction: {len(step.tiles)} tiles for {devices} devices")
     for group in groups:
-        parts = {source.boxes[m]: m for m in reversed(group)}  # members hold parts of the same elements: one box, many tiles
+        parts = {
+            source.boxes[m]: m for m in reversed(group)
+        }  # members hold parts of the same elements: one box, many tiles
         for box in dict.fromkeys(step.tiles[m] for m in group):
             _check_box(box, source.shape, f"reduction: rank {min(group)}")
             for part, m in parts.items():
@@ -174,7 +210,10 @@ def _reduced(step: object, plan: CommunicationPlan, source: Held) -> tuple[Box, 
                     raise Refuted(f"reduction: rank {m} holds no part of {box}, which its group sums")
     for d in range(devices):
         if step.tiles[d] != step.tiles[scattered_from[d]]:
-            raise Refuted(f"reduction: ranks {scattered_from[d]} and {d} agree in the scattered digits, but their tiles differ: {step.tiles[d]}")
+            raise Refuted(
+                f"reduction: ranks {scattered_from[d]} and {d} agree in the scattered digits, but their tiles "
+                f"differ: {step.tiles[d]}"
+            )
     for digit, scattered in zip(digits, step.scattered, strict=True):
         if scattered and all(step.tiles[d] == step.tiles[digit.zeroed(d, hierarchy)] for d in range(devices)):
             raise Refuted(f"reduction: {digit} is flagged scattered, but no tile changes along it")

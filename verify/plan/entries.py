@@ -1,8 +1,11 @@
-"""Single entries of a selection problem, recomputed device by device from index sets; small, slow, independent of `models/`.
+"""Single entries of a selection problem, recomputed device by device from index sets; small, slow, independent of
+`models/`.
 
-    operator   t = max_d busy_d + statistics;  busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) + launch_d, constants of the
-               device's class, or the time that the machine's profile has for the function, element type and extents of device d's box
-               flops_d   flops per point x points of device d's iteration box (gather, scatter: without their row axis); none if the result is no float
+    operator   t = max_d busy_d + statistics;  busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) +
+               launch_d, constants of the device's class, or the time that the machine's profile has for the function,
+               element type and extents of device d's box
+               flops_d   flops per point x points of device d's iteration box (gather, scatter: without their row axis);
+                         none if the result is no float
                bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched)
                statistics of softmax and layer norm: all-reduced over the digits of the `over` axes, 4 bytes each
     movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
@@ -11,8 +14,9 @@
                reduction over the open digits first, if there are any, see `reduction`
     usage      elements of the largest box x element size
 
-Time is exact in seconds and is rounded up once, to the unit of the problem (1 ps, where that fits).  The formulas are those that every claim about a plan refers to
-(`models/cost/cost.py`, `models/communication/pricing.py`: read there, not imported from there).
+Time is exact in seconds and is rounded up once, to the unit of the problem (1 ps, where that fits).  The formulas are
+those that every claim about a plan refers to (`models/cost/cost.py`, `models/communication/pricing.py`: read there, not
+imported from there).
 """
 
 from __future__ import annotations
@@ -29,7 +33,19 @@ from ...models.machine.machine import Machine
 from ...models.machine.parts import DeviceClass
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
-from .boxes import Digit, Ends, Held, all_inside, axis_blocks, below, difference, distinct, open_digits, read_by, written_by
+from .boxes import (
+    Digit,
+    Ends,
+    Held,
+    all_inside,
+    axis_blocks,
+    below,
+    difference,
+    distinct,
+    open_digits,
+    read_by,
+    written_by,
+)
 
 PER_SECOND = 10**12
 """Units of a problem in picoseconds."""
@@ -40,7 +56,9 @@ Loads = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Machine, scale: int = PER_SECOND) -> int:
-    """Time of an operator under a placement, in units of 1/`scale` s.  Raises `MachineError` if the machine lacks the element type's peak."""
+    """Time of an operator under a placement, in units of 1/`scale` s.  Raises `MachineError` if the machine lacks
+    the element type's peak.
+    """
     hierarchy = machine.hierarchy
     rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
     extent = {a.name: a.extent for a in op.axes}
@@ -50,7 +68,9 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
     order = (*op.output.axes, *(a.name for a in op.reduced))
     dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
-    device, number = _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
+    device, number = (
+        _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
+    )
     lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held, _ in operands))]
     measured = measured_by_box(machine) if machine.profiles else {}
     busy = Fraction(0)
@@ -88,7 +108,9 @@ def measured_by_box(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], 
 
 
 def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: Ends) -> Fraction:
-    """Seconds of the all-reduces of a normalise operator's statistics: one value per point of the axes that are not in `over`."""
+    """Seconds of the all-reduces of a normalise operator's statistics: one value per point of the axes that are not
+    in `over`.
+    """
     if op.kind is not NodeKind.NORMALISE:
         return Fraction(0)
     digits = open_digits(placement.matrix, [i for i, name in enumerate(placement.axes) if name in op.over])
@@ -122,12 +144,17 @@ def movement_loads(source: Held, target: Held) -> Loads:
     return tuple(loads), tuple(phases)
 
 
-def reduction(hierarchy: tuple[int, ...], digits: tuple[Digit, ...], scattered: tuple[bool, ...], elements: int) -> Loads:
-    """Reduce-scatter over all digits, innermost level first, then all-gather over those not scattered, outermost level first.
+def reduction(
+    hierarchy: tuple[int, ...], digits: tuple[Digit, ...], scattered: tuple[bool, ...], elements: int
+) -> Loads:
+    """Reduce-scatter over all digits, innermost level first, then all-gather over those not scattered, outermost level
+    first.
 
-    `elements`: of the largest tile that a device keeps.  It is padded to a multiple of the number of devices that keep the same tile.
+    `elements`: of the largest tile that a device keeps.  It is padded to a multiple of the number of devices that keep
+    the same tile.
 
-    >>> reduction((4,), (Digit(0, 2, 2), Digit(0, 1, 2)), (False, False), 8)  # an all-reduce of 8 elements over 4 devices: 6 in, 6 in
+    >>> # an all-reduce of 8 elements over 4 devices: 6 in, 6 in
+    >>> reduction((4,), (Digit(0, 2, 2), Digit(0, 1, 2)), (False, False), 8)
     ((12,), (2,))
     """
     levels = range(len(hierarchy))
@@ -155,5 +182,9 @@ def reduction(hierarchy: tuple[int, ...], digits: tuple[Digit, ...], scattered: 
 def seconds(loads: Loads, element_bytes: int, machine: Machine) -> Fraction:
     """Time of loads and phases on a machine."""
     return sum(
-        (element_bytes * load / level.bandwidth + level.latency * phase for load, phase, level in zip(*loads, machine.levels, strict=True)), Fraction(0)
+        (
+            element_bytes * load / level.bandwidth + level.latency * phase
+            for load, phase, level in zip(*loads, machine.levels, strict=True)
+        ),
+        Fraction(0),
     )

@@ -1,10 +1,12 @@
-"""Whole arrays of a selection problem from boxes: the formulas of `verify/plan/entries.py` for all placements, or all pairs of layouts, at once.
+"""Whole arrays of a selection problem from boxes: the formulas of `verify/plan/entries.py` for all placements, or all
+pairs of layouts, at once.
 
 Unions of boxes below a subtree are boxes themselves nearly always (blocks of one axis lie side by side); then
 
     | B_u minus A_u |  =  | B_u |  -  | A_u and B_u |       in closed form
 
-and where one is not, the pair is counted cell by cell (`boxes.difference`).  Times are exact: integers over one denominator.
+and where one is not, the pair is counted cell by cell (`boxes.difference`).  Times are exact: integers over one
+denominator.
 """
 
 from __future__ import annotations
@@ -30,21 +32,32 @@ Truths = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
 
 
 def operator_times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
-    """Times of an operator under all placements, in units of 1/`scale` s.  Raises `MachineError` if the machine lacks the element type's peak."""
-    found = [_times(shape, matrices[part], machine, scale) for part in parts(matrices, machine.devices, len(shape.extents) + 4)]
+    """Times of an operator under all placements, in units of 1/`scale` s.  Raises `MachineError` if the machine
+    lacks the element type's peak.
+    """
+    found = [
+        _times(shape, matrices[part], machine, scale)
+        for part in parts(matrices, machine.devices, len(shape.extents) + 4)
+    ]
     return np.concatenate(found)
 
 
 def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     block = blocks(shape.extents, matrices, machine.hierarchy)
     length = block[..., 1] - block[..., 0]
-    points = np.asarray(length[:, :, [i for i in range(len(shape.extents)) if i != shape.rows]].prod(axis=2, dtype=np.int64))
+    points = np.asarray(
+        length[:, :, [i for i in range(len(shape.extents)) if i != shape.rows]].prod(axis=2, dtype=np.int64)
+    )
     moved = np.zeros_like(points)
     for k, (operand, size) in enumerate(zip((*shape.inputs, shape.output), shape.sizes, strict=True)):
         rows_only = k == 0 and shape.spec.kind is NodeKind.GATHER
         moved += size * (points if rows_only else volumes(touched(operand, block)))
     known = np.full(points.shape, -1, dtype=np.int64)
-    table = {extents: time for (function, dtype, extents), time in measured_by_box(machine).items() if (function, dtype) == (shape.function, shape.dtype)}
+    table = {
+        extents: time
+        for (function, dtype, extents), time in measured_by_box(machine).items()
+        if (function, dtype) == (shape.function, shape.dtype)
+    }
     if table:
         per_box = length[:, :, list(shape.order)]
         for number, extents in enumerate(table):
@@ -54,10 +67,20 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
 
 
 def _rounded(
-    shape: Shape, matrices: Ints, machine: Machine, scale: int, points: Ints, moved: Ints, known: Ints, measured: list[Fraction], length: Ints
+    shape: Shape,
+    matrices: Ints,
+    machine: Machine,
+    scale: int,
+    points: Ints,
+    moved: Ints,
+    known: Ints,
+    measured: list[Fraction],
+    length: Ints,
 ) -> Ints:
     """The slowest device of every placement, plus its statistics, over one denominator."""
-    rates = [(1 / c.peak(shape.dtype) if shape.flops else Fraction(0), 1 / c.bandwidth, c.launch) for c in machine.classes]
+    rates = [
+        (1 / c.peak(shape.dtype) if shape.flops else Fraction(0), 1 / c.bandwidth, c.launch) for c in machine.classes
+    ]
     statistics = _statistics(shape, matrices, machine, length)
     whole = lcm(*(f.denominator for rate in rates for f in rate), *(f.denominator for f in (*measured, *statistics)))
     worst = np.zeros(points.shape[0], dtype=object)
@@ -84,18 +107,26 @@ def _statistics(shape: Shape, matrices: Ints, machine: Machine, length: Ints) ->
     for matrix, value in zip(matrices.tolist(), values.tolist(), strict=True):
         digits = open_digits(tuple(map(tuple, matrix)), shape.over)
         if (digits, value) not in known:
-            once = seconds(reduction(machine.hierarchy, digits, (False,) * len(digits), value), STATISTIC_BYTES, machine)
+            once = seconds(
+                reduction(machine.hierarchy, digits, (False,) * len(digits), value), STATISTIC_BYTES, machine
+            )
             known[digits, value] = len(shape.spec.statistics) * once
         out.append(known[digits, value])
     return out
 
 
 def movement_times(source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int) -> Ints:
-    """Times of the redistribution from every layout of `source` to every (closed) layout of `target`, in units of 1/`scale` s."""
+    """Times of the redistribution from every layout of `source` to every (closed) layout of `target`, in units of
+    1/`scale` s.
+    """
     loads, phases = movement_loads(source, target)
     rates = [(element_bytes * scale / level.bandwidth, level.latency * scale) for level in machine.levels]
     whole = lcm(*(f.denominator for rate in rates for f in rate))
-    terms = [(int(f * whole), n) for rate, pair in zip(rates, zip(loads, phases, strict=True), strict=True) for f, n in zip(rate, pair, strict=True)]
+    terms = [
+        (int(f * whole), n)
+        for rate, pair in zip(rates, zip(loads, phases, strict=True), strict=True)
+        for f, n in zip(rate, pair, strict=True)
+    ]
     wide = sum(f * int(n.max(initial=0)) for f, n in terms) + whole >= _SAFE
     total = np.zeros(loads[0].shape, dtype=object if wide else np.int64)
     for f, n in terms:
@@ -104,7 +135,9 @@ def movement_times(source: Layouts, target: Layouts, element_bytes: int, machine
 
 
 def movement_loads(source: Layouts, target: Layouts) -> tuple[list[Ints], list[Ints]]:
-    """Elements that enter the fullest subtree, and phases, per level: arrays (layouts of the source, layouts of the target)."""
+    """Elements that enter the fullest subtree, and phases, per level: arrays (layouts of the source, layouts of the
+    target).
+    """
     levels = len(source.hierarchy)
     loads = [_entering(source, target, level) for level in range(levels)]
     within = loads[-1] == 0  # below the last level there are single devices
@@ -114,12 +147,18 @@ def movement_loads(source: Layouts, target: Layouts) -> tuple[list[Ints], list[I
         if digits:
             mine = np.array([open_ == digits for open_ in source.open])
             varies = [_varies(target, d.stride * prod(target.hierarchy[d.level + 1 :]), d.prime) for d in digits]
-            pattern = sum((v.astype(np.int64) << k for k, v in enumerate(varies)), np.zeros(len(target.open), dtype=np.int64))
-            inside = [_reduced(source.hierarchy, digits, int(p), int(n)) for p, n in zip(pattern, target.largest, strict=True)]
+            pattern = sum(
+                (v.astype(np.int64) << k for k, v in enumerate(varies)), np.zeros(len(target.open), dtype=np.int64)
+            )
+            inside = [
+                _reduced(source.hierarchy, digits, int(p), int(n)) for p, n in zip(pattern, target.largest, strict=True)
+            ]
             outside = [_reduced(source.hierarchy, digits, 0, int(n)) for n in source.largest[mine]]
             for total, kind in ((loads, 0), (phases, 1)):
                 for i in range(levels):
-                    columns, rows = (np.array([one[kind][i] for one in side], dtype=np.int64) for side in (inside, outside))
+                    columns, rows = (
+                        np.array([one[kind][i] for one in side], dtype=np.int64) for side in (inside, outside)
+                    )
                     total[i][mine] += np.where(within[mine], columns[None, :], rows[:, None])
     return loads, phases
 
@@ -158,7 +197,8 @@ def _entering(source: Layouts, target: Layouts, level: int) -> Ints:
         out[part] = shared.max(axis=2)
     for i, j in zip(*np.nonzero(~(full_a[:, None] & full_b[None, :])), strict=True):
         out[i, j] = max(
-            difference(b, a) for a, b in zip(_below(source.boxes[i], below), _below(target.boxes[j], below), strict=True)
+            difference(b, a)
+            for a, b in zip(_below(source.boxes[i], below), _below(target.boxes[j], below), strict=True)
         )
     return out
 
@@ -166,12 +206,16 @@ def _entering(source: Layouts, target: Layouts, level: int) -> Ints:
 def _distinct(intervals: Ints) -> tuple[Ints, Ints]:
     """The distinct rows of (layouts, subtrees, ends), and the number of every layout's."""
     seen: dict[bytes, int] = {}
-    of = np.array([seen.setdefault(np.ascontiguousarray(row).tobytes(), len(seen)) for row in intervals], dtype=np.int64)
+    of = np.array(
+        [seen.setdefault(np.ascontiguousarray(row).tobytes(), len(seen)) for row in intervals], dtype=np.int64
+    )
     return intervals[np.unique(of, return_index=True)[1]], of
 
 
 def _hulls(side: Layouts, below: int) -> tuple[Ints, Truths]:
-    """Hull of the boxes below every subtree (layouts, subtrees, dimensions, 2), and per layout whether every union is its hull."""
+    """Hull of the boxes below every subtree (layouts, subtrees, dimensions, 2), and per layout whether every union
+    is its hull.
+    """
     if below == 1:
         return side.boxes, np.ones(side.boxes.shape[0], dtype=bool)
     if below not in side.hulls:
@@ -193,7 +237,9 @@ def _hull(grouped: Ints) -> tuple[Ints, Truths]:
     pairs = (*filled.shape, filled.shape[2])
     same, apart = np.ones(pairs, dtype=bool), ~(filled[..., :, None] & filled[..., None, :])
     for k in range(grouped.shape[3]):
-        (a, b), (c, d) = (tuple(ends[..., k, e] for e in (0, 1)) for ends in (grouped[:, :, :, None], grouped[:, :, None]))
+        (a, b), (c, d) = (
+            tuple(ends[..., k, e] for e in (0, 1)) for ends in (grouped[:, :, :, None], grouped[:, :, None])
+        )
         same &= (a == c) & (b == d)
         apart |= (b <= c) | (d <= a)
     clear = np.asarray((same | apart).all(axis=(2, 3)))  # equal or disjoint, all of them: each box counts once

@@ -1,7 +1,8 @@
-"""A plan's model and machine against those that a reader means: a plan proves something about what it holds, whatever the names say.
+"""A plan's model and machine against those that a reader means: a plan proves something about what it holds, whatever
+the names say.
 
-Equal canonical texts are the same model or machine.  Otherwise the first field that differs is named, with the reader's value:
-the claim `Model` or `Machine` is refuted.
+Equal canonical texts are the same model or machine.  Otherwise the first field that differs is named, with the reader's
+value:  the claim `Model` or `Machine` is refuted.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class Own:
             wrong.append(("Model", wrong_model(graph, self.graph)))
         if self.machine is not None:
             wrong.append(("Machine", wrong_machine(machine, self.machine)))
-        return tuple(CheckResult(kind, Verdict.REFUTED if why else Verdict.PROVED, None, None, "", (), why) for kind, why in wrong)
+        return tuple(
+            CheckResult(kind, Verdict.REFUTED if why else Verdict.PROVED, None, None, "", (), why)
+            for kind, why in wrong
+        )
 
 
 def wrong_machine(planned: Machine, own: Machine) -> str:
@@ -46,7 +50,9 @@ def wrong_machine(planned: Machine, own: Machine) -> str:
 
 
 def wrong_model(planned: Graph, own: Graph) -> str:
-    """The first operator, tensor or list in which the plan's graph differs from the reader's; empty if they are the same."""
+    """The first operator, tensor or list in which the plan's graph differs from the reader's; empty if they are the
+    same.
+    """
     if planned.to_json() == own.to_json():
         return ""
     return next(_model(_fields(planned), _fields(own)), "the canonical texts differ")

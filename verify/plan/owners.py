@@ -1,10 +1,13 @@
-"""Who computes and who writes what: every point of an iteration space once, every element of an output by one owner or one declared sum.
+"""Who computes and who writes what: every point of an iteration space once, every element of an output by one owner or
+one declared sum.
 
-Replicas are told apart by their digit of the replication row.  Among the ranks with the same one, by set arithmetic on index sets:
+Replicas are told apart by their digit of the replication row.  Among the ranks with the same one, by set arithmetic on
+index sets:
 
-    iteration space   the boxes of the ranks are disjoint and fill it: nothing is computed twice, so nothing is summed twice
-    output            ranks that differ in open digits only write the same box, a part of the sum each; boxes of other ranks are disjoint; all of
-                      them together fill the tensor
+    iteration space   the boxes of the ranks are disjoint and fill it: nothing is computed twice, so nothing is summed
+                      twice
+    output            ranks that differ in open digits only write the same box, a part of the sum each; boxes of other
+                      ranks are disjoint; all of them together fill the tensor
 
 No code of `models/layout/layout` is used.
 """
@@ -76,7 +79,10 @@ def not_written(held: Held, copies: Sequence[tuple[int, ...]]) -> str:
                 leader = digit.zeroed(leader, held.hierarchy)
             first = sums.setdefault(leader, d)
             if held.boxes[d] != held.boxes[first]:
-                return f"ranks {first} and {d} hold parts of one sum over different boxes, {held.boxes[first]} and {held.boxes[d]}"
+                return (
+                    f"ranks {first} and {d} hold parts of one sum over different boxes, {held.boxes[first]} and "
+                    f"{held.boxes[d]}"
+                )
         wrong = _partition([held.boxes[d] for d in sums.values()], list(sums.values()), held.shape)
         if wrong:
             return wrong

@@ -1,20 +1,24 @@
 """The checker of plans.  Standard library and numpy only; it searches nothing and believes nothing that it can compute.
 
-A plan file holds a graph, a machine, the name of a space, choices, totals of communication and a certificate.  Its claims:
+A plan file holds a graph, a machine, the name of a space, choices, totals of communication and a certificate.  Its
+claims:
 
-    Parts          the parts belong together: the problem built again from graph, machine, space and memory limit is the one the
-                   certificate is about (hash), its vertices, edges and memory rows are the graph's, it states every assumption that is
-                   made (`verify/plan/assumptions.py`), and the choices are its solution
+    Parts          the parts belong together: the problem built again from graph, machine, space and memory limit is the
+                   one the certificate is about (hash), its vertices, edges and memory rows are the graph's, it states
+                   every assumption that is made (`verify/plan/assumptions.py`), and the choices are its solution
     Space          the choices of every vertex are all placements of the named space, each once
     Optimal, ..    the claim of the certificate (`verify/selection/certificate.py`)
-    Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give (`verify/plan/entries.py`); so are
-                   all distinct entries, or as many as `cells` allow (`verify/plan/tables.py`): how many of how many is said
-    Delivers       the steps of every movement bring every rank its box, fully summed (`verify/plan/communication.py`); every output element is
-                   written by one owner or the ranks of one declared sum (`verify/plan/owners.py`)
-    Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that index sets give
+    Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give
+                   (`verify/plan/entries.py`); so are all distinct entries, or as many as `cells` allow
+                   (`verify/plan/tables.py`): how many of how many is said
+    Delivers       the steps of every movement bring every rank its box, fully summed (`verify/plan/communication.py`);
+                   every output element is written by one owner or the ranks of one declared sum
+                   (`verify/plan/owners.py`)
+    Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that
+                   index sets give
 
-Verdicts: a part that is false or does not belong is REFUTED with the place.  What cannot be read, or is too large to be checked, is
-a `ContainerError`; sizes are bounded before memory is taken (`models/cost/limits.py`).
+Verdicts: a part that is false or does not belong is REFUTED with the place.  What cannot be read, or is too large to be
+checked, is a `ContainerError`; sizes are bounded before memory is taken (`models/cost/limits.py`).
 """
 
 from __future__ import annotations
@@ -60,7 +64,9 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class PlanCheck:
-    """What the checker says of a plan: one result per claim.  `plan` is what was read; `planning` the rebuilt problem."""
+    """What the checker says of a plan: one result per claim.  `plan` is what was read; `planning` the rebuilt
+    problem.
+    """
 
     identity: str
     results: tuple[CheckResult, ...]
@@ -78,9 +84,15 @@ class PlanCheck:
 
 
 def check_plan(
-    source: Path | bytes, *, samples: int = 1000, cells: int = CELLS, notify: Progress | None = None, budget: Budget = LARGE
+    source: Path | bytes,
+    *,
+    samples: int = 1000,
+    cells: int = CELLS,
+    notify: Progress | None = None,
+    budget: Budget = LARGE,
 ) -> PlanCheck:
-    """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large, or needs more than `budget`.
+    """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large, or
+    needs more than `budget`.
 
     `notify(done, total)` is called while tables are built and again while entries are recomputed.
     """
@@ -119,7 +131,9 @@ def _build(plan: Plan, notify: Progress | None, budget: Budget) -> Planning:
         check_sizes(plan.graph, plan.machine, where, budget)
         return build(plan.graph, plan.machine, where, plan.memory_limit, notify)
     except OverBudget as error:
-        raise ContainerError("plan", f"takes more than a minute or 2 GiB to check: {error}; 'shardproof check --large' takes its time") from None
+        raise ContainerError(
+            "plan", f"takes more than a minute or 2 GiB to check: {error}; 'shardproof check --large' takes its time"
+        ) from None
     except TooLarge as error:
         raise ContainerError("plan", f"is too large to be checked: {error}") from None
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
@@ -148,7 +162,8 @@ def _wrong_part(plan: Plan, planning: Planning) -> str:
     rebuilt, claimed = planning.problem.sha256(), plan.certificate.problem_sha256
     if rebuilt != claimed:
         return (
-            f"certificate: it is about the problem {claimed[:12]}.., but graph, machine, space {plan.space!r} and memory limit "
+            f"certificate: it is about the problem {claimed[:12]}.., but graph, machine, space {plan.space!r} and "
+            f"memory limit "
             f"{plan.memory_limit} give {rebuilt[:12]}.."
         )
     claim = plan.certificate.claim
@@ -164,13 +179,19 @@ def _wrong_part(plan: Plan, planning: Planning) -> str:
     if not (plan.choices.operators or plan.choices.copies) and not isinstance(claim, Optimal | WithinGap):
         return "communication: it is listed for a plan without choices" if plan.communication else ""
     for kind, listed, wanted in (
-        ("operators", plan.choices.operators, list(planning.operators)), ("copies", plan.choices.copies, list(planning.copies)),
+        ("operators", plan.choices.operators, list(planning.operators)),
+        ("copies", plan.choices.copies, list(planning.copies)),
     ):
         if [name for name, _ in listed] != wanted:
             return f"choices: the {kind} are not the graph's, each once and in order"
         for name, placement in listed:
-            if len(placement.matrix) != len(placement.axes) + 1 or any(len(row) != len(planning.machine.levels) for row in placement.matrix):
-                return f"choices: the matrix of {name!r} must have a row per axis, one of replication, and a column per level"
+            if len(placement.matrix) != len(placement.axes) + 1 or any(
+                len(row) != len(planning.machine.levels) for row in placement.matrix
+            ):
+                return (
+                    f"choices: the matrix of {name!r} must have a row per axis, one of replication, and a column per "
+                    f"level"
+                )
     try:
         found = planning.solution(plan.choices)
     except SpaceError as error:
@@ -205,7 +226,9 @@ def _space(planning: Planning) -> CheckResult:
     return _result(planning, "Space", "")
 
 
-def _entries(planning: Planning, x: tuple[int, ...] | None, samples: int, cells: int, seed: str, notify: Progress | None) -> CheckResult:
+def _entries(
+    planning: Planning, x: tuple[int, ...] | None, samples: int, cells: int, seed: str, notify: Progress | None
+) -> CheckResult:
     entries = Entries(planning)
     wrong = (wrong_used(entries, x) if x is not None else "") or wrong_sampled(entries, samples, seed, notify)
     found, coverage = ("", Coverage()) if wrong else wrong_anywhere(entries, cells, seed, notify)
@@ -213,7 +236,9 @@ def _entries(planning: Planning, x: tuple[int, ...] | None, samples: int, cells:
 
 
 def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[CheckResult, CheckResult]:
-    """`Delivers` and `Bytes` of all movements; equal movements are derived and checked once, none before it is charged to the budget."""
+    """`Delivers` and `Bytes` of all movements; equal movements are derived and checked once, none before it is
+    charged to the budget.
+    """
     listed = list(moves(plan.graph)) if plan.choices.operators else []
     delivers, totals = _owners(plan), ""
     if len(plan.communication) != len(listed):
@@ -222,7 +247,9 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
     known: dict[tuple[Held, Held, object], tuple[str, tuple[int, ...], tuple[int, ...]]] = {}
     spent = 0
     for number, move in enumerate(listed):
-        place = f"movement {number} of {move.tensor!r} to " + ("its copy" if move.reader is None else f"input {move.position} of {move.reader!r}")
+        place = f"movement {number} of {move.tensor!r} to " + (
+            "its copy" if move.reader is None else f"input {move.position} of {move.reader!r}"
+        )
         source, target = ends.held(move)
         layouts = ends.layouts(move)
         if (ends.plain(layouts[0]), ends.plain(layouts[1])) != (source, target):
@@ -248,14 +275,23 @@ def _communication(plan: Plan, planning: Planning, budget: Budget) -> tuple[Chec
 
 
 def _charge(place: str, size: int, spent: int, budget: Budget) -> None:
-    """`ContainerError` for a movement that is larger, or movements that together are larger, than what may be derived."""
-    for amount, what, most, given in ((size, "cells", LARGE.cells_at_once, budget.cells_at_once), (spent, "cells until there", LARGE.cells, budget.cells)):
+    """`ContainerError` for a movement that is larger, or movements that together are larger, than what may be
+    derived.
+    """
+    for amount, what, most, given in (
+        (size, "cells", LARGE.cells_at_once, budget.cells_at_once),
+        (spent, "cells until there", LARGE.cells, budget.cells),
+    ):
         if amount > most:
-            raise ContainerError("plan", f"{place}: its boxes have {amount} {what}, too many to be checked, at most {most}")
+            raise ContainerError(
+                "plan", f"{place}: its boxes have {amount} {what}, too many to be checked, at most {most}"
+            )
         if amount > given:
             raise ContainerError(
-                "plan", f"takes more than a minute or 2 GiB to check: {place}: its boxes have {amount} {what}, at most {given} without --large; "
-                "'shardproof check --large' takes its time"
+                "plan",
+                f"takes more than a minute or 2 GiB to check: {place}: its boxes have {amount} {what}, at most "
+                f"{given} without --large; "
+                "'shardproof check --large' takes its time",
             )
 
 
@@ -264,7 +300,12 @@ def _owners(plan: Plan) -> str:
     placements, known = dict(plan.choices.operators), set[object]()
     for op in plan.graph.operators:
         if op.name in placements:
-            key = (op.axes, op.output.index, plan.graph.tensor(op.output.tensor).shape, placements[op.name])  # repeated layers are alike
+            key = (
+                op.axes,
+                op.output.index,
+                plan.graph.tensor(op.output.tensor).shape,
+                placements[op.name],
+            )  # repeated layers are alike
             wrong = "" if key in known else wrong_owner(op, plan.graph, placements[op.name], plan.machine.hierarchy)
             if wrong:
                 return wrong
@@ -273,16 +314,21 @@ def _owners(plan: Plan) -> str:
 
 
 def _said(m: Moved) -> str:
-    return f"{m.tensor!r} {m.writer!r} to {m.reader!r} {m.position}: {m.collective}, loads {list(m.loads)[:8]}, phases {list(m.phases)[:8]}"
+    return (
+        f"{m.tensor!r} {m.writer!r} to {m.reader!r} {m.position}: {m.collective}, loads {list(m.loads)[:8]}, phases "
+        f"{list(m.phases)[:8]}"
+    )
 
 
 def cells(source: Held, target: Held) -> int:
     """What deriving steps takes, in cells of the grid of end points; 0 if nothing moves.
 
-    The most of: cells of the distinct boxes of the source; of all boxes of the target; of all boxes of the source, as far as they are wanted.
+    The most of: cells of the distinct boxes of the source; of all boxes of the target; of all boxes of the source, as
+    far as they are wanted.
 
     >>> rows, columns = (((0, 1), (0, 4)), ((1, 4), (0, 4))), (((0, 4), (0, 4)), ((0, 0), (0, 0)))
-    >>> cells(Held.of((2,), (4, 4), rows), Held.of((2,), (4, 4), columns)), cells(Held.of((2,), (4, 4), columns), Held.of((2,), (4, 4), rows))
+    >>> cells(Held.of((2,), (4, 4), rows), Held.of((2,), (4, 4), columns)), cells(Held.of((2,), (4, 4), columns),
+    ...     Held.of((2,), (4, 4), rows))
     (2, 2)
     """
     if all_inside(target.ends, source.ends):
@@ -291,11 +337,16 @@ def cells(source: Held, target: Held) -> int:
 
     def of(boxes: Sequence[Box]) -> int:
         full = np.array([box for box in boxes if volume(box)], dtype=np.int64).reshape(-1, len(cuts), 2)
-        counts = [(np.searchsorted(cut, full[:, k, 1]) - np.searchsorted(cut, full[:, k, 0])).tolist() for k, cut in enumerate(cuts)]
+        counts = [
+            (np.searchsorted(cut, full[:, k, 1]) - np.searchsorted(cut, full[:, k, 0])).tolist()
+            for k, cut in enumerate(cuts)
+        ]
         return sum(map(prod, zip(*counts, strict=True))) if counts else len(full)
 
     devices = len(target.ends)
-    return max(of(list(set(source.boxes))), of(target.boxes), min(of(source.boxes), of(list(set(target.boxes))) * devices))
+    return max(
+        of(list(set(source.boxes))), of(target.boxes), min(of(source.boxes), of(list(set(target.boxes))) * devices)
+    )
 
 
 class _Ends:

@@ -1,11 +1,13 @@
 """Is a list of placements the whole space?
 
-    placements of a space = matrices X with a row per axis and one of replication, X[i][j] >= 1, product of column j = h_j,
-                            product of row i divides the extent n_i (uneven: is at most n_i), rows that may not be split are 1,
-                            at most `rows_per_level` entries of a column above 1
+    placements of a space = matrices X with a row per axis and one of replication, X[i][j] >= 1, product of column j =
+    h_j,
+                            product of row i divides the extent n_i (uneven: is at most n_i), rows that may not be split
+                            are 1, at most `rows_per_level` entries of a column above 1
 
-A list of distinct matrices that all belong to the space and are as many as it has is the space (`check_list`); so an optimum over the list is
-an optimum over the space.  How many it has is counted without listing them (`models.cost.limits.Counter`), and never by what listed them.
+A list of distinct matrices that all belong to the space and are as many as it has is the space (`check_list`); so an
+optimum over the list is an optimum over the space.  How many it has is counted without listing them
+(`models.cost.limits.Counter`), and never by what listed them.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ from ...models.layout.placement import Space
 from ...models.problem.selection_problem import Ints
 
 
-def check_list(placements: Ints, extents: Sequence[int], splittable: Sequence[bool], where: Space, counter: Counter) -> str:
-    """Why `placements`, shape (K, axes + 1, levels), are not all placements of the space, each once; empty if they are."""
+def check_list(
+    placements: Ints, extents: Sequence[int], splittable: Sequence[bool], where: Space, counter: Counter
+) -> str:
+    """Why `placements`, shape (K, axes + 1, levels), are not all placements of the space, each once; empty if they
+    are.
+    """
     hierarchy = np.array(counter.hierarchy, dtype=np.int64)
     if placements.ndim != 3 or placements.shape[1:] != (len(extents) + 1, hierarchy.size):
         return f"placements have shape {placements.shape}"

@@ -1,14 +1,17 @@
 """Which choices, movements and memory rows a graph asks for: the skeleton that a selection problem must have.
 
-    choice     one per operator, and one per tensor that has a copy: tensors with several uses, computed ones that the user wants, and
-               parameters that get a next value; that value has no copy of its own: it replaces the parameter in the parameter's copy
-    movement   writer -> copy and copy -> every use, or writer -> the only use; an input or parameter without a copy starts where
-               its only reader wants it and never moves
+    choice     one per operator, and one per tensor that has a copy: tensors with several uses, computed ones that the
+               user wants, and parameters that get a next value; that value has no copy of its own: it replaces the
+               parameter in the parameter's copy
+    movement   writer -> copy and copy -> every use, or writer -> the only use; an input or parameter without a copy
+               starts where its only reader wants it and never moves
     usage      at step t the t-th operator runs, of T; a tensor occupies
                  its copy               from its writer (or 0) to its last use, to T if it is wanted or a parameter
-                 the writer's output    at the writer's step only if there is a copy, it replaces a parameter, or nothing uses it, else to the last use
+                 the writer's output    at the writer's step only if there is a copy, it replaces a parameter, or
+                                        nothing uses it, else to the last use
                  the reader's operand   if it has neither writer nor copy: from 0 to its last use, to T for a parameter
-               and at every step the operands of its operator that have a writer or a copy, each as it is read, in buffers of their own
+               and at every step the operands of its operator that have a writer or a copy, each as it is read, in
+               buffers of their own
 
 Movements stand in the order of execution: inputs and parameters first, then operator by operator.
 """
@@ -23,7 +26,9 @@ from ...models.program.graph import Graph, Role
 
 @dataclass(frozen=True)
 class Move:
-    """`tensor` goes from operator `writer` (None: from its copy) to input `position` of operator `reader` (None, 0: to its copy)."""
+    """`tensor` goes from operator `writer` (None: from its copy) to input `position` of operator `reader` (None, 0:
+    to its copy).
+    """
 
     tensor: str
     writer: str | None
@@ -33,7 +38,9 @@ class Move:
 
 @dataclass(frozen=True)
 class Kept:
-    """`tensor` is in memory at steps start <= t < end, as operator `writer` leaves it, as input `position` of `reader`, or (neither) as its copy."""
+    """`tensor` is in memory at steps start <= t < end, as operator `writer` leaves it, as input `position` of
+    `reader`, or (neither) as its copy.
+    """
 
     tensor: str
     writer: str | None
@@ -116,11 +123,17 @@ def memory_rows(graph: Graph) -> Iterator[Kept | Received]:
     wanted, replacing = set(graph.outputs), set(replaces(graph))
     for t in graph.tensors:
         begin = step[writer[t.name]] if t.name in writer else 0
-        end = len(step) if t.name in wanted or t.role is Role.PARAMETER else max([begin, *(step[reader] for reader, _ in used[t.name])]) + 1
+        end = (
+            len(step)
+            if t.name in wanted or t.role is Role.PARAMETER
+            else max([begin, *(step[reader] for reader, _ in used[t.name])]) + 1
+        )
         if t.name in copies:
             yield Kept(t.name, None, None, 0, begin, end)
         if t.name in writer:
-            yield Kept(t.name, writer[t.name], None, 0, begin, begin + 1 if t.name in copies or t.name in replacing else end)
+            yield Kept(
+                t.name, writer[t.name], None, 0, begin, begin + 1 if t.name in copies or t.name in replacing else end
+            )
         elif t.name not in copies and used[t.name]:
             reader, position = used[t.name][0]
             yield Kept(t.name, None, reader, position, 0, end)

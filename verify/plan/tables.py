@@ -1,9 +1,11 @@
-"""Every distinct entry of a rebuilt problem, as far as a budget goes, against whole arrays from index sets (`verify/plan/entry_tables.py`).
+"""Every distinct entry of a rebuilt problem, as far as a budget goes, against whole arrays from index sets
+(`verify/plan/entry_tables.py`).
 
-    distinct   vertices that share a cost array and the operator's shape; edges that share table, maps and both ends; rows that share an
-               amount and what they count: one of each stands for all
-    budget     cells of arrays that are filled.  The smallest groups come first and are checked whole.  Of each that is left a part is drawn
-               from sha256(identity, counter): choices of a vertex, or choices of both ends of an edge and all their pairs
+    distinct   vertices that share a cost array and the operator's shape; edges that share table, maps and both ends;
+               rows that share an amount and what they count: one of each stands for all
+    budget     cells of arrays that are filled.  The smallest groups come first and are checked whole.  Of each that is
+               left a part is drawn from sha256(identity, counter): choices of a vertex, or choices of both ends of an
+               edge and all their pairs
 
 How many entries there are and how many were compared is part of the answer.
 """
@@ -43,7 +45,9 @@ class Side:
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Entries that stand or fall together.  `compare(rows, columns)` compares those of some choices (None: all); what is wrong, and how many."""
+    """Entries that stand or fall together.  `compare(rows, columns)` compares those of some choices (None: all);
+    what is wrong, and how many.
+    """
 
     entries: int
     cells: int
@@ -62,7 +66,9 @@ def wrong_anywhere(entries: Entries, cells: int, seed: str, notify: Progress | N
         whole += 1
     share = max(_DRAWN, left // max(1, len(groups) - whole))
     for number, group in enumerate(groups):
-        wrong, count = group.compare(tuple(None for _ in group.choices) if number < whole else _drawn(group, share, draw))
+        wrong, count = group.compare(
+            tuple(None for _ in group.choices) if number < whole else _drawn(group, share, draw)
+        )
         checked += count
         if wrong:
             return wrong, Coverage(checked, total)
@@ -76,7 +82,10 @@ def _drawn(group: Group, cells: int, draw: Draw) -> tuple[Ints, ...]:
     every = prod(group.choices)
     wanted = max(1, every * cells // group.cells)
     each = [wanted] if len(group.choices) == 1 else [isqrt(wanted) + 1] * len(group.choices)
-    return tuple(np.array(sorted({draw.below(n) for _ in range(min(n, k))}), dtype=np.int64) for n, k in zip(group.choices, each, strict=True))
+    return tuple(
+        np.array(sorted({draw.below(n) for _ in range(min(n, k))}), dtype=np.int64)
+        for n, k in zip(group.choices, each, strict=True)
+    )
 
 
 class _Tables:
@@ -85,7 +94,10 @@ class _Tables:
     def __init__(self, entries: Entries) -> None:
         self.entries, self.problem, self.decisions = entries, entries.problem, entries.planning.decisions
         self.graph, self.machine = entries.graph, entries.machine
-        self.shapes = {name: shape_of(entries.operators[name], self.graph, self.decisions[v].axes) for name, v in entries.planning.operators.items()}
+        self.shapes = {
+            name: shape_of(entries.operators[name], self.graph, self.decisions[v].axes)
+            for name, v in entries.planning.operators.items()
+        }
         self.known: dict[tuple[Operand, tuple[int, ...], int], Layouts] = {}
         self.times: dict[tuple[Shape, int], Ints] = {}
 
@@ -103,7 +115,12 @@ class _Tables:
         decision, cost = self.decisions[v], self.problem.vertices[v].cost
         shape = self.shapes[decision.name] if decision.kind is DecisionKind.OPERATOR else None
         if _new((id(cost), shape, id(decision.placements)), seen):
-            width = 1 if shape is None else self.machine.devices * (len(shape.extents) + sum(len(o.shape) for o in (*shape.inputs, shape.output)))
+            width = (
+                1
+                if shape is None
+                else self.machine.devices
+                * (len(shape.extents) + sum(len(o.shape) for o in (*shape.inputs, shape.output)))
+            )
             yield Group(cost.size, cost.size * width, (cost.size,), lambda picked: self._wrong_time(v, shape, *picked))
 
     def _wrong_time(self, v: int, shape: Shape | None, picked: Ints | None) -> tuple[str, int]:
@@ -116,7 +133,12 @@ class _Tables:
         here = np.nonzero(found != expected)[0]
         decision = self.decisions[v]
         who = f"{'copy of' if decision.kind is DecisionKind.COPY else 'operator'} {decision.name!r}"
-        return f"{who}, choice {int(choices[here[0]])}: costs {int(found[here[0]])}, not {int(expected[here[0]])}" if here.size else "", choices.size
+        return (
+            f"{who}, choice {int(choices[here[0]])}: costs {int(found[here[0]])}, not {int(expected[here[0]])}"
+            if here.size
+            else "",
+            choices.size,
+        )
 
     def _movement(self, number: int, seen: set[object]) -> Iterable[Group]:
         move, edge = self.entries.moves[number], self.problem.edges[number]
@@ -127,11 +149,21 @@ class _Tables:
         if _new(key, seen):
             subtrees = sum(prod(self.machine.hierarchy[: i + 1]) for i in range(len(self.machine.hierarchy)))
             each = subtrees * max(1, len(source.operand.shape))
-            ends = sum(self.problem.domain_size(s.vertex) * self.machine.devices * (len(s.extents) + len(s.operand.shape)) for s in (source, target))
+            ends = sum(
+                self.problem.domain_size(s.vertex) * self.machine.devices * (len(s.extents) + len(s.operand.shape))
+                for s in (source, target)
+            )
             choices = (self.problem.domain_size(edge.u), self.problem.domain_size(edge.v))
-            yield Group(table.size, table.size * each + ends, choices, lambda picked: self._wrong_movement(number, source, target, size, *picked))
+            yield Group(
+                table.size,
+                table.size * each + ends,
+                choices,
+                lambda picked: self._wrong_movement(number, source, target, size, *picked),
+            )
 
-    def _wrong_movement(self, number: int, source: Side, target: Side, size: int, rows: Ints | None, columns: Ints | None) -> tuple[str, int]:
+    def _wrong_movement(
+        self, number: int, source: Side, target: Side, size: int, rows: Ints | None, columns: Ints | None
+    ) -> tuple[str, int]:
         edge = self.problem.edges[number]
         (u, a, row), (v, b, column) = self._end(source, edge.rows, rows), self._end(target, edge.cols, columns)
         found = self.problem.tables[edge.table][np.ix_(row, column)]
@@ -141,10 +173,14 @@ class _Tables:
         if not wrong.size:
             return "", compared
         i, j = wrong[0]
-        return self.entries.movement_words(number, int(u[0][i]), int(v[0][j]), int(found[i, j]), int(expected[i, j])), compared
+        return self.entries.movement_words(
+            number, int(u[0][i]), int(v[0][j]), int(found[i, j]), int(expected[i, j])
+        ), compared
 
     def _end(self, side: Side, of_choice: Ints | None, picked: Ints | None) -> tuple[tuple[Ints, Ints], Layouts, Ints]:
-        """Choices that differ in layout or in row of the table: (their numbers, their places among the placements looked at); layouts; rows."""
+        """Choices that differ in layout or in row of the table: (their numbers, their places among the placements
+        looked at); layouts; rows.
+        """
         choices = np.arange(self.problem.domain_size(side.vertex)) if picked is None else picked
         found = self._layouts(side, picked)
         row = choices if of_choice is None else of_choice[choices]
@@ -154,14 +190,21 @@ class _Tables:
     def _usage(self, number: int, seen: set[object]) -> Iterable[Group]:
         row, usage = self.entries.rows[number], self.problem.usages[number]
         if isinstance(row, Received):
-            tensors = [(position, self.entries.operators[row.reader].inputs[position].tensor) for position in row.positions]
+            tensors = [
+                (position, self.entries.operators[row.reader].inputs[position].tensor) for position in row.positions
+            ]
             sides = tuple((self._side(row.reader, p, t), self.graph.tensor(t).element_bytes) for p, t in tensors)
         else:
             side = self._side(row.writer or row.reader, None if row.writer is not None else row.position, row.tensor)
             sides = ((side, self.graph.tensor(row.tensor).element_bytes),)
         if _new(("usage", id(usage.amount), *((self._key(s), size) for s, size in sides)), seen):
             width = self.machine.devices * sum(len(s.extents) + len(s.operand.shape) for s, _ in sides)
-            yield Group(usage.amount.size, usage.amount.size * width, (usage.amount.size,), lambda picked: self._wrong_usage(number, sides, *picked))
+            yield Group(
+                usage.amount.size,
+                usage.amount.size * width,
+                (usage.amount.size,),
+                lambda picked: self._wrong_usage(number, sides, *picked),
+            )
 
     def _wrong_usage(self, number: int, sides: tuple[tuple[Side, int], ...], picked: Ints | None) -> tuple[str, int]:
         usage = self.problem.usages[number]

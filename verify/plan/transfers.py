@@ -1,7 +1,8 @@
-"""Transfers of exchanges, and whether every device ends with its target box: the part of `Delivers` that is about messages.
+"""Transfers of exchanges, and whether every device ends with its target box: the part of `Delivers` that is about
+messages.
 
-Between a thousand devices an exchange has a million transfers, so each test is one over arrays; what it names is the first transfer that
-fails it.  Which tests these are: see `verify/plan/communication.py`.
+Between a thousand devices an exchange has a million transfers, so each test is one over arrays; what it names is the
+first transfer that fails it.  Which tests these are: see `verify/plan/communication.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Refuted(Exception):
 
 
 class Arrivals:
-    """What devices hold while exchanges go on: `have`, one box per device before the first, and what they received since.
+    """What devices hold while exchanges go on: `have`, one box per device before the first, and what they received
+    since.
 
     `shape` is that of the tensor.  Raises ValueError if it has too many elements to be counted.
     """
@@ -52,10 +54,18 @@ class Arrivals:
             return
         if t.boxes.shape != (len(t), len(self.shape), 2) or t.targets.shape != t.sources.shape:
             raise Refuted(f"transfers of shape {t.boxes.shape}: they are no boxes of the tensor of shape {self.shape}")
-        refuse(t, (t.sources < 0) | (t.sources >= ranks) | (t.targets < 0) | (t.targets >= ranks), f"there are {ranks} ranks")
+        refuse(
+            t,
+            (t.sources < 0) | (t.sources >= ranks) | (t.targets < 0) | (t.targets >= ranks),
+            f"there are {ranks} ranks",
+        )
         low, high = t.boxes[:, :, 0], t.boxes[:, :, 1]
         extent = np.array(self.shape, dtype=np.int64)
-        refuse(t, np.asarray(((low < 0) | (low > high) | (high > extent)).any(axis=1)), f"it is not a box of the tensor of shape {self.shape}")
+        refuse(
+            t,
+            np.asarray(((low < 0) | (low > high) | (high > extent)).any(axis=1)),
+            f"it is not a box of the tensor of shape {self.shape}",
+        )
         refuse(t, np.asarray((low == high).any(axis=1)), "nothing is sent")
         around, child = prod(hierarchy[step.level :]), prod(hierarchy[step.level + 1 :])
         crosses = (t.sources // around == t.targets // around) & (t.sources // child != t.targets // child)
@@ -121,7 +131,10 @@ def _groups(ranks: Counts, count: int) -> list[Counts]:
 def _check_arrived(device: int, mine: NDArray[np.int64], need: NDArray[np.int64], received: Boxes) -> None:
     outside = ~_within(received, need[None])
     if outside.any():
-        raise Refuted(f"rank {device} receives {_box(received[int(np.argmax(outside))])}, which is not in its target box {_box(need)}")
+        raise Refuted(
+            f"rank {device} receives {_box(received[int(np.argmax(outside))])}, which is not in its target box "
+            f"{_box(need)}"
+        )
     parts = np.concatenate([_common(need, mine[None]), received])
     wanted = prod(max(0, high - low) for low, high in need.tolist())
     total = sum((parts[:, :, 1] - parts[:, :, 0]).prod(axis=1).tolist())
@@ -153,7 +166,9 @@ def _common(box: NDArray[np.int64], others: Boxes) -> Boxes:
 
 
 def _cover(boxes: Boxes, cuts: list[Counts]) -> Counts:
-    """How many of the boxes cover every cell of the grid: sums over what begins and ends before it, dimension by dimension."""
+    """How many of the boxes cover every cell of the grid: sums over what begins and ends before it, dimension by
+    dimension.
+    """
     if not cuts:
         return np.full((), len(boxes))
     grid = np.zeros([c.size for c in cuts], dtype=np.int64)

@@ -1,8 +1,10 @@
-"""Every entry that a plan uses, and seeded others, against entries recomputed from index sets (`verify/plan/entries.py`).
+"""Every entry that a plan uses, and seeded others, against entries recomputed from index sets
+(`verify/plan/entries.py`).
 
     used      the time of every operator and of every movement, every memory amount, under the plan's choices
-    sampled   `samples` more: kinds in turn; then a table or cost array, one of the vertices or edges that share it, and choices, all drawn
-              from sha256(identity, counter), so that everybody draws the same ones and nobody can choose a plan that avoids them
+    sampled   `samples` more: kinds in turn; then a table or cost array, one of the vertices or edges that share it, and
+              choices, all drawn from sha256(identity, counter), so that everybody draws the same ones and nobody can
+              choose a plan that avoids them
 
 Equal structures are computed once.  Other entries than these are compared array by array in `verify/plan/tables.py`.
 """
@@ -51,8 +53,14 @@ class Entries:
         self.times: dict[object, int] = {}
 
     def vertex(self, operator: str | None, tensor: str) -> int:
-        """The vertex that decides an operator, or (None) a tensor's copy: of a next value, that of the parameter it replaces."""
-        return self.planning.copies[self.replaced.get(tensor, tensor)] if operator is None else self.planning.operators[operator]
+        """The vertex that decides an operator, or (None) a tensor's copy: of a next value, that of the parameter it
+        replaces.
+        """
+        return (
+            self.planning.copies[self.replaced.get(tensor, tensor)]
+            if operator is None
+            else self.planning.operators[operator]
+        )
 
     def held(self, operator: str | None, position: int | None, tensor: str, choice: int) -> Held:
         """Who holds what: a copy (operator None), an operator's output (position None) or an input."""
@@ -84,14 +92,21 @@ class Entries:
 
     def _structure(self, op: Operator) -> tuple[object, ...]:
         tensors = [self.graph.tensor(a.tensor) for a in (*op.inputs, op.output)]
-        return op.function, op.attributes, op.axes, *((a.index, t.shape, t.dtype) for a, t in zip((*op.inputs, op.output), tensors, strict=True))
+        return (
+            op.function,
+            op.attributes,
+            op.axes,
+            *((a.index, t.shape, t.dtype) for a, t in zip((*op.inputs, op.output), tensors, strict=True)),
+        )
 
     def wrong_movement(self, number: int, u: int, v: int) -> str:
         """Cost of one pair of choices of an edge."""
         move, edge = self.moves[number], self.problem.edges[number]
         row, column = u if edge.rows is None else int(edge.rows[u]), v if edge.cols is None else int(edge.cols[v])
         found = int(self.problem.tables[edge.table][row, column])
-        expected = movement_entry(self.graph.tensor(move.tensor).element_bytes, *self.ends(move, u, v), self.machine, self.problem.scale)
+        expected = movement_entry(
+            self.graph.tensor(move.tensor).element_bytes, *self.ends(move, u, v), self.machine, self.problem.scale
+        )
         return "" if found == expected else self.movement_words(number, u, v, found, expected)
 
     def movement_words(self, number: int, u: int, v: int, found: int, expected: int) -> str:
@@ -106,9 +121,13 @@ class Entries:
         if isinstance(row, Received):
             for position in row.positions:
                 tensor = self.operators[row.reader].inputs[position].tensor
-                expected += self.held(row.reader, position, tensor, choice).largest * self.graph.tensor(tensor).element_bytes
+                expected += (
+                    self.held(row.reader, position, tensor, choice).largest * self.graph.tensor(tensor).element_bytes
+                )
         else:
-            held = self.held(row.writer or row.reader, None if row.writer is not None else row.position, row.tensor, choice)
+            held = self.held(
+                row.writer or row.reader, None if row.writer is not None else row.position, row.tensor, choice
+            )
             expected = held.largest * self.graph.tensor(row.tensor).element_bytes
         return "" if found == expected else self.usage_words(number, choice, found, expected)
 
@@ -120,18 +139,26 @@ class Entries:
 
 
 def wrong_structure(entries: Entries) -> str:
-    """Why the vertices, edges and memory rows of the problem are not those that the graph asks for; empty if they are."""
+    """Why the vertices, edges and memory rows of the problem are not those that the graph asks for; empty if they
+    are.
+    """
     planning, problem = entries.planning, entries.problem
     if wrong := wrong_state(entries.graph):
         return wrong
     for kind, names in ((DecisionKind.OPERATOR, planning.operators), (DecisionKind.COPY, planning.copies)):
         for name, v in names.items():
-            if not 0 <= v < len(planning.decisions) or (planning.decisions[v].kind, planning.decisions[v].name) != (kind, name):
+            if not 0 <= v < len(planning.decisions) or (planning.decisions[v].kind, planning.decisions[v].name) != (
+                kind,
+                name,
+            ):
                 return f"vertex {v} does not decide {kind.value} {name!r}"
     if list(planning.operators) != list(entries.operators) or set(planning.copies) != set(copied(entries.graph)):
         return "the vertices are not the graph's operators and copied tensors"
     if not len(problem.vertices) == len(planning.decisions) == len(planning.operators) + len(planning.copies):
-        return f"{len(problem.vertices)} vertices for {len(planning.operators)} operators and {len(planning.copies)} copies"
+        return (
+            f"{len(problem.vertices)} vertices for {len(planning.operators)} operators and {len(planning.copies)} "
+            f"copies"
+        )
     ends = [(entries.vertex(m.writer, m.tensor), entries.vertex(m.reader, m.tensor)) for m in entries.moves]
     if [(e.u, e.v) for e in problem.edges] != ends:
         return "the edges are not the graph's movements"
@@ -143,7 +170,11 @@ def wrong_structure(entries: Entries) -> str:
             return entries.vertex(row.reader, ""), row.start, row.end
         return entries.vertex(row.writer or row.reader, row.tensor), row.start, row.end
 
-    return "" if [(u.vertex, u.start, u.end) for u in problem.usages] == [at(row) for row in entries.rows] else "the usages are not the graph's tensors"
+    return (
+        ""
+        if [(u.vertex, u.start, u.end) for u in problem.usages] == [at(row) for row in entries.rows]
+        else "the usages are not the graph's tensors"
+    )
 
 
 def wrong_used(entries: Entries, x: Sequence[int]) -> str:
@@ -164,7 +195,9 @@ def wrong_sampled(entries: Entries, samples: int, seed: str, notify: Progress | 
     """Like `wrong_used` for `samples` entries drawn from `seed`."""
     problem, draw = entries.problem, Draw(seed)
     kinds = [
-        _by_array(id(v.cost) for v in problem.vertices), _by_array(e.table for e in problem.edges), _by_array(id(u.amount) for u in problem.usages)
+        _by_array(id(v.cost) for v in problem.vertices),
+        _by_array(e.table for e in problem.edges),
+        _by_array(id(u.amount) for u in problem.usages),
     ]
     present = [kind for kind, groups in enumerate(kinds) if groups]
     for i in range(samples if present else 0):
@@ -175,7 +208,9 @@ def wrong_sampled(entries: Entries, samples: int, seed: str, notify: Progress | 
             wrong = entries.wrong_time(number, draw.below(problem.domain_size(number)))
         elif kind == 1:
             edge = problem.edges[number]
-            wrong = entries.wrong_movement(number, draw.below(problem.domain_size(edge.u)), draw.below(problem.domain_size(edge.v)))
+            wrong = entries.wrong_movement(
+                number, draw.below(problem.domain_size(edge.u)), draw.below(problem.domain_size(edge.v))
+            )
         else:
             wrong = entries.wrong_usage(number, draw.below(problem.domain_size(problem.usages[number].vertex)))
         if wrong:

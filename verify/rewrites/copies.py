@@ -1,7 +1,9 @@
-"""Checker of "no instance keeps its copies" (`proofs.rewrites.judgement.Unequal`): inputs all 0 or all 1, so that values are sums of non-negative terms.
+"""Checker of "no instance keeps its copies" (`proofs.rewrites.judgement.Unequal`): inputs all 0 or all 1, so that
+values are sums of non-negative terms.
 
     value 0              every monomial is absent (guards contradictory) or has an atom that is 0
-    value at least 1     every monomial is at least 0, and one is present: a point of its range where every atom is at least 1
+    value at least 1     every monomial is at least 0, and one is present: a point of its range where every atom is at
+                         least 1
 
 relu is max(v, 0); a monomial with any other function counts for nothing.
 """
@@ -74,7 +76,10 @@ def _sign(m: Monomial, sign: Sign, context: list[Poly], inputs: _Inputs) -> None
             if isinstance(atom, Entry) and atom.operand not in inputs.ones:
                 return
             if not _relu(atom):
-                raise Rejected(inputs.place, "the atom that is claimed to be 0 is neither an entry of an input that is 0 nor a relu")
+                raise Rejected(
+                    inputs.place,
+                    "the atom that is claimed to be 0 is neither an entry of an input that is 0 nor a relu",
+                )
             _none(atom.arguments[0], sign.inner, [*context, *m.guards], inputs)
         case Present():
             _present(m, sign, context, inputs)
@@ -88,7 +93,10 @@ def _sign(m: Monomial, sign: Sign, context: list[Poly], inputs: _Inputs) -> None
 def _present(m: Monomial, sign: Present, context: list[Poly], inputs: _Inputs) -> None:
     point = dict(sign.point)
     if m.coefficient < 1 or set(point) != set(m.variables) or len(point) != len(sign.point):
-        raise Rejected(inputs.place, "a monomial that must be positive has a negative coefficient, or the point does not fit its variables")
+        raise Rejected(
+            inputs.place,
+            "a monomial that must be positive has a negative coefficient, or the point does not fit its variables",
+        )
     if any(not p.names.isdisjoint(m.variables) for p in point.values()):
         raise Rejected(inputs.place, "the point of a monomial speaks of its own variables")
     if len(sign.facts) != len(m.guards) or len(sign.inner) != len(m.atoms):

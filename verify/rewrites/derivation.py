@@ -1,20 +1,23 @@
-"""Replay of derivations: every step is an instance of a proved rule, at a place that is there, under that rule's preconditions.
+"""Replay of derivations: every step is an instance of a proved rule, at a place that is there, under that rule's
+preconditions.
 
     terms up to the order of the arguments of add and mul
-    t_0 = left term, t_n = right term;   t_{k+1} = t_k with every occurrence of  s[x, p]  replaced by  s'[x, p]      ({s, s'} sides of a proved rule)
+    t_0 = left term, t_n = right term;   t_{k+1} = t_k with every occurrence of  s[x, p]  replaced by  s'[x, p]
+                                         ({s, s'} sides of a proved rule)
 
-Checked for each step: the rule is among those given (proved); what it replaces occurs; t_{k+1} types for all shapes whenever t_0 does, with the
-type of t_0; so do both instances, with equal types; what stands for a pattern input has its rank, its fixed sizes and no time coordinates;
-every precondition of the rule, in the sizes and degrees of what stands there, holds visibly (polynomials equal, or without negative
-coefficient, or divisible).
+Checked for each step: the rule is among those given (proved); what it replaces occurs; t_{k+1} types for all shapes
+whenever t_0 does, with the type of t_0; so do both instances, with equal types; what stands for a pattern input has its
+rank, its fixed sizes and no time coordinates; every precondition of the rule, in the sizes and degrees of what stands
+there, holds visibly (polynomials equal, or without negative coefficient, or divisible).
 
-Why copies, partial sums and degrees of what stands for a pattern input need not be those of the pattern: call the sum over its partial-sum
-coordinates what a tensor denotes.  An operator with a generated sharding rule is linear in its partial operands and does not look at
-copies, so what its result denotes is its index expression applied to what its operands denote; partition, combine, replicate and reduce do
-not change what is denoted, stack adds.  Hence the equality of both sides of a rule is one between denotations, in which copies, partial
-sums and degrees do not occur: it holds wherever both sides type and the sizes are as the rule says.  Operators for which this is not so
-(`LITERAL`: FlexFlow's data-axis operators) and those of time are therefore not allowed in rules that derivations use.
-No search: what is not visible is rejected.
+Why copies, partial sums and degrees of what stands for a pattern input need not be those of the pattern: call the sum
+over its partial-sum coordinates what a tensor denotes.  An operator with a generated sharding rule is linear in its
+partial operands and does not look at copies, so what its result denotes is its index expression applied to what its
+operands denote; partition, combine, replicate and reduce do not change what is denoted, stack adds.  Hence the equality
+of both sides of a rule is one between denotations, in which copies, partial sums and degrees do not occur: it holds
+wherever both sides type and the sizes are as the rule says.  Operators for which this is not so (`LITERAL`: FlexFlow's
+data-axis operators) and those of time are therefore not allowed in rules that derivations use.  No search: what is not
+visible is rejected.
 """
 
 from __future__ import annotations
@@ -26,7 +29,16 @@ from typing import Final, assert_never
 
 from ...models.rewrites.ops import OPERATORS
 from ...models.rewrites.polynomial import ONE, Poly
-from ...models.rewrites.rule import AtLeast, Condition, Divides, Equal, OneOrMultiple, Parameter, Substitution, SubstitutionError
+from ...models.rewrites.rule import (
+    AtLeast,
+    Condition,
+    Divides,
+    Equal,
+    OneOrMultiple,
+    Parameter,
+    Substitution,
+    SubstitutionError,
+)
 from ...models.rewrites.shards import IllTyped, TensorType
 from ...models.rewrites.terms import Term, inputs_of, ordered, replaced, side_of, subterms, term_of
 from ...models.rewrites.types import Contradiction, Facts, NeedsChoice, Stuck, Typed, translate, type_left, type_right
@@ -106,7 +118,9 @@ def _well_formed(step: Applied, rule: Substitution, place: str) -> None:
 
 
 def _types(typed: Typed, output: int, terms: list[Term], place: str) -> dict[Term, TensorType]:
-    """Types of terms, in the unknowns of the left side; they must type whenever the left side does.  The first has the output's type."""
+    """Types of terms, in the unknowns of the left side; they must type whenever the left side does.  The first has
+    the output's type.
+    """
     rule = typed.rule
     nodes, wires = side_of(terms)
     a = rule.outputs[output][0]
@@ -139,7 +153,13 @@ def _key(typed: Typed, t: TensorType) -> tuple[object, ...]:
     """What replacing may not change, in the unknowns that are left."""
     now = typed.facts.now
     sums = tuple(s for q in t.sums if (s := now(q)) != ONE)
-    return tuple(map(now, t.sizes)), tuple(map(now, t.degrees)), now(t.copy), sums, tuple((a, now(e)) for a, e in t.times)
+    return (
+        tuple(map(now, t.sizes)),
+        tuple(map(now, t.degrees)),
+        now(t.copy),
+        sums,
+        tuple((a, now(e)) for a, e in t.times),
+    )
 
 
 def _meets(used: Substitution, step: Applied, types: Mapping[Term, TensorType], typed: Typed, place: str) -> None:
@@ -162,14 +182,18 @@ def _meets(used: Substitution, step: Applied, types: Mapping[Term, TensorType], 
             names[f"{p.name}.{a}"], names[f"{p.name}.{a}.degree"] = now(t.sizes[a]), now(t.degrees[a])
         for a, size in p.fixed:
             if names[f"{p.name}.{a}"] != Poly.of(size):
-                raise NotDerived(f"{place}: input {p.name} has size {size} on axis {a}, what stands for it {names[f'{p.name}.{a}']}")
+                raise NotDerived(
+                    f"{place}: input {p.name} has size {size} on axis {a}, what stands for it {names[f'{p.name}.{a}']}"
+                )
     for c in used.preconditions:
         if not _visible(translate(c, names), typed.facts):
             raise NotDerived(f"{place}: precondition {c} is not visible")
 
 
 def _visible(c: Condition, facts: Facts) -> bool:
-    """Whether a condition follows from least values alone; divisibility means a divisor >= 1 and a value >= 0 (`rule.divides`)."""
+    """Whether a condition follows from least values alone; divisibility means a divisor >= 1 and a value >= 0
+    (`rule.divides`).
+    """
     now = facts.now
     match c:
         case Equal():

@@ -1,8 +1,9 @@
-"""Replay of the proof trees of `proofs.rewrites.judgement`: no solver, no search.  Every function raises `Rejected` or returns.
+"""Replay of the proof trees of `proofs.rewrites.judgement`: no solver, no search.  Every function raises `Rejected` or
+returns.
 
 * a fact: the combination of hypotheses with the given positive multipliers is a negative constant
-* a map of bound variables: integer polynomials of the other side's bound variables, determinant +-1, every guard of one side
-  from those of the other, both ways; so it is a bijection of the two ranges
+* a map of bound variables: integer polynomials of the other side's bound variables, determinant +-1, every guard of one
+  side from those of the other, both ways; so it is a bijection of the two ranges
 * steps: each rewrites a monomial into monomials of the same sum
 * clusters: every kept monomial is in exactly one; coefficients, those of the right side negated, add up to 0
 """
@@ -14,7 +15,17 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from ...models.rewrites.function_axioms import allowed, bound_names, collected, rewritten, spread
-from ...models.rewrites.guarded_sums import Apply, Atom, Entry, GuardedSum, Highest, Monomial, Value, put_atom, put_monomial
+from ...models.rewrites.guarded_sums import (
+    Apply,
+    Atom,
+    Entry,
+    GuardedSum,
+    Highest,
+    Monomial,
+    Value,
+    put_atom,
+    put_monomial,
+)
 from ...models.rewrites.index_expressions import Index
 from ...models.rewrites.polynomial import ONE, Poly, determinant
 from ...proofs.rewrites.judgement import (
@@ -94,7 +105,9 @@ class Scope:
     maxima: Maxima
 
     def under(self, *guards: Poly) -> Scope:
-        """With guards over names that are already free (so that no guard can speak of a name that is bound further in)."""
+        """With guards over names that are already free (so that no guard can speak of a name that is bound further
+        in).
+        """
         return Scope((*self.context, *guards), self.names, self.maxima)
 
     def inside(self, variables: Iterable[str], guards: Iterable[Poly]) -> Scope:
@@ -112,7 +125,9 @@ def scope_of(context: Sequence[Poly], free: Iterable[str], maxima: Maxima) -> Sc
     return Scope(tuple(context), frozenset(s for p in context for s in p.names) | frozenset(free), maxima)
 
 
-def check_equality(left: GuardedSum, right: GuardedSum, scope: Scope, proof: Equality, place: str, depth: int = 0) -> None:
+def check_equality(
+    left: GuardedSum, right: GuardedSum, scope: Scope, proof: Equality, place: str, depth: int = 0
+) -> None:
     """left = right for all integers that satisfy the context."""
     if depth > MOST_DEPTH:
         raise Rejected(place, "is nested too deeply")
@@ -152,7 +167,9 @@ def _leaf(left: GuardedSum, right: GuardedSum, scope: Scope, proof: Leaf, place:
         raise Rejected(place, f"{len(kept) - len(seen)} terms are in no cluster")
 
 
-def _cluster(kept: list[tuple[int, Monomial]], cluster: Cluster, scope: Scope, place: str, depth: int, seen: set[int]) -> None:
+def _cluster(
+    kept: list[tuple[int, Monomial]], cluster: Cluster, scope: Scope, place: str, depth: int, seen: set[int]
+) -> None:
     total = 0
     for number in (cluster.first, *(m.number for m in cluster.others)):
         if not 0 <= number < len(kept) or number in seen:
@@ -164,21 +181,47 @@ def _cluster(kept: list[tuple[int, Monomial]], cluster: Cluster, scope: Scope, p
     first = kept[cluster.first][1]
     for member in cluster.others:
         m = kept[member.number][1]
-        values = _bijection(first.variables, first.guards, m.variables, m.guards, member.assignment, member.there, member.back, scope, place)
+        values = _bijection(
+            first.variables,
+            first.guards,
+            m.variables,
+            m.guards,
+            member.assignment,
+            member.there,
+            member.back,
+            scope,
+            place,
+        )
         atoms = tuple(put_atom(a, values) for a in m.atoms)
-        if sorted(member.pairing) != list(range(len(first.atoms))) or len(atoms) != len(first.atoms) or len(member.atoms) != len(atoms):
+        if (
+            sorted(member.pairing) != list(range(len(first.atoms)))
+            or len(atoms) != len(first.atoms)
+            or len(member.atoms) != len(atoms)
+        ):
             raise Rejected(place, "atoms do not pair off")
         for a, j, p in zip(first.atoms, member.pairing, member.atoms, strict=True):
             _atom(a, atoms[j], scope.inside(first.variables, first.guards), p, place, depth)
 
 
 def _bijection(
-    variables: tuple[str, ...], guards: Index, others: tuple[str, ...], other_guards: Index, assignment: Assignment, there: Sequence[Fact],
-    back: Sequence[Fact], scope: Scope, place: str,
+    variables: tuple[str, ...],
+    guards: Index,
+    others: tuple[str, ...],
+    other_guards: Index,
+    assignment: Assignment,
+    there: Sequence[Fact],
+    back: Sequence[Fact],
+    scope: Scope,
+    place: str,
 ) -> dict[str, Poly]:
     """The map `others` -> polynomials in `variables`, checked to be a bijection of the two ranges."""
     values = dict(assignment)
-    if set(values) != set(others) or len(assignment) != len(others) or len(others) != len(variables) or len(variables) > MOST_VARIABLES:
+    if (
+        set(values) != set(others)
+        or len(assignment) != len(others)
+        or len(others) != len(variables)
+        or len(variables) > MOST_VARIABLES
+    ):
         raise Rejected(place, "a map of bound variables does not fit them")
     rows = []
     for v in others:
@@ -219,7 +262,9 @@ def _atom(a: Atom, b: Atom, scope: Scope, proof: AtomProof, place: str, depth: i
         case Peak():
             if not (isinstance(a, Highest) and isinstance(b, Highest)):
                 raise Rejected(place, "a maximum is paired with something else")
-            values = _bijection(a.variables, a.guards, b.variables, b.guards, proof.assignment, proof.there, proof.back, scope, place)
+            values = _bijection(
+                a.variables, a.guards, b.variables, b.guards, proof.assignment, proof.there, proof.back, scope, place
+            )
             body = tuple(put_monomial(m, values) for m in b.body)
             check_equality(a.body, body, scope.inside(a.variables, a.guards), proof.body, f"{place}/maximum", depth + 1)
         case _:
@@ -265,7 +310,9 @@ def replayed(m: Monomial, step: Step, scope: Scope, place: str, depth: int) -> l
             scope.speaks(step.modulus, (), place)
             check_implied(scope.context, step.modulus - 1, step.fact, place)
             p = put_monomial(m, {step.variable: step.modulus * high + low})
-            two = Monomial(p.coefficient, (*p.variables, high, low), (*p.guards, Poly.of(low), step.modulus - 1 - low), p.atoms)
+            two = Monomial(
+                p.coefficient, (*p.variables, high, low), (*p.guards, Poly.of(low), step.modulus - 1 - low), p.atoms
+            )
             return replayed(two, step.rest, scope, place, depth + 1)
         case Known():
             found = _by_axiom(m, step, scope, place, depth)
@@ -296,7 +343,9 @@ def _by_axiom(m: Monomial, step: Known, scope: Scope, place: str, depth: int) ->
     result = rewritten(step.axiom, atom.function, found, step.factors)
     # "square" looks for the same function beside it, as it stands
     asked = argument if step.axiom == "square" else found
-    if result is None or not allowed(step.axiom, atom.function, asked, step.factors, inside.context, others, _filled(found, step, inside, place)):
+    if result is None or not allowed(
+        step.axiom, atom.function, asked, step.factors, inside.context, others, _filled(found, step, inside, place)
+    ):
         raise Rejected(place, f"axiom {step.axiom!r} does not apply to {atom.function}")
     outside = bound_names(others)
     for w in result:

@@ -1,7 +1,8 @@
-"""Checker of rule libraries: every judgement by `verify.rewrites.soundness`, every derivation replayed from the rules that were proved before.
+"""Checker of rule libraries: every judgement by `verify.rewrites.soundness`, every derivation replayed from the rules
+that were proved before.
 
-One result per library: proved if every rule in it is what it is said to be (proved, refuted, vacuous) and nothing is left undecided.
-Derived rules may use proved rules and derived rules that stand before them.
+One result per library: proved if every rule in it is what it is said to be (proved, refuted, vacuous) and nothing is
+left undecided.  Derived rules may use proved rules and derived rules that stand before them.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ from .soundness import check_substitution
 
 @dataclass(frozen=True)
 class RuleResult:
-    """`word`: proved, refuted, vacuous, undecided, derived; or rejected: the proof does not hold, `reason` says where."""
+    """`word`: proved, refuted, vacuous, undecided, derived; or rejected: the proof does not hold, `reason` says
+    where.
+    """
 
     name: str
     word: str
@@ -55,7 +58,9 @@ def check_judgement(judgement: Judgement) -> RuleResult:
         return _holding(judgement.rule, "proved", shown_cases(judgement))
     if isinstance(judgement, Refuted) and report.verdict is Verdict.REFUTED:
         return RuleResult(name, "refuted")
-    return RuleResult(name, "rejected" if isinstance(judgement, Proved | Refuted | Vacuous) else "undecided", report.reason)
+    return RuleResult(
+        name, "rejected" if isinstance(judgement, Proved | Refuted | Vacuous) else "undecided", report.reason
+    )
 
 
 def _holding(rule: Substitution, word: str, choices: tuple[tuple[int, ...], ...] | None) -> RuleResult:
@@ -92,7 +97,9 @@ def check_library(library: Library, notify: Callable[[int, int], None] | None = 
 
 
 def library_result(results: list[RuleResult]) -> CheckResult:
-    """One claim for the whole library: `Rules` if all of them hold, `Judgements` if some were refuted or say nothing, `Refutations` if none holds."""
+    """One claim for the whole library: `Rules` if all of them hold, `Judgements` if some were refuted or say
+    nothing, `Refutations` if none holds.
+    """
     words = {r.word for r in results} - {"rejected", "undecided"}
     holding, others = words & {"proved", "derived"}, words & {"refuted", "vacuous"}
     kind = "Rules" if not others else "Judgements" if holding else "Refutations"
@@ -101,8 +108,16 @@ def library_result(results: list[RuleResult]) -> CheckResult:
     open_ = [r for r in results if r.word == "undecided"]
     verdict = Verdict.REFUTED if rejected else Verdict.UNDECIDED if open_ or not results else Verdict.PROVED
     bad = [*rejected, *open_]
-    reason = f"{bad[0].name}: {bad[0].reason or bad[0].word} ({len(bad)} of {len(results)})" if bad else "" if results else "holds no rule"
-    return CheckResult(kind, verdict, None, None, f"{len(results)} rules" + (f": {counts}" if counts else ""), (), reason)
+    reason = (
+        f"{bad[0].name}: {bad[0].reason or bad[0].word} ({len(bad)} of {len(results)})"
+        if bad
+        else ""
+        if results
+        else "holds no rule"
+    )
+    return CheckResult(
+        kind, verdict, None, None, f"{len(results)} rules" + (f": {counts}" if counts else ""), (), reason
+    )
 
 
 def check_members(members: Mapping[str, Member]) -> tuple[Library, list[RuleResult]]:

@@ -1,18 +1,21 @@
 """Checker of judgements about substitutions: replays, evaluates, believes nothing.
 
-Proved     * the rule is well formed; every case of typing (choices of `OneOrMultiple`, completely enumerated) has an outcome
+Proved     * the rule is well formed; every case of typing (choices of `OneOrMultiple`, completely enumerated) has an
+           outcome
            * void: typing the left side fails visibly, or what is known of the unknowns is contradictory (a fact)
            * unequal: the left side breaks its own copy requirement on every instance (`copies`)
-           * shown: everything the right side owes by facts; copy requirements of both sides and mapped outputs by equality proofs
+           * shown: everything the right side owes by facts; copy requirements of both sides and mapped outputs by
+             equality proofs
            * the witness satisfies all preconditions, both sides type with equal types and have equal values
            * every precondition has a counterexample that satisfies all the others and not it
-Refuted    the counterexample satisfies the preconditions, the left side types and keeps its copies, the right side fails as claimed
-Vacuous    every case is void or unequal; or, without cases, the left side breaks its own copy requirement on the stored instance: then
-           nothing is known of other instances (`reason` says so)
+Refuted    the counterexample satisfies the preconditions, the left side types and keeps its copies, the right side
+           fails as claimed
+Vacuous    every case is void or unequal; or, without cases, the left side breaks its own copy requirement on the stored
+           instance: then nothing is known of other instances (`reason` says so)
 Undecided  nothing
 
-Trusted: the operator table with typing and guarded sums (`models.rewrites`, `models.rewrites.guarded_sums`), and this file with
-`facts`.  No solver, no search.
+Trusted: the operator table with typing and guarded sums (`models.rewrites`, `models.rewrites.guarded_sums`), and this
+file with `facts`.  No solver, no search.
 """
 
 from __future__ import annotations
@@ -27,7 +30,15 @@ from ...models.rewrites.polynomial import Poly
 from ...models.rewrites.rule import Condition, Substitution, SubstitutionError, holds
 from ...models.rewrites.shards import IllTyped
 from ...models.rewrites.types import Contradiction, NeedsChoice, Side, Stuck, Typed, type_left, type_right
-from ...models.rewrites.value import TooMuchWork, all_names, input_sizes, right_fault, tensor, type_instance, value_fault
+from ...models.rewrites.value import (
+    TooMuchWork,
+    all_names,
+    input_sizes,
+    right_fault,
+    tensor,
+    type_instance,
+    value_fault,
+)
 from ...proofs.rewrites.judgement import (
     TRUE,
     Counterexample,
@@ -50,8 +61,9 @@ MOST_ELEMENTS: Final = 50_000
 
 @dataclass(frozen=True)
 class SubstitutionReport:
-    """`verdict` PROVED: the rule holds under its preconditions; REFUTED: it fails; UNDECIDED: nothing is known, or `reason` says what was
-    wrong with the proof.  `vacuous`: the left side has no instance (verdict UNDECIDED: nothing to rewrite)."""
+    """`verdict` PROVED: the rule holds under its preconditions; REFUTED: it fails; UNDECIDED: nothing is known, or
+    `reason` says what was wrong with the proof.  `vacuous`: the left side has no instance (verdict UNDECIDED: nothing
+    to rewrite)."""
 
     rule: str
     verdict: Verdict
@@ -94,13 +106,18 @@ def _proved(proved: Proved) -> None:
         raise Rejected("cases", f"{len(outcomes)} outcomes for cases that do not exist")
     _witness(rule, proved.witness)
     if len(proved.needed) != len(rule.preconditions):
-        raise Rejected("preconditions", f"{len(rule.preconditions)} preconditions, {len(proved.needed)} counterexamples that show them necessary")
+        raise Rejected(
+            "preconditions",
+            f"{len(rule.preconditions)} preconditions, {len(proved.needed)} counterexamples that show them necessary",
+        )
     for k, (c, e) in enumerate(zip(rule.preconditions, proved.needed, strict=True)):
         others = tuple(d for j, d in enumerate(rule.preconditions) if j != k)
         _counterexample(rule, e, others, c, f"precondition {c}")
 
 
-def _cases(rule: Substitution, choices: tuple[int, ...], outcomes: dict[tuple[int, ...], Void | Shown | Unequal]) -> int:
+def _cases(
+    rule: Substitution, choices: tuple[int, ...], outcomes: dict[tuple[int, ...], Void | Shown | Unequal]
+) -> int:
     """Check and remove all outcomes below `choices`; the number shown."""
     if len(choices) > 12:
         raise Rejected("cases", "more than 12 choices")
@@ -174,7 +191,13 @@ def _copy(typed: Typed, side: Side, number: int, proof: Equality, place: str) ->
     left = builder.whole(side, wire, free)
     right = builder.whole(side, wire, tuple(Poly({}) if k == position else p for k, p in enumerate(free)))
     context = (*typed.facts.known(), *ranges, *builder.facts())
-    check_equality(left, right, scope_of(context, (s for p in free for s in p.names), _maxima(typed)), proof, f"{place}, copies of {where}")
+    check_equality(
+        left,
+        right,
+        scope_of(context, (s for p in free for s in p.names), _maxima(typed)),
+        proof,
+        f"{place}, copies of {where}",
+    )
 
 
 def _output(typed: Typed, a: int, b: int, proof: Equality, place: str) -> None:
@@ -186,7 +209,8 @@ def _output(typed: Typed, a: int, b: int, proof: Equality, place: str) -> None:
     check_equality(left, right, scope_of(context, (s for p in free for s in p.names), _maxima(typed)), proof, place)
 
 
-# ---- instances --------------------------------------------------------------------------------------------------------------------------
+# ---- instances
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 def _instance(rule: Substitution, instance: Instance, place: str) -> Typed:
@@ -212,11 +236,15 @@ def _witness(rule: Substitution, instance: Instance) -> None:
     if wrong is not None:
         raise Rejected("witness", f"right side: {wrong}")
     sizes = input_sizes(rule, dict(instance))
-    values = [tensor(s, [(7 * k + 3 * k * k + 5 * j) % 13 - 6 for k in range(_elements(s))]) for j, s in enumerate(sizes)]
+    values = [
+        tensor(s, [(7 * k + 3 * k * k + 5 * j) % 13 - 6 for k in range(_elements(s))]) for j, s in enumerate(sizes)
+    ]
     try:
         found = value_fault(typed, values)
     except NotDecided:
-        return  # an irrational value that bounds do not separate: the witness shows that both sides type, the proof that they are equal
+        # an irrational value that bounds do not separate: the witness shows that both sides type, the proof that they
+        # are equal
+        return
     if found is not None:
         raise Rejected("witness", f"the sides differ: {found}")
 
@@ -228,7 +256,9 @@ def _elements(sizes: tuple[int, ...]) -> int:
     return out
 
 
-def _counterexample(rule: Substitution, e: Counterexample, keep: tuple[Condition, ...], broken: Condition | None, place: str) -> None:
+def _counterexample(
+    rule: Substitution, e: Counterexample, keep: tuple[Condition, ...], broken: Condition | None, place: str
+) -> None:
     typed = _instance(rule, e.instance, place)
     names = all_names(rule, dict(e.instance))
     for c in keep:

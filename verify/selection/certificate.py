@@ -1,20 +1,25 @@
-"""The checker of claims about selection problems.  Standard library and numpy only; it searches nothing and believes nothing.
+"""The checker of claims about selection problems.  Standard library and numpy only; it searches nothing and believes
+nothing.
 
-Mathematics (records and the numbers B that they establish: `proofs/selection/certificates.py`).  For the record tree with root record R
+Mathematics (records and the numbers B that they establish: `proofs/selection/certificates.py`).  For the record tree
+with root record R
 
-    every feasible x costs at least min(B(R, all choices), UB),      UB = recomputed cost of the claimed solution, or infinity
+    every feasible x costs at least min(B(R, all choices), UB),      UB = recomputed cost of the claimed solution, or
+    infinity
 
-B is computed here bottom-up from the problem's own numbers; a certificate contributes only messages, multipliers, splits and an order.
+B is computed here bottom-up from the problem's own numbers; a certificate contributes only messages, multipliers,
+splits and an order.
 
     Optimal(x, c)         x feasible, cost(x) = c, B >= c
     WithinGap(x, c, l)    x feasible, cost(x) = c >= l, B >= l
     LowerBound(l)         B >= l                                                      (UB infinite)
-    Infeasible            B infinite                                                  (UB infinite); the steps and vertices that the
-                          proof rests on are named, and none that it does not meet; `least_limit` is the peak of the witness, above the limit
+    Infeasible            B infinite                                                  (UB infinite); the steps and
+                          vertices that the proof rests on are named, and none that it does not meet; `least_limit` is
+                          the peak of the witness, above the limit
 
-Verdicts.  Refuted: the certificate states something false (another problem, wrong cost, infeasible solution, a message above its sum, a
-split that does not cover, a number out of range, a solution in it that contradicts the claim).  Undecided: all it states is true, but
-the bound is weaker than the claim; the bound is reported.  Proved otherwise.
+Verdicts.  Refuted: the certificate states something false (another problem, wrong cost, infeasible solution, a message
+above its sum, a split that does not cover, a number out of range, a solution in it that contradicts the claim).
+Undecided: all it states is true, but the bound is weaker than the claim; the bound is reported.  Proved otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +34,17 @@ import numpy as np
 
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
-from ...proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, SelectionCertificate, Split
+from ...proofs.selection.certificates import (
+    Dual,
+    Elimination,
+    Open,
+    Point,
+    Record,
+    Reduced,
+    RowConflict,
+    SelectionCertificate,
+    Split,
+)
 from ..budget import OBJECT, PART, Budget
 from ..verdict import CheckResult
 from .dual import dual_bound
@@ -53,10 +68,13 @@ from .ground import (
 from .presolve import replay
 
 
-def check_selection(problem: SelectionProblem, certificate: SelectionCertificate, identity: str | None = None) -> CheckResult:
+def check_selection(
+    problem: SelectionProblem, certificate: SelectionCertificate, identity: str | None = None
+) -> CheckResult:
     """Verdict on the claim of `certificate` about `problem`.
 
-    Raises `ProblemError` if the problem itself is not well formed, `ContainerError` if the certificate takes more than its `Budget`.
+    Raises `ProblemError` if the problem itself is not well formed, `ContainerError` if the certificate takes more than
+    its `Budget`.
 
     `identity`: `problem.sha256()` of a problem that the caller has checked already; both are done here without it.
 
@@ -72,13 +90,17 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
     kind = type(claim).__name__
 
     def result(verdict: Verdict, cost: int | None, bound: Bound, reason: str = "") -> CheckResult:
-        return CheckResult(kind, verdict, cost, bound if isinstance(bound, int) else None, problem.space, problem.assumptions, reason)
+        return CheckResult(
+            kind, verdict, cost, bound if isinstance(bound, int) else None, problem.space, problem.assumptions, reason
+        )
 
     try:
         if certificate.problem_sha256 != identity:
             raise Refuted("problem", "the certificate is about another problem (hash differs)")
         facts = Facts(size=len(problem.vertices))
-        ground = Ground(problem, fine_bits=problem.fine_bits, budget=Budget.of(stored(problem) + numbers(certificate.proof)))
+        ground = Ground(
+            problem, fine_bits=problem.fine_bits, budget=Budget.of(stored(problem) + numbers(certificate.proof))
+        )
         cost: int | None = None
         needed: Bound = INFINITE
         match claim:
@@ -97,19 +119,30 @@ def check_selection(problem: SelectionProblem, certificate: SelectionCertificate
             case _:
                 assert_never(claim)
         if facts.cheapest is not None and facts.cheapest[0] < needed:
-            raise Refuted("claim", f"the proof itself holds a feasible solution of cost {facts.cheapest[0]}: {facts.cheapest[1]}")
+            raise Refuted(
+                "claim", f"the proof itself holds a feasible solution of cost {facts.cheapest[0]}: {facts.cheapest[1]}"
+            )
     except Refuted as refuted:
         return result(Verdict.REFUTED, None, -INFINITE, str(refuted))
     if bound < needed:
         shown = "no bound" if bound == -INFINITE else f"only the bound {bound}"
-        return result(Verdict.UNDECIDED, cost, bound, f"the proof shows {shown}" + ("" if needed == INFINITE else f", the claim needs {needed}"))
+        return result(
+            Verdict.UNDECIDED,
+            cost,
+            bound,
+            f"the proof shows {shown}" + ("" if needed == INFINITE else f", the claim needs {needed}"),
+        )
     if isinstance(claim, Infeasible):
         strange = _listed(set(claim.steps) - facts.met_steps, set(claim.vertices) - facts.met_vertices)
         if strange:
-            return result(Verdict.REFUTED, None, -INFINITE, f"claim: names {strange}, where the proof finds no conflict")
+            return result(
+                Verdict.REFUTED, None, -INFINITE, f"claim: names {strange}, where the proof finds no conflict"
+            )
         unnamed = _listed(facts.steps - set(claim.steps), facts.vertices - set(claim.vertices))
         if unnamed:
-            return result(Verdict.UNDECIDED, None, bound, f"infeasible, but the proof also uses {unnamed}, not named in the claim")
+            return result(
+                Verdict.UNDECIDED, None, bound, f"infeasible, but the proof also uses {unnamed}, not named in the claim"
+            )
     if isinstance(claim, LowerBound) and bound == INFINITE:
         bound = needed  # nothing is feasible, so the claimed bound holds
     return result(Verdict.PROVED, cost, bound)
@@ -188,9 +221,11 @@ def _witness(problem: SelectionProblem, claim: Infeasible) -> None:
 
 @dataclass(eq=False)
 class _Frame:
-    """An inner record that waits for its children: B so far, how a child's B joins it, children to come, domains to put back at the end.
+    """An inner record that waits for its children: B so far, how a child's B joins it, children to come, domains to put
+    back at the end.
 
-    `inner`: the problem that the children speak about, when it is another one; `outer`: problem and domains to go back to after it.
+    `inner`: the problem that the children speak about, when it is another one; `outer`: problem and domains to go back
+    to after it.
     """
 
     value: Bound
@@ -231,7 +266,9 @@ def tree_bound(ground: Ground, root: Record, ub: Bound, facts: Facts) -> Bound:
         number += 1
 
 
-def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Facts, place: str, saved: dict[int, Ints]) -> _Frame:
+def _open(
+    ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Facts, place: str, saved: dict[int, Ints]
+) -> _Frame:
     """The record evaluated as far as it can be without its children."""
 
     def leaf(value: Bound) -> _Frame:
@@ -250,14 +287,20 @@ def _open(ground: Ground, record: Record, domains: Domains, ub: Bound, facts: Fa
             parts = _covering_parts(ground, record, domains, place)
             if ground.steps is None:
                 facts.met_vertices.add(record.vertex)
-            return _Frame(INFINITE, min, (({record.vertex: p}, c) for p, c in zip(parts, record.children, strict=True)), saved)
+            return _Frame(
+                INFINITE, min, (({record.vertex: p}, c) for p, c in zip(parts, record.children, strict=True)), saved
+            )
         case Elimination():
             if record.fine:
                 return leaf(fine_bound(ground, record, domains, place))
             coarse, steps = elimination_bound(ground, record, domains, place)
             if record.then is None or ground.exact(coarse) >= ub:
                 return leaf(ground.exact(coarse))
-            left = domains if ub == INFINITE else left_within(ground, steps, domains, int(ground.coarse(ub)) - 1 - int(coarse), place)
+            left = (
+                domains
+                if ub == INFINITE
+                else left_within(ground, steps, domains, int(ground.coarse(ub)) - 1 - int(coarse), place)
+            )
             return _narrowed(ground.exact(coarse), left, domains, record.then, saved)
         case RowConflict():
             _check_conflict(ground, record, domains, facts, place)

@@ -1,18 +1,19 @@
 """Dual records: a bound from integer messages and multipliers, and the labels that it fixes.
 
     bracket_e(r, s) = Q T_e(r, s) - m_e,u(r) - m_e,v(s)          minima over the rows and columns that D reaches
-    LB(D) = Q constant + sum_v min theta_v + sum_e min bracket_e - sum_t n_t L          (see proofs/selection/certificates.py)
+    LB(D) = Q constant + sum_v min theta_v + sum_e min bracket_e - sum_t n_t L          (see
+    proofs/selection/certificates.py)
     (rounded rows: selection_rounded)
 
-Any integers are valid messages: they cancel between theta and the brackets, row multipliers only subtract slack.  So nothing about the
-messages has to be tested except shapes; the bound is computed here from the problem's own tables.
+Any integers are valid messages: they cancel between theta and the brackets, row multipliers only subtract slack.  So
+nothing about the messages has to be tested except shapes; the bound is computed here from the problem's own tables.
 
 Forbidden entries count as plus infinity: no feasible x uses one, so a minimum may skip it.  They are first set to
     cap = F + 2 M // Q + 2      F: largest |allowed entry|, M: largest |m_u| + largest |m_v|
 so that every clipped bracket is > Q F + M and every allowed one is <= Q F + M: infinite minima are recognised exactly.
 
-Overflow: before each vectorised step its largest possible |result| is computed in Python integers; at 2**62 or more the step is done
-on arrays of Python integers instead.
+Overflow: before each vectorised step its largest possible |result| is computed in Python integers; at 2**62 or more the
+step is done on arrays of Python integers instead.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ CELL_COST: Final = 2
 
 @dataclass(frozen=True)
 class Minima:
-    """Minima of one bracket: `low` overall (or INFINITE), `by_row` and, if asked for, `by_col` over the reached rows and columns;
-    entries > `top` are infinite."""
+    """Minima of one bracket: `low` overall (or INFINITE), `by_row` and, if asked for, `by_col` over the reached rows
+    and columns; entries > `top` are infinite."""
 
     low: Bound
     by_row: Ints
@@ -79,13 +80,21 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
         thetas.append((allowed, theta, low))
         total += low
 
-    mapped = sum(domains[e.u].size * (e.rows is not None) + domains[e.v].size * (e.cols is not None) for e in problem.edges)
-    ground.budget.charge(2 * sum(d.size * (2 + len(at)) for d, at in zip(domains, ground.edges_at, strict=True)) + SORT_COST * mapped, place)
+    mapped = sum(
+        domains[e.u].size * (e.rows is not None) + domains[e.v].size * (e.cols is not None) for e in problem.edges
+    )
+    ground.budget.charge(
+        2 * sum(d.size * (2 + len(at)) for d, at in zip(domains, ground.edges_at, strict=True)) + SORT_COST * mapped,
+        place,
+    )
     sides = record.then is not None
     done: dict[tuple[object, ...], Minima] = {}  # repeated structure: equal (table, rows, columns, messages) once
     minima: list[Minima] = []
     for e, edge in enumerate(problem.edges):
-        rows, cols = reached(edge.rows, domains[edge.u], ground.full[edge.u]), reached(edge.cols, domains[edge.v], ground.full[edge.v])
+        rows, cols = (
+            reached(edge.rows, domains[edge.u], ground.full[edge.u]),
+            reached(edge.cols, domains[edge.v], ground.full[edge.v]),
+        )
         key = (edge.table, _key(rows), _key(cols), id(record.to_u[e]), id(record.to_v[e]))
         if key not in done:
             done[key] = _minima(ground, edge, rows, cols, record.to_u[e], record.to_v[e], q, sides, place)
@@ -102,7 +111,9 @@ def dual_bound(ground: Ground, record: Dual, domains: Domains, ub: Bound, place:
 
 
 def reached(index: Ints | None, domain: Ints, full: Ints) -> Ints | None:
-    """Sorted table rows (or columns) that the choices in `domain` use; None for an identity map of every choice: all of them."""
+    """Sorted table rows (or columns) that the choices in `domain` use; None for an identity map of every choice:
+    all of them.
+    """
     if index is None:
         return None if domain is full else domain
     return np.unique(index[domain])
@@ -116,10 +127,14 @@ def _check_shapes(ground: Ground, record: Dual, place: str) -> None:
         for e, message in enumerate(messages):
             expected = tables[edges[e].table].shape[side]
             if message.dtype != np.int64 or message.shape != (expected,):
-                raise Refuted(f"{place}, edge {e}", f"message has shape {message.shape}, the table needs ({expected},) int64")
+                raise Refuted(
+                    f"{place}, edge {e}", f"message has shape {message.shape}, the table needs ({expected},) int64"
+                )
 
 
-def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], sizes: dict[int, int], terms: Terms) -> tuple[Mask, Ints]:
+def _theta(
+    ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], sizes: dict[int, int], terms: Terms
+) -> tuple[Mask, Ints]:
     """(mask of allowed choices, theta_v) on the domain; theta is meaningless where not allowed."""
     problem, q = ground.problem, record.denominator
     ends = []
@@ -144,7 +159,15 @@ def _theta(ground: Ground, record: Dual, v: int, domain: Ints, live: list[int], 
 
 
 def _minima(
-    ground: Ground, edge: Edge, rows: Ints | None, cols: Ints | None, to_u: Ints, to_v: Ints, q: int, sides: bool, place: str
+    ground: Ground,
+    edge: Edge,
+    rows: Ints | None,
+    cols: Ints | None,
+    to_u: Ints,
+    to_v: Ints,
+    q: int,
+    sides: bool,
+    place: str,
 ) -> Minima:
     """Minima of the bracket over the reached rows x columns, in blocks of rows."""
     table, (largest, holes) = ground.problem.tables[edge.table], ground.tables[edge.table]
@@ -183,7 +206,14 @@ def _minima(
 
 
 def _fix(
-    ground: Ground, v: int, domains: Domains, theta: tuple[Mask, Ints, int], minima: list[Minima], ub: Bound, total: int, q: int
+    ground: Ground,
+    v: int,
+    domains: Domains,
+    theta: tuple[Mask, Ints, int],
+    minima: list[Minima],
+    ub: Bound,
+    total: int,
+    q: int,
 ) -> Ints:
     """Choices of v that stay: excess over LB(D) is at most Q (UB - 1) - LB(D), and nothing infinite is involved."""
     domain = domains[v]

@@ -1,18 +1,20 @@
 """Elimination records: one message per vertex, tested entry by entry.
 
     pool := tables of the problem on D;   for k in order:  take C = tables of the pool that touch v = order[k];
-    test for every s in the scope of message m_k and every a in D_v:   m_k(s) <= sum_{T in C} T(s, a);   pool := pool - C + m_k
+    test for every s in the scope of message m_k and every a in D_v:   m_k(s) <= sum_{T in C} T(s, a);   pool := pool -
+    C + m_k
 
-A record may leave its messages out: then m_k(s) := min_a sum_{T in C} T(s, a) is computed here, which is the largest message that would
-pass the test.  Work and memory of that are bounded before anything is computed.
+A record may leave its messages out: then m_k(s) := min_a sum_{T in C} T(s, a) is computed here, which is the largest
+message that would pass the test.  Work and memory of that are bounded before anything is computed.
 
-By the test the sum of the pool never rises at any x, so constant + the scalars left at the end bound the cost of every x in D from
-below.  A scope must hold all other vertices of C (so that the test covers every x) and no eliminated vertex (so that nothing but
-scalars is left).  Neither the order nor the exactness of the messages is trusted.
+By the test the sum of the pool never rises at any x, so constant + the scalars left at the end bound the cost of every
+x in D from below.  A scope must hold all other vertices of C (so that the test covers every x) and no eliminated vertex
+(so that nothing but scalars is left).  Neither the order nor the exactness of the messages is trusted.
 
-Infinity: with A = sum of the largest |allowed entry| of C plus that of m_k, forbidden entries become TOP = 2**60, or more if A > 2**58,
-and sums are clipped at TOP after every addition.  Then A <= TOP / 4: a sum with a forbidden part stays >= TOP - A > TOP / 2, and any
-other is <= A < TOP / 2.  If TOP is 2**60 no step leaves int64; otherwise the step is done on arrays of Python integers.
+Infinity: with A = sum of the largest |allowed entry| of C plus that of m_k, forbidden entries become TOP = 2**60, or
+more if A > 2**58, and sums are clipped at TOP after every addition.  Then A <= TOP / 4: a sum with a forbidden part
+stays >= TOP - A > TOP / 2, and any other is <= A < TOP / 2.  If TOP is 2**60 no step leaves int64; otherwise the step
+is done on arrays of Python integers.
 """
 
 from __future__ import annotations
@@ -37,13 +39,15 @@ CELL_COST: Final = 1
 """Cells that an entry of a joint table costs per table in it: it is gathered, clipped, added."""
 
 STEP: Final = 4 * PART
-"""Cells of one eliminated vertex however few entries it has: 0.1 ms of Python (2,000 vertices of one choice, 1,000 times over, took minutes)."""
+"""Cells of one eliminated vertex however few entries it has: 0.1 ms of Python (2,000 vertices of one choice, 1,000
+times over, took minutes).
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Factor:
-    """A pool table over `scope`, its axes in that order: entry (i, j, ..) is table[index_0[i], index_1[j], ..], or table[i, j, ..] itself
-    where there are no indices."""
+    """A pool table over `scope`, its axes in that order: entry (i, j, ..) is table[index_0[i], index_1[j], ..], or
+    table[i, j, ..] itself where there are no indices."""
 
     scope: tuple[int, ...]
     table: Ints
@@ -52,7 +56,9 @@ class Factor:
     holes: bool
 
     def block(self, axes: tuple[int, ...], part: tuple[slice, ...]) -> Ints:
-        """Entries inside `part` of the product of `axes`, one array axis per element of `axes`, of length 1 where not in scope."""
+        """Entries inside `part` of the product of `axes`, one array axis per element of `axes`, of length 1 where
+        not in scope.
+        """
         where = dict(zip(axes, part, strict=True))
         if self.indices:
             values = self.table[np.ix_(*(index[where[v]] for v, index in zip(self.scope, self.indices, strict=True)))]
@@ -74,7 +80,9 @@ class Step:
 
 
 def elimination_bound(ground: Ground, record: Elimination, domains: Domains, place: str) -> tuple[Bound, list[Step]]:
-    """(bound of the record on the coarse costs, its steps if `then` needs them); `Refuted` at the first step that is not as stated."""
+    """(bound of the record on the coarse costs, its steps if `then` needs them); `Refuted` at the first step that
+    is not as stated.
+    """
     check_order(record, domains, place)
     if not record.messages:
         check_effort(ground, record, domains, place, 1)
@@ -135,7 +143,9 @@ def _tables(ground: Ground, domains: Domains) -> Iterator[Factor]:
 
 
 def check_effort(ground: Ground, record: Elimination, domains: Domains, place: str, cost: int) -> None:
-    """Bounds what computing the messages of the record takes, before anything is computed; `cost`: cells per entry of a joint table."""
+    """Bounds what computing the messages of the record takes, before anything is computed; `cost`: cells per entry
+    of a joint table.
+    """
     kept = work = 0
     for v, scope in zip(record.order, record.scopes, strict=True):
         if any(type(w) is not int or not 0 <= w < len(domains) for w in scope):
@@ -147,7 +157,9 @@ def check_effort(ground: Ground, record: Elimination, domains: Domains, place: s
     ground.budget.charge(work * cost + STEP * len(record.order), place)
 
 
-def check_scope(scope: tuple[int, ...], reached: set[int], v: int, gone: set[int], domains: Domains, place: str) -> None:
+def check_scope(
+    scope: tuple[int, ...], reached: set[int], v: int, gone: set[int], domains: Domains, place: str
+) -> None:
     """`scope` ascends, holds everything that the consumed tables reach but v, and nothing that is gone."""
     if any(type(w) is not int or not 0 <= w < len(domains) or w in gone for w in scope):
         raise Refuted(place, f"scope {scope} names a vertex that is not there or already eliminated")
@@ -158,7 +170,9 @@ def check_scope(scope: tuple[int, ...], reached: set[int], v: int, gone: set[int
         raise Refuted(place, f"scope {scope} leaves out {sorted(missing)} of the consumed tables")
 
 
-def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor], domains: Domains, budget: Budget, place: str) -> None:
+def _check_message(
+    message: Ints, axes: tuple[int, ...], consumed: list[Factor], domains: Domains, budget: Budget, place: str
+) -> None:
     """message(s) <= sum of consumed(s, a) for all s, a; infinite only where that is infinite for every a."""
     shape = tuple(domains[w].size for w in axes[:-1])
     if message.dtype != np.int64 or message.shape != shape:
@@ -172,11 +186,13 @@ def _check_message(message: Ints, axes: tuple[int, ...], consumed: list[Factor],
             raise Refuted(place, f"message at {at} is {int(message[at])}, above the sum of the consumed tables")
 
 
-def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domains, budget: Budget, place: str) -> Factor:
+def _exact_message(
+    axes: tuple[int, ...], consumed: list[Factor], domains: Domains, budget: Budget, place: str
+) -> Factor:
     """min over the last axis of the sum of consumed, FORBIDDEN where that is infinite.
 
-    Choices of an axis that every consumed table treats alike form a class and are computed once; costs of the last axis' own
-    choices are added up first and minimised over each class.
+    Choices of an axis that every consumed table treats alike form a class and are computed once; costs of the last
+    axis' own choices are added up first and minimised over each class.
     """
     if top_of(sum(factor.size for factor in consumed)) != 1 << 60:
         raise Refuted(place, "leaves out a message whose entries do not fit 58 bits")
@@ -189,13 +205,22 @@ def _exact_message(axes: tuple[int, ...], consumed: list[Factor], domains: Domai
         _, first, members[w] = np.unique(np.stack(shown), axis=1, return_index=True, return_inverse=True)
         shape.append(first.size)
         wide = [
-            Factor(f.scope, f.table, tuple(i[first] if u == w else i for u, i in zip(f.scope, f.indices, strict=True)), f.size, f.holes) for f in wide
+            Factor(
+                f.scope,
+                f.table,
+                tuple(i[first] if u == w else i for u, i in zip(f.scope, f.indices, strict=True)),
+                f.size,
+                f.holes,
+            )
+            for f in wide
         ]
     own = np.zeros(domains[v].size, dtype=np.int64)
     for factor in consumed:
         if factor.scope == (v,):
             values = factor.table[factor.indices[0]]
-            own = np.where((values >= FORBIDDEN) | (own >= FORBIDDEN), FORBIDDEN, own + np.where(values >= FORBIDDEN, 0, values))
+            own = np.where(
+                (values >= FORBIDDEN) | (own >= FORBIDDEN), FORBIDDEN, own + np.where(values >= FORBIDDEN, 0, values)
+            )
     best = np.full(shape[-1], FORBIDDEN, dtype=np.int64)
     np.minimum.at(best, members[v].reshape(-1), own)
     budget.hold(sum(prod(index.size for index in f.indices) for f in wide), place)
@@ -212,8 +237,12 @@ def top_of(reach: int) -> int:
     return 1 << 60 if reach <= 1 << 58 else 1 << (reach.bit_length() + 2)
 
 
-def _minima(axes: tuple[int, ...], shape: tuple[int, ...], consumed: list[Factor], top: int, budget: Budget, place: str) -> Iterator[tuple[tuple[slice, ...], Ints]]:
-    """Block by block over the product `shape` of the axes: (part of the scope, minimum over the last axis of the sum of consumed, at least top / 2 where infinite)."""
+def _minima(
+    axes: tuple[int, ...], shape: tuple[int, ...], consumed: list[Factor], top: int, budget: Budget, place: str
+) -> Iterator[tuple[tuple[slice, ...], Ints]]:
+    """Block by block over the product `shape` of the axes: (part of the scope, minimum over the last axis of the
+    sum of consumed, at least top / 2 where infinite).
+    """
     kind: type = np.int64 if top == 1 << 60 else object
     holes = any(factor.holes for factor in consumed)
     budget.charge(prod(shape) * len(consumed) * (CELL_COST if kind is np.int64 else CELL_COST * OBJECT), place)
@@ -230,7 +259,9 @@ def _minima(axes: tuple[int, ...], shape: tuple[int, ...], consumed: list[Factor
 
 
 def _blocks(shape: tuple[int, ...]) -> Iterator[tuple[slice, ...]]:
-    """Boxes that tile the product, each of at most CELLS entries or one whole last axis: single indices, one range, whole axes."""
+    """Boxes that tile the product, each of at most CELLS entries or one whole last axis: single indices, one range,
+    whole axes.
+    """
     whole, cells = len(shape) - 1, shape[-1]
     while whole > 0 and cells * shape[whole - 1] <= CELLS:
         whole -= 1

@@ -2,9 +2,11 @@
 
 With the steps of the record (`elimination`), for every x in D
 
-    coarse(x) = B + sum over steps of excess_k(x),      excess_k = sum of the consumed tables at x - message_k at x  >=  0,
+    coarse(x) = B + sum over steps of excess_k(x),      excess_k = sum of the consumed tables at x - message_k at x  >=
+    0,
 
-so an x with coarse(x) < UB has every excess <= slack := UB - 1 - B.  Going backwards, the scope of a step has its choices left already, and
+so an x with coarse(x) < UB has every excess <= slack := UB - 1 - B.  Going backwards, the scope of a step has its
+choices left already, and
 
     D'_v = { a in D_v : excess_k(s, a) <= slack for some s in the product of D'_w over the scope }
 

@@ -3,7 +3,8 @@
     pool := tables of the problem on D, every entry 2**bits * coarse + fine, infinite where forbidden
     for v in order:  m(s) := min_{a in D_v} sum of the pool tables that touch v at (s, a);   pool := pool - those + m
 
-The scalars that are left, added to the constant, are the least cost over D (resource rows ignored).  Effort is bounded first.
+The scalars that are left, added to the constant, are the least cost over D (resource rows ignored).  Effort is bounded
+first.
 """
 
 from __future__ import annotations
@@ -38,7 +39,14 @@ def fine_bound(ground: Ground, record: Elimination, domains: Domains, place: str
     for k, (v, scope) in enumerate(zip(record.order, record.scopes, strict=True)):
         consumed = [table for table in pool[v] if table is not None]
         gone.add(v)
-        check_scope(scope, {w for reached, _ in consumed for w in reached}, v, gone, domains, f"{place}, step {k} ({ground.name(v)})")
+        check_scope(
+            scope,
+            {w for reached, _ in consumed for w in reached},
+            v,
+            gone,
+            domains,
+            f"{place}, step {k} ({ground.name(v)})",
+        )
         axes = (*scope, v)
         total = np.zeros([domains[w].size for w in axes], dtype=object)
         for reached, values in consumed:
@@ -63,12 +71,17 @@ def _tables(ground: Ground, domains: Domains) -> list[list[Table]]:
         values[coarse >= FORBIDDEN] = INFINITE
         return np.asarray(values, dtype=object)
 
-    pool: list[list[Table]] = [[((v,), exact(vertex.cost[domains[v]], parts[v][domains[v]]))] for v, vertex in enumerate(problem.vertices)]
+    pool: list[list[Table]] = [
+        [((v,), exact(vertex.cost[domains[v]], parts[v][domains[v]]))] for v, vertex in enumerate(problem.vertices)
+    ]
     for edge in problem.edges:
         rows = domains[edge.u] if edge.rows is None else edge.rows[domains[edge.u]]
         cols = domains[edge.v] if edge.cols is None else edge.cols[domains[edge.v]]
         where = np.ix_(rows, cols)
-        table = (edge.u, edge.v), exact(problem.tables[edge.table][where], parts[len(problem.vertices) + edge.table][where])
+        table = (
+            (edge.u, edge.v),
+            exact(problem.tables[edge.table][where], parts[len(problem.vertices) + edge.table][where]),
+        )
         pool[edge.u].append(table)
         pool[edge.v].append(table)
     return pool

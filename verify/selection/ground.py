@@ -16,7 +16,9 @@ from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProble
 from ..budget import Budget
 
 Bound = int | float
-"""A Python integer, or plus or minus infinity.  Python compares integers with infinite floats exactly; no other float occurs."""
+"""A Python integer, or plus or minus infinity.  Python compares integers with infinite floats exactly; no other
+float occurs.
+"""
 
 INFINITE: Final = math.inf
 
@@ -56,11 +58,14 @@ class Ground:
     """A problem with the sizes of its numbers and its incidences.
 
     `steps`: None for the claim's problem; for a reduced one the steps of the claim's problem that its steps stand for.
-    `fine_bits`: what is shown about int64 costs counts 2**fine_bits times, since costs have a fine part that is never negative.
-    `budget`: that of the whole certificate; `parts`: vertices, edges and usages, each of which costs `PART` cells in a record.
+    `fine_bits`: what is shown about int64 costs counts 2**fine_bits times, since costs have a fine part that is never
+    negative.  `budget`: that of the whole certificate; `parts`: vertices, edges and usages, each of which costs `PART`
+    cells in a record.
     """
 
-    def __init__(self, problem: SelectionProblem, steps: Ints | None = None, fine_bits: int = 0, budget: Budget | None = None) -> None:
+    def __init__(
+        self, problem: SelectionProblem, steps: Ints | None = None, fine_bits: int = 0, budget: Budget | None = None
+    ) -> None:
         self.problem = problem
         self.budget = Budget.of(stored(problem)) if budget is None else budget
         self.parts = len(problem.vertices) + len(problem.edges) + len(problem.usages)
@@ -78,7 +83,9 @@ class Ground:
         self.costs = [size_of(vertex.cost) for vertex in problem.vertices]
 
     def original_step(self, t: int) -> int:
-        """The step of the claim's problem that step `t` stands for (steps outside a reduced problem, where nothing is used: -1)."""
+        """The step of the claim's problem that step `t` stands for (steps outside a reduced problem, where nothing
+        is used: -1).
+        """
         return t if self.steps is None else int(self.steps[t]) if 0 <= t < self.steps.size else -1
 
     def coarse(self, ub: Bound) -> Bound:
@@ -97,11 +104,15 @@ def stored(problem: SelectionProblem) -> int:
     """Numbers that the problem holds: every array once, and those that describe a vertex, an edge, a usage."""
     arrays = [*(v.cost for v in problem.vertices), *problem.tables, *(u.amount for u in problem.usages)]
     arrays += [index for e in problem.edges for index in (e.rows, e.cols) if index is not None]
-    return 4 * (len(problem.vertices) + len(problem.edges) + len(problem.usages)) + sum({id(a): a.size for a in arrays}.values())
+    return 4 * (len(problem.vertices) + len(problem.edges) + len(problem.usages)) + sum(
+        {id(a): a.size for a in arrays}.values()
+    )
 
 
 def size_of(a: Ints) -> tuple[int, bool]:
-    """(largest |entry| below FORBIDDEN, whether an entry is forbidden) in Python integers; (0, False) for an empty array."""
+    """(largest |entry| below FORBIDDEN, whether an entry is forbidden) in Python integers; (0, False) for an empty
+    array.
+    """
     if a.size == 0:
         return 0, False
     low, high = int(a.min()), int(a.max())
@@ -118,7 +129,9 @@ def evaluate(problem: SelectionProblem, x: tuple[int, ...], limit: int | None) -
     total, wrong = problem.constant, ""
     for i, (choice, vertex) in enumerate(zip(x, problem.vertices, strict=True)):
         if type(choice) is not int or not 0 <= choice < vertex.cost.size:
-            raise Refuted(f"solution, vertex {i} {vertex.name!r}", f"choice {choice!r} is not in 0..{vertex.cost.size - 1}")
+            raise Refuted(
+                f"solution, vertex {i} {vertex.name!r}", f"choice {choice!r} is not in 0..{vertex.cost.size - 1}"
+            )
         entry = int(vertex.cost[choice])
         total += entry
         if entry >= FORBIDDEN:

@@ -1,8 +1,9 @@
-"""Replay of a reduction log (`proofs/selection/presolve_log.py`) on numpy: every entry is tested on the state that the entries before it left.
+"""Replay of a reduction log (`proofs/selection/presolve_log.py`) on numpy: every entry is tested on the state that the
+entries before it left.
 
-The state keeps its allowed costs and table entries below 2**57 in size, forbidden ones at exactly 2**60 (`saturated`), so that sums of up
-to three of them fit and are recognised.  Choices are positions in `labels[v]` here and numbers of the enclosing problem in the log.
-What an entry takes is charged to the budget of the certificate before it is applied.
+The state keeps its allowed costs and table entries below 2**57 in size, forbidden ones at exactly 2**60 (`saturated`),
+so that sums of up to three of them fit and are recognised.  Choices are positions in `labels[v]` here and numbers of
+the enclosing problem in the log.  What an entry takes is charged to the budget of the certificate before it is applied.
 """
 
 from __future__ import annotations
@@ -14,7 +15,15 @@ from typing import Final
 
 import numpy as np
 
-from ...models.problem.selection_problem import FINITE_LIMIT, FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
+from ...models.problem.selection_problem import (
+    FINITE_LIMIT,
+    FORBIDDEN,
+    Edge,
+    Ints,
+    ProblemError,
+    SelectionProblem,
+    Vertex,
+)
 from ...proofs.selection.certificates import Reduced
 from ...proofs.selection.presolve_log import Rule
 from ..budget import PART
@@ -80,13 +89,17 @@ def _runs(log: Ints) -> Iterator[tuple[int, int]]:
     if not len(log):
         return
     rule, vertex = log[:, 0], log[:, 1]
-    same = (rule[1:] == rule[:-1]) & (((rule[1:] == Rule.DOMINATED) & (vertex[1:] == vertex[:-1])) | (rule[1:] == Rule.OVERFULL))
+    same = (rule[1:] == rule[:-1]) & (
+        ((rule[1:] == Rule.DOMINATED) & (vertex[1:] == vertex[:-1])) | (rule[1:] == Rule.OVERFULL)
+    )
     starts = np.flatnonzero(np.concatenate([[True], ~same])).tolist()
     yield from zip(starts, [*starts[1:], len(log)], strict=True)
 
 
 class _State:
-    """See `proofs/selection/presolve_log.py`.  `tables[i][j]` has shape (choices of i, choices of j) and `tables[j][i]` is its transpose."""
+    """See `proofs/selection/presolve_log.py`.  `tables[i][j]` has shape (choices of i, choices of j) and
+    `tables[j][i]` is its transpose.
+    """
 
     def __init__(self, ground: Ground, domains: Domains, place: str) -> None:
         self.problem = problem = ground.problem
@@ -99,7 +112,9 @@ class _State:
         self.cells = 0
         capped = [np.minimum(t, FORBIDDEN) if t.size and int(t.max()) > FORBIDDEN else t for t in problem.tables]
         whole = [d.size == v.cost.size for d, v in zip(domains, problem.vertices, strict=True)]
-        self.cost: list[Ints] = [np.minimum(v.cost, FORBIDDEN)[d] for v, d in zip(problem.vertices, domains, strict=True)]
+        self.cost: list[Ints] = [
+            np.minimum(v.cost, FORBIDDEN)[d] for v, d in zip(problem.vertices, domains, strict=True)
+        ]
         self.tables: list[dict[int, Ints]] = [{} for _ in domains]
         for e in problem.edges:
             rows = e.rows if whole[e.u] else domains[e.u] if e.rows is None else e.rows[domains[e.u]]
@@ -186,7 +201,9 @@ class _State:
         self._remove(i)
 
     def _remove(self, i: int) -> None:
-        """The vertex has no edges, and its usage does not depend on the choice any more: the least cost goes to the constant."""
+        """The vertex has no edges, and its usage does not depend on the choice any more: the least cost goes to the
+        constant.
+        """
         if self.usage.spans(i) is not None:
             raise Wrong("usage depends on the choice")
         self.constant += int(self.cost[i].min())
@@ -245,7 +262,9 @@ class _State:
         self.cost[j] = saturated(self.cost[j] + column)
 
     def dominated(self, i: int, leaving: Ints, staying: Ints) -> None:
-        """The pairs one after another: everything but the choices left of `i` stays the same meanwhile, so they are tested together."""
+        """The pairs one after another: everything but the choices left of `i` stays the same meanwhile, so they are
+        tested together.
+        """
         self._vertex(i)
         self._charge_vertex(i, 1 + leaving.size // self.labels[i].size)
         a, b = self._positions(i, leaving), self._positions(i, staying)
@@ -260,7 +279,11 @@ class _State:
         for table in self.tables[i].values():
             one, other = table[a], table[b]
             difference = np.where(one < FORBIDDEN, one - other, FORBIDDEN).min(axis=1)  # allowed - forbidden < -2**59
-            worse = np.where((worse < -(bound >> 1)) | (difference < -(FORBIDDEN >> 1)), -bound, np.minimum(worse + difference, bound))
+            worse = np.where(
+                (worse < -(bound >> 1)) | (difference < -(FORBIDDEN >> 1)),
+                -bound,
+                np.minimum(worse + difference, bound),
+            )
         spans = self.usage.spans(i)
         fits = np.ones(a.size, dtype=bool) if spans is None else (spans.amount[:, b] <= spans.amount[:, a]).all(axis=0)
         wrong = np.flatnonzero((worse < 0) | ~fits)
@@ -339,10 +362,21 @@ class _State:
         if abs(self.constant) >= FINITE_LIMIT:
             raise Wrong("the constant grows beyond 2**57")
         reduced = SelectionProblem(
-            self.problem.name, tuple(vertices), tuple(tables), tuple(edges), tuple(usages), self.usage.limit, self.constant
+            self.problem.name,
+            tuple(vertices),
+            tuple(tables),
+            tuple(edges),
+            tuple(usages),
+            self.usage.limit,
+            self.constant,
         )
         try:
             reduced.check()
         except ProblemError as error:
             raise Wrong(f"the reduced problem is not well formed: {error}") from None
-        return Ground(reduced, steps=np.array([ground.original_step(t) for t in self.usage.rows.tolist()], dtype=np.int64), fine_bits=ground.fine_bits, budget=ground.budget)
+        return Ground(
+            reduced,
+            steps=np.array([ground.original_step(t) for t in self.usage.rows.tolist()], dtype=np.int64),
+            fine_bits=ground.fine_bits,
+            budget=ground.budget,
+        )

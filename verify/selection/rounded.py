@@ -1,11 +1,13 @@
-"""Rounded resource rows of a `Dual` record (proofs/selection/certificates.py), for step t, modulus g and reference choices z:
+"""Rounded resource rows of a `Dual` record (proofs/selection/certificates.py), for step t, modulus g and reference
+choices z:
 
     d_v(a) = u_v(a) - u_v(z_v)        C = L - sum_v u_v(z_v)        r = C mod g
     F(d) = (g - r) floor(d / g) + max(0, d mod g - r)               sum_v F(d_v(x_v)) <= F(C)
 
-The record says t, n, g and z only; usages, r and F are computed here.  Why the row is valid: F(0) = 0, F never decreases, and
-F(a) + F(b) <= F(a + b): write a mod g = p, b mod g = q; the floors add up, and if p + q < g then max(0, p - r) + max(0, q - r) <= max(0, p + q - r),
-else the left remainders are at most g - r + max(0, p + q - g - r).  So sum F(d_v) <= F(sum d_v) <= F(C).
+The record says t, n, g and z only; usages, r and F are computed here.  Why the row is valid: F(0) = 0, F never
+decreases, and F(a) + F(b) <= F(a + b): write a mod g = p, b mod g = q; the floors add up, and if p + q < g then max(0,
+p - r) + max(0, q - r) <= max(0, p + q - r), else the left remainders are at most g - r + max(0, p + q - g - r).  So sum
+F(d_v) <= F(sum d_v) <= F(C).
 
 Overflow: |F(d)| <= |d| + g.  Where n (|d| + g) may reach 2**62 arrays of Python integers are used.
 """

@@ -1,10 +1,12 @@
 """Usage over time during the replay of a reduction log, on numpy.
 
-    total usage at row r  =  base_r + sum_v u_r,v(x_v)              rows: the steps that the state still has, ascending, numbered from 0
+    total usage at row r  =  base_r + sum_v u_r,v(x_v)              rows: the steps that the state still has, ascending,
+                             numbered from 0
 
-Each vertex has a list of spans [s, e) of rows with one amount per choice left.  `spans(v)` brings them to disjoint spans with the minimum
-over the choices moved to the base and spans of zeros dropped, so that no span is left exactly if the usage does not depend on the choice.
-Sums stay below the sum of the largest amounts of all usages, which must be < 2**62.
+Each vertex has a list of spans [s, e) of rows with one amount per choice left.  `spans(v)` brings them to disjoint
+spans with the minimum over the choices moved to the base and spans of zeros dropped, so that no span is left exactly if
+the usage does not depend on the choice.  Sums stay below the sum of the largest amounts of all usages, which must be <
+2**62.
 """
 
 from __future__ import annotations
@@ -107,7 +109,12 @@ class UsageState:
     def keep_rows(self, steps: Ints) -> None:
         """Only `steps` stay."""
         at = np.searchsorted(self.rows, steps)
-        if steps.ndim != 1 or (np.diff(steps) <= 0).any() or (at >= self.rows.size).any() or (self.rows[at] != steps).any():
+        if (
+            steps.ndim != 1
+            or (np.diff(steps) <= 0).any()
+            or (at >= self.rows.size).any()
+            or (self.rows[at] != steps).any()
+        ):
             raise Wrong("rows to keep do not ascend, or are not rows of the state")
         if steps.size == self.rows.size:
             raise Wrong("no row leaves")
@@ -117,7 +124,10 @@ class UsageState:
         every = [p for parts in self._parts for p in parts]
         if not every:
             return
-        first, last = np.searchsorted(at, np.concatenate([p.first for p in every])), np.searchsorted(at, np.concatenate([p.last for p in every]))
+        first, last = (
+            np.searchsorted(at, np.concatenate([p.first for p in every])),
+            np.searchsorted(at, np.concatenate([p.last for p in every])),
+        )
         kept = first < last
         cuts = np.concatenate([[0], np.cumsum([p.first.size for p in every])]).tolist()
         left = np.add.reduceat(kept, cuts[:-1], dtype=np.int64).tolist()
@@ -141,7 +151,10 @@ class UsageState:
         for v, new in number.items():
             spans = self.spans(v)
             if spans is not None:
-                out += [Usage(new, s, e, amount) for s, e, amount in zip(spans.first.tolist(), spans.last.tolist(), spans.amount, strict=True)]
+                out += [
+                    Usage(new, s, e, amount)
+                    for s, e, amount in zip(spans.first.tolist(), spans.last.tolist(), spans.amount, strict=True)
+                ]
         return out
 
     def baseline(self, vertex: int) -> tuple[Vertex, list[Usage]]:
@@ -149,11 +162,15 @@ class UsageState:
         base = self.base()
         cuts = np.flatnonzero(np.diff(base, prepend=0, append=0))
         spans = zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True)
-        return Vertex(BASELINE, np.zeros(1, dtype=np.int64)), [Usage(vertex, s, e, base[s : s + 1]) for s, e in spans if base[s]]
+        return Vertex(BASELINE, np.zeros(1, dtype=np.int64)), [
+            Usage(vertex, s, e, base[s : s + 1]) for s, e in spans if base[s]
+        ]
 
 
 def saturated(a: Ints) -> Ints:
-    """A sum with entries >= 2**59 (those with a forbidden term) set to FORBIDDEN; in place.  Others must be below 2**57 in size."""
+    """A sum with entries >= 2**59 (those with a forbidden term) set to FORBIDDEN; in place.  Others must be below
+    2**57 in size.
+    """
     if not a.size:
         return a
     low, high = int(np.minimum.reduce(a, axis=None)), int(np.maximum.reduce(a, axis=None))

@@ -49,24 +49,49 @@ def _optimizer(context: click.Context, option: click.Parameter, value: str | Non
 
 @click.command("check")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path))
-@click.option("--second-opinion", is_flag=True, help="Recompute more table entries of a plan: all of most plans, in about a minute.")
-@click.option("--large", is_flag=True, help="Check plans whose tables take more than a minute or 2 GiB too, up to 8 GiB.")
+@click.option(
+    "--second-opinion",
+    is_flag=True,
+    help="Recompute more table entries of a plan: all of most plans, in about a minute.",
+)
+@click.option(
+    "--large", is_flag=True, help="Check plans whose tables take more than a minute or 2 GiB too, up to 8 GiB."
+)
 @click.option("--model", help="Compare the plan's model with this one: whatever 'plan' takes.")
 @click.option("--machine", help="Compare the plan's machine with this one: whatever 'plan' takes.")
-@click.option("--train", metavar="OPTIMIZER", callback=_optimizer, help="With --model: compare with one training step of it.")
+@click.option(
+    "--train", metavar="OPTIMIZER", callback=_optimizer, help="With --model: compare with one training step of it."
+)
 @click.option("--loss", help="With --train: as given to 'plan'.")
-@click.option("--recompute", default="none", show_default=True, help="With --train: blocks computed again, by name or glob; of 'auto' those that 'plan' printed.")
+@click.option(
+    "--recompute",
+    default="none",
+    show_default=True,
+    help="With --train: blocks computed again, by name or glob; of 'auto' those that 'plan' printed.",
+)
 @click.option("--batch", type=BATCH, help="With --model: batch size.")
 @click.option("--show-machine", is_flag=True, help="Print every constant of the plan's machine, with its source.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def check_command(
-    files: tuple[Path, ...], second_opinion: bool, large: bool, model: str | None, machine: str | None, train: str | None, loss: str | None, recompute: str,
-    batch: int | None, show_machine: bool, as_json: bool,
+    files: tuple[Path, ...],
+    second_opinion: bool,
+    large: bool,
+    model: str | None,
+    machine: str | None,
+    train: str | None,
+    loss: str | None,
+    recompute: str,
+    batch: int | None,
+    show_machine: bool,
+    as_json: bool,
 ) -> int:
-    """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the command line."""
+    """Check plans, rule libraries (.spz) and certificates; a certificate needs its problem file beside it on the
+    command line.
+    """
     own = _own(model, machine, train, loss, recompute, batch)
     collecting = gc.isenabled()
-    gc.disable()  # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time
+    # problems and certificates are trees of many small arrays: looking for cycles in them takes a seventh of the time
+    gc.disable()
     try:
         return _check(files, second_opinion, LARGE if large else SMALL, own, show_machine, as_json)
     finally:
@@ -74,10 +99,14 @@ def check_command(
             gc.enable()
 
 
-def _own(model: str | None, machine: str | None, train: str | None, loss: str | None, recompute: str, batch: int | None) -> Own:
+def _own(
+    model: str | None, machine: str | None, train: str | None, loss: str | None, recompute: str, batch: int | None
+) -> Own:
     """What the reader means.  Frontends are loaded only for a model: no check of a file alone depends on them."""
     if model is None and (train, loss, batch, recompute) != (None, None, None, "none"):
-        raise click.UsageError("--train, --loss, --batch and --recompute belong to --model: the model that the plan's is compared with")
+        raise click.UsageError(
+            "--train, --loss, --batch and --recompute belong to --model: the model that the plan's is compared with"
+        )
     if recompute == "auto":
         raise click.UsageError("--recompute auto is a search; give the blocks that 'plan' says are recomputed")
     graph = None
@@ -91,7 +120,9 @@ def _own(model: str | None, machine: str | None, train: str | None, loss: str | 
     return Own(graph, None if machine is None else load_machine(machine))
 
 
-def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: Own, show_machine: bool, as_json: bool) -> int:
+def _check(
+    files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: Own, show_machine: bool, as_json: bool
+) -> int:
     start = time.monotonic()
     results: list[CheckResult] = []
     lines: list[str] = []
@@ -109,19 +140,37 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: O
             members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             if "plan.json" in members:
                 with Watch(f"checking {path.name}") as watch:
-                    checked = check_plan(data, samples=10_000 if second_opinion else 1_000, cells=MORE_CELLS if second_opinion else CELLS, notify=watch.count, budget=budget)
+                    checked = check_plan(
+                        data,
+                        samples=10_000 if second_opinion else 1_000,
+                        cells=MORE_CELLS if second_opinion else CELLS,
+                        notify=watch.count,
+                        budget=budget,
+                    )
                 found = (*own.results(checked.plan.graph, checked.plan.machine), *checked.results)
                 results.extend(found)
                 codes.extend(_CODES[r.verdict] for r in found)
                 lines.append(f"{path}: plan {checked.identity}")
                 lines += subject_lines(checked.plan, checked.planning, show_machine)
-                plans.append({"file": str(path), "identity": checked.identity, **subject_document(checked.plan, checked.planning, show_machine)})
+                plans.append(
+                    {
+                        "file": str(path),
+                        "identity": checked.identity,
+                        **subject_document(checked.plan, checked.planning, show_machine),
+                    }
+                )
                 lines.extend(_line(r, checked.planning.problem) for r in found)
                 lines.append("  " + rounding_text(checked.planning.problem))
                 versions = ", ".join(" ".join(version) for version in checked.plan.versions)
                 lines.append(f"  stated by the writer, not checked: versions {versions or 'of nothing'}")
                 stated.append({"file": str(path), "versions": dict(checked.plan.versions)})
-                rounding.append({"file": str(path), "scale": checked.planning.problem.scale, "rounding_bound": rounding_bound(checked.planning.problem)})
+                rounding.append(
+                    {
+                        "file": str(path),
+                        "scale": checked.planning.problem.scale,
+                        "rounding_bound": rounding_bound(checked.planning.problem),
+                    }
+                )
                 kernels += (here := kernels_of(checked.plan.graph))
                 if here:
                     lines.append(f"  kernels of the user's own, which no claim covers: {', '.join(map(ascii, here))}")
@@ -129,7 +178,9 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: O
                 found = check_members(members)
                 results.extend(found)
                 codes.extend(_CODES[r.verdict] for r in found)
-                lines.append(f"{path}: {'reduction programs' if REDUCTION in members else 'placements'} {identity(members)}")
+                lines.append(
+                    f"{path}: {'reduction programs' if REDUCTION in members else 'placements'} {identity(members)}"
+                )
                 lines.extend(_line(r) for r in found)
             elif RULES in members:
                 library, rules = check_library_members(members)
@@ -142,7 +193,11 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: O
             elif "certificate.json" in members:
                 certificates.append((path, members))
             elif members and "problem.json" not in members:
-                raise ContainerError(str(path), f"holds nothing that this version knows (members: {', '.join(sorted(set(members) - {MANIFEST})[:5])})")
+                raise ContainerError(
+                    str(path),
+                    f"holds nothing that this version knows (members: "
+                    f"{', '.join(sorted(set(members) - {MANIFEST})[:5])})",
+                )
             else:
                 problem = selection_problem(data, str(path))
                 problems[problem.sha256()] = problem
@@ -153,8 +208,14 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: O
         try:
             certificate = decode_certificate(held)
             if certificate.problem_sha256 not in problems:
-                raise ContainerError(str(path), f"is a certificate of the problem with sha256 {certificate.problem_sha256[:16]}..; give that problem's file too")
-            result = check_selection(problems[certificate.problem_sha256], certificate, certificate.problem_sha256)  # loaded, so checked
+                raise ContainerError(
+                    str(path),
+                    f"is a certificate of the problem with sha256 {certificate.problem_sha256[:16]}..; give that "
+                    f"problem's file too",
+                )
+            result = check_selection(
+                problems[certificate.problem_sha256], certificate, certificate.problem_sha256
+            )  # loaded, so checked
         except ValueError as error:
             errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
             codes.append(Exit.BAD_INPUT)
@@ -164,11 +225,22 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: O
         lines.append(f"{path}: certificate {identity(held)}")
         problem = problems[certificate.problem_sha256]
         lines.append(_line(result, problem))
-        lines.append(f"  stated by the problem file, not checked: space {problem.space}, unit 1/{problem.scale} {problem.unit_name}"
-                     + (f", assumptions {', '.join(problem.assumptions)}" if problem.assumptions else ""))  # fmt: skip
-        stated.append({"file": str(path), "problem": problem.name, "space": problem.space, "unit": problem.unit_name, "assumptions": list(problem.assumptions)})
+        assumed = f", assumptions {', '.join(problem.assumptions)}" if problem.assumptions else ""
+        unit = f"unit 1/{problem.scale} {problem.unit_name}"
+        lines.append(f"  stated by the problem file, not checked: space {problem.space}, {unit}{assumed}")
+        stated.append(
+            {
+                "file": str(path),
+                "problem": problem.name,
+                "space": problem.space,
+                "unit": problem.unit_name,
+                "assumptions": list(problem.assumptions),
+            }
+        )
     if not codes:
-        errors.append(f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)")
+        errors.append(
+            f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)"
+        )
         codes.append(Exit.BAD_INPUT)
     if own != Own() and not plans:
         errors.append(f"{', '.join(map(str, files))}: no plan to compare --model or --machine with")
@@ -178,7 +250,11 @@ def _check(files: tuple[Path, ...], second_opinion: bool, budget: Budget, own: O
     for text in errors:
         say(f"error: {text}", err=True)
     if as_json:
-        document = report(results, round(seconds, 3)) if results else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
+        document = (
+            report(results, round(seconds, 3))
+            if results
+            else {"verdict": "undecided", "claims": [], "seconds": round(seconds, 3)}
+        )
         if plans:
             document["plans"] = plans
         if rounding:

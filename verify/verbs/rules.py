@@ -33,10 +33,16 @@ def rules_check_command(library: Path, as_json: bool) -> int:
     seconds = time.monotonic() - start
     counts = dict(sorted(Counter(r.word for r in results).items()))
     if as_json:
-        emit({
-            "verdict": claim.verdict.value, "claims": [claim.to_json()], "counts": counts, "identity": name, "seconds": round(seconds, 3),
-            "rules": [r.to_json() for r in results],
-        })
+        emit(
+            {
+                "verdict": claim.verdict.value,
+                "claims": [claim.to_json()],
+                "counts": counts,
+                "identity": name,
+                "seconds": round(seconds, 3),
+                "rules": [r.to_json() for r in results],
+            }
+        )
         return _CODES[claim.verdict]
     say(f"{library}: {found.title}, {name}")
     for r in results:

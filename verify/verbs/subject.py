@@ -1,4 +1,6 @@
-"""What a checked plan is about, for its reader: model, machine, limit, space and assumptions, with the hashes that tell two of one name apart."""
+"""What a checked plan is about, for its reader: model, machine, limit, space and assumptions, with the hashes that
+tell two of one name apart.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,20 @@ def subject_document(plan: Plan, planning: Planning, show_machine: bool) -> dict
     graph, machine = plan.graph, plan.machine
     notice = builtin_notice(machine)
     return {
-        "model": {"name": graph.name, "sha256": graph.sha256(), "operators": len(graph.operators), "tensors": len(graph.tensors)},
+        "model": {
+            "name": graph.name,
+            "sha256": graph.sha256(),
+            "operators": len(graph.operators),
+            "tensors": len(graph.tensors),
+        },
         "machine": {
-            "name": machine.name, "sha256": machine.sha256(), "hierarchy": list(machine.hierarchy), **({"notice": notice} if notice else {}),
+            "name": machine.name,
+            "sha256": machine.sha256(),
+            "hierarchy": list(machine.hierarchy),
+            **({"notice": notice} if notice else {}),
             **({"constants": parse_json(machine.to_json())} if show_machine else {}),
         },
-        "memory_limit": plan.memory_limit, "space": plan.space, "assumptions": list(planning.problem.assumptions),
+        "memory_limit": plan.memory_limit,
+        "space": plan.space,
+        "assumptions": list(planning.problem.assumptions),
     }

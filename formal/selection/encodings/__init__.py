@@ -1,4 +1,6 @@
-"""A selection problem written for other solvers.  What they say is a candidate; `external` evaluates it, `solve` proves the answer."""
+"""A selection problem written for other solvers.  What they say is a candidate; `external` evaluates it, `solve`
+proves the answer.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from ....models.problem.selection_problem import Ints, SelectionProblem
 
 @dataclass(frozen=True)
 class Reply:
-    """What an engine said.  `solution`: its choices, not yet believed; `says`: its own status word; `final`: it says that nothing is cheaper (or fits)."""
+    """What an engine said.  `solution`: its choices, not yet believed; `says`: its own status word; `final`: it
+    says that nothing is cheaper (or fits).
+    """
 
     solution: tuple[int, ...] | None
     says: str
@@ -18,7 +22,8 @@ class Reply:
 
 
 def row_terms(problem: SelectionProblem, event: int) -> tuple[dict[int, Ints], int]:
-    """The resource row at a step: per vertex the amount of every choice beyond its least one, and what is left of the limit for these.
+    """The resource row at a step: per vertex the amount of every choice beyond its least one, and what is left of the
+    limit for these.
 
     Vertices whose choices all use the same are left out.  Raises ValueError for a problem without a limit.
 

@@ -1,7 +1,8 @@
 """This module runs an engine in a process of its own, which is ended with its time.
 
-Solvers do not always keep their time limits: HiGHS 1.15.1 was seen to presolve six vertices of three choices without end, and text is parsed
-without looking at a clock.  A crash, a memory blow-up or an interrupt in there is an engine that said nothing.
+Solvers do not always keep their time limits: HiGHS 1.15.1 was seen to presolve six vertices of three choices without
+end, and text is parsed without looking at a clock.  A crash, a memory blow-up or an interrupt in there is an engine
+that said nothing.
 """
 
 from __future__ import annotations
@@ -17,25 +18,35 @@ from ....models.problem.selection_problem import SelectionProblem
 from . import Reply
 
 GRACE: Final = 2.0
-"""Seconds after its limit in which an engine may still hand over what it has: modules are loaded and the problem is unpacked before its time counts."""
+"""Seconds after its limit in which an engine may still hand over what it has: modules are loaded and the problem is
+unpacked before its time counts.
+"""
 
 _CODE: Final = "import sys; sys.path[:] = {path!r}; from {module} import serve; serve()"
 
 
 def reply_in_time(
-    engine: Literal["ilp", "smt"], problem: SelectionProblem, seconds: float, seed: int, threads: int, events: Sequence[int]
+    engine: Literal["ilp", "smt"],
+    problem: SelectionProblem,
+    seconds: float,
+    seed: int,
+    threads: int,
+    events: Sequence[int],
 ) -> Reply:
     """What the engine says within `seconds`, by a clock outside of it.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
-    >>> reply_in_time("smt", SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ()), 60.0, 0, 1, ()).solution
+    >>> reply_in_time("smt", SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ()), 60.0, 0, 1,
+    ...     ()).solution
     (1,)
     """
     task = pickle.dumps((engine, problem, seconds, seed, threads, tuple(events)))
     command = [sys.executable, "-c", _CODE.format(path=sys.path, module=__name__)]
     try:
-        done = subprocess.run(command, input=task, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds + GRACE, check=False)
+        done = subprocess.run(
+            command, input=task, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=seconds + GRACE, check=False
+        )
     except subprocess.TimeoutExpired:
         return Reply(None, "time is over")
     if done.returncode != 0:

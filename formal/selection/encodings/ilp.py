@@ -3,18 +3,24 @@
 Variables   x[v,a] in {0,1}: vertex v takes choice a;    y[e,r,c] >= 0: edge e sits at row r and column c of its table.
             Forbidden choices and entries have no variable.
 
-    minimise    constant + sum_v sum_a c_v[a] x[v,a] + sum_e sum_{r,c} T_e[r,c] y[e,r,c]                   -> objective()
-    (F1) one choice per vertex:       sum_a x[v,a] = 1                                                    -> one_choice()
+    minimise    constant + sum_v sum_a c_v[a] x[v,a] + sum_e sum_{r,c} T_e[r,c] y[e,r,c]                   ->
+                objective()
+    (F1) one choice per vertex:       sum_a x[v,a] = 1                                                    ->
+         one_choice()
     (F2) edge e follows its ends:     sum_c y[e,r,c] = sum_{a: row_e(a) = r} x[u,a]   for every row r
-                                      sum_r y[e,r,c] = sum_{b: col_e(b) = c} x[v,b]   for every column c   -> edge_marginals()
-    (F3) resource rows:               sum_{usages live at t} sum_a amount[a] x[v,a] <= limit, at chosen events t   -> resource_row()
+                                      sum_r y[e,r,c] = sum_{b: col_e(b) = c} x[v,b]   for every column c   ->
+                                      edge_marginals()
+    (F3) resource rows:               sum_{usages live at t} sum_a amount[a] x[v,a] <= limit, at chosen events t   ->
+         resource_row()
 
-With x integral, (F1) and (F2) leave y one unit at (row of x_u, column of x_v), so y may stay continuous.  Rows and columns are those of
-the shared tables, not pairs of choices: the program is as factored as the problem.  Since (F1) and (F2) make each group of variables
-sum to one, its least coefficient is taken out as a constant, which keeps the floats of the solver small.
+With x integral, (F1) and (F2) leave y one unit at (row of x_u, column of x_v), so y may stay continuous.  Rows and
+columns are those of the shared tables, not pairs of choices: the program is as factored as the problem.  Since (F1) and
+(F2) make each group of variables sum to one, its least coefficient is taken out as a constant, which keeps the floats
+     of the solver small.
 
-Amounts of a row are divided by its largest one, the least of every vertex taken out: bytes of 10^10 would drown in the tolerances.
-The status word is not believed (PuLP says `Optimal` after a time-out; only its solution status tells); the caller evaluates the choices exactly.
+Amounts of a row are divided by its largest one, the least of every vertex taken out: bytes of 10^10 would drown in the
+tolerances.  The status word is not believed (PuLP says `Optimal` after a time-out; only its solution status tells); the
+caller evaluates the choices exactly.
 """
 
 from __future__ import annotations
@@ -34,8 +40,8 @@ if TYPE_CHECKING:
     from pulp import LpAffineExpression, LpProblem, LpVariable
 
 LARGEST_COEFFICIENT: Final = 1 << 20
-"""Objectives with larger coefficients are divided: tolerances of HiGHS are absolute (10^-7), and with coefficients of 2^40 six vertices of three
-choices each were branched on without end."""
+"""Objectives with larger coefficients are divided: tolerances of HiGHS are absolute (10^-7), and with coefficients of
+2^40 six vertices of three choices each were branched on without end."""
 
 GAP: Final = 1e-6
 """Absolute gap of an answer that counts as the cheapest: sums of doubles of that size agree no better."""
@@ -58,9 +64,15 @@ def size_of(problem: SelectionProblem) -> int:
 
 
 def solve_ilp(
-    problem: SelectionProblem, time_limit_s: float | None = None, seed: int = 0, threads: int = 1, events: Sequence[int] | None = None
+    problem: SelectionProblem,
+    time_limit_s: float | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    events: Sequence[int] | None = None,
 ) -> Reply:
-    """Run HiGHS on `problem`; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError` when PuLP or highspy is not installed."""
+    """Run HiGHS on `problem`; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError` when
+    PuLP or highspy is not installed.
+    """
     import pulp
 
     started = time.monotonic()
@@ -72,7 +84,15 @@ def solve_ilp(
     left = None if time_limit_s is None else time_limit_s - (time.monotonic() - started)
     if left is not None and left <= 0:
         return Reply(None, "time is over")
-    solver = pulp.HiGHS(msg=False, timeLimit=left, gapRel=0.0, gapAbs=GAP, threads=threads, random_seed=seed, mip_feasibility_tolerance=1e-9)
+    solver = pulp.HiGHS(
+        msg=False,
+        timeLimit=left,
+        gapRel=0.0,
+        gapAbs=GAP,
+        threads=threads,
+        random_seed=seed,
+        mip_feasibility_tolerance=1e-9,
+    )
     fresh_pool()  # PuLP would report the refusal as `Not Solved`
     program.lp.solve(solver)
     says = str(pulp.LpSolution[program.lp.sol_status])
@@ -108,7 +128,11 @@ def _cells(problem: SelectionProblem, e: int) -> tuple[Ints, Ints, Ints]:
     table = problem.tables[edge.table]
     rows = np.arange(table.shape[0]) if edge.rows is None else np.unique(edge.rows)
     cols = np.arange(table.shape[1]) if edge.cols is None else np.unique(edge.cols)
-    return rows, cols, table if rows.size == table.shape[0] and cols.size == table.shape[1] else table[np.ix_(rows, cols)]
+    return (
+        rows,
+        cols,
+        table if rows.size == table.shape[0] and cols.size == table.shape[1] else table[np.ix_(rows, cols)],
+    )
 
 
 def _variables(program: Program) -> None:
@@ -123,7 +147,9 @@ def _variables(program: Program) -> None:
 
 
 def objective(program: Program) -> LpAffineExpression:
-    """Costs, each group shifted to start at zero; divided by one power of two when the largest is too large for a float solver."""
+    """Costs, each group shifted to start at zero; divided by one power of two when the largest is too large for a
+    float solver.
+    """
     from pulp import LpAffineExpression
 
     problem = program.problem
@@ -138,7 +164,12 @@ def objective(program: Program) -> LpAffineExpression:
     divisor = 1
     while largest // divisor > LARGEST_COEFFICIENT:
         divisor *= 2
-    terms = [(var, (cost - low) / divisor) for group, low in zip(groups, least, strict=True) for var, cost in group if cost != low]
+    terms = [
+        (var, (cost - low) / divisor)
+        for group, low in zip(groups, least, strict=True)
+        for var, cost in group
+        if cost != low
+    ]
     return LpAffineExpression(terms)
 
 
@@ -178,5 +209,10 @@ def resource_row(program: Program, event: int) -> None:
     if left < 0:  # no choice fits: a row that says so
         program.lp += LpAffineExpression() <= -1.0, f"step_{event}"
     elif amounts:
-        terms = [(program.x[v][a], n / largest) for v, amount in amounts.items() for a, n in enumerate(amount.tolist()) if n and a in program.x[v]]
+        terms = [
+            (program.x[v][a], n / largest)
+            for v, amount in amounts.items()
+            for a, n in enumerate(amount.tolist())
+            if n and a in program.x[v]
+        ]
         program.lp += LpAffineExpression(terms) <= left / largest, f"step_{event}"

@@ -2,20 +2,29 @@
 
 Boolean variables   x[v,a]: vertex v takes choice a;    r[e,k], s[e,l]: edge e sits at row k, at column l of its table.
 
-    (P1) one choice per vertex:   at least and at most one x[v,a]                                                   -> one_choice()
-    (P2) rows and columns:        r[e,k] = or of the x[u,a] with row_e(a) = k;  s alike, once per vertex and map     -> ends()
-    (P3) forbidden entries:       r[e,k] -> or of the s[e,l] with T_e[k,l] allowed, and the other way round          -> edges()
-    (P4) resource rows:           sum amount[a] x[v,a] <= limit, the least amount of every vertex taken out          -> resource_rows()
-    soft clauses                  not x[v,a]                 weight c_v[a] - min c_v                                 -> one_choice()
-                                  not y[e,k,l]               weight T_e[k,l] - min T_e,  r[e,k] and s[e,l] -> y[e,k,l]   -> edges()
+    (P1) one choice per vertex:   at least and at most one x[v,a]                                                   ->
+         one_choice()
+    (P2) rows and columns:        r[e,k] = or of the x[u,a] with row_e(a) = k;  s alike, once per vertex and map     ->
+         ends()
+    (P3) forbidden entries:       r[e,k] -> or of the s[e,l] with T_e[k,l] allowed, and the other way round          ->
+         edges()
+    (P4) resource rows:           sum amount[a] x[v,a] <= limit, the least amount of every vertex taken out          ->
+         resource_rows()
+    soft clauses                  not x[v,a]                 weight c_v[a] - min c_v                                 ->
+                                  one_choice()
+                                  not y[e,k,l]               weight T_e[k,l] - min T_e,  r[e,k] and s[e,l] -> y[e,k,l]
+                                  -> edges()
 
-What is violated weighs what the choices cost above the sum of the minima, so the cheapest violation is the cheapest solution.  z3 finds it by
-its core-guided search: quick where few clauses have to be violated, which is what costs shifted by messages look like (`external`).  Weights
-are unbounded integers, fine parts of costs included: nothing is rounded.  Soft constraints are literals: for soft clauses of two literals
-z3 5.4.1 calls a dearer solution optimal (seed 47 of `tests/test_engines_agree.py`, whatever its options).
+What is violated weighs what the choices cost above the sum of the minima, so the cheapest violation is the cheapest
+solution.  z3 finds it by its core-guided search: quick where few clauses have to be violated, which is what costs
+shifted by messages look like (`external`).  Weights are unbounded integers, fine parts of costs included: nothing is
+rounded.  Soft constraints are literals: for soft clauses of two literals z3 5.4.1 calls a dearer solution optimal (seed
+47 of `tests/test_engines_agree.py`, whatever its options).
 
-The program is handed over as SMT-LIB text: calls from Python, one per term, took 72 s for 217,000 parts, the text takes 6.
-Source: Narodytska, Bacchus, "Maximum satisfiability using core-guided MaxSAT resolution", AAAI 2014; Bjorner, Phan, Fleckenstein, "nuZ", TACAS 2015.
+The program is handed over as SMT-LIB text: calls from Python, one per term, took 72 s for 217,000 parts, the text takes
+6.
+Source: Narodytska, Bacchus, "Maximum satisfiability using core-guided MaxSAT resolution", AAAI 2014; Bjorner, Phan,
+Fleckenstein, "nuZ", TACAS 2015.
 """
 
 from __future__ import annotations
@@ -34,11 +43,17 @@ Names = dict[int, str]
 
 def size_of(problem: SelectionProblem) -> int:
     """Parts of the encoding: choices, and table entries that are allowed."""
-    return sum(v.cost.size for v in problem.vertices) + sum(int(np.count_nonzero(problem.tables[e.table] < FORBIDDEN)) for e in problem.edges)
+    return sum(v.cost.size for v in problem.vertices) + sum(
+        int(np.count_nonzero(problem.tables[e.table] < FORBIDDEN)) for e in problem.edges
+    )
 
 
-def solve_smt(problem: SelectionProblem, time_limit_s: float | None = None, seed: int = 0, events: Sequence[int] | None = None) -> Reply:
-    """Ask z3; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError` when z3 is not installed."""
+def solve_smt(
+    problem: SelectionProblem, time_limit_s: float | None = None, seed: int = 0, events: Sequence[int] | None = None
+) -> Reply:
+    """Ask z3; `events`: the resource rows to state (None: all).  Raises `ModuleNotFoundError` when z3 is not
+    installed.
+    """
     import z3
 
     started = time.monotonic()
@@ -59,7 +74,11 @@ def solve_smt(problem: SelectionProblem, time_limit_s: float | None = None, seed
         return Reply(None, f"unknown ({optimize.reason_unknown()})")
     model = optimize.model()
     true = {d.name() for d in model if z3.is_true(model[d])}
-    return Reply(tuple(next((a for a in range(v.cost.size) if _x(i, a) in true), 0) for i, v in enumerate(problem.vertices)), "sat, nothing cheaper", True)
+    return Reply(
+        tuple(next((a for a in range(v.cost.size) if _x(i, a) in true), 0) for i, v in enumerate(problem.vertices)),
+        "sat, nothing cheaper",
+        True,
+    )
 
 
 def program(problem: SelectionProblem, events: Sequence[int]) -> str | None:
@@ -132,7 +151,9 @@ def edges(problem: SelectionProblem, xs: list[Names], lines: list[str]) -> bool:
         for j in np.flatnonzero(~allowed.all(axis=0)).tolist():
             _any(lines, [f"(not {names[1][j]})", *(names[0][i] for i in np.flatnonzero(allowed[:, j]).tolist())])
         digits = fine[len(problem.vertices) + e.table][at] if fine else np.zeros_like(table)
-        entries = [(i, j, _exact(table[i, j], digits[i, j], problem.fine_bits)) for i, j in np.argwhere(allowed).tolist()]
+        entries = [
+            (i, j, _exact(table[i, j], digits[i, j], problem.fine_bits)) for i, j in np.argwhere(allowed).tolist()
+        ]
         least = min(cost for _, _, cost in entries)
         for i, j, cost in entries:
             if cost > least:
@@ -145,11 +166,15 @@ def edges(problem: SelectionProblem, xs: list[Names], lines: list[str]) -> bool:
 def resource_row(problem: SelectionProblem, event: int, xs: list[Names], lines: list[str]) -> None:
     """(P4) at one step."""
     amounts, left = row_terms(problem, event)
-    terms = [(int(n), xs[v][a]) for v, amount in amounts.items() for a, n in enumerate(amount.tolist()) if n and a in xs[v]]
+    terms = [
+        (int(n), xs[v][a]) for v, amount in amounts.items() for a, n in enumerate(amount.tolist()) if n and a in xs[v]
+    ]
     if left < 0:
         lines.append("(assert false)")
     elif terms:
-        lines.append(f"(assert ((_ pble {left} {' '.join(str(n) for n, _ in terms)}) {' '.join(name for _, name in terms)}))")
+        lines.append(
+            f"(assert ((_ pble {left} {' '.join(str(n) for n, _ in terms)}) {' '.join(name for _, name in terms)}))"
+        )
 
 
 def _x(v: int, a: int) -> str:

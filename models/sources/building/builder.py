@@ -8,7 +8,8 @@ Axes are named by the caller, einsum-like, so that a graph written by hand reads
 >>> h = g.contract("fc1", "b k, k n -> b n", x, w)
 >>> y = g.map("relu1", "relu", h)
 >>> g.build(y).operators[0].axes
-(Axis(name='b', extent=64, combine=None, splittable=True), Axis(name='n', extent=512, combine=None, splittable=True), Axis(name='k', extent=784, combine=<Combine.SUM: 'sum'>, splittable=True))
+(Axis(name='b', extent=64, combine=None, splittable=True), Axis(name='n', extent=512, combine=None, splittable=True),
+Axis(name='k', extent=784, combine=<Combine.SUM: 'sum'>, splittable=True))
 """
 
 from __future__ import annotations
@@ -29,33 +30,51 @@ class Builder:
         self.tensors: dict[str, Tensor] = {}
         self.operators: list[Operator] = []
 
-    def input(self, name: str, shape: Sequence[int], dtype: str | None = None, source_shape: Sequence[int] | None = None) -> str:
+    def input(
+        self, name: str, shape: Sequence[int], dtype: str | None = None, source_shape: Sequence[int] | None = None
+    ) -> str:
         """A graph input."""
         return self._tensor(name, shape, dtype, Role.INPUT, source_shape)
 
-    def parameter(self, name: str, shape: Sequence[int], dtype: str | None = None, source_shape: Sequence[int] | None = None) -> str:
+    def parameter(
+        self, name: str, shape: Sequence[int], dtype: str | None = None, source_shape: Sequence[int] | None = None
+    ) -> str:
         """A stored weight."""
         return self._tensor(name, shape, dtype, Role.PARAMETER, source_shape)
 
-    def _tensor(self, name: str, shape: Sequence[int], dtype: str | None, role: Role, source: Sequence[int] | None = None) -> str:
+    def _tensor(
+        self, name: str, shape: Sequence[int], dtype: str | None, role: Role, source: Sequence[int] | None = None
+    ) -> str:
         if name in self.tensors:
             raise GraphError(f"tensor {name!r}", "name is used twice")
-        self.tensors[name] = Tensor(name, tuple(shape), dtype or self.dtype, role, None if source is None else tuple(source))
+        self.tensors[name] = Tensor(
+            name, tuple(shape), dtype or self.dtype, role, None if source is None else tuple(source)
+        )
         return name
 
     def operator(
-        self, name: str, function: str, axes: Sequence[Axis], inputs: Sequence[Access], out: Sequence[str],
-        attributes: dict[str, Value] | None = None, dtype: str | None = None,
+        self,
+        name: str,
+        function: str,
+        axes: Sequence[Axis],
+        inputs: Sequence[Access],
+        out: Sequence[str],
+        attributes: dict[str, Value] | None = None,
+        dtype: str | None = None,
     ) -> str:
         """Add any operator; the result is a new tensor `name` indexed by the axes `out`."""
         extents = {a.name: a.extent for a in axes}
         spec = FUNCTIONS.get(function)
-        result = self._tensor(name, [extents[a] for a in out], dtype or ("bool" if spec and spec.logical else None), Role.VALUE)
+        result = self._tensor(
+            name, [extents[a] for a in out], dtype or ("bool" if spec and spec.logical else None), Role.VALUE
+        )
         attrs = tuple(sorted((attributes or {}).items()))
         self.operators.append(Operator(name, function, tuple(axes), tuple(inputs), access(result, *out), attrs))
         return result
 
-    def _letters(self, name: str, text: str, tensors: Sequence[str]) -> tuple[list[list[str]], list[str], dict[str, int]]:
+    def _letters(
+        self, name: str, text: str, tensors: Sequence[str]
+    ) -> tuple[list[list[str]], list[str], dict[str, int]]:
         left, arrow, right = text.partition("->")
         operands = [part.split() for part in left.split(",")]
         if not arrow or len(operands) != len(tensors):
@@ -64,7 +83,9 @@ class Builder:
         for letters, t in zip(operands, tensors, strict=True):
             shape = self.tensors[t].shape
             if len(letters) != len(shape):
-                raise GraphError(f"operator {name!r}", f"{t!r} has shape {shape}, index list has {len(letters)} letters")
+                raise GraphError(
+                    f"operator {name!r}", f"{t!r} has shape {shape}, index list has {len(letters)} letters"
+                )
             for a, n in zip(letters, shape, strict=True):
                 if extents.setdefault(a, n) != n:
                     raise GraphError(f"operator {name!r}", f"axis {a!r} has extents {extents[a]} and {n}")
@@ -79,15 +100,29 @@ class Builder:
         return self._einsum(name, combine.value, text, (tensor,), combine, {} if scale == 1.0 else {"scale": scale})
 
     def _einsum(
-        self, name: str, function: str, text: str, tensors: Sequence[str], combine: Combine, attributes: dict[str, Value] | None = None
+        self,
+        name: str,
+        function: str,
+        text: str,
+        tensors: Sequence[str],
+        combine: Combine,
+        attributes: dict[str, Value] | None = None,
     ) -> str:
         operands, right, extents = self._letters(name, text, tensors)
         order = [*right, *[a for a in extents if a not in right]]
         axes = [Axis(a, extents[a], None if a in right else combine) for a in order]
-        return self.operator(name, function, axes, [access(t, *o) for t, o in zip(tensors, operands, strict=True)], right, attributes)
+        return self.operator(
+            name, function, axes, [access(t, *o) for t, o in zip(tensors, operands, strict=True)], right, attributes
+        )
 
     def iota(
-        self, name: str, shape: Sequence[int], along: int, start: float = 0, step: float = 1, dtype: str | None = None,
+        self,
+        name: str,
+        shape: Sequence[int],
+        along: int,
+        start: float = 0,
+        step: float = 1,
+        dtype: str | None = None,
     ) -> str:
         """Positions: element i is `start + step * i[along]`; no input."""
         axes = [Axis(f"i{k}", n) for k, n in enumerate(shape)]
@@ -95,7 +130,13 @@ class Builder:
         return self.operator(name, "iota", axes, [], [a.name for a in axes], attributes, dtype)
 
     def map(
-        self, name: str, function: str, *tensors: str, text: str | None = None, dtype: str | None = None, **attributes: Value
+        self,
+        name: str,
+        function: str,
+        *tensors: str,
+        text: str | None = None,
+        dtype: str | None = None,
+        **attributes: Value,
     ) -> str:
         """Elementwise function.  Without `text` all inputs have the first one's shape; `text` broadcasts by letters.
 
@@ -112,7 +153,14 @@ class Builder:
         return self.operator(name, function, axes, inputs, right, attributes, dtype)
 
     def normalise(
-        self, name: str, function: str, text: str, *tensors: str, over: Sequence[str], dtype: str | None = None, **attributes: Value
+        self,
+        name: str,
+        function: str,
+        text: str,
+        *tensors: str,
+        over: Sequence[str],
+        dtype: str | None = None,
+        **attributes: Value,
     ) -> str:
         """Statistics over the axes `over`: `normalise("p", "softmax", "b h s t -> b h s t", x, over="t")`.
 
@@ -121,8 +169,13 @@ class Builder:
         operands, right, extents = self._letters(name, text, tensors)
         whole = function in FUNCTIONS and not FUNCTIONS[function].statistics
         return self.operator(
-            name, function, [Axis(a, extents[a], None, not (whole and a in over)) for a in right],
-            [access(t, *o) for t, o in zip(tensors, operands, strict=True)], right, {"over": tuple(over), **attributes}, dtype,
+            name,
+            function,
+            [Axis(a, extents[a], None, not (whole and a in over)) for a in right],
+            [access(t, *o) for t, o in zip(tensors, operands, strict=True)],
+            right,
+            {"over": tuple(over), **attributes},
+            dtype,
         )
 
     def embedding(self, name: str, text: str, table: str, ids: str) -> str:
@@ -135,13 +188,24 @@ class Builder:
         bags = [a for a in extents if a not in right and a != rows]
         axes = [*(Axis(a, extents[a]) for a in right), *(Axis(a, extents[a], Combine.SUM) for a in (rows, *bags))]
         return self.operator(
-            name, "embedding", axes, [access(table, *operands[0]), access(ids, *operands[1])], right, {"rows": rows},
+            name,
+            "embedding",
+            axes,
+            [access(table, *operands[0]), access(ids, *operands[1])],
+            right,
+            {"rows": rows},
             self.tensors[table].dtype,
         )
 
     def convolution(
-        self, name: str, x: str, w: str, stride: tuple[int, int] = (1, 1), pad: tuple[int, int] = (0, 0),
-        dilation: tuple[int, int] = (1, 1), pad_end: tuple[int, int] | None = None,
+        self,
+        name: str,
+        x: str,
+        w: str,
+        stride: tuple[int, int] = (1, 1),
+        pad: tuple[int, int] = (0, 0),
+        dilation: tuple[int, int] = (1, 1),
+        pad_end: tuple[int, int] | None = None,
     ) -> str:
         """x[b, c, y, x] * w[o, c, ky, kx]; grouped: x[b, g, c, y, x] * w[g, o, c, ky, kx] -> [b, g, o, y, x]."""
         grouped = len(self.tensors[x].shape) == 5
@@ -152,20 +216,36 @@ class Builder:
         ow = (v + pad[1] + end[1] - dilation[1] * (kw - 1) - 1) // stride[1] + 1
         g = [Axis("g", ws[0])] if grouped else []
         axes = [
-            Axis("b", xs[0]), *g, Axis("o", ws[1 if grouped else 0]), Axis("y", oh), Axis("x", ow),
-            Axis("c", xs[2 if grouped else 1], Combine.SUM), Axis("ky", kh, Combine.SUM, False), Axis("kx", kw, Combine.SUM, False),
+            Axis("b", xs[0]),
+            *g,
+            Axis("o", ws[1 if grouped else 0]),
+            Axis("y", oh),
+            Axis("x", ow),
+            Axis("c", xs[2 if grouped else 1], Combine.SUM),
+            Axis("ky", kh, Combine.SUM, False),
+            Axis("kx", kw, Combine.SUM, False),
         ]
         lead = ["g"] if grouped else []
         rows = Affine.axis("y", stride[0]).plus("ky", dilation[0]).shift(-pad[0])
         cols = Affine.axis("x", stride[1]).plus("kx", dilation[1]).shift(-pad[1])
         return self.operator(
-            name, "product", axes, [access(x, "b", *lead, "c", rows, cols), access(w, *lead, "o", "c", "ky", "kx")],
+            name,
+            "product",
+            axes,
+            [access(x, "b", *lead, "c", rows, cols), access(w, *lead, "o", "c", "ky", "kx")],
             ["b", *lead, "o", "y", "x"],
         )
 
     def pool(
-        self, name: str, function: str, x: str, kernel: tuple[int, int], stride: tuple[int, int], pad: tuple[int, int] = (0, 0),
-        pad_end: tuple[int, int] | None = None, **attributes: Value,
+        self,
+        name: str,
+        function: str,
+        x: str,
+        kernel: tuple[int, int],
+        stride: tuple[int, int],
+        pad: tuple[int, int] = (0, 0),
+        pad_end: tuple[int, int] | None = None,
+        **attributes: Value,
     ) -> str:
         """max_pool or average_pool over the last two dimensions of x[b, c, y, x]."""
         b, c, h, v = self.tensors[x].shape
@@ -174,12 +254,18 @@ class Builder:
         ow = (v + pad[1] + end[1] - kernel[1]) // stride[1] + 1
         combine = Combine.MAX if function == "max_pool" else Combine.SUM
         axes = [
-            Axis("b", b), Axis("c", c), Axis("y", oh), Axis("x", ow),
-            Axis("ky", kernel[0], combine, False), Axis("kx", kernel[1], combine, False),
+            Axis("b", b),
+            Axis("c", c),
+            Axis("y", oh),
+            Axis("x", ow),
+            Axis("ky", kernel[0], combine, False),
+            Axis("kx", kernel[1], combine, False),
         ]
         rows = Affine.axis("y", stride[0]).plus("ky").shift(-pad[0])
         cols = Affine.axis("x", stride[1]).plus("kx").shift(-pad[1])
-        return self.operator(name, function, axes, [access(x, "b", "c", rows, cols)], ["b", "c", "y", "x"], dict(attributes))
+        return self.operator(
+            name, function, axes, [access(x, "b", "c", rows, cols)], ["b", "c", "y", "x"], dict(attributes)
+        )
 
     def view(self, name: str, x: str, shape: Sequence[int]) -> str:
         """Row-major view of `x` in another shape (a reshape): an opaque copy, which `digits` removes where it can.
@@ -187,7 +273,9 @@ class Builder:
         Raises `GraphError` if the number of elements differs.
         """
         if prod(shape) != self.tensors[x].elements:
-            raise GraphError(f"operator {name!r}", f"cannot view {x!r} of shape {self.tensors[x].shape} as {tuple(shape)}")
+            raise GraphError(
+                f"operator {name!r}", f"cannot view {x!r} of shape {self.tensors[x].shape} as {tuple(shape)}"
+            )
         axes = [Axis(f"d{k}", n, None, False) for k, n in enumerate(shape)]
         whole = Access(x, tuple(Affine.everything() for _ in self.tensors[x].shape))
         return self.operator(name, "copy", axes, [whole], [a.name for a in axes], dtype=self.tensors[x].dtype)

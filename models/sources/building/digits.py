@@ -1,16 +1,18 @@
 """Digits: reshapes, transposes and expansions disappear, because axes are written in the digits that the reshapes name.
 
-A view  t2 = reshape(t1)  is the identity once both sides have the same digits (extents, most significant first, dimensions of
+A view  t2 = reshape(t1)  is the identity once both sides have the same digits (extents, most significant first,
+        dimensions of
 extent 1 left out).  So every tensor becomes an alias of one stored tensor, digit by digit:
 
     t2[.., j, ..] = stored[.., source(j), ..]
 
-and its readers read the stored tensor.  A digit along which an expansion repeats elements has no source: readers leave its axis
-out, so that keys shared by a group of heads are read as such and never copied.  A view whose boundaries contradict the rest (`digits_cuts`) stays as a `copy`:
-affine, stored[17 g + c], where a flat dimension is read as digits; else the dimensions concerned are read whole (opaque).
+and its readers read the stored tensor.  A digit along which an expansion repeats elements has no source: readers leave
+its axis out, so that keys shared by a group of heads are read as such and never copied.  A view whose boundaries
+contradict the rest (`digits_cuts`) stays as a `copy`:  affine, stored[17 g + c], where a flat dimension is read as
+digits; else the dimensions concerned are read whole (opaque).
 
-Steps: views in graph order are offered to the cut system -> `_accepted`; the graph is written again in digits -> `_Writer`.
-A cut only names a part of an axis, so superfluous cuts enlarge the search space and never change a value.
+Steps: views in graph order are offered to the cut system -> `_accepted`; the graph is written again in digits ->
+`_Writer`.  A cut only names a part of an axis, so superfluous cuts enlarge the search space and never change a value.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ from .digits_cuts import CutSystem, groups, is_view, named_digits
 class Digits:
     """A graph in digits, and how it came about.
 
-    `stored`: old tensor name -> tensor of the new graph that holds its elements (row-major equal unless a transpose was removed).
-    `removed`: views and transposes that disappeared.  `affine`: views kept as copies of a flat dimension read in digits.
-    `opaque`: views kept as copies that read dimensions whole.
+    `stored`: old tensor name -> tensor of the new graph that holds its elements (row-major equal unless a transpose was
+    removed).  `removed`: views and transposes that disappeared.  `affine`: views kept as copies of a flat dimension
+    read in digits.  `opaque`: views kept as copies that read dimensions whole.
     """
 
     graph: Graph
@@ -98,7 +100,9 @@ def _inside(op: Operator, index: Affine, extent: int) -> bool:
 
 @dataclass(frozen=True)
 class _Alias:
-    """Digits of a tensor inside a stored tensor: `source[j]` is the stored dimension of digit j, None for a repeated one or extent 1."""
+    """Digits of a tensor inside a stored tensor: `source[j]` is the stored dimension of digit j, None for a
+    repeated one or extent 1.
+    """
 
     stored: str
     source: tuple[int | None, ...]
@@ -128,10 +132,18 @@ class _Writer:
         for _, value in self.graph.state:
             self._materialise(value)
         order = [*(t.name for t in self.graph.tensors if t.name in self.tensors)]
-        graph = Graph(self.graph.name, tuple(self.tensors[n] for n in order), tuple(self.operators), tuple(outputs), self.graph.state).check()
+        graph = Graph(
+            self.graph.name,
+            tuple(self.tensors[n] for n in order),
+            tuple(self.operators),
+            tuple(outputs),
+            self.graph.state,
+        ).check()
         stored = {t.name: self.alias[t.name].stored for t in self.graph.tensors}
         kept = {op.name for op in self.operators}
-        return Digits(graph, stored, tuple(n for n in self.removed if n not in kept), tuple(self.affine), tuple(self.opaque))
+        return Digits(
+            graph, stored, tuple(n for n in self.removed if n not in kept), tuple(self.affine), tuple(self.opaque)
+        )
 
     def _flat(self, tensor: str) -> list[int]:
         """Extents of all digits of a tensor."""
@@ -172,12 +184,17 @@ class _Writer:
         self._store(op.output.tensor)
         inputs, output = [self._access(op, a) for a in op.inputs], self._access(op, op.output)
         used = {name for a in inputs for name in a.axes}
-        taps = {t for a in op.inputs for i in a.index if len(i.terms) > 1 for t, _ in i.terms} if op.kind is NodeKind.CONTRACT else set()
+        taps = (
+            {t for a in op.inputs for i in a.index if len(i.terms) > 1 for t, _ in i.terms}
+            if op.kind is NodeKind.CONTRACT
+            else set()
+        )
         mixed = {t for a in inputs for i in a.index if i.single is None for t, _ in i.terms}
         axes = [  # a reduction over one value that no input names any more is none
             # a tap of a contraction that every operand now reads alone is an ordinary axis
             replace(a, name=name, extent=n, splittable=a.splittable or (a.name in taps and name not in mixed))
-            for a in op.axes for name, _, n in digits[a.name]
+            for a in op.axes
+            for name, _, n in digits[a.name]
             if name in used or a.combine is None or n > 1
         ]
         attributes: list[tuple[str, Value]] = []
@@ -190,7 +207,10 @@ class _Writer:
     def _access(self, op: Operator, a: Access) -> Access:
         """An access in digits of the stored tensor."""
         digits: list[Affine] = []
-        if any(repeated and not _inside(op, i, n) for repeated, i, n in zip(self._repeated(a.tensor, units=True), a.index, self._shape(a.tensor), strict=True)):
+        if any(
+            repeated and not _inside(op, i, n)
+            for repeated, i, n in zip(self._repeated(a.tensor, units=True), a.index, self._shape(a.tensor), strict=True)
+        ):
             self._materialise(a.tensor)
         for k, index in enumerate(a.index):
             cuts = self.cuts.cuts(("dim", a.tensor, str(k)))
@@ -208,10 +228,14 @@ class _Writer:
         return self.graph.tensor(tensor).shape
 
     def _repeated(self, tensor: str, units: bool = False) -> list[bool]:
-        """For every dimension of a tensor, whether elements are repeated along it; `units`: or it has extent 1 and no source."""
+        """For every dimension of a tensor, whether elements are repeated along it; `units`: or it has extent 1 and
+        no source.
+        """
         at, source, out = 0, self.alias[tensor].source, []
         for digits in self.cuts.dim_digits(tensor):
-            out.append(any(s is None and (n > 1 or units) for s, n in zip(source[at : at + len(digits)], digits, strict=True)))
+            out.append(
+                any(s is None and (n > 1 or units) for s, n in zip(source[at : at + len(digits)], digits, strict=True))
+            )
             at += len(digits)
         return out
 
@@ -225,7 +249,9 @@ class _Writer:
     def _named(self, op: Operator) -> list[Axis]:
         """Output axes of a copy, in digits."""
         return [
-            Axis(name, n) for a in op.axes for name, _, n in named_digits(a.name, a.extent, self.cuts.cuts(("axis", op.name, a.name)))
+            Axis(name, n)
+            for a in op.axes
+            for name, _, n in named_digits(a.name, a.extent, self.cuts.cuts(("axis", op.name, a.name)))
         ]
 
     def _copy(self, op: Operator) -> None:

@@ -3,10 +3,14 @@
 An axis of N elements with cuts 1 < c_1 < .. < c_k < N (a divisibility chain 1 | c_1 | .. | c_k | N) is written in mixed
 radix: its digits, most significant first, have N/c_k, c_k/c_(k-1), .., c_1 values.
 
-(C1) a dimension and the axis that indexes it alone, over its full extent, are one class and share all cuts  -> `CutSystem._join`
-(C2) a row-major view: both sides have the same linear positions, so their boundaries and cuts are shared    -> `CutSystem.accept`
-(C3) a slice or a part of a concatenation, index = axis + offset: cuts that divide the offset are shared     -> `CutSystem._shift`
-(C4) every other read must stay affine: `split_index` finds no carry between the digits of the dimension     -> `CutSystem._settle`
+(C1) a dimension and the axis that indexes it alone, over its full extent, are one class and share all cuts  ->
+     `CutSystem._join`
+(C2) a row-major view: both sides have the same linear positions, so their boundaries and cuts are shared    ->
+     `CutSystem.accept`
+(C3) a slice or a part of a concatenation, index = axis + offset: cuts that divide the offset are shared     ->
+     `CutSystem._shift`
+(C4) every other read must stay affine: `split_index` finds no carry between the digits of the dimension     ->
+     `CutSystem._settle`
 
 A view whose cuts would break a chain or (C4) is rejected as a whole and leaves no trace.
 """
@@ -39,7 +43,12 @@ def is_view(op: Operator) -> bool:
     >>> is_view(g.operators[0])
     True
     """
-    return op.kind is NodeKind.LAYOUT and len(op.inputs) == 1 and bool(op.inputs[0].index) and all(i.whole for i in op.inputs[0].index)
+    return (
+        op.kind is NodeKind.LAYOUT
+        and len(op.inputs) == 1
+        and bool(op.inputs[0].index)
+        and all(i.whole for i in op.inputs[0].index)
+    )
 
 
 def digit_extents(extent: int, cuts: Sequence[int]) -> tuple[int, ...]:
@@ -58,7 +67,8 @@ def split_index(terms: Sequence[tuple[str, int, int]], offset: int, cuts: Sequen
     `terms` are (axis, weight, extent).  None when some digit is not affine in the axes (a carry is possible).
 
     >>> split_index([("h", 64, 12), ("e", 1, 64)], 768, (64, 768))
-    (Affine(terms=(), offset=1, whole=False), Affine(terms=(('h', 1),), offset=0, whole=False), Affine(terms=(('e', 1),), offset=0, whole=False))
+    (Affine(terms=(), offset=1, whole=False), Affine(terms=(('h', 1),), offset=0, whole=False), Affine(terms=(('e',
+    1),), offset=0, whole=False))
     >>> split_index([("y", 2, 8), ("k", 1, 3)], -1, (4,)) is None
     True
     """
@@ -131,7 +141,11 @@ class CutSystem:
         self._cuts: dict[Place, tuple[int, ...]] = {}
         self._fixed: set[Place] = set()
         self._products = {
-            ("dim", a.tensor, str(k)) for op in graph.operators if op.kind is NodeKind.CONTRACT for a in op.inputs for k in range(len(a.index))
+            ("dim", a.tensor, str(k))
+            for op in graph.operators
+            if op.kind is NodeKind.CONTRACT
+            for a in op.inputs
+            for k in range(len(a.index))
         }
         self._groups: dict[Place, list[_Group]] = {}
         self._reads: dict[Place, list[_Read]] = {}
@@ -165,7 +179,9 @@ class CutSystem:
                 self._fixed.add(("axis", op.name, value))
         if op.kind is NodeKind.NORMALISE and not op.spec.statistics:  # these go along one axis, element after element
             self._fixed |= {("axis", op.name, a) for a in op.over}
-        if (kept := op.attribute("positional", ())) and isinstance(kept, tuple):  # these axes, and what is read whole, keep the user's shape
+        if (kept := op.attribute("positional", ())) and isinstance(
+            kept, tuple
+        ):  # these axes, and what is read whole, keep the user's shape
             self._fixed |= {("axis", op.name, str(a)) for a in kept}
             self._fixed |= {("dim", a.tensor, str(k)) for a in op.inputs for k, i in enumerate(a.index) if i.whole}
         reads: list[_Read] = []
@@ -221,10 +237,14 @@ class CutSystem:
             known.append(group) if add else known.remove(group)
 
     def _hint(self, read: _Read) -> None:
-        """An equal piece of a dimension cuts it at the size of the piece, if nothing forbids it; so do the patches of a contraction."""
+        """An equal piece of a dimension cuts it at the size of the piece, if nothing forbids it; so do the patches
+        of a contraction.
+        """
         if len(read.terms) == 2 and read.offset == 0 and read.dim in self._products:
             (_, _, step, places), (_, _, one, taps) = sorted(read.terms, key=lambda t: -t[2])
-            if one == 1 and taps == step and places * step == read.extent:  # windows side by side: a reshape in disguise (patches of an image)
+            if (
+                one == 1 and taps == step and places * step == read.extent
+            ):  # windows side by side: a reshape in disguise (patches of an image)
                 self._attempt((), ((read.dim, step),))
         if len(read.terms) == 1 and read.terms[0][2] == 1:
             n = read.terms[0][3]
@@ -275,7 +295,8 @@ class CutSystem:
         if len(read.terms) != 1 or read.terms[0][2] != 1:
             return
         axis = read.terms[0][0]
-        # a slice lends its digits to what it slices (fused projections); a concatenation keeps them: its flat parts can be read in digits
+        # a slice lends its digits to what it slices (fused projections); a concatenation keeps them: its flat parts can
+        # be read in digits
         ways = [(read.dim, axis), (axis, read.dim)] if read.terms[0][3] < read.extent else [(read.dim, axis)]
         for source, target in ways:
             for cut in self.cuts(source):
@@ -310,7 +331,8 @@ class CutSystem:
 
 
 def named_digits(axis: str, extent: int, cuts: Sequence[int]) -> list[tuple[str, int, int]]:
-    """(name, weight, extent) of the digits of an axis: `k` stays `k`, or becomes `k.0`, `k.1`, .. (most significant first).
+    """(name, weight, extent) of the digits of an axis: `k` stays `k`, or becomes `k.0`, `k.1`, .. (most significant
+    first).
 
     >>> named_digits("k", 9216, (6, 36))
     [('k.0', 36, 256), ('k.1', 6, 6), ('k.2', 1, 6)]

@@ -2,8 +2,8 @@
 
     node of the file -> operators over the dimensions it names, reshapes as views -> `digits.split_digits`
 
-Every function here adds one operator of a node and returns the name of the tensor it writes.  Misuse (shapes that do not fit) is
-a `GraphError` with the reason; the importer adds the node's name.
+Every function here adds one operator of a node and returns the name of the tensor it writes.  Misuse (shapes that do
+not fit) is a `GraphError` with the reason; the importer adds the node's name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Named(Protocol):
 
 
 class Flat:
-    """The graph being built.  `reserved`: names that only their owner may take.  `where`: operator -> node it came from."""
+    """The graph being built.  `reserved`: names that only their owner may take.  `where`: operator -> node it came
+    from.
+    """
 
     g: Builder
     reserved: frozenset[str]
@@ -55,8 +57,15 @@ class Flat:
         return name
 
     def operator(
-        self, node: Named, part: str, function: str, axes: Sequence[Axis], inputs: Sequence[Access], out: Sequence[str],
-        attributes: Mapping[str, Value] | None = None, dtype: str | None = None,
+        self,
+        node: Named,
+        part: str,
+        function: str,
+        axes: Sequence[Axis],
+        inputs: Sequence[Access],
+        out: Sequence[str],
+        attributes: Mapping[str, Value] | None = None,
+        dtype: str | None = None,
     ) -> str:
         """Add an operator of the node; its element type is that of its first input, unless given or logical."""
         if dtype is None:
@@ -81,15 +90,17 @@ def letters(rank: int) -> list[str]:
 
 
 def broadcast(tensor: str, shape: Sequence[int], names: Sequence[str], extents: Sequence[int]) -> Access:
-    """Access to an operand aligned to the right of the axes `names`; a dimension of extent 1 is read at 0 where the axis is longer.
+    """Access to an operand aligned to the right of the axes `names`; a dimension of extent 1 is read at 0 where the
+    axis is longer.
 
     >>> broadcast("bias", (3, 1), ["b", "c", "x"], [2, 3, 5]).index
     (Affine(terms=(('c', 1),), offset=0, whole=False), Affine(terms=(), offset=0, whole=False))
     """
     first = len(names) - len(shape)
-    return Access(tensor, tuple(
-        Affine.axis(names[first + k]) if n == extents[first + k] else Affine() for k, n in enumerate(shape)
-    ))
+    return Access(
+        tensor,
+        tuple(Affine.axis(names[first + k]) if n == extents[first + k] else Affine() for k, n in enumerate(shape)),
+    )
 
 
 def _axes(names: Sequence[str], extents: Sequence[int]) -> list[Axis]:
@@ -97,7 +108,8 @@ def _axes(names: Sequence[str], extents: Sequence[int]) -> list[Axis]:
 
 
 def common_shape(shapes: Sequence[Sequence[int]]) -> list[int]:
-    """The shape that operands have under NumPy broadcasting, at least one dimension.  Raises `GraphError` if there is none.
+    """The shape that operands have under NumPy broadcasting, at least one dimension.  Raises `GraphError` if there is
+    none.
 
     >>> common_shape([(3, 1), (2, 1, 5)])
     [2, 3, 5]
@@ -112,10 +124,17 @@ def common_shape(shapes: Sequence[Sequence[int]]) -> list[int]:
 
 
 def pointwise(
-    c: Flat, node: Named, part: str, function: str, values: Sequence[tuple[str, Sequence[int]]], element: str | None = None,
+    c: Flat,
+    node: Named,
+    part: str,
+    function: str,
+    values: Sequence[tuple[str, Sequence[int]]],
+    element: str | None = None,
     **attributes: Value,
 ) -> str:
-    """An elementwise function of (tensor, shape) operands under NumPy broadcasting; `element`: element type of the result."""
+    """An elementwise function of (tensor, shape) operands under NumPy broadcasting; `element`: element type of the
+    result.
+    """
     extents = common_shape([s for _, s in values])
     names = letters(len(extents))
     inputs = [broadcast(t, s or (1,), names, extents) for t, s in values]
@@ -123,8 +142,14 @@ def pointwise(
 
 
 def normalised(
-    c: Flat, node: Named, part: str, function: str, values: Sequence[tuple[str, Sequence[int]]], over: Sequence[int],
-    element: str | None = None, **attributes: Value,
+    c: Flat,
+    node: Named,
+    part: str,
+    function: str,
+    values: Sequence[tuple[str, Sequence[int]]],
+    over: Sequence[int],
+    element: str | None = None,
+    **attributes: Value,
 ) -> str:
     """A normalise function over dimensions of its first operand; the others are aligned to the right."""
     shape = values[0][1]
@@ -132,7 +157,9 @@ def normalised(
     whole = not FUNCTIONS[function].statistics
     axes = [Axis(a, n, None, not (whole and k in over)) for k, (a, n) in enumerate(zip(names, shape, strict=True))]
     inputs = [broadcast(t, s, names, shape) for t, s in values]
-    return c.operator(node, part, function, axes, inputs, names, {"over": tuple(names[k] for k in over), **attributes}, element)
+    return c.operator(
+        node, part, function, axes, inputs, names, {"over": tuple(names[k] for k in over), **attributes}, element
+    )
 
 
 def permuted(c: Flat, node: Named, part: str, tensor: str, perm: Sequence[int]) -> str:
@@ -142,13 +169,19 @@ def permuted(c: Flat, node: Named, part: str, tensor: str, perm: Sequence[int]) 
         raise GraphError("node", f"perm {tuple(perm)} is no permutation of the dimensions of {shape}")
     names = letters(len(shape))
     index = tuple(Affine.axis(names[list(perm).index(d)]) for d in range(len(shape)))
-    return c.operator(node, part, "copy", [Axis(names[k], shape[p]) for k, p in enumerate(perm)], [Access(tensor, index)], names)
+    return c.operator(
+        node, part, "copy", [Axis(names[k], shape[p]) for k, p in enumerate(perm)], [Access(tensor, index)], names
+    )
 
 
-def part_of(c: Flat, node: Named, part: str, tensor: str, extents: Sequence[int], index: Mapping[int, tuple[int, int]]) -> str:
+def part_of(
+    c: Flat, node: Named, part: str, tensor: str, extents: Sequence[int], index: Mapping[int, tuple[int, int]]
+) -> str:
     """out[..] = input[.., step * a + offset, ..], 0 outside; `index`: dimension -> (step, offset)."""
     names = letters(len(extents))
-    reads = tuple(Affine(((a, index[k][0]),), index[k][1]) if k in index else Affine.axis(a) for k, a in enumerate(names))
+    reads = tuple(
+        Affine(((a, index[k][0]),), index[k][1]) if k in index else Affine.axis(a) for k, a in enumerate(names)
+    )
     return c.operator(node, part, "copy", _axes(names, extents), [Access(tensor, reads)], names)
 
 
@@ -168,18 +201,32 @@ def joined(c: Flat, node: Named, part: str, tensors: Sequence[str], dim: int) ->
 
 
 def reduced(
-    c: Flat, node: Named, part: str, tensor: str, shape: Sequence[int], dims: Sequence[int], function: str, scale: float, keep: bool
+    c: Flat,
+    node: Named,
+    part: str,
+    tensor: str,
+    shape: Sequence[int],
+    dims: Sequence[int],
+    function: str,
+    scale: float,
+    keep: bool,
 ) -> str:
-    """Combine the dimensions `dims` by `function` (sum, max, min); a sum is multiplied by `scale`; `keep` leaves extent 1."""
+    """Combine the dimensions `dims` by `function` (sum, max, min); a sum is multiplied by `scale`; `keep` leaves
+    extent 1.
+    """
     names, combine = letters(len(shape)), Combine(function)
     kept = [k for k in range(len(shape)) if k not in dims]
     order = [*(Axis(names[k], shape[k]) for k in kept), *(Axis(names[k], shape[k], combine) for k in sorted(dims))]
     attributes: dict[str, Value] = {} if scale == 1.0 else {"scale": scale}
-    y = c.operator(node, part, function, order, [broadcast(tensor, shape, names, shape)], [names[k] for k in kept], attributes)
+    y = c.operator(
+        node, part, function, order, [broadcast(tensor, shape, names, shape)], [names[k] for k in kept], attributes
+    )
     return c.view(node, "keep", y, [1 if k in dims else n for k, n in enumerate(shape)]) if keep else y
 
 
-def matrix_product(c: Flat, node: Named, part: str, left: tuple[str, Sequence[int]], right: tuple[str, Sequence[int]]) -> str:
+def matrix_product(
+    c: Flat, node: Named, part: str, left: tuple[str, Sequence[int]], right: tuple[str, Sequence[int]]
+) -> str:
     """Matrix product with broadcast leading dimensions; a vector is a row on the left, a column on the right."""
     (a, p), (b, q) = left, right
     if not p or not q or p[-1] != q[-2 if len(q) > 1 else 0]:
@@ -204,9 +251,17 @@ def matrix_product(c: Flat, node: Named, part: str, left: tuple[str, Sequence[in
 
 
 def gathered(
-    c: Flat, node: Named, part: str, table: tuple[str, Sequence[int]], dim: int, ids: tuple[str, Sequence[int]], bag: int | None = None
+    c: Flat,
+    node: Named,
+    part: str,
+    table: tuple[str, Sequence[int]],
+    dim: int,
+    ids: tuple[str, Sequence[int]],
+    bag: int | None = None,
 ) -> str:
-    """table[.., ids[..], ..] along dimension `dim`; the ids' dimensions take its place.  `bag`: a dimension of the ids that is summed."""
+    """table[.., ids[..], ..] along dimension `dim`; the ids' dimensions take its place.  `bag`: a dimension of the
+    ids that is summed.
+    """
     (t, shape), (i, places) = table, ids
     inner = [f"m{k}" for k in range(len(shape) - 1)] if len(shape) != 2 else ["m"]
     where = [["s"], ["b", "s"]][len(places) - 1] if 0 < len(places) < 3 else [f"i{k}" for k in range(len(places))]
@@ -217,7 +272,9 @@ def gathered(
     if bag is not None:
         summed.append(Axis(where[bag], places[bag], Combine.SUM))
     reads = [Access(t, tuple(map(Affine.axis, columns))), Access(i, tuple(map(Affine.axis, where)) or (Affine(),))]
-    return c.operator(node, part, "embedding", [*(Axis(a, extents[a]) for a in out), *summed], reads, out, {"rows": "v"})
+    return c.operator(
+        node, part, "embedding", [*(Axis(a, extents[a]) for a in out), *summed], reads, out, {"rows": "v"}
+    )
 
 
 def used(graph: Graph) -> Graph:
@@ -228,7 +285,9 @@ def used(graph: Graph) -> Graph:
         if op.output.tensor in needed:
             needed.update(a.tensor for a in op.inputs)
             operators.append(op)
-    return Graph(graph.name, tuple(t for t in graph.tensors if t.name in needed), tuple(reversed(operators)), graph.outputs)
+    return Graph(
+        graph.name, tuple(t for t in graph.tensors if t.name in needed), tuple(reversed(operators)), graph.outputs
+    )
 
 
 def scale_of_mean(shape: Sequence[int], dims: Sequence[int]) -> float:
@@ -245,5 +304,8 @@ def check_extents(graph: Graph) -> Graph:
     for t in graph.tensors:
         for k, n in enumerate(t.shape):
             if n > LONGEST_AXIS:
-                raise GraphError(f"tensor {t.name!r}", f"dimension {k} has {n} elements, more than 2**31 - 1; split it in the model (a reshape is enough)")
+                raise GraphError(
+                    f"tensor {t.name!r}",
+                    f"dimension {k} has {n} elements, more than 2**31 - 1; split it in the model (a reshape is enough)",
+                )
     return graph

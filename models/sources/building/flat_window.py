@@ -1,7 +1,8 @@
 """Convolutions and pools over flat dimensions: per spatial dimension  index = stride * out + dilation * tap - pad.
 
-Taps of extent 1 are left out, so that a 1x1 convolution reads plain axes.  Grouped convolutions work on channels in digits,
-x[b, g, c, ..] * w[g, o, c, ..] -> [b, g, o, ..], between two views; one channel per group (depthwise) needs no views.
+Taps of extent 1 are left out, so that a 1x1 convolution reads plain axes.  Grouped convolutions work on channels in
+digits, x[b, g, c, ..] * w[g, o, c, ..] -> [b, g, o, ..], between two views; one channel per group (depthwise) needs no
+views.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def convolved(c: Flat, node: Named, x: str, w: str, bias: str | None, wins: Sequ
         return y
     names, shape = letters(2 + len(wins)), c.g.tensors[y].shape
     full, stored = Access(y, tuple(map(Affine.axis, names))), Access(bias, (Affine.axis(names[1]),))
-    return c.operator(node, "bias_add", "add", [Axis(a, n) for a, n in zip(names, shape, strict=True)], [full, stored], names)
+    return c.operator(
+        node, "bias_add", "add", [Axis(a, n) for a, n in zip(names, shape, strict=True)], [full, stored], names
+    )
 
 
 def pooled(c: Flat, node: Named, x: str, wins: Sequence[Window], function: str, attributes: Mapping[str, Value]) -> str:

@@ -1,7 +1,7 @@
 """`FILE.py:NAME`, `package.module:NAME`: an object that a Python file or module makes.
 
-A file is executed once per process, under the name of its stem; a module is imported, and so is a file of a package that is loaded
-(its relative imports need the package).
+A file is executed once per process, under the name of its stem; a module is imported, and so is a file of a package
+that is loaded (its relative imports need the package).
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def load_object(path: Path, name: str) -> object:
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
-            public = sorted(n for n, v in vars(module).items() if not n.startswith("_") and not isinstance(v, ModuleType))
+            public = sorted(
+                n for n, v in vars(module).items() if not n.startswith("_") and not isinstance(v, ModuleType)
+            )
             raise InputError(f"{path} has no {name!r}; it has: {', '.join(public[:20]) or 'nothing public'}")
         found = getattr(found, part)
     return found
@@ -71,7 +73,9 @@ def _in_package(full: Path) -> str | None:
     if not (full.parent / "__init__.py").is_file():
         return None
     paths = [(name, getattr(module, "__path__", ())) for name, module in list(sys.modules.items())]
-    folders = {str(Path(folder).resolve()): name for name, path in paths if isinstance(path, Iterable) for folder in path}  # torch.classes has another
+    folders = {
+        str(Path(folder).resolve()): name for name, path in paths if isinstance(path, Iterable) for folder in path
+    }  # torch.classes has another
     rest, folder = [full.stem], full.parent
     while (folder / "__init__.py").is_file():
         if str(folder) in folders:

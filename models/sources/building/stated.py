@@ -1,7 +1,7 @@
 """Constants that a program states: carried by value where they are small, because they are content and no weights.
 
-    up to `LIMIT` elements     an operator `constant` of the graph, with the values
-    beyond                     an input called `constant.*`; whoever runs the graph is told that its values are not there
+up to `LIMIT` elements     an operator `constant` of the graph, with the values
+beyond                     an input called `constant.*`; whoever runs the graph is told that its values are not there
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ def held(g: Builder, name: str, array: npt.NDArray[np.generic], dtype: str) -> s
         return None
     shape = array.shape or (1,)
     names = letters(len(shape))
-    made = g.operator(name, "constant", [Axis(a, n) for a, n in zip(names, shape, strict=True)], [], names, {"values": _listed(array)}, dtype)
+    made = g.operator(
+        name,
+        "constant",
+        [Axis(a, n) for a, n in zip(names, shape, strict=True)],
+        [],
+        names,
+        {"values": _listed(array)},
+        dtype,
+    )
     if not array.shape:  # a scalar, stored with one element
         g.tensors[made] = replace(g.tensors[made], source_shape=())
     return made
@@ -43,11 +51,13 @@ def asked_for(g: Builder, name: str, array: npt.NDArray[np.generic], dtype: str)
 
 
 def carried(graph: Graph, contents: Mapping[str, npt.NDArray[np.generic]]) -> Graph:
-    """The graph with the values of small stated inputs in it; digits of a shape are views of it, so values keep their order.
+    """The graph with the values of small stated inputs in it; digits of a shape are views of it, so values keep their
+    order.
 
     >>> g = Builder("g")
     >>> graph = g.build(g.map("y", "add", g.input("x", (2, 2)), g.input("constant.t", (2, 2)), text="a b, a b -> a b"))
-    >>> [(op.function, op.attribute("values", 0)) for op in carried(graph, {"constant.t": np.array([[1, 2], [3, 4]])}).operators]
+    >>> [(op.function, op.attribute("values", 0)) for op in carried(graph, {"constant.t": np.array([[1, 2], [3,
+    ...     4]])}).operators]
     [('constant', (1, 2, 3, 4)), ('add', 0)]
     """
     small = {n: a for n, a in contents.items() if _small(a) and graph.tensor(n).elements == a.size}
@@ -58,7 +68,9 @@ def carried(graph: Graph, contents: Mapping[str, npt.NDArray[np.generic]]) -> Gr
         if t.name in small:
             names = letters(len(t.shape))
             axes = tuple(Axis(a, n) for a, n in zip(names, t.shape, strict=True))
-            made.append(Operator(t.name, "constant", axes, (), access(t.name, *names), (("values", _listed(small[t.name])),)))
+            made.append(
+                Operator(t.name, "constant", axes, (), access(t.name, *names), (("values", _listed(small[t.name])),))
+            )
     tensors = tuple(replace(t, role=Role.VALUE) if t.name in small else t for t in graph.tensors)
     return replace(graph, tensors=tensors, operators=(*made, *graph.operators)).check()
 

@@ -1,11 +1,14 @@
 """Traced arrays: they have a shape and an element type, no elements, and record what NumPy is asked to do with them.
 
-A basic slice or a transpose shares the buffer of its array, as in NumPy, so that a write through either is seen by both:
+A basic slice or a transpose shares the buffer of its array, as in NumPy, so that a write through either is seen by
+both:
 
-    cell    the buffer: the view of a tensor that it holds now          (a write makes a new tensor: static single assignment)
+    cell    the buffer: the view of a tensor that it holds now          (a write makes a new tensor: static single
+            assignment)
     path    where the dimensions of this array lie in the buffer
 
-Reading is `cell.value` seen through `path`.  A reshape is a cell of its own that follows the cell it came from; it cannot be written.
+Reading is `cell.value` seen through `path`.  A reshape is a cell of its own that follows the cell it came from; it
+cannot be written.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ class Buffer:
 class Reshaped:
     """The row-major elements of another array in another shape; recorded again whenever that array has changed."""
 
-    def __init__(self, source: TracedArray, shape: Sequence[int], reshape: Callable[[Recorder, View, Sequence[int]], View]) -> None:
+    def __init__(
+        self, source: TracedArray, shape: Sequence[int], reshape: Callable[[Recorder, View, Sequence[int]], View]
+    ) -> None:
         self._source, self._shape, self._reshape = source, tuple(shape), reshape
         self._seen: View | None = None
         self._value: View | None = None
@@ -133,7 +138,9 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: object, **options: object) -> object:
         return self._record(lambda: UFUNC[0](self.recorder, ufunc, method, inputs, options))
 
-    def __array_function__(self, function: Callable[..., object], types: object, args: Sequence[object], options: dict[str, object]) -> object:
+    def __array_function__(
+        self, function: Callable[..., object], types: object, args: Sequence[object], options: dict[str, object]
+    ) -> object:
         return self._record(lambda: FUNCTION[0](self.recorder, function, args, options))
 
     def _record(self, call: Callable[[], object]) -> object:
@@ -174,7 +181,9 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
         return f"traced array of shape {self._shape}, {self.dtype.name}"
 
     def _data(self, what: str) -> TraceError:
-        return TraceError(place(), f"{what} depends on the data of an array; a program must do the same whatever the numbers are")
+        return TraceError(
+            place(), f"{what} depends on the data of an array; a program must do the same whatever the numbers are"
+        )
 
     def __bool__(self) -> bool:
         raise self._data("a condition")
@@ -190,6 +199,7 @@ class TracedArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
         raise TraceError(
-            place(), "a traced array goes into a NumPy array; make that one with np.zeros_like(x, shape=..) or write the result without it"
+            place(),
+            "a traced array goes into a NumPy array; make that one with np.zeros_like(x, shape=..) or write the "
+            "result without it",
         )
-

@@ -2,13 +2,15 @@
 
 A call of `backward` differentiates what has been recorded so far, with the rules of `models.sources.training`:
 
-    leaves      arrays marked by `requires_grad_`, as they are now: the recorded operators between them and the loss are differentiated,
-                what made a leaf is not
+    leaves      arrays marked by `requires_grad_`, as they are now: the recorded operators between them and the loss are
+                differentiated, what made a leaf is not
     forwarded   the reverse pass reads the values of the forward pass, whatever buffers hold by now
-    grad        the first gradient is the buffer; a later one is added, unless the buffer was set to zero in between or is None again:
-                neither zeros nor the addition are recorded where one backward pass alone writes the buffer
+    grad        the first gradient is the buffer; a later one is added, unless the buffer was set to zero in between or
+                is None again:  neither zeros nor the addition are recorded where one backward pass alone writes the
+                buffer
 
-`y.backward(dy)` starts from dy instead of 1.  Several calls, also between updates of the leaves, are several reverse passes.
+`y.backward(dy)` starts from dy instead of 1.  Several calls, also between updates of the leaves, are several reverse
+passes.
 
 Source: thesis on automatic partitioning of array programs, sections 7.2 and 7.3.
 """
@@ -43,7 +45,9 @@ def requires_grad(array: TracedArray) -> TracedArray:
 
 
 def backward(array: TracedArray, gradient: object = None) -> None:
-    """Accumulate the gradients of all leaves that `array` depends on.  Raises `TraceError`, or `UnsupportedOperators` for functions without a derivative."""
+    """Accumulate the gradients of all leaves that `array` depends on.  Raises `TraceError`, or
+    `UnsupportedOperators` for functions without a derivative.
+    """
     recorder = array.recorder
     leaves: list[TracedArray] = []
     for leaf in recorder.leaves:
@@ -59,12 +63,22 @@ def backward(array: TracedArray, gradient: object = None) -> None:
     if not found:
         raise TraceError(place(), "backward: the array depends on no array that requires_grad_ marked")
     b = Backward(forward, reached)
-    b.seed = b.emit(f"grad:{loss.tensor}", "fill", (), [access(loss.tensor)], (), (("value", 1.0),), forward.tensor(loss.tensor).dtype)
+    b.seed = b.emit(
+        f"grad:{loss.tensor}",
+        "fill",
+        (),
+        [access(loss.tensor)],
+        (),
+        (("value", 1.0),),
+        forward.tensor(loss.tensor).dtype,
+    )
     b.gradient[loss.tensor] = b.seed
     _reverse(b, forward)
     names = {t.name: t.name for t in forward.tensors}
     for op in b.operators:
-        names[op.name] = recorder.add(_renamed(op, names), b.tensors[op.output.tensor].shape, b.tensors[op.output.tensor].dtype)
+        names[op.name] = recorder.add(
+            _renamed(op, names), b.tensors[op.output.tensor].shape, b.tensors[op.output.tensor].dtype
+        )
     for leaf in found:
         _accumulate(leaf, recorder.plain(names[b.gradient[leaf.view.tensor]]))
 
@@ -77,7 +91,9 @@ def _scalar(recorder: Recorder, array: TracedArray, gradient: object) -> View:
         letters = [f"i{k}" for k in range(len(view.shape))]
         return product(recorder, "weighted", [view, given], [letters, letters], [])
     if view.shape:
-        raise TraceError(place(), f"backward of an array of shape {view.shape} needs the gradient to start from: y.backward(dy)")
+        raise TraceError(
+            place(), f"backward of an array of shape {view.shape} needs the gradient to start from: y.backward(dy)"
+        )
     return materialise(recorder, view)
 
 
@@ -86,11 +102,15 @@ def _forward(recorder: Recorder, loss: str, leaves: set[str]) -> Graph:
     wanted, kept = {loss}, []
     for made in reversed(recorder.made):
         if made.output.tensor in wanted and made.output.tensor not in leaves:
-            kept.append(Operator(made.output.tensor, made.function, made.axes, made.inputs, made.output, made.attributes))
+            kept.append(
+                Operator(made.output.tensor, made.function, made.axes, made.inputs, made.output, made.attributes)
+            )
             wanted.update(a.tensor for a in made.inputs)
     written = {op.output.tensor for op in kept}
     tensors = [
-        replace(t, role=Role.VALUE if n in written else Role.PARAMETER if n in leaves else Role.INPUT) for n, t in recorder.tensors.items() if n in wanted
+        replace(t, role=Role.VALUE if n in written else Role.PARAMETER if n in leaves else Role.INPUT)
+        for n, t in recorder.tensors.items()
+        if n in wanted
     ]
     return Graph("forward", tuple(tensors), tuple(kept[::-1]), (loss,)).check()
 

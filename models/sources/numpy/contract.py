@@ -2,8 +2,8 @@
 
     out[o] = sum over r of  A_1[..] A_2[..] .. A_n[..]
 
-The letters of an einsum become the axes of the operator; a matmul has axes b0.., m, n, k.  Operands are views, so a sum over
-sliding windows is a convolution with access  s * y + k.  Taps of windows are not split (flag `whole-taps`).
+The letters of an einsum become the axes of the operator; a matmul has axes b0.., m, n, k.  Operands are views, so a sum
+over sliding windows is a convolution with access  s * y + k.  Taps of windows are not split (flag `whole-taps`).
 """
 
 from __future__ import annotations
@@ -18,8 +18,12 @@ from .recorder import Recorder, TraceError, place
 from .views import View, transposed
 
 
-def product(recorder: Recorder, base: str, operands: Sequence[View], letters: Sequence[Sequence[str]], out: Sequence[str]) -> View:
-    """Sum of products; `letters[j][d]` is the axis of dimension d of operand j.  Raises `TraceError` for extents that disagree."""
+def product(
+    recorder: Recorder, base: str, operands: Sequence[View], letters: Sequence[Sequence[str]], out: Sequence[str]
+) -> View:
+    """Sum of products; `letters[j][d]` is the axis of dimension d of operand j.  Raises `TraceError` for extents
+    that disagree.
+    """
     extents: dict[str, int] = {}
     taps: set[str] = set()
     for view, names in zip(operands, letters, strict=True):
@@ -71,7 +75,10 @@ def parse(subscripts: str, *ranks: int) -> tuple[list[list[str]], list[str]]:
     def names(term: str, own: int) -> list[str]:
         before, dots, after = term.partition("...")
         if any(c not in ascii_letters for c in before + after) or (own != 0 and not dots) or own < 0:
-            raise TraceError(place(), f"einsum {subscripts!r}: {term!r} does not fit an array of dimension {len(before) + len(after) + own}")
+            raise TraceError(
+                place(),
+                f"einsum {subscripts!r}: {term!r} does not fit an array of dimension {len(before) + len(after) + own}",
+            )
         return [*before, *([f"e{k}" for k in range(widest - own, widest)] if dots else []), *after]
 
     operands = [names(t, h) for t, h in zip(terms, hidden, strict=True)]

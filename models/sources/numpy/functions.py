@@ -17,7 +17,8 @@ from .ufuncs import axes_of, cast, cumulative, elementwise, mean, number, reduce
 from .views import broadcast
 from .write import assign, checked_shape
 
-# --- contractions -------------------------------------------------------------------------------------------------------
+# --- contractions
+# -------------------------------------------------------------------------------------------------------
 
 
 @translates(np.einsum)
@@ -69,12 +70,25 @@ def _trace(recorder: Recorder, a: object) -> TracedArray:
     return new(recorder, contract.einsum(recorder, "ii->", [view_of(recorder, a)]))
 
 
-# --- reductions ---------------------------------------------------------------------------------------------------------
+# --- reductions
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _reduction(f: np.ufunc, *functions: Callable[..., object], method: str) -> None:
-    def translation(recorder: Recorder, a: object, axis: object = None, dtype: object = None, out: object = None, keepdims: bool = False) -> object:
-        options = {"axis": axis, "keepdims": keepdims, **({} if dtype is None else {"dtype": dtype}), **({} if out is None else {"out": (out,)})}
+    def translation(
+        recorder: Recorder,
+        a: object,
+        axis: object = None,
+        dtype: object = None,
+        out: object = None,
+        keepdims: bool = False,
+    ) -> object:
+        options = {
+            "axis": axis,
+            "keepdims": keepdims,
+            **({} if dtype is None else {"dtype": dtype}),
+            **({} if out is None else {"out": (out,)}),
+        }
         return ufunc(recorder, f, "reduce", [a], options)
 
     translates(*functions, method=method)(translation)
@@ -99,7 +113,10 @@ def _var(recorder: Recorder, a: object, axis: object = None, ddof: int = 0, keep
     dims = axes_of(axis, len(view.shape))
     centred = traced(recorder, a) - new(recorder, mean(recorder, view, dims, True))
     square = view_of(recorder, centred * centred)
-    return new(recorder, reduced(recorder, np.add, square, dims, keepdims, 1.0 / (prod(view.shape[d] for d in dims) - ddof), "var"))
+    return new(
+        recorder,
+        reduced(recorder, np.add, square, dims, keepdims, 1.0 / (prod(view.shape[d] for d in dims) - ddof), "var"),
+    )
 
 
 @translates(np.std, method="std")
@@ -113,7 +130,8 @@ def _cumsum(recorder: Recorder, a: object, axis: object = None) -> TracedArray:
     return new(recorder, cumulative(recorder, source, int(str(axis or 0))))
 
 
-# --- choosing ------------------------------------------------------------------------------------------------------------
+# --- choosing
+# ------------------------------------------------------------------------------------------------------------
 
 
 @translates(np.take, method="take")
@@ -130,14 +148,20 @@ def _where(recorder: Recorder, condition: object, x: object = None, y: object = 
     if x is None or y is None:
         raise TraceError(place(), "np.where with one argument has a data-dependent shape")
     mask = view_of(recorder, condition)
-    dtype = np.result_type(*[v.dtype if isinstance(v, TracedArray) else v if number(v) is not None else np.asarray(v) for v in (x, y)])  # type: ignore[arg-type]
+    typed = [v.dtype if isinstance(v, TracedArray) else v if number(v) is not None else np.asarray(v) for v in (x, y)]
+    dtype = np.result_type(*typed)  # type: ignore[arg-type]
     for value, other, flip in ((y, x, False), (x, y, True)):
         c = number(value)
         if c is not None and number(other) is None:
             kept = cast(recorder, view_of(recorder, other), dtype)
             chosen = elementwise(recorder, "logical_not", "where", [mask], np.dtype(bool)) if flip else mask
             shape = shapes(recorder, [mask, kept])
-            return new(recorder, elementwise(recorder, "mask_fill", "where", [broadcast(kept, shape), chosen], dtype, {"value": float(c)}))
+            return new(
+                recorder,
+                elementwise(
+                    recorder, "mask_fill", "where", [broadcast(kept, shape), chosen], dtype, {"value": float(c)}
+                ),
+            )
     views = [cast(recorder, view_of(recorder, v), dtype) for v in (x, y)]
     return new(recorder, elementwise(recorder, "where", "where", [mask, *views], dtype))
 
@@ -155,7 +179,8 @@ def _clip(recorder: Recorder, a: object, a_min: object = None, a_max: object = N
     return out
 
 
-# --- new arrays ----------------------------------------------------------------------------------------------------------
+# --- new arrays
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _filled(*functions: Callable[..., object], fill: float) -> None:
@@ -166,7 +191,9 @@ def _filled(*functions: Callable[..., object], fill: float) -> None:
 
 
 @translates(np.full_like)
-def _full_like(recorder: Recorder, a: object, fill_value: object, dtype: object = None, shape: object = None) -> TracedArray:
+def _full_like(
+    recorder: Recorder, a: object, fill_value: object, dtype: object = None, shape: object = None
+) -> TracedArray:
     like = traced(recorder, a)
     kind = like.dtype if dtype is None else np.dtype(dtype)  # type: ignore[call-overload]
     value = number(fill_value)

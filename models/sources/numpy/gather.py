@@ -1,13 +1,14 @@
 """Gathers: rows of an array picked by an array of integers, as the `embedding` operator.
 
     take            out[.., o, ..] = x[.., ids[o], ..]
-    add.reduceat    out[i] = sum of x[j] over start_i <= j < start_(i+1): a bag of rows per result; the positions must be
-                    constants of the program, and are padded to the longest segment with -1, which picks nothing; equal segments are a
-                    sum over  step * i + k  instead
+    add.reduceat    out[i] = sum of x[j] over start_i <= j < start_(i+1): a bag of rows per result; the positions must
+                    be constants of the program, and are padded to the longest segment with -1, which picks nothing;
+                    equal segments are a sum over  step * i + k  instead
 
-Which rows a rank reads depends on the numbers in `ids`, so the index set of x is the whole gathered dimension (over-approximated, thesis
-section 4.7), unless that dimension is split: then every rank contributes its rows and the parts are summed.  Indices of traced
-arrays must lie in 0 .. n - 1: an index beyond gives 0, where NumPy wraps or raises.
+Which rows a rank reads depends on the numbers in `ids`, so the index set of x is the whole gathered dimension
+(over-approximated, thesis section 4.7), unless that dimension is split: then every rank contributes its rows and the
+parts are summed.  Indices of traced arrays must lie in 0 .. n - 1: an index beyond gives 0, where NumPy wraps or
+raises.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ def positions(recorder: Recorder, ids: object, extent: int) -> View:
     """Indices as a view; constant ones are tested, and negative ones made positive."""
     if isinstance(ids, TracedArray):
         if ids.dtype.kind not in "iu":
-            raise TraceError(place(), f"an index array of type {ids.dtype.name}; selection by a condition has a data-dependent shape, use np.where")
+            raise TraceError(
+                place(),
+                f"an index array of type {ids.dtype.name}; selection by a condition has a data-dependent shape, "
+                f"use np.where",
+            )
         return ids.view
     array = np.asarray(ids)
     if array.dtype.kind not in "iu":
@@ -51,7 +56,10 @@ def take(recorder: Recorder, table: View, ids: View, dim: int, base: str = "take
 def reduceat(recorder: Recorder, x: object, indices: object, axis: int = 0) -> View:
     """`np.add.reduceat` along the first dimension of a vector or matrix, positions constant."""
     if isinstance(indices, TracedArray) or not isinstance(x, TracedArray):
-        raise TraceError(place(), "the positions of np.add.reduceat must be constants of the program: the segments are its static structure")
+        raise TraceError(
+            place(),
+            "the positions of np.add.reduceat must be constants of the program: the segments are its static structure",
+        )
     if axis != 0:
         raise TraceError(place(), "np.add.reduceat is supported along axis 0")
     table = x.view
@@ -63,7 +71,10 @@ def reduceat(recorder: Recorder, x: object, indices: object, axis: int = 0) -> V
     steps = np.diff(start)
     if start.size > 1 and bool((steps == steps[0]).all()) and steps[0] > 0 and bool((stop - start == longest).all()):
         # equal segments at equal distances are affine: their index sets are exact
-        places: list[Terms] = [(((0, int(steps[0])), (1, 1)), int(start[0])), *(plain(k + 1) for k in range(1, len(table.shape)))]
+        places: list[Terms] = [
+            (((0, int(steps[0])), (1, 1)), int(start[0])),
+            *(plain(k + 1) for k in range(1, len(table.shape))),
+        ]
         pieces = table.mapped((start.size, longest, *table.shape[1:]), places, [1])
         names = ["i0", "bag", *(f"i{k}" for k in range(1, len(table.shape)))]
         made = [Axis(a, n, Combine.SUM if a == "bag" else None) for a, n in zip(names, pieces.shape, strict=True)]
@@ -73,7 +84,9 @@ def reduceat(recorder: Recorder, x: object, indices: object, axis: int = 0) -> V
     bags = recorder.constant(np.where(ids < stop[:, None], ids, -1))
     rest = [f"i{k}" for k in range(1, len(table.shape))]
     axes = [
-        Axis("i0", start.size), *(Axis(a, n) for a, n in zip(rest, table.shape[1:], strict=True)), Axis("bag", longest, Combine.SUM),
+        Axis("i0", start.size),
+        *(Axis(a, n) for a, n in zip(rest, table.shape[1:], strict=True)),
+        Axis("bag", longest, Combine.SUM),
         Axis("rows", extent, Combine.SUM),
     ]
     inputs = [table.access(["rows", *rest]), bags.access(["i0", "bag"])]

@@ -1,8 +1,9 @@
 """Indexing: basic slices are views on the same buffer, one array of integers is a gather.
 
-    x[i], x[a:b:s], x[..., None]     a view, no operator (steps must be positive; a negative step is a gather at constant positions)
-    x[ids], x[:, ids]                a gather (`gather`)
-    x[key] = v                       an update (`write`)
+x[i], x[a:b:s], x[..., None]     a view, no operator (steps must be positive; a negative step is a gather at constant
+                                 positions)
+x[ids], x[:, ids]                a gather (`gather`)
+x[key] = v                       an update (`write`)
 """
 
 from __future__ import annotations
@@ -25,7 +26,12 @@ def expanded(key: object, rank: int) -> list[object]:
     dots = [n for n, p in enumerate(parts) if p is Ellipsis]
     used = sum(p is not None and p is not Ellipsis for p in parts)
     if len(dots) > 1 or used > rank:
-        raise TraceError(place(), f"too many indices for an array of dimension {rank}" if used > rank else "an index can only have one ellipsis")
+        raise TraceError(
+            place(),
+            f"too many indices for an array of dimension {rank}"
+            if used > rank
+            else "an index can only have one ellipsis",
+        )
     fill: list[object] = [slice(None)] * (rank - used)
     return [*parts[: dots[0]], *fill, *parts[dots[0] + 1 :]] if dots else [*parts, *fill]
 
@@ -57,7 +63,12 @@ def sliced(view: View, parts: list[object]) -> View:
             start, stop, step = part.indices(n)
             length = len(range(start, stop, step))
             if length == 0 or step < 0:
-                raise TraceError(place(), f"slice {part} of a dimension of {n} is empty; empty arrays are not supported" if length == 0 else "negative step")
+                raise TraceError(
+                    place(),
+                    f"slice {part} of a dimension of {n} is empty; empty arrays are not supported"
+                    if length == 0
+                    else "negative step",
+                )
             where.append((((len(shape), step),), start))
             shape.append(length)
         else:
@@ -78,7 +89,9 @@ def get(array: TracedArray, key: object) -> TracedArray:
     arrays = [n for n, p in enumerate(parts) if not is_basic(p)]
     advanced = [n for n, p in enumerate(parts) if p is not None and not isinstance(p, slice)]
     if arrays and advanced != list(range(advanced[0], advanced[-1] + 1)):
-        raise TraceError(place(), "an index array and an integer with a slice between them is not supported; index in two steps")
+        raise TraceError(
+            place(), "an index array and an integer with a slice between them is not supported; index in two steps"
+        )
     if len(arrays) == 1 and dims[arrays[0]] >= 0:
         parts[arrays[0]] = _as_slice(parts[arrays[0]], array.shape[dims[arrays[0]]])
     special: list[tuple[int, object]] = []
@@ -92,16 +105,25 @@ def get(array: TracedArray, key: object) -> TracedArray:
         part = array.share(lambda view: sliced(view, parts))
         counted = key if isinstance(key, tuple) else (key,)
         # one element is a scalar, a copy; `x[.., 0]` is an array without dimensions, a view
-        return TracedArray.result(array.recorder, part.view) if not part.shape and not any(p is Ellipsis for p in counted) else part
+        return (
+            TracedArray.result(array.recorder, part.view)
+            if not part.shape and not any(p is Ellipsis for p in counted)
+            else part
+        )
     if len(special) > 1:
-        raise TraceError(place(), "more than one index array is not supported; gather along one dimension after the other with np.take")
+        raise TraceError(
+            place(),
+            "more than one index array is not supported; gather along one dimension after the other with np.take",
+        )
     at, ids = special[0]
     rest = [*parts[:at], slice(None), *parts[at + 1 :]]
     base = sliced(array.view, rest)
     dim = sum(p is None or isinstance(p, slice) for p in rest[:at])
     if isinstance(ids, (list, tuple)):
         ids = np.asarray(ids)
-    return TracedArray.of(array.recorder, take(array.recorder, base, positions(array.recorder, ids, base.shape[dim]), dim))
+    return TracedArray.of(
+        array.recorder, take(array.recorder, base, positions(array.recorder, ids, base.shape[dim]), dim)
+    )
 
 
 def _as_slice(part: object, extent: int) -> object:
@@ -118,8 +140,13 @@ def _as_slice(part: object, extent: int) -> object:
 def put(array: TracedArray, key: object, value: object) -> None:
     """`array[key] = value`."""
     parts = expanded(key, array.ndim)
-    if not all(is_basic(p) for p in parts) or any(isinstance(p, slice) and p.step is not None and p.step < 0 for p in parts):
-        raise TraceError(place(), "a write at an array of positions is not supported; write to slices, or build the result with np.where")
+    if not all(is_basic(p) for p in parts) or any(
+        isinstance(p, slice) and p.step is not None and p.step < 0 for p in parts
+    ):
+        raise TraceError(
+            place(),
+            "a write at an array of positions is not supported; write to slices, or build the result with np.where",
+        )
     target = array.share(lambda view: sliced(view, parts))
     plain = value if number(value) is None else np.asarray(value).astype(array.dtype)
     new = cast(array.recorder, view_of(array.recorder, plain), array.dtype)

@@ -3,14 +3,14 @@
     @opaque(reference=softmax)
     def fast_softmax(x): ..            # any implementation that computes what `softmax` computes
 
-The reference is traced on its own.  An output dimension may be split if splitting its class of axes everywhere in the reference needs no
-communication inside (schedule consistency up to renaming of axes, thesis section 4.6):
+The reference is traced on its own.  An output dimension may be split if splitting its class of axes everywhere in the
+reference needs no communication inside (schedule consistency up to renaming of axes, thesis section 4.6):
 
-    every access to a dimension of the class is one axis of the class over its full extent; no operator reduces over the class, takes
-    statistics over it, or has two axes of it
+    every access to a dimension of the class is one axis of the class over its full extent; no operator reduces over the
+    class, takes statistics over it, or has two axes of it
 
-An argument dimension of such a class is read as the output is split; every other one is read whole.  A reference that is one
-contraction keeps its summed axes, which leave partial sums.
+An argument dimension of such a class is read as the output is split; every other one is read whole.  A reference that
+is one contraction keeps its summed axes, which leave partial sums.
 
 Source: thesis on automatic partitioning of array programs, sections 4.6 and 4.6.1.
 """
@@ -58,20 +58,33 @@ def opaque(reference: Callable[..., object]) -> Callable[[Callable[P, R]], Calla
     return mark
 
 
-def _recorded(recorder: Recorder, name: str, reference: Callable[..., object], args: Sequence[TracedArray]) -> TracedArray:
+def _recorded(
+    recorder: Recorder, name: str, reference: Callable[..., object], args: Sequence[TracedArray]
+) -> TracedArray:
     views = [materialise(recorder, a.view) for a in args]
     inner = Recorder(name)
     names = [f"argument{k}" for k in range(len(args))]
-    result = reference(*[TracedArray.of(inner, inner.input(n, v.shape, recorder.dtype(v).name, Role.INPUT)) for n, v in zip(names, views, strict=True)])
+    result = reference(
+        *[
+            TracedArray.of(inner, inner.input(n, v.shape, recorder.dtype(v).name, Role.INPUT))
+            for n, v in zip(names, views, strict=True)
+        ]
+    )
     if not isinstance(result, TracedArray):
         raise TraceError(place(), f"{name}: its reference must return one array")
     graph, (out,) = inner.finish([result.view], ["result"])
     axes, reads = _single(graph, names) or _composite(graph, out, names)
     work = sum(graph.flops_per_point(op) * prod(a.extent for a in op.axes) for op in graph.operators)
-    attributes: dict[str, Value] = {"kernel": name, "flops": -(-work // prod(a.extent for a in axes)), "positional": tuple(a.name for a in axes)}
+    attributes: dict[str, Value] = {
+        "kernel": name,
+        "flops": -(-work // prod(a.extent for a in axes)),
+        "positional": tuple(a.name for a in axes),
+    }
     inputs = [Access(v.tensor, index) for v, index in zip(views, reads, strict=True)]
     kept = [a.name for a in axes if a.combine is None]
-    made = recorder.emit("opaque", name.rpartition(":")[2].rpartition(".")[2], axes, inputs, kept, inner.dtype(result.view), attributes)
+    made = recorder.emit(
+        "opaque", name.rpartition(":")[2].rpartition(".")[2], axes, inputs, kept, inner.dtype(result.view), attributes
+    )
     return TracedArray.of(recorder, made)
 
 
@@ -87,7 +100,11 @@ def _single(graph: Graph, names: Sequence[str]) -> Signature | None:
     found = {a.tensor: a for a in op.inputs}
     if sorted(a.tensor for a in op.inputs) != sorted(names):
         return None
-    if any(i.single is None or op.axis(i.single).extent != n for a in op.inputs for i, n in zip(a.index, graph.tensor(a.tensor).shape, strict=True)):
+    if any(
+        i.single is None or op.axis(i.single).extent != n
+        for a in op.inputs
+        for i, n in zip(a.index, graph.tensor(a.tensor).shape, strict=True)
+    ):
         return None
     return op.axes, [found[n].index for n in names]
 
@@ -134,7 +151,15 @@ def _broken(op: Operator, graph: Graph, find: Callable[[Node], Node]) -> list[No
     rows = op.attribute("rows", "")
     classes = [find((operator_key(op.name), a.name)) for a in op.axes]
     for a, c in zip(op.axes, classes, strict=True):
-        if a.combine is not None or a.name in op.over or a.name == rows or not a.splittable or classes.count(c) > 1 or op.kind is NodeKind.LAYOUT and not op.inputs:
+        if (
+            a.combine is not None
+            or a.name in op.over
+            or a.name == rows
+            or not a.splittable
+            or classes.count(c) > 1
+            or op.kind is NodeKind.LAYOUT
+            and not op.inputs
+        ):
             out.append((operator_key(op.name), a.name))
     for access in (*op.inputs, op.output):
         dims = [find((copy_key(access.tensor), str(k))) for k in range(len(access.index))]
@@ -142,4 +167,3 @@ def _broken(op: Operator, graph: Graph, find: Callable[[Node], Node]) -> list[No
             if index.single is None or op.axis(index.single).extent != n or dims.count(dims[k]) > 1:
                 out.append((copy_key(access.tensor), str(k)))
     return out
-

@@ -1,6 +1,7 @@
 """Programs: plain NumPy functions whose arguments have known shapes.
 
-    @program(x=(64, 784), w=parameter(784, 512))         or        def mlp(x: float64[64, 784], w: float64[784, 512]): ..
+    @program(x=(64, 784), w=parameter(784, 512))         or        def mlp(x: float64[64, 784], w: float64[784, 512]):
+    ..
     def mlp(x, w):
         return np.maximum(x @ w, 0)
 
@@ -57,7 +58,9 @@ def parameter(*shape: int, dtype: str = "float64") -> ArraySpec:
     return ArraySpec(shape, dtype, Role.PARAMETER)
 
 
-def program(dtype: str = "float64", /, **arguments: tuple[int, ...] | ArraySpec) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def program(
+    dtype: str = "float64", /, **arguments: tuple[int, ...] | ArraySpec
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Give a NumPy function the shapes of its arguments: a tuple (of type `dtype`) or an `ArraySpec` each.
 
     >>> @program(x=(4,), scale=())
@@ -77,14 +80,25 @@ def program(dtype: str = "float64", /, **arguments: tuple[int, ...] | ArraySpec)
 
 def is_numpy_program(found: object) -> bool:
     """Whether an object is a function that `program` decorated, or one whose arguments are annotated with shapes."""
-    return callable(found) and (hasattr(found, _MARK) or any(isinstance(a, ArraySpec) for a in _annotations(found).values()))
+    return callable(found) and (
+        hasattr(found, _MARK) or any(isinstance(a, ArraySpec) for a in _annotations(found).values())
+    )
 
 
-def arguments_of(function: Callable[..., object], other: Mapping[str, ArraySpec | tuple[int, ...]] | None = None) -> dict[str, ArraySpec]:
-    """The arguments in the order of the signature, some replaced.  Raises `GraphError` naming an argument without a shape."""
-    given: dict[str, ArraySpec] = {**_annotations(function), **cast("Mapping[str, ArraySpec]", getattr(function, _MARK, {}))}
+def arguments_of(
+    function: Callable[..., object], other: Mapping[str, ArraySpec | tuple[int, ...]] | None = None
+) -> dict[str, ArraySpec]:
+    """The arguments in the order of the signature, some replaced.  Raises `GraphError` naming an argument without a
+    shape.
+    """
+    given: dict[str, ArraySpec] = {
+        **_annotations(function),
+        **cast("Mapping[str, ArraySpec]", getattr(function, _MARK, {})),
+    }
     for argument, new in (other or {}).items():
-        given[argument] = new if isinstance(new, ArraySpec) else replace(given.get(argument, ArraySpec(())), shape=tuple(new))
+        given[argument] = (
+            new if isinstance(new, ArraySpec) else replace(given.get(argument, ArraySpec(())), shape=tuple(new))
+        )
     name = getattr(function, "__name__", str(function))
     signature = inspect.signature(function)
     unknown = sorted((set(getattr(function, _MARK, {})) | set(other or {})) - set(signature.parameters))
@@ -95,7 +109,11 @@ def arguments_of(function: Callable[..., object], other: Mapping[str, ArraySpec 
         if isinstance(given.get(parameter_name), ArraySpec):
             out[parameter_name] = given[parameter_name]
         elif p.default is inspect.Parameter.empty:
-            raise GraphError(f"program {name!r}", f"argument {parameter_name!r} has no shape; write @program({parameter_name}=(..)) or {parameter_name}: float64[..]")
+            raise GraphError(
+                f"program {name!r}",
+                f"argument {parameter_name!r} has no shape; write @program({parameter_name}=(..)) or "
+                f"{parameter_name}: float64[..]",
+            )
     return out
 
 

@@ -1,11 +1,11 @@
 """The recorder: what a traced function did, as operators of a graph in the making.
 
-Tensors are numbered while the function runs and get their names at the end: an operator whose value a statement assigns to a
-variable is called like the variable (`Q = np.einsum(..)` makes operator `Q`), others like the NumPy function.  A name used
-before gets `_2`, `_3`, ..  Operators that no result needs are left out.
+Tensors are numbered while the function runs and get their names at the end: an operator whose value a statement assigns
+to a variable is called like the variable (`Q = np.einsum(..)` makes operator `Q`), others like the NumPy function.  A
+name used before gets `_2`, `_3`, ..  Operators that no result needs are left out.
 
-A NumPy function without a translation does not end the trace if NumPy itself can tell the shape of its result: all unsupported
-functions of a program are listed at once, with their lines.
+A NumPy function without a translation does not end the trace if NumPy itself can tell the shape of its result: all
+unsupported functions of a program are listed at once, with their lines.
 """
 
 from __future__ import annotations
@@ -31,14 +31,18 @@ from ...program.operators import FUNCTIONS, Operator, Value
 from .views import View, whole
 
 MOST_OPERATORS: Final = 50_000
-"""Operators that one program may make: four times those of the largest unrolled model of the zoo, recorded in about 5 s."""
+"""Operators that one program may make: four times those of the largest unrolled model of the zoo, recorded in about
+5 s.
+"""
 
 Constant = npt.NDArray[np.generic]
 
 HINT = "supported NumPy functions: 'shardproof import --list-ops'"
 
 CONSTANT_LIMIT = 1 << 16
-"""Elements of the largest array that may stand in a program as a constant; larger ones are to be passed as arguments."""
+"""Elements of the largest array that may stand in a program as a constant; larger ones are to be passed as
+arguments.
+"""
 
 _OURS = (__name__.rpartition(".")[0] + ".", "numpy.")
 
@@ -80,9 +84,13 @@ class Recorder:
     def input(self, name: str, shape: Sequence[int], dtype: str, role: Role) -> View:
         """An argument of the function.  Raises `GraphError` for a shape or element type that no tensor can have."""
         if dtype not in ELEMENT_BYTES:
-            raise GraphError(f"argument {name!r}", f"unknown element type {dtype!r}; choose one of {', '.join(ELEMENT_BYTES)}")
+            raise GraphError(
+                f"argument {name!r}", f"unknown element type {dtype!r}; choose one of {', '.join(ELEMENT_BYTES)}"
+            )
         if any(type(n) is not int or n < 1 for n in shape):
-            raise GraphError(f"argument {name!r}", f"shape {tuple(shape)}: every extent must be an integer of at least 1")
+            raise GraphError(
+                f"argument {name!r}", f"shape {tuple(shape)}: every extent must be an integer of at least 1"
+            )
         self.tensors[name] = Tensor(name, tuple(shape), dtype, role)
         return whole(name, shape)
 
@@ -92,7 +100,13 @@ class Recorder:
         return np.dtype("float32" if name == "bfloat16" else name)
 
     def emit(
-        self, function: str, base: str, axes: Sequence[Axis], inputs: Sequence[Access], out: Sequence[str], dtype: np.dtype[np.generic],
+        self,
+        function: str,
+        base: str,
+        axes: Sequence[Axis],
+        inputs: Sequence[Access],
+        out: Sequence[str],
+        dtype: np.dtype[np.generic],
         attributes: Mapping[str, Value] | None = None,
     ) -> View:
         """Record an operator; its result is a new tensor indexed by the axes `out`.  Raises `TraceError`."""
@@ -108,20 +122,30 @@ class Recorder:
         tensor = f"%{len(self.made)}"
         self.tensors[tensor] = Tensor(tensor, shape, dtype.name)
         output = Access(tensor, tuple(Affine.axis(a) for a in out))
-        self.made.append(_Made(function, tuple(axes), tuple(inputs), output, tuple(sorted((attributes or {}).items())), base))
+        self.made.append(
+            _Made(function, tuple(axes), tuple(inputs), output, tuple(sorted((attributes or {}).items())), base)
+        )
         return whole(tensor, shape)
 
     def _room(self) -> None:
         """Room for one more operator: a loop is recorded turn by turn, and one without end would fill the memory."""
         if len(self.made) >= MOST_OPERATORS:
-            raise TraceError(place(), f"the program makes more than {MOST_OPERATORS:,} operators; loops are recorded turn by turn: shorten the loop, or write it as one array operation")
+            raise TraceError(
+                place(),
+                f"the program makes more than {MOST_OPERATORS:,} operators; loops are recorded turn by turn: "
+                f"shorten the loop, or write it as one array operation",
+            )
 
     def add(self, op: Operator, shape: tuple[int, ...], dtype: str) -> str:
-        """Record an operator as it stands, under a new tensor; `%3` in its name stands for the final name of tensor `%3`."""
+        """Record an operator as it stands, under a new tensor; `%3` in its name stands for the final name of tensor
+        `%3`.
+        """
         self._room()
         tensor = f"%{len(self.made)}"
         self.tensors[tensor] = Tensor(tensor, shape, dtype)
-        self.made.append(_Made(op.function, op.axes, op.inputs, Access(tensor, op.output.index), op.attributes, op.name))
+        self.made.append(
+            _Made(op.function, op.axes, op.inputs, Access(tensor, op.output.index), op.attributes, op.name)
+        )
         return tensor
 
     def plain(self, tensor: str) -> View:
@@ -129,7 +153,9 @@ class Recorder:
         return whole(tensor, self.tensors[tensor].shape)
 
     def constant(self, array: Constant) -> View:
-        """An array that the program holds: one value, positions, or a list of values.  Equal constants are one tensor."""
+        """An array that the program holds: one value, positions, or a list of values.  Equal constants are one
+        tensor.
+        """
         values = np.asarray(array)
         if values.dtype == object or values.dtype.name not in ELEMENT_BYTES:
             raise TraceError(place(), f"a constant array of element type {values.dtype.name!r} is not supported")
@@ -143,17 +169,39 @@ class Recorder:
     def _constant(self, values: Constant) -> View:
         flat, dtype = values.reshape(-1), values.dtype
         if bool((flat == flat[0]).all()):
-            one = self.emit("iota", "fill", [Axis("i0", 1)], [], ["i0"], dtype, {"along": "i0", "start": flat[0].item() + 0, "step": 0})
+            one = self.emit(
+                "iota",
+                "fill",
+                [Axis("i0", 1)],
+                [],
+                ["i0"],
+                dtype,
+                {"along": "i0", "start": flat[0].item() + 0, "step": 0},
+            )
             if not flat[0]:
                 self.zeros.add(one.tensor)
             return View(one.tensor, (Affine(),), values.shape, (1,))
         if values.ndim == 1 and dtype.kind in "iu" and bool((np.diff(flat) == flat[1] - flat[0]).all()):
             step = int(flat[1]) - int(flat[0])
-            return self.emit("iota", "arange", [Axis("i0", values.size)], [], ["i0"], dtype, {"along": "i0", "start": int(flat[0]), "step": step})
+            return self.emit(
+                "iota",
+                "arange",
+                [Axis("i0", values.size)],
+                [],
+                ["i0"],
+                dtype,
+                {"along": "i0", "start": int(flat[0]), "step": step},
+            )
         if values.size > CONSTANT_LIMIT:
-            raise TraceError(place(), f"a constant of {values.size} elements is larger than {CONSTANT_LIMIT}; make it an argument of the program")
+            raise TraceError(
+                place(),
+                f"a constant of {values.size} elements is larger than {CONSTANT_LIMIT}; make it an argument of "
+                f"the program",
+            )
         names = [f"i{k}" for k in range(values.ndim)]
-        listed: Value = tuple(float(x).hex() for x in flat.tolist()) if dtype.kind == "f" else tuple(int(x) for x in flat.tolist())
+        listed: Value = (
+            tuple(float(x).hex() for x in flat.tolist()) if dtype.kind == "f" else tuple(int(x) for x in flat.tolist())
+        )
         axes = [Axis(a, n) for a, n in zip(names, values.shape, strict=True)]
         return self.emit("constant", "constant", axes, [], names, dtype, {"values": listed})
 
@@ -172,7 +220,9 @@ class Recorder:
         """Remember a function without translation, and where it was called."""
         self.unsupported.setdefault(function, []).append(place())
 
-    def finish(self, outputs: Sequence[View], names: Sequence[str], state: Sequence[tuple[str, View]] = ()) -> tuple[Graph, list[str]]:
+    def finish(
+        self, outputs: Sequence[View], names: Sequence[str], state: Sequence[tuple[str, View]] = ()
+    ) -> tuple[Graph, list[str]]:
         """The graph and the tensors of its outputs.  `state`: parameters and their next values.
 
         Raises `UnsupportedOperators`, all functions at once.
@@ -195,7 +245,9 @@ class Recorder:
             old, new = self.tensors[made.output.tensor], final[made.output.tensor]
             tensors.append(Tensor(new, old.shape, old.dtype))
             inputs = tuple(Access(final.get(a.tensor, a.tensor), a.index) for a in made.inputs)
-            operators.append(Operator(new, made.function, made.axes, inputs, Access(new, made.output.index), made.attributes))
+            operators.append(
+                Operator(new, made.function, made.axes, inputs, Access(new, made.output.index), made.attributes)
+            )
         results = [final.get(t, t) for t in wanted]
         pairs = tuple((name, final[tensor]) for name, tensor in following)
         return Graph(self.name, tuple(tensors), tuple(operators), tuple(results), pairs).check(), results
@@ -250,7 +302,11 @@ def own_error(error: Exception) -> bool:
 
 def raised_at(error: Exception) -> str:
     """File and line of the user's program where it was raised."""
-    frames = [(f.f_code.co_filename, line) for f, line in walk_tb(error.__traceback__) if not f"{f.f_globals.get('__name__')}.".startswith(_OURS)]
+    frames = [
+        (f.f_code.co_filename, line)
+        for f, line in walk_tb(error.__traceback__)
+        if not f"{f.f_globals.get('__name__')}.".startswith(_OURS)
+    ]
     return f"{Path(frames[-1][0]).name}:{frames[-1][1]}" if frames else "program"
 
 
@@ -258,7 +314,9 @@ _STATEMENTS: dict[str, dict[tuple[int | None, ...], str]] = {}
 
 
 def assigned_name() -> str | None:
-    """The variable that receives the value of the expression that runs now, if a statement `name = expression` is running."""
+    """The variable that receives the value of the expression that runs now, if a statement `name = expression` is
+    running.
+    """
     frame = _user_frame()
     if frame is None:
         return None

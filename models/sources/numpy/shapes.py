@@ -1,7 +1,7 @@
 """Functions that move elements: views, reshapes, joins, padding, rolls, windows.
 
-What is a view in NumPy is one here and costs no operator; joins and rolls are one `copy`, a reshape is an opaque copy that `digits`
-removes where it can.
+What is a view in NumPy is one here and costs no operator; joins and rolls are one `copy`, a reshape is an opaque copy
+that `digits` removes where it can.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from .ufuncs import axes_of, cast, number, view_of
 from .views import View, broadcast, inserted, padded, removed, transposed, windows
 from .write import checked_shape, materialise
 
-# --- shape ---------------------------------------------------------------------------------------------------------------
+# --- shape
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def reshape_view(recorder: Recorder, view: View, shape: Sequence[int]) -> View:
-    """Row-major view; free when only dimensions of extent 1 come or go, else an opaque copy that `digits` removes where it can."""
+    """Row-major view; free when only dimensions of extent 1 come or go, else an opaque copy that `digits` removes
+    where it can.
+    """
     if [n for n in view.shape if n > 1] == [n for n in shape if n > 1]:
         thin = removed(view, [d for d, n in enumerate(view.shape) if n == 1])
         return inserted(thin, [d for d, n in enumerate(shape) if n == 1])
@@ -62,7 +65,9 @@ METHODS["flatten"] = lambda array: new(array.recorder, ravel(array.recorder, arr
 def _transpose(recorder: Recorder, a: object, *axes: object) -> TracedArray:
     array = traced(recorder, a)
     given = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None
-    order = [int(str(d)) % array.ndim for d in given] if isinstance(given, (tuple, list)) else list(range(array.ndim))[::-1]
+    order = (
+        [int(str(d)) % array.ndim for d in given] if isinstance(given, (tuple, list)) else list(range(array.ndim))[::-1]
+    )
     if sorted(order) != list(range(array.ndim)):
         raise TraceError(place(), f"axes {given!r} do not fit an array of dimension {array.ndim}")
     return array.share(lambda view: transposed(view, order))
@@ -122,7 +127,8 @@ def _copy(recorder: Recorder, a: object) -> TracedArray:
 METHODS["astype"] = lambda array, dtype: new(array.recorder, cast(array.recorder, array.view, np.dtype(dtype)))
 
 
-# --- joining, cutting, padding --------------------------------------------------------------------------------------------
+# --- joining, cutting, padding
+# --------------------------------------------------------------------------------------------
 
 
 @translates(np.concatenate)
@@ -132,8 +138,13 @@ def _concatenate(recorder: Recorder, arrays: Sequence[object], axis: object = 0)
         views, axis = [view_of(recorder, ravel(recorder, new(recorder, v))) for v in views], 0
     rank = len(views[0].shape)
     dim = axes_of(axis, rank)[0]
-    if any(len(v.shape) != rank or v.shape[:dim] + v.shape[dim + 1 :] != views[0].shape[:dim] + views[0].shape[dim + 1 :] for v in views):
-        raise TraceError(place(), f"arrays of shapes {', '.join(str(v.shape) for v in views)} cannot be concatenated along {dim}")
+    if any(
+        len(v.shape) != rank or v.shape[:dim] + v.shape[dim + 1 :] != views[0].shape[:dim] + views[0].shape[dim + 1 :]
+        for v in views
+    ):
+        raise TraceError(
+            place(), f"arrays of shapes {', '.join(str(v.shape) for v in views)} cannot be concatenated along {dim}"
+        )
     total = sum(v.shape[dim] for v in views)
     shape = (*views[0].shape[:dim], total, *views[0].shape[dim + 1 :])
     names = [f"i{k}" for k in range(rank)]
@@ -156,7 +167,9 @@ def _stack(recorder: Recorder, arrays: Sequence[object], axis: int = 0) -> Trace
 
 @translates(np.vstack)
 def _vstack(recorder: Recorder, arrays: Sequence[object]) -> TracedArray:
-    return _concatenate(recorder, [_expand_dims(recorder, a, 0) if traced(recorder, a).ndim == 1 else a for a in arrays], 0)
+    return _concatenate(
+        recorder, [_expand_dims(recorder, a, 0) if traced(recorder, a).ndim == 1 else a for a in arrays], 0
+    )
 
 
 @translates(np.hstack)
@@ -188,12 +201,16 @@ def _split(recorder: Recorder, a: object, sections: object, axis: int = 0) -> li
 
 
 @translates(np.pad)
-def _pad(recorder: Recorder, a: object, pad_width: object, mode: str = "constant", constant_values: object = 0) -> TracedArray:
+def _pad(
+    recorder: Recorder, a: object, pad_width: object, mode: str = "constant", constant_values: object = 0
+) -> TracedArray:
     array = traced(recorder, a)
     pairs = [(int(lo), int(hi)) for lo, hi in np.broadcast_to(np.asarray(pad_width), (array.ndim, 2)).tolist()]
     if mode != "constant" or number(constant_values) != 0:
         if mode == "constant" and number(constant_values) is not None:
-            raise TraceError(place(), "np.pad with another value than 0 is not supported; add the value after padding x - value")
+            raise TraceError(
+                place(), "np.pad with another value than 0 is not supported; add the value after padding x - value"
+            )
         if mode in ("wrap", "edge"):
             return _pad_by_slices(recorder, array, pairs, mode)
         raise TraceError(place(), f"np.pad with mode {mode!r} is not supported; constant (0), wrap and edge are")
@@ -212,7 +229,11 @@ def _pad_by_slices(recorder: Recorder, array: TracedArray, pairs: Sequence[tuple
             first, last = ([array[(*lead, slice(i, i + 1))]] * count for i, count in ((0, lo), (n - 1, hi)))
             parts = [*first, array, *last]
         else:
-            parts = [*([array[(*lead, slice(n - lo, n))]] if lo else []), array, *([array[(*lead, slice(0, hi))]] if hi else [])]
+            parts = [
+                *([array[(*lead, slice(n - lo, n))]] if lo else []),
+                array,
+                *([array[(*lead, slice(0, hi))]] if hi else []),
+            ]
         array = _concatenate(recorder, parts, d) if len(parts) > 1 else array
     return array
 

@@ -1,7 +1,7 @@
 """The table of translated NumPy functions, and what all translations share.
 
-A translation gets the recorder and the arguments of the call and returns traced arrays.  Arguments that it does not name are
-unsupported when they are given: Python's own signature check says which.
+A translation gets the recorder and the arguments of the call and returns traced arrays.  Arguments that it does not
+name are unsupported when they are given: Python's own signature check says which.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ def translates(*functions: Callable[..., object], method: str = "") -> Callable[
     return enter
 
 
-def function(recorder: Recorder, called: Callable[..., object], args: Sequence[object], options: dict[str, object]) -> object:
+def function(
+    recorder: Recorder, called: Callable[..., object], args: Sequence[object], options: dict[str, object]
+) -> object:
     """`__array_function__` of traced arrays."""
     name = f"{getattr(called, '__module__', 'numpy')}.{getattr(called, '__name__', called)}".replace("numpy", "np", 1)
     if called not in FUNCTIONS:

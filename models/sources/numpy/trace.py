@@ -4,11 +4,13 @@
     __array_function__    einsum, concatenate, pad, where, windows, ..      -> `functions`, `shapes`
     methods, operators    slices, reshape, transpose, in-place updates      -> `index`, `write`
 
-The function runs once, with Python's own control flow, and is not changed.  What it returns are the outputs of the graph; a parameter that it writes in place
-has a next value (`Graph.state`).  `backward` is differentiated here (`backward`).  Reshapes are
-removed by splitting axes into digits (`digits`).  Whatever depends on data (`if x:`, boolean masks) is refused with file and line.
+The function runs once, with Python's own control flow, and is not changed.  What it returns are the outputs of the
+graph; a parameter that it writes in place has a next value (`Graph.state`).  `backward` is differentiated here
+(`backward`).  Reshapes are removed by splitting axes into digits (`digits`).  Whatever depends on data (`if x:`,
+boolean masks) is refused with file and line.
 
-Source: thesis on automatic partitioning of array programs, chapter 8 (its programs are in `models/sources/zoo/array_programs.py`).
+Source: thesis on automatic partitioning of array programs, chapter 8 (its programs are in
+`models/sources/zoo/array_programs.py`).
 """
 
 from __future__ import annotations
@@ -42,19 +44,22 @@ Arrays = Sequence[npt.NDArray[np.generic]]
 
 @dataclass(frozen=True)
 class Traced:
-    """`graph`; `arguments`: names of the inputs in the order of the signature; `results`: for every array that the function returns, in order,
-    the tensor of the graph and the shape that the function gives it."""
+    """`graph`; `arguments`: names of the inputs in the order of the signature; `results`: for every array that the
+    function returns, in order, the tensor of the graph and the shape that the function gives it."""
 
     graph: Graph
     arguments: tuple[str, ...]
     results: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-def trace(program: Callable[..., object], name: str = "", arguments: Mapping[str, ArraySpec | tuple[int, ...]] | None = None) -> Traced:
-    """The graph of a NumPy program.  `arguments` replaces shapes that it was given (a tuple keeps the element type and the role).
+def trace(
+    program: Callable[..., object], name: str = "", arguments: Mapping[str, ArraySpec | tuple[int, ...]] | None = None
+) -> Traced:
+    """The graph of a NumPy program.  `arguments` replaces shapes that it was given (a tuple keeps the element type and
+    the role).
 
-    Raises `GraphError` for arguments without shapes, `TraceError` with file and line for what cannot be traced, and `UnsupportedOperators`
-    listing every NumPy function without a translation.
+    Raises `GraphError` for arguments without shapes, `TraceError` with file and line for what cannot be traced, and
+    `UnsupportedOperators` listing every NumPy function without a translation.
 
     >>> from .program import program
     >>> @program(a=(4, 6), b=(6, 5))
@@ -90,7 +95,9 @@ def load_program(path: Path, name: str) -> Graph:
     """The graph of the program `name` of a file.  Raises `InputError` if there is none, and the errors of `trace`."""
     found = load_object(path, name)
     if not is_numpy_program(found) or not callable(found):
-        raise GraphError(f"{path}:{name}", "is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..)")
+        raise GraphError(
+            f"{path}:{name}", "is not a NumPy program: decorate it with @shardproof.program(x=(64, 784), ..)"
+        )
     return trace(found, name).graph
 
 
@@ -122,4 +129,15 @@ def _in_digits(graph: Graph) -> tuple[Graph, dict[str, str]]:
     return done.graph, dict(zip(graph.outputs, done.graph.outputs, strict=True))
 
 
-__all__ = ["TraceError", "Traced", "View", "is_numpy_program", "load_program", "numpy_trace_backward", "numpy_trace_functions", "numpy_trace_index", "supported", "trace"]
+__all__ = [
+    "TraceError",
+    "Traced",
+    "View",
+    "is_numpy_program",
+    "load_program",
+    "numpy_trace_backward",
+    "numpy_trace_functions",
+    "numpy_trace_index",
+    "supported",
+    "trace",
+]

@@ -1,8 +1,8 @@
 """Universal functions: elementwise calls, reductions and in-place results, as operators of the function table.
 
-A Python number stays an attribute of its operator (`x + 1` is `shift`, `x > 0` is `greater` with value 0); an array that is not
-traced becomes a constant.  Element types follow NumPy's promotion, with a `cast` where an operand has another type than the
-result.  Integer arithmetic with numbers uses constants, because attributes are floats.
+A Python number stays an attribute of its operator (`x + 1` is `shift`, `x > 0` is `greater` with value 0); an array
+that is not traced becomes a constant.  Element types follow NumPy's promotion, with a `cast` where an operand has
+another type than the result.  Integer arithmetic with numbers uses constants, because attributes are floats.
 """
 
 from __future__ import annotations
@@ -25,26 +25,66 @@ from .write import assign, materialise
 
 Number = bool | int | float
 
-UNARY: Final[Mapping[np.ufunc, str]] = MappingProxyType({
-    np.negative: "negate", np.exp: "exp", np.tanh: "tanh", np.sqrt: "sqrt", np.log: "log", np.cos: "cos", np.sin: "sin", np.absolute: "abs",
-    np.fabs: "abs", np.sign: "sign", np.floor: "floor", np.reciprocal: "reciprocal", np.logical_not: "logical_not", np.invert: "logical_not",
-})
-BINARY: Final[Mapping[np.ufunc, str]] = MappingProxyType({
-    np.add: "add", np.subtract: "subtract", np.multiply: "multiply", np.divide: "divide", np.maximum: "maximum", np.minimum: "minimum",
-    np.fmax: "maximum", np.fmin: "minimum", np.logical_and: "logical_and", np.logical_or: "logical_or", np.bitwise_and: "logical_and",
-    np.bitwise_or: "logical_or",
-})
-COMPARE: Final[Mapping[np.ufunc, tuple[str, str]]] = MappingProxyType({
-    np.equal: ("equal", "equal"), np.not_equal: ("not_equal", "not_equal"), np.less: ("less", "greater"),
-    np.less_equal: ("less_equal", "greater_equal"), np.greater: ("greater", "less"), np.greater_equal: ("greater_equal", "less_equal"),
-})
+UNARY: Final[Mapping[np.ufunc, str]] = MappingProxyType(
+    {
+        np.negative: "negate",
+        np.exp: "exp",
+        np.tanh: "tanh",
+        np.sqrt: "sqrt",
+        np.log: "log",
+        np.cos: "cos",
+        np.sin: "sin",
+        np.absolute: "abs",
+        np.fabs: "abs",
+        np.sign: "sign",
+        np.floor: "floor",
+        np.reciprocal: "reciprocal",
+        np.logical_not: "logical_not",
+        np.invert: "logical_not",
+    }
+)
+BINARY: Final[Mapping[np.ufunc, str]] = MappingProxyType(
+    {
+        np.add: "add",
+        np.subtract: "subtract",
+        np.multiply: "multiply",
+        np.divide: "divide",
+        np.maximum: "maximum",
+        np.minimum: "minimum",
+        np.fmax: "maximum",
+        np.fmin: "minimum",
+        np.logical_and: "logical_and",
+        np.logical_or: "logical_or",
+        np.bitwise_and: "logical_and",
+        np.bitwise_or: "logical_or",
+    }
+)
+COMPARE: Final[Mapping[np.ufunc, tuple[str, str]]] = MappingProxyType(
+    {
+        np.equal: ("equal", "equal"),
+        np.not_equal: ("not_equal", "not_equal"),
+        np.less: ("less", "greater"),
+        np.less_equal: ("less_equal", "greater_equal"),
+        np.greater: ("greater", "less"),
+        np.greater_equal: ("greater_equal", "less_equal"),
+    }
+)
 """Ufunc -> function, and the function with its operands exchanged."""
-REDUCE: Final[Mapping[np.ufunc, tuple[str, Combine]]] = MappingProxyType({
-    np.add: ("sum", Combine.SUM), np.maximum: ("max", Combine.MAX), np.minimum: ("min", Combine.MIN), np.fmax: ("max", Combine.MAX),
-    np.fmin: ("min", Combine.MIN), np.logical_or: ("max", Combine.MAX), np.logical_and: ("min", Combine.MIN),
-})
+REDUCE: Final[Mapping[np.ufunc, tuple[str, Combine]]] = MappingProxyType(
+    {
+        np.add: ("sum", Combine.SUM),
+        np.maximum: ("max", Combine.MAX),
+        np.minimum: ("min", Combine.MIN),
+        np.fmax: ("max", Combine.MAX),
+        np.fmin: ("min", Combine.MIN),
+        np.logical_or: ("max", Combine.MAX),
+        np.logical_and: ("min", Combine.MIN),
+    }
+)
 _LOGICAL: Final = frozenset({np.logical_and, np.logical_or, np.bitwise_and, np.bitwise_or, np.logical_not, np.invert})
-OTHERS: Final = frozenset({np.square, np.power, np.float_power, np.remainder, np.matmul, np.positive, np.log1p, np.expm1, np.rint})
+OTHERS: Final = frozenset(
+    {np.square, np.power, np.float_power, np.remainder, np.matmul, np.positive, np.log1p, np.expm1, np.rint}
+)
 SUPPORTED: Final = (*UNARY, *BINARY, *COMPARE, np.square, np.power, np.remainder, np.matmul, np.positive)
 
 
@@ -83,18 +123,32 @@ def cast(recorder: Recorder, view: View, dtype: np.dtype[np.generic]) -> View:
 
 
 def elementwise(
-    recorder: Recorder, function: str, base: str, views: Sequence[View], dtype: np.dtype[np.generic], attributes: Mapping[str, Value] | None = None
+    recorder: Recorder,
+    function: str,
+    base: str,
+    views: Sequence[View],
+    dtype: np.dtype[np.generic],
+    attributes: Mapping[str, Value] | None = None,
 ) -> View:
     """A map over the broadcast shape, axes i0, i1, .."""
     shape = shapes(recorder, views)
     names = [f"i{k}" for k in range(len(shape))]
     inputs = [broadcast(v, shape).access(names) for v in views]
-    return recorder.emit(function, base, [Axis(a, n) for a, n in zip(names, shape, strict=True)], inputs, names, dtype, attributes)
+    return recorder.emit(
+        function, base, [Axis(a, n) for a, n in zip(names, shape, strict=True)], inputs, names, dtype, attributes
+    )
 
 
 def ufunc_result(ufunc: np.ufunc, operands: Sequence[object]) -> np.dtype[np.generic]:
     """Element type by NumPy's own promotion, Python numbers weak."""
-    samples = [np.ones(1, dtype=x.dtype) if isinstance(x, TracedArray) else np.ones(1, dtype=x.dtype) if isinstance(x, np.ndarray) and x.ndim else x for x in operands]
+    samples = [
+        np.ones(1, dtype=x.dtype)
+        if isinstance(x, TracedArray)
+        else np.ones(1, dtype=x.dtype)
+        if isinstance(x, np.ndarray) and x.ndim
+        else x
+        for x in operands
+    ]
     try:
         with np.errstate(all="ignore"):
             dtype: np.dtype[np.generic] = np.asarray(ufunc(*samples)).dtype
@@ -103,7 +157,9 @@ def ufunc_result(ufunc: np.ufunc, operands: Sequence[object]) -> np.dtype[np.gen
     return dtype
 
 
-def ufunc(recorder: Recorder, function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, object]) -> object:
+def ufunc(
+    recorder: Recorder, function: np.ufunc, method: str, inputs: Sequence[object], options: Mapping[str, object]
+) -> object:
     """`__array_ufunc__` of traced arrays."""
     rest = dict(options)
     out = rest.pop("out", None)
@@ -135,7 +191,11 @@ def ufunc(recorder: Recorder, function: np.ufunc, method: str, inputs: Sequence[
         if not isinstance(target, TracedArray):
             raise TraceError(place(), "out= is not a traced array; make it with np.empty_like")
         if not np.can_cast(recorder.dtype(result), target.dtype, "same_kind"):
-            raise TraceError(place(), f"np.{function.__name__}: cannot write {recorder.dtype(result).name} into an array of {target.dtype.name}")
+            raise TraceError(
+                place(),
+                f"np.{function.__name__}: cannot write {recorder.dtype(result).name} into an array of "
+                f"{target.dtype.name}",
+            )
         written = cast(recorder, result, target.dtype)
         if target.scalar:
             return TracedArray.result(recorder, written)
@@ -149,8 +209,16 @@ def known(function: np.ufunc) -> bool:
     return function in UNARY or function in BINARY or function in COMPARE or function in OTHERS
 
 
-def unsupported(recorder: Recorder, name: str, function: Callable[..., object], args: Sequence[object], options: Mapping[str, object]) -> object:
-    """Remember the function; go on with the shape that NumPy gives it, so that all such functions are found in one run."""
+def unsupported(
+    recorder: Recorder,
+    name: str,
+    function: Callable[..., object],
+    args: Sequence[object],
+    options: Mapping[str, object],
+) -> object:
+    """Remember the function; go on with the shape that NumPy gives it, so that all such functions are found in one
+    run.
+    """
     recorder.miss(name)
 
     def sample(x: object) -> object:
@@ -164,10 +232,16 @@ def unsupported(recorder: Recorder, name: str, function: Callable[..., object], 
         with np.errstate(all="ignore"):
             result = function(*[sample(x) for x in args], **{k: sample(v) for k, v in options.items() if k != "out"})
     except (ValueError, TypeError, ArithmeticError, IndexError, np.linalg.LinAlgError):
-        raise UnsupportedOperators(recorder.unsupported, HINT) from None  # the shape of the result is unknown, so the trace ends here
+        raise UnsupportedOperators(
+            recorder.unsupported, HINT
+        ) from None  # the shape of the result is unknown, so the trace ends here
     if isinstance(result, np.ndarray) and result.size:
-        stand_in = recorder.emit("iota", name, [Axis("i0", 1)], [], ["i0"], result.dtype, {"along": "i0", "start": 1, "step": 0})
-        return TracedArray.of(recorder, broadcast(stand_in, result.shape) if result.ndim else stand_in.mapped((), [((), 0)]))
+        stand_in = recorder.emit(
+            "iota", name, [Axis("i0", 1)], [], ["i0"], result.dtype, {"along": "i0", "start": 1, "step": 0}
+        )
+        return TracedArray.of(
+            recorder, broadcast(stand_in, result.shape) if result.ndim else stand_in.mapped((), [((), 0)])
+        )
     return result
 
 
@@ -182,7 +256,9 @@ def _call(recorder: Recorder, function: np.ufunc, inputs: Sequence[object]) -> V
         if function is np.invert and dtype != bool:
             raise TraceError(place(), "~ is supported for boolean arrays only")
         view = view_of(recorder, inputs[0])
-        return elementwise(recorder, UNARY[function], base, [view if function in _LOGICAL else cast(recorder, view, dtype)], dtype)
+        return elementwise(
+            recorder, UNARY[function], base, [view if function in _LOGICAL else cast(recorder, view, dtype)], dtype
+        )
     if function in (np.square, np.positive, np.log1p, np.expm1, np.rint):
         return _composed(recorder, function, cast(recorder, view_of(recorder, inputs[0]), dtype), dtype)
     numbers = [number(x) for x in inputs]
@@ -203,11 +279,19 @@ def _compare(recorder: Recorder, function: np.ufunc, inputs: Sequence[object]) -
     for j, name in ((1, straight), (0, exchanged)):
         value = number(inputs[j])
         if value is not None:
-            return elementwise(recorder, name, straight, [view_of(recorder, inputs[1 - j])], np.dtype(bool), {"value": value + 0})
+            return elementwise(
+                recorder, name, straight, [view_of(recorder, inputs[1 - j])], np.dtype(bool), {"value": value + 0}
+            )
     return elementwise(recorder, straight, straight, [view_of(recorder, x) for x in inputs], np.dtype(bool))
 
 
-def _scalar(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], numbers: Sequence[Number | None], dtype: np.dtype[np.generic]) -> View:
+def _scalar(
+    recorder: Recorder,
+    function: np.ufunc,
+    inputs: Sequence[object],
+    numbers: Sequence[Number | None],
+    dtype: np.dtype[np.generic],
+) -> View:
     """An array of floats and a number."""
     j = 0 if numbers[0] is None else 1
     x, found = cast(recorder, view_of(recorder, inputs[j]), dtype), numbers[1 - j]
@@ -236,22 +320,39 @@ def _scalar(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], nu
     return step("clip", x, high=c)
 
 
-def _with_number(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], numbers: Sequence[Number | None], dtype: np.dtype[np.generic]) -> View:
+def _with_number(
+    recorder: Recorder,
+    function: np.ufunc,
+    inputs: Sequence[object],
+    numbers: Sequence[Number | None],
+    dtype: np.dtype[np.generic],
+) -> View:
     """Powers and remainders: the right side must be a number (or the left side of a power)."""
     base = function.__name__
     if function is np.remainder:
         if numbers[1] is None or dtype.kind != "f":
             raise TraceError(place(), "np.remainder is supported for floats and a number on the right")
         x, c = cast(recorder, view_of(recorder, inputs[0]), dtype), float(numbers[1])
-        wholes = elementwise(recorder, "floor", base, [elementwise(recorder, "scale", base, [x], dtype, {"scale": 1 / c})], dtype)
-        return elementwise(recorder, "subtract", base, [x, elementwise(recorder, "scale", base, [wholes], dtype, {"scale": c})], dtype)
+        wholes = elementwise(
+            recorder, "floor", base, [elementwise(recorder, "scale", base, [x], dtype, {"scale": 1 / c})], dtype
+        )
+        return elementwise(
+            recorder, "subtract", base, [x, elementwise(recorder, "scale", base, [wholes], dtype, {"scale": c})], dtype
+        )
     if numbers[1] is not None:
         x = cast(recorder, view_of(recorder, inputs[0]), dtype)
         if dtype.kind != "f" and numbers[1] != 2:
             raise TraceError(place(), "powers of integers are supported for exponent 2 only")
         return elementwise(recorder, "power", base, [x], dtype, {"exponent": float(numbers[1])})
     if numbers[0] is not None and numbers[0] > 0 and dtype.kind == "f":
-        y = elementwise(recorder, "scale", base, [cast(recorder, view_of(recorder, inputs[1]), dtype)], dtype, {"scale": log(numbers[0])})
+        y = elementwise(
+            recorder,
+            "scale",
+            base,
+            [cast(recorder, view_of(recorder, inputs[1]), dtype)],
+            dtype,
+            {"scale": log(numbers[0])},
+        )
         return elementwise(recorder, "exp", base, [y], dtype)
     raise TraceError(place(), "np.power needs a number on one side")
 
@@ -263,9 +364,13 @@ def _composed(recorder: Recorder, function: np.ufunc, x: View, dtype: np.dtype[n
     if function is np.positive:
         return x
     if function is np.log1p:
-        return elementwise(recorder, "log", base, [elementwise(recorder, "shift", base, [x], dtype, {"shift": 1.0})], dtype)
+        return elementwise(
+            recorder, "log", base, [elementwise(recorder, "shift", base, [x], dtype, {"shift": 1.0})], dtype
+        )
     if function is np.expm1:
-        return elementwise(recorder, "shift", base, [elementwise(recorder, "exp", base, [x], dtype)], dtype, {"shift": -1.0})
+        return elementwise(
+            recorder, "shift", base, [elementwise(recorder, "exp", base, [x], dtype)], dtype, {"shift": -1.0}
+        )
     raise TraceError(place(), f"np.{base} is not supported")
 
 
@@ -295,27 +400,46 @@ def _reduce(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], op
     return reduced(recorder, function, cast(recorder, view, dtype), dims, keepdims)
 
 
-def reduced(recorder: Recorder, function: np.ufunc, view: View, dims: Sequence[int], keepdims: bool, scale: float = 1.0, base: str = "") -> View:
+def reduced(
+    recorder: Recorder,
+    function: np.ufunc,
+    view: View,
+    dims: Sequence[int],
+    keepdims: bool,
+    scale: float = 1.0,
+    base: str = "",
+) -> View:
     """Sum, maximum or minimum over `dims`; axes i0, i1, .. are the operand's dimensions."""
     name, combine = REDUCE[function]
     if combine is not Combine.SUM and view.padded:
         view = materialise(recorder, view)  # beyond a tensor lies the neutral element, beyond a padded array zeros
     names = [f"i{k}" for k in range(len(view.shape))]
     axes = [
-        Axis(a, n, combine if k in dims else None, not (k in dims and k in view.taps)) for k, (a, n) in enumerate(zip(names, view.shape, strict=True))
+        Axis(a, n, combine if k in dims else None, not (k in dims and k in view.taps))
+        for k, (a, n) in enumerate(zip(names, view.shape, strict=True))
     ]
     kept = [a.name for a in axes if a.combine is None]
     attributes: dict[str, Value] = {} if scale == 1.0 else {"scale": scale}
     out = view
     if dims:
-        out = recorder.emit(name, base or name, [a for a in axes if a.combine is None] + [a for a in axes if a.combine], [view.access(names)], kept, recorder.dtype(view), attributes)
+        out = recorder.emit(
+            name,
+            base or name,
+            [a for a in axes if a.combine is None] + [a for a in axes if a.combine],
+            [view.access(names)],
+            kept,
+            recorder.dtype(view),
+            attributes,
+        )
     return inserted(out, dims) if keepdims and dims else out
 
 
 def mean(recorder: Recorder, view: View, dims: Sequence[int], keepdims: bool) -> View:
     """Sum times 1/n."""
     dtype = recorder.dtype(view) if recorder.dtype(view).kind == "f" else np.dtype("float64")
-    return reduced(recorder, np.add, cast(recorder, view, dtype), dims, keepdims, 1.0 / prod(view.shape[d] for d in dims), "mean")
+    return reduced(
+        recorder, np.add, cast(recorder, view, dtype), dims, keepdims, 1.0 / prod(view.shape[d] for d in dims), "mean"
+    )
 
 
 def cumulative(recorder: Recorder, x: object, axis: int) -> View:
@@ -324,4 +448,6 @@ def cumulative(recorder: Recorder, x: object, axis: int) -> View:
     dim = range(len(view.shape))[axis]
     names = [f"i{k}" for k in range(len(view.shape))]
     axes = [Axis(a, n, None, k != dim) for k, (a, n) in enumerate(zip(names, view.shape, strict=True))]
-    return recorder.emit("cumulative_sum", "cumsum", axes, [view.access(names)], names, recorder.dtype(view), {"over": (names[dim],)})
+    return recorder.emit(
+        "cumulative_sum", "cumsum", axes, [view.access(names)], names, recorder.dtype(view), {"over": (names[dim],)}
+    )

@@ -7,7 +7,8 @@ Transposes, basic slices, new axes, broadcasting, zero padding and sliding windo
     slice a:b:s     d  ->  s * d + a                 new axis, broadcast   d occurs nowhere
     window          d  ->  y + k                     padding by p          d  ->  d - p
 
-so they cost no operator; the operator that reads the array gets the composed access map.  NumPy does the same with strides.
+so they cost no operator; the operator that reads the array gets the composed access map.  NumPy does the same with
+strides.
 """
 
 from __future__ import annotations
@@ -74,10 +75,14 @@ class View:
     def padded(self) -> bool:
         """Whether some element lies outside the tensor."""
         box = {str(d): (0, n) for d, n in enumerate(self.shape)}
-        return any(i.unclipped(box)[0] < 0 or i.unclipped(box)[1] > n for i, n in zip(self.index, self.extents, strict=True))
+        return any(
+            i.unclipped(box)[0] < 0 or i.unclipped(box)[1] > n for i, n in zip(self.index, self.extents, strict=True)
+        )
 
     def covers(self, dim: int) -> bool:
-        """Whether the dimension runs over a whole tensor dimension of its own: what lies beyond the array lies beyond the tensor."""
+        """Whether the dimension runs over a whole tensor dimension of its own: what lies beyond the array lies
+        beyond the tensor.
+        """
         touched = [k for k, i in enumerate(self.index) if any(name == str(dim) for name, _ in i.terms)]
         if len(touched) != 1:
             return False
@@ -110,7 +115,9 @@ def transposed(view: View, order: Sequence[int]) -> View:
 def broadcast(view: View, shape: Sequence[int]) -> View:
     """The array repeated to `shape` by NumPy's rules; the caller has tested that they allow it."""
     lead = len(shape) - len(view.shape)
-    return view.mapped(shape, [plain(lead + d) if n == shape[lead + d] else constant(0) for d, n in enumerate(view.shape)])
+    return view.mapped(
+        shape, [plain(lead + d) if n == shape[lead + d] else constant(0) for d, n in enumerate(view.shape)]
+    )
 
 
 def inserted(view: View, at: Sequence[int]) -> View:
@@ -126,7 +133,10 @@ def inserted(view: View, at: Sequence[int]) -> View:
 def removed(view: View, dims: Sequence[int]) -> View:
     """Without dimensions of extent 1."""
     kept = [d for d in range(len(view.shape)) if d not in dims]
-    return view.mapped([view.shape[d] for d in kept], [plain(kept.index(d)) if d in kept else constant(0) for d in range(len(view.shape))])
+    return view.mapped(
+        [view.shape[d] for d in kept],
+        [plain(kept.index(d)) if d in kept else constant(0) for d in range(len(view.shape))],
+    )
 
 
 def padded(view: View, before: Sequence[int], after: Sequence[int]) -> View:

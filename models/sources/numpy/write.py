@@ -3,8 +3,8 @@
     x[...] = v, np.add(x, y, out=x), x += y      the buffer of x holds the new value
     x[a:b, c] = v                                 update:  the value inside the box, the old elements outside
 
-What else looks at the buffer sees the write, as in NumPy.  Writes with a step, through a reshape or at positions that depend on data
-are refused.
+What else looks at the buffer sees the write, as in NumPy.  Writes with a step, through a reshape or at positions that
+depend on data are refused.
 """
 
 from __future__ import annotations
@@ -29,16 +29,22 @@ def materialise(recorder: Recorder, view: View, base: str = "copy") -> View:
 
 
 def assign(target: TracedArray, value: TracedArray) -> None:
-    """`target[...] = value`; element types are equal.  Raises `TraceError` for shapes that do not fit and writes that are not static."""
+    """`target[...] = value`; element types are equal.  Raises `TraceError` for shapes that do not fit and writes
+    that are not static.
+    """
     cell, recorder = target.cell, target.recorder
     if not isinstance(cell, Buffer):
-        raise TraceError(place(), "a write through a reshaped array is not supported; write to the array before it is reshaped")
+        raise TraceError(
+            place(), "a write through a reshaped array is not supported; write to the array before it is reshaped"
+        )
     try:
         fits = tuple(np.broadcast_shapes(target.shape, value.shape)) == target.shape
     except ValueError:
         fits = False
     if not fits:
-        raise TraceError(place(), f"could not broadcast an array of shape {value.shape} into one of shape {target.shape}")
+        raise TraceError(
+            place(), f"could not broadcast an array of shape {value.shape} into one of shape {target.shape}"
+        )
     region = target.region
     new = broadcast(value.view, target.shape)
     if region.identity:
@@ -63,13 +69,20 @@ def assign(target: TracedArray, value: TracedArray) -> None:
             stop[k] = start[k] + target.shape[d]
     axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
     cell.value = recorder.emit(
-        "update", "update", axes, [old.access(names), inside.access(names)], names, target.dtype,
+        "update",
+        "update",
+        axes,
+        [old.access(names), inside.access(names)],
+        names,
+        target.dtype,
         {"start": tuple(start), "stop": tuple(stop), "positional": tuple(names)},
     )
 
 
 def _region(region: View) -> tuple[list[int], list[int | None]]:
-    """First index per buffer dimension, and the buffer dimension of every dimension of the region (None: a new axis)."""
+    """First index per buffer dimension, and the buffer dimension of every dimension of the region (None: a new
+    axis).
+    """
     start: list[int] = []
     places: list[int | None] = [None] * len(region.shape)
     for k, index in enumerate(region.index):

@@ -89,9 +89,10 @@ class Weight:
 class Context(Flat):
     """State of one conversion.
 
-    `read`: values that some node reads, and outputs.  `values`: ONNX value -> our tensor.  `constants`: small known integers and scalars.  `reference`: shapes of all values
-    under the file's own batch, when another one is asked for (both conversions are run; what differs is the batch).
-    `folded`: constants computed from shapes.  `where`: operator -> node.
+    `read`: values that some node reads, and outputs.  `values`: ONNX value -> our tensor.  `constants`: small known
+    integers and scalars.  `reference`: shapes of all values under the file's own batch, when another one is asked for
+    (both conversions are run; what differs is the batch).  `folded`: constants computed from shapes.  `where`: operator
+    -> node.
     """
 
     g: Builder
@@ -108,7 +109,9 @@ class Context(Flat):
     where: dict[str, str] = field(default_factory=dict)
 
     def tensor(self, value: str) -> str:
-        """Our tensor for an ONNX value; stored weights become parameters at first use.  Scalars are stored with shape (1,)."""
+        """Our tensor for an ONNX value; stored weights become parameters at first use.  Scalars are stored with
+        shape (1,).
+        """
         if value not in self.values:
             if value in self.weights:
                 weight = self.weights[value]

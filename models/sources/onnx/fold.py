@@ -14,7 +14,10 @@ from .context import Constant, Context, Node
 _LIMIT = 4096
 
 _ARITHMETIC: dict[str, Callable[[Constant, Constant], Constant]] = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.floor_divide,
+    "Add": np.add,
+    "Sub": np.subtract,
+    "Mul": np.multiply,
+    "Div": np.floor_divide,
 }
 
 

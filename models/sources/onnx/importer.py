@@ -1,11 +1,13 @@
 """ONNX files become graphs in digits.
 
-    file -> nodes as plain data -> operators over flat dimensions, reshapes as views (`onnx_*` handlers) -> digits (`digits`)
+    file -> nodes as plain data -> operators over flat dimensions, reshapes as views (`onnx_*` handlers) -> digits
+    (`digits`)
 
-Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent, is
-refused with all its places listed at once.  Inference semantics: Dropout is the identity, batch norm uses stored statistics.
-Stored weights (initialisers, and the ConstantOfShape nodes with which light models replace them) become parameters; their
-contents are not read, except small integers (shapes, axes) and scalars that are constants of the program.
+Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent,
+is refused with all its places listed at once.  Inference semantics: Dropout is the identity, batch norm uses stored
+statistics.  Stored weights (initialisers, and the ConstantOfShape nodes with which light models replace them) become
+parameters; their contents are not read, except small integers (shapes, axes) and scalars that are constants of the
+program.
 
 Another batch (`batch=`): the first dimension of every input is replaced, the file is converted under both batches, and
 shapes that differ are the batch's (`layout` for reshapes).
@@ -44,9 +46,20 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
 
 _FOLDED: Final = ("Shape", "Cast")
 _CONSTANTS: Final = ("Constant", "ConstantOfShape", "ConstantFill")
-_DTYPES: Final[Mapping[int, str]] = MappingProxyType({
-    1: "float32", 2: "uint8", 3: "int8", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16", 11: "float64", 16: "bfloat16",
-})
+_DTYPES: Final[Mapping[int, str]] = MappingProxyType(
+    {
+        1: "float32",
+        2: "uint8",
+        3: "int8",
+        5: "int16",
+        6: "int32",
+        7: "int64",
+        9: "bool",
+        10: "float16",
+        11: "float64",
+        16: "bfloat16",
+    }
+)
 _SMALL = 4096
 
 
@@ -54,8 +67,8 @@ _SMALL = 4096
 class Imported:
     """An imported model.
 
-    `where`: operator -> ONNX node it came from.  `values`: ONNX value -> tensor of the graph that holds it (row-major equal,
-    unless a transpose was removed).  `digits`: what became of reshapes and transposes.
+    `where`: operator -> ONNX node it came from.  `values`: ONNX value -> tensor of the graph that holds it (row-major
+    equal, unless a transpose was removed).  `digits`: what became of reshapes and transposes.
     """
 
     graph: Graph
@@ -97,7 +110,12 @@ def import_onnx(path: str | Path, batch: int | None = None) -> Imported:
         raise OnnxError(f"output {lost[0]!r}", "is a constant or is not computed by any node")
     name = Path(path).stem
     try:
-        flat = Graph(name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(context.values[o] for o in outputs))
+        flat = Graph(
+            name,
+            tuple(context.g.tensors.values()),
+            tuple(context.g.operators),
+            tuple(context.values[o] for o in outputs),
+        )
         digits = split_digits(used(flat).check())
     except GraphError as e:
         raise OnnxError(f"{path}", str(e)) from None
@@ -165,7 +183,9 @@ def _dims(value: ValueInfoProto) -> list[int | None]:
     """Declared shape; None for a symbolic dimension.  Raises `OnnxError` if there is none."""
     if not value.type.HasField("tensor_type") or not value.type.tensor_type.HasField("shape"):
         raise OnnxError(f"input {value.name!r}", "has no declared shape; export the model with static shapes")
-    return [d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in value.type.tensor_type.shape.dim]
+    return [
+        d.dim_value if d.HasField("dim_value") and d.dim_value > 0 else None for d in value.type.tensor_type.shape.dim
+    ]
 
 
 def _own_batch(graph: GraphProto, batch: int | None) -> int | None:
@@ -174,7 +194,9 @@ def _own_batch(graph: GraphProto, batch: int | None) -> int | None:
     fixed = {n for n in first.values() if n is not None}
     if batch is not None and len(fixed) > 1:
         listed = ", ".join(f"{k}: {v}" for k, v in first.items())
-        raise OnnxError("inputs", f"have different first dimensions ({listed}), so batch {batch} is ambiguous; import without it")
+        raise OnnxError(
+            "inputs", f"have different first dimensions ({listed}), so batch {batch} is ambiguous; import without it"
+        )
     symbolic = [k for k, n in first.items() if n is None]
     if symbolic and batch is None and not fixed:
         raise OnnxError(f"input {symbolic[0]!r}", "has a symbolic first dimension; give the batch (--batch N)")
@@ -217,15 +239,22 @@ def _contents(t: TensorProto) -> Constant | None:
     return np.asarray(onnx.numpy_helper.to_array(t))
 
 
-def _convert(model: ModelProto, batch: int | None, reference: tuple[int, Mapping[str, tuple[int, ...]]] | None) -> Context:
+def _convert(
+    model: ModelProto, batch: int | None, reference: tuple[int, Mapping[str, tuple[int, ...]]] | None
+) -> Context:
     """Run every node's handler under `batch`; `reference`: the file's own batch and the shapes under it."""
     graph = model.graph
     weights = {t.name: _weight(t) for t in graph.initializer}
     inputs = _inputs(graph)
     made = [o for n in graph.node if n.op_type in _CONSTANTS for o in n.output]
     c = Context(
-        Builder(graph.name or "onnx"), max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1), weights,
-        frozenset([*weights, *made, *(i.name for i in inputs)]), _read_values(graph), batch, *(reference or (None, None)),
+        Builder(graph.name or "onnx"),
+        max((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), default=1),
+        weights,
+        frozenset([*weights, *made, *(i.name for i in inputs)]),
+        _read_values(graph),
+        batch,
+        *(reference or (None, None)),
     )
     for i in inputs:
         kind, dims = i.type.tensor_type.elem_type, _dims(i)
@@ -234,7 +263,9 @@ def _convert(model: ModelProto, batch: int | None, reference: tuple[int, Mapping
         shape = [batch if k == 0 and batch is not None and reference is not None else n for k, n in enumerate(dims)]
         shape = [batch if k == 0 and n is None else n for k, n in enumerate(shape)]
         if any(n is None for n in shape):
-            raise OnnxError(f"input {i.name!r}", f"has a symbolic dimension besides the first: {dims}; export with static shapes")
+            raise OnnxError(
+                f"input {i.name!r}", f"has a symbolic dimension besides the first: {dims}; export with static shapes"
+            )
         known = [n for n in shape if n is not None]
         c.values[i.name] = c.g.input(i.name, known or (1,), _DTYPES[kind], None if known else ())
     missing: dict[str, list[str]] = {}
@@ -254,7 +285,13 @@ def _convert(model: ModelProto, batch: int | None, reference: tuple[int, Mapping
             raise OnnxError(f"node {node.name!r}", e.message) from None
         except OnnxError:
             raise
-        except (ValueError, IndexError, KeyError, TypeError, OverflowError) as e:  # ranks or attributes no handler expects
+        except (
+            ValueError,
+            IndexError,
+            KeyError,
+            TypeError,
+            OverflowError,
+        ) as e:  # ranks or attributes no handler expects
             raise OnnxError(f"node {node.name!r}", f"{node.kind} is malformed: {type(e).__name__}: {e}") from None
     if missing:
         raise UnsupportedOperators(missing)

@@ -1,8 +1,9 @@
-"""ONNX operators that move elements: views (reshape, flatten, squeeze, unsqueeze), transpose, concat, split, slice, pad.
+"""ONNX operators that move elements: views (reshape, flatten, squeeze, unsqueeze), transpose, concat, split, slice,
+pad.
 
-A reshape's target is a constant of the file, so it holds the file's own batch.  Under another batch the target follows the
-batch only if that is unambiguous: the operand carries the batch in its first dimension (its shape differs there, and only
-there, from the shape under the file's own batch), and so does the target (`-1`, `0`, or the file's own batch).
+A reshape's target is a constant of the file, so it holds the file's own batch.  Under another batch the target follows
+the batch only if that is unambiguous: the operand carries the batch in its first dimension (its shape differs there,
+and only there, from the shape under the file's own batch), and so does the target (`-1`, `0`, or the file's own batch).
 """
 
 from __future__ import annotations
@@ -35,7 +36,11 @@ def reshape(c: Context, node: Node) -> None:
 def _resolve(node: Node, target: Sequence[int], shape: Sequence[int], zero: bool) -> list[int]:
     """0 copies a dimension (unless `allowzero`), -1 takes what is left."""
     place = f"node {node.name!r}"
-    if any(n == 0 and zero and k >= len(shape) for k, n in enumerate(target)) or list(target).count(-1) > 1 or min(target, default=1) < -1:
+    if (
+        any(n == 0 and zero and k >= len(shape) for k, n in enumerate(target))
+        or list(target).count(-1) > 1
+        or min(target, default=1) < -1
+    ):
         raise OnnxError(place, f"cannot reshape {tuple(shape)} to {list(target)}")
     new = [shape[k] if n == 0 and zero else n for k, n in enumerate(target)]
     if -1 in new:
@@ -48,7 +53,9 @@ def _resolve(node: Node, target: Sequence[int], shape: Sequence[int], zero: bool
     return new
 
 
-def _follow_batch(c: Context, node: Node, target: Sequence[int], own: Sequence[int], shape: Sequence[int], zero: bool) -> list[int]:
+def _follow_batch(
+    c: Context, node: Node, target: Sequence[int], own: Sequence[int], shape: Sequence[int], zero: bool
+) -> list[int]:
     """The target under our batch, from the shapes `own` and `shape` of the operand under the file's batch and ours."""
     place = f"node {node.name!r}"
     old, new = c.own_batch or 1, c.batch or 1
@@ -57,7 +64,9 @@ def _follow_batch(c: Context, node: Node, target: Sequence[int], own: Sequence[i
     explicit = bool(target) and target[0] in (-1, 0)
     if not carried or not under_own or not (under_own[0] == old or (explicit and under_own[0] % old == 0)):
         raise OnnxError(
-            place, f"reshape of {tuple(own)} to {under_own} does not tell where the batch {old} goes, so it cannot become {new}; "
+            place,
+            f"reshape of {tuple(own)} to {under_own} does not tell where the batch {old} goes, so it cannot "
+            f"become {new}; "
             "import with the file's own batch, or export the model with this batch",
         )
     return [under_own[0] // old * new, *under_own[1:]]
@@ -75,7 +84,9 @@ def squeeze(c: Context, node: Node) -> None:
     """Squeeze: drop dimensions of extent 1."""
     shape, given = c.shape(node.inputs[0]), c.given(node, "axes", 1)
     place = f"node {node.name!r}"
-    axes = [k for k, n in enumerate(shape) if n == 1] if given is None else [position(a, len(shape), place) for a in given]
+    axes = (
+        [k for k, n in enumerate(shape) if n == 1] if given is None else [position(a, len(shape), place) for a in given]
+    )
     if c.reference is not None and given is None:
         axes = [k for k, n in enumerate(c.reference[node.inputs[0]]) if n == 1]
     if any(shape[k] != 1 for k in axes):
@@ -119,7 +130,11 @@ def split(c: Context, node: Node) -> None:
     start = 0
     for i, n in enumerate(sizes):
         extents = [*shape[:k], n, *shape[k + 1 :]]
-        c.result(node, part_of(c, node, f"part{i}" if count > 1 else "", c.tensor(node.inputs[0]), extents, {k: (1, start)}), i)
+        c.result(
+            node,
+            part_of(c, node, f"part{i}" if count > 1 else "", c.tensor(node.inputs[0]), extents, {k: (1, start)}),
+            i,
+        )
         start += n
 
 
@@ -154,7 +169,10 @@ def pad(c: Context, node: Node) -> None:
     if node.number("value", 0.0) != 0.0 or (node.has(2) and (filler is None or filler.item() != 0)):
         raise Unsupported("a value other than 0")
     pads = c.given(node, "pads", 1) or ()
-    axes = [position(a, len(shape), f"node {node.name!r}") for a in (c.integers(node, 3, "axes") if node.has(3) else range(len(shape)))]
+    axes = [
+        position(a, len(shape), f"node {node.name!r}")
+        for a in (c.integers(node, 3, "axes") if node.has(3) else range(len(shape)))
+    ]
     if len(pads) != 2 * len(axes):
         raise OnnxError(f"node {node.name!r}", f"needs {2 * len(axes)} paddings, has {list(pads)}")
     extents, index = list(shape), {}
@@ -185,10 +203,22 @@ def constant(c: Context, node: Node) -> None:
     if prod(shape) <= 64 and dtype.startswith("int"):
         c.constants[node.outputs[0]] = np.full(shape, 0 if array is None else array.reshape(-1)[0])
         return
-    c.values[node.outputs[0]] = c.g.parameter(c.unique(node.outputs[0], own=True), shape or (1,), dtype, None if shape else ())
+    c.values[node.outputs[0]] = c.g.parameter(
+        c.unique(node.outputs[0], own=True), shape or (1,), dtype, None if shape else ()
+    )
 
 
 HANDLERS: dict[str, Handler] = {
-    "Reshape": reshape, "Flatten": flatten, "Squeeze": squeeze, "Unsqueeze": unsqueeze, "Transpose": transpose, "Concat": concat,
-    "Split": split, "Slice": slice_, "Pad": pad, "Constant": constant, "ConstantOfShape": constant, "ConstantFill": constant,
+    "Reshape": reshape,
+    "Flatten": flatten,
+    "Squeeze": squeeze,
+    "Unsqueeze": unsqueeze,
+    "Transpose": transpose,
+    "Concat": concat,
+    "Split": split,
+    "Slice": slice_,
+    "Pad": pad,
+    "Constant": constant,
+    "ConstantOfShape": constant,
+    "ConstantFill": constant,
 }

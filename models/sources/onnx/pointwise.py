@@ -1,4 +1,6 @@
-"""ONNX operators that work element by element, or normalise: activations, arithmetic, batch_norm, softmax, layer_norm, LRN."""
+"""ONNX operators that work element by element, or normalise: activations, arithmetic, batch_norm, softmax,
+layer_norm, LRN.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,18 @@ from ..building.flat import Unsupported, broadcast, letters, normalised, pointwi
 from .context import Context, Handler, Node, position
 
 SIMPLE = {
-    "Relu": "relu", "Neg": "negate", "Tanh": "tanh", "Sigmoid": "sigmoid", "Exp": "exp", "Erf": "erf", "Sqrt": "sqrt",
-    "Add": "add", "Sub": "subtract", "Mul": "multiply", "Div": "divide", "Sum": "sum_inputs",
+    "Relu": "relu",
+    "Neg": "negate",
+    "Tanh": "tanh",
+    "Sigmoid": "sigmoid",
+    "Exp": "exp",
+    "Erf": "erf",
+    "Sqrt": "sqrt",
+    "Add": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+    "Sum": "sum_inputs",
 }
 """ONNX operator -> our function, the same mathematics."""
 
@@ -27,7 +39,11 @@ def simple(c: Context, node: Node) -> None:
     for i, scalar in enumerate(c.known(v) if c.shape(v) == () else None for v in node.inputs):
         factor = None if scalar is None or scalar.dtype.kind != "f" else float(scalar.item())
         other = node.inputs[1 - i] if len(node.inputs) == 2 else ""
-        if factor is not None and c.shape(other) != () and (node.kind == "Mul" or (node.kind == "Div" and i == 1 and factor != 0)):
+        if (
+            factor is not None
+            and c.shape(other) != ()
+            and (node.kind == "Mul" or (node.kind == "Div" and i == 1 and factor != 0))
+        ):
             scale = factor if node.kind == "Mul" else 1.0 / factor
             c.result(node, pointwise(c, node, "", "scale", [operand(c, other)], scale=scale))
             return
@@ -81,7 +97,9 @@ def batch_norm(c: Context, node: Node) -> None:
     stored = [Access(c.tensor(v), (Affine.axis(names[1]),)) for v in node.inputs[1:5]]
     x = broadcast(c.tensor(node.inputs[0]), shape, names, shape)
     axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
-    c.result(node, c.operator(node, "", "batch_norm", axes, [x, *stored], names, {"epsilon": node.number("epsilon", 1e-5)}))
+    c.result(
+        node, c.operator(node, "", "batch_norm", axes, [x, *stored], names, {"epsilon": node.number("epsilon", 1e-5)})
+    )
 
 
 def softmax(c: Context, node: Node) -> None:
@@ -99,7 +117,9 @@ def layer_norm(c: Context, node: Node) -> None:
     inputs = [operand(c, v) for k, v in enumerate(node.inputs) if node.has(k)]
     rank = len(inputs[0][1])
     first = position(node.integer("axis", -1), rank, f"node {node.name!r}")
-    c.result(node, normalised(c, node, "", "layer_norm", inputs, range(first, rank), epsilon=node.number("epsilon", 1e-5)))
+    c.result(
+        node, normalised(c, node, "", "layer_norm", inputs, range(first, rank), epsilon=node.number("epsilon", 1e-5))
+    )
 
 
 def local_response(c: Context, node: Node) -> None:
@@ -110,7 +130,10 @@ def local_response(c: Context, node: Node) -> None:
     index[1] = index[1].plus("tap").shift(-((size - 1) // 2))
     axes = [*(Axis(a, n) for a, n in zip(names, shape, strict=True)), Axis("tap", size, Combine.SUM, False)]
     attributes: dict[str, Value] = {
-        "size": size, "axis": names[1], "alpha": node.number("alpha", 1e-4), "beta": node.number("beta", 0.75),
+        "size": size,
+        "axis": names[1],
+        "alpha": node.number("alpha", 1e-4),
+        "beta": node.number("beta", 0.75),
         "bias": node.number("bias", 1.0),
     }
     x = Access(c.tensor(node.inputs[0]), tuple(index))
@@ -144,8 +167,16 @@ def reduce(c: Context, node: Node) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(SIMPLE, simple), "Identity": identity, "Dropout": identity, "Clip": clip, "Gelu": gelu,
-    "BatchNormalization": batch_norm, "Softmax": softmax, "LayerNormalization": layer_norm, "LRN": local_response,
-    "GlobalAveragePool": global_pool, "GlobalMaxPool": global_pool,
+    **dict.fromkeys(SIMPLE, simple),
+    "Identity": identity,
+    "Dropout": identity,
+    "Clip": clip,
+    "Gelu": gelu,
+    "BatchNormalization": batch_norm,
+    "Softmax": softmax,
+    "LayerNormalization": layer_norm,
+    "LRN": local_response,
+    "GlobalAveragePool": global_pool,
+    "GlobalMaxPool": global_pool,
     **dict.fromkeys(("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin"), reduce),
 }

@@ -17,7 +17,12 @@ def windows(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> list[W
     strides = node.integers("strides") or (1,) * rank
     dilations = node.integers("dilations") or (1,) * rank
     pads = node.integers("pads") or (0,) * (2 * rank)
-    for what, given, wanted in (("kernel_shape", kernel, rank), ("strides", strides, rank), ("dilations", dilations, rank), ("pads", pads, 2 * rank)):
+    for what, given, wanted in (
+        ("kernel_shape", kernel, rank),
+        ("strides", strides, rank),
+        ("dilations", dilations, rank),
+        ("pads", pads, 2 * rank),
+    ):
         if len(given) != wanted:
             raise OnnxError(place, f"{what} needs {wanted} numbers, has {list(given)}")
         least = 0 if what == "pads" else 1
@@ -31,7 +36,9 @@ def windows(node: Node, spatial: Sequence[int], kernel: Sequence[int]) -> list[W
         match auto:
             case "SAME_UPPER" | "SAME_LOWER":
                 total = max(0, ((n + s - 1) // s - 1) * s + reach - n)
-                before, after = (total // 2, total - total // 2) if auto == "SAME_UPPER" else (total - total // 2, total // 2)
+                before, after = (
+                    (total // 2, total - total // 2) if auto == "SAME_UPPER" else (total - total // 2, total // 2)
+                )
             case "VALID":
                 before, after = 0, 0
             case "NOTSET":

@@ -4,10 +4,10 @@ An expression over reads of tensors is a sum of products
 
     sum_i  c_i * prod_j  atom_ij ^ e_ij          atom = a read | f(normal form) | (normal form of several terms)
 
-with real coefficients and exponents.  Addition, multiplication, scaling, division, and powers of a single atom are carried out;
-tanh, erf, sigmoid, exp, log are atoms over the normal form of their argument; casts between floating types are left out.  Equal
-normal forms mean equal functions over the reals.  Coefficients are compared to seven digits, for models write constants such as
-sqrt(2/pi) with ten.
+with real coefficients and exponents.  Addition, multiplication, scaling, division, and powers of a single atom are
+carried out; tanh, erf, sigmoid, exp, log are atoms over the normal form of their argument; casts between floating types
+are left out.  Equal normal forms mean equal functions over the reals.  Coefficients are compared to seven digits, for
+models write constants such as sqrt(2/pi) with ten.
 
 >>> x = leaf("x")
 >>> scaled(plus(product(x, x), constant(1.0)), 2.0) == plus(constant(2.0), scaled(power(x, 2.0), 2.0))

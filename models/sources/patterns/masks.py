@@ -51,7 +51,10 @@ def safe_softmax(view: View, op: Operator) -> Operator | None:
 
 def _same_rows(source: Read, scores: Read, over: set[str | None]) -> bool:
     """Whether two reads of one tensor differ only in the axes that the row runs over."""
-    return all(a == b or (b.single in over and (a.single or "").startswith("'")) for a, b in zip(source[1], scores[1], strict=True))
+    return all(
+        a == b or (b.single in over and (a.single or "").startswith("'"))
+        for a, b in zip(source[1], scores[1], strict=True)
+    )
 
 
 def _finite_rows(view: View, read: Read, over: set[str | None], depth: int) -> bool:
@@ -90,7 +93,9 @@ def _finite_rows(view: View, read: Read, over: set[str | None], depth: int) -> b
 
 
 def _everywhere_finite(view: View, read: Read, depth: int) -> bool:
-    """Whether all elements are finite, given finite inputs and weights: products, and what keeps finite numbers finite."""
+    """Whether all elements are finite, given finite inputs and weights: products, and what keeps finite numbers
+    finite.
+    """
     op, contents = view.writer.get(read[0]), view.stated.get(read[0])
     if contents is not None:
         return bool(np.all(np.isfinite(contents)))

@@ -31,7 +31,11 @@ def rms_norm(view: View, op: Operator) -> Operator | None:
         over = _matched(view, argument, leaf, [f"'{a.name}" for a in source.reduced], free)
         extents = {a.name: a.extent for a in op.axes}
         count = prod(a.extent for a in source.reduced)
-        if over is None or prod(extents[a] for a in over) != count or abs(number(source, "scale", 1.0) * count - 1.0) > 1e-6:
+        if (
+            over is None
+            or prod(extents[a] for a in over) != count
+            or abs(number(source, "scale", 1.0) * count - 1.0) > 1e-6
+        ):
             continue
         inside = view.inner(op, leaf)
         if inside is not None and _all_inside(view, source, leaf, op, inside):
@@ -98,11 +102,17 @@ def _all_inside(view: View, source: Operator, leaf: Read, top: Operator, inside:
         op = view.writer.get(tensor)
         if tensor == leaf[0] or op is None:
             continue
-        if op.kind is not NodeKind.MAP or not set(view.readers[tensor]) <= {*below, top.name} or tensor in view.graph.outputs:
+        if (
+            op.kind is not NodeKind.MAP
+            or not set(view.readers[tensor]) <= {*below, top.name}
+            or tensor in view.graph.outputs
+        ):
             return False
         below.add(op.name)
         queue += [a.tensor for a in op.inputs]
-    return set(view.readers[source.output.tensor]) <= {*below, top.name} and source.output.tensor not in view.graph.outputs
+    return (
+        set(view.readers[source.output.tensor]) <= {*below, top.name} and source.output.tensor not in view.graph.outputs
+    )
 
 
 def norm_gain(view: View, op: Operator) -> Operator | None:
@@ -114,10 +124,20 @@ def norm_gain(view: View, op: Operator) -> Operator | None:
         tensor, seen = mine[0], mine[1]
         cast = view.writer.get(tensor)
         norm = cast
-        if cast is not None and cast.function == "cast" and view.readers[tensor] == [op.name] and tensor not in view.graph.outputs:
+        if (
+            cast is not None
+            and cast.function == "cast"
+            and view.readers[tensor] == [op.name]
+            and tensor not in view.graph.outputs
+        ):
             (inner,) = view.reads(cast, seen)
             seen, norm = inner[1], view.writer.get(inner[0])
-        if norm is None or norm.function != "rms_norm" or len(norm.inputs) != 1 or len(view.readers[norm.output.tensor]) != 1:
+        if (
+            norm is None
+            or norm.function != "rms_norm"
+            or len(norm.inputs) != 1
+            or len(view.readers[norm.output.tensor]) != 1
+        ):
             continue
         at = {i.single: o.single for i, o in zip(norm.output.index, seen, strict=True)}
         over = [at.get(a) for a in norm.over]
@@ -126,7 +146,10 @@ def norm_gain(view: View, op: Operator) -> Operator | None:
         (x,) = view.reads(norm, seen)
         if set(axes_of(x)) != set(op.output.axes):
             continue
-        attributes: dict[str, Value] = {"over": tuple(a for a in over if a is not None), "epsilon": number(norm, "epsilon", 1e-5)}
+        attributes: dict[str, Value] = {
+            "over": tuple(a for a in over if a is not None),
+            "epsilon": number(norm, "epsilon", 1e-5),
+        }
         return replaced(op, "rms_norm", [Access(*x), Access(*gain)], attributes)
     return None
 
@@ -137,7 +160,12 @@ def exclusive_sum(view: View, op: Operator) -> Operator | None:
         return None
     total, own = view.reads(op)
     source = view.writer.get(total[0])
-    if source is None or source.function != "cumulative_sum" or source.attribute("exclusive", 0) or len(view.readers[total[0]]) != 1:
+    if (
+        source is None
+        or source.function != "cumulative_sum"
+        or source.attribute("exclusive", 0)
+        or len(view.readers[total[0]]) != 1
+    ):
         return None
     (x,) = view.reads(source, total[1])
     cast = view.writer.get(own[0])

@@ -15,16 +15,25 @@ from .view import SPECIAL, View, axes_of, number, replaced
 
 def formulas() -> list[tuple[str, str, dict[str, Value], Callable[[Form], Form]]]:
     """(pattern, function, attributes, formula) of the functions of one value."""
-    plus, scaled, product, applied, one = algebra.plus, algebra.scaled, algebra.product, algebra.applied, algebra.constant(1.0)
+    plus, scaled, product, applied, one = (
+        algebra.plus,
+        algebra.scaled,
+        algebra.product,
+        algebra.applied,
+        algebra.constant(1.0),
+    )
 
     def half(x: Form, inner: Form) -> Form:
         return scaled(product(x, plus(one, inner)), 0.5)
 
     return [
         ("gelu-exact", "gelu", {}, lambda x: half(x, applied("erf", scaled(x, sqrt(0.5))))),
-        ("gelu-tanh", "gelu", {"approximate": "tanh"}, lambda x: half(
-            x, applied("tanh", scaled(plus(x, scaled(algebra.power(x, 3.0), 0.044715)), sqrt(2 / pi)))
-        )),
+        (
+            "gelu-tanh",
+            "gelu",
+            {"approximate": "tanh"},
+            lambda x: half(x, applied("tanh", scaled(plus(x, scaled(algebra.power(x, 3.0), 0.044715)), sqrt(2 / pi)))),
+        ),
         ("silu", "silu", {}, lambda x: product(x, applied("sigmoid", x))),
         ("sigmoid", "sigmoid", {}, lambda x: algebra.power(plus(one, applied("exp", scaled(x, -1.0))), -1.0)),
         ("softplus", "softplus", {}, lambda x: applied("log", plus(one, applied("exp", x)))),
@@ -34,7 +43,9 @@ def formulas() -> list[tuple[str, str, dict[str, Value], Callable[[Form], Form]]
 _TOPS: Final = frozenset({"multiply", "scale", "divide", "reciprocal", "add", "log"})
 
 
-def of_one_value(pattern: str, function: str, attributes: dict[str, Value], formula: Callable[[Form], Form]) -> Callable[[View, Operator], Operator | None]:
+def of_one_value(
+    pattern: str, function: str, attributes: dict[str, Value], formula: Callable[[Form], Form]
+) -> Callable[[View, Operator], Operator | None]:
     def rewrite(view: View, op: Operator) -> Operator | None:
         if op.function not in _TOPS or not view.near(op, SPECIAL):
             return None
@@ -60,7 +71,12 @@ def softplus(view: View, op: Operator) -> Operator | None:
         return None
     mask, x, formula = view.reads(op)
     test = view.writer.get(mask[0])
-    if test is None or test.function != "greater" or number(test, "value", 0.0) < 20.0 or view.reads(test, mask[1]) != [x]:
+    if (
+        test is None
+        or test.function != "greater"
+        or number(test, "value", 0.0) < 20.0
+        or view.reads(test, mask[1]) != [x]
+    ):
         return None
     wanted = algebra.applied("log", algebra.plus(algebra.constant(1.0), algebra.applied("exp", algebra.leaf(x))))
     written = view.writer.get(formula[0])

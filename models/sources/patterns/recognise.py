@@ -11,8 +11,9 @@
     safe-softmax   softmax(s), 0 where every s of the row is -inf     -> softmax, if no row is all -inf
 
 Formulas are compared in normal form (`algebra`).  A pattern is applied where everything inside it serves nothing else.
-For safe-softmax, rows hold a finite score if scores are products of finite numbers, and constant masks leave one in every row;
-a mask that is an input of the program keeps the composition.  Each pattern is tested by evaluating both sides.
+For safe-softmax, rows hold a finite score if scores are products of finite numbers, and constant masks leave one in
+every row; a mask that is an input of the program keeps the composition.  Each pattern is tested by evaluating both
+sides.
 """
 
 from __future__ import annotations
@@ -90,14 +91,20 @@ def _with_names(graph: Graph, names: Mapping[str, str]) -> Graph:
 
     tensors = tuple(replace(t, name=names.get(t.name, t.name)) for t in graph.tensors)
     operators = tuple(
-        replace(op, name=names.get(op.name, op.name), inputs=tuple(map(access, op.inputs)), output=access(op.output)) for op in graph.operators
+        replace(op, name=names.get(op.name, op.name), inputs=tuple(map(access, op.inputs)), output=access(op.output))
+        for op in graph.operators
     )
     return replace(graph, tensors=tensors, operators=operators).check()
 
 
-PATTERNS: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = MappingProxyType({
-    **{row[0]: pattern_pointwise.of_one_value(*row) for row in pattern_pointwise.formulas()}, "softplus-where": pattern_pointwise.softplus,
-    "rms-norm": pattern_norms.rms_norm, "norm-gain": pattern_norms.norm_gain, "exclusive-sum": pattern_norms.exclusive_sum,
-    "safe-softmax": pattern_masks.safe_softmax,
-})
+PATTERNS: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = MappingProxyType(
+    {
+        **{row[0]: pattern_pointwise.of_one_value(*row) for row in pattern_pointwise.formulas()},
+        "softplus-where": pattern_pointwise.softplus,
+        "rms-norm": pattern_norms.rms_norm,
+        "norm-gain": pattern_norms.norm_gain,
+        "exclusive-sum": pattern_norms.exclusive_sum,
+        "safe-softmax": pattern_masks.safe_softmax,
+    }
+)
 """Pattern -> rewriting of its topmost operator, or None where it does not apply."""

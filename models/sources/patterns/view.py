@@ -92,7 +92,11 @@ def substituted(index: Affine, at: Mapping[str | None, Affine]) -> Affine:
     out = Affine((), index.offset, index.whole)
     for axis, coef in index.terms:
         inner = at.get(axis, Affine.axis(f"'{axis}"))
-        out = Affine((*out.terms, *((a, c * coef) for a, c in inner.terms)), out.offset + coef * inner.offset, out.whole or inner.whole)
+        out = Affine(
+            (*out.terms, *((a, c * coef) for a, c in inner.terms)),
+            out.offset + coef * inner.offset,
+            out.whole or inner.whole,
+        )
     return out
 
 

@@ -1,8 +1,9 @@
 """TASO's operator properties, restated as terms: `taso-axioms.json`, format `taso-axioms/1`.
 
-An axiom is a pair of terms over tensor variables and parameters, such as `(matmul x (matmul y z)) = (matmul (matmul x y) z)`.  One axiom stands
-for one equation per rank of its tensors and per value of its enumerated parameters (axis, padding, activation); strides and kernels stay open.
-Meaning of the words: FlexFlow's `substitution_loader.h`; as substitutions: `meaning`.
+An axiom is a pair of terms over tensor variables and parameters, such as
+`(matmul x (matmul y z)) = (matmul (matmul x y) z)`.  One axiom stands for one equation per rank of its tensors and per
+value of its enumerated parameters (axis, padding, activation); strides and kernels stay open.  Meaning of the words:
+FlexFlow's `substitution_loader.h`; as substitutions: `meaning`.
 """
 
 from __future__ import annotations
@@ -21,14 +22,36 @@ Term = str | int | tuple["Term", ...]
 """A word, a number, or (head, argument, ..)."""
 
 PARAMETERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "concat": ("ax",), "split0": ("ax",), "split1": ("ax",), "conv": ("sh", "sw", "pad", "act"), "avgpool": ("kh", "kw", "sh", "sw", "pad"),
-    "maxpool": ("kh", "kw", "sh", "sw", "pad"), "enlarge": ("kh", "kw"), "pool-kernel": ("kh", "kw"), "id-kernel": ("kh", "kw"),
+    "concat": ("ax",),
+    "split0": ("ax",),
+    "split1": ("ax",),
+    "conv": ("sh", "sw", "pad", "act"),
+    "avgpool": ("kh", "kw", "sh", "sw", "pad"),
+    "maxpool": ("kh", "kw", "sh", "sw", "pad"),
+    "enlarge": ("kh", "kw"),
+    "pool-kernel": ("kh", "kw"),
+    "id-kernel": ("kh", "kw"),
 }
 """Words whose first arguments are parameters."""
 
 OPERANDS: Final[Mapping[str, int]] = {
-    "add": 2, "mul": 2, "scale": 2, "matmul": 2, "transpose": 1, "relu": 1, "concat": 2, "split0": 1, "split1": 1, "conv": 2, "avgpool": 1, "maxpool": 1,
-    "enlarge": 1, "pool-kernel": 0, "id-kernel": 0, "eye": 0, "ones": 0,
+    "add": 2,
+    "mul": 2,
+    "scale": 2,
+    "matmul": 2,
+    "transpose": 1,
+    "relu": 1,
+    "concat": 2,
+    "split0": 1,
+    "split1": 1,
+    "conv": 2,
+    "avgpool": 1,
+    "maxpool": 1,
+    "enlarge": 1,
+    "pool-kernel": 0,
+    "id-kernel": 0,
+    "eye": 0,
+    "ones": 0,
 }
 """Number of tensor arguments of each word."""
 
@@ -39,7 +62,13 @@ _ACTIVATIONS: Final = ("none", "relu", "sigmoid", "tanh")
 _WORDS: Final = (*_PADDINGS, *_ACTIVATIONS)
 DOMAINS: Final = ("axis<rank", "kernel>=1", "stride>=1")
 KINDS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
-    "ax": ("axis<rank", ()), "sh": ("stride>=1", ()), "sw": ("stride>=1", ()), "kh": ("kernel>=1", ()), "kw": ("kernel>=1", ()), "pad": ("", _PADDINGS), "act": ("", _ACTIVATIONS),
+    "ax": ("axis<rank", ()),
+    "sh": ("stride>=1", ()),
+    "sw": ("stride>=1", ()),
+    "kh": ("kernel>=1", ()),
+    "kw": ("kernel>=1", ()),
+    "pad": ("", _PADDINGS),
+    "act": ("", _ACTIVATIONS),
 }
 """What each parameter of a word may be: its domain, or words."""
 
@@ -49,7 +78,9 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 
 @dataclass(frozen=True)
 class PublicAxiom:
-    """`ranks`: allowed ranks of each tensor (`*` for the others); `parameters`: open ones with their domain; `conditions` beyond left typing."""
+    """`ranks`: allowed ranks of each tensor (`*` for the others); `parameters`: open ones with their domain;
+    `conditions` beyond left typing.
+    """
 
     name: str
     left: Term
@@ -138,11 +169,13 @@ def check_term(term: Term, tensors: tuple[str, ...], domains: Mapping[str, str |
         raise RuleError(place, f"unknown operator {str(head)[:40]!r}; known: {', '.join(sorted(OPERANDS))}")
     keys = PARAMETERS.get(head, ())
     if len(term) != 1 + len(keys) + OPERANDS[head]:
-        raise RuleError(place, f"{head} takes {len(keys)} parameters and {OPERANDS[head]} tensors, not {len(term) - 1} arguments")
-    for key, word in zip(keys, term[1:1 + len(keys)], strict=True):
+        raise RuleError(
+            place, f"{head} takes {len(keys)} parameters and {OPERANDS[head]} tensors, not {len(term) - 1} arguments"
+        )
+    for key, word in zip(keys, term[1 : 1 + len(keys)], strict=True):
         if not _fits(key, word, domains):
             raise RuleError(place, f"{head}: parameter {key} cannot be {str(word)[:40]!r}")
-    for argument in term[1 + len(keys):]:
+    for argument in term[1 + len(keys) :]:
         check_term(argument, tensors, domains, place)
 
 
@@ -161,7 +194,11 @@ def _fits(key: str, word: Term, domains: Mapping[str, str | tuple[str, ...]]) ->
 
 def _axiom(data: object, position: int) -> PublicAxiom:
     place = f"axiom[{position}]"
-    if not isinstance(data, dict) or type(data.get("id")) not in (int, str) or not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", str(data["id"])):
+    if (
+        not isinstance(data, dict)
+        or type(data.get("id")) not in (int, str)
+        or not re.fullmatch(r"[A-Za-z0-9_-]{1,40}", str(data["id"]))
+    ):
         raise RuleError(place, "must be an object with an id: a number, or letters and digits")
     name = f"taso_axiom_{data['id']}"
     tensors = _texts(data.get("tensors"), name, "tensors", _NAME)
@@ -170,11 +207,19 @@ def _axiom(data: object, position: int) -> PublicAxiom:
         raise RuleError(name, "needs the objects params and ranks")
     if len(set(tensors)) < len(tensors) or len(tensors) > MOST_NAMES or len(params) > MOST_NAMES:
         raise RuleError(name, f"tensors must be different, and there may be {MOST_NAMES} of tensors and of params")
-    strange = [t for t in (*tensors, *params) if t in OPERANDS or t in _WORDS or not _NAME.fullmatch(t) or (t in tensors and t in params)]
+    strange = [
+        t
+        for t in (*tensors, *params)
+        if t in OPERANDS or t in _WORDS or not _NAME.fullmatch(t) or (t in tensors and t in params)
+    ]
     if strange:
         raise RuleError(name, f"{strange[0][:40]!r} cannot be the name of a tensor or parameter")
     domains = {k: _domain(v, name, k) for k, v in params.items()}
-    allowed = tuple((k, _ranks(v, name, k)) for k, v in ranks.items() if k in (*tensors, "*") or _raise(name, f"ranks: there is no tensor {k[:40]!r}"))
+    allowed = tuple(
+        (k, _ranks(v, name, k))
+        for k, v in ranks.items()
+        if k in (*tensors, "*") or _raise(name, f"ranks: there is no tensor {k[:40]!r}")
+    )
     texts = [data.get(side) for side in ("left", "right")]
     if not all(isinstance(t, str) and len(t) <= LONGEST_TERM for t in texts):
         raise RuleError(name, f"left and right must be texts of at most {LONGEST_TERM} characters")
@@ -185,7 +230,9 @@ def _axiom(data: object, position: int) -> PublicAxiom:
     words = [data.get(k, "") for k in ("verdict", "note")]
     if not all(isinstance(w, str) for w in words):
         raise RuleError(name, "verdict and note must be texts")
-    found = PublicAxiom(name, left, right, tensors, tuple(domains.items()), allowed, conditions, str(words[0]), str(words[1]))
+    found = PublicAxiom(
+        name, left, right, tensors, tuple(domains.items()), allowed, conditions, str(words[0]), str(words[1])
+    )
     count = len(dict(allowed).get("*", (4,)))
     for domain in domains.values():
         count *= 4 if domain == "axis<rank" else len(domain) if isinstance(domain, tuple) else 1
@@ -195,7 +242,11 @@ def _axiom(data: object, position: int) -> PublicAxiom:
 
 
 def _texts(value: object, name: str, key: str, pattern: re.Pattern[str] | None) -> tuple[str, ...]:
-    if not isinstance(value, list) or len(value) > 64 or not all(isinstance(v, str) and (pattern is None or pattern.fullmatch(v)) for v in value):
+    if (
+        not isinstance(value, list)
+        or len(value) > 64
+        or not all(isinstance(v, str) and (pattern is None or pattern.fullmatch(v)) for v in value)
+    ):
         raise RuleError(name, f"{key} must be a list of {'names' if pattern else 'texts'}")
     return tuple(value)
 
@@ -209,7 +260,12 @@ def _domain(value: object, name: str, key: str) -> str | tuple[str, ...]:
 
 
 def _ranks(value: object, name: str, key: str) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value or len(value) > MOST_RANK + 1 or not all(type(r) is int and 0 <= r <= MOST_RANK for r in value):
+    if (
+        not isinstance(value, list)
+        or not value
+        or len(value) > MOST_RANK + 1
+        or not all(type(r) is int and 0 <= r <= MOST_RANK for r in value)
+    ):
         raise RuleError(name, f"ranks.{key[:40]} must be a list of numbers from 0 to {MOST_RANK}")
     return tuple(dict.fromkeys(value))
 

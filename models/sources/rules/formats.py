@@ -2,12 +2,13 @@
 
     rule  =  source operators  =>  target operators,   with pairs of tensors (source, target) that must be equal
 
-A tensor is (operator, output): a negative operator is a pattern input, and the same number on both sides is the same tensor; an
-operator >= 0 is an entry of the list of the same side, which must stand before its reader (lists are topologically sorted).  What the
-operators mean is not said here: `meaning` turns a `PublicRule` into a `Substitution`.
+A tensor is (operator, output): a negative operator is a pattern input, and the same number on both sides is the same
+tensor; an operator >= 0 is an entry of the list of the same side, which must stand before its reader (lists are
+topologically sorted).  What the operators mean is not said here: `meaning` turns a `PublicRule` into a `Substitution`.
 
-Sources: `graph_subst.pb` of jiazhihao/TASO and `substitutions/graph_subst_3_v2.json` of flexflow/flexflow-train (both Apache-2.0);
-codes and schema as the files of TASO and Unity have them, names compared with FlexFlow's `substitution_loader.h`.
+Sources: `graph_subst.pb` of jiazhihao/TASO and `substitutions/graph_subst_3_v2.json` of flexflow/flexflow-train (both
+Apache-2.0); codes and schema as the files of TASO and Unity have them, names compared with FlexFlow's
+`substitution_loader.h`.
 """
 
 from __future__ import annotations
@@ -21,27 +22,96 @@ from typing import Final
 from ...files.json_text import JsonError, parse_json
 
 OPERATOR_CODES: Final = (
-    "INPUT", "WEIGHT", "ANY", "CONV2D", "DROPOUT", "LINEAR", "POOL2D_MAX", "POOL2D_AVG", "RELU", "SIGMOID", "TANH", "BATCHNORM", "CONCAT", "SPLIT",
-    "RESHAPE", "TRANSPOSE", "EW_ADD", "EW_MUL", "MATMUL", "MUL", "ENLARGE", "MERGE_GCONV", "CONSTANT_IMM", "CONSTANT_ICONV", "CONSTANT_ONE",
-    "CONSTANT_POOL", "PARTITION", "COMBINE", "REPLICATE", "REDUCE", "EMBEDDING",
+    "INPUT",
+    "WEIGHT",
+    "ANY",
+    "CONV2D",
+    "DROPOUT",
+    "LINEAR",
+    "POOL2D_MAX",
+    "POOL2D_AVG",
+    "RELU",
+    "SIGMOID",
+    "TANH",
+    "BATCHNORM",
+    "CONCAT",
+    "SPLIT",
+    "RESHAPE",
+    "TRANSPOSE",
+    "EW_ADD",
+    "EW_MUL",
+    "MATMUL",
+    "MUL",
+    "ENLARGE",
+    "MERGE_GCONV",
+    "CONSTANT_IMM",
+    "CONSTANT_ICONV",
+    "CONSTANT_ONE",
+    "CONSTANT_POOL",
+    "PARTITION",
+    "COMBINE",
+    "REPLICATE",
+    "REDUCE",
+    "EMBEDDING",
 )
 """Operator names by their protobuf code (26 and above: FlexFlow)."""
 
 PARAMETER_CODES: Final = (
-    "OP_TYPE", "NUM_INPUTS", "NUM_OUTPUTS", "GROUP", "KERNEL_H", "KERNEL_W", "STRIDE_H", "STRIDE_W", "PAD", "ACTI", "NUMDIM", "AXIS", "PERM",
-    "OUTSHUFFLE", "MERGE_GCONV_COUNT", "PARALLEL_DIM", "PARALLEL_DEGREE",
+    "OP_TYPE",
+    "NUM_INPUTS",
+    "NUM_OUTPUTS",
+    "GROUP",
+    "KERNEL_H",
+    "KERNEL_W",
+    "STRIDE_H",
+    "STRIDE_W",
+    "PAD",
+    "ACTI",
+    "NUMDIM",
+    "AXIS",
+    "PERM",
+    "OUTSHUFFLE",
+    "MERGE_GCONV_COUNT",
+    "PARALLEL_DIM",
+    "PARALLEL_DEGREE",
 )
 """Parameter names by their protobuf code (15 and above: FlexFlow)."""
 
 _ALSO = ("BATCHMATMUL", "SOFTMAX", "LAYERNORM", "PIPELINE", "BATCH", "IDENTITY", "NOOP", "SLICE")
-"""Operators that FlexFlow's reader knows by name without a code in the rule files (BATCH: our word for the end of a pipeline)."""
+"""Operators that FlexFlow's reader knows by name without a code in the rule files (BATCH: our word for the end of a
+pipeline).
+"""
 
 OPERATORS: Final = frozenset(OPERATOR_CODES) | frozenset(_ALSO)
 PARAMETERS: Final = frozenset(PARAMETER_CODES)
 ARITY: Final[Mapping[str, int]] = {
-    "CONV2D": 2, "LINEAR": 2, "POOL2D_MAX": 1, "POOL2D_AVG": 1, "RELU": 1, "SIGMOID": 1, "TANH": 1, "SPLIT": 1, "RESHAPE": 1, "TRANSPOSE": 1, "EW_ADD": 2,
-    "EW_MUL": 2, "MATMUL": 2, "MUL": 2, "ENLARGE": 1, "PARTITION": 1, "COMBINE": 1, "REPLICATE": 1, "REDUCE": 1, "EMBEDDING": 2, "BATCHMATMUL": 2,
-    "SOFTMAX": 1, "LAYERNORM": 1, "PIPELINE": 1, "BATCH": 1, "IDENTITY": 1, "NOOP": 1,
+    "CONV2D": 2,
+    "LINEAR": 2,
+    "POOL2D_MAX": 1,
+    "POOL2D_AVG": 1,
+    "RELU": 1,
+    "SIGMOID": 1,
+    "TANH": 1,
+    "SPLIT": 1,
+    "RESHAPE": 1,
+    "TRANSPOSE": 1,
+    "EW_ADD": 2,
+    "EW_MUL": 2,
+    "MATMUL": 2,
+    "MUL": 2,
+    "ENLARGE": 1,
+    "PARTITION": 1,
+    "COMBINE": 1,
+    "REPLICATE": 1,
+    "REDUCE": 1,
+    "EMBEDDING": 2,
+    "BATCHMATMUL": 2,
+    "SOFTMAX": 1,
+    "LAYERNORM": 1,
+    "PIPELINE": 1,
+    "BATCH": 1,
+    "IDENTITY": 1,
+    "NOOP": 1,
 }
 """Operands where their number is fixed."""
 
@@ -95,7 +165,8 @@ class PublicRule:
 
     @property
     def unbound(self) -> tuple[int, ...]:
-        """Pattern inputs that only the target reads, in order of first use: the rule is no rewrite unless they are supplied.
+        """Pattern inputs that only the target reads, in order of first use: the rule is no rewrite unless they are
+        supplied.
 
         >>> x, w = PublicTensor(-1), PublicTensor(-4)
         >>> PublicRule(0, "r", (PublicOperator("RELU", (x,)),), (PublicOperator("EW_ADD", (x, w)),), ()).unbound
@@ -110,11 +181,16 @@ class PublicRule:
         if not self.unbound:
             return None
         names = ", ".join(map(str, self.unbound))
-        return f"right-hand input{'s' if len(self.unbound) > 1 else ''} {names} not bound on the left; the rule cannot be applied without supplying that tensor"
+        return (
+            f"right-hand input{'s' if len(self.unbound) > 1 else ''} {names} not bound on the left; the rule cannot "
+            f"be applied without supplying that tensor"
+        )
 
 
 def read_public_rules(path: Path | str) -> tuple[PublicRule, ...]:
-    """The rules of a file: JSON (FlexFlow, TASO decoded) or TASO's protobuf.  Raises `RuleError` naming the file or the rule."""
+    """The rules of a file: JSON (FlexFlow, TASO decoded) or TASO's protobuf.  Raises `RuleError` naming the file or
+    the rule.
+    """
     path = Path(path)
     data = path.read_bytes()
     try:
@@ -150,7 +226,8 @@ def parse_public_rules(text: str, place: str = "rule file") -> tuple[PublicRule,
 def write_public_rules(rules: Sequence[PublicRule]) -> str:
     """JSON text in FlexFlow's shape: the fields and spellings its reader asks for, one line.
 
-    >>> r = PublicRule(3, "r", (PublicOperator("RELU", (PublicTensor(-1),)),), (PublicOperator("RELU", (PublicTensor(-1),)),), ((PublicTensor(0), PublicTensor(0)),))
+    >>> r = PublicRule(3, "r", (PublicOperator("RELU", (PublicTensor(-1),)),), (PublicOperator("RELU",
+    ...     (PublicTensor(-1),)),), ((PublicTensor(0), PublicTensor(0)),))
     >>> parse_public_rules(write_public_rules([r])) == (r,)
     True
     """
@@ -158,7 +235,9 @@ def write_public_rules(rules: Sequence[PublicRule]) -> str:
 
 
 def check_rules(rules: tuple[PublicRule, ...]) -> tuple[PublicRule, ...]:
-    """The rules, if each is well formed (known operators, no cycle, sorted, every reference exists), else `RuleError`."""
+    """The rules, if each is well formed (known operators, no cycle, sorted, every reference exists), else
+    `RuleError`.
+    """
     for rule in rules:
         for side, operators in (("srcOp", rule.source), ("dstOp", rule.target)):
             _check_side(rule.name, side, operators)
@@ -182,7 +261,11 @@ def _check_side(rule: str, side: str, operators: tuple[PublicOperator, ...]) -> 
     for i, op in enumerate(operators):
         place = f"{side}[{i}]"
         if op.kind not in OPERATORS:
-            raise RuleError(rule, f"{place}: unknown operator OP_{op.kind}; known: {', '.join('OP_' + k for k in sorted(ARITY))}, OP_CONCAT")
+            raise RuleError(
+                rule,
+                f"{place}: unknown operator OP_{op.kind}; known: {', '.join('OP_' + k for k in sorted(ARITY))}, "
+                f"OP_CONCAT",
+            )
         for name, _ in op.parameters:
             if name not in PARAMETERS:
                 raise RuleError(rule, f"{place} (OP_{op.kind}): unknown parameter PM_{name}")
@@ -194,7 +277,11 @@ def _check_side(rule: str, side: str, operators: tuple[PublicOperator, ...]) -> 
         if not op.inputs and op.kind == "CONCAT":
             raise RuleError(rule, f"{place} (OP_CONCAT): needs at least two inputs")
         if not 1 <= op.outputs <= MOST_OUTPUTS:
-            raise RuleError(rule, f"{place} (OP_{op.kind}): PM_NUM_OUTPUTS {op.outputs}, must be 1 to {MOST_OUTPUTS}; has no output 0 or too many")
+            raise RuleError(
+                rule,
+                f"{place} (OP_{op.kind}): PM_NUM_OUTPUTS {op.outputs}, must be 1 to {MOST_OUTPUTS}; has no output "
+                f"0 or too many",
+            )
         said = op.get("NUM_INPUTS")
         if said is not None and said != len(op.inputs):
             raise RuleError(rule, f"{place} (OP_{op.kind}): {len(op.inputs)} inputs, PM_NUM_INPUTS says {said}")
@@ -202,7 +289,9 @@ def _check_side(rule: str, side: str, operators: tuple[PublicOperator, ...]) -> 
             _check_reference(rule, f"{place}.input[{j}]", tensor, operators, i)
 
 
-def _check_reference(rule: str, place: str, tensor: PublicTensor, operators: tuple[PublicOperator, ...], before: int) -> None:
+def _check_reference(
+    rule: str, place: str, tensor: PublicTensor, operators: tuple[PublicOperator, ...], before: int
+) -> None:
     if tensor.operator < 0:
         if tensor.output != 0:
             raise RuleError(rule, f"{place}: pattern input {tensor.operator} has tsId {tensor.output}, must be 0")
@@ -210,7 +299,10 @@ def _check_reference(rule: str, place: str, tensor: PublicTensor, operators: tup
     if tensor.operator >= len(operators):
         raise RuleError(rule, f"{place}: there is no operator {tensor.operator}, the list has {len(operators)}")
     if tensor.operator >= before:
-        raise RuleError(rule, f"{place}: reads operator {tensor.operator}, which does not stand before it; sort the list topologically")
+        raise RuleError(
+            rule,
+            f"{place}: reads operator {tensor.operator}, which does not stand before it; sort the list topologically",
+        )
     if not 0 <= tensor.output < operators[tensor.operator].outputs:
         raise RuleError(rule, f"{place}: operator {tensor.operator} has no output {tensor.output}")
 
@@ -223,12 +315,16 @@ def _cycle(operators: tuple[PublicOperator, ...]) -> list[int]:
         while path:
             here = path[-1]
             state[here] = 1
-            ahead = [t.operator for t in operators[here].inputs if 0 <= t.operator < len(operators) and state[t.operator] != 2]
+            ahead = [
+                t.operator
+                for t in operators[here].inputs
+                if 0 <= t.operator < len(operators) and state[t.operator] != 2
+            ]
             if not ahead:
                 state[here] = 2
                 path.pop()
             elif state[ahead[0]] == 1:
-                return [*path[path.index(ahead[0]):], ahead[0]]
+                return [*path[path.index(ahead[0]) :], ahead[0]]
             else:
                 path.append(ahead[0])
     return []
@@ -242,10 +338,16 @@ def _rule(data: object, position: int) -> PublicRule:
     if not isinstance(name, str) or not name or len(name) > 200:
         raise RuleError(place, "name must be a text")
     index = _integer(data.get("index", position), name, "index")
-    sides = [tuple(_operator(o, name, f"{s}[{i}]") for i, o in enumerate(_list(data, s, name, "", required=True))) for s in ("srcOp", "dstOp")]
+    sides = [
+        tuple(_operator(o, name, f"{s}[{i}]") for i, o in enumerate(_list(data, s, name, "", required=True)))
+        for s in ("srcOp", "dstOp")
+    ]
     pairs = []
     for k, m in enumerate(_list(data, "mappedOutput", name, "", required=True)):
-        ends = [_integer(_field(m, f, name, f"mappedOutput[{k}]"), name, f"mappedOutput[{k}].{f}") for f in ("srcOpId", "srcTsId", "dstOpId", "dstTsId")]
+        ends = [
+            _integer(_field(m, f, name, f"mappedOutput[{k}]"), name, f"mappedOutput[{k}].{f}")
+            for f in ("srcOpId", "srcTsId", "dstOpId", "dstTsId")
+        ]
         pairs.append((PublicTensor(ends[0], ends[1]), PublicTensor(ends[2], ends[3])))
     return PublicRule(index, name, sides[0], sides[1], tuple(pairs))
 
@@ -256,7 +358,10 @@ def _operator(data: object, rule: str, place: str) -> PublicOperator:
         raise RuleError(rule, f"{place}.type must be a text such as OP_RELU")
     inputs = []
     for j, t in enumerate(_list(data, "input", rule, place, required=True)):
-        ids = [_integer(_field(t, f, rule, f"{place}.input[{j}]"), rule, f"{place}.input[{j}].{f}") for f in ("opId", "tsId")]
+        ids = [
+            _integer(_field(t, f, rule, f"{place}.input[{j}]"), rule, f"{place}.input[{j}].{f}")
+            for f in ("opId", "tsId")
+        ]
         inputs.append(PublicTensor(ids[0], ids[1]))
     parameters = []
     for j, p in enumerate(_list(data, "para", rule, place, required=False)):
@@ -292,14 +397,20 @@ def _integer(value: object, rule: str, place: str) -> int:
 def _rule_json(r: PublicRule) -> dict[str, object]:
     def operator(op: PublicOperator) -> dict[str, object]:
         return {
-            "_t": "Operator", "input": [{"_t": "Tensor", "opId": t.operator, "tsId": t.output} for t in op.inputs],
-            "para": [{"_t": "Parameter", "key": f"PM_{k}", "value": v} for k, v in op.parameters], "type": f"OP_{op.kind}",
+            "_t": "Operator",
+            "input": [{"_t": "Tensor", "opId": t.operator, "tsId": t.output} for t in op.inputs],
+            "para": [{"_t": "Parameter", "key": f"PM_{k}", "value": v} for k, v in op.parameters],
+            "type": f"OP_{op.kind}",
         }
 
     return {
-        "_t": "Rule", "dstOp": [operator(op) for op in r.target],
+        "_t": "Rule",
+        "dstOp": [operator(op) for op in r.target],
         "mappedOutput": [
-            {"_t": "MapOutput", "dstOpId": t.operator, "dstTsId": t.output, "srcOpId": s.operator, "srcTsId": s.output} for s, t in r.outputs
+            {"_t": "MapOutput", "dstOpId": t.operator, "dstTsId": t.output, "srcOpId": s.operator, "srcTsId": s.output}
+            for s, t in r.outputs
         ],
-        "name": r.name, "srcOp": [operator(op) for op in r.source], "index": r.index,
+        "name": r.name,
+        "srcOp": [operator(op) for op in r.source],
+        "index": r.index,
     }

@@ -2,11 +2,12 @@
 
 Two readings, because the two files mean different things by one word:
 
-TASO       logical axes; the rank of a tensor follows from NUMDIM and the operators around it; a rule of elementwise operators only stands for
-           one equation per rank 2, 3, 4; KERNEL_H, KERNEL_W are sizes of the weight, also where the weight is computed.
-FlexFlow   every tensor has rank 3: replica, sample (weights: out channel), channel; pattern inputs have extent 1 on the replica axis and any
-           degrees on the others; Replicate and Reduce tile and sum equal blocks of any axis; Linear reads replica 0 of both operands, which
-           is only right when all replicas are equal.
+TASO       logical axes; the rank of a tensor follows from NUMDIM and the operators around it; a rule of elementwise
+           operators only stands for one equation per rank 2, 3, 4; KERNEL_H, KERNEL_W are sizes of the weight, also
+           where the weight is computed.
+FlexFlow   every tensor has rank 3: replica, sample (weights: out channel), channel; pattern inputs have extent 1 on the
+           replica axis and any degrees on the others; Replicate and Reduce tile and sum equal blocks of any axis;
+           Linear reads replica 0 of both operands, which is only right when all replicas are equal.
 """
 
 from __future__ import annotations
@@ -25,22 +26,80 @@ PADDING: Final = {0: "same", 1: "valid"}
 FLEXFLOW_ONLY: Final = frozenset({"PARTITION", "COMBINE", "REPLICATE", "REDUCE", "LINEAR", "PIPELINE", "BATCH"})
 ELEMENTWISE: Final = {"EW_ADD": "add", "EW_MUL": "mul"}
 MAPS: Final = {"RELU": "relu", "SIGMOID": "sigmoid", "TANH": "tanh"}
-_PLAIN: Final = frozenset({*ELEMENTWISE, *MAPS, "CONCAT", "SPLIT", "PARTITION", "COMBINE", "REPLICATE", "REDUCE", "IDENTITY", "NOOP", "SOFTMAX", "LAYERNORM", "PIPELINE", "BATCH"})
+_PLAIN: Final = frozenset(
+    {
+        *ELEMENTWISE,
+        *MAPS,
+        "CONCAT",
+        "SPLIT",
+        "PARTITION",
+        "COMBINE",
+        "REPLICATE",
+        "REDUCE",
+        "IDENTITY",
+        "NOOP",
+        "SOFTMAX",
+        "LAYERNORM",
+        "PIPELINE",
+        "BATCH",
+    }
+)
 MEANT: Final = (
-    "BATCH", "BATCHMATMUL", "COMBINE", "CONCAT", "CONV2D", "ENLARGE", "EW_ADD", "EW_MUL", "IDENTITY", "LAYERNORM", "LINEAR", "MATMUL", "MUL", "NOOP", "PARTITION",
-    "PIPELINE", "POOL2D_AVG", "POOL2D_MAX", "REDUCE", "RELU", "REPLICATE", "SIGMOID", "SOFTMAX", "SPLIT", "TANH", "TRANSPOSE",
+    "BATCH",
+    "BATCHMATMUL",
+    "COMBINE",
+    "CONCAT",
+    "CONV2D",
+    "ENLARGE",
+    "EW_ADD",
+    "EW_MUL",
+    "IDENTITY",
+    "LAYERNORM",
+    "LINEAR",
+    "MATMUL",
+    "MUL",
+    "NOOP",
+    "PARTITION",
+    "PIPELINE",
+    "POOL2D_AVG",
+    "POOL2D_MAX",
+    "REDUCE",
+    "RELU",
+    "REPLICATE",
+    "SIGMOID",
+    "SOFTMAX",
+    "SPLIT",
+    "TANH",
+    "TRANSPOSE",
 )
 """Published operators that have a meaning here."""
 _WINDOW: Final = ("KERNEL_H", "KERNEL_W", "STRIDE_H", "STRIDE_W", "PAD", "ACTI")
 _PARALLEL: Final = ("PARALLEL_DIM", "PARALLEL_DEGREE")
 READ: Final[Mapping[str, tuple[str, ...]]] = {
-    "CONCAT": ("AXIS",), "SPLIT": ("AXIS",), "CONV2D": (*_WINDOW, "GROUP"), "POOL2D_MAX": _WINDOW, "POOL2D_AVG": _WINDOW, "LINEAR": ("ACTI",),
-    "MATMUL": ("ACTI",), "BATCHMATMUL": ("ACTI",), "TRANSPOSE": ("PERM", "OUTSHUFFLE"), "ENLARGE": ("KERNEL_H", "KERNEL_W"), "SOFTMAX": ("AXIS",),
-    "LAYERNORM": ("AXIS",), **dict.fromkeys(("PARTITION", "COMBINE", "REPLICATE", "REDUCE", "PIPELINE", "BATCH"), _PARALLEL),
+    "CONCAT": ("AXIS",),
+    "SPLIT": ("AXIS",),
+    "CONV2D": (*_WINDOW, "GROUP"),
+    "POOL2D_MAX": _WINDOW,
+    "POOL2D_AVG": _WINDOW,
+    "LINEAR": ("ACTI",),
+    "MATMUL": ("ACTI",),
+    "BATCHMATMUL": ("ACTI",),
+    "TRANSPOSE": ("PERM", "OUTSHUFFLE"),
+    "ENLARGE": ("KERNEL_H", "KERNEL_W"),
+    "SOFTMAX": ("AXIS",),
+    "LAYERNORM": ("AXIS",),
+    **dict.fromkeys(("PARTITION", "COMBINE", "REPLICATE", "REDUCE", "PIPELINE", "BATCH"), _PARALLEL),
 }
-"""Parameters that each operator reads, beside the counts of its inputs, outputs and axes; any other is refused by name."""
+"""Parameters that each operator reads, beside the counts of its inputs, outputs and axes; any other is refused by
+name.
+"""
 _RANKS: Final[Mapping[str, tuple[int, ...]]] = {
-    "MATMUL": (2, 2, 2), "CONV2D": (4, 4, 4), "POOL2D_MAX": (4, 4), "POOL2D_AVG": (4, 4), "ENLARGE": (4, 4), "BATCHMATMUL": (3, 3, 3),
+    "MATMUL": (2, 2, 2),
+    "CONV2D": (4, 4, 4),
+    "POOL2D_MAX": (4, 4),
+    "POOL2D_AVG": (4, 4),
+    "ENLARGE": (4, 4),
+    "BATCHMATMUL": (3, 3, 3),
 }
 """Ranks of the operands and of the result, where the operator fixes them (TASO reading)."""
 
@@ -62,8 +121,8 @@ def reading_of(rules: Sequence[PublicRule]) -> Reading:
 
 
 def substitutions(rule: PublicRule, reading: Reading, degree: int | str | None = None) -> tuple[Substitution, ...]:
-    """The substitutions a rule stands for (one per rank if it is rank-polymorphic, otherwise one).  `degree` replaces PARALLEL_DEGREE (a
-    text: for every degree).  Raises `RuleError` for operators without a meaning here.
+    """The substitutions a rule stands for (one per rank if it is rank-polymorphic, otherwise one).  `degree` replaces
+    PARALLEL_DEGREE (a text: for every degree).  Raises `RuleError` for operators without a meaning here.
 
     >>> x, y = PublicTensor(-1), PublicTensor(-2)
     >>> add = PublicOperator("EW_ADD", (x, y)), PublicOperator("EW_ADD", (y, x))
@@ -91,7 +150,12 @@ def _name(i: int) -> str:
 
 
 def _translated(
-    rule: PublicRule, name: str, names: tuple[int, ...], inputs: tuple[Pattern, ...], reading: Reading, degree: int | str | None,
+    rule: PublicRule,
+    name: str,
+    names: tuple[int, ...],
+    inputs: tuple[Pattern, ...],
+    reading: Reading,
+    degree: int | str | None,
 ) -> Substitution:
     wires: list[tuple[list[Node], dict[PublicTensor, int]]] = []
     for side, operators in (("srcOp", rule.source), ("dstOp", rule.target)):
@@ -102,11 +166,19 @@ def _translated(
             where |= {PublicTensor(j, k): w for k, w in enumerate(results)}
         wires.append((nodes, where))
     (left, at_left), (right, at_right) = wires
-    return Substitution(name, inputs, tuple(left), tuple(right), tuple((at_left[s], at_right[t]) for s, t in rule.outputs))
+    return Substitution(
+        name, inputs, tuple(left), tuple(right), tuple((at_left[s], at_right[t]) for s, t in rule.outputs)
+    )
 
 
 def _node(
-    op: PublicOperator, inputs: tuple[int, ...], nodes: list[Node], reading: Reading, degree: int | str | None, rule: str, place: str,
+    op: PublicOperator,
+    inputs: tuple[int, ...],
+    nodes: list[Node],
+    reading: Reading,
+    degree: int | str | None,
+    rule: str,
+    place: str,
 ) -> list[int]:
     """Append the nodes of a published operator; the wires of its outputs."""
 
@@ -124,7 +196,11 @@ def _node(
         value = op.get(key)
         value = default if value is None else value
         if value is None or value not in table:
-            raise RuleError(rule, f"{place} (OP_{op.kind}): PM_{key} {value} is none of {', '.join(f'{k} ({v})' for k, v in table.items())}")
+            raise RuleError(
+                rule,
+                f"{place} (OP_{op.kind}): PM_{key} {value} is none of "
+                f"{', '.join(f'{k} ({v})' for k, v in table.items())}",
+            )
         return table[value]
 
     def activated(wire: int) -> int:
@@ -135,9 +211,15 @@ def _node(
     if op.get("NUM_OUTPUTS") not in (None, 1) and op.kind != "SPLIT":
         raise RuleError(rule, f"{place} (OP_{op.kind}): PM_NUM_OUTPUTS {op.get('NUM_OUTPUTS')}; it has one output")
     if reading is Reading.FLEXFLOW and op.get("NUMDIM") not in (None, 3):
-        raise RuleError(rule, f"{place} (OP_{op.kind}): PM_NUMDIM {op.get('NUMDIM')}; all tensors of FlexFlow's rules have rank 3")
+        raise RuleError(
+            rule, f"{place} (OP_{op.kind}): PM_NUMDIM {op.get('NUMDIM')}; all tensors of FlexFlow's rules have rank 3"
+        )
     if op.kind in MEANT and unread:
-        raise RuleError(rule, f"{place} (OP_{op.kind}): parameter PM_{unread[0]} is not read by this operator, so it would be lost; remove it")
+        raise RuleError(
+            rule,
+            f"{place} (OP_{op.kind}): parameter PM_{unread[0]} is not read by this operator, so it would be lost; "
+            f"remove it",
+        )
     match op.kind:
         case "EW_ADD" | "EW_MUL":
             return [put(ELEMENTWISE[op.kind], inputs)]
@@ -152,11 +234,30 @@ def _node(
         case "BATCHMATMUL":
             return [activated(put("batch_matmul", inputs))]
         case "LINEAR":
-            return [put("linear3" if reading is Reading.FLEXFLOW else "linear", inputs, activation=word("ACTI", ACTIVATION, 0))]
+            return [
+                put(
+                    "linear3" if reading is Reading.FLEXFLOW else "linear",
+                    inputs,
+                    activation=word("ACTI", ACTIVATION, 0),
+                )
+            ]
         case "CONV2D":
             if op.get("GROUP") is not None:
-                raise RuleError(rule, f"{place} (OP_CONV2D): PM_GROUP is not read; the group is input channels / weight channels, for every group")
-            return [put("conv", inputs, stride_h=need("STRIDE_H"), stride_w=need("STRIDE_W"), padding=word("PAD", PADDING), activation=word("ACTI", ACTIVATION, 0))]
+                raise RuleError(
+                    rule,
+                    f"{place} (OP_CONV2D): PM_GROUP is not read; the group is input channels / weight channels, "
+                    f"for every group",
+                )
+            return [
+                put(
+                    "conv",
+                    inputs,
+                    stride_h=need("STRIDE_H"),
+                    stride_w=need("STRIDE_W"),
+                    padding=word("PAD", PADDING),
+                    activation=word("ACTI", ACTIVATION, 0),
+                )
+            ]
         case "POOL2D_MAX" | "POOL2D_AVG":
             kind = "max_pool" if op.kind == "POOL2D_MAX" else "average_pool"
             sizes = {key.lower(): need(key) for key in ("KERNEL_H", "KERNEL_W", "STRIDE_H", "STRIDE_W")}
@@ -187,7 +288,11 @@ def _node(
             return [put(op.kind.lower(), inputs, axis=need("PARALLEL_DIM"), steps=said if degree is None else degree)]
         case _:
             known = ", ".join(f"OP_{k}" for k in MEANT)
-            raise RuleError(rule, f"{place}: operator OP_{op.kind} is known to the format but has no meaning here; those that have one: {known}")
+            raise RuleError(
+                rule,
+                f"{place}: operator OP_{op.kind} is known to the format but has no meaning here; those that have "
+                f"one: {known}",
+            )
 
 
 def _permutation(digits: int, rank: int, rule: str, place: str) -> tuple[int, ...]:
@@ -258,33 +363,64 @@ def _with_kernels(rule: PublicRule, done: Substitution, names: tuple[int, ...]) 
     fixed: dict[int, dict[int, int]] = {}
     for operators in (rule.source, rule.target):
         for op in operators:
-            kernel = {axis: size for axis, key in ((2, "KERNEL_H"), (3, "KERNEL_W")) if (size := op.get(key)) is not None}
+            kernel = {
+                axis: size for axis, key in ((2, "KERNEL_H"), (3, "KERNEL_W")) if (size := op.get(key)) is not None
+            }
             if op.kind != "CONV2D" or not kernel:
                 continue
             if min(kernel.values()) < 1:
-                raise RuleError(rule.name, f"OP_CONV2D: a kernel of size {min(kernel.values())}; PM_KERNEL_H and PM_KERNEL_W must be at least 1")
+                raise RuleError(
+                    rule.name,
+                    f"OP_CONV2D: a kernel of size {min(kernel.values())}; PM_KERNEL_H and PM_KERNEL_W must be at "
+                    f"least 1",
+                )
             todo = [op.inputs[1]]
             while todo:
                 t = todo.pop()
                 if t.operator < 0:
                     for axis, size in kernel.items():
                         if fixed.setdefault(t.operator, {}).setdefault(axis, size) != size:
-                            raise RuleError(rule.name, f"input {t.operator} is a kernel of sizes {fixed[t.operator][axis]} and {size}")
+                            raise RuleError(
+                                rule.name,
+                                f"input {t.operator} is a kernel of sizes {fixed[t.operator][axis]} and {size}",
+                            )
                 elif operators[t.operator].kind in _PLAIN and operators[t.operator].get("AXIS") not in (2, 3):
                     todo += operators[t.operator].inputs
-    inputs = tuple(replace(p, fixed=tuple(sorted(fixed[i].items()))) if i in fixed else p for i, p in zip(names, done.inputs, strict=True))
+    inputs = tuple(
+        replace(p, fixed=tuple(sorted(fixed[i].items()))) if i in fixed else p
+        for i, p in zip(names, done.inputs, strict=True)
+    )
     return replace(done, inputs=inputs)
 
 
-# ---- axioms -----------------------------------------------------------------------------------------------------------------------------
+# ---- axioms
+# ----------------------------------------------------------------------------------------------------------------------
 
 _WORDS: Final[Mapping[str, str]] = {
-    "add": "add", "mul": "mul", "scale": "scale", "matmul": "matmul", "relu": "relu", "concat": "concat", "split0": "split0", "split1": "split1",
-    "conv": "conv", "avgpool": "average_pool", "maxpool": "max_pool", "enlarge": "enlarge", "pool-kernel": "pool_kernel", "id-kernel": "id_kernel",
+    "add": "add",
+    "mul": "mul",
+    "scale": "scale",
+    "matmul": "matmul",
+    "relu": "relu",
+    "concat": "concat",
+    "split0": "split0",
+    "split1": "split1",
+    "conv": "conv",
+    "avgpool": "average_pool",
+    "maxpool": "max_pool",
+    "enlarge": "enlarge",
+    "pool-kernel": "pool_kernel",
+    "id-kernel": "id_kernel",
     "transpose": "transpose",
 }
 _KEYS: Final[Mapping[str, str]] = {
-    "ax": "axis", "sh": "stride_h", "sw": "stride_w", "pad": "padding", "act": "activation", "kh": "kernel_h", "kw": "kernel_w",
+    "ax": "axis",
+    "sh": "stride_h",
+    "sw": "stride_w",
+    "pad": "padding",
+    "act": "activation",
+    "kh": "kernel_h",
+    "kw": "kernel_w",
 }
 
 
@@ -326,7 +462,7 @@ def _side(term: Term, where: Mapping[str, int], chosen: Mapping[str, Term], rank
         head = str(t[0])
         skip = len(PARAMETERS.get(head, ()))
         parameters: dict[str, Parameter] = {}
-        for key, given in zip(PARAMETERS.get(head, ()), t[1:1 + skip], strict=True):
+        for key, given in zip(PARAMETERS.get(head, ()), t[1 : 1 + skip], strict=True):
             value = chosen.get(given, given) if isinstance(given, str) else given
             assert not isinstance(value, tuple)
             parameters[_KEYS[key]] = value
@@ -334,7 +470,7 @@ def _side(term: Term, where: Mapping[str, int], chosen: Mapping[str, Term], rank
             parameters["perm"] = (1, 0)
         if head in ("pool-kernel", "id-kernel"):
             parameters["channels"] = "channels"
-        return put(_WORDS[head], tuple(build(a) for a in t[1 + skip:]), parameters)
+        return put(_WORDS[head], tuple(build(a) for a in t[1 + skip :]), parameters)
 
     wire = build(term)
     return tuple(nodes), wire

@@ -1,9 +1,11 @@
-"""TASO's protobuf of rules (`graph_subst.pb`), without a protobuf library: seven messages, all fields int32 or messages.
+"""TASO's protobuf of rules (`graph_subst.pb`), without a protobuf library: seven messages, all fields int32 or
+messages.
 
     RuleCollection{rule=1*}  Rule{srcOp=1*, dstOp=2*, mappedOutput=3*}  Operator{type=1, input=2*, para=3*}
     Tensor{opId=1, tsId=2}   Parameter{key=1, value=2}   MapOutput{srcOpId=1, dstOpId=2, srcTsId=3, dstTsId=4}
 
-The protobuf has no names; `taso_pb_rule_<position>` is ours.  Negative int32 are ten-byte varints.  Decoding then encoding gives the same bytes.
+The protobuf has no names; `taso_pb_rule_<position>` is ours.  Negative int32 are ten-byte varints.  Decoding then
+encoding gives the same bytes.
 """
 
 from __future__ import annotations
@@ -38,13 +40,16 @@ def encode_rules(rules: Sequence[PublicRule]) -> bytes:
     """Protobuf bytes of rules whose operators and parameters have codes; `RuleError` otherwise.
 
     >>> x = PublicTensor(-1)
-    >>> r = PublicRule(0, "taso_pb_rule_0", (PublicOperator("RELU", (x,)),), (PublicOperator("SPLIT", (x,), (("AXIS", 1),)),), ((PublicTensor(0), PublicTensor(0, 1)),))
+    >>> r = PublicRule(0, "taso_pb_rule_0", (PublicOperator("RELU", (x,)),), (PublicOperator("SPLIT", (x,), (("AXIS",
+    ...     1),)),), ((PublicTensor(0), PublicTensor(0, 1)),))
     >>> decode_rules(encode_rules([r])) == (r,)
     True
     """
     out = b""
     for r in rules:
-        body = b"".join(_message(side, _encode_operator(op, r.name)) for side, ops in ((1, r.source), (2, r.target)) for op in ops)
+        body = b"".join(
+            _message(side, _encode_operator(op, r.name)) for side, ops in ((1, r.source), (2, r.target)) for op in ops
+        )
         body += b"".join(_message(3, _integers(s.operator, t.operator, s.output, t.output)) for s, t in r.outputs)
         out += _message(1, body)
     return out
@@ -97,7 +102,7 @@ def _fields(data: bytes, rule: str) -> Iterator[tuple[int, int | bytes]]:
             size, at = _varint(data, at, rule)
             if at + size > len(data):
                 raise RuleError(rule, "ends in the middle of a message")
-            yield tag >> 3, data[at:at + size]
+            yield tag >> 3, data[at : at + size]
             at += size
         else:
             raise RuleError(rule, f"wire type {tag & 7}: not a TASO rule file")

@@ -1,7 +1,8 @@
 """Our rules in FlexFlow's terms, so that others can use them.
 
-FlexFlow's tensors have a replica axis in front: axis a of ours is its axis a + 1; Replicate and Reduce act on axis 0; a partial sum of two
-tensors is their concat on axis 0.  Degrees that are symbols are written as 2, which FlexFlow's reader takes for any degree.
+FlexFlow's tensors have a replica axis in front: axis a of ours is its axis a + 1; Replicate and Reduce act on axis 0; a
+partial sum of two tensors is their concat on axis 0.  Degrees that are symbols are written as 2, which FlexFlow's
+reader takes for any degree.
 """
 
 from __future__ import annotations
@@ -14,11 +15,22 @@ from .formats import PublicOperator, PublicRule, PublicTensor, RuleError, check_
 
 DEGREE: Final = 2
 _PLAIN: Final[Mapping[str, str]] = {
-    "add": "EW_ADD", "mul": "EW_MUL", "relu": "RELU", "sigmoid": "SIGMOID", "tanh": "TANH", "matmul": "MATMUL", "batch_matmul": "BATCHMATMUL",
+    "add": "EW_ADD",
+    "mul": "EW_MUL",
+    "relu": "RELU",
+    "sigmoid": "SIGMOID",
+    "tanh": "TANH",
+    "matmul": "MATMUL",
+    "batch_matmul": "BATCHMATMUL",
     "scale": "MUL",
 }
 _PARALLEL: Final[Mapping[str, str]] = {
-    "partition": "PARTITION", "combine": "COMBINE", "tile": "REPLICATE", "block_sum": "REDUCE", "replicate": "REPLICATE", "reduce": "REDUCE",
+    "partition": "PARTITION",
+    "combine": "COMBINE",
+    "tile": "REPLICATE",
+    "block_sum": "REDUCE",
+    "replicate": "REPLICATE",
+    "reduce": "REDUCE",
 }
 _ACTIVATION: Final = {"none": 0, "sigmoid": 1, "relu": 2, "tanh": 3}
 
@@ -27,7 +39,8 @@ def public_rule(rule: Substitution, index: int = 0) -> PublicRule:
     """The rule in FlexFlow's shape; `RuleError` if an operator has no word there.
 
     >>> from ...rewrites.rule import Pattern, node
-    >>> r = Substitution("r", (Pattern("x", 2),), (node("relu", -1), node("partition", 0, axis=0, degree="d")), (node("relu", -1),), ((1, 0),))
+    >>> r = Substitution("r", (Pattern("x", 2),), (node("relu", -1), node("partition", 0, axis=0, degree="d")),
+    ...     (node("relu", -1),), ((1, 0),))
     >>> public_rule(r).source[1].parameters
     (('PARALLEL_DIM', 1), ('PARALLEL_DEGREE', 2))
     """
@@ -37,7 +50,9 @@ def public_rule(rule: Substitution, index: int = 0) -> PublicRule:
     return check_rules((PublicRule(index, rule.name, tuple(source), tuple(target), outputs),))[0]
 
 
-def _side(rule: Substitution, nodes: tuple[Node, ...], ranks: dict[int, int]) -> tuple[list[PublicOperator], dict[int, PublicTensor]]:
+def _side(
+    rule: Substitution, nodes: tuple[Node, ...], ranks: dict[int, int]
+) -> tuple[list[PublicOperator], dict[int, PublicTensor]]:
     out: list[PublicOperator] = []
     where = {-1 - k: PublicTensor(-1 - k) for k in range(len(rule.inputs))}
     splits: dict[tuple[int, Parameter], int] = {}
@@ -57,18 +72,37 @@ def _side(rule: Substitution, nodes: tuple[Node, ...], ranks: dict[int, int]) ->
             key = (n.inputs[0], get["axis"])
             if key not in splits:
                 splits[key] = len(out)
-                out.append(PublicOperator("SPLIT", inputs, (("AXIS", _number(get["axis"]) + shift), ("NUM_OUTPUTS", 2))))
+                out.append(
+                    PublicOperator("SPLIT", inputs, (("AXIS", _number(get["axis"]) + shift), ("NUM_OUTPUTS", 2)))
+                )
             where[k] = PublicTensor(splits[key], int(n.operator[-1]))
             continue
         elif n.operator in _PARALLEL:
             degree = get["degree"]
             axis = 0 if n.operator in ("replicate", "reduce") else _number(get["axis"]) + shift
-            out.append(PublicOperator(_PARALLEL[n.operator], inputs, (("PARALLEL_DIM", axis), ("PARALLEL_DEGREE", degree if isinstance(degree, int) else DEGREE))))
+            out.append(
+                PublicOperator(
+                    _PARALLEL[n.operator],
+                    inputs,
+                    (("PARALLEL_DIM", axis), ("PARALLEL_DEGREE", degree if isinstance(degree, int) else DEGREE)),
+                )
+            )
         elif n.operator in ("pipeline", "batch"):
             steps = get["steps"]
-            out.append(PublicOperator(n.operator.upper(), inputs, (("PARALLEL_DIM", _number(get["axis"]) + shift), ("PARALLEL_DEGREE", steps if isinstance(steps, int) else DEGREE))))
+            out.append(
+                PublicOperator(
+                    n.operator.upper(),
+                    inputs,
+                    (
+                        ("PARALLEL_DIM", _number(get["axis"]) + shift),
+                        ("PARALLEL_DEGREE", steps if isinstance(steps, int) else DEGREE),
+                    ),
+                )
+            )
         elif n.operator in ("softmax", "layer_norm"):
-            out.append(PublicOperator(n.operator.upper().replace("_", ""), inputs, (("AXIS", _number(get["axis"]) + shift),)))
+            out.append(
+                PublicOperator(n.operator.upper().replace("_", ""), inputs, (("AXIS", _number(get["axis"]) + shift),))
+            )
         elif n.operator in ("conv", "max_pool", "average_pool"):
             out.append(_window(rule, n, inputs, get))
         elif n.operator == "transpose":
@@ -78,19 +112,27 @@ def _side(rule: Substitution, nodes: tuple[Node, ...], ranks: dict[int, int]) ->
             packed = 0
             for d in digits:
                 packed = packed * len(digits) + d
-            out.append(PublicOperator("TRANSPOSE", inputs, (("NUMDIM", len(digits)), ("PERM", packed), ("OUTSHUFFLE", 1))))
+            out.append(
+                PublicOperator("TRANSPOSE", inputs, (("NUMDIM", len(digits)), ("PERM", packed), ("OUTSHUFFLE", 1)))
+            )
         else:
             raise RuleError(rule.name, f"operator {n.operator} has no word in FlexFlow's rule files")
         where[k] = PublicTensor(len(out) - 1)
     return out, where
 
 
-def _window(rule: Substitution, n: Node, inputs: tuple[PublicTensor, ...], get: Mapping[str, Parameter]) -> PublicOperator:
+def _window(
+    rule: Substitution, n: Node, inputs: tuple[PublicTensor, ...], get: Mapping[str, Parameter]
+) -> PublicOperator:
     kind = {"conv": "CONV2D", "max_pool": "POOL2D_MAX", "average_pool": "POOL2D_AVG"}[n.operator]
     found: list[tuple[str, int]] = []
     if n.operator == "conv":
         weight = rule.inputs[-1 - n.inputs[1]] if n.inputs[1] < 0 else None
-        found += [(key, dict(weight.fixed)[a]) for a, key in ((2, "KERNEL_H"), (3, "KERNEL_W")) if weight is not None and a in dict(weight.fixed)]
+        found += [
+            (key, dict(weight.fixed)[a])
+            for a, key in ((2, "KERNEL_H"), (3, "KERNEL_W"))
+            if weight is not None and a in dict(weight.fixed)
+        ]
     for key in ("kernel_h", "kernel_w", "stride_h", "stride_w"):
         value = get.get(key)
         if isinstance(value, str):

@@ -3,7 +3,8 @@
     1  an arithmetic progression along one dimension (also: the same everywhere)    -> iota
     2  positions compared, i + d >= j or i + d < j (causal masks)                   -> two iota and a comparison
     3  a few elementwise operators over such (rotary tables)                        -> these operators
-    4  anything else                                                                -> an input `constant.*` with stated contents
+    4  anything else                                                                -> an input `constant.*` with stated
+       contents
 
 After recognition and digits, which look at contents, `stated.carried` puts what is small into the graph by value.
 
@@ -25,9 +26,26 @@ from ..building.flat import Unsupported, letters
 from ..building.stated import asked_for
 from .context import Constant, Context, Handler, Node, Ref, uniform_along
 
-_DERIVED: Final = frozenset({
-    "mul", "add", "sub", "div", "neg", "exp", "cos", "sin", "pow", "reciprocal", "_to_copy", "unsqueeze", "view", "expand", "clone", "permute",
-})
+_DERIVED: Final = frozenset(
+    {
+        "mul",
+        "add",
+        "sub",
+        "div",
+        "neg",
+        "exp",
+        "cos",
+        "sin",
+        "pow",
+        "reciprocal",
+        "_to_copy",
+        "unsqueeze",
+        "view",
+        "expand",
+        "clone",
+        "permute",
+    }
+)
 _MOST_STEPS = 12
 
 
@@ -65,7 +83,9 @@ def _repeated(c: Context, value: Ref, tensor: str, shape: Sequence[int]) -> str:
     names, small = letters(len(shape)), c.g.tensors[tensor].shape
     index = tuple(Affine() if n == 1 else Affine.axis(a) for a, n in zip(names, small, strict=True))
     axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
-    return c.g.operator(_name(c, value, ".expand"), "copy", axes, [Access(tensor, index)], names, {}, c.g.tensors[tensor].dtype)
+    return c.g.operator(
+        _name(c, value, ".expand"), "copy", axes, [Access(tensor, index)], names, {}, c.g.tensors[tensor].dtype
+    )
 
 
 def progression(run: Constant) -> tuple[float, float] | None:
@@ -78,7 +98,11 @@ def progression(run: Constant) -> tuple[float, float] | None:
         return None
     whole = run.dtype.kind in "iu"
     start: float = int(run[0]) if whole else float(run[0])
-    step: float = 0 if len(run) == 1 else (int(run[1]) - int(run[0]) if whole else (float(run[-1]) - float(run[0])) / (len(run) - 1))
+    step: float = (
+        0
+        if len(run) == 1
+        else (int(run[1]) - int(run[0]) if whole else (float(run[-1]) - float(run[0])) / (len(run) - 1))
+    )
     if len(run) == 2 and not (float(start).is_integer() and float(step).is_integer()):
         return None  # any two numbers are one; 1, 0.1 is rather the start of a formula
     wanted = start + step * np.arange(len(run))
@@ -114,8 +138,12 @@ def _compared(c: Context, value: Ref, small: Constant) -> str | None:
         return None
     names = letters(len(small.shape))
     a, b = (names[k] for k in long)
-    query = c.g.operator(_name(c, value, ".row"), "iota", [Axis(a, rows)], [], [a], {"along": a, "start": shift, "step": 1}, "int32")
-    place = c.g.operator(_name(c, value, ".column"), "iota", [Axis(b, columns)], [], [b], {"along": b, "start": 0, "step": 1}, "int32")
+    query = c.g.operator(
+        _name(c, value, ".row"), "iota", [Axis(a, rows)], [], [a], {"along": a, "start": shift, "step": 1}, "int32"
+    )
+    place = c.g.operator(
+        _name(c, value, ".column"), "iota", [Axis(b, columns)], [], [b], {"along": b, "start": 0, "step": 1}, "int32"
+    )
     axes = [Axis(n, small.shape[k]) for k, n in enumerate(names)]
     reads = [Access(query, (Affine.axis(a),)), Access(place, (Affine.axis(b),))]
     return c.g.operator(_name(c, value, ""), function, axes, reads, names, {}, "bool")
@@ -127,7 +155,11 @@ def _steps(c: Context, value: Ref) -> int:
     if found is None:
         return _MOST_STEPS + 1
     short = found[tuple(slice(0, 1) if uniform_along(found, k) else slice(None) for k in range(found.ndim))]
-    if sum(n > 1 for n in short.shape) <= 1 and c.dtypes[value] != "bool" and progression(short.reshape(-1)) is not None:
+    if (
+        sum(n > 1 for n in short.shape) <= 1
+        and c.dtypes[value] != "bool"
+        and progression(short.reshape(-1)) is not None
+    ):
         return 0
     node = c.makers.get(value)
     if node is None or node.kind.removeprefix("aten.").partition(".")[0] not in _DERIVED:

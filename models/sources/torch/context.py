@@ -1,8 +1,8 @@
 """What the conversion of an exported PyTorch program knows: nodes as plain data, values, constants, names.
 
 Handlers (`dense`, `window`, `layout`, `pointwise`) see no PyTorch object; only `program` and
-`fold` do.  A constant of the program (a mask, position ids) stays a constant until an operator must read it; then it becomes
-an input of the graph, with its contents beside it (`Context.stated`).
+`fold` do.  A constant of the program (a mask, position ids) stays a constant until an operator must read it; then it
+becomes an input of the graph, with its contents beside it (`Context.stated`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ Argument = Ref | bool | int | float | str | None | tuple["Argument", ...]
 
 @dataclass(frozen=True)
 class Node:
-    """An operator call: `kind` (aten.add.Tensor), the name of its FX node, the path of the module that calls it, arguments by name.
+    """An operator call: `kind` (aten.add.Tensor), the name of its FX node, the path of the module that calls it,
+    arguments by name.
 
     `own`: the innermost module is one of PyTorch's layers, so that its main operator may carry the module's name.
     """
@@ -124,10 +125,11 @@ class Node:
 class Context(Flat):
     """State of one conversion.
 
-    `weights`: placeholder -> (stored name, shape, element type), a parameter at its first use.  `shapes`, `dtypes`: of every value.
-    `constants`: contents of values that depend on no input and no weight; `makers`: the nodes that computed them; `emit` makes a
-    tensor of one (`constants`).  `stated`: graph input -> contents it must have; `contents`: of every tensor that is a constant.
-    `chosen`: indices of the k largest -> (of what, k, along which dimension).  `opposite`: a negated mask -> the mask.
+    `weights`: placeholder -> (stored name, shape, element type), a parameter at its first use.  `shapes`, `dtypes`: of
+    every value.  `constants`: contents of values that depend on no input and no weight; `makers`: the nodes that
+    computed them; `emit` makes a tensor of one (`constants`).  `stated`: graph input -> contents it must have;
+    `contents`: of every tensor that is a constant.  `chosen`: indices of the k largest -> (of what, k, along which
+    dimension).  `opposite`: a negated mask -> the mask.
     """
 
     g: Builder
@@ -196,7 +198,10 @@ class Context(Flat):
         """Let a result of the node be `tensor`.  Raises `TorchError` if PyTorch says that it has another shape."""
         shape, ours = node.shapes[result], self.g.tensors[tensor].shape
         if ours != (shape or (1,)) and not (shape == () and prod(ours) == 1):
-            raise TorchError(f"node {node.name!r}", f"{node.kind} has shape {shape}, the import makes {ours}; this is an error of the importer")
+            raise TorchError(
+                f"node {node.name!r}",
+                f"{node.kind} has shape {shape}, the import makes {ours}; this is an error of the importer",
+            )
         self.values[Ref(node.name, result)] = tensor
 
     def alias(self, node: Node, value: Ref) -> None:
@@ -243,5 +248,7 @@ def flat_error(node: Node, error: GraphError) -> TorchError:
     return TorchError(f"node {node.name!r}{f' (in {node.path})' if node.path else ''}", f"{node.kind}: {error.message}")
 
 
-DTYPES: Final = frozenset({"float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"})
+DTYPES: Final = frozenset(
+    {"float64", "float32", "bfloat16", "float16", "int64", "int32", "int16", "int8", "uint8", "bool"}
+)
 """PyTorch element types that we have, under the same names."""

@@ -11,7 +11,10 @@ from .context import Context, Handler, Node, Ref, TorchError, dimension
 
 def product(c: Context, node: Node) -> None:
     """mm, bmm, mv, dot."""
-    left, right = (c.operand(node.ref(k)) for k in ("self", next(k for k in ("mat2", "vec", "tensor", "other") if k in node.arguments)))
+    left, right = (
+        c.operand(node.ref(k))
+        for k in ("self", next(k for k in ("mat2", "vec", "tensor", "other") if k in node.arguments))
+    )
     c.put(node, matrix_product(c, node, "", left, right))
 
 
@@ -42,7 +45,9 @@ def linear(c: Context, node: Node) -> None:
 
 
 def _positions(c: Context, value: Ref) -> tuple[int, int] | None:
-    """(first, count) if the value is a constant run first, first + 1, .. in its last dimension and the same in all others."""
+    """(first, count) if the value is a constant run first, first + 1, .. in its last dimension and the same in all
+    others.
+    """
     found = c.constants.get(value)
     if found is None or found.ndim == 0 or any(n != 1 for n in found.shape[:-1]):
         return None
@@ -74,7 +79,9 @@ def index_select(c: Context, node: Node) -> None:
 
 
 def index(c: Context, node: Node) -> None:
-    """index.Tensor: one index tensor, or constant ones over neighbouring dimensions, which are read as one flat dimension."""
+    """index.Tensor: one index tensor, or constant ones over neighbouring dimensions, which are read as one flat
+    dimension.
+    """
     listed = node.arguments["indices"]
     if not isinstance(listed, tuple):
         raise TorchError(f"node {node.name!r}", "lacks its index tensors")
@@ -107,7 +114,13 @@ def embedding_bag(c: Context, node: Node) -> None:
     table, (ids, places) = c.operand(node.ref("weight")), c.operand(node.ref("indices"))
     offsets = c.constants.get(node.ref("offsets"))
     mode, last = node.integer("mode", 0), node.integer("include_last_offset", 0)
-    if offsets is None or node.optional("per_sample_weights") is not None or mode not in (0, 1) or last or len(places) != 1:
+    if (
+        offsets is None
+        or node.optional("per_sample_weights") is not None
+        or mode not in (0, 1)
+        or last
+        or len(places) != 1
+    ):
         raise Unsupported("computed offsets, weights per sample or mode max")
     count = len(offsets)
     size = places[0] // count
@@ -119,7 +132,11 @@ def embedding_bag(c: Context, node: Node) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(("mm", "bmm", "mv", "dot", "matmul"), product), **dict.fromkeys(("addmm", "baddbmm"), add_product), "linear": linear,
-    "embedding": embedding, "index_select": index_select, "index": index,
+    **dict.fromkeys(("mm", "bmm", "mv", "dot", "matmul"), product),
+    **dict.fromkeys(("addmm", "baddbmm"), add_product),
+    "linear": linear,
+    "embedding": embedding,
+    "index_select": index_select,
+    "index": index,
     **dict.fromkeys(("_embedding_bag", "_embedding_bag_forward_only", "embedding_bag"), embedding_bag),
 }

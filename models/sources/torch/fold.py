@@ -1,7 +1,8 @@
 """Constant folding with PyTorch itself: what depends on no input and no weight is computed once, when it is small.
 
-Attention masks, position ids and rotary tables are programs of a dozen operators that start from `arange`; models build them in
-every forward pass.  After folding, a mask of nothing but ones is known to be one, and an `embedding` of 0, 1, 2, .. is the table.
+Attention masks, position ids and rotary tables are programs of a dozen operators that start from `arange`; models build
+them in every forward pass.  After folding, a mask of nothing but ones is known to be one, and an `embedding` of 0, 1,
+2, .. is the table.
 """
 
 from __future__ import annotations
@@ -68,7 +69,9 @@ class Folder:
         return True
 
 
-_UNKNOWN = frozenset({"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted", "aten::new_empty"})
+_UNKNOWN = frozenset(
+    {"aten::empty", "aten::empty_like", "aten::empty_strided", "aten::empty_permuted", "aten::new_empty"}
+)
 
 
 def _static(shape: Iterable[object]) -> bool:

@@ -1,12 +1,14 @@
 """PyTorch programs become graphs in digits.
 
     FILE.py:NAME or FILE.pt2 -> core ATen (`program`) -> nodes as plain data, constants folded (`fold`)
-    -> operators over flat dimensions, reshapes as views (`torch_*` handlers) -> digits (`digits`) -> named patterns (`patterns`)
+    -> operators over flat dimensions, reshapes as views (`torch_*` handlers) -> digits (`digits`) -> named patterns
+    (`patterns`)
 
-Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent, is refused
-with all its places listed at once.  Weights are parameters under their names in the `state_dict` (tied weights once).  Dropout is
-the identity; running statistics that a training step would update are not outputs.  What the program computes from nothing is
-folded; where an operator must read it, it is an input `constant.*` whose contents are in `Imported.stated`.
+Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent,
+is refused with all its places listed at once.  Weights are parameters under their names in the `state_dict` (tied
+weights once).  Dropout is the identity; running statistics that a training step would update are not outputs.  What the
+program computes from nothing is folded; where an operator must read it, it is an input `constant.*` whose contents are
+in `Imported.stated`.
 """
 
 from __future__ import annotations
@@ -49,7 +51,13 @@ if TYPE_CHECKING:
     from torch.fx import Node as FxNode
 
 HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
-    {**torch_pointwise.HANDLERS, **torch_normalise.HANDLERS, **torch_dense.HANDLERS, **torch_window.HANDLERS, **torch_layout.HANDLERS}
+    {
+        **torch_pointwise.HANDLERS,
+        **torch_normalise.HANDLERS,
+        **torch_dense.HANDLERS,
+        **torch_window.HANDLERS,
+        **torch_layout.HANDLERS,
+    }
 )
 """ATen operator, without overload -> what converts it."""
 
@@ -60,8 +68,9 @@ _HINT = "supported operators: 'shardproof import --list-ops'"
 class Imported:
     """An imported program.
 
-    `where`: operator -> FX node it came from.  `stated`: graph input -> contents it must have (constants of the program).
-    `digits`: what became of reshapes and transposes.  `patterns`: (pattern, operator) for compositions that became one function.
+    `where`: operator -> FX node it came from.  `stated`: graph input -> contents it must have (constants of the
+    program).  `digits`: what became of reshapes and transposes.  `patterns`: (pattern, operator) for compositions that
+    became one function.
     """
 
     graph: Graph
@@ -72,7 +81,8 @@ class Imported:
 
 
 def supported_operators() -> list[str]:
-    """ATen operators that can be imported, sorted; operators on constants of the program are computed, whatever they are.
+    """ATen operators that can be imported, sorted; operators on constants of the program are computed, whatever they
+    are.
 
     >>> "aten.addmm" in supported_operators(), "aten.nonzero" in supported_operators()
     (True, False)
@@ -81,7 +91,8 @@ def supported_operators() -> list[str]:
 
 
 def load_torch(spec: str, batch: int | None = None) -> Graph:
-    """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that takes it.
+    """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
+    takes it.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
@@ -109,7 +120,9 @@ def convert(program: Program) -> Imported:
     if not wanted:
         raise TorchError(program.name, "returns no tensor")
     try:
-        flat = Graph(program.name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(dict.fromkeys(wanted)))
+        flat = Graph(
+            program.name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(dict.fromkeys(wanted))
+        )
         digits = split_digits(used(flat).check())
         found = recognise(digits.graph, context.contents)
         graph = check_extents(found.graph)
@@ -117,7 +130,11 @@ def convert(program: Program) -> Imported:
         raise TorchError(program.name, str(e)) from None
     kept, held = {op.name for op in graph.operators}, {t.name for t in graph.tensors}
     return Imported(
-        graph, {found.renamed.get(k, k): v for k, v in context.where.items() if found.renamed.get(k, k) in kept}, {k: v for k, v in context.stated.items() if k in held}, digits, found.applied
+        graph,
+        {found.renamed.get(k, k): v for k, v in context.where.items() if found.renamed.get(k, k) in kept},
+        {k: v for k, v in context.stated.items() if k in held},
+        digits,
+        found.applied,
     )
 
 
@@ -162,7 +179,10 @@ class _Reader:
         if not isinstance(target, torch._ops.OpOverload):
             return Node(getattr(target, "__name__", str(target)), node.name, "", False, {}, ((),), ("float32",))
         names = [a.name for a in target._schema.arguments]
-        given = {**{a.name: a.default_value for a in target._schema.arguments if a.has_default_value()}, **dict(zip(names, node.args, strict=False))}
+        given = {
+            **{a.name: a.default_value for a in target._schema.arguments if a.has_default_value()},
+            **dict(zip(names, node.args, strict=False)),
+        }
         arguments = {k: self._argument(node, v) for k, v in {**given, **node.kwargs}.items()}
         results = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else (node.meta["val"],)
         path, own = self._module(node)
@@ -176,7 +196,9 @@ class _Reader:
         for n in sizes:
             if type(n) is not int:
                 raise TorchError(
-                    f"value {name!r}", f"has the size {n} in shape {list(sizes)}, which depends on the contents of a tensor or is dynamic; "
+                    f"value {name!r}",
+                    f"has the size {n} in shape {list(sizes)}, which depends on the contents of a tensor or is "
+                    f"dynamic; "
                     "give it a static size (pad and mask; export without dynamic_shapes)",
                 )
         return sizes
@@ -189,7 +211,9 @@ class _Reader:
                 held = value.meta.get("val")
                 if not isinstance(held, (torch.Tensor, tuple, list)):
                     raise TorchError(
-                        f"node {node.name!r}", f"reads the number {value.name!r}, which depends on the contents of a tensor; give it a static size"
+                        f"node {node.name!r}",
+                        f"reads the number {value.name!r}, which depends on the contents of a tensor; give it a "
+                        f"static size",
                     )
                 return self.ref(value)
             case bool() | int() | float() | str() | None:
@@ -209,7 +233,9 @@ class _Reader:
         path, kind = stack[-1]
         kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
         path = re.sub(r"^L\['self'\]\.?|@\d+$", "", path).replace("['", ".").replace("']", "")
-        own = kind.startswith("torch.nn.modules.") and not re.search(r"container|transformer|MultiheadAttention|LSTM|GRU|RNN", kind)
+        own = kind.startswith("torch.nn.modules.") and not re.search(
+            r"container|transformer|MultiheadAttention|LSTM|GRU|RNN", kind
+        )
         moves = str(node.target).removeprefix("aten.").partition(".")[0] in torch_layout.HANDLERS
         return path, not moves and (own or kind.endswith(("Conv1D", "Norm")))
 
@@ -241,7 +267,9 @@ def _context(program: Program, reader: _Reader) -> Context:
         if spec.kind is InputKind.CONSTANT_TENSOR and known is None:
             held = exported.constants.get(spec.target)
             known = held if held is not None and not held.is_meta and type(held).__name__ != "FakeTensor" else None
-        loaded = spec.kind is InputKind.PARAMETER or (spec.kind is InputKind.BUFFER and spec.persistent and value.dtype.is_floating_point)
+        loaded = spec.kind is InputKind.PARAMETER or (
+            spec.kind is InputKind.BUFFER and spec.persistent and value.dtype.is_floating_point
+        )
         if known is not None and not loaded and spec.target not in mutated:
             constants.append((node, known))
             continue
@@ -262,7 +290,9 @@ def _context(program: Program, reader: _Reader) -> Context:
             shape, dtype = c.shapes[ref], c.dtypes[ref]
             _known_dtype(f"input {node.name!r}", dtype)
             if 0 in shape:
-                raise TorchError(f"input {node.name!r}", f"has shape {shape}; every extent, also the batch, must be at least 1")
+                raise TorchError(
+                    f"input {node.name!r}", f"has shape {shape}; every extent, also the batch, must be at least 1"
+                )
             c.values[ref] = c.g.input(node.name, shape or (1,), dtype, None if shape else ())
     for node, known in constants:
         folder.keep(Ref(node.name), known)
@@ -272,7 +302,9 @@ def _context(program: Program, reader: _Reader) -> Context:
 
 def _known_dtype(place: str, dtype: str) -> None:
     if dtype not in DTYPES:
-        raise TorchError(place, f"has element type {dtype}, which cannot be represented; known: {', '.join(sorted(DTYPES))}")
+        raise TorchError(
+            place, f"has element type {dtype}, which cannot be represented; known: {', '.join(sorted(DTYPES))}"
+        )
 
 
 def _convert(c: Context, reader: _Reader) -> None:
@@ -286,7 +318,9 @@ def _convert(c: Context, reader: _Reader) -> None:
         node = reader.plain(fx)
         for k, (shape, dtype) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
             c.shapes[Ref(node.name, k)], c.dtypes[Ref(node.name, k)] = shape, dtype
-        inputs = {n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes}
+        inputs = {
+            n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes
+        }
         if lost & inputs:  # depends on what was refused already
             lost.add(node.name)
             continue

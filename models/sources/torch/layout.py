@@ -65,12 +65,18 @@ def slice_(c: Context, node: Node) -> None:
     _cut(c, node, tensor, shape, k, step, low)
 
 
-def _cut(c: Context, node: Node, tensor: str, shape: tuple[int, ...], k: int, step: int, low: int, result: int = 0) -> None:
+def _cut(
+    c: Context, node: Node, tensor: str, shape: tuple[int, ...], k: int, step: int, low: int, result: int = 0
+) -> None:
     extents = node.shapes[result]
     if extents == shape:
         c.put(node, tensor, result)
         return
-    c.put(node, part_of(c, node, f"part{result}" if len(node.shapes) > 1 else "", tensor, extents, {k: (step, low)}), result)
+    c.put(
+        node,
+        part_of(c, node, f"part{result}" if len(node.shapes) > 1 else "", tensor, extents, {k: (step, low)}),
+        result,
+    )
 
 
 def select(c: Context, node: Node) -> None:
@@ -151,7 +157,9 @@ def roll(c: Context, node: Node) -> None:
             continue
         axes = [Axis(a, e) for a, e in zip(names, shape, strict=True)]
         reads = [
-            Access(tensor, tuple(Affine.axis(a).shift(offset) if i == k else Affine.axis(a) for i, a in enumerate(names)))
+            Access(
+                tensor, tuple(Affine.axis(a).shift(offset) if i == k else Affine.axis(a) for i, a in enumerate(names))
+            )
             for offset in (-move, n - move)
         ]
         tensor = c.operator(node, "", "copy", axes, reads, names)
@@ -167,7 +175,12 @@ def flip(c: Context, node: Node) -> None:
             raise Unsupported(f"{shape[k]} elements (an index must not fall)")
         if shape[k] == 2:
             axes = [Axis(a, e) for a, e in zip(names, shape, strict=True)]
-            reads = [Access(tensor, tuple(Affine.axis(a).shift(d) if i == k else Affine.axis(a) for i, a in enumerate(names))) for d in (1, -1)]
+            reads = [
+                Access(
+                    tensor, tuple(Affine.axis(a).shift(d) if i == k else Affine.axis(a) for i, a in enumerate(names))
+                )
+                for d in (1, -1)
+            ]
             tensor = c.operator(node, "", "copy", axes, reads, names)
     c.put(node, tensor)
 
@@ -192,19 +205,40 @@ def scatter(c: Context, node: Node) -> None:
     if dim != dimension(node, node.integer("dim", 0), len(node.shape)) or node.shape != c.shapes[x]:
         raise Unsupported("another dimension or shape than that of topk")
     mask = normalised(c, node, "", "top_k_mask", [c.operand(x)], [dim], k=k)
-    c.put(node, mask if node.dtype == "bool" else pointwise(c, node, "cast", "cast", [(mask, node.shape)], node.dtype, dtype=node.dtype))
+    c.put(
+        node,
+        mask
+        if node.dtype == "bool"
+        else pointwise(c, node, "cast", "cast", [(mask, node.shape)], node.dtype, dtype=node.dtype),
+    )
 
 
 def refuse_if_empty(c: Context, node: Node) -> None:
     """Raise `TorchError` for a result without elements, if anybody reads it."""
     for k, s in enumerate(node.shapes):
         if prod(s) == 0 and Ref(node.name, k) in c.read:
-            raise TorchError(f"node {node.name!r}", f"{node.kind} has shape {s}; every extent, also the batch, must be at least 1")
+            raise TorchError(
+                f"node {node.name!r}", f"{node.kind} has shape {s}; every extent, also the batch, must be at least 1"
+            )
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "view_copy", "_reshape_copy", "flatten"), view),
-    "permute": permute, **dict.fromkeys(("transpose", "t"), transpose), "expand": expand, "repeat": repeat, "slice": slice_, "select": select,
-    **dict.fromkeys(("split_with_sizes", "split", "chunk"), split), "unbind": unbind, **dict.fromkeys(("cat", "stack"), cat),
-    "constant_pad_nd": pad, "arange": arange, "roll": roll, "flip": flip, "topk": top_k, "scatter": scatter,
+    **dict.fromkeys(
+        ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "view_copy", "_reshape_copy", "flatten"), view
+    ),
+    "permute": permute,
+    **dict.fromkeys(("transpose", "t"), transpose),
+    "expand": expand,
+    "repeat": repeat,
+    "slice": slice_,
+    "select": select,
+    **dict.fromkeys(("split_with_sizes", "split", "chunk"), split),
+    "unbind": unbind,
+    **dict.fromkeys(("cat", "stack"), cat),
+    "constant_pad_nd": pad,
+    "arange": arange,
+    "roll": roll,
+    "flip": flip,
+    "topk": top_k,
+    "scatter": scatter,
 }

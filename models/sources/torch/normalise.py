@@ -17,7 +17,17 @@ def softmax(c: Context, node: Node) -> None:
     x = node.ref("self")
     tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
     over = dimension(node, node.integer("dim", -1), len(shape))
-    c.put(node, normalised(c, node, "", "softmax" if short_kind(node).strip("_") == "softmax" else "log_softmax", [(tensor, shape)], [over]))
+    c.put(
+        node,
+        normalised(
+            c,
+            node,
+            "",
+            "softmax" if short_kind(node).strip("_") == "softmax" else "log_softmax",
+            [(tensor, shape)],
+            [over],
+        ),
+    )
 
 
 def layer_norm(c: Context, node: Node) -> None:
@@ -33,7 +43,9 @@ def layer_norm(c: Context, node: Node) -> None:
 
 
 def group_norm(c: Context, node: Node) -> None:
-    """native_group_norm: layer normalisation over the channels of a group and the image, then a scale and shift per channel."""
+    """native_group_norm: layer normalisation over the channels of a group and the image, then a scale and shift per
+    channel.
+    """
     c.unused(node, 1)
     x, shape = c.operand(node.ref("input"))
     groups = node.integer("group", 1)
@@ -80,7 +92,9 @@ def reduction(c: Context, node: Node) -> None:
     kind, x = short_kind(node), node.ref("self")
     if kind in ("max", "min"):
         c.unused(node, 1)
-    function = {"sum": "sum", "mean": "sum", "amax": "max", "amin": "min", "any": "max", "max": "max", "min": "min"}[kind]
+    function = {"sum": "sum", "mean": "sum", "amax": "max", "amin": "min", "any": "max", "max": "max", "min": "min"}[
+        kind
+    ]
     if kind == "any" and c.dtypes[x] != "bool":
         raise Unsupported(f"element type {c.dtypes[x]}")
     promoted = x if function != "sum" else cast(c, node, x, node.dtype) or x
@@ -101,12 +115,16 @@ def variance(c: Context, node: Node) -> None:
     count = prod(shape[k] for k in dims)
     free = node.number("correction", 1.0) if "correction" in node.arguments else float(node.integer("unbiased", 1))
     if count - free <= 0:
-        raise TorchError(f"node {node.name!r}", f"the variance of {count} elements with correction {free:g} does not exist")
+        raise TorchError(
+            f"node {node.name!r}", f"the variance of {count} elements with correction {free:g} does not exist"
+        )
     kept = tuple(1 if k in dims else n for k, n in enumerate(shape))
     mean = reduced(c, node, "mean", x, shape, dims, "sum", 1.0 / count, True)
     centred = pointwise(c, node, "centred", "subtract", [(x, shape), (mean, kept)])
     square = pointwise(c, node, "square", "power", [(centred, shape)], None, exponent=2.0)
-    c.put(node, reduced(c, node, "", square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0))))
+    c.put(
+        node, reduced(c, node, "", square, shape, dims, "sum", 1.0 / (count - free), bool(node.integer("keepdim", 0)))
+    )
 
 
 def cumulative(c: Context, node: Node) -> None:
@@ -119,10 +137,20 @@ def cumulative(c: Context, node: Node) -> None:
 
 HANDLERS: dict[str, Handler] = {
     "_softmax": softmax,
-    "_log_softmax": softmax, "native_layer_norm": layer_norm, "native_group_norm": group_norm,
-    **dict.fromkeys((
-        "_native_batch_norm_legit_no_training", "_native_batch_norm_legit", "_native_batch_norm_legit_functional",
-        "native_batch_norm", "_batch_norm_with_update_functional",
-    ), batch_norm),
-    **dict.fromkeys(("sum", "mean", "amax", "amin", "any", "max", "min"), reduction), "var": variance, "cumsum": cumulative,
+    "_log_softmax": softmax,
+    "native_layer_norm": layer_norm,
+    "native_group_norm": group_norm,
+    **dict.fromkeys(
+        (
+            "_native_batch_norm_legit_no_training",
+            "_native_batch_norm_legit",
+            "_native_batch_norm_legit_functional",
+            "native_batch_norm",
+            "_batch_norm_with_update_functional",
+        ),
+        batch_norm,
+    ),
+    **dict.fromkeys(("sum", "mean", "amax", "amin", "any", "max", "min"), reduction),
+    "var": variance,
+    "cumsum": cumulative,
 }

@@ -1,7 +1,7 @@
 """Core ATen operators that work element by element.
 
-A constant operand that is one number everywhere becomes an attribute (`scale`, `shift`, a comparison's `value`) or disappears
-(x + 0, x * 1, where(true, a, b)); other constants become inputs with stated contents.
+A constant operand that is one number everywhere becomes an attribute (`scale`, `shift`, a comparison's `value`) or
+disappears (x + 0, x * 1, where(true, a, b)); other constants become inputs with stated contents.
 """
 
 from __future__ import annotations
@@ -17,15 +17,42 @@ from ..building.flat import Unsupported, letters, pointwise
 from .context import Argument, Context, Handler, Node, Ref
 
 UNARY = {
-    "relu": "relu", "neg": "negate", "tanh": "tanh", "sigmoid": "sigmoid", "exp": "exp", "erf": "erf", "sqrt": "sqrt", "rsqrt": "rsqrt",
-    "log": "log", "cos": "cos", "sin": "sin", "abs": "abs", "sign": "sign", "floor": "floor", "reciprocal": "reciprocal", "silu": "silu",
+    "relu": "relu",
+    "neg": "negate",
+    "tanh": "tanh",
+    "sigmoid": "sigmoid",
+    "exp": "exp",
+    "erf": "erf",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "log": "log",
+    "cos": "cos",
+    "sin": "sin",
+    "abs": "abs",
+    "sign": "sign",
+    "floor": "floor",
+    "reciprocal": "reciprocal",
+    "silu": "silu",
 }
 """ATen operator (x) -> our function, the same mathematics."""
 
 BINARY = {
-    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "maximum": "maximum", "minimum": "minimum", "eq": "equal",
-    "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "logical_and": "logical_and",
-    "logical_or": "logical_or", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "divide",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "logical_and": "logical_and",
+    "logical_or": "logical_or",
+    "bitwise_and": "logical_and",
+    "bitwise_or": "logical_or",
 }
 """ATen operator (x, y) -> our function."""
 
@@ -39,7 +66,9 @@ def spread(c: Context, node: Node, tensor: str, shape: Sequence[int]) -> str:
         return tensor
     names = letters(len(node.shape))
     first = len(node.shape) - len(shape)
-    index = tuple(Affine() if n != node.shape[first + k] else Affine.axis(names[first + k]) for k, n in enumerate(shape)) or (Affine(),)
+    index = tuple(
+        Affine() if n != node.shape[first + k] else Affine.axis(names[first + k]) for k, n in enumerate(shape)
+    ) or (Affine(),)
     axes = [Axis(a, n) for a, n in zip(names, node.shape, strict=True)]
     return c.operator(node, "expand", "copy", axes, [Access(tensor, index)], names)
 
@@ -60,7 +89,11 @@ def elementwise(c: Context, node: Node, function: str, values: Sequence[Ref], **
     """One elementwise operator over the values, the result in the node's element type and shape."""
     operands = []
     for v in values:
-        promoted = v if function in _COMPARISONS or node.dtype == "bool" or c.dtypes[v] == "bool" else cast(c, node, v, node.dtype) or v
+        promoted = (
+            v
+            if function in _COMPARISONS or node.dtype == "bool" or c.dtypes[v] == "bool"
+            else cast(c, node, v, node.dtype) or v
+        )
         operands.append(c.operand(promoted))
     tensor = pointwise(c, node, "", function, operands, node.dtype, **attributes)
     c.put(node, spread(c, node, tensor, c.g.tensors[tensor].shape))
@@ -117,7 +150,9 @@ _OUT_OF_SIGHT = -1e30
 
 
 def _masked(c: Context, node: Node, x: Ref, mask: Ref) -> bool:
-    """x + a constant of 0 and one number below -10^30, which no sum of ordinary size changes: that number where the mask is not 0."""
+    """x + a constant of 0 and one number below -10^30, which no sum of ordinary size changes: that number where the
+    mask is not 0.
+    """
     found = c.constants.get(mask)
     if found is None or found.dtype.kind != "f" or c.shapes[x] != node.shape or c.dtypes[x] != node.dtype:
         return False
@@ -147,7 +182,12 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
         case "divide":
             tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
             inverse = pointwise(c, node, "", "reciprocal", [(tensor, shape)], node.dtype)
-            c.put(node, inverse if number == 1.0 else pointwise(c, node, "scale", "scale", [(inverse, shape)], node.dtype, scale=number))
+            c.put(
+                node,
+                inverse
+                if number == 1.0
+                else pointwise(c, node, "scale", "scale", [(inverse, shape)], node.dtype, scale=number),
+            )
         case "maximum" | "minimum":
             bounds = {"low": number} if function == "maximum" else {"high": number}
             _clipped(c, node, x, bounds.get("low", -inf), bounds.get("high", inf))
@@ -172,7 +212,9 @@ def _affine(c: Context, node: Node, x: Ref, scale: float, shift: float) -> None:
     if scale == -1.0:
         tensor = pointwise(c, node, "" if shift == 0.0 else "negate", "negate", [(tensor, shape)], node.dtype)
     elif scale != 1.0:
-        tensor = pointwise(c, node, "" if shift == 0.0 else "scale", "scale", [(tensor, shape)], node.dtype, scale=scale)
+        tensor = pointwise(
+            c, node, "" if shift == 0.0 else "scale", "scale", [(tensor, shape)], node.dtype, scale=scale
+        )
     if shift != 0.0:
         tensor = pointwise(c, node, "", "shift", [(tensor, shape)], node.dtype, shift=shift)
     c.put(node, spread(c, node, tensor, shape))
@@ -226,7 +268,13 @@ def clip(c: Context, node: Node) -> None:
     low, high = (node.arguments.get(a, node.arguments.get(b)) for a, b in (("min", "min_val"), ("max", "max_val")))
     if isinstance(low, Ref) or isinstance(high, Ref):
         raise Unsupported("computed limits")
-    _clipped(c, node, node.ref("self"), -inf if low is None else float(_number(low)), inf if high is None else float(_number(high)))
+    _clipped(
+        c,
+        node,
+        node.ref("self"),
+        -inf if low is None else float(_number(low)),
+        inf if high is None else float(_number(high)),
+    )
 
 
 def _number(value: Argument) -> float:
@@ -302,8 +350,19 @@ def where(c: Context, node: Node) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(UNARY, unary), **dict.fromkeys(BINARY, binary), **dict.fromkeys(("logical_not", "bitwise_not"), negation),
-    **dict.fromkeys(("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "native_dropout", "dropout"), identity),
-    "_to_copy": to_copy, **dict.fromkeys(("full_like", "ones_like", "zeros_like", "fill", "new_full", "new_ones", "new_zeros"), fill),
-    "clamp": clip, "hardtanh": clip, "pow": power, "gelu": gelu, "softplus": softplus, "log1p": log1p, "where": where,
+    **dict.fromkeys(UNARY, unary),
+    **dict.fromkeys(BINARY, binary),
+    **dict.fromkeys(("logical_not", "bitwise_not"), negation),
+    **dict.fromkeys(
+        ("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "native_dropout", "dropout"), identity
+    ),
+    "_to_copy": to_copy,
+    **dict.fromkeys(("full_like", "ones_like", "zeros_like", "fill", "new_full", "new_ones", "new_zeros"), fill),
+    "clamp": clip,
+    "hardtanh": clip,
+    "pow": power,
+    "gelu": gelu,
+    "softplus": softplus,
+    "log1p": log1p,
+    "where": where,
 }

@@ -4,8 +4,9 @@
                    or a module class with `example_inputs` (a value, or a method that returns it)
     FILE.pt2       written by `torch.export.save`
 
-Modules are built on the meta device (`shadow`) and exported with fake inputs, so weights are never allocated; the shapes of
-the example inputs count, not their contents.  What PyTorch raises becomes a `TorchError` that names the place and the next step.
+Modules are built on the meta device (`shadow`) and exported with fake inputs, so weights are never allocated; the
+shapes of the example inputs count, not their contents.  What PyTorch raises becomes a `TorchError` that names the place
+and the next step.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def need_torch() -> None:
     try:
         import torch  # noqa: F401
     except ImportError:
-        raise TorchError("PyTorch", "is not installed; it is the extra [torch]: pip install 'shardproof[torch]'") from None
+        raise TorchError(
+            "PyTorch", "is not installed; it is the extra [torch]: pip install 'shardproof[torch]'"
+        ) from None
 
 
 def load_program(spec: str, batch: int | None = None) -> Program:
@@ -70,7 +73,9 @@ def from_saved(path: Path) -> Program:
         with _no_pickles():
             exported = torch.export.load(str(path))
     except Exception as e:
-        raise TorchError(f"{path}", f"is not a program saved by torch.export.save, or holds more than tensors: {_first(e)}") from e
+        raise TorchError(
+            f"{path}", f"is not a program saved by torch.export.save, or holds more than tensors: {_first(e)}"
+        ) from e
     held = {**exported.state_dict, **exported.constants}
     parameters = set(exported.graph_signature.parameters)
     contents = {k: v for k, v in held.items() if k not in parameters and isinstance(v, torch.Tensor) and not v.is_meta}
@@ -79,7 +84,9 @@ def from_saved(path: Path) -> Program:
 
 @contextmanager
 def _no_pickles() -> Iterator[None]:
-    """PyTorch tries a file as tensors only, and where that fails unpickles whatever it holds, which executes it; this keeps it to the first."""
+    """PyTorch tries a file as tensors only, and where that fails unpickles whatever it holds, which executes it;
+    this keeps it to the first.
+    """
     before = os.environ.get(_TENSORS_ONLY)
     os.environ[_TENSORS_ONLY] = "1"
     try:
@@ -92,7 +99,9 @@ def _no_pickles() -> Iterator[None]:
 
 
 def from_file(path: Path, name: str, batch: int | None) -> Program:
-    """Build, on the meta device, what `name` of a Python file describes, and export it.  The file may import its neighbours."""
+    """Build, on the meta device, what `name` of a Python file describes, and export it.  The file may import its
+    neighbours.
+    """
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
@@ -119,7 +128,9 @@ def build(factory: Callable[..., object], name: str, batch: int | None = None, p
     except TorchError:
         raise
     except Exception as e:
-        raise TorchError(place, f"cannot be built on the meta device (where tensors have shapes and no contents): {_first(e)}") from e
+        raise TorchError(
+            place, f"cannot be built on the meta device (where tensors have shapes and no contents): {_first(e)}"
+        ) from e
     buffers = [*module.named_buffers(remove_duplicate=False)]
     contents = {k: v for k, b in buffers if (v := shadow.value(b) if b.is_meta else b) is not None}
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -128,7 +139,10 @@ def build(factory: Callable[..., object], name: str, batch: int | None = None, p
     args, kwargs = tree_map_only(torch.Tensor, lambda t: fake(t.detach().to("meta").clone()), (positional, keyword))
     for key, t in [*_leaves(args), *_leaves(kwargs)]:
         if any(n == 0 for n in t.shape):
-            raise TorchError(place, f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1")
+            raise TorchError(
+                place,
+                f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1",
+            )
     return Program(name, _core(_export(module, args, kwargs, place), place), contents)
 
 
@@ -139,7 +153,9 @@ def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
     return [(keystr(k), v) for k, v in tree_flatten_with_path(tree)[0] if isinstance(v, torch.Tensor)]
 
 
-def _made(factory: Callable[..., object], batch: int | None, place: str) -> tuple[torch.nn.Module, tuple[object, ...], dict[str, object]]:
+def _made(
+    factory: Callable[..., object], batch: int | None, place: str
+) -> tuple[torch.nn.Module, tuple[object, ...], dict[str, object]]:
     """Module, positional and keyword inputs."""
     import torch
 
@@ -147,13 +163,19 @@ def _made(factory: Callable[..., object], batch: int | None, place: str) -> tupl
     if batch is not None:
         takes = inspect.signature(factory).parameters
         if "batch" not in takes:
-            raise TorchError(place, f"--batch needs a parameter 'batch' of {place.rpartition(':')[2]}; it has: {', '.join(takes) or 'none'}")
+            raise TorchError(
+                place,
+                f"--batch needs a parameter 'batch' of {place.rpartition(':')[2]}; it has: "
+                f"{', '.join(takes) or 'none'}",
+            )
         options["batch"] = batch
     made = factory(**options)
     if isinstance(made, torch.nn.Module):
         inputs = getattr(made, "example_inputs", None)
         if inputs is None:
-            raise TorchError(place, "has no example_inputs; a module class needs them, a function returns (module, example inputs)")
+            raise TorchError(
+                place, "has no example_inputs; a module class needs them, a function returns (module, example inputs)"
+            )
         made = (made, inputs() if callable(inputs) else inputs)
     match made:
         case (torch.nn.Module() as module, tuple() as args, dict() as kwargs):
@@ -170,7 +192,9 @@ def _made(factory: Callable[..., object], batch: int | None, place: str) -> tupl
 
 @contextmanager
 def _plain() -> Iterator[None]:
-    """Attention as matrix products and softmax; a fused kernel for the CPU decomposes into strides that views reject."""
+    """Attention as matrix products and softmax; a fused kernel for the CPU decomposes into strides that views
+    reject.
+    """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     log = logging.getLogger("torch")
@@ -183,7 +207,9 @@ def _plain() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _export(module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object], place: str) -> ExportedProgram:
+def _export(
+    module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object], place: str
+) -> ExportedProgram:
     import torch
 
     try:
@@ -206,11 +232,20 @@ def _core(exported: ExportedProgram, place: str) -> ExportedProgram:
 def _why(error: Exception) -> str:
     """What torch.export said, and what to do."""
     text = str(error)
-    if "data-dependent" in text or type(error).__name__ in ("GuardOnDataDependentSymNode", "DataDependentOutputException"):
+    if "data-dependent" in text or type(error).__name__ in (
+        "GuardOnDataDependentSymNode",
+        "DataDependentOutputException",
+    ):
         at = re.search(r"Caused by: (.*)|File \"([^\"]+)\", line (\d+), in forward", text)
         where = "" if at is None else f" at {at[1] or f'{at[2]}:{at[3]}'}"
-        return f"a shape or a branch depends on the contents of a tensor{where}: {_first(error)}; give it a static size (pad and mask)"
-    return f"torch.export cannot trace it: {type(error).__name__}: {_first(error)}; make the module exportable (torch.export.export(module, inputs))"
+        return (
+            f"a shape or a branch depends on the contents of a tensor{where}: {_first(error)}; give it a static size "
+            f"(pad and mask)"
+        )
+    return (
+        f"torch.export cannot trace it: {type(error).__name__}: {_first(error)}; make the module exportable "
+        f"(torch.export.export(module, inputs))"
+    )
 
 
 def _first(error: BaseException) -> str:

@@ -1,9 +1,10 @@
 """Modules without weights: built on the meta device, with the contents of what is computed from nothing.
 
-Under `torch.device("meta")` a tensor has a shape and no contents, so a model of any size is built in moments.  Small tensors that
-are made from numbers alone (position ids, masks, rotary frequencies) are worth knowing: `Shadow` watches the operators of the
-construction and computes those beside the meta tensors, on the CPU.  An operator has a shadow if all its tensors have one, it
-draws no random numbers, and its result is small; what an unknown value is written into loses its shadow, with all its views.
+Under `torch.device("meta")` a tensor has a shape and no contents, so a model of any size is built in moments.  Small
+tensors that are made from numbers alone (position ids, masks, rotary frequencies) are worth knowing: `Shadow` watches
+the operators of the construction and computes those beside the meta tensors, on the CPU.  An operator has a shadow if
+all its tensors have one, it draws no random numbers, and its result is small; what an unknown value is written into
+loses its shadow, with all its views.
 
 `hollow` then replaces the meta tensors by fake tensors of the CPU, so that code that names no device can be exported.
 """
@@ -49,7 +50,11 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             return None if found is None or found.untyped_storage()._cdata in self._lost else found
 
         def __torch_dispatch__(
-            self, func: Callable[..., object], types: object, args: tuple[object, ...] = (), kwargs: dict[str, object] | None = None
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
         ) -> object:
             named = kwargs or {}
             tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
@@ -71,7 +76,9 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
         def _worth(self, func: Callable[..., object], out: object) -> bool:
             results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
             tags = {torch.Tag.nondeterministic_seeded}.intersection(func.tags)  # type: ignore[attr-defined]
-            return not tags and "empty" not in str(func) and all(t.is_meta and t.numel() <= MOST_ELEMENTS for t in results)
+            return (
+                not tags and "empty" not in str(func) and all(t.is_meta and t.numel() <= MOST_ELEMENTS for t in results)
+            )
 
         def _keep(self, out: object, shadow: object) -> None:
             for t, s in zip(tree_flatten(out)[0], tree_flatten(shadow)[0], strict=True):
@@ -95,15 +102,22 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
 
 
 def hollow(module: torch.nn.Module, mode: FakeTensorMode) -> Callable[[torch.Tensor], torch.Tensor]:
-    """Replace the meta tensors of a module by fake tensors on the CPU; return the function that does so for one tensor."""
+    """Replace the meta tensors of a module by fake tensors on the CPU; return the function that does so for one
+    tensor.
+    """
     import torch
 
-    done: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # tied weights stay tied; the first keeps the identity taken
+    done: dict[
+        int, tuple[torch.Tensor, torch.Tensor]
+    ] = {}  # tied weights stay tied; the first keeps the identity taken
 
     def fake(t: torch.Tensor) -> torch.Tensor:
         if id(t) not in done:
             made = mode.fake_tensor_converter.from_meta_and_device(mode, t.detach().to("meta"), torch.device("cpu"))
-            done[id(t)] = (t, torch.nn.Parameter(made, requires_grad=t.requires_grad) if isinstance(t, torch.nn.Parameter) else made)
+            done[id(t)] = (
+                t,
+                torch.nn.Parameter(made, requires_grad=t.requires_grad) if isinstance(t, torch.nn.Parameter) else made,
+            )
         return done[id(t)][1]
 
     for part in module.modules():

@@ -17,11 +17,17 @@ def _each(values: Sequence[int] | None, rank: int, default: int) -> tuple[int, .
 
 
 def _windows(
-    spatial: Sequence[int], kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int], dilation: Sequence[int], ceil: bool
+    spatial: Sequence[int],
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    pad: Sequence[int],
+    dilation: Sequence[int],
+    ceil: bool,
 ) -> list[Window]:
     names = letters(len(spatial) + 2)[2:]
     return [
-        window(a, n, k, s, d, p, p, ceil) for a, n, k, s, d, p in zip(names, spatial, kernel, stride, dilation, pad, strict=True)
+        window(a, n, k, s, d, p, p, ceil)
+        for a, n, k, s, d, p in zip(names, spatial, kernel, stride, dilation, pad, strict=True)
     ]
 
 
@@ -34,7 +40,9 @@ def convolution(c: Context, node: Node) -> None:
     if len(spatial) != len(kernel):
         raise Unsupported("an input without batch dimension")
     rank = len(spatial)
-    stride, pad, dilation = (_each(node.integers(k), rank, d) for k, d in (("stride", 1), ("padding", 0), ("dilation", 1)))
+    stride, pad, dilation = (
+        _each(node.integers(k), rank, d) for k, d in (("stride", 1), ("padding", 0), ("dilation", 1))
+    )
     wins = _windows(spatial, kernel, stride, pad, dilation, False)
     bias = node.optional("bias")
     c.put(node, convolved(c, node, x, w, None if bias is None else c.tensor(bias), wins, node.integer("groups", 1)))
@@ -74,7 +82,20 @@ def adaptive(c: Context, node: Node) -> None:
         c.put(node, x)
     elif all(m == 1 for m in sizes):
         dims = range(2, len(shape))
-        c.put(node, reduced(c, node, "", x, shape, dims, "sum" if average else "max", scale_of_mean(shape, dims) if average else 1.0, True))
+        c.put(
+            node,
+            reduced(
+                c,
+                node,
+                "",
+                x,
+                shape,
+                dims,
+                "sum" if average else "max",
+                scale_of_mean(shape, dims) if average else 1.0,
+                True,
+            ),
+        )
     else:
         kernel = [n // m for n, m in zip(shape[2:], sizes, strict=True)]
         wins = _windows(shape[2:], kernel, kernel, [0] * len(kernel), [1] * len(kernel), False)
@@ -84,9 +105,19 @@ def adaptive(c: Context, node: Node) -> None:
 
 HANDLERS: dict[str, Handler] = {
     "convolution": convolution,
-    **dict.fromkeys(("max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool1d", "max_pool2d", "max_pool3d"), pool),
+    **dict.fromkeys(
+        ("max_pool2d_with_indices", "max_pool3d_with_indices", "max_pool1d", "max_pool2d", "max_pool3d"), pool
+    ),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), pool),
-    **dict.fromkeys((
-        "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_max_pool2d", "adaptive_max_pool1d",
-    ), adaptive),
+    **dict.fromkeys(
+        (
+            "_adaptive_avg_pool2d",
+            "_adaptive_avg_pool3d",
+            "adaptive_avg_pool1d",
+            "adaptive_avg_pool2d",
+            "adaptive_max_pool2d",
+            "adaptive_max_pool1d",
+        ),
+        adaptive,
+    ),
 }

@@ -1,14 +1,15 @@
 """The reverse pass: contributions to the gradient of every tensor, and how they add up.
 
-    grad:T  =  sum over the uses of T of the adjoint of that use                                             (chain rule)
+    grad:T  =  sum over the uses of T of the adjoint of that use                                             (chain
+               rule)
 
-A use contributes either a tensor that exists already (`x + y` hands its gradient on) or an operator that is not yet part of
-the graph.  When every use of T is known, `Backward.finish` decides:
+A use contributes either a tensor that exists already (`x + y` hands its gradient on) or an operator that is not yet
+part of the graph.  When every use of T is known, `Backward.finish` decides:
 
     one contribution        it is `grad:T`
     several products over the same reduced axes up to renaming (the projections of q, k and v)
-                            one `product_sum`: partial sums are added before they travel, since no operator reads them open
-                            (flag `closed-reads`)
+                            one `product_sum`: partial sums are added before they travel, since no operator reads them
+                            open (flag `closed-reads`)
     several others          each is computed, then one `sum_inputs`
 
 Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 3 (reverse mode).
@@ -47,7 +48,9 @@ Contribution = Existing | Pending
 
 
 def dimension_names(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Tensor -> a name per dimension, as its writer (else its first plain reader) calls them: added operators read like their neighbours."""
+    """Tensor -> a name per dimension, as its writer (else its first plain reader) calls them: added operators read
+    like their neighbours.
+    """
     names = {op.output.tensor: op.output.axes for op in graph.operators}
     for op in graph.operators:
         for a in op.inputs:
@@ -58,7 +61,8 @@ def dimension_names(graph: Graph) -> dict[str, tuple[str, ...]]:
 
 
 class Backward:
-    """State of a reverse pass over `graph`.  `active`: tensors whose gradient is wanted.  `seed`: the scalar 1 that it starts from.
+    """State of a reverse pass over `graph`.  `active`: tensors whose gradient is wanted.  `seed`: the scalar 1 that it
+    starts from.
 
     `recomputed`: forward tensor -> the tensor that the reverse pass reads in its place (`recompute.compute_again`).
     """
@@ -90,15 +94,24 @@ class Backward:
         self._parts.setdefault(op.inputs[position].tensor, []).append(part)
 
     def emit(
-        self, name: str, function: str, axes: Sequence[Axis], inputs: Sequence[Access], out: Sequence[str],
-        attributes: Sequence[tuple[str, Value]] = (), dtype: str = "float32", source_shape: tuple[int, ...] | None = None,
+        self,
+        name: str,
+        function: str,
+        axes: Sequence[Axis],
+        inputs: Sequence[Access],
+        out: Sequence[str],
+        attributes: Sequence[tuple[str, Value]] = (),
+        dtype: str = "float32",
+        source_shape: tuple[int, ...] | None = None,
     ) -> str:
         """Add an operator; its result is a new tensor of the same name (primed if that is taken), which is returned."""
         while name in self.tensors:
             name += "'"
         extent = {a.name: a.extent for a in axes}
         self.tensors[name] = Tensor(name, tuple(extent[a] for a in out), dtype, Role.VALUE, source_shape)
-        self.operators.append(Operator(name, function, tuple(axes), tuple(inputs), access(name, *out), tuple(sorted(attributes))))
+        self.operators.append(
+            Operator(name, function, tuple(axes), tuple(inputs), access(name, *out), tuple(sorted(attributes)))
+        )
         return name
 
     def finish(self, tensor: str) -> None:
@@ -127,7 +140,9 @@ class Backward:
         )
 
     def _add(self, name: str, part: Pending, like: Tensor) -> str:
-        return self.emit(name, part.function, part.axes, part.inputs, part.out, part.attributes, like.dtype, like.source_shape)
+        return self.emit(
+            name, part.function, part.axes, part.inputs, part.out, part.attributes, like.dtype, like.source_shape
+        )
 
 
 def _merged(parts: Sequence[Contribution]) -> list[Contribution]:
@@ -149,7 +164,14 @@ def _merged(parts: Sequence[Contribution]) -> list[Contribution]:
             continue
         names = list(_names(part))
         inputs = [_renamed(a, dict(zip(_names(m), names, strict=True))) for m in members for a in m.inputs]
-        out.append(replace(part, function="product_sum", inputs=tuple(inputs), label="+".join(dict.fromkeys(m.label for m in members))))
+        out.append(
+            replace(
+                part,
+                function="product_sum",
+                inputs=tuple(inputs),
+                label="+".join(dict.fromkeys(m.label for m in members)),
+            )
+        )
     return out
 
 
@@ -162,7 +184,13 @@ def _form(part: Pending) -> object | None:
     """Equal for products that can share one sum; None for what is no plain product of two with a reduction."""
     reduced = [a for a in part.axes if a.combine is Combine.SUM]
     names = _names(part)
-    if part.function != "product" or len(part.inputs) != 2 or part.attributes or not reduced or len(names) != len(part.axes):
+    if (
+        part.function != "product"
+        or len(part.inputs) != 2
+        or part.attributes
+        or not reduced
+        or len(names) != len(part.axes)
+    ):
         return None
     number = {a: str(i) for i, a in enumerate(names)}
     flags = {a.name: (a.extent, a.combine, a.splittable) for a in part.axes}

@@ -1,6 +1,8 @@
-"""What of a training step derives from its forward pass: gradients, values computed again, the optimizer's updates and their moments.
+"""What of a training step derives from its forward pass: gradients, values computed again, the optimizer's updates and
+their moments.
 
-A user who names `layer*` means the layers.  The gradient of a weight and its update share that prefix and none of the axes that were named.
+A user who names `layer*` means the layers.  The gradient of a weight and its update share that prefix and none of the
+axes that were named.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def derived(graph: Graph) -> frozenset[str]:
     following = {value for _, value in graph.state}
     if not following:
         return frozenset()
-    operators = {op.name for op in graph.operators if op.name.startswith((GRADIENT, PREFIX)) or op.output.tensor in following}
+    operators = {
+        op.name for op in graph.operators if op.name.startswith((GRADIENT, PREFIX)) or op.output.tensor in following
+    }
     written = {op.output.tensor for op in graph.operators if op.name not in operators}
     read = {a.tensor for op in graph.operators if op.name not in operators for a in op.inputs}
     known = written | read

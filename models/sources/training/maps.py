@@ -2,9 +2,9 @@
 
     y = f(x_0, .., x_n)        grad x_j  =  adjoint of reading x_j, applied to  h_j(g, x_0, .., x_n, y)
 
-Operands of h_j: `g` the incoming gradient, `0`, `1`, .. the inputs, `y` the output.  PASS: h_j = g.  NOTHING: the derivative is
-zero almost everywhere, or the input is no number.  Kinks follow PyTorch: relu, abs and sign take 0 at 0, maximum and minimum share
-ties evenly, clip passes the gradient at both ends.
+Operands of h_j: `g` the incoming gradient, `0`, `1`, .. the inputs, `y` the output.  PASS: h_j = g.  NOTHING: the
+derivative is zero almost everywhere, or the input is no number.  Kinks follow PyTorch: relu, abs and sign take 0 at 0,
+maximum and minimum share ties evenly, clip passes the gradient at both ends.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from .backward import Backward, Pending
 
 @dataclass(frozen=True)
 class Local:
-    """`function` of `operands`; `keep`: attributes of the forward operator that it needs; `fixed`: attributes of its own."""
+    """`function` of `operands`; `keep`: attributes of the forward operator that it needs; `fixed`: attributes of
+    its own.
+    """
 
     function: str
     operands: tuple[str, ...] = ("g",)
@@ -35,48 +37,71 @@ NOTHING: Final = None
 _TIMES_0, _TIMES_1 = Local("multiply", ("g", "0")), Local("multiply", ("g", "1"))
 _STATISTICS = ("epsilon",)
 
-MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType({
-    "identity": (PASS,), "shift": (PASS,), "cast": (Local("cast"),),
-    "relu": (Local("relu_gradient", ("g", "0")),),
-    "relu_gradient": (Local("relu_gradient", ("g", "1")), NOTHING),
-    "negate": (Local("negate"),),
-    "scale": (Local("scale", ("g",), ("scale",)),),
-    "abs": (Local("abs_gradient", ("g", "0")),),
-    "reciprocal": (Local("reciprocal_gradient", ("g", "y")),),
-    "clip": (Local("clip_gradient", ("g", "0"), ("low", "high")),),
-    "tanh": (Local("tanh_gradient", ("g", "y")),),
-    "sigmoid": (Local("sigmoid_gradient", ("g", "y")),),
-    "exp": (Local("multiply", ("g", "y")),),
-    "erf": (Local("erf_gradient", ("g", "0")),),
-    "sqrt": (Local("sqrt_gradient", ("g", "y")),),
-    "rsqrt": (Local("rsqrt_gradient", ("g", "y")),),
-    "log": (Local("divide", ("g", "0")),),
-    "cos": (Local("cos_gradient", ("g", "0")),),
-    "sin": (Local("sin_gradient", ("g", "0")),),
-    "gelu": (Local("gelu_gradient", ("g", "0"), ("approximate",)),),
-    "silu": (Local("silu_gradient", ("g", "0")),),
-    "softplus": (Local("softplus_gradient", ("g", "0")),),
-    "power": (Local("power_gradient", ("g", "0"), ("exponent",)),),
-    "add": (PASS, PASS),
-    "subtract": (PASS, Local("negate")),
-    "multiply": (_TIMES_1, _TIMES_0),
-    "divide": (Local("divide", ("g", "1")), Local("divide_gradient", ("g", "y", "1"))),
-    "maximum": (Local("maximum_gradient", ("g", "0", "1")), Local("maximum_gradient", ("g", "1", "0"))),
-    "minimum": (Local("minimum_gradient", ("g", "0", "1")), Local("minimum_gradient", ("g", "1", "0"))),
-    "mask_fill": (Local("mask_fill", ("g", "1"), (), (("value", 0.0),)), NOTHING),
-    "where": (NOTHING, Local("mask_fill", ("g", "0"), (), (("value", 0.0),)), Local("mask_clear", ("g", "0"))),
-    "fused_scale_shift": (_TIMES_1, _TIMES_0, PASS),
-    "batch_norm": (  # constant statistics
-        Local("batch_norm_gradient", ("g", "1", "4"), _STATISTICS), Local("batch_norm_scale_gradient", ("g", "0", "3", "4"), _STATISTICS),
-        PASS, NOTHING, NOTHING,
-    ),
-    "squared_difference": (
-        Local("squared_difference_gradient", ("g", "0", "1")), Local("squared_difference_gradient", ("g", "1", "0")),
-    ),
-    "fill": (NOTHING,), "sign": (NOTHING,), "floor": (NOTHING,), "relu_gradient_mask": (NOTHING,),
-    **{name: (NOTHING, NOTHING) for name in ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal", "logical_and", "logical_or")},
-    "logical_not": (NOTHING,),
-})
+MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
+    {
+        "identity": (PASS,),
+        "shift": (PASS,),
+        "cast": (Local("cast"),),
+        "relu": (Local("relu_gradient", ("g", "0")),),
+        "relu_gradient": (Local("relu_gradient", ("g", "1")), NOTHING),
+        "negate": (Local("negate"),),
+        "scale": (Local("scale", ("g",), ("scale",)),),
+        "abs": (Local("abs_gradient", ("g", "0")),),
+        "reciprocal": (Local("reciprocal_gradient", ("g", "y")),),
+        "clip": (Local("clip_gradient", ("g", "0"), ("low", "high")),),
+        "tanh": (Local("tanh_gradient", ("g", "y")),),
+        "sigmoid": (Local("sigmoid_gradient", ("g", "y")),),
+        "exp": (Local("multiply", ("g", "y")),),
+        "erf": (Local("erf_gradient", ("g", "0")),),
+        "sqrt": (Local("sqrt_gradient", ("g", "y")),),
+        "rsqrt": (Local("rsqrt_gradient", ("g", "y")),),
+        "log": (Local("divide", ("g", "0")),),
+        "cos": (Local("cos_gradient", ("g", "0")),),
+        "sin": (Local("sin_gradient", ("g", "0")),),
+        "gelu": (Local("gelu_gradient", ("g", "0"), ("approximate",)),),
+        "silu": (Local("silu_gradient", ("g", "0")),),
+        "softplus": (Local("softplus_gradient", ("g", "0")),),
+        "power": (Local("power_gradient", ("g", "0"), ("exponent",)),),
+        "add": (PASS, PASS),
+        "subtract": (PASS, Local("negate")),
+        "multiply": (_TIMES_1, _TIMES_0),
+        "divide": (Local("divide", ("g", "1")), Local("divide_gradient", ("g", "y", "1"))),
+        "maximum": (Local("maximum_gradient", ("g", "0", "1")), Local("maximum_gradient", ("g", "1", "0"))),
+        "minimum": (Local("minimum_gradient", ("g", "0", "1")), Local("minimum_gradient", ("g", "1", "0"))),
+        "mask_fill": (Local("mask_fill", ("g", "1"), (), (("value", 0.0),)), NOTHING),
+        "where": (NOTHING, Local("mask_fill", ("g", "0"), (), (("value", 0.0),)), Local("mask_clear", ("g", "0"))),
+        "fused_scale_shift": (_TIMES_1, _TIMES_0, PASS),
+        "batch_norm": (  # constant statistics
+            Local("batch_norm_gradient", ("g", "1", "4"), _STATISTICS),
+            Local("batch_norm_scale_gradient", ("g", "0", "3", "4"), _STATISTICS),
+            PASS,
+            NOTHING,
+            NOTHING,
+        ),
+        "squared_difference": (
+            Local("squared_difference_gradient", ("g", "0", "1")),
+            Local("squared_difference_gradient", ("g", "1", "0")),
+        ),
+        "fill": (NOTHING,),
+        "sign": (NOTHING,),
+        "floor": (NOTHING,),
+        "relu_gradient_mask": (NOTHING,),
+        **{
+            name: (NOTHING, NOTHING)
+            for name in (
+                "equal",
+                "not_equal",
+                "less",
+                "less_equal",
+                "greater",
+                "greater_equal",
+                "logical_and",
+                "logical_or",
+            )
+        },
+        "logical_not": (NOTHING,),
+    }
+)
 """Function -> the rule of every input.  `sum_inputs` passes to all of its inputs."""
 
 
@@ -101,7 +126,10 @@ def differentiate_map(b: Backward, op: Operator) -> None:
             attributes = (("dtype", b.tensors[a.tensor].dtype),)
         singles = [i.single for i in a.index]
         names = tuple(s for s in singles if s is not None)
-        direct = len(names) == len(singles) == len(set(names)) and tuple(op.axis(x).extent for x in names) == b.tensors[a.tensor].shape
+        direct = (
+            len(names) == len(singles) == len(set(names))
+            and tuple(op.axis(x).extent for x in names) == b.tensors[a.tensor].shape
+        )
         missing = [x for x in out if x not in names]
         parallel = tuple(Axis(x, op.axis(x).extent, None, op.axis(x).splittable) for x in (names if direct else out))
         if direct and not missing:

@@ -1,10 +1,11 @@
 """Optimizers as ordinary operators: the next value of every parameter, and of what the optimizer remembers.
 
     sgd     w := w - rate g
-    adam    m := b1 m + (1 - b1) g;   v := b2 v + (1 - b2) g^2;   w := w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)
+    adam    m := b1 m + (1 - b1) g;   v := b2 v + (1 - b2) g^2;   w := w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t))
+                                      + epsilon)
 
-m and v are parameters of the step, in float32 (float64 where the weight is); t is the attribute `step`, from 1.  Source: Kingma and
-Ba, Adam (ICLR 2015), algorithm 1.
+m and v are parameters of the step, in float32 (float64 where the weight is); t is the attribute `step`, from 1.
+Source: Kingma and Ba, Adam (ICLR 2015), algorithm 1.
 """
 
 from __future__ import annotations
@@ -44,7 +45,14 @@ def update(weight: Tensor, names: tuple[str, ...], gradient: str, optimizer: str
     axes = tuple(Axis(a, n) for a, n in zip(names, weight.shape, strict=True))
 
     def operator(name: str, function: str, inputs: tuple[str, ...], attributes: dict[str, Value]) -> Operator:
-        return Operator(name, function, axes, tuple(access(t, *names) for t in inputs), access(name, *names), tuple(sorted(attributes.items())))
+        return Operator(
+            name,
+            function,
+            axes,
+            tuple(access(t, *names) for t in inputs),
+            access(name, *names),
+            tuple(sorted(attributes.items())),
+        )
 
     def tensor(name: str, dtype: str, role: Role) -> Tensor:
         return Tensor(name, weight.shape, dtype, role, weight.source_shape)
@@ -61,7 +69,11 @@ def update(weight: Tensor, names: tuple[str, ...], gradient: str, optimizer: str
     m, v = f"{w}.adam_m", f"{w}.adam_v"
     rate = 0.001 if settings.rate is None else settings.rate
     numbers: dict[str, Value] = {
-        "rate": rate, "beta1": settings.beta1, "beta2": settings.beta2, "epsilon": settings.epsilon, "step": settings.step,
+        "rate": rate,
+        "beta1": settings.beta1,
+        "beta2": settings.beta2,
+        "epsilon": settings.epsilon,
+        "step": settings.step,
     }
     operators = (
         operator(f"{m}.next", "adam_moment1", (m, gradient), {"beta1": settings.beta1}),
@@ -69,7 +81,10 @@ def update(weight: Tensor, names: tuple[str, ...], gradient: str, optimizer: str
         operator(following.name, "adam_update", (w, f"{m}.next", f"{v}.next"), numbers),
     )
     tensors = (
-        tensor(m, dtype, Role.PARAMETER), tensor(v, dtype, Role.PARAMETER), tensor(f"{m}.next", dtype, Role.VALUE),
-        tensor(f"{v}.next", dtype, Role.VALUE), following,
+        tensor(m, dtype, Role.PARAMETER),
+        tensor(v, dtype, Role.PARAMETER),
+        tensor(f"{m}.next", dtype, Role.VALUE),
+        tensor(f"{v}.next", dtype, Role.VALUE),
+        following,
     )
     return Update(tensors, operators, ((w, following.name), (m, f"{m}.next"), (v, f"{v}.next")))

@@ -1,11 +1,13 @@
-"""Recomputation: inside a block, the reverse pass reads values computed again instead of values kept since the forward pass.
+"""Recomputation: inside a block, the reverse pass reads values computed again instead of values kept since the forward
+pass.
 
     forward    x -> [ block: h_1 .. h_k ] -> y          h_i are freed as soon as the forward pass has read them
     reverse    x -> [ recompute:h_1 .. recompute:h_k ], then the adjoints of the block, which read these
 
 Only what other blocks read (x, y) is kept.  A block is what shares a prefix that ends in a number: `layer3` of
-`layer3.attention.query`, `encoder.0` of `encoder.0.linear1`.  Operators computed again are ordinary operators with placements of
-their own; those that no adjoint needs are dropped by `step.needed`.  The numbers are the same ones, bit for bit in one process.
+`layer3.attention.query`, `encoder.0` of `encoder.0.linear1`.  Operators computed again are ordinary operators with
+placements of their own; those that no adjoint needs are dropped by `step.needed`.  The numbers are the same ones, bit
+for bit in one process.
 
 Source: Chen et al., Training Deep Nets with Sublinear Memory Cost (2016).
 """
@@ -64,8 +66,9 @@ def selected(graph: Graph, which: str) -> dict[str, tuple[int, ...]]:
     for glob in globs:
         if not any(fnmatchcase(name, glob) for name in known):
             raise GraphError(
-                f"--recompute {which}", f"no block is called like {glob!r}; blocks (operators that share a prefix ending in a number): "
-                + (", ".join(list(known)[:20]) or "none in this graph")
+                f"--recompute {which}",
+                f"no block is called like {glob!r}; blocks (operators that share a prefix ending in a number): "
+                + (", ".join(list(known)[:20]) or "none in this graph"),
             )
     return {name: at for name, at in known.items() if any(fnmatchcase(name, g) for g in globs)}
 
@@ -90,4 +93,9 @@ def _free(name: str, b: Backward) -> str:
 
 def _clone(op: Operator, tensor: str, b: Backward) -> Operator:
     inputs = tuple(replace(a, tensor=b.recomputed.get(a.tensor, a.tensor)) for a in op.inputs)
-    return replace(op, name=tensor if op.name == op.output.tensor else PREFIX + op.name, inputs=inputs, output=replace(op.output, tensor=tensor))
+    return replace(
+        op,
+        name=tensor if op.name == op.output.tensor else PREFIX + op.name,
+        inputs=inputs,
+        output=replace(op.output, tensor=tensor),
+    )

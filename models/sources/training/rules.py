@@ -1,14 +1,16 @@
 """Derivatives of everything that is no map: one rule per function, the table `RULES` at the end.
 
-    product           grad A_j = sum over the axes that A_j does not have of  g * (the other factors)
-    sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme
-    softmax           y (g - sum g y)                    log_softmax   g - exp(y) sum g
-    layer_norm        with h = g gamma, x^ = (x - mean) / s:   (h - mean h - x^ mean(h x^)) / s;  gamma: sum g x^;  beta: sum g
-    rms_norm          with x^ = x / s:   (h - x^ mean(h x^)) / s
-    embedding         sum over uses of  [ids = v] g      (a scatter written as a one-hot contraction; the ids have no gradient)
-    pools, local response                                functions of their own that read windows of g whole
-    copy              the adjoint of reading
-    update            outside the part that is overwritten to the old value, inside to the new one
+product           grad A_j = sum over the axes that A_j does not have of  g * (the other factors)
+sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme
+softmax           y (g - sum g y)                    log_softmax   g - exp(y) sum g
+layer_norm        with h = g gamma, x^ = (x - mean) / s:   (h - mean h - x^ mean(h x^)) / s;  gamma: sum g x^;  beta:
+sum g
+rms_norm          with x^ = x / s:   (h - x^ mean(h x^)) / s
+embedding         sum over uses of  [ids = v] g      (a scatter written as a one-hot contraction; the ids have no
+gradient)
+pools, local response                                functions of their own that read windows of g whole
+copy              the adjoint of reading
+update            outside the part that is overwritten to the old value, inside to the new one
 """
 
 from __future__ import annotations
@@ -67,7 +69,13 @@ def _product(b: Backward, op: Operator) -> None:
 def _shared(op: Operator, position: int, found: list[Window]) -> bool:
     """Does another factor use a window's axes in any way but a single tap?"""
     axes, taps = {w.axis for w in found}, {w.tap for w in found}
-    return any(n in axes or (n in taps and i.single is None) for k, x in enumerate(op.inputs) if k != position for i in x.index for n, _ in i.terms)
+    return any(
+        n in axes or (n in taps and i.single is None)
+        for k, x in enumerate(op.inputs)
+        if k != position
+        for i in x.index
+        for n, _ in i.terms
+    )
 
 
 def _reversed(b: Backward, op: Operator, a: Access, found: list[Window], others: list[Access]) -> Pending:
@@ -91,7 +99,11 @@ def _strided(b: Backward, op: Operator, a: Access, found: list[Window], other: A
     place = {i.single: k for k, i in enumerate(other.index)}
     through = ("through", tuple(-1 if w.tap is None else place.get(w.tap, -1) for w in found))
     return Pending(
-        op.name, "strided_gradient", (*axes, *summed, *tap_axes(found)), (opened(g, {w.axis for w in found}), opened(other, taps)), names,
+        op.name,
+        "strided_gradient",
+        (*axes, *summed, *tap_axes(found)),
+        (opened(g, {w.axis for w in found}), opened(other, taps)),
+        names,
         (*whole_windows(found, g), through),
     )
 
@@ -137,7 +149,12 @@ def _normalise(b: Backward, op: Operator, function: str, inputs: tuple[Access, .
     if set(singles) == set(out) and len(singles) == len(out) and _extent(op, singles) == b.tensors[a.tensor].shape:
         b.give(op, 0, Pending(op.name, function, op.axes, inputs, tuple(str(s) for s in singles), attributes))
     else:
-        pull(b, op, 0, b.emit(f"grad:{op.name}/input0", function, op.axes, inputs, out, attributes, b.tensors[a.tensor].dtype))
+        pull(
+            b,
+            op,
+            0,
+            b.emit(f"grad:{op.name}/input0", function, op.axes, inputs, out, attributes, b.tensors[a.tensor].dtype),
+        )
 
 
 def _softmax(b: Backward, op: Operator) -> None:
@@ -156,7 +173,9 @@ def _norm(b: Backward, op: Operator) -> None:
             pull(b, op, j, g.tensor)
             continue
         attributes = tuple((k, v) for k, v in op.attributes if k in ("over", "epsilon"))
-        normal = b.emit(f"grad:{op.name}/normal", op.function, op.axes, [x], out, attributes, b.tensors[op.output.tensor].dtype)
+        normal = b.emit(
+            f"grad:{op.name}/normal", op.function, op.axes, [x], out, attributes, b.tensors[op.output.tensor].dtype
+        )
         names = tuple(i.single for i in op.inputs[j].index)
         if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[op.inputs[j].tensor].shape:
             raise GraphError(f"operator {op.name!r}", "no gradient of a scale that is not read axis by axis")
@@ -175,7 +194,9 @@ def _embedding(b: Backward, op: Operator) -> None:
     kept = tuple(str(n) for n in names)
     axes = (*_parallel(op, kept), *_summed(op, kept))
     attributes = (("rows", op.attribute("rows", "")),)
-    b.give(op, 0, Pending(op.name, "embedding_gradient", axes, (b.incoming(op), b.forward(op.inputs[1])), kept, attributes))
+    b.give(
+        op, 0, Pending(op.name, "embedding_gradient", axes, (b.incoming(op), b.forward(op.inputs[1])), kept, attributes)
+    )
 
 
 def _window(b: Backward, op: Operator) -> None:
@@ -194,7 +215,9 @@ def _window(b: Backward, op: Operator) -> None:
     kept = tuple((k, v) for k, v in op.attributes if k in ("count_include_pad", "alpha", "beta", "bias", "size"))
     names = tuple(x.name for x in axes)
     attributes = (*whole_windows(found, g), *kept)
-    b.give(op, 0, Pending(op.name, f"{op.function}_gradient", (*axes, *tap_axes(found)), tuple(inputs), names, attributes))
+    b.give(
+        op, 0, Pending(op.name, f"{op.function}_gradient", (*axes, *tap_axes(found)), tuple(inputs), names, attributes)
+    )
 
 
 def _copy(b: Backward, op: Operator) -> None:
@@ -210,7 +233,15 @@ def _cumulative(b: Backward, op: Operator) -> None:
         return
     attributes = tuple((k, v) for k, v in op.attributes if k in ("over", "exclusive"))
     out = op.output.axes
-    name = b.emit(f"grad:{op.name}/input0", "reverse_cumulative_sum", op.axes, [b.incoming(op)], out, attributes, b.tensors[op.output.tensor].dtype)
+    name = b.emit(
+        f"grad:{op.name}/input0",
+        "reverse_cumulative_sum",
+        op.axes,
+        [b.incoming(op)],
+        out,
+        attributes,
+        b.tensors[op.output.tensor].dtype,
+    )
     pull(b, op, 0, name)
 
 
@@ -229,21 +260,47 @@ def _update(b: Backward, op: Operator) -> None:
     dtype = b.tensors[op.output.tensor].dtype
     if b.wants(op, 0):
         zero = b.emit(f"grad:{op.name}/zero", "fill", (), [access(b.seed)], (), (("value", 0.0),), dtype)
-        pull(b, op, 0, b.emit(f"grad:{op.name}/outside", "update", op.axes, [g, access(zero)], out, op.attributes, dtype))
+        pull(
+            b, op, 0, b.emit(f"grad:{op.name}/outside", "update", op.axes, [g, access(zero)], out, op.attributes, dtype)
+        )
     if b.wants(op, 1):
         low = dict(zip(out, start, strict=True))
         part = tuple(Axis(a, hi - lo, None, op.axis(a).splittable) for a, lo, hi in zip(out, start, stop, strict=True))
-        inside = b.emit(f"grad:{op.name}/inside", "copy", part, [access(g.tensor, *(Affine.axis(a).shift(low[a]) for a in out))], out, (), dtype)
+        inside = b.emit(
+            f"grad:{op.name}/inside",
+            "copy",
+            part,
+            [access(g.tensor, *(Affine.axis(a).shift(low[a]) for a in out))],
+            out,
+            (),
+            dtype,
+        )
         value = op.inputs[1]
-        moved = Access(value.tensor, tuple(i if i.whole else i.shift(sum(c * low[n] for n, c in i.terms)) for i in value.index))
+        moved = Access(
+            value.tensor, tuple(i if i.whole else i.shift(sum(c * low[n] for n, c in i.terms)) for i in value.index)
+        )
         pull(b, replace(op, axes=part, inputs=(op.inputs[0], moved), output=access(inside, *out)), 1, inside)
 
 
-RULES: Final[Mapping[str, Rule]] = MappingProxyType({
-    "product": _product, "sum": _sum, "max": _extreme, "min": _extreme, "softmax": _softmax, "log_softmax": _softmax,
-    "layer_norm": _norm, "rms_norm": _norm, "embedding": _embedding, "copy": _copy, "cumulative_sum": _cumulative,
-    "update": _update, "max_pool": _window, "average_pool": _window, "local_response": _window,
-})
+RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        "product": _product,
+        "sum": _sum,
+        "max": _extreme,
+        "min": _extreme,
+        "softmax": _softmax,
+        "log_softmax": _softmax,
+        "layer_norm": _norm,
+        "rms_norm": _norm,
+        "embedding": _embedding,
+        "copy": _copy,
+        "cumulative_sum": _cumulative,
+        "update": _update,
+        "max_pool": _window,
+        "average_pool": _window,
+        "local_response": _window,
+    }
+)
 """Function -> rule, for functions that are no maps."""
 
 CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask"})
@@ -262,7 +319,9 @@ def positions(op: Operator) -> tuple[int, ...] | None:
 
 
 def differentiate(b: Backward, op: Operator) -> None:
-    """Contributions of one operator whose output has a gradient.  Raises `GraphError` for an access that no rule covers."""
+    """Contributions of one operator whose output has a gradient.  Raises `GraphError` for an access that no rule
+    covers.
+    """
     if op.function in RULES:
         RULES[op.function](b, op)
     else:

@@ -6,8 +6,8 @@
     4. in reverse order every operator hands the gradient of its output to its inputs   -> rules.differentiate()
     5. each parameter's update stands right behind the last operator that reads its old value     -> _scheduled()
 
-Outputs: the loss.  The next values of parameters and moments are the graph's `state`.  Gradients that nobody needs are never
-written down: inputs are not active.  Repeated layers stay equal up to the prefix of their names.
+Outputs: the loss.  The next values of parameters and moments are the graph's `state`.  Gradients that nobody needs are
+never written down: inputs are not active.  Repeated layers stay equal up to the prefix of their names.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from .rules import differentiate, positions
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """`graph`: the whole step.  `loss`: what is minimised, in words.  `trained`: (parameter, its gradient), in graph order.
-    `constant`: parameters that the loss does not depend on smoothly; the step leaves them alone.  `recomputed`: blocks whose values the
-    reverse pass computes again."""
+    """`graph`: the whole step.  `loss`: what is minimised, in words.  `trained`: (parameter, its gradient), in graph
+    order.  `constant`: parameters that the loss does not depend on smoothly; the step leaves them alone.  `recomputed`:
+    blocks whose values the reverse pass computes again."""
 
     graph: Graph
     loss: str
@@ -49,28 +49,44 @@ def training_step(graph: Graph, optimizer: str, loss: str | None = None, setting
     return build_step(graph, optimizer, loss, settings).graph
 
 
-def build_step(graph: Graph, optimizer: str, loss: str | None = None, settings: Settings | None = None, recompute: str = "none") -> TrainingStep:
-    """One training step and what was decided on the way.  `loss`: a scalar of the graph, or None for its output or a default.
-    `recompute`: see `recompute.selected`.
+def build_step(
+    graph: Graph, optimizer: str, loss: str | None = None, settings: Settings | None = None, recompute: str = "none"
+) -> TrainingStep:
+    """One training step and what was decided on the way.  `loss`: a scalar of the graph, or None for its output or a
+    default.  `recompute`: see `recompute.selected`.
 
     Raises `GraphError` for a graph that has a state already, without parameters to train or without a possible loss,
     `UnsupportedOperators` listing every operator on the way from a parameter to the loss that has no derivative.
     """
     if graph.state:
-        raise GraphError(f"graph {graph.name!r}", "is a training step already: leave out --train, or give the forward model")
+        raise GraphError(
+            f"graph {graph.name!r}", "is a training step already: leave out --train, or give the forward model"
+        )
     whole, scalar, words = with_loss(graph, loss)
     forward = replace(whole, operators=tuple(needed(whole.operators, [scalar])))
     live = {op.output.tensor for op in forward.operators}
-    forward = replace(forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live)).check()
+    forward = replace(
+        forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live)
+    ).check()
     chosen_blocks = selected(forward, recompute)
     reached = active(forward, scalar)
     backward = Backward(forward, reached)
-    backward.seed = backward.emit(f"grad:{scalar}", "fill", (), [access(scalar)], (), (("value", 1.0),), forward.tensor(scalar).dtype)
+    backward.seed = backward.emit(
+        f"grad:{scalar}", "fill", (), [access(scalar)], (), (("value", 1.0),), forward.tensor(scalar).dtype
+    )
     backward.gradient[scalar] = backward.seed
     _reverse(backward, forward, chosen_blocks)
-    trained = tuple((t.name, backward.gradient[t.name]) for t in forward.tensors if t.role is Role.PARAMETER and t.name in backward.gradient)
+    trained = tuple(
+        (t.name, backward.gradient[t.name])
+        for t in forward.tensors
+        if t.role is Role.PARAMETER and t.name in backward.gradient
+    )
     if not trained:
-        raise GraphError(f"graph {graph.name!r}", "has no floating-point parameter that the loss depends on: nothing to train; leave out --train to plan it as it is")
+        raise GraphError(
+            f"graph {graph.name!r}",
+            "has no floating-point parameter that the loss depends on: nothing to train; leave out --train to "
+            "plan it as it is",
+        )
     updates = [update(forward.tensor(w), backward.names[w], g, optimizer, settings or Settings()) for w, g in trained]
     operators = needed([*forward.operators, *backward.operators], [scalar, *(g for _, g in trained)])
     scheduled = _scheduled(operators, list(zip(trained, updates, strict=True)))
@@ -108,10 +124,14 @@ def active(graph: Graph, loss: str, place: Callable[[Operator], str] = lambda op
             if any(a.tensor in depends for a in op.inputs):
                 missing.setdefault(op.function, []).append(place(op))
                 depends.add(op.output.tensor)
-        elif any(op.inputs[j].tensor in depends for j in carrying) and graph.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
+        elif any(op.inputs[j].tensor in depends for j in carrying) and graph.tensor(op.output.tensor).dtype.startswith(
+            ("float", "bfloat")
+        ):
             depends.add(op.output.tensor)
     if missing:
-        raise UnsupportedOperators(missing, "these functions have no derivative here: see models/sources/training/rules.py")
+        raise UnsupportedOperators(
+            missing, "these functions have no derivative here: see models/sources/training/rules.py"
+        )
     reaches = {loss}
     for op in reversed(graph.operators):
         if op.output.tensor in reaches and op.output.tensor in depends:

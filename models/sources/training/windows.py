@@ -3,9 +3,11 @@
 The adjoint of reading a window at position p collects every (y, t) with  stride * y + dilation * t + offset = p.
 
     stride 1      y = p - dilation * t - offset.  With the taps counted backwards, t = T - 1 - t', this is
-                  p + dilation * t' - offset - dilation * (T - 1):  a window again, coefficients positive (`reversed_windows`)
-    stride > 1    only every stride-th p has a given tap: no map with coefficients >= 1.  Functions of their own read the
-                  incoming gradient whole along these dimensions, so they are split along the others only (`whole_windows`)
+                  p + dilation * t' - offset - dilation * (T - 1):  a window again, coefficients positive
+                  (`reversed_windows`)
+    stride > 1    only every stride-th p has a given tap: no map with coefficients >= 1.  Functions of their own read
+                  the incoming gradient whole along these dimensions, so they are split along the others only
+                  (`whole_windows`)
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class Window:
 
 
 def windows(op: Operator, a: Access, shape: Sequence[int]) -> list[Window] | None:
-    """The windowed dimensions of an access, in order; None if another dimension is not a single axis, or axes are shared."""
+    """The windowed dimensions of an access, in order; None if another dimension is not a single axis, or axes are
+    shared.
+    """
     out = op.output.axes
     found: list[Window] = []
     names: list[str] = []
@@ -53,12 +57,16 @@ def windows(op: Operator, a: Access, shape: Sequence[int]) -> list[Window] | Non
             return None
         axis, stride = position[0]
         tap, dilation = taps[0] if taps else (None, 1)
-        found.append(Window(k, extent, axis, stride, tap, 1 if tap is None else op.axis(tap).extent, dilation, index.offset))
+        found.append(
+            Window(k, extent, axis, stride, tap, 1 if tap is None else op.axis(tap).extent, dilation, index.offset)
+        )
     return found if len(set(names)) == len(names) else None
 
 
 def reversed_windows(found: Sequence[Window]) -> dict[str, Affine]:
-    """Output axis y of every window -> its index at position p (an axis that keeps the name of y), taps counted backwards."""
+    """Output axis y of every window -> its index at position p (an axis that keeps the name of y), taps counted
+    backwards.
+    """
     out = {}
     for w in found:
         index = Affine.axis(w.axis)
@@ -69,12 +77,16 @@ def reversed_windows(found: Sequence[Window]) -> dict[str, Affine]:
 
 
 def whole_windows(found: Sequence[Window], gradient: Access) -> tuple[tuple[str, Value], ...]:
-    """Attributes of the functions that read a gradient whole: per window the dimension of the result (`at`), of the gradient
-    (`from`), and taps, stride, dilation, offset."""
+    """Attributes of the functions that read a gradient whole: per window the dimension of the result (`at`), of the
+    gradient (`from`), and taps, stride, dilation, offset."""
     place = {i.single: k for k, i in enumerate(gradient.index)}
     return (
-        ("at", tuple(w.dimension for w in found)), ("dilation", tuple(w.dilation for w in found)), ("from", tuple(place[w.axis] for w in found)),
-        ("offset", tuple(w.offset for w in found)), ("stride", tuple(w.stride for w in found)), ("taps", tuple(w.taps for w in found)),
+        ("at", tuple(w.dimension for w in found)),
+        ("dilation", tuple(w.dilation for w in found)),
+        ("from", tuple(place[w.axis] for w in found)),
+        ("offset", tuple(w.offset for w in found)),
+        ("stride", tuple(w.stride for w in found)),
+        ("taps", tuple(w.taps for w in found)),
     )
 
 
@@ -84,7 +96,9 @@ def opened(a: Access, names: set[str]) -> Access:
 
 
 def result_axes(op: Operator, a: Access, found: Sequence[Window]) -> list[Axis]:
-    """One parallel axis per dimension of the input; windowed ones carry the name of their output axis and are not split."""
+    """One parallel axis per dimension of the input; windowed ones carry the name of their output axis and are not
+    split.
+    """
     window = {w.dimension: w for w in found}
     out = []
     for k, index in enumerate(a.index):

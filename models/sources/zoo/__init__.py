@@ -19,30 +19,32 @@ from .tiny import TINY
 
 __all__ = ["TINY", "ZOO", "ZooError", "build", "default_batch"]
 
-ZOO: Final[Mapping[str, Callable[..., Graph]]] = MappingProxyType({
-    "alexnet": vision.alexnet,
-    "attention": language.attention,
-    "bert-large": language.bert_large,
-    "bert-tiny": language.bert_tiny,
-    "candle-uno": recommendation.candle_uno,
-    "conv-stack": vision.conv_stack,
-    "dlrm": recommendation.dlrm,
-    "inception-v3": inception.inception_v3,
-    "linear-training": dense.linear_training,
-    "llama": decoder.llama,
-    "mlp-8192": dense.mlp_8192,
-    "mlp-uneven": dense.mlp_uneven,
-    "mlp-unity": dense.mlp_unity,
-    "mlp-unity-training": dense.mlp_unity_training,
-    "moe": experts.moe,
-    "resnet101": residual.resnet101,
-    "resnext50": residual.resnext50,
-    "rnnlm": recurrent.rnnlm,
-    "transformer": language.transformer,
-    "transformer-layer": language.transformer_layer,
-    "vit": vit.vit,
-    "xdl": recommendation.xdl,
-})
+ZOO: Final[Mapping[str, Callable[..., Graph]]] = MappingProxyType(
+    {
+        "alexnet": vision.alexnet,
+        "attention": language.attention,
+        "bert-large": language.bert_large,
+        "bert-tiny": language.bert_tiny,
+        "candle-uno": recommendation.candle_uno,
+        "conv-stack": vision.conv_stack,
+        "dlrm": recommendation.dlrm,
+        "inception-v3": inception.inception_v3,
+        "linear-training": dense.linear_training,
+        "llama": decoder.llama,
+        "mlp-8192": dense.mlp_8192,
+        "mlp-uneven": dense.mlp_uneven,
+        "mlp-unity": dense.mlp_unity,
+        "mlp-unity-training": dense.mlp_unity_training,
+        "moe": experts.moe,
+        "resnet101": residual.resnet101,
+        "resnext50": residual.resnext50,
+        "rnnlm": recurrent.rnnlm,
+        "transformer": language.transformer,
+        "transformer-layer": language.transformer_layer,
+        "vit": vit.vit,
+        "xdl": recommendation.xdl,
+    }
+)
 """Name -> function that builds the graph; its keyword arguments (all with defaults) are the options."""
 
 

@@ -1,8 +1,9 @@
 """Array programs: plain NumPy functions that are planned, split and executed as they stand.
 
-The programs of the thesis on automatic partitioning of array programs (chapter 8) and what its public code could not do: split
-softmax, both output projections of attention, fused projections, halos.  Each function runs on NumPy arrays unchanged; the shapes
-in the decorators are the sizes that `shardproof plan models/sources/zoo/array_programs.py:NAME` plans.
+The programs of the thesis on automatic partitioning of array programs (chapter 8) and what its public code could not
+do: split softmax, both output projections of attention, fused projections, halos.  Each function runs on NumPy arrays
+unchanged; the shapes in the decorators are the sizes that `shardproof plan models/sources/zoo/array_programs.py:NAME`
+plans.
 
 >>> from ..numpy.trace import trace
 >>> [op.name for op in trace(jacobi, arguments={"u": (8, 8)}).graph.operators][:4]
@@ -36,9 +37,9 @@ def matmul(a: Array, b: Array) -> Array:
 def spmv(row: Integers, col: Integers, val: Array, x: Array) -> Array:
     """Sparse matrix-vector product (8.1.2) with CSR row pointers and entries padded to the longest row.
 
-    Row i has `row[i+1] - row[i]` entries.  A rank's rows need one pointer more than it has rows, so that neighbours read overlapping
-    pieces of `row`; index sets of `row`, `col` and `val` are exact intervals.  Which elements of `x` are read depends on data: all of it is
-    (over-approximation, 4.7).
+    Row i has `row[i+1] - row[i]` entries.  A rank's rows need one pointer more than it has rows, so that neighbours
+    read overlapping pieces of `row`; index sets of `row`, `col` and `val` are exact intervals.  Which elements of `x`
+    are read depends on data: all of it is (over-approximation, 4.7).
     """
     length = row[1:] - row[:-1]
     inside = np.arange(val.shape[1]) < length[:, None]
@@ -47,7 +48,9 @@ def spmv(row: Integers, col: Integers, val: Array, x: Array) -> Array:
 
 
 def spmv_csr(row: Integers, col: Integers) -> Callable[[Array, Array], Array]:
-    """The same product for a matrix whose structure is known when the program is traced: entries packed, `val` of shape (entries,)."""
+    """The same product for a matrix whose structure is known when the program is traced: entries packed, `val` of
+    shape (entries,).
+    """
 
     def product(val: Array, x: Array) -> Array:
         return np.add.reduceat(val * x[col], row[:-1])
@@ -65,9 +68,17 @@ def softmax(x: Array) -> Array:
     return exponent / row_sum
 
 
-@program(x=(8, 512, 1024), w_q=parameter(1024, 16, 64), w_k=parameter(1024, 16, 64), w_v=parameter(1024, 16, 64), w_o=parameter(1024, 1024))
+@program(
+    x=(8, 512, 1024),
+    w_q=parameter(1024, 16, 64),
+    w_k=parameter(1024, 16, 64),
+    w_v=parameter(1024, 16, 64),
+    w_o=parameter(1024, 1024),
+)
 def attention(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array:
-    """Multi-head self-attention (8.1.4); Megatron-LM splits h.  The output projection may be split by heads or by data."""
+    """Multi-head self-attention (8.1.4); Megatron-LM splits h.  The output projection may be split by heads or by
+    data.
+    """
     q = np.einsum("bik,khj->bhij", x, w_q)
     k = np.einsum("bik,khj->bhij", x, w_k)
     v = np.einsum("bik,khj->bhij", x, w_v)
@@ -81,7 +92,8 @@ def attention(x: Array, w_q: Array, w_k: Array, w_v: Array, w_o: Array) -> Array
 def fused_qkv(x: Array, w_qkv: Array, w_o: Array, heads: int = 16) -> Array:
     """Attention with one projection for queries, keys and values: the case that the thesis lists as failing.
 
-    The head axis is a digit of the flat columns, 3072 = 3 x 16 x 64; splitting it is a block-cyclic layout of the flat axis.
+    The head axis is a digit of the flat columns, 3072 = 3 x 16 x 64; splitting it is a block-cyclic layout of the flat
+    axis.
     """
     b, s, e = x.shape
     qkv = x @ w_qkv
@@ -136,6 +148,14 @@ def convolutions(x: Array, w1: Array, w2: Array, w3: Array) -> Array:
 
 
 PROGRAMS: Sequence[Callable[..., object]] = (
-    matmul, spmv, softmax, attention, fused_qkv, monte_carlo, jacobi, jacobi_in_place, convolutions,
+    matmul,
+    spmv,
+    softmax,
+    attention,
+    fused_qkv,
+    monte_carlo,
+    jacobi,
+    jacobi_in_place,
+    convolutions,
 )
 """Those with sizes of their own; `spmv_csr` makes one from a matrix."""

@@ -1,18 +1,19 @@
 """Layers of convolutional networks: channels in digits, normalisation over the batch, concatenation.
 
-An image is x[b, c, y, x], or x[b, g, c, y, x] where the channels are read as g groups of c.  A convolution with a square or
-oblong window sums over input channels and taps; which of the two digits it keeps decides what it is:
+An image is x[b, c, y, x], or x[b, g, c, y, x] where the channels are read as g groups of c.  A convolution with a
+square or oblong window sums over input channels and taps; which of the two digits it keeps decides what it is:
 
     plain     y[b, o, ..]    = sum_{c, taps}     x[b, c, ..]     w[o, c, taps]
     to groups y[b, g, o, ..] = sum_{c, taps}     x[b, c, ..]     w[g, o, c, taps]
     grouped   y[b, g, o, ..] = sum_{c, taps}     x[b, g, c, ..]  w[g, o, c, taps]
     from them y[b, o, ..]    = sum_{g, c, taps}  x[b, g, c, ..]  w[o, g, c, taps]
 
-so that nothing is reshaped, and a split over groups stays one split from the first to the last.  `source_shape` keeps the flat weight.
+so that nothing is reshaped, and a split over groups stays one split from the first to the last.  `source_shape` keeps
+the flat weight.
 
-Batch normalisation takes its statistics over (b, y, x), one per channel, as in training: it is a layer norm over those axes.  Splitting
-the batch all-reduces the statistics (synchronised batch normalisation, so that a plan never changes the result).  `frozen`: stored
-mean and variance instead, as in inference.
+Batch normalisation takes its statistics over (b, y, x), one per channel, as in training: it is a layer norm over those
+axes.  Splitting the batch all-reduces the statistics (synchronised batch normalisation, so that a plan never changes
+the result).  `frozen`: stored mean and variance instead, as in inference.
 """
 
 from __future__ import annotations
@@ -37,10 +38,18 @@ def _letters(rank: int) -> str:
 
 
 def convolve(
-    g: Builder, name: str, x: str, channels: int | tuple[int, int], kernel: tuple[int, int], stride: int = 1,
-    pad: tuple[int, int] = (0, 0), grouped: bool = False,
+    g: Builder,
+    name: str,
+    x: str,
+    channels: int | tuple[int, int],
+    kernel: tuple[int, int],
+    stride: int = 1,
+    pad: tuple[int, int] = (0, 0),
+    grouped: bool = False,
 ) -> str:
-    """A row of the table above, without bias; `channels` = (groups, channels of one) gives digits, `grouped` keeps those of the input."""
+    """A row of the table above, without bias; `channels` = (groups, channels of one) gives digits, `grouped` keeps
+    those of the input.
+    """
     shape = g.tensors[x].shape
     digits = len(shape) == 5
     out = (channels,) if isinstance(channels, int) else channels
@@ -51,12 +60,20 @@ def convolve(
     if digits and not grouped:
         summed.insert(0, Axis("g", shape[1], Combine.SUM))
     axes = [Axis("b", shape[0]), *written, Axis("y", sizes[0]), Axis("x", sizes[1]), *summed]
-    flat = (out[0] * out[-1] if len(out) == 2 else out[0], shape[-3] * (shape[1] if digits and not grouped else 1), kh, kw)
+    flat = (
+        out[0] * out[-1] if len(out) == 2 else out[0],
+        shape[-3] * (shape[1] if digits and not grouped else 1),
+        kh,
+        kw,
+    )
     reads = (*(a.name for a in written), *(a.name for a in summed))
     extents = {a.name: a.extent for a in axes}
     weight_shape = tuple(extents[a] for a in reads)
     w = g.parameter(f"{name}.weight", weight_shape, source_shape=None if weight_shape == flat else flat)
-    rows, columns = Affine.axis("y", stride).plus("ky").shift(-pad[0]), Affine.axis("x", stride).plus("kx").shift(-pad[1])
+    rows, columns = (
+        Affine.axis("y", stride).plus("ky").shift(-pad[0]),
+        Affine.axis("x", stride).plus("kx").shift(-pad[1]),
+    )
     image = access(x, "b", *(("g",) if digits else ()), "c", rows, columns)
     return g.operator(name, "product", axes, [image, access(w, *reads)], ["b", *(a.name for a in written), "y", "x"])
 
@@ -68,7 +85,10 @@ def batch_norm(g: Builder, name: str, x: str, how: Normalisation) -> str:
     channel = letters[2:-4]  # `g c` or `c`
     sizes = shape[1:-2]
     flat = (sizes[0] * sizes[1],) if len(sizes) == 2 else None
-    per_channel = [g.parameter(f"{name}.{p}", sizes, source_shape=flat) for p in ("gamma", "beta", *(("mean", "variance") if how.frozen else ()))]
+    per_channel = [
+        g.parameter(f"{name}.{p}", sizes, source_shape=flat)
+        for p in ("gamma", "beta", *(("mean", "variance") if how.frozen else ()))
+    ]
     text = f"{letters}, " + ", ".join([channel] * len(per_channel)) + f" -> {letters}"
     if how.frozen:
         return g.map(name, "batch_norm", x, *per_channel, text=text, epsilon=how.epsilon)
@@ -82,8 +102,16 @@ def relu(g: Builder, name: str, x: str) -> str:
 
 
 def block(
-    g: Builder, name: str, x: str, channels: int | tuple[int, int], kernel: int | tuple[int, int], how: Normalisation, stride: int = 1,
-    pad: int | tuple[int, int] = 0, grouped: bool = False, activation: bool = True,
+    g: Builder,
+    name: str,
+    x: str,
+    channels: int | tuple[int, int],
+    kernel: int | tuple[int, int],
+    how: Normalisation,
+    stride: int = 1,
+    pad: int | tuple[int, int] = 0,
+    grouped: bool = False,
+    activation: bool = True,
 ) -> str:
     """Convolution, normalisation and, unless `activation` is False, relu."""
     window = (kernel, kernel) if isinstance(kernel, int) else kernel

@@ -1,16 +1,18 @@
-"""Decoders that predict the next token: grouped-query attention, rotary positions, RMS norm, gated feed-forward; dense or with experts.
+"""Decoders that predict the next token: grouped-query attention, rotary positions, RMS norm, gated feed-forward; dense
+or with experts.
 
     x = x + attention(rms_norm(x));   x = x + ffn(rms_norm(x));        at the end rms_norm and the vocabulary projection
 
-Heads are two digits: k key-value heads x g query heads that share one.  An element of a head is two digits as well, halves r x i, because
-rotary positions turn pairs (x[0, i], x[1, i]) by the angle  s theta^(-2i/d)  at position s:
+Heads are two digits: k key-value heads x g query heads that share one.  An element of a head is two digits as well,
+halves r x i, because rotary positions turn pairs (x[0, i], x[1, i]) by the angle  s theta^(-2i/d)  at position s:
 
     turned[r, i] = x[r, i] cos(s, i) + x[1 - r, i] sin(s, i) (-1 for r = 0, +1 for r = 1)
 
-The tables of cosines and sines and the causal mask are computed from positions (`iota`), once for all layers, in single precision.
-Masked scores are set to -10^30: their exponentials are exactly zero.
+The tables of cosines and sines and the causal mask are computed from positions (`iota`), once for all layers, in single
+precision.  Masked scores are set to -10^30: their exponentials are exactly zero.
 
-Feed-forward (SwiGLU):  down( silu(x gate) * (x up) ).   Sources: Llama 3 (Grattafiori et al., 2024, Table 3: 8B); Su et al., RoFormer.
+Feed-forward (SwiGLU):  down( silu(x gate) * (x up) ).   Sources: Llama 3 (Grattafiori et al., 2024, Table 3: 8B); Su et
+al., RoFormer.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ FeedForward = Callable[[Builder, str, str, "Sizes"], str]
 
 @dataclass(frozen=True)
 class Sizes:
-    """Model width, heads (`kv` key-value heads, each for `group` query heads), elements of a head, hidden width of the feed-forward half."""
+    """Model width, heads (`kv` key-value heads, each for `group` query heads), elements of a head, hidden width of
+    the feed-forward half.
+    """
 
     model: int
     kv: int
@@ -98,16 +102,27 @@ def rotate(g: Builder, name: str, x: str, heads: str, position: str, at: Tables)
     upper, lower = (access(x, *(Affine.axis(a).shift(d) if a == "r" else a for a in names)) for d in (1, -1))
     swapped = g.operator(f"{name}.swap", "copy", axes, [upper, lower], names)
     turned = g.map(f"{name}.sine", "multiply", swapped, at.sine, text=f"{letters}, {position} r i -> {letters}")
-    return g.map(f"{name}.rotary", "fused_scale_shift", x, at.cosine, turned, text=f"{letters}, {position} i, {letters} -> {letters}")
+    return g.map(
+        f"{name}.rotary",
+        "fused_scale_shift",
+        x,
+        at.cosine,
+        turned,
+        text=f"{letters}, {position} i, {letters} -> {letters}",
+    )
 
 
 def attention(g: Builder, name: str, x: str, w: Sizes, at: Tables) -> str:
     """Causal grouped-query attention of x[b, s, m] over itself."""
     heads, flat = w.kv * w.group, w.kv * w.head
-    weight_q = g.parameter(f"{name}.query.weight", (w.model, w.kv, w.group, 2, w.half), source_shape=(w.model, heads * w.head))
+    weight_q = g.parameter(
+        f"{name}.query.weight", (w.model, w.kv, w.group, 2, w.half), source_shape=(w.model, heads * w.head)
+    )
     weight_k = g.parameter(f"{name}.key.weight", (w.model, w.kv, 2, w.half), source_shape=(w.model, flat))
     weight_v = g.parameter(f"{name}.value.weight", (w.model, w.kv, w.head), source_shape=(w.model, flat))
-    q = rotate(g, f"{name}.query", g.contract(f"{name}.query", "b s m, m k g r i -> b s k g r i", x, weight_q), "k g", "s", at)
+    q = rotate(
+        g, f"{name}.query", g.contract(f"{name}.query", "b s m, m k g r i -> b s k g r i", x, weight_q), "k g", "s", at
+    )
     k = rotate(g, f"{name}.key", g.contract(f"{name}.key", "b t m, m k r i -> b t k r i", x, weight_k), "k", "t", at)
     v = g.contract(f"{name}.value", "b t m, m k d -> b t k d", x, weight_v)
     q = g.map(f"{name}.query.scale", "scale", q, text="b s k g r i -> b s k g r i", scale=1.0 / sqrt(w.head))
@@ -115,7 +130,9 @@ def attention(g: Builder, name: str, x: str, w: Sizes, at: Tables) -> str:
     scores = g.map(f"{name}.mask", "mask_fill", scores, at.mask, text="b k g s t, s t -> b k g s t", value=MASKED)
     p = g.normalise(f"{name}.softmax", "softmax", "b k g s t -> b k g s t", scores, over=("t",))
     mixed = g.contract(f"{name}.context", "b k g s t, b t k d -> b s k g d", p, v)
-    weight_o = g.parameter(f"{name}.output.weight", (w.kv, w.group, w.head, w.model), source_shape=(heads * w.head, w.model))
+    weight_o = g.parameter(
+        f"{name}.output.weight", (w.kv, w.group, w.head, w.model), source_shape=(heads * w.head, w.model)
+    )
     return g.contract(f"{name}.output", "b s k g d, k g d m -> b s m", mixed, weight_o)
 
 
@@ -128,7 +145,9 @@ def swiglu(g: Builder, name: str, x: str, w: Sizes) -> str:
     return g.contract(f"{name}.down", "b s f, f m -> b s m", y, g.parameter(f"{name}.down.weight", (w.hidden, w.model)))
 
 
-def decoder(name: str, batch: int, layers: int, sequence: int, w: Sizes, vocabulary: int, dtype: str, ffn: FeedForward) -> Graph:
+def decoder(
+    name: str, batch: int, layers: int, sequence: int, w: Sizes, vocabulary: int, dtype: str, ffn: FeedForward
+) -> Graph:
     """The whole model; output: logits [b, s, v]."""
     g = Builder(name, dtype)
     words = g.input("words", (batch, sequence), "int32")
@@ -144,8 +163,27 @@ def decoder(name: str, batch: int, layers: int, sequence: int, w: Sizes, vocabul
 
 
 def llama(
-    batch: int = 32, layers: int = 32, sequence: int = 8192, width: int = 4096, heads: int = 32, kv_heads: int = 8, hidden: int = 14336,
-    vocabulary: int = 128_256, theta: int = 500_000, dtype: str = "bfloat16",
+    batch: int = 32,
+    layers: int = 32,
+    sequence: int = 8192,
+    width: int = 4096,
+    heads: int = 32,
+    kv_heads: int = 8,
+    hidden: int = 14336,
+    vocabulary: int = 128_256,
+    theta: int = 500_000,
+    dtype: str = "bfloat16",
 ) -> Graph:
-    """Llama 3 8B: 8,030,261,248 parameters; 8192 tokens as in its training, batch 32 (the paper's 4 million tokens per step are 16 of these)."""
-    return decoder("llama", batch, layers, sequence, sizes("llama", width, heads, kv_heads, hidden, theta), vocabulary, dtype, swiglu)
+    """Llama 3 8B: 8,030,261,248 parameters; 8192 tokens as in its training, batch 32 (the paper's 4 million tokens
+    per step are 16 of these).
+    """
+    return decoder(
+        "llama",
+        batch,
+        layers,
+        sequence,
+        sizes("llama", width, heads, kv_heads, hidden, theta),
+        vocabulary,
+        dtype,
+        swiglu,
+    )

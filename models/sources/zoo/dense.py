@@ -1,4 +1,5 @@
-"""Models made of dense layers: the perceptrons of Unity, their hand-written training graph, a linear layer with its gradient.
+"""Models made of dense layers: the perceptrons of Unity, their hand-written training graph, a linear layer with its
+gradient.
 
     forward      z = x w1;  h = relu(z);  y = h w2
     backward     dw2 = h' dy;  dh = dy w2';  dz = dh where z > 0;  dw1 = x' dz
@@ -27,13 +28,17 @@ def _perceptron(name: str, batch: int, sizes: Sequence[int], dtype: str, bias: b
     return g.build(x)
 
 
-def mlp_unity(batch: int = 64, inputs: int = 784, hidden: int = 512, classes: int = 10, dtype: str = "float32") -> Graph:
+def mlp_unity(
+    batch: int = 64, inputs: int = 784, hidden: int = 512, classes: int = 10, dtype: str = "float32"
+) -> Graph:
     """Unity's image classifier 784-512-10, forward."""
     return _perceptron("mlp-unity", batch, (inputs, hidden, classes), dtype, bias=False)
 
 
 def mlp_8192(batch: int = 64, width: int = 8192, layers: int = 16, dtype: str = "float32") -> Graph:
-    """Unity's large perceptron: 16 layers of 8192.  The paper has 256 samples per GPU; the default batch is a quarter of one GPU's."""
+    """Unity's large perceptron: 16 layers of 8192.  The paper has 256 samples per GPU; the default batch is a
+    quarter of one GPU's.
+    """
     return _perceptron("mlp-8192", batch, [width] * (layers + 1), dtype, bias=False)
 
 
@@ -60,7 +65,8 @@ def mlp_unity_training(
     dz = g.map("relu1.dx", "relu_gradient", dh, z, text="b n, b n -> b n")
     dw1 = g.contract("fc1.dw", "b k, b n -> k n", x, dz)
     next1, next2 = (
-        g.map(f"{w}.update", "sgd_update", w, dw, text="k n, k n -> k n", rate=float(rate)) for w, dw in ((w1, dw1), (w2, dw2))
+        g.map(f"{w}.update", "sgd_update", w, dw, text="k n, k n -> k n", rate=float(rate))
+        for w, dw in ((w1, dw1), (w2, dw2))
     )
     return g.build(y, next1, next2)
 

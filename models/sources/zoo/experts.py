@@ -2,18 +2,21 @@
 
     p        = softmax(x router)                            [b, s, e]
     chosen   = the k largest of p over e;   gate = p / sum of the chosen p  where chosen, else 0
-    place    = number of earlier tokens of the sequence that chose the same expert      (cumulative sum over s, exclusive)
+    place    = number of earlier tokens of the sequence that chose the same expert      (cumulative sum over s,
+             exclusive)
     combine  = gate where place = c, else 0                 [b, s, e, c],  c < capacity;      dispatch = combine > 0
     inside   = sum_s  dispatch x                            [e, b, c, m]       tokens go to their experts
     outside  = swiglu_e(inside)
     y        = sum_{e, c}  combine outside                  [b, s, m]          and come back
 
-This is GShard's formulation: a token beyond an expert's capacity  ceil(percent/100 k s / e)  is dropped by this expert.  Where tokens are
-split over b and experts over e, `inside` and `outside` change from one to the other, which is the all-to-all of expert parallelism.
-Places are counted per sequence (GShard's group = one sequence), so splitting b needs no communication; s is not split there.
+This is GShard's formulation: a token beyond an expert's capacity  ceil(percent/100 k s / e)  is dropped by this expert.
+Where tokens are split over b and experts over e, `inside` and `outside` change from one to the other, which is the
+all-to-all of expert parallelism.  Places are counted per sequence (GShard's group = one sequence), so splitting b needs
+no communication; s is not split there.
 
-One simplification: places are counted in token order over all k choices together, where GShard serves every first choice before any
-second one; this changes only which tokens are dropped when an expert overflows.  No load-balancing loss.
+One simplification: places are counted in token order over all k choices together, where GShard serves every first
+choice before any second one; this changes only which tokens are dropped when an expert overflows.  No load-balancing
+loss.
 
 Sources: Lepikhin et al., GShard (2020), Algorithm 1; Jiang et al., Mixtral of Experts (2024), Table 1 and section 2.
 """
@@ -48,12 +51,18 @@ class Experts:
 
     def route(self, g: Builder, name: str, x: str, w: Sizes) -> tuple[str, str]:
         """(combine, dispatch) of the module docstring."""
-        logits = g.contract(f"{name}.logits", "b s m, m e -> b s e", x, g.parameter(f"{name}.weight", (w.model, self.count)))
+        logits = g.contract(
+            f"{name}.logits", "b s m, m e -> b s e", x, g.parameter(f"{name}.weight", (w.model, self.count))
+        )
         p = g.normalise(f"{name}.softmax", "softmax", "b s e -> b s e", logits, over=("e",))
         chosen = g.normalise(f"{name}.chosen", "top_k_mask", "b s e -> b s e", p, over=("e",), k=self.chosen)
         kept = g.map(f"{name}.kept", "mask_fill", p, chosen, text="b s e, b s e -> b s e", value=0.0)
-        gate = g.map(f"{name}.gate", "divide", kept, g.reduce(f"{name}.total", "b s e -> b s", kept), text="b s e, b s -> b s e")
-        place = g.normalise(f"{name}.place", "cumulative_sum", "b s e -> b s e", chosen, over=("s",), dtype="int32", exclusive=1)
+        gate = g.map(
+            f"{name}.gate", "divide", kept, g.reduce(f"{name}.total", "b s e -> b s", kept), text="b s e, b s -> b s e"
+        )
+        place = g.normalise(
+            f"{name}.place", "cumulative_sum", "b s e -> b s e", chosen, over=("s",), dtype="int32", exclusive=1
+        )
         slots = g.iota(f"{name}.slots", (self.capacity(g.tensors[x].shape[1]),), 0, dtype="int32")
         here = g.map(f"{name}.here", "equal", place, slots, text="b s e, c -> b s e c")
         combine = g.map(f"{name}.combine", "mask_fill", gate, here, text="b s e, b s e c -> b s e c", value=0.0)
@@ -63,17 +72,38 @@ class Experts:
     def _swiglu(self, g: Builder, name: str, x: str, w: Sizes) -> str:
         """One gated feed-forward half per expert: x[e, b, c, m]."""
         weights = [g.parameter(f"{name}.{part}.weight", (self.count, w.model, w.hidden)) for part in ("gate", "up")]
-        gate, up = (g.contract(f"{name}.{part}", "e b c m, e m f -> e b c f", x, u) for part, u in zip(("gate", "up"), weights, strict=True))
+        gate, up = (
+            g.contract(f"{name}.{part}", "e b c m, e m f -> e b c f", x, u)
+            for part, u in zip(("gate", "up"), weights, strict=True)
+        )
         y = g.map(f"{name}.silu", "silu", gate, text="e b c f -> e b c f")
         y = g.map(f"{name}.gated", "multiply", y, up, text="e b c f, e b c f -> e b c f")
-        return g.contract(f"{name}.down", "e b c f, e f m -> e b c m", y, g.parameter(f"{name}.down.weight", (self.count, w.hidden, w.model)))
+        return g.contract(
+            f"{name}.down",
+            "e b c f, e f m -> e b c m",
+            y,
+            g.parameter(f"{name}.down.weight", (self.count, w.hidden, w.model)),
+        )
 
 
 def moe(
-    batch: int = 32, layers: int = 32, sequence: int = 4096, width: int = 4096, heads: int = 32, kv_heads: int = 8, hidden: int = 14336,
-    experts: int = 8, chosen: int = 2, capacity_percent: int = 125, vocabulary: int = 32_000, theta: int = 1_000_000, dtype: str = "bfloat16",
+    batch: int = 32,
+    layers: int = 32,
+    sequence: int = 4096,
+    width: int = 4096,
+    heads: int = 32,
+    kv_heads: int = 8,
+    hidden: int = 14336,
+    experts: int = 8,
+    chosen: int = 2,
+    capacity_percent: int = 125,
+    vocabulary: int = 32_000,
+    theta: int = 1_000_000,
+    dtype: str = "bfloat16",
 ) -> Graph:
-    """Mixtral 8x7B: 46,702,792,704 parameters, 2 of 8 experts per token; capacity 1.25 times the even share; output: logits [b, s, v]."""
+    """Mixtral 8x7B: 46,702,792,704 parameters, 2 of 8 experts per token; capacity 1.25 times the even share;
+    output: logits [b, s, v].
+    """
     if chosen > experts:
         raise GraphError("model 'moe'", f"chosen={chosen} experts per token, but there are only experts={experts}")
     w = sizes("moe", width, heads, kv_heads, hidden, theta)

@@ -8,8 +8,9 @@
 
 Every convolution is normalised (epsilon 0.001) and followed by relu; no auxiliary head.
 
-Sources: Szegedy et al., CVPR 2016, Table 1 and Figures 5 to 7; the published PaSE graph `inception3` has the same iteration domains.
-PaSE: batch 128.  Unity (OSDI 2022), section 6.1: 64 images per GPU; the default batch, 1024, is that for 16 GPUs.
+Sources: Szegedy et al., CVPR 2016, Table 1 and Figures 5 to 7; the published PaSE graph `inception3` has the same
+iteration domains.  PaSE: batch 128.  Unity (OSDI 2022), section 6.1: 64 images per GPU; the default batch, 1024, is
+that for 16 GPUs.
 """
 
 from __future__ import annotations
@@ -27,12 +28,22 @@ class _Net:
     def __init__(self, g: Builder, width: int, how: Normalisation) -> None:
         self.g, self.width, self.how = g, width, how
 
-    def unit(self, name: str, x: str, channels: int, kernel: int | tuple[int, int] = 1, stride: int = 1, pad: int | tuple[int, int] = 0) -> str:
+    def unit(
+        self,
+        name: str,
+        x: str,
+        channels: int,
+        kernel: int | tuple[int, int] = 1,
+        stride: int = 1,
+        pad: int | tuple[int, int] = 0,
+    ) -> str:
         """Convolution, normalisation, relu."""
         return conv.block(self.g, name, x, max(1, channels * self.width // 32), kernel, self.how, stride, pad)
 
     def chain(self, name: str, x: str, *parts: tuple[int, int | tuple[int, int]], last_stride: int = 1) -> str:
-        """(channels, kernel) one after another, same-padded; the last one with `last_stride` and then without padding."""
+        """(channels, kernel) one after another, same-padded; the last one with `last_stride` and then without
+        padding.
+        """
         for i, (channels, kernel) in enumerate(parts):
             window = (kernel, kernel) if isinstance(kernel, int) else kernel
             last = last_stride > 1 and i == len(parts) - 1
@@ -42,7 +53,11 @@ class _Net:
 
     def pooled(self, name: str, x: str, channels: int) -> str:
         """Average over 3x3, then 1x1."""
-        return self.unit(f"{name}.project", self.g.pool(name, "average_pool", x, (3, 3), (1, 1), (1, 1), count_include_pad=1), channels)
+        return self.unit(
+            f"{name}.project",
+            self.g.pool(name, "average_pool", x, (3, 3), (1, 1), (1, 1), count_include_pad=1),
+            channels,
+        )
 
     def halved(self, name: str, x: str) -> str:
         """Maximum over 3x3 with stride 2."""
@@ -58,28 +73,39 @@ _ROW, _COLUMN = (1, 7), (7, 1)
 
 def _a(n: _Net, name: str, x: str, pooled: int) -> str:
     return n.join(
-        name, n.unit(f"{name}.one", x, 64), n.chain(f"{name}.five", x, (48, 1), (64, 5)), n.chain(f"{name}.three", x, (64, 1), (96, 3), (96, 3)),
+        name,
+        n.unit(f"{name}.one", x, 64),
+        n.chain(f"{name}.five", x, (48, 1), (64, 5)),
+        n.chain(f"{name}.three", x, (64, 1), (96, 3), (96, 3)),
         n.pooled(f"{name}.pool", x, pooled),
     )
 
 
 def _b(n: _Net, name: str, x: str) -> str:
     return n.join(
-        name, n.unit(f"{name}.one", x, 384, 3, 2), n.chain(f"{name}.three", x, (64, 1), (96, 3), (96, 3), last_stride=2), n.halved(f"{name}.pool", x)
+        name,
+        n.unit(f"{name}.one", x, 384, 3, 2),
+        n.chain(f"{name}.three", x, (64, 1), (96, 3), (96, 3), last_stride=2),
+        n.halved(f"{name}.pool", x),
     )
 
 
 def _c(n: _Net, name: str, x: str, inner: int) -> str:
     return n.join(
-        name, n.unit(f"{name}.one", x, 192), n.chain(f"{name}.seven", x, (inner, 1), (inner, _ROW), (192, _COLUMN)),
-        n.chain(f"{name}.twice", x, (inner, 1), (inner, _COLUMN), (inner, _ROW), (inner, _COLUMN), (192, _ROW)), n.pooled(f"{name}.pool", x, 192),
+        name,
+        n.unit(f"{name}.one", x, 192),
+        n.chain(f"{name}.seven", x, (inner, 1), (inner, _ROW), (192, _COLUMN)),
+        n.chain(f"{name}.twice", x, (inner, 1), (inner, _COLUMN), (inner, _ROW), (inner, _COLUMN), (192, _ROW)),
+        n.pooled(f"{name}.pool", x, 192),
     )
 
 
 def _d(n: _Net, name: str, x: str) -> str:
     return n.join(
-        name, n.chain(f"{name}.three", x, (192, 1), (320, 3), last_stride=2),
-        n.chain(f"{name}.seven", x, (192, 1), (192, _ROW), (192, _COLUMN), (192, 3), last_stride=2), n.halved(f"{name}.pool", x),
+        name,
+        n.chain(f"{name}.three", x, (192, 1), (320, 3), last_stride=2),
+        n.chain(f"{name}.seven", x, (192, 1), (192, _ROW), (192, _COLUMN), (192, 3), last_stride=2),
+        n.halved(f"{name}.pool", x),
     )
 
 
@@ -89,15 +115,20 @@ def _e(n: _Net, name: str, x: str) -> str:
         return n.join(part, *sides)
 
     return n.join(
-        name, n.unit(f"{name}.one", x, 320), fork(f"{name}.three", n.unit(f"{name}.three", x, 384)),
-        fork(f"{name}.twice", n.chain(f"{name}.twice", x, (448, 1), (384, 3))), n.pooled(f"{name}.pool", x, 192),
+        name,
+        n.unit(f"{name}.one", x, 320),
+        fork(f"{name}.three", n.unit(f"{name}.three", x, 384)),
+        fork(f"{name}.twice", n.chain(f"{name}.twice", x, (448, 1), (384, 3))),
+        n.pooled(f"{name}.pool", x, 192),
     )
 
 
 def inception_v3(
     batch: int = 1024, size: int = 299, width: int = 32, classes: int = 1000, frozen: str = "no", dtype: str = "float32"
 ) -> Graph:
-    """Inception-v3: 23,834,568 parameters; `size` at least 75; output: logits [b, n].  `frozen=yes`: stored statistics."""
+    """Inception-v3: 23,834,568 parameters; `size` at least 75; output: logits [b, n].  `frozen=yes`: stored
+    statistics.
+    """
     g = Builder("inception-v3", dtype)
     n = _Net(g, width, Normalisation(frozen == "yes", 1e-3))
     x = g.input("image", (batch, 3, size, size))

@@ -6,8 +6,8 @@ Axis letters, the same in every model, so that strategies and explanations read 
     m  model width           h  head          d  element of a head      f  hidden width of the feed-forward half
     n, k  columns and rows of a dense weight      v  vocabulary      c, y, x  channel, row, column of an image
 
-A head is a digit of the weight's columns: the flat matrix [m, h*d] is stored as [m, h, d] (`source_shape` keeps the flat one).
-Repeated blocks are built by the same function, so they are equal up to the prefix of their names.
+A head is a digit of the weight's columns: the flat matrix [m, h*d] is stored as [m, h, d] (`source_shape` keeps the
+flat one).  Repeated blocks are built by the same function, so they are equal up to the prefix of their names.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def convolution(
 
 @dataclass(frozen=True)
 class Width:
-    """Sizes of a transformer layer: model width = `heads` x `head`; `hidden` is the width inside the feed-forward half."""
+    """Sizes of a transformer layer: model width = `heads` x `head`; `hidden` is the width inside the feed-forward
+    half.
+    """
 
     model: int
     heads: int
@@ -105,7 +107,9 @@ def feed_forward(g: Builder, name: str, x: str, w: Width) -> str:
     """Two dense layers m -> f -> m with the activation between."""
     y = g.contract(f"{name}.up", "b s m, m f -> b s f", x, g.parameter(f"{name}.up.weight", (w.model, w.hidden)))
     if w.bias:
-        y = g.map(f"{name}.up.bias_add", "add", y, g.parameter(f"{name}.up.bias", (w.hidden,)), text="b s f, f -> b s f")
+        y = g.map(
+            f"{name}.up.bias_add", "add", y, g.parameter(f"{name}.up.bias", (w.hidden,)), text="b s f, f -> b s f"
+        )
     y = g.map(f"{name}.{w.activation}", w.activation, y, text="b s f -> b s f")
     down = g.parameter(f"{name}.down.weight", (w.hidden, w.model))
     return _project(g, f"{name}.down", y, "b s f, f m -> b s m", down, w)

@@ -4,10 +4,12 @@
     XDL    concat( sum of rows of table_1, .., of table_k )                       ->  MLP  ->  sigmoid
     Uno    concat( tower(feature_1), .., dose_1, dose_2 )                         ->  MLP  ->  one number
 
-Dense layers have no biases and are followed by relu, as in the published FlexFlow programs that Unity's evaluation runs.
+Dense layers have no biases and are followed by relu, as in the published FlexFlow programs that Unity's evaluation
+runs.
 
-Source: Unity (OSDI 2022), section 6.1: 1024 samples per GPU for DLRM and XDL, 256 for CANDLE-Uno; the default batches are those for 16 GPUs.
-Sizes, which the paper does not print: the published programs `examples/cpp/DLRM/run_summit.sh` (8 tables), `XDL/xdl.cc`, `candle_uno.cc`.
+Source: Unity (OSDI 2022), section 6.1: 1024 samples per GPU for DLRM and XDL, 256 for CANDLE-Uno; the default batches
+are those for 16 GPUs.  Sizes, which the paper does not print: the published programs `examples/cpp/DLRM/run_summit.sh`
+(8 tables), `XDL/xdl.cc`, `candle_uno.cc`.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ def _sizes(model: str, option: str, text: str) -> list[int]:
     """`512-512-64` as numbers."""
     parts = text.split("-")
     if not all(p.isdecimal() and 0 < int(p) < 1 << 31 for p in parts):
-        raise GraphError(f"model {model!r}", f"option {option} must read like 512-256-64 (widths of dense layers), got {text!r}")
+        raise GraphError(
+            f"model {model!r}", f"option {option} must read like 512-256-64 (widths of dense layers), got {text!r}"
+        )
     return [int(p) for p in parts]
 
 
@@ -48,8 +52,15 @@ def _tables(g: Builder, batch: int, tables: int, rows: int, width: int, bag: int
 
 
 def dlrm(
-    batch: int = 16384, tables: int = 8, rows: int = 1_000_000, width: int = 64, bag: int = 1, dense: int = 64, bottom: str = "512-512-64",
-    top: str = "1024-1024-1024-1", dtype: str = "float32",
+    batch: int = 16384,
+    tables: int = 8,
+    rows: int = 1_000_000,
+    width: int = 64,
+    bag: int = 1,
+    dense: int = 64,
+    bottom: str = "512-512-64",
+    top: str = "1024-1024-1024-1",
+    dtype: str = "float32",
 ) -> Graph:
     """DLRM with concatenated features; output: probability of a click [b, 1]."""
     g = Builder("dlrm", dtype)
@@ -59,7 +70,13 @@ def dlrm(
 
 
 def xdl(
-    batch: int = 16384, tables: int = 4, rows: int = 1_000_000, width: int = 64, bag: int = 1, top: str = "256-256-2", dtype: str = "float32"
+    batch: int = 16384,
+    tables: int = 4,
+    rows: int = 1_000_000,
+    width: int = 64,
+    bag: int = 1,
+    top: str = "256-256-2",
+    dtype: str = "float32",
 ) -> Graph:
     """XDL: tables only; output: [b, 2]."""
     g = Builder("xdl", dtype)
@@ -68,16 +85,28 @@ def xdl(
 
 
 UNO_FEATURES = (
-    ("cell.rnaseq", 942), ("dose1", 1), ("dose2", 1), ("drug1.descriptors", 5270), ("drug1.fingerprints", 2048), ("drug2.descriptors", 5270),
+    ("cell.rnaseq", 942),
+    ("dose1", 1),
+    ("dose2", 1),
+    ("drug1.descriptors", 5270),
+    ("drug1.fingerprints", 2048),
+    ("drug2.descriptors", 5270),
     ("drug2.fingerprints", 2048),
 )
 """Inputs of CANDLE-Uno in the order of their concatenation, with their numbers of features; doses go in as they are."""
 
 
 def candle_uno(
-    batch: int = 4096, width: int = 4192, tower: int = 8, layers: int = 4, features_percent: int = 100, dtype: str = "float32"
+    batch: int = 4096,
+    width: int = 4192,
+    tower: int = 8,
+    layers: int = 4,
+    features_percent: int = 100,
+    dtype: str = "float32",
 ) -> Graph:
-    """CANDLE-Uno: five towers of `tower` layers, then `layers` layers, all of `width`; output: predicted growth [b, 1]."""
+    """CANDLE-Uno: five towers of `tower` layers, then `layers` layers, all of `width`; output: predicted growth [b,
+    1].
+    """
     g = Builder("candle-uno", dtype)
     parts = []
     for name, size in UNO_FEATURES:

@@ -2,11 +2,13 @@
 
     bottleneck   y = relu( N(1x1) o relu N(3x3, stride, groups) o relu N(1x1) (x)  +  shortcut(x) )
 
-where N(.) is a normalised convolution and the shortcut is the identity, or a normalised 1x1 convolution in the first block of a stage.
-The stride is in the 3x3 convolution.  In a ResNeXt the inner channels are digits: 32 groups x channels of a group.
+where N(.) is a normalised convolution and the shortcut is the identity, or a normalised 1x1 convolution in the first
+block of a stage.  The stride is in the 3x3 convolution.  In a ResNeXt the inner channels are digits: 32 groups x
+channels of a group.
 
-Sources: He et al., CVPR 2016, Table 1; Xie et al., CVPR 2017, Table 1.  PaSE (IPDPS 2021), published graph `resnet101`: batch 128, first
-convolution 114 x 114, so 227 pixels.  Unity (OSDI 2022), section 6.1: 64 images per GPU; the default batch is that for 16 GPUs.
+Sources: He et al., CVPR 2016, Table 1; Xie et al., CVPR 2017, Table 1.  PaSE (IPDPS 2021), published graph `resnet101`:
+batch 128, first convolution 114 x 114, so 227 pixels.  Unity (OSDI 2022), section 6.1: 64 images per GPU; the default
+batch is that for 16 GPUs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ def _counts(name: str, blocks: str) -> list[int]:
     return [int(p) for p in parts]
 
 
-def _bottleneck(g: Builder, name: str, x: str, inner: int, groups: int, outer: int, stride: int, how: Normalisation) -> str:
+def _bottleneck(
+    g: Builder, name: str, x: str, inner: int, groups: int, outer: int, stride: int, how: Normalisation
+) -> str:
     """See the module docstring; `inner` channels inside, in digits when there is more than one group."""
     middle: int | tuple[int, int] = inner if groups == 1 else (groups, inner // groups)
     y = conv.block(g, f"{name}.reduce", x, middle, 1, how)
@@ -38,9 +42,20 @@ def _bottleneck(g: Builder, name: str, x: str, inner: int, groups: int, outer: i
 
 
 def _residual(
-    name: str, batch: int, size: int, blocks: str, stem: int, groups: int, group_width: int, classes: int, frozen: bool, dtype: str
+    name: str,
+    batch: int,
+    size: int,
+    blocks: str,
+    stem: int,
+    groups: int,
+    group_width: int,
+    classes: int,
+    frozen: bool,
+    dtype: str,
 ) -> Graph:
-    """`stem` channels after the first convolution; stage i has 2^i * 4 * stem outside, 2^i * groups * group_width inside."""
+    """`stem` channels after the first convolution; stage i has 2^i * 4 * stem outside, 2^i * groups * group_width
+    inside.
+    """
     g, how = Builder(name, dtype), Normalisation(frozen)
     x = g.input("image", (batch, 3, size, size))
     x = conv.block(g, "stem", x, stem, 7, how, 2, 3)
@@ -48,21 +63,45 @@ def _residual(
     for stage, count in enumerate(_counts(name, blocks)):
         for i in range(count):
             x = _bottleneck(
-                g, f"stage{stage + 1}.block{i}", x, groups * group_width << stage, groups, 4 * stem << stage, 1 + (stage > 0 and i == 0), how
+                g,
+                f"stage{stage + 1}.block{i}",
+                x,
+                groups * group_width << stage,
+                groups,
+                4 * stem << stage,
+                1 + (stage > 0 and i == 0),
+                how,
             )
     return g.build(layers.dense(g, "fc", conv.image_mean(g, "mean", x), classes))
 
 
 def resnext50(
-    batch: int = 1024, size: int = 224, blocks: str = "3-4-6-3", stem: int = 64, groups: int = 32, group_width: int = 4, classes: int = 1000,
-    frozen: str = "no", dtype: str = "float32",
+    batch: int = 1024,
+    size: int = 224,
+    blocks: str = "3-4-6-3",
+    stem: int = 64,
+    groups: int = 32,
+    group_width: int = 4,
+    classes: int = 1000,
+    frozen: str = "no",
+    dtype: str = "float32",
 ) -> Graph:
-    """ResNeXt-50 32x4d: 25,028,904 parameters; output: logits [b, n].  `frozen=yes`: stored statistics in the normalisations."""
+    """ResNeXt-50 32x4d: 25,028,904 parameters; output: logits [b, n].  `frozen=yes`: stored statistics in the
+    normalisations.
+    """
     return _residual("resnext50", batch, size, blocks, stem, groups, group_width, classes, frozen == "yes", dtype)
 
 
 def resnet101(
-    batch: int = 128, size: int = 227, blocks: str = "3-4-23-3", stem: int = 64, classes: int = 1000, frozen: str = "no", dtype: str = "float32"
+    batch: int = 128,
+    size: int = 227,
+    blocks: str = "3-4-23-3",
+    stem: int = 64,
+    classes: int = 1000,
+    frozen: str = "no",
+    dtype: str = "float32",
 ) -> Graph:
-    """ResNet-101: 44,549,160 parameters; output: logits [b, n].  `frozen=yes`: stored statistics in the normalisations."""
+    """ResNet-101: 44,549,160 parameters; output: logits [b, n].  `frozen=yes`: stored statistics in the
+    normalisations.
+    """
     return _residual("resnet101", batch, size, blocks, stem, 1, stem, classes, frozen == "yes", dtype)

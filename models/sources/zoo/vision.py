@@ -1,6 +1,7 @@
 """Convolutional models: AlexNet with PaSE's layer sizes, and a small stack of convolutions with halo.
 
-Before the first dense layer nothing is flattened: the weight is read as [c, y, x, n] and contracted over the three digits.
+Before the first dense layer nothing is flattened: the weight is read as [c, y, x, n] and contracted over the three
+digits.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ def alexnet(
 ) -> Graph:
     """AlexNet in one tower: images 3 x 227 x 227, convolutions 96-256-384-384-256, dense 4096-4096-1024, softmax.
 
-    `width`: channels of the first convolution, in whose proportion the others grow or shrink; `hidden`: features of the dense layers;
-    `size`: pixels in a row, at least 67 (the last pool is left one element then).
+    `width`: channels of the first convolution, in whose proportion the others grow or shrink; `hidden`: features of the
+    dense layers; `size`: pixels in a row, at least 67 (the last pool is left one element then).
 
     Source of the sizes: PaSE (IPDPS 2021), published implementation, graph `alexnet`.
     """
@@ -46,7 +47,9 @@ def _dense_image(g: Builder, name: str, x: str, features: int) -> str:
 
 
 def conv_stack(batch: int = 4, size: int = 29, channels: int = 8, dtype: str = "float32") -> Graph:
-    """3 x size x size -> three convolutions (halo, stride 2, wide window), a pool, the mean over the image, a dense layer."""
+    """3 x size x size -> three convolutions (halo, stride 2, wide window), a pool, the mean over the image, a dense
+    layer.
+    """
     g = Builder("conv-stack", dtype)
     x = g.input("image", (batch, 3, size, size))
     x = layers.convolution(g, "conv1", x, channels, 3, pad=1)
