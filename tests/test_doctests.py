@@ -37,7 +37,7 @@ def test_examples(name: str) -> None:
         if e.name is None or e.name.partition(".")[0] not in OPTIONAL:
             raise
         pytest.skip(f"needs {e.name}, which belongs to an extra")
-    result = doctest.testmod(module, optionflags=doctest.FAIL_FAST)
+    result = doctest.testmod(module, optionflags=doctest.FAIL_FAST | doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0, f"{result.failed} of {result.attempted} examples failed, see the output above"
 
 

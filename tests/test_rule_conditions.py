@@ -141,7 +141,7 @@ def test_what_the_prover_knows_follows_from_what_holds(lows: tuple[int | None, .
 
 
 @pytest.mark.slow
-@settings(max_examples=20_000, deadline=None)
+@settings(max_examples=4_000, deadline=None)
 @given(st.tuples(*[st.sampled_from(LOWS)] * 3), st.lists(conditions, min_size=1, max_size=3))
 def test_what_the_prover_knows_follows_from_what_holds_at_length(
     lows: tuple[int | None, ...], assumed: list[Condition]
