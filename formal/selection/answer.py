@@ -80,6 +80,7 @@ def answer_of(
 
 
 def answer_of_elimination(problem: SelectionProblem, found: PlainOutcome, clock: Clock) -> Answer:
+    """What elimination of plain tables has proved."""
     proved = found.bound >= found.cost
     claim = Optimal(found.solution, found.cost) if proved else WithinGap(found.solution, found.cost, found.bound)
     certificate = SelectionCertificate(problem.sha256(), claim, found.record)
@@ -94,6 +95,7 @@ def answer_of_elimination(problem: SelectionProblem, found: PlainOutcome, clock:
 
 
 def answer_of_dense_search(problem: SelectionProblem, outcome: Outcome, clock: Clock) -> Answer:
+    """What the dense search has proved."""
     best = outcome.best
     return answer_of(
         problem,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +25,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from pase_dp import pase_dp
 
 from shardproof.formal.planning.report import table_text

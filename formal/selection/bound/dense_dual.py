@@ -69,10 +69,6 @@ class DenseBounder:
         self.use = np.zeros(flat.events.size, dtype=np.int64)
         self.cuts = NONE
 
-    def start(self) -> State:
-        """No messages, no multipliers."""
-        return State(np.zeros(int(self.flat.message[-1])), np.zeros(self.flat.events.size))
-
     def apply(self, state: State) -> None:
         """Put multipliers into the vertex costs."""
         f = self.flat

@@ -115,18 +115,6 @@ def weigh(label, cost, part, first, last, at, amount, prefix, weight):  # type: 
 
 
 @njit(cache=True, nogil=True)
-def best_labels(label, theta, x):  # type: ignore[no-untyped-def]
-    """First position of the least theta of every vertex."""
-    for i in range(label.shape[0] - 1):
-        here = label[i]
-        best = 0
-        for a in range(1, label[i + 1] - here):
-            if theta[here + a] < theta[here + best]:
-                best = a
-        x[i] = best
-
-
-@njit(cache=True, nogil=True)
 def usage(x, part, first, last, at, amount, use):  # type: ignore[no-untyped-def]
     """Usage per row of positions `x`, written to `use`."""
     use[:] = 0

@@ -43,8 +43,8 @@ def separate(around: list[list[int]], work: list[int], order: list[int]) -> Sepa
     """Parts of a graph with neighbours `around` and `work[v]` per vertex; one part when the separator would be too
     large.
 
-    >>> dissect([[1], [0, 2], [1, 3], [2]], [3, 1, 1, 3], [0, 1, 2, 3])
-    Dissection(parts=((3,), (0, 1)), separator=(2,))
+    >>> separate([[1], [0, 2], [1, 3], [2]], [3, 1, 1, 3], [0, 1, 2, 3])
+    Separation(parts=((3,), (0, 1)), separator=(2,))
     """
     whole = Separation((tuple(order),), ())
     total = sum(work)

@@ -37,7 +37,7 @@ def symmetric_problem(problem: SelectionProblem, found: Quotient) -> SelectionPr
     >>> chain = SelectionProblem("chain", tuple(Vertex(f"v{i}", cost) for i in range(40)), (table,),
     ...                          tuple(Edge(i, i + 1, 0) for i in range(39)))
     >>> found = quotient(chain, rounds=4)
-    >>> small = uniform(chain, found)
+    >>> small = symmetric_problem(chain, found)
     >>> plan = tuple(i % 2 for i in range(len(small.vertices)))
     >>> small.cost_of(plan) == chain.cost_of(found.expand(plan))
     True

@@ -138,21 +138,5 @@ def dense_problem(problem: SelectionProblem, domains: Domains | None = None) -> 
     )
 
 
-def carry(old: DenseProblem, new: DenseProblem, messages: Floats) -> Floats:
-    """Messages of `old` on `new`, which has the same problem and fewer labels."""
-    spot = (
-        np.concatenate([np.searchsorted(a, b) for a, b in zip(old.domains, new.domains, strict=True)])
-        if new.vertices
-        else np.zeros(0, dtype=np.int64)
-    )
-    out = np.zeros(int(new.message[-1]))
-    for e, (u, v) in enumerate(zip(old.u.tolist(), old.v.tolist(), strict=True)):
-        for side, w in ((2 * e, u), (2 * e + 1, v)):
-            out[new.message[side] : new.message[side + 1]] = messages[
-                old.message[side] + spot[new.label[w] : new.label[w + 1]]
-            ]
-    return out
-
-
 def _cuts(sizes: Ints | list[int]) -> Ints:
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(np.asarray(sizes, dtype=np.int64), dtype=np.int64)])

@@ -99,10 +99,6 @@ class Network:
         """Entries touched by one pass over all edges."""
         return sum(self.tables[a.table].size for a in self.arcs)
 
-    def distinct_cells(self) -> int:
-        """Entries stored."""
-        return sum(t.size for t in self.tables)
-
 
 def whole(problem: SelectionProblem) -> Domains:
     """Every choice of every vertex."""

@@ -104,7 +104,7 @@ def presolve(problem: SelectionProblem, domains: Domains | None = None, clock: C
     >>> import numpy as np
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
     ...                      (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
-    >>> r = reduce(p)
+    >>> r = presolve(p)
     >>> r.problem.constant, r.lift((0,))
     (1, (0, 0))
     """

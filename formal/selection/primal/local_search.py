@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Ints
+from ....models.problem.selection_problem import Ints
 from ..bound import dense_kernels as kernels
 from ..model.clock import Clock
 from ..model.dense import DenseProblem, Floats
@@ -175,10 +175,3 @@ class Improver:
         if self.best is not None:
             self.set(self.best)
             self.search(n, clock, turns)
-
-
-def feasible(flat: DenseProblem, x: Ints) -> bool:
-    """True when `x` fits every row (costs are not looked at)."""
-    use = np.zeros(flat.events.size, dtype=np.int64)
-    kernels.usage(x, flat.part, flat.first, flat.last, flat.at, flat.amount, use)
-    return not use.size or flat.limit >= FORBIDDEN or int(use.max()) <= flat.limit
