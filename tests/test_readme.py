@@ -55,7 +55,9 @@ def test_outputs(
         ran += 1
         seen = iter([squeeze(line) for line in capsys.readouterr().out.splitlines()])
         for line in expected:
-            assert line in seen, f"{command}: the line {line!r} of {page.name} is not in the output, or not in this order"
+            assert line in seen, (
+                f"{command}: the line {line!r} of {page.name} is not in the output, or not in this order"
+            )
     assert ran
 
 
