@@ -14,9 +14,16 @@ import pytest
 from conformance.make import EXITS, FOLDERS, files
 from forgeries import head_of, put
 from independent_checker.__main__ import main
+from independent_checker.collective import check_collective
 
 from shardproof.__main__ import run
+from shardproof.formal.collective_programs.synthesize import synthesize
+from shardproof.models.collective_programs.cost import PRESETS, Algorithm
+from shardproof.models.collective_programs.parallelism import ReductionRequest
+from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.selection_problem import ProblemError
+from shardproof.proofs.collective_programs.certificate import CostSpec, ReductionCertificate
+from shardproof.proofs.collective_programs.file import write_reduction
 from shardproof.proofs.container.archive import write_container
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.selection.file import decode_certificate
@@ -72,6 +79,28 @@ def test_a_second_checker_agrees(entry: dict) -> None:
     """Written from docs/certificate-format.md alone."""
     verdict, why = independent_checker.check(*(Path(p).read_bytes() for p in paths(entry)))
     assert verdict == entry["verdict"], why
+
+
+COLLECTIVE = [e for e in EXPECTED if e["kind"] in ("placements", "collective programs") and e["verdict"] != "malformed"]
+
+
+@pytest.mark.parametrize("entry", COLLECTIVE, ids=lambda e: e["file"])
+def test_a_second_checker_of_collective_programs_agrees(entry: dict) -> None:
+    """It judges claims; of what is not well formed below the members it says nothing."""
+    assert check_collective((HERE / entry["file"]).read_bytes()) == entry["verdict"]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("machine", "sizes"), [("p2-a100", (2, 4)), ("p2-v100", (2, 8)), ("dgx-a100", (2, 4))])
+def test_prices_of_collective_programs_follow_from_the_document(
+    machine: str, sizes: tuple[int, int], preset: str
+) -> None:
+    """Counts and cheapest programs of the search, on machines with switches, copies and flow limits."""
+    nodes, ranks = sizes
+    spec = CostSpec(preset, load_machine(machine).resized(sizes), 1 << 20, Algorithm.TREE)
+    for matrix, reduce in ((((nodes, 2), (1, ranks // 2)), (0,)), (((1, 2), (nodes, ranks // 2)), (1,))):
+        parts = synthesize(ReductionRequest(sizes, matrix, reduce), spec.model()).parts(0)
+        assert check_collective(write_reduction(None, ReductionCertificate((spec,), parts))) == "proved"
 
 
 @pytest.mark.parametrize("path", sorted(Path(independent_checker.__file__).parent.glob("*.py")), ids=lambda p: p.name)
