@@ -182,7 +182,8 @@ def test_what_is_too_large_is_refused_with_its_size(engine: str, monkeypatch: py
         EngineRefused, match=rf"engine {engine}: .* \d+ parts, at most 3 can be asked about.*--engine native"
     ):
         solve(problem, engine=engine)  # type: ignore[arg-type]
-    monkeypatch.setattr(columns, "MOST_CELLS", 0)
+    for module in (columns, consult):
+        monkeypatch.setattr(module, "MOST_CELLS", 0)
     with pytest.raises(EngineRefused, match="more than 0 table entries"):
         solve(problem, engine=engine)  # type: ignore[arg-type]
 

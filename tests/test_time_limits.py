@@ -360,7 +360,7 @@ def test_a_limit_that_nothing_simple_fits_ends_with_a_bound(call: Callable[..., 
 DRIVER = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background of a shell inherits "ignore"
-import shardproof.formal.selection.clock as clock
+import shardproof.formal.selection.model.clock as clock
 moments = [int(x) for x in sys.argv[1].split(",")]
 looks, real = 0, clock.Clock.left
 def left(self):
