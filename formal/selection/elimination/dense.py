@@ -31,13 +31,11 @@ from numpy.typing import NDArray
 from ....models.problem.selection_problem import Fine, Ints, SelectionProblem, forbids
 from ....proofs.selection.certificates import Elimination, Point
 from ..model.clock import Clock
-from .factored import STORED, WIDEST
+from ..options.elimination import ELIMINATION, EliminationOptions
+from .factored import WIDEST
 
 CHUNK: Final = 1 << 16
 """Entries of the buffer for sums (512 KiB)."""
-
-FINE_WORK: Final = 1 << 20
-"""Entries of all joint tables together that are worked on in Python integers."""
 
 
 @dataclass(frozen=True)
@@ -89,14 +87,16 @@ def plain(problem: SelectionProblem) -> bool:
     )
 
 
-def eliminate_dense(problem: SelectionProblem, size: Size, clock: Clock) -> PlainOutcome | None:
+def eliminate_dense(
+    problem: SelectionProblem, size: Size, clock: Clock, options: EliminationOptions = ELIMINATION
+) -> PlainOutcome | None:
     """Optimum and record of a `plain` problem; None when it is too large to eliminate or the time is over."""
     found = buckets(
         [v.cost for v in problem.vertices], [(e.u, e.v, problem.tables[e.table]) for e in problem.edges], size, clock
     )
     if found is None:
         return None
-    stored = found.messages if found.kept <= STORED else ()
+    stored = found.messages if found.kept <= options.stored else ()
     record = Elimination(found.order, found.scopes, stored)
     minimum = problem.constant + found.value
     x = tuple(survivors(found, None)[1])
@@ -106,7 +106,7 @@ def eliminate_dense(problem: SelectionProblem, size: Size, clock: Clock) -> Plai
     if cost == minimum << bits:  # the fine part of x is 0
         return PlainOutcome(record, cost, cost, x)
     left, cheapest = survivors(found, -(-cost >> bits) - 1 - minimum)
-    best = _refined(problem, problem.fine, left, cheapest, clock)
+    best = _refined(problem, problem.fine, left, cheapest, clock, options)
     if best is None:
         return PlainOutcome(record, minimum << bits, cost, x)
     then = Point() if all(d is None for d in left) else Elimination(found.order, found.scopes, (), fine=True)
@@ -307,7 +307,12 @@ def _reached(
 
 
 def _refined(
-    problem: SelectionProblem, fine: Fine, left: list[Ints | None], x: list[int], clock: Clock
+    problem: SelectionProblem,
+    fine: Fine,
+    left: list[Ints | None],
+    x: list[int],
+    clock: Clock,
+    options: EliminationOptions,
 ) -> list[int] | None:
     """The best of what is left, with the fine part; None if that is too much."""
     open_ = [v for v, d in enumerate(left) if d is not None]
@@ -334,7 +339,7 @@ def _refined(
         else:
             v = e.u if u_open else e.v
             unary[number[v]] = unary[number[v]] + table.reshape(-1)
-    found = buckets(unary, pairs, Size(FINE_WORK, FINE_WORK, FINE_WORK), clock)
+    found = buckets(unary, pairs, Size(options.fine_work, options.fine_work, options.fine_work), clock)
     if found is None:
         return None
     _, best = survivors(found, None)

@@ -29,6 +29,7 @@ from ....proofs.selection.certificates import Elimination
 from ..model.clock import Clock
 from ..model.factored import INFINITE, Network, saturate
 from ..model.minplus import columns_min, rows_min
+from ..options.elimination import ELIMINATION, EliminationOptions
 
 BLOCK: Final = 1 << 21
 """Entries of one slice of a joint table (16 MiB)."""
@@ -37,9 +38,6 @@ WIDEST: Final = MAX_AXES
 """Neighbours that a vertex may have when it goes: axes of its message, which a file must hold.  Domains of one
 choice make wide messages cheap.
 """
-
-STORED: Final = 1_000_000
-"""Message entries up to which a record holds its messages; beyond, the checker computes them again."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +151,9 @@ class _Factor:
     maps: tuple[Ints | None, ...]
 
 
-def eliminate(network: Network, schedule: EliminationOrder, clock: Clock) -> Outcome | None:
+def eliminate(
+    network: Network, schedule: EliminationOrder, clock: Clock, options: EliminationOptions = ELIMINATION
+) -> Outcome | None:
     """Run `schedule` on `network` (denominator 1).  None when the time is over before the end."""
     n = len(network.domains)
     pool: list[list[_Factor]] = [[] for _ in range(n)]  # pool[v]: live pair and larger tables that touch v
@@ -181,7 +181,7 @@ def eliminate(network: Network, schedule: EliminationOrder, clock: Clock) -> Out
             continue
         array, maps = _project(network, v, scope, single[v], consumed)
         labels = _labels(array, maps)
-        if schedule.kept <= STORED:
+        if schedule.kept <= options.stored:
             messages.append(labels)
         if len(scope) == 1:
             single[scope[0]] = saturate(single[scope[0]] + labels)
@@ -189,7 +189,7 @@ def eliminate(network: Network, schedule: EliminationOrder, clock: Clock) -> Out
             fresh = _Factor(scope, array, maps)
             for w in scope:
                 pool[w].append(fresh)
-    record = Elimination(schedule.order, schedule.scopes, tuple(messages) if schedule.kept <= STORED else ())
+    record = Elimination(schedule.order, schedule.scopes, tuple(messages) if schedule.kept <= options.stored else ())
     if value >= INFINITE:
         return Outcome(record, FORBIDDEN, None)
     return Outcome(record, value, _backward(n, schedule, gone))
