@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import indexed_cases
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -308,6 +309,7 @@ CASES: dict[str, Callable[[Rng], Graph]] = {
     "embedding": embedding,
     "copy": copy,
     "update": update,
+    **indexed_cases.CASES,
 }
 
 

@@ -22,9 +22,10 @@ from typing import Final
 
 from ...program.graph import GraphError
 from ...program.index import Access, Affine, Axis, Combine, access
-from ...program.operators import Operator
+from ...program.operators import BY_DATA, Operator
 from .adjoint import pull
 from .backward import Backward, Pending
+from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .windows import Window, opened, result_axes, reversed_windows, tap_axes, whole_windows, windows
 
@@ -299,11 +300,12 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "max_pool": _window,
         "average_pool": _window,
         "local_response": _window,
+        **INDEXED,
     }
 )
 """Function -> rule, for functions that are no maps."""
 
-CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask"})
+CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask", "argsort"})
 """Functions, no maps, whose result does not depend on any number smoothly: they end the reverse pass."""
 
 
@@ -313,8 +315,8 @@ def positions(op: Operator) -> tuple[int, ...] | None:
         return tuple(j for j, local in enumerate(map_positions(op)[: len(op.inputs)]) if local is not None)
     if op.function in CONSTANT:
         return ()
-    if op.function == "embedding":
-        return (0,)
+    if op.kind in BY_DATA and op.function in RULES:  # the last input says where, and is no number
+        return tuple(range(len(op.inputs) - 1))
     return tuple(range(len(op.inputs))) if op.function in RULES else None
 
 
