@@ -405,6 +405,7 @@ FORMULAS = {
     "subtract": ([S, B], S - B),
     "multiply": ([S, B], S * B),
     "divide": ([S, B], S / B),
+    "floor_divide": ([S, B], np.floor(S / B)),
     "maximum": ([S, B - 1], np.where(S > B - 1, S, B - 1)),
     "relu_gradient": ([B, S], B * (S > 0)),
     "where": ([(S > 0).astype(float), B, C], np.where(S > 0, B, C)),

@@ -180,6 +180,17 @@ def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
     return (x**exponent).astype(x.dtype)
 
 
+def _scaled(x: Array, factor: float) -> Array:
+    """x times a number, in the element type of x: whole numbers times a whole number stay exact."""
+    return x * x.dtype.type(factor) if x.dtype.kind in "iu" and factor.is_integer() else x * factor
+
+
+def _like(x: Array, op: Operator) -> float | int:
+    """The attribute `value` as a number of x's kind."""
+    value = number(op, "value", 1.0)
+    return int(value) if x.dtype.kind in "iu" else value
+
+
 def _compared(name: str) -> Elementwise:
     """NumPy's comparison `name`, the second operand possibly the attribute `value`."""
 
@@ -197,7 +208,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "negate": lambda xp, a, op: -a[0],
         "identity": lambda xp, a, op: a[0],
         "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
-        "scale": lambda xp, a, op: a[0] * number(op, "scale", 1.0),
+        "scale": lambda xp, a, op: _scaled(a[0], number(op, "scale", 1.0)),
         "tanh": lambda xp, a, op: xp.tanh(a[0]),
         "sigmoid": lambda xp, a, op: _sigmoid(xp, a[0]),
         "exp": lambda xp, a, op: xp.exp(a[0]),
@@ -226,6 +237,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "minimum": lambda xp, a, op: xp.minimum(a[0], a[1]),
         "mask_fill": lambda xp, a, op: _fill(xp, a[0], a[1], op),
         **{name: _compared(name) for name in (*_COMPARISONS, "logical_and", "logical_or")},
+        "floor_divide": lambda xp, a, op: xp.floor_divide(a[0], a[1] if len(a) > 1 else _like(a[0], op)),
         "logical_not": lambda xp, a, op: xp.logical_not(a[0]),
         "relu_gradient": lambda xp, a, op: xp.where(a[1] > 0, a[0], xp.zeros((), dtype=a[0].dtype)),
         "where": lambda xp, a, op: xp.where(a[0] != 0, a[1], a[2]),

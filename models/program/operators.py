@@ -150,6 +150,7 @@ _ROWS: Final[list[Function]] = [
     ),  # one input: against attribute value
     *_logical(2, 2, "logical_and", "logical_or"),
     *_logical(1, 1, "logical_not"),
+    Function("floor_divide", NodeKind.MAP, (1, 2), 2),  # the greatest integer not above x / y; y or attribute value
     *_maps(3, 2, "where", "fused_scale_shift"),  # x * a + b
     *_maps(5, 6, "batch_norm"),  # x, gamma, beta, mean, variance; attribute epsilon
     Function("sum_inputs", NodeKind.MAP, (1, _MANY), 1),

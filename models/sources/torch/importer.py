@@ -24,9 +24,13 @@ from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
 from ..building.stated import carried
+from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
 from . import (
     dense as torch_dense,
+)
+from . import (
+    experts as torch_experts,
 )
 from . import (
     layout as torch_layout,
@@ -35,7 +39,13 @@ from . import (
     normalise as torch_normalise,
 )
 from . import (
+    ordered as torch_ordered,
+)
+from . import (
     pointwise as torch_pointwise,
+)
+from . import (
+    scattered as torch_scattered,
 )
 from . import (
     window as torch_window,
@@ -57,9 +67,15 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_dense.HANDLERS,
         **torch_window.HANDLERS,
         **torch_layout.HANDLERS,
+        **torch_ordered.HANDLERS,
+        **torch_scattered.HANDLERS,
+        **torch_experts.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""
+
+ALIASES: Final = MappingProxyType({"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"})
+"""Operators of libraries that are ATen's by another name."""
 
 _HINT = "supported operators: 'shardproof import --list-ops'"
 
@@ -123,7 +139,7 @@ def convert(program: Program) -> Imported:
         flat = Graph(
             program.name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(dict.fromkeys(wanted))
         )
-        digits = split_digits(used(flat).check())
+        digits = split_digits(unsorted(used(flat).check()))
         found = recognise(digits.graph, context.contents)
         graph = check_extents(found.graph)
     except GraphError as e:
@@ -328,9 +344,9 @@ def _convert(c: Context, reader: _Reader) -> None:
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
         c.places[node.name] = node
-        kind = node.kind.removeprefix("aten.").partition(".")[0]
+        kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
-        handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
+        handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
         if handler is None:
             missing.setdefault(node.kind, []).append(place)
             lost.add(node.name)

@@ -6,7 +6,7 @@ from math import prod
 
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
-from ..building.flat import Unsupported, joined, letters, normalised, part_of, permuted, pointwise
+from ..building.flat import Unsupported, joined, letters, part_of, permuted
 from .context import Context, Handler, Node, Ref, TorchError, dimension
 from .pointwise import spread
 
@@ -185,34 +185,6 @@ def flip(c: Context, node: Node) -> None:
     c.put(node, tensor)
 
 
-def top_k(c: Context, node: Node) -> None:
-    """topk whose indices only mark the chosen (`scatter` of one value into a constant): the mark is made there."""
-    if Ref(node.name, 0) in c.read:
-        raise Unsupported("its values read")
-    if not node.integer("largest", 1):
-        raise Unsupported("largest=False")
-    x = node.ref("self")
-    c.chosen[Ref(node.name, 1)] = (x, node.integer("k", 1), dimension(node, node.integer("dim", -1), len(c.shapes[x])))
-
-
-def scatter(c: Context, node: Node) -> None:
-    """scatter of true (or one) at the indices of `topk`: a mask of the k largest."""
-    found = c.chosen.get(node.ref("index"))
-    value, base = c.uniform(node.arguments.get("value", node.arguments.get("src"))), c.uniform(node.arguments["self"])
-    if found is None or value != 1.0 or base != 0.0:
-        raise Unsupported("other indices than those of topk, or other values than 1 into 0")
-    x, k, dim = found
-    if dim != dimension(node, node.integer("dim", 0), len(node.shape)) or node.shape != c.shapes[x]:
-        raise Unsupported("another dimension or shape than that of topk")
-    mask = normalised(c, node, "", "top_k_mask", [c.operand(x)], [dim], k=k)
-    c.put(
-        node,
-        mask
-        if node.dtype == "bool"
-        else pointwise(c, node, "cast", "cast", [(mask, node.shape)], node.dtype, dtype=node.dtype),
-    )
-
-
 def refuse_if_empty(c: Context, node: Node) -> None:
     """Raise `TorchError` for a result without elements, if anybody reads it."""
     for k, s in enumerate(node.shapes):
@@ -239,6 +211,4 @@ HANDLERS: dict[str, Handler] = {
     "arange": arange,
     "roll": roll,
     "flip": flip,
-    "topk": top_k,
-    "scatter": scatter,
 }

@@ -8,7 +8,8 @@ from math import prod
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
 from ..building.flat import Unsupported, letters, normalised, pointwise, reduced, scale_of_mean
-from .context import Context, Handler, Node, TorchError, dimension
+from .context import Context, Handler, Node, Ref, TorchError, dimension
+from .ordered import extreme_position
 from .pointwise import cast, short_kind
 
 
@@ -90,8 +91,8 @@ def batch_norm(c: Context, node: Node) -> None:
 def reduction(c: Context, node: Node) -> None:
     """sum, mean, amax, amin, any, max, min over given dimensions, or all."""
     kind, x = short_kind(node), node.ref("self")
-    if kind in ("max", "min"):
-        c.unused(node, 1)
+    if kind in ("max", "min") and Ref(node.name, 1) in c.read:
+        extreme_position(c, node, dimension(node, node.integer("dim", 0), len(c.shapes[x])), kind == "max", 1)
     function = {"sum": "sum", "mean": "sum", "amax": "max", "amin": "min", "any": "max", "max": "max", "min": "min"}[
         kind
     ]
@@ -132,6 +133,8 @@ def cumulative(c: Context, node: Node) -> None:
     x = node.ref("self")
     tensor, shape = c.operand(x if c.dtypes[x] == "bool" else cast(c, node, x, node.dtype) or x)
     over = [dimension(node, node.integer("dim", 0), len(shape))]
+    if x in c.counted:
+        c.counted[Ref(node.name)] = c.counted[x]
     c.put(node, normalised(c, node, "", "cumulative_sum", [(tensor, shape)], over, node.dtype))
 
 

@@ -85,6 +85,7 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         "fill": (NOTHING,),
         "sign": (NOTHING,),
         "floor": (NOTHING,),
+        "floor_divide": (NOTHING, NOTHING),
         "relu_gradient_mask": (NOTHING,),
         **{
             name: (NOTHING, NOTHING)

@@ -22,7 +22,7 @@ from typing import Final
 
 from ...program.graph import GraphError
 from ...program.index import Access, Affine, Axis, Combine, access
-from ...program.operators import BY_DATA, Operator
+from ...program.operators import BY_DATA, Operator, Value
 from .adjoint import pull
 from .backward import Backward, Pending
 from .indexed import INDEXED
@@ -189,15 +189,28 @@ def _embedding(b: Backward, op: Operator) -> None:
     if not b.wants(op, 0):
         return
     table = op.inputs[0]
+    if any(i == Affine() for i in table.index):  # read at position 0 of some dimensions: the gradient of that part
+        axes = tuple(a for a in op.axes if a.name in table.axes)
+        part = b.emit(f"grad:{op.name}/table", *_of_table(b, op, table.axes), b.tensors[table.tensor].dtype)
+        pull(b, replace(op, axes=axes, output=access(part, *table.axes)), 0, part)
+        return
     names = tuple(i.single for i in table.index)
     if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[table.tensor].shape:
         raise GraphError(f"operator {op.name!r}", "no gradient of a table that is not read axis by axis")
-    kept = tuple(str(n) for n in names)
+    function, axes, inputs, kept, attributes = _of_table(b, op, tuple(str(n) for n in names))
+    b.give(op, 0, Pending(op.name, function, axes, inputs, kept, attributes))
+
+
+def _of_table(
+    b: Backward, op: Operator, kept: tuple[str, ...]
+) -> tuple[str, tuple[Axis, ...], tuple[Access, ...], tuple[str, ...], tuple[tuple[str, Value], ...]]:
+    """What was picked from a table, back at its axes `kept`."""
     axes = (*_parallel(op, kept), *_summed(op, kept))
-    attributes = (("rows", op.attribute("rows", "")),)
-    b.give(
-        op, 0, Pending(op.name, "embedding_gradient", axes, (b.incoming(op), b.forward(op.inputs[1])), kept, attributes)
-    )
+    inputs = (b.incoming(op), b.forward(op.inputs[1]))
+    rows: tuple[tuple[str, Value], ...] = (("rows", op.rows),)
+    if op.rows in kept:
+        return "embedding_gradient", axes, inputs, kept, rows
+    return "grouped_product", axes, inputs, kept, (*rows, ("load", "any"))  # all rows are the same
 
 
 def _window(b: Backward, op: Operator) -> None:
