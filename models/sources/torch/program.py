@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
 from .context import TorchError
+from .outputs import without_caches
 from .shadow import hollow, watched
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 @dataclass(frozen=True)
 class Program:
-    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name."""
+    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name.  `notes`: what was
+    done to the model, in words."""
 
     name: str
     exported: ExportedProgram
     contents: Mapping[str, torch.Tensor]
+    notes: Sequence[str] = ()
 
 
 def need_torch() -> None:
@@ -145,7 +148,8 @@ def build(factory: Callable[..., object], name: str, batch: int | None = None, p
                 place,
                 f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1",
             )
-    return Program(name, _core(_export(module, args, kwargs, place), place), contents)
+    notes = without_caches(module)
+    return Program(name, _core(_export(module, args, kwargs, place), place), contents, notes)
 
 
 def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
