@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
 from ..building.flat import Unsupported, joined, letters, part_of, permuted
 from .context import Context, Handler, Node, Ref, TorchError, dimension
-from .pointwise import spread
+from .pointwise import elementwise, spread
 
 
 def view(c: Context, node: Node) -> None:
@@ -126,13 +128,30 @@ def cat(c: Context, node: Node) -> None:
 
 
 def pad(c: Context, node: Node) -> None:
-    """constant_pad_nd with zeros; pairs count from the last dimension; negative padding crops."""
+    """constant_pad_nd; pairs count from the last dimension; negative padding crops.  Outside a copy is 0, and another
+    value is filled in there."""
     tensor, shape = c.operand(node.ref("self"))
-    if node.number("value", 0.0) != 0.0:
-        raise Unsupported("a value other than 0")
-    pads = node.integers("pad") or ()
+    value, pads = node.number("value", 0.0), node.integers("pad") or ()
     index = {len(shape) - 1 - i: (1, -pads[2 * i]) for i in range(len(pads) // 2) if pads[2 * i] or pads[2 * i + 1]}
-    c.put(node, part_of(c, node, "", tensor, node.shape, index) if index else tensor)
+    if not index:
+        c.put(node, tensor)
+        return
+    filled = value != 0.0 and any(n > 0 for n in pads)
+    y = part_of(c, node, "part" if filled else "", tensor, node.shape, index)
+    if not filled:
+        c.put(node, y)
+        return
+    inside = np.ones((1,) * len(shape), bool)
+    for k, (_, offset) in index.items():
+        place = np.arange(node.shape[k]) + offset
+        here = (place >= 0) & (place < shape[k])
+        inside = inside & here.reshape([-1 if d == k else 1 for d in range(len(shape))])
+    mask, padded = Ref(f"{node.name}/inside"), Ref(f"{node.name}/part")
+    c.constants[mask] = np.broadcast_to(inside, node.shape)
+    c.values[padded] = y
+    for ref, dtype in ((mask, "bool"), (padded, node.dtype)):
+        c.shapes[ref], c.dtypes[ref] = node.shape, dtype
+    elementwise(c, node, "mask_fill", [padded, mask], value=value)
 
 
 def arange(c: Context, node: Node) -> None:

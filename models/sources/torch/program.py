@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
 from .context import TorchError
+from .outputs import without_caches
 from .shadow import hollow, watched
 
 if TYPE_CHECKING:
@@ -37,11 +38,13 @@ _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 
 @dataclass(frozen=True)
 class Program:
-    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name."""
+    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name.  `notes`: what was
+    done to the model, in words."""
 
     name: str
     exported: ExportedProgram
     contents: Mapping[str, torch.Tensor]
+    notes: Sequence[str] = ()
 
 
 def need_torch() -> None:
@@ -70,11 +73,13 @@ def from_saved(path: Path) -> Program:
     import torch
 
     try:
-        with _no_pickles():
+        with _no_pickles(), _quiet() as log:
             exported = torch.export.load(str(path))
     except Exception as e:
+        reasons = [r.exc_info[1] for r in log if r.exc_info and r.exc_info[1]]  # the error itself points to the log
         raise TorchError(
-            f"{path}", f"is not a program saved by torch.export.save, or holds more than tensors: {_first(e)}"
+            f"{path}",
+            f"is not a program saved by torch.export.save, or holds more than tensors: {_first((*reasons, e)[0])}",
         ) from e
     held = {**exported.state_dict, **exported.constants}
     parameters = set(exported.graph_signature.parameters)
@@ -143,7 +148,8 @@ def build(factory: Callable[..., object], name: str, batch: int | None = None, p
                 place,
                 f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1",
             )
-    return Program(name, _core(_export(module, args, kwargs, place), place), contents)
+    notes = without_caches(module)
+    return Program(name, _core(_export(module, args, kwargs, place), place), contents, notes)
 
 
 def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
@@ -191,20 +197,32 @@ def _made(
 
 
 @contextmanager
+def _quiet() -> Iterator[list[logging.LogRecord]]:
+    """PyTorch's logs are collected, not printed: what goes wrong is raised, and said once."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] == "torch"]
+    logs = [log for n in names if (log := logging.getLogger(n)).handlers]  # those of parts have handlers of their own
+    before = [log.handlers for log in logs]
+    for log in logs:
+        log.handlers = [handler]
+    try:
+        yield records
+    finally:
+        for log, handlers in zip(logs, before, strict=True):
+            log.handlers = handlers
+
+
+@contextmanager
 def _plain() -> Iterator[None]:
     """Attention as matrix products and softmax; a fused kernel for the CPU decomposes into strides that views
     reject.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    log = logging.getLogger("torch")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what goes wrong is raised, and said once
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        log.setLevel(level)
+    with _quiet(), sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 def _export(
