@@ -48,7 +48,7 @@ def elementwise(name: str) -> Callable[[Rng], Graph]:
         g = Builder("map", "float64")
         a, b = sizes(rng, 2)
         low, high = FUNCTIONS[name].arity
-        count = low if name in ("equal", "less") else min(high, 3) if name == "sum_inputs" else low
+        count = high if name in ("remainder", "fmod") else min(high, 3) if name == "sum_inputs" else low
         letters = [
             ["a b", "b a", "b", "a", ""][int(rng.integers(0, 5)) if j or name == "fill" else int(rng.integers(0, 2))]
             for j in range(count)

@@ -48,6 +48,8 @@ MAPS: dict[str, Callable[..., Any]] = {
     "divide": torch.div,
     "maximum": torch.maximum,
     "minimum": torch.minimum,
+    "remainder": torch.remainder,
+    "fmod": torch.fmod,
     "squared_difference": lambda x, y: (x - y) ** 2,
     "relu_gradient": lambda g, x: torch.where(x > 0, g, 0.0),
     "where": lambda c, a, b: torch.where(c != 0, a, b),

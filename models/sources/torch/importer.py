@@ -35,7 +35,25 @@ from . import (
     normalise as torch_normalise,
 )
 from . import (
+    norms as torch_norms,
+)
+from . import (
     pointwise as torch_pointwise,
+)
+from . import (
+    randomness as torch_randomness,
+)
+from . import (
+    resample as torch_resample,
+)
+from . import (
+    rounding as torch_rounding,
+)
+from . import (
+    stopped as torch_stopped,
+)
+from . import (
+    strided as torch_strided,
 )
 from . import (
     window as torch_window,
@@ -57,6 +75,12 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_dense.HANDLERS,
         **torch_window.HANDLERS,
         **torch_layout.HANDLERS,
+        **torch_norms.HANDLERS,
+        **torch_randomness.HANDLERS,
+        **torch_resample.HANDLERS,
+        **torch_rounding.HANDLERS,
+        **torch_stopped.HANDLERS,
+        **torch_strided.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""
@@ -184,6 +208,9 @@ class _Reader:
             **dict(zip(names, node.args, strict=False)),
         }
         arguments = {k: self._argument(node, v) for k, v in {**given, **node.kwargs}.items()}
+        if target is torch.ops.aten.as_strided.default:
+            held = node.args[0].meta["val"]
+            arguments |= {"self_strides": tuple(held.stride()), "self_offset": held.storage_offset()}
         results = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else (node.meta["val"],)
         path, own = self._module(node)
         shapes = tuple(self.shape(node.name, t) for t in results)

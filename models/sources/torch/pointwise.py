@@ -266,15 +266,22 @@ def _clipped(c: Context, node: Node, x: Ref, low: float, high: float) -> None:
 def clip(c: Context, node: Node) -> None:
     """clamp and hardtanh."""
     low, high = (node.arguments.get(a, node.arguments.get(b)) for a, b in (("min", "min_val"), ("max", "max_val")))
-    if isinstance(low, Ref) or isinstance(high, Ref):
-        raise Unsupported("computed limits")
-    _clipped(
-        c,
-        node,
-        node.ref("self"),
-        -inf if low is None else float(_number(low)),
-        inf if high is None else float(_number(high)),
-    )
+    if any(isinstance(v, Ref) and c.uniform(v) is None for v in (low, high)):
+        _clipped_by_tensors(c, node, node.ref("self"), low, high)
+        return
+    least, most = (d if v is None else _number(c.uniform(v)) for v, d in ((low, -inf), (high, inf)))
+    _clipped(c, node, node.ref("self"), least, most)
+
+
+def _clipped_by_tensors(c: Context, node: Node, x: Ref, low: Argument, high: Argument) -> None:
+    """At least one computed limit; one that is a number everywhere is read as a constant."""
+    tensor = c.operand(cast(c, node, x, node.dtype) or x)
+    for part, limit in (("maximum", low), ("minimum", high)):
+        if isinstance(limit, Ref):
+            found = c.operand(cast(c, node, limit, node.dtype) or limit)
+            made = pointwise(c, node, part, part, [tensor, found], node.dtype)
+            tensor = made, c.g.tensors[made].shape
+    c.put(node, spread(c, node, *tensor))
 
 
 def _number(value: Argument) -> float:

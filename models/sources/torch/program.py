@@ -25,7 +25,9 @@ from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
 from .context import TorchError
+from .resample import HANDLERS as UPSAMPLING
 from .shadow import hollow, watched
+from .stopped import mark_regions
 
 if TYPE_CHECKING:
     import torch
@@ -33,6 +35,11 @@ if TYPE_CHECKING:
 
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
+
+KEPT: Final = frozenset({"detach", *UPSAMPLING})
+"""ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators, and
+`detach` an `alias`, which does not stop gradients.
+"""
 
 
 @dataclass(frozen=True)
@@ -224,7 +231,13 @@ def _core(exported: ExportedProgram, place: str) -> ExportedProgram:
     try:
         with _plain(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return exported.run_decompositions()
+            import torch
+
+            mark_regions(exported)
+            table = torch.export.default_decompositions()
+            for op in [op for op in table if op._schema.name.removeprefix("aten::") in KEPT]:
+                del table[op]
+            return exported.run_decompositions(table)
     except Exception as e:
         raise TorchError(place, f"cannot be decomposed to core ATen: {_first(e)}") from e
 
