@@ -77,11 +77,13 @@ def from_saved(path: Path) -> Program:
     import torch
 
     try:
-        with _no_pickles():
+        with _no_pickles(), _quiet() as log:
             exported = torch.export.load(str(path))
     except Exception as e:
+        reasons = [r.exc_info[1] for r in log if r.exc_info and r.exc_info[1]]  # the error itself points to the log
         raise TorchError(
-            f"{path}", f"is not a program saved by torch.export.save, or holds more than tensors: {_first(e)}"
+            f"{path}",
+            f"is not a program saved by torch.export.save, or holds more than tensors: {_first((*reasons, e)[0])}",
         ) from e
     held = {**exported.state_dict, **exported.constants}
     parameters = set(exported.graph_signature.parameters)
@@ -197,6 +199,34 @@ def _made(
             raise TorchError(place, f"must return (module, example inputs), returned {type(made).__name__}")
 
 
+class _Collector(logging.Handler):
+    """Keeps what is logged in a list."""
+
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self.records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@contextmanager
+def _quiet() -> Iterator[list[logging.LogRecord]]:
+    """PyTorch's logs are collected, not printed: what goes wrong is raised, and said once."""
+    records: list[logging.LogRecord] = []
+    handler = _Collector(records)
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] == "torch"]
+    logs = [log for n in names if (log := logging.getLogger(n)).handlers]  # those of parts have handlers of their own
+    before = [log.handlers for log in logs]
+    for log in logs:
+        log.handlers = [handler]
+    try:
+        yield records
+    finally:
+        for log, handlers in zip(logs, before, strict=True):
+            log.handlers = handlers
+
+
 @contextmanager
 def _plain() -> Iterator[None]:
     """Attention as matrix products and softmax; a fused kernel for the CPU decomposes into strides that views
@@ -204,14 +234,8 @@ def _plain() -> Iterator[None]:
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    log = logging.getLogger("torch")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what goes wrong is raised, and said once
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        log.setLevel(level)
+    with _quiet(), sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 def _export(
