@@ -6,7 +6,7 @@
 
 Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent,
 is refused with all its places listed at once.  Weights are parameters under their names in the `state_dict` (tied
-weights once).  Dropout is the identity; running statistics that a training step would update are not outputs.  What the
+weights once).  Dropout and stochastic depth are the identity (`noise`); running statistics that a training step would update are not outputs.  What the
 program computes from nothing is folded; where an operator must read it, it is an input `constant.*` whose contents are
 in `Imported.stated`.
 """
@@ -32,6 +32,9 @@ from . import (
     layout as torch_layout,
 )
 from . import (
+    noise as torch_noise,
+)
+from . import (
     normalise as torch_normalise,
 )
 from . import (
@@ -43,7 +46,7 @@ from . import (
 from .constants import emit
 from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
-from .layout import refuse_if_empty
+from .layout import without_elements
 from .program import Program, load_program
 
 if TYPE_CHECKING:
@@ -57,6 +60,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_dense.HANDLERS,
         **torch_window.HANDLERS,
         **torch_layout.HANDLERS,
+        **torch_noise.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""
@@ -338,7 +342,8 @@ def _convert(c: Context, reader: _Reader) -> None:
         for k, dtype in enumerate(node.dtypes):
             if Ref(node.name, k) in c.read:
                 _known_dtype(f"node {place!r}", dtype)
-        refuse_if_empty(c, node)
+        if without_elements(c, node):
+            continue
         try:
             handler(c, node)
         except Unsupported as e:

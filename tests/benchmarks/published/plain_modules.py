@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import torch
 from entries import Architecture, Built, Loss, classified, ids, regressed
@@ -305,7 +306,7 @@ class UNet(nn.Module):
         super().__init__()
         widths = [64, 128, 256, 512]
         self.down = nn.ModuleList(Doubled(a, b) for a, b in zip([3, *widths], widths, strict=False))
-        self.rise = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in zip(widths, widths[1:], strict=False))
+        self.rise = nn.ModuleList(nn.ConvTranspose2d(b, a, 2, 2) for a, b in pairwise(widths))
         self.up = nn.ModuleList(Doubled(2 * a, a) for a in widths[:-1])
         self.head = nn.Conv2d(64, 2, 1)
 
@@ -327,7 +328,7 @@ class UNetBilinear(UNet):
         widths = [64, 128, 256, 512]
         self.rise = nn.ModuleList(
             nn.Sequential(nn.Upsample(scale_factor=2, mode="bilinear", align_corners=True), nn.Conv2d(b, a, 1))
-            for a, b in zip(widths, widths[1:], strict=False)
+            for a, b in pairwise(widths)
         )
 
 
