@@ -6,10 +6,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import Tensor, nn  # noqa: E402
+from torch import Tensor, nn
 
-from shardproof.models.program.graph import UnsupportedOperators  # noqa: E402
-from tests.torch_case import compare, imported  # noqa: E402
+from shardproof.models.program.graph import UnsupportedOperators
+from tests.torch_case import compare, imported
 
 pytestmark = pytest.mark.torch
 

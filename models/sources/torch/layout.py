@@ -9,7 +9,7 @@ import numpy as np
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
 from ..building.flat import Unsupported, gathered, joined, letters, normalised, part_of, permuted, pointwise
-from .context import Context, Handler, Node, Ref, TorchError, dimension
+from .context import Context, Handler, Node, Ref, dimension
 from .pointwise import cast, spread
 
 

@@ -82,7 +82,9 @@ def refused(c: Context, node: Node) -> None:
 
 
 HANDLERS: dict[str, Handler] = {
-    **dict.fromkeys(("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"), unset),
+    **dict.fromkeys(
+        ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"), unset
+    ),
     "bernoulli": mask,
     **dict.fromkeys(("rand", "rand_like"), uniform),
     "add": shifted,

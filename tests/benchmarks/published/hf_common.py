@@ -30,7 +30,7 @@ def causal(
 
 def encoder(stem: str, head: str = "ForMaskedLM", length: int = 64, **options: object) -> Architecture:
     """An encoder with the head it is trained with first; two sequences with their attention masks."""
-    inputs: Callable[[], dict[str, Tensor]] = lambda: {  # noqa: E731
+    inputs: Callable[[], dict[str, Tensor]] = lambda: {
         "input_ids": ids(2, length),
         "attention_mask": torch.ones(2, length, dtype=torch.int64),
     }
@@ -44,7 +44,7 @@ def translator(
     stem: str, head: str = "ForConditionalGeneration", config: str | None = None, **options: object
 ) -> Architecture:
     """An encoder and a decoder over tokens."""
-    inputs: Callable[[], dict[str, Tensor]] = lambda: {"input_ids": ids(2, 64), "decoder_input_ids": ids(2, 32)}  # noqa: E731
+    inputs: Callable[[], dict[str, Tensor]] = lambda: {"input_ids": ids(2, 64), "decoder_input_ids": ids(2, 32)}
     return Architecture(
         "encoder-decoder", stem + head, made(config or f"{stem}Config", stem + head, inputs, **options), labelled(2, 32)
     )
