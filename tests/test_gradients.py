@@ -134,6 +134,38 @@ def sliced_product(rng: Rng) -> Graph:
     )
 
 
+def placed_product(rng: Rng) -> Graph:
+    """Factors read at constants, along slices, in windows that others share, on a diagonal, by merged axes."""
+    a, b, c = (int(x) for x in rng.integers(2, 5, 3))
+    s, t = (int(x) for x in rng.integers(1, 4, 2))
+    axis, at, one = Affine.axis, Affine((), int(rng.integers(0, 3))), Affine((), 0)
+    rows, columns = axis("y", s).plus("ky").shift(-1), axis("x", t).shift(int(rng.integers(0, 2)))
+    extent = {"a": a, "b": b, "c": c, "y": 3, "x": 2, "ky": 3}
+    image = (2 * s + 2, 2 * t + 1)
+    factors, out = [
+        # unbind of a fused projection, both factors
+        ([((a, 3, c), ["a", at, "c"]), ((3, c, b), [at, "c", "b"])], "a b"),
+        # 1x1 convolution with strides; the weight keeps its dimensions of extent 1
+        ([((a, c, *image), ["a", "c", axis("y", s), columns]), ((b, c, 1, 1), ["b", "c", one, one])], "a b y x"),
+        # depthwise convolution of a slice of the channels
+        ([((a, b + 2, *image), ["a", axis("b").shift(1), rows, columns]), ((b, 1, 3), ["b", one, "ky"])], "a b y x"),
+        # a window of one of three factors, at a constant
+        ([((a, 3, image[0]), ["a", at, rows]), ((b, 3), ["b", "ky"]), ((3, b), ["y", "b"])], "a b y"),
+        # a window whose axes another factor reads in a window of its own
+        ([((a, image[0]), ["a", rows]), ((b, 6), ["b", axis("ky").plus("y").shift(1)])], "a b y"),
+        # the diagonal; merged axes
+        ([((a, a), ["a", "a"]), ((a * b + 1,), [axis("a", b).plus("b").shift(1)])], "b a"),
+        # beyond both ends
+        ([((a, 2), ["a", axis("b").shift(-1)]), ((b,), ["b"])], "a b"),
+    ][int(rng.integers(0, 7))]
+    g = Builder("read", "float64")
+    reads = [access(g.parameter(f"x{j}", shape), *index) for j, (shape, index) in enumerate(factors)]
+    kept = out.split()
+    used = dict.fromkeys([*kept, *(n for r in reads for n in r.axes)])
+    axes = [Axis(n, extent[n], None if n in kept else Combine.SUM, n != "ky") for n in used]
+    return g.build(g.operator("y", "product", axes, reads, kept))
+
+
 def reduction(name: str) -> Callable[[Rng], Graph]:
     def make(rng: Rng) -> Graph:
         g = Builder("reduce", "float64")
@@ -300,6 +332,7 @@ CASES: dict[str, Callable[[Rng], Graph]] = {
     "product": product,
     "convolution": convolution,
     "sliced product": sliced_product,
+    "placed product": placed_product,
     **{n: reduction(n) for n in ("sum", "max", "min")},
     "sliced sum": sliced_sum,
     **{n: normalise(n) for n in ("softmax", "log_softmax", "layer_norm", "rms_norm", "cumulative_sum")},
@@ -553,8 +586,25 @@ def test_unsupported_operators_are_listed_all_at_once(monkeypatch: pytest.Monkey
 
 def test_accesses_without_a_gradient_are_named() -> None:
     g = Builder("g", "float64")
-    with pytest.raises(GraphError, match="operator 'y': no gradient of a product through the access to 'x'"):
-        build_step(g.build(g.contract("y", "a a -> a", g.parameter("x", (3, 3)))), "sgd")
+    read = access(g.parameter("x", (3, 2)), "a", Affine.everything())
+    with pytest.raises(GraphError, match="operator 'y': no gradient of a product that reads 'x' whole"):
+        build_step(g.build(g.operator("y", "product", [Axis("a", 3)], [read], ["a"])), "sgd")
+
+
+def test_a_constant_index_costs_no_more_than_the_slice() -> None:
+    """The gradient of one of three fused projections is a product over the slice, and a copy to its place."""
+    g = Builder("g", "float64")
+    axes = [Axis("b", 4), Axis("n", 5), Axis("k", 6, Combine.SUM)]
+    w = access(g.parameter("w", (3, 5, 6)), Affine((), 2), "n", "k")
+    graph = g.build(g.operator("y", "product", axes, [access(g.input("x", (4, 6)), "b", "k"), w], ["b", "n"]))
+    step = build_step(graph, "sgd").graph
+    part, place = step.operator("grad:y/input1"), step.operator("grad:w")
+    assert (part.function, [(a.name, a.extent) for a in part.axes]) == (
+        "product",
+        [("at0", 1), ("n", 5), ("k", 6), ("b", 4)],
+    )
+    assert (place.function, [a.extent for a in place.axes]) == ("copy", [3, 5, 6])
+    assert all(a.splittable for a in place.axes)
 
 
 def test_taps_must_be_whole() -> None:

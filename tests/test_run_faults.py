@@ -48,7 +48,9 @@ rank.main(Path(sys.argv[1]))
 """
 
 FRONT = """
-import sys
+import signal, sys
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup both are ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.path.insert(0, {tests!r})
 from test_mpi import split
 from shardproof.backends.execution import launch as launching

@@ -492,10 +492,11 @@ def test_refusals_name_the_place_and_the_next_step(case: str) -> None:
         imported(factory)
 
 
-def test_wrong_files(tmp_path: Path) -> None:
+def test_wrong_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.pt2").write_bytes(b"nothing")
-    with pytest.raises(TorchError, match="is not a program saved by torch.export.save"):
+    with pytest.raises(TorchError, match="is not a program saved by torch.export.save.*not a ZIP archive"):
         import_torch(str(tmp_path / "bad.pt2"))
+    assert capfd.readouterr() == ("", ""), "PyTorch logs a traceback; the reason is in the error"
     with pytest.raises(TorchError, match="--batch needs a parameter 'batch' of everything"):
         import_torch(f"{FILE}:everything", batch=2)
     with pytest.raises(TorchError, match="example_inputs"):

@@ -22,7 +22,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from math import prod
+from math import inf, isfinite, isnan, nan, prod
 from typing import Final
 
 from ..files.json_text import JsonError, parse_json
@@ -338,6 +338,7 @@ class Graph:
             },
             sort_keys=True,
             separators=(",", ":"),
+            allow_nan=False,
         )
 
     def sha256(self) -> str:
@@ -455,6 +456,30 @@ def _access_from(data: Sequence[object]) -> Access:
     return Access(_text(tensor), tuple(_affine_from(i) for i in index))
 
 
+_NON_FINITE: Final = {"inf": inf, "-inf": -inf, "nan": nan}
+"""Numbers that JSON lacks, by the texts that name them; as `nan` is one object, graphs that hold it can be equal."""
+
+
+def _value_json(v: Value) -> object:
+    """A number that JSON lacks is an object `{"float": "-inf"}`: a text of the same letters stays a text."""
+    if isinstance(v, float) and not isfinite(v):
+        return {"float": "nan" if isnan(v) else "inf" if v > 0 else "-inf"}
+    return list(v) if isinstance(v, tuple) else v
+
+
+def _value_from(v: object) -> Value:
+    if isinstance(v, list):
+        return tuple(_text(x) for x in v) if any(isinstance(x, str) for x in v) else _ints(v)
+    if isinstance(v, dict):
+        number = _NON_FINITE.get(_text(v["float"])) if v.keys() == {"float"} else None
+        if number is None:
+            raise ValueError(f'{str(v)[:60]} is not an attribute value: {{"float": one of {", ".join(_NON_FINITE)}}}')
+        return number
+    if isinstance(v, str) or type(v) is int or (isinstance(v, float) and isfinite(v)):  # 1e999 is read as infinite
+        return v
+    raise ValueError(f"{str(v)[:60]!r} is not an attribute value")
+
+
 def _operator_json(op: Operator) -> dict[str, object]:
     def one(a: Access) -> list[object]:
         return [a.tensor, [_affine_json(i) for i in a.index]]
@@ -465,7 +490,7 @@ def _operator_json(op: Operator) -> dict[str, object]:
         "axes": [[a.name, a.extent, a.combine.value if a.combine else None, a.splittable] for a in op.axes],
         "inputs": [one(a) for a in op.inputs],
         "output": one(op.output),
-        "attributes": {k: list(v) if isinstance(v, tuple) else v for k, v in op.attributes},
+        "attributes": {k: _value_json(v) for k, v in op.attributes},
     }
 
 
@@ -479,18 +504,11 @@ def _operator_from(data: dict[str, object]) -> Operator:
     ):
         raise ValueError(f"operator {data.get('name')!r} is malformed")
 
-    def value(v: object) -> Value:
-        if isinstance(v, list):
-            return tuple(_text(x) for x in v) if any(isinstance(x, str) for x in v) else _ints(v)
-        if isinstance(v, (float, str)) or type(v) is int:
-            return v
-        raise ValueError(f"{v!r} is not an attribute value")
-
     return Operator(
         _text(data["name"]),
         _text(data["function"]),
         tuple(Axis(_text(n), _int(e), Combine(c) if c is not None else None, _flag(s)) for n, e, c, s in axes),
         tuple(_access_from(a) for a in inputs),
         _access_from(output),
-        tuple(sorted((_text(k), value(v)) for k, v in attributes.items())),
+        tuple(sorted((_text(k), _value_from(v)) for k, v in attributes.items())),
     )

@@ -70,11 +70,13 @@ def from_saved(path: Path) -> Program:
     import torch
 
     try:
-        with _no_pickles():
+        with _no_pickles(), _quiet() as log:
             exported = torch.export.load(str(path))
     except Exception as e:
+        reasons = [r.exc_info[1] for r in log if r.exc_info and r.exc_info[1]]  # the error itself points to the log
         raise TorchError(
-            f"{path}", f"is not a program saved by torch.export.save, or holds more than tensors: {_first(e)}"
+            f"{path}",
+            f"is not a program saved by torch.export.save, or holds more than tensors: {_first((*reasons, e)[0])}",
         ) from e
     held = {**exported.state_dict, **exported.constants}
     parameters = set(exported.graph_signature.parameters)
@@ -191,20 +193,32 @@ def _made(
 
 
 @contextmanager
+def _quiet() -> Iterator[list[logging.LogRecord]]:
+    """PyTorch's logs are collected, not printed: what goes wrong is raised, and said once."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] == "torch"]
+    logs = [log for n in names if (log := logging.getLogger(n)).handlers]  # those of parts have handlers of their own
+    before = [log.handlers for log in logs]
+    for log in logs:
+        log.handlers = [handler]
+    try:
+        yield records
+    finally:
+        for log, handlers in zip(logs, before, strict=True):
+            log.handlers = handlers
+
+
+@contextmanager
 def _plain() -> Iterator[None]:
     """Attention as matrix products and softmax; a fused kernel for the CPU decomposes into strides that views
     reject.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    log = logging.getLogger("torch")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what goes wrong is raised, and said once
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        log.setLevel(level)
+    with _quiet(), sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 def _export(
