@@ -48,9 +48,43 @@ def test_parts_that_are_overwritten() -> None:
     _equal(scattered, (3, 5), (3, 2))
 
 
+def test_every_other_element_is_overwritten() -> None:
+    def rotated(x: Tensor) -> Tensor:
+        z = torch.empty_like(x)
+        z[..., 0::2] = -x[..., 1::2]
+        z[..., 1::2] = x[..., 0::2]
+        return z * 2.0
+
+    _equal(rotated, (3, 6))
+
+
 def test_operands_without_elements() -> None:
     _equal(lambda x: torch.cat([x[:, :0], x[:, 2:], x[:, 4:4]], 1) * 2.0, (3, 4))
     _equal(lambda x: torch.cat(x.split([0, 3, 1], 1)[::-1], 1) * 2.0, (3, 4))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 2, "stride": 2},
+        {"kernel_size": 4, "stride": 2, "padding": 1, "bias": False},
+        {"kernel_size": 3, "stride": 2, "padding": 1, "output_padding": 1, "groups": 2},
+        {"kernel_size": 3, "padding": 1},
+        {"kernel_size": (3, 1), "stride": (1, 2)},
+    ],
+)
+def test_transposed_convolutions(options: dict[str, int]) -> None:
+    found = compare(lambda: (nn.ConvTranspose2d(4, 6, **options), torch.zeros(2, 4, 5, 3)))
+    assert "product" in [op.function for op in found.graph.operators]
+
+
+def test_windows_of_a_dimension() -> None:
+    _equal(lambda x: x.unfold(1, 4, 4) * 2.0, (2, 9, 3))
+    _equal(lambda x: x.unfold(-1, 4, 2) * 2.0, (2, 3, 10))
+
+
+def test_exponential_units() -> None:
+    _equal(lambda x: nn.functional.elu(x, 0.7) + nn.functional.selu(x) + nn.functional.celu(x, 1.3), (3, 5))
 
 
 class _Deep(nn.Module):

@@ -6,9 +6,9 @@
 
 Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent,
 is refused with all its places listed at once.  Weights are parameters under their names in the `state_dict` (tied
-weights once).  Dropout and stochastic depth are the identity (`noise`); running statistics that a training step would update are not outputs.  What the
-program computes from nothing is folded; where an operator must read it, it is an input `constant.*` whose contents are
-in `Imported.stated`.
+weights once).  Dropout and stochastic depth are the identity (`noise`); running statistics that a training step would
+update are not outputs.  What the program computes from nothing is folded; where an operator must read it, it is an
+input `constant.*` whose contents are in `Imported.stated`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ from . import (
     dense as torch_dense,
 )
 from . import (
+    elements as torch_elements,
+)
+from . import (
     layout as torch_layout,
 )
 from . import (
@@ -39,6 +42,9 @@ from . import (
 )
 from . import (
     pointwise as torch_pointwise,
+)
+from . import (
+    transposed as torch_transposed,
 )
 from . import (
     window as torch_window,
@@ -61,6 +67,8 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_window.HANDLERS,
         **torch_layout.HANDLERS,
         **torch_noise.HANDLERS,
+        **torch_elements.HANDLERS,
+        **torch_transposed.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""

@@ -168,27 +168,33 @@ def roll(c: Context, node: Node) -> None:
     c.put(node, tensor)
 
 
-def flip(c: Context, node: Node) -> None:
-    """flip: of two elements each is the other one, so both shifts are added; of more, rows read at falling positions
-    (an index of index notation does not fall).
+def turned(c: Context, node: Node, part: str, tensor: str, dim: int) -> str:
+    """One dimension counted backwards: of two elements each is the other one, so both shifts are added; of more, rows
+    are read at falling positions (an index of index notation does not fall).
     """
+    shape = c.g.tensors[tensor].shape
+    n = shape[dim]
+    if n == 1:
+        return tensor
+    if n == 2:
+        names = letters(len(shape))
+        axes = [Axis(a, e) for a, e in zip(names, shape, strict=True)]
+        reads = [
+            Access(tensor, tuple(Affine.axis(a).shift(d) if k == dim else Affine.axis(a) for k, a in enumerate(names)))
+            for d in (1, -1)
+        ]
+        return c.operator(node, part, "copy", axes, reads, names)
+    falling = Ref(f"{node.name}/falling{n}")
+    c.constants[falling] = np.arange(n)[::-1]
+    c.shapes[falling], c.dtypes[falling] = (n,), "int64"
+    return gathered(c, node, part, (tensor, shape), dim, c.operand(falling))
+
+
+def flip(c: Context, node: Node) -> None:
+    """flip of dimensions."""
     tensor, shape = c.operand(node.ref("self"))
-    names = letters(len(shape))
     for k in sorted({dimension(node, d, len(shape)) for d in node.integers("dims") or ()}):
-        if shape[k] > 2:
-            falling = Ref(f"{node.name}/falling{k}")
-            c.constants[falling] = np.arange(shape[k])[::-1]
-            c.shapes[falling], c.dtypes[falling] = (shape[k],), "int64"
-            tensor = gathered(c, node, "", (tensor, shape), k, c.operand(falling))
-        elif shape[k] == 2:
-            axes = [Axis(a, e) for a, e in zip(names, shape, strict=True)]
-            reads = [
-                Access(
-                    tensor, tuple(Affine.axis(a).shift(d) if i == k else Affine.axis(a) for i, a in enumerate(names))
-                )
-                for d in (1, -1)
-            ]
-            tensor = c.operator(node, "", "copy", axes, reads, names)
+        tensor = turned(c, node, "", tensor, k)
     c.put(node, tensor)
 
 
@@ -205,7 +211,8 @@ def slice_scatter(c: Context, node: Node) -> None:
         middle = c.view(node, "unsqueeze", c.tensor(source), [*shape[:k], 1, *shape[k + 1 :]])
     else:
         if node.integer("step", 1) != 1:
-            raise Unsupported(f"step {node.integer('step', 1)} (a copy writes neighbouring elements)")
+            _interleaved(c, node, tensor, shape, k)
+            return
         start, end = node.integer("start", 0), node.integer("end", n)
         low = min(max(start + n if start < 0 else start, 0), n)
         high = max(low, min(end + n if end < 0 else end, n))
@@ -216,6 +223,25 @@ def slice_scatter(c: Context, node: Node) -> None:
         if b > a
     ]
     c.put(node, parts[0] if len(parts) == 1 else joined(c, node, "", parts, k))
+
+
+def _interleaved(c: Context, node: Node, tensor: str, shape: tuple[int, ...], k: int) -> None:
+    """Every step-th element of a whole dimension replaced: one index of the inner digit of (n / step, step)."""
+    n, step = shape[k], node.integer("step", 1)
+    start, end = node.integer("start", 0), min(node.integer("end", n), n)
+    if n % step or not 0 <= start < step or -(-(end - start) // step) != n // step:
+        raise Unsupported(f"step {step} over a part of a dimension, or one that it does not divide")
+    source = node.ref("src")
+    new = c.tensor(cast(c, node, source, node.dtype) or source)
+    whole = c.view(node, "digits", tensor, (*shape[:k], n // step, step, *shape[k + 1 :]))
+    single = [*shape[:k], n // step, 1, *shape[k + 1 :]]
+    parts = []
+    for part, a, b in (("before", 0, start), ("", start, start + 1), ("after", start + 1, step)):
+        if part and b > a:
+            parts.append(part_of(c, node, part, whole, [*single[: k + 1], b - a, *single[k + 2 :]], {k + 1: (1, a)}))
+        elif not part:
+            parts.append(c.view(node, "written", new, single))
+    c.put(node, c.view(node, "merge", joined(c, node, "", parts, k + 1), shape))
 
 
 def top_k(c: Context, node: Node) -> None:
