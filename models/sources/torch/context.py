@@ -129,7 +129,8 @@ class Context(Flat):
     every value.  `constants`: contents of values that depend on no input and no weight; `makers`: the nodes that
     computed them; `emit` makes a tensor of one (`constants`).  `stated`: graph input -> contents it must have;
     `contents`: of every tensor that is a constant.  `chosen`: indices of the k largest -> (of what, k, along which
-    dimension).  `opposite`: a negated mask -> the mask.  `even`: values drawn evenly from [x, x + 1) -> x.
+    dimension).  `opposite`: a negated mask -> the mask.  `noise`: random numbers, even in [0, 1), -> what was added to
+    them (`noise`).
     """
 
     g: Builder
@@ -146,7 +147,7 @@ class Context(Flat):
     contents: dict[str, Constant] = field(default_factory=dict)
     chosen: dict[Ref, tuple[Ref, int, int]] = field(default_factory=dict)
     opposite: dict[Ref, Ref] = field(default_factory=dict)
-    even: dict[Ref, float] = field(default_factory=dict)
+    noise: dict[Ref, float] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
     places: dict[str, Node] = field(default_factory=dict)
     shared: dict[tuple[tuple[int, ...], str, bytes], str] = field(default_factory=dict)
@@ -171,9 +172,11 @@ class Context(Flat):
                     self.g.parameter(name, shape or (1,), dtype, None if shape else ())
                 self.values[value] = name
             elif value in self.constants:
+                if self.constants[value].size == 0:
+                    raise Unsupported("an operand without elements")
                 self.values[value] = self.emit(self, value)
-            elif value in self.even:
-                raise Unsupported("random numbers")
+            elif value in self.noise:
+                raise Unsupported("random numbers that are no mask of dropout; make them an input")
             else:
                 raise TorchError(f"value {value.node!r}", "is used before any node computes it")
         return self.values[value]

@@ -6,9 +6,9 @@
 
 Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent,
 is refused with all its places listed at once.  Weights are parameters under their names in the `state_dict` (tied
-weights once).  Dropout is the identity; running statistics that a training step would update are not outputs.  What the
-program computes from nothing is folded; where an operator must read it, it is an input `constant.*` whose contents are
-in `Imported.stated`.
+weights once).  Dropout and stochastic depth are the identity (`noise`); running statistics that a training step would
+update are not outputs.  What the program computes from nothing is folded; where an operator must read it, it is an
+input `constant.*` whose contents are in `Imported.stated`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,13 @@ from . import (
     dense as torch_dense,
 )
 from . import (
+    elements as torch_elements,
+)
+from . import (
     layout as torch_layout,
+)
+from . import (
+    noise as torch_noise,
 )
 from . import (
     normalise as torch_normalise,
@@ -39,9 +45,6 @@ from . import (
 )
 from . import (
     pointwise as torch_pointwise,
-)
-from . import (
-    randomness as torch_randomness,
 )
 from . import (
     resample as torch_resample,
@@ -56,12 +59,15 @@ from . import (
     strided as torch_strided,
 )
 from . import (
+    transposed as torch_transposed,
+)
+from . import (
     window as torch_window,
 )
 from .constants import emit
 from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
-from .layout import refuse_if_empty
+from .layout import without_elements
 from .program import Program, load_program
 
 if TYPE_CHECKING:
@@ -75,8 +81,10 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_dense.HANDLERS,
         **torch_window.HANDLERS,
         **torch_layout.HANDLERS,
+        **torch_noise.HANDLERS,
+        **torch_elements.HANDLERS,
+        **torch_transposed.HANDLERS,
         **torch_norms.HANDLERS,
-        **torch_randomness.HANDLERS,
         **torch_resample.HANDLERS,
         **torch_rounding.HANDLERS,
         **torch_stopped.HANDLERS,
@@ -365,7 +373,8 @@ def _convert(c: Context, reader: _Reader) -> None:
         for k, dtype in enumerate(node.dtypes):
             if Ref(node.name, k) in c.read:
                 _known_dtype(f"node {place!r}", dtype)
-        refuse_if_empty(c, node)
+        if without_elements(c, node):
+            continue
         try:
             handler(c, node)
         except Unsupported as e:

@@ -240,6 +240,11 @@ def to_copy(c: Context, node: Node) -> None:
     _same(c, node, node.ref("self"))
 
 
+def overwritten(c: Context, node: Node) -> None:
+    """copy: the source, in the shape and the element type of what it is written into."""
+    _same(c, node, node.ref("src"))
+
+
 def fill(c: Context, node: Node) -> None:
     """full_like and its relatives, of a value that is computed: a constant all the same."""
     value = node.arguments.get("fill_value", node.arguments.get("value"))
@@ -364,6 +369,7 @@ HANDLERS: dict[str, Handler] = {
         ("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "native_dropout", "dropout"), identity
     ),
     "_to_copy": to_copy,
+    "copy": overwritten,
     **dict.fromkeys(("full_like", "ones_like", "zeros_like", "fill", "new_full", "new_ones", "new_zeros"), fill),
     "clamp": clip,
     "hardtanh": clip,
