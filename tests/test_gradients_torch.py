@@ -179,6 +179,8 @@ def applied(op: Operator, a: list[Any]) -> Any:
             return spread(op, y * attribute(op, "scale", 1.0), [n for n in names if n in out])
         case NodeKind.NORMALISE:
             return normalised(op, a)
+        case NodeKind.WINDOW if any(len(i.terms) > 2 for i in op.inputs[0].index):
+            pytest.skip("PyTorch has no windows in digits")
         case NodeKind.WINDOW if op.function != "local_response":
             k, stride, _, front, back = window(op, tuple(a[0].shape))
             if op.function == "max_pool":

@@ -26,6 +26,7 @@ from ...program.operators import Operator
 from .adjoint import pull
 from .backward import Backward, Pending
 from .maps import MAP_RULES, differentiate_map, map_positions
+from .merged import with_merged_positions
 from .products import parallel, product_rule, summed
 from .windows import opened, result_axes, tap_axes, whole_windows, windows
 
@@ -126,12 +127,15 @@ def _embedding(b: Backward, op: Operator) -> None:
 def _window(b: Backward, op: Operator) -> None:
     if not b.wants(op, 0):
         return
+    g, shape = b.incoming(op), b.tensors[op.inputs[0].tensor].shape
+    found = windows(op, op.inputs[0], shape)
+    if not found and (merged := with_merged_positions(b, op, 0)) is not None:
+        op, g = merged
+        found = windows(op, op.inputs[0], shape)
     a = op.inputs[0]
-    found = windows(op, a, b.tensors[a.tensor].shape)
     if not found:
         raise GraphError(f"operator {op.name!r}", f"no gradient of {op.function} through the access to {a.tensor!r}")
     axes = result_axes(op, a, found)
-    g = b.incoming(op)
     touched = {w.axis for w in found} | {w.tap for w in found if w.tap is not None}
     inputs = [opened(g, touched)]
     if op.function != "average_pool":
