@@ -103,6 +103,8 @@ _POSITIVE = {
     ("batch_norm", 4),
     ("batch_norm", 1),
     ("divide", 1),
+    ("fmod", 1),
+    ("remainder", 1),
     ("sqrt", 0),
     ("layer_norm", 1),
     ("rsqrt", 0),

@@ -138,13 +138,17 @@ _ROWS: Final[list[Function]] = [
     *_maps(1, 1, "scale"),  # attribute scale: x * scale
     *_maps(1, 1, "shift"),  # attribute shift: x + shift
     *_maps(1, 1, "abs", "sign", "floor", "reciprocal"),
+    *_maps(1, 1, "ceil", "round", "trunc"),  # round: halves to the even neighbour
     *_maps(1, 2, "clip"),  # attributes low, high
+    *_maps(1, 0, "stop_gradient"),  # x, from which no gradient comes back
     *_maps(1, 0, "cast"),  # attribute dtype, the element type of the result
     *_maps(1, 8, "tanh", "sigmoid", "exp", "erf", "sqrt", "rsqrt", "log", "cos", "sin"),
     *_maps(1, 12, "gelu", "silu"),
     *_maps(1, 16, "power", "softplus"),  # power: attribute exponent
     *_maps(2, 1, "add", "subtract", "multiply", "divide", "maximum", "minimum", "relu_gradient"),
     *_maps(2, 1, "mask_fill"),  # x, mask; attribute value: x where mask != 0, else value
+    Function("remainder", NodeKind.MAP, (1, 2), 4),  # of the sign of the divisor; one input: attribute value divides
+    Function("fmod", NodeKind.MAP, (1, 2), 4),  # of the sign of the dividend
     *_logical(
         1, 2, "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"
     ),  # one input: against attribute value
@@ -207,6 +211,7 @@ _ROWS: Final[list[Function]] = [
         "reciprocal_gradient",
     ),
     *_maps(2, 3, "tanh_gradient", "sigmoid_gradient"),  # g, y
+    *_maps(3, 3, "remainder_gradient", "fmod_gradient"),  # g, dividend, divisor: the gradient of the divisor
     *_maps(2, 10, "erf_gradient", "cos_gradient", "sin_gradient", "softplus_gradient"),  # g, x
     *_maps(2, 16, "gelu_gradient", "silu_gradient", "power_gradient"),  # g, x
     *_maps(3, 3, "squared_difference_gradient", "maximum_gradient", "minimum_gradient", "divide_gradient"),

@@ -6,7 +6,7 @@
                                                      which does):  w[v] = MAX over i with index[i] = v of i;  src[w[v]]
                                                      where there is one, else self[v]
     masked_scatter                                   source[true elements of the mask before] where the mask is true
-    slice_scatter, select_scatter                    self with a part replaced
+    slice_scatter                                    parts written side by side, as a concatenation
 
 An index is a position: computed negative ones, which PyTorch counts from the end, point nowhere here.
 """
@@ -22,6 +22,7 @@ import numpy as np
 from ...program.index import Access, Affine, Axis, Combine
 from ..building.flat import Unsupported, broadcast, gathered, joined, letters, normalised, part_of, permuted, pointwise
 from .context import Context, Handler, Node, Ref, dimension
+from .layout import slice_scatter as replaced_part
 from .pointwise import cast, spread
 
 Shaped = tuple[str, tuple[int, ...]]
@@ -370,36 +371,22 @@ def _repeated_last(c: Context, tensor: str, shape: tuple[int, ...]) -> str | Non
 
 
 def slice_scatter(c: Context, node: Node) -> None:
-    """slice_scatter, and select_scatter: a slice (an index) of one dimension replaced."""
-    base, source, shape = node.ref("self"), node.ref("src"), node.shape
-    dim = dimension(node, node.integer("dim", 0), len(shape))
+    """slice_scatter: what is written part by part into nothing is what its parts are, side by side."""
+    base, shape = node.ref("self"), node.shape
+    dim, step = dimension(node, node.integer("dim", 0), len(shape)), node.integer("step", 1)
     n = shape[dim]
-    if "index" in node.arguments:
-        low = node.integer("index", 0) % n
-        high, step = low + 1, 1
-    else:
-        low, high, step = node.integer("start", 0), node.integer("end", n), node.integer("step", 1)
-        low, high = (min(max(x + n if x < 0 else x, 0), n) for x in (low, high))
-    if step != 1 or low >= high:
-        raise Unsupported(f"step {step} or an empty slice (a slice with step 1 is supported)")
-    part = tuple(high - low if k == dim else m for k, m in enumerate(shape))
-    new = c.view(node, "source", value_of(c, node, source, node.dtype)[0], part)
+    low, high = node.integer("start", 0), node.integer("end", n)
+    low, high = (min(max(x + n if x < 0 else x, 0), n) for x in (low, high))
     at, pieces = c.pieces.get(base, (dim, ()))
-    if at == dim and (base in c.pieces or c.uniform(base) == 0.0):  # written side by side
-        kept = [p for p in pieces if p[1] <= low or p[0] >= high]
-        found = sorted((*kept, (low, high, new)))
-        if len(kept) == len(pieces):
-            c.pieces[Ref(node.name)] = (dim, tuple(found))
+    alone = all(p[1] <= low or p[0] >= high for p in pieces)
+    if step == 1 and low < high and at == dim and alone and (base in c.pieces or c.uniform(base) == 0.0):
+        new = value_of(c, node, node.ref("src"), node.dtype)[0]
+        found = tuple(sorted((*pieces, (low, high, new))))
+        c.pieces[Ref(node.name)] = (dim, found)
         if [p[0] for p in found] == [0, *(p[1] for p in found[:-1])] and found[-1][1] == n:
             c.put(node, joined(c, node, "", [p[2] for p in found], dim) if len(found) > 1 else new)
             return
-    old = value_of(c, node, base, node.dtype)
-    c.put(node, overwritten(c, node, "", old, new, [(low, high) if k == dim else (0, m) for k, m in enumerate(shape)]))
-
-
-def copy(c: Context, node: Node) -> None:
-    """copy: the source, in the shape and element type of the first operand."""
-    c.put(node, spread(c, node, *value_of(c, node, node.ref("src"), node.dtype)))
+    replaced_part(c, node)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -409,6 +396,5 @@ HANDLERS: dict[str, Handler] = {
     "index_put": index_put,
     "_unsafe_index_put": index_put,
     "masked_scatter": masked_scatter,
-    **dict.fromkeys(("slice_scatter", "select_scatter"), slice_scatter),
-    "copy": copy,
+    "slice_scatter": slice_scatter,
 }
