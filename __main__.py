@@ -97,6 +97,11 @@ VERBS = {
     ),
     "rules": ("", "", "Prove, refute, generate, check and show graph substitutions."),
     "run": ("backends.verbs.run", "run_command", "Execute a plan on several ranks and compare with one process."),
+    "schedule": (
+        "formal.verbs.schedule",
+        "schedule_command",
+        "The shortest schedule of a pipeline, or of computation and communication, with a proof.",
+    ),
     "sensitivity": ("formal.verbs.explain", "sensitivity_command", "How far each machine constant may move."),
     "solve": ("formal.verbs.plan", "solve_command", "Solve a selection problem with a certificate."),
 }

@@ -62,13 +62,13 @@ def shop(subject: Pipeline | ScheduleProblem) -> Shop:
         for s in streams:
             by_stream[s].append(k)
     n = len(problem.tasks)
-    forward = _links(n, rows[:, 0], rows[:, 1], rows[:, 2])
+    forward = links(n, rows[:, 0], rows[:, 1], rows[:, 2])
     return Shop(
         np.array([t.time for t in problem.tasks], dtype=np.int64),
         *_flat(taken),
         *_flat(by_stream),
         forward,
-        _links(n, rows[:, 1], rows[:, 0], rows[:, 2]),
+        links(n, rows[:, 1], rows[:, 0], rows[:, 2]),
     )
 
 
@@ -94,7 +94,8 @@ def _flat(lists: list[tuple[int, ...]] | list[list[int]]) -> tuple[Ints, Ints]:
     return np.cumsum(sizes), np.array([x for part in lists for x in part], dtype=np.int64)
 
 
-def _links(n: int, source: Ints, target: Ints, lag: Ints) -> Links:
+def links(n: int, source: Ints, target: Ints, lag: Ints) -> Links:
+    """Rows of arcs from `source` to `target`, each shape (arcs,).  ValueError for a circle."""
     by = np.argsort(source, kind="stable")
     at = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n))]).astype(np.int64)
     to = np.ascontiguousarray(target[by])
