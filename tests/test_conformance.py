@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,10 +12,12 @@ from pathlib import Path
 import forgeries_selection
 import independent_checker
 import pytest
+import test_schedule_search
 from conformance.make import EXITS, FOLDERS, files
 from forgeries import head_of, put
 from independent_checker.__main__ import main
 from independent_checker.collective import check_collective
+from independent_checker.schedules import check_schedule as second_schedule
 
 from shardproof.__main__ import run
 from shardproof.formal.collective_programs.synthesize import synthesize
@@ -26,8 +29,10 @@ from shardproof.proofs.collective_programs.certificate import CostSpec, Reductio
 from shardproof.proofs.collective_programs.file import write_reduction
 from shardproof.proofs.container.archive import write_container
 from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.schedules.file import write_schedule
 from shardproof.proofs.selection.file import decode_certificate
 from shardproof.proofs.selection.problem_file import parse_problem
+from shardproof.verify.schedules.certificate import check_schedule
 from shardproof.verify.selection.certificate import check_selection
 
 HERE = Path(__file__).parent / "conformance"
@@ -88,6 +93,28 @@ COLLECTIVE = [e for e in EXPECTED if e["kind"] in ("placements", "collective pro
 def test_a_second_checker_of_collective_programs_agrees(entry: dict) -> None:
     """It judges claims; of what is not well formed below the members it says nothing."""
     assert check_collective((HERE / entry["file"]).read_bytes()) == entry["verdict"]
+
+
+SCHEDULES = [e for e in EXPECTED if e["kind"] == "schedule" and e["verdict"] != "malformed"]
+
+
+@pytest.mark.parametrize("entry", SCHEDULES, ids=lambda e: e["file"])
+def test_a_second_checker_of_schedules_agrees(entry: dict) -> None:
+    assert second_schedule((HERE / entry["file"]).read_bytes()) == entry["verdict"]
+
+
+@pytest.mark.slow
+def test_a_second_checker_agrees_on_changed_schedules() -> None:
+    """Schedules of the search, and what somebody could have got wrong in them."""
+    rnd, found = random.Random(5), Counter[str]()
+    for seed in range(40):
+        certificate = test_schedule_search.solved(test_schedule_search.small(seed))
+        changed = test_schedule_search.mutants(certificate, rnd)
+        for what, mutant in [("nothing", certificate), *(next(changed) for _ in range(10))]:
+            verdict = check_schedule(mutant).verdict.value
+            assert second_schedule(write_schedule(None, mutant)) == verdict, (seed, what)
+            found[verdict] += 1
+    assert found["proved"] >= 40 and found["refuted"] > 100
 
 
 @pytest.mark.parametrize("preset", PRESETS)

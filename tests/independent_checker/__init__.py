@@ -1,4 +1,4 @@
-"""A second checker of selection certificates and collective programs, written from docs/certificate-format.md alone: standard
+"""A second checker of selection certificates, collective programs and schedules, written from docs/certificate-format.md alone: standard
 library only.
 
     cd tests; python -m independent_checker certificate.spz problem.json
