@@ -12,6 +12,7 @@ from typing import assert_never
 
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
+from .attention import ATTENTION
 from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, lengths, spread, view
 from .contract import contract
 from .elementwise import MAPS
@@ -20,6 +21,7 @@ from .gradients import GRADIENTS, gradient
 from .movement import copy, gather, iota
 from .programs import constant, opaque, update
 from .reductions import normalise, reduce, window
+from .task import Task
 
 
 def execute(
@@ -76,6 +78,9 @@ def execute(
             raise KernelError(place, f"no kernel for {op.function!r}; add it to backends/kernels/gradients.py")
         case NodeKind.LAYOUT:
             result = _layout(xp, op, graph, exact, operands)
+        case NodeKind.ATTENTION:
+            task = Task(xp, op, graph, exact, operands, collectives)
+            result = spread(xp, ATTENTION[op.function](task), task.shape)
         case NodeKind.OPAQUE:
             result = opaque(xp, op, graph, exact, operands)
         case _:
