@@ -26,6 +26,9 @@ from ..building.flat import Unsupported, check_extents, used
 from ..building.stated import carried
 from ..patterns.recognise import recognise
 from . import (
+    attention as torch_attention,
+)
+from . import (
     dense as torch_dense,
 )
 from . import (
@@ -57,6 +60,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_dense.HANDLERS,
         **torch_window.HANDLERS,
         **torch_layout.HANDLERS,
+        **torch_attention.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""
@@ -90,19 +94,19 @@ def supported_operators() -> list[str]:
     return sorted(f"aten.{k}" for k in HANDLERS)
 
 
-def load_torch(spec: str, batch: int | None = None) -> Graph:
+def load_torch(spec: str, batch: int | None = None, attention: bool = True) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
-    takes it.
+    takes it.  `attention`: recognised as one operator, else products and softmax.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
-    found = import_torch(spec, batch)
+    found = import_torch(spec, batch, attention)
     return carried(found.graph, found.stated)
 
 
-def import_torch(spec: str, batch: int | None = None) -> Imported:
+def import_torch(spec: str, batch: int | None = None, attention: bool = True) -> Imported:
     """Like `load_torch`, with the way back to the program."""
-    return convert(load_program(spec, batch))
+    return convert(load_program(spec, batch, attention))
 
 
 def convert(program: Program) -> Imported:
@@ -124,7 +128,7 @@ def convert(program: Program) -> Imported:
             program.name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(dict.fromkeys(wanted))
         )
         digits = split_digits(used(flat).check())
-        found = recognise(digits.graph, context.contents)
+        found = recognise(digits.graph, context.contents, program.attention)
         graph = check_extents(found.graph)
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
