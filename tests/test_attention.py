@@ -8,6 +8,7 @@ from __future__ import annotations
 import tracemalloc
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,14 +16,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_kernels import check_split, whole
 
+from shardproof.__main__ import run as command_line
+from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.backends.kernels import attention_parts
 from shardproof.models.program import attention_pairs
 from shardproof.models.program.attention import inner
 from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.program.index import Access, Affine
-from shardproof.models.program.operators import Operator
+from shardproof.models.program.operators import NodeKind, Operator
 from shardproof.models.sources.building.attention import attention, lse_of
 from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.patterns.recognise import recognise
+from shardproof.models.sources.zoo import TINY
+from shardproof.models.sources.zoo import build as zoo
 
 Rng = np.random.Generator
 
@@ -179,6 +185,34 @@ def test_scores_are_not_stored() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 12 << 20 < n * n * 8
+
+
+@pytest.mark.parametrize("name", ["attention", "bert-tiny", "llama", "transformer", "vit"])
+def test_models_of_the_zoo_are_recognised(name: str) -> None:
+    """The same values without a softmax of scores; a model that nobody asked about stays as it was."""
+    sizes = {**TINY[name], **({} if name == "bert-tiny" else {"dtype": "float64"})}
+    before = zoo(name, **sizes)
+    after = recognise(before, attention=True).graph
+    assert recognise(before).graph == before
+    made = [op for op in after.operators if op.kind is NodeKind.ATTENTION]
+    assert len(made) == sum(op.function == "softmax" and len(op.axes) > 3 for op in before.operators) > 0
+    values = random_inputs(before, 0)
+    kept = {n: v for n, v in values.items() if n in {t.name for t in after.tensors}}
+    for x, y in zip(run_graph(before, values).values(), run_graph(after, kept).values(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    if name == "llama":
+        assert {op.attribute("ahead", None) for op in made} == {0} and "greater_equal" not in {
+            op.function for op in after.operators
+        }
+
+
+def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
+    def functions(*options: str) -> set[str]:
+        assert command_line(["import", "attention", *options, "-o", str(tmp_path / "g.json"), "--force"]) == 0
+        return {op.function for op in Graph.from_json((tmp_path / "g.json").read_text()).operators}
+
+    assert "attention" in functions("--attention", "operator") and "softmax" in functions()
+    assert functions("--attention", "matrices") == functions()
 
 
 WRONG = {

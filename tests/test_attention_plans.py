@@ -24,6 +24,9 @@ from shardproof.models.sources.building.attention import attention
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.proofs.plan.bundle import write_plan
+from shardproof.verify.plan.box_tables import shape_of
+from shardproof.verify.plan.entries import operator_entry
+from shardproof.verify.plan.entry_tables import operator_times
 from shardproof.verify.plan.plan import check_plan
 
 BATCH, SEQUENCE, KV, GROUP, HEAD, WIDTH = 2, 8, 2, 2, 4, 12
@@ -110,6 +113,34 @@ def test_the_slowest_rank_of_a_causal_mask_is_priced() -> None:
     last = sum(i + 1 for i in range(48, 64))
     assert flops[tuple(by_queries)] == KV * each * last
     assert flops[tuple(by_heads)] == each * tokens * (tokens + 1) // 2
+
+
+def test_bands_of_equal_shape_have_prices_of_their_own() -> None:
+    """What the caches give for operators that differ in a band alone is what the checker gives for each, in every
+    placement."""
+    g = Builder("bands", "float64")
+    q, k, v = (g.input(n, (KV, 8, HEAD)) for n in "qkv")
+    bands = [{}, {"ahead": 0}, {"ahead": 3}, {"behind": 1}, {"ahead": 0, "behind": 1}, {"ahead": -2}]
+    made = [
+        attention(g, f"y{i}", "h s d, h t d, h t e -> h s e", q, k, v, query="s", **band)
+        for i, band in enumerate(bands)
+    ]
+    planning = build(g.build(*made), load_machine("2x2"), space("complete,uneven"))
+    seen = set()
+    for name in made:
+        decision, costs = planning.decisions[planning.operators[name]], planning.costs[planning.operators[name]]
+        assert costs is not None
+        op = planning.graph.operator(name)
+        times = [
+            operator_entry(op, planning.graph, decision.placement(i), planning.machine, planning.problem.scale)
+            for i in range(decision.placements.shape[0])
+        ]
+        assert costs.times.tolist() == times
+        shape = shape_of(op, planning.graph, decision.axes)
+        whole = operator_times(shape, decision.placements, planning.machine, planning.problem.scale)
+        assert whole.tolist() == times
+        seen.add(tuple(costs.flops.tolist()))
+    assert len(seen) == len(bands)
 
 
 def test_contiguous_queries_are_an_assumption() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...program.attention import ROLES
 from ...program.graph import GraphError
@@ -59,7 +59,7 @@ def attention(
     return g.operator(name, "attention", axes_of(out, extents, roles), reads, out, {**roles, **options}, dtype)
 
 
-def axes_of(out: Sequence[str], extents: dict[str, int], roles: dict[str, tuple[str, ...]]) -> list[Axis]:
+def axes_of(out: Sequence[str], extents: Mapping[str, int], roles: Mapping[str, tuple[str, ...]]) -> list[Axis]:
     """Axes of the operator: those of its result, then keys and features."""
     whole = {*roles["feature"], *roles["value_feature"]}
     summed = (*roles["key"], *roles["feature"])

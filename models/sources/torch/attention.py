@@ -13,7 +13,7 @@ softmax, as it was before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod, sqrt
+from math import sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -124,16 +124,8 @@ def _mask(c: Context, node: Node, mask: Ref, lead: Sequence[str], extents: Seque
         else:
             shape = (*shape[:-2], 1, *shape[-2:])
             tensor = c.view(node, "mask", tensor, shape)
-    size = [extents[k] for k in range(len(lead))]
-    names = [*lead, "s", "t"]
-    length, keys = (n for n in _plane(c, node))
-    if prod(shape) == 0:
-        raise Unsupported("an empty mask")
-    return broadcast(tensor, shape, names, [*size, length, keys])
-
-
-def _plane(c: Context, node: Node) -> tuple[int, int]:
-    return c.shapes[node.ref("query")][-2], c.shapes[node.ref("key")][-2]
+    length, keys = c.shapes[node.ref("query")][-2], c.shapes[node.ref("key")][-2]
+    return broadcast(tensor, shape, [*lead, "s", "t"], [*extents, length, keys])
 
 
 HANDLERS: dict[str, Handler] = {"scaled_dot_product_attention": scaled_dot_product}
