@@ -20,6 +20,7 @@ from numba import njit
 
 from ..model.clock import Clock
 from .dense_dual import DenseBounder, State
+from .multipliers import Steps
 
 
 def smoothed_ascent(
@@ -39,7 +40,7 @@ def smoothed_ascent(
     rows = f.events.size
     best, now = state, state.copy()
     shares, use = np.zeros(f.labels), np.zeros(rows)
-    direction = np.zeros(rows + bounder.cuts.count)
+    moves = Steps(rows + bounder.cuts.count, options.averaged)
     bounder.apply(now)
     for phase in phases:
         gap = max(upper - best.bound, 1e-6 * abs(upper), 1.0)
@@ -70,10 +71,10 @@ def smoothed_ascent(
                 continue
             _expected(f.label, f.part, f.first, f.last, f.at, f.amount, shares, use)
             over = np.concatenate([use - f.limit, bounder.cuts.expected_over(shares)])
-            direction = options.averaged * direction + (1.0 - options.averaged) * over
-            here = np.concatenate([now.n, now.k])
-            g = np.where((here <= 0) & (direction < 0), 0.0, direction)
-            here = np.maximum(here + reach * gap / max(float(g @ g), (options.near * f.limit) ** 2) * g, 0.0)
+            least = (options.near * f.limit) ** 2
+            here = moves.next(np.concatenate([now.n, now.k]), over, reach * gap, least)
+            if here is None:
+                continue
             now.n, now.k = here[:rows], here[rows:]
             bounder.apply(now)
         true = now.copy()
@@ -90,7 +91,7 @@ def smoothed_ascent(
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
 def _sweep(order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward, temperature, shares):  # type: ignore[no-untyped-def]
-    """As `flat_kernels.sweep` with soft minima of edges; writes the shares of every vertex as it is passed."""
+    """As `dense_kernels.sweep` with soft minima of edges; writes the shares of every vertex as it is passed."""
     n = label.shape[0] - 1
     widest = 0
     for i in range(n):

@@ -111,17 +111,6 @@ class Node:
         return max(self.bound if self.exact is not None or self.point else -FORBIDDEN, below)
 
 
-@dataclass(frozen=True)
-class Effort:
-    """Ascent steps at a node, moves of the local search there, and how often the ascent is helped along (rounded
-    rows, smoothing).
-    """
-
-    steps: int = 150
-    moves: int = 300
-    rounds: int = 4
-
-
 class Tree:
     """One attempt at a proof against incumbent cost `upper` (FORBIDDEN: none)."""
 

@@ -24,10 +24,11 @@ from ..bound.dense_dual import DenseBounder, State
 from ..bound.smoothed import smoothed_ascent
 from ..model.clock import Clock, Progress, Quiet
 from ..model.dense import DenseProblem, Floats, dense_problem
-from ..model.factored import exact_cost, whole
+from ..model.factored import whole
 from ..model.resources import Rows
 from ..options import Options
 from ..presolve.presolve import presolve
+from ..primal.incumbent import Incumbent
 from ..primal.local_search import Improver
 from .best_first import Node, Tree, big_for, start
 
@@ -42,23 +43,6 @@ class Begin:
 
 
 @dataclass(eq=False)
-class Best:
-    """The cheapest feasible solution of the original problem so far."""
-
-    problem: SelectionProblem
-    solution: tuple[int, ...] | None = None
-    cost: int = FORBIDDEN
-
-    def offer(self, x: tuple[int, ...]) -> bool:
-        """Keep `x` if it is feasible and cheaper, by exact evaluation."""
-        cost = exact_cost(self.problem, x)
-        if cost is None or cost >= self.cost:
-            return False
-        self.solution, self.cost = x, cost
-        return True
-
-
-@dataclass(eq=False)
 class Outcome:
     """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`; it uses
     the rows of `steps`.
@@ -66,7 +50,7 @@ class Outcome:
 
     record: Record
     bound: int
-    best: Best
+    best: Incumbent
     steps: set[int]
 
 
@@ -89,7 +73,7 @@ class DenseSearch:
         self.options = options if options is not None else Options()
         self.problem, self.clock, self.gap, self.seed, self.threads = problem, clock, gap, seed, threads
         self.progress: Progress = progress if progress is not None else Quiet()
-        self.best = Best(problem)
+        self.best = Incumbent(problem)
         self.root = Node(problem, whole(problem), lambda x: x, -FORBIDDEN, 0)
         self.root_upper = FORBIDDEN
         self.converged = False
