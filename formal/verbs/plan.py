@@ -145,7 +145,8 @@ def plan_command(
         raise click.UsageError(
             "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
         )
-    forward = graph = load_model(model, batch)
+    notes: list[str] = []
+    forward = graph = load_model(model, batch, notes.append)
     step = training_of(graph, train, loss, "none" if recompute == "auto" and train is not None else recompute)
     if step is not None:
         graph = step.graph
@@ -245,6 +246,7 @@ def plan_command(
                     else {"peak_bytes": problem.peak_of(answer.solution)[0], "limit_bytes": limit}
                 ),
                 **({"attempts": [a.to_json() for a in attempts]} if attempts else {}),
+                **({"notes": notes} if notes else {}),
                 **asked_json(answer),
                 "remarks": [r.to_json() for r in said],
             }
@@ -254,6 +256,7 @@ def plan_command(
         f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, "
         f"{len(problem.vertices)} decisions"
     )
+    say(*(f"note: {note}" for note in notes))
     if step is not None:
         say(f"{train}: {step.loss}; {len(step.trained)} weights are updated")
         if step.recomputed:

@@ -17,6 +17,11 @@ class EliminationOptions:
         "message entries",
         "up to which a record holds its messages; beyond, the checker computes them again",
     )
+    replay_share: float = option(
+        0.75,
+        "of the work that a file may ask of its checker",
+        "goes to eliminations; the rest is for messages and presolve",
+    )
     fine_work: int = option(
         1 << 20,
         "entries of all joint tables",
