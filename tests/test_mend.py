@@ -22,6 +22,8 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.priced import Floats
 from shardproof.formal.selection.model.restrict import condition
 from shardproof.formal.selection.options.bound import BoundOptions
+from shardproof.formal.selection.options.decomposition import DECOMPOSITION
+from shardproof.formal.selection.options.tree import TREE
 from shardproof.formal.selection.tree import neighbourhood as mending
 from shardproof.formal.selection.tree.neighbourhood import repair_by_prices, search_neighbourhood
 from shardproof.formal.selection.tree.run import Make, Run, converged
@@ -293,7 +295,7 @@ def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch)
     for start, n in ((2, 1.0), (0, 10.0)):
         tried.clear()
         repair_by_prices(searching(one), make, (start,), np.array([n]), {0}, Clock())
-        factors = mending.UP if start == 2 else mending.DOWN
+        factors = TREE.dearer if start == 2 else TREE.cheaper
         assert [t / n for t in tried[: len(factors)]] == list(factors), "prices at which nothing changes"
     for n, last in ((2.0, 2.0), (2.6, 1.5)):
         tried.clear()
@@ -331,16 +333,18 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     plain = Column(
         inner.incumbent.solution, inner.incumbent.cost, Profile(problem, found).use(inner.incumbent.solution)
     )
-    assert np.array_equal(bounds[0][1], generating._steep([plain], problem.limit))
+    assert np.array_equal(bounds[0][1], generating._steep([plain], problem.limit, DECOMPOSITION))
 
 
 def test_steep_prices_grow_until_something_fits() -> None:
     """At the event where the leanest plan exceeds the limit most, more with every plan."""
     columns = [Column((0,), 80, np.array([9.0, 12.0])), Column((1,), 90, np.array([11.0, 8.0]))]
-    assert generating._steep(columns[:1], 10).tolist() == [0.0, 4.0]
-    assert generating._steep(columns, 10).tolist() == [4.0 * generating.STEEPER, 0.0], "of the first plan's cost"
+    assert generating._steep(columns[:1], 10, DECOMPOSITION).tolist() == [0.0, 4.0]
+    assert generating._steep(columns, 10, DECOMPOSITION).tolist() == [4.0 * DECOMPOSITION.steeper, 0.0], (
+        "of the first plan's cost"
+    )
     leaner = Column((2,), 95, np.array([3.0, 10.5]))
-    assert generating._steep([*columns, leaner], 10).tolist() == [0.0, 4.0 * generating.STEEPER**3]
+    assert generating._steep([*columns, leaner], 10, DECOMPOSITION).tolist() == [0.0, 4.0 * DECOMPOSITION.steeper**3]
 
 
 def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:
