@@ -65,12 +65,12 @@ def test_conditioning_keeps_costs(seed: int) -> None:
     problem, rng = random_problem(seed), np.random.default_rng(seed)
     x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
     free = {int(v) for v in rng.choice(12, seed, replace=False)}
-    small, back = condition(problem, x, free)
-    assert len(small.vertices) == len(free)
+    small = condition(problem, x, free)
+    assert len(small.inner.vertices) == len(free)
     for _ in range(20):
-        y = tuple(int(rng.integers(v.cost.size)) for v in small.vertices)
-        whole = back(y)
-        assert small.cost_of(y) == problem.cost_of(whole)
+        y = tuple(int(rng.integers(v.cost.size)) for v in small.inner.vertices)
+        whole = small.solution_back(y)
+        assert small.inner.cost_of(y) == problem.cost_of(whole)
         assert all(whole[v] == a for v, a in enumerate(x) if v not in free)
 
 
@@ -79,11 +79,11 @@ def test_conditioning_forbids_what_the_others_forbid() -> None:
     pair = SelectionProblem(
         "pair", (Vertex("a", np.array([0, 0])), Vertex("b", np.array([0, 0]))), (table,), (Edge(0, 1, 0),)
     )
-    assert condition(pair, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2]
-    assert condition(pair, (0, 1), {1})[0].vertices[0].cost.tolist() == [0, FORBIDDEN]
-    assert condition(pair, (0, 1), set())[0].constant == 0, "left out: what the others do is not decided here"
+    assert condition(pair, (0, 1), {0}).inner.vertices[0].cost.tolist() == [FORBIDDEN, 2]
+    assert condition(pair, (0, 1), {1}).inner.vertices[0].cost.tolist() == [0, FORBIDDEN]
+    assert condition(pair, (0, 1), set()).inner.constant == 0, "left out: what the others do is not decided here"
     less = replace(pair, vertices=(Vertex("a", np.array([-5, 0])), pair.vertices[1]))
-    assert condition(less, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2], (
+    assert condition(less, (0, 1), {0}).inner.vertices[0].cost.tolist() == [FORBIDDEN, 2], (
         "a negative cost does not make it allowed"
     )
     with pytest.raises(ProblemError, match="in one part"):
@@ -102,16 +102,16 @@ def test_conditioning_keeps_rows(seed: int) -> None:
         x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
         free = {int(v) for v in rng.choice(12, 4, replace=False)}
         alone = replace(problem, usages=tuple(u for u in problem.usages if u.vertex not in free)).peak_of(x)[0]
-        small, back = condition(problem, x, free)
-        assert small.limit == limit and len(small.vertices) == len(free) + 1
-        for y in choices(small):
-            fits = small.peak_of(y)[0] <= limit
-            peak = problem.peak_of(back(y))[0]
-            assert small.cost_of(y) == problem.cost_of(back(y))
+        small = condition(problem, x, free)
+        assert small.inner.limit == limit and len(small.inner.vertices) == len(free) + 1
+        for y in choices(small.inner):
+            fits = small.inner.peak_of(y)[0] <= limit
+            peak = problem.peak_of(small.solution_back(y))[0]
+            assert small.inner.cost_of(y) == problem.cost_of(small.solution_back(y))
             assert fits == (peak <= limit) or alone > limit and fits
             seen.add((fits, alone > limit))
         if limit == 200:
-            assert not small.usages, "what cannot exceed the limit is left out"
+            assert not small.inner.usages, "what cannot exceed the limit is left out"
     assert {fits for fits, _ in seen} == {True, False}
 
 
@@ -124,8 +124,8 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
     search = searching(replace(problem, limit=None, usages=()))
     x = (0,) * len(problem.vertices)
     y = search_neighbourhood(search, tight, search.problem, x, free, Clock())
-    small, _ = condition(problem, x, free)
-    assert problem.cost_of(y) == optimum(small) < problem.cost_of(x)
+    small = condition(problem, x, free)
+    assert problem.cost_of(y) == optimum(small.inner) < problem.cost_of(x)
     assert all(y[v] == 0 for v in range(len(x)) if v not in free)
     assert search_neighbourhood(search, tight, search.problem, x, set(), Clock()) == x
 

@@ -14,7 +14,7 @@ from shardproof.formal.selection.fallback import plain_dual
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.solve import SolveOptions
-from shardproof.formal.selection.relax_resources import relax_resources, without_rows
+from shardproof.formal.selection.relax_resources import WithoutRows, relax_resources
 from shardproof.formal.selection.solve import searched, solve
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict, WithinGap
@@ -99,7 +99,7 @@ def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused(
             continue
         bare = SelectionCertificate(problem.sha256(), found.certificate.claim, found.certificate.proof)
         refused += check_selection(problem, bare).verdict is Verdict.REFUTED
-        whole = replace(bare, proof=without_rows(bare.proof))
+        whole = replace(bare, proof=WithoutRows(problem).proof_back(bare.proof))
         assert check_selection(problem, whole).verdict is Verdict.PROVED
     assert refused > 0
 

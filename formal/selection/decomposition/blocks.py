@@ -61,7 +61,7 @@ def begin(run: Run, make: Make) -> Dual | None:
     inner.search(first)
     solution = inner.incumbent.solution
     if solution is not None:
-        run.incumbent.offer(found.expand(solution))
+        run.incumbent.offer(found.solution_back(solution))
     free = ends(problem, found, options.reach, run.options.bound.hub)
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()

@@ -63,14 +63,16 @@ def generate_columns(
         if value - slack > best:
             best, n = value - slack, at
         columns.append(column)
-        run.incumbent.offer(found.expand(column.plan))  # whatever comes of mixtures, a plan that fits is kept
+        run.incumbent.offer(found.solution_back(column.plan))  # whatever comes of mixtures, a plan that fits is kept
         run.progress.update("prices", None, run.upper())
     mixed = master(columns, problem.limit, run.options.bound)
     if mixed.over > 0.0:
         return None
     round_master(run, make, found, columns, mixed.n, free)
     _, cheap, lean = pair(columns, problem.limit)
-    run.active = ActiveColumns((found.expand(cheap.plan), found.expand(lean.plan)), layers(problem, found), make)
+    run.active = ActiveColumns(
+        (found.solution_back(cheap.plan), found.solution_back(lean.plan)), layers(problem, found), make
+    )
     return converged(make(profile.priced(found.problem, n, each=True), run.clock.share(options.priced_ring_share))), n
 
 

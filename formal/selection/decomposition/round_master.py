@@ -45,7 +45,7 @@ def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n
     most = int(layer.max()) + 1
     before = run.incumbent.cost
     for other, dearer in ((lean, 1.0), (lean, run.options.decomposition.dearer), (leanest, 1.0)):
-        plans = np.array(found.expand(cheap.plan)), np.array(found.expand(other.plan))
+        plans = np.array(found.solution_back(cheap.plan)), np.array(found.solution_back(other.plan))
         step = max(1, int((cheap.use - other.use).max() / most))
         sides = [_Side(*plans, layer, most, step, early) for early in (True, False)]
         candidates = {

@@ -40,7 +40,7 @@ def symmetric_problem(problem: SelectionProblem, found: Quotient) -> SelectionPr
     >>> found = quotient(chain, DecompositionOptions(rounds=4))
     >>> small = symmetric_problem(chain, found)
     >>> plan = tuple(i % 2 for i in range(len(small.vertices)))
-    >>> small.cost_of(plan) == chain.cost_of(found.expand(plan))
+    >>> small.cost_of(plan) == chain.cost_of(found.solution_back(plan))
     True
     """
     size = Counter(found.of_vertex)

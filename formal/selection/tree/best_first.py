@@ -83,7 +83,7 @@ class Node:
             inner = dual
         elif self.children:
             inner = Split(self.vertex, self.parts, tuple(child.record(need) for child in self.children))
-        return self.presolved.record(inner)
+        return self.presolved.proof_back(inner)
 
     def steps(self, outer: Ints | None = None) -> set[int]:
         """Steps of the claim's problem whose rows the proof of infeasibility uses; `outer[t]` is that of step t of
@@ -162,7 +162,7 @@ class Tree:
         if presolved.problem is None:
             node.closed = node.done = True
             return
-        node.lift = _chain(node.lift, presolved.lift)
+        node.lift = _chain(node.lift, presolved.solution_back)
         flat = dense_problem(presolved.problem)
         if flat.labels == flat.vertices:
             self._point(node, presolved.problem, flat)

@@ -104,7 +104,7 @@ class DenseSearch:
         self.root.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
         if presolved is None or presolved.problem is None:
             return None
-        self.root.lift = presolved.lift
+        self.root.lift = presolved.solution_back
         flat = dense_problem(presolved.problem)
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
@@ -116,7 +116,7 @@ class DenseSearch:
     def _search(self, core: SelectionProblem) -> None:
         presolved = self.root.presolved
         assert presolved is not None
-        self.root.lift = presolved.lift
+        self.root.lift = presolved.solution_back
         flat = dense_problem(core)
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
@@ -346,5 +346,5 @@ class DenseSearch:
         improver = self.improver
         assert self.root.presolved is not None
         if improver.best is not None and improver.best_value + flat.problem.constant < self.best.cost:
-            self.best.offer(self.root.presolved.lift(flat.solution(improver.best)))
+            self.best.offer(self.root.presolved.solution_back(flat.solution(improver.best)))
             self.progress.update("local search", None, self._upper())
