@@ -231,7 +231,7 @@ def test_a_side_has_the_cheaper_plan_on_k_layers(early: bool) -> None:
         mixture = side.mixture(k)
         cheaper = {int(b) for b in layer[mixture == 7]}
         assert cheaper == (set(range(k)) if early else set(range(5 - k, 5)))
-        around, leaner = {int(layer[v]) for v in side.seam(k)}, {int(layer[v]) for v in side.leaner(k)}
+        around, leaner = {int(layer[v]) for v in side.interface(k)}, {int(layer[v]) for v in side.leaner(k)}
         assert len(leaner) == 1
         if 0 < k < 5:
             assert around == ({k - 1, k} if early else {4 - k, 5 - k}) and leaner <= around and not leaner & cheaper

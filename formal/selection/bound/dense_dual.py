@@ -4,7 +4,7 @@ floats, and the exact integer value of what they reach.
     LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c
     (proofs/selection/certificates.py, `Dual`)
 
-(c: rounded rows, `bound/mir_cuts.py`.)  A step is a forward and a backward sweep, then a projected subgradient step on
+(c: MIR cuts, `bound/mir_cuts.py`.)  A step is a forward and a backward sweep, then a projected subgradient step on
 n and k (direction averaged with the last one).  `quantise` writes messages and multipliers as integers over Q = 2^k
 and evaluates them in int64: rounding moves the bound by at most one unit of 1/Q per message, and by n's rounding times
 the slack of the rows, which is small because n is only positive where rows are nearly tight.  Entries are clipped at
@@ -41,7 +41,7 @@ class State:
     bound: float = -np.inf
     step: float = 0.3
     k: Floats = field(default_factory=lambda: np.zeros(0))
-    """Multipliers of the rounded rows."""
+    """Multipliers of the MIR cuts."""
 
     def copy(self) -> State:
         return State(self.messages.copy(), self.n.copy(), self.bound, self.step, self.k.copy())
@@ -124,7 +124,7 @@ class DenseBounder:
         return self.x
 
     def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
-        """Drop rounded rows without a multiplier, add up to `most` that the relaxed solution breaks; how many were
+        """Drop MIR cuts without a multiplier, add up to `most` that the relaxed solution breaks; how many were
         added.
 
         The bound of `state` does not change.

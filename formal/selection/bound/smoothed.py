@@ -8,7 +8,7 @@ messages move all the time, and the shares
     p_v(a)  ~  exp(-gamma_v theta_v(a) / t),     gamma_v = 1 / max(edges ahead, edges behind)
 
 that a sweep leaves are nearly those of the relaxed solution: their expected usage is the gradient for the rows, and
-what rounded rows are separated from.  t falls from phase to phase in proportion to the gap per vertex.  Any messages
+what MIR cuts are separated from.  t falls from phase to phase in proportion to the gap per vertex.  Any messages
 and multipliers are valid, so after every phase a few plain sweeps tell the true bound; nothing here is trusted.
 Source: T. Meltzer, A. Globerson, Y. Weiss, "Convergent message passing algorithms: a unifying view", UAI 2009.
 """

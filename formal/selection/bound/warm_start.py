@@ -58,7 +58,7 @@ def _same_rows(old: DenseProblem, rows: Ints, presolved: Presolved, new: DensePr
 
 
 def carry(old: DenseProblem, state: State, cuts: Cuts, presolved: Presolved, new: DenseProblem) -> tuple[Cuts, Floats]:
-    """Rounded rows of an enclosing problem on the reduced one, with multipliers; where a reference has left, the
+    """MIR cuts of an enclosing problem on the reduced one, with multipliers; where a reference has left, the
     label that uses about as much.
     """
     used = np.flatnonzero(state.k > 0)

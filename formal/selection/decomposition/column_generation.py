@@ -90,7 +90,7 @@ def _steep(columns: list[Column], limit: int, options: DecompositionOptions) -> 
 def _column(
     make: Make, same: SelectionProblem, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
 ) -> tuple[Column, Dual | None, float]:
-    """The uniform plan at prices `n`, messages, and how far the plan may be from the best one."""
+    """The symmetric solution at prices `n`, messages, and how far the plan may be from the best one."""
     inner = make(profile.priced(same, n, each=False), until)
     for column in columns:
         inner.incumbent.offer(column.plan)

@@ -29,7 +29,7 @@ class Improver:
         self.cost, self.cells = flat.clipped(EXACT)
         self.price = np.zeros(flat.labels)
         self.rounded = np.zeros(flat.labels)
-        """What rounded rows add to the memory prices."""
+        """What MIR cuts add to the memory prices."""
         self.state = np.array([0x9E3779B97F4A7C15 ^ (seed * 0x5851F42D4C957F2D + 1) & (1 << 64) - 1], dtype=np.uint64)
         self.pool = np.flatnonzero(np.diff(flat.label) > 1)
         self.x = np.zeros(flat.vertices, dtype=np.int64)

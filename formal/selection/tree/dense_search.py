@@ -35,7 +35,7 @@ from .best_first import Node, Tree, big_for, start
 
 @dataclass(frozen=True, eq=False)
 class Begin:
-    """Positions, row multipliers and what rounded rows add to the prices of the labels."""
+    """Positions, row multipliers and what MIR cuts add to the prices of the labels."""
 
     x: Ints
     n: Floats
@@ -175,11 +175,11 @@ class DenseSearch:
             self.converged and self.best.cost - root.bound <= self.options.dense.close * abs(self.best.cost)
         ):
             return False
-        if labels > self.options.dense.trial_labels and self._aspire(root, bounder, state):
+        if labels > self.options.dense.trial_labels and self._try_cutoffs(root, bounder, state):
             return False
         return tree.run(root) or tree.bytes > self.options.dense.held
 
-    def _aspire(self, root: Node, bounder: DenseBounder, state: State) -> bool:
+    def _try_cutoffs(self, root: Node, bounder: DenseBounder, state: State) -> bool:
         """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix
         leaves little to search.
 

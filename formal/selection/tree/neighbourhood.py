@@ -63,7 +63,7 @@ def repair_by_prices(
     run: Run, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
 ) -> tuple[int, ...] | None:
     """The cheapest solution found that fits and differs from `solution` only in `free`; `n`: prices of the rows of
-    `search` over their events.
+    `run` over their events.
 
     Where `solution` exceeds the limit most at a row without a price, that one gets a price, otherwise all prices rise.
     None if none was found.
