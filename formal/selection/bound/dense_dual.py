@@ -39,7 +39,7 @@ class State:
     messages: Floats
     n: Floats
     bound: float = -np.inf
-    step: float = 0.3
+    step: float = DENSE.step
     k: Floats = field(default_factory=lambda: np.zeros(0))
     """Multipliers of the MIR cuts."""
 

@@ -65,6 +65,7 @@ def smoothed_ascent(
                     now.messages,
                     forward,
                     temperature,
+                    options.cold * temperature,
                     shares,
                 )
             if not rows:
@@ -90,14 +91,16 @@ def smoothed_ascent(
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def _sweep(order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward, temperature, shares):  # type: ignore[no-untyped-def]
+def _sweep(
+    order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward, temperature, far, shares
+):  # type: ignore[no-untyped-def]
     """As `dense_kernels.sweep` with soft minima of edges; writes the shares of every vertex as it is passed."""
     n = label.shape[0] - 1
     widest = 0
     for i in range(n):
         widest = max(widest, label[i + 1] - label[i])
     theta, h, low_of, total_of = np.empty(widest), np.empty(widest), np.empty(widest), np.empty(widest)
-    inverse, far = 1.0 / temperature, 20.0 * temperature
+    inverse = 1.0 / temperature
     for step in range(n):
         i = order[step] if forward else order[n - 1 - step]
         here, k = label[i], label[i + 1] - label[i]

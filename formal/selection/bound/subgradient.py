@@ -108,7 +108,7 @@ class _Plain:
         reached = int(bound) if self.best.bound is None else self.best.bound
         guess = self.options.guessed_gap * abs(reached) + 1.0
         gap = float(self.target - reached) if self.target is not None else guess
-        return rho * max(gap, 1e-3 * abs(reached))
+        return rho * max(gap, self.options.lagging_gap * abs(reached))
 
     def multipliers(self) -> Floats:
         return self.n.astype(np.float64)

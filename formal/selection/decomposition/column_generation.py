@@ -52,7 +52,7 @@ def generate_columns(
     for _ in range(options.columns):
         mixed = master(columns, problem.limit, run.options.bound)
         values.append(mixed.value if mixed.over <= 0.0 else np.inf)
-        if len(values) > options.idle and values[-1 - options.idle] - values[-1] <= 0.001 * values[-1]:
+        if len(values) > options.idle and values[-1 - options.idle] - values[-1] <= options.idle_gain * values[-1]:
             break
         if until.over() or mixed.over <= 0.0 and mixed.value - best <= options.close * abs(mixed.value):
             break

@@ -44,7 +44,7 @@ def sweep_windows(
     if bound is None:
         return
     if enough is None:
-        enough = bound + abs(bound) // 20
+        enough = bound + abs(bound) // options.window_gap
     for chosen in windows(distance, options):
         if bound >= enough:
             return

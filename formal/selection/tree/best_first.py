@@ -34,6 +34,7 @@ from ..model.clock import Clock
 from ..model.dense import DenseProblem, Floats, dense_problem
 from ..model.factored import Domains
 from ..options import Options
+from ..options.dense import DENSE, DenseOptions
 from ..presolve.presolve import Presolved, presolve
 from ..primal.local_search import Improver
 
@@ -168,7 +169,11 @@ class Tree:
             self._point(node, presolved.problem, flat)
             return
         self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
-        state = start(flat) if node.warm is None else transfer(*node.warm[:2], presolved, flat)
+        state = (
+            start(flat, self.options.dense)
+            if node.warm is None
+            else transfer(*node.warm[:2], presolved, flat, self.options.dense)
+        )
         bounder = DenseBounder(flat, big_for(self.upper, presolved.problem), self.options.dense)
         if node.warm is not None:
             old, before, cuts = node.warm
@@ -259,11 +264,11 @@ class Tree:
         bounder.sweep(messages, False)
         improver = Improver(flat, self.count, self.options.primal)
         bounder.cuts.weigh(state.k, improver.rounded)
-        if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=15):
+        if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=self.options.dense.node_fit_rounds):
             return
         improver.prices(state.n)
-        for s in (1.0, 0.3, 0.0):
-            improver.run(max(self.options.dense.node_moves, improver.pool.size // 2), 40, s)
+        for s in self.options.dense.node_savings:
+            improver.run(max(self.options.dense.node_moves, improver.pool.size // 2), self.options.dense.node_move, s)
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
             self.better = improver.best_value + flat.problem.constant < self.upper
 
@@ -338,9 +343,9 @@ def _undecided(flat: DenseProblem, often: Floats, exact: Exact, kept: Domains, p
     return list(dict.fromkeys((int(x[-2]), int(x[-1])) for x in both))
 
 
-def start(flat: DenseProblem) -> State:
+def start(flat: DenseProblem, options: DenseOptions = DENSE) -> State:
     """No messages, no multipliers."""
-    return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size))
+    return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size), step=options.step)
 
 
 def big_for(upper: int, problem: SelectionProblem) -> int:

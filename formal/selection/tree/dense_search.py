@@ -221,13 +221,15 @@ class DenseSearch:
     def _first(self, flat: DenseProblem, once: bool = False) -> tuple[DenseBounder, State]:
         """Bound and first solution."""
         bounder = DenseBounder(flat, 1 << 50, self.options.dense)
-        state = start(flat)
+        state = start(flat, self.options.dense)
         for forward in (True, False):
             state.bound = bounder.sweep(state.messages, forward) + flat.problem.constant
         self.converged = False
         guess = state.bound
-        for _ in range(4):
-            state = bounder.ascend(state, guess + 0.3 * abs(guess), self.options.dense.root_steps, self.clock)
+        for _ in range(self.options.dense.first_looks):
+            state = bounder.ascend(
+                state, guess + self.options.dense.guessed_gap * abs(guess), self.options.dense.root_steps, self.clock
+            )
             guess = state.bound
             self._hunt(self._decoded(bounder, state), 0)
             self._merge(flat)
@@ -242,7 +244,7 @@ class DenseSearch:
     def _more(self, flat: DenseProblem, bounder: DenseBounder, state: State) -> tuple[DenseBounder, State]:
         """A slice of ascent and of local search; sets `converged` when the bound has hardly moved."""
         before, upper = state.bound, self.best.cost
-        target = float(upper) if upper < FORBIDDEN else state.bound + 0.3 * abs(state.bound)
+        target = float(upper) if upper < FORBIDDEN else state.bound + self.options.dense.guessed_gap * abs(state.bound)
         if self.slices == 0:  # nothing yet that a search could begin from
             state = self._ascent(bounder, state, target)
             self._hunt(self._decoded(bounder, state), self.options.dense.turns)
@@ -260,14 +262,14 @@ class DenseSearch:
         if upper < FORBIDDEN and state.bound > upper - 0.5:
             self.converged = True
             return bounder, state
-        self.converged = self.slices > len(self.options.dense.beyond) and state.bound - before <= 0.02 * max(
-            1.0, self.best.cost - state.bound
-        )
+        self.converged = self.slices > len(
+            self.options.dense.beyond
+        ) and state.bound - before <= self.options.dense.converged_gain * max(1.0, self.best.cost - state.bound)
         self.rest -= 1
         if self.converged and self.rest < 0:
             state = self._rounded(bounder, state)
-        state.step = max(state.step, 0.1)
-        if self.best.cost < 0.9 * upper:
+        state.step = max(state.step, self.options.dense.slice_step)
+        if self.best.cost < self.options.dense.renewed * upper:
             fresh = DenseBounder(flat, big_for(self.best.cost, flat.problem), self.options.dense)
             fresh.cuts, bounder = bounder.cuts, fresh
         return bounder, state
@@ -302,20 +304,20 @@ class DenseSearch:
         the relaxed solution hesitates, and a row that it just fills.
         """
         upper, idle, first = self.best.cost, 0, state.bound
-        while idle < 2 and upper < FORBIDDEN and not self.clock.over():
+        while idle < self.options.dense.cut_idle and upper < FORBIDDEN and not self.clock.over():
             before = state.bound
             state = smoothed_ascent(
-                bounder, state, float(upper), self.clock, self.options.dense.cool, self.options.dense.cut_steps // 5
+                bounder, state, float(upper), self.clock, self.options.dense.cool, self.options.dense.cut_cool_steps
             )
             added = bounder.tighten(state, self.options.dense.root_cuts, self.improver.best)
             if added:
-                state.step = 0.2
+                state.step = self.options.dense.cut_step
                 state = bounder.ascend(state, float(upper), self.options.dense.cut_steps, self.clock, upper - 0.5)
             self.progress.update("rounded rows", int(state.bound), self._upper())
-            idle = idle + 1 if state.bound - before <= 0.005 * (upper - before) else 0
+            idle = idle + 1 if state.bound - before <= self.options.dense.cut_idle_gain * (upper - before) else 0
             if not added:
                 break
-        if state.bound - first <= 0.01 * (upper - first):
+        if state.bound - first <= self.options.dense.cut_worth * (upper - first):
             self.rest = self.options.dense.rest
         return state
 
