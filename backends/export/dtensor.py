@@ -9,7 +9,8 @@ listed in the file and by the exporter:
     order      a dimension is cut by mesh dimensions in another order than the mesh's
     uneven     a dimension that its blocks do not divide is cut by two mesh dimensions
 
-The file holds the mesh, the placements by fully qualified name, and the text of `dtensor_runtime`: it needs torch alone.
+The file holds the mesh, the placements by fully qualified name, and the text of `dtensor_runtime`: it needs torch
+alone.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ from __future__ import annotations
 import json
 import pprint
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -26,19 +26,11 @@ from ...models.layout.mesh import Mesh
 from ...models.layout.sharding import Sharding, ShardingError, unfold
 from ...models.program.graph import Graph, Role
 from ...proofs.plan.bundle import Plan
+from .exported import Exported
 from .modules import Held, is_weight, module_layouts, moments
 
 FORMAT: Final = "shardproof-dtensor/1"
 RUNTIME: Final = Path(__file__).with_name("dtensor_runtime.py")
-
-
-@dataclass(frozen=True)
-class Exported:
-    """`text`: the file.  `said`: layouts that DTensor expresses, `refused`: those that it does not."""
-
-    text: str
-    said: int
-    refused: tuple[NotASharding, ...]
 
 
 def export_dtensor(plan: Plan, identity: str) -> Exported:
@@ -47,13 +39,13 @@ def export_dtensor(plan: Plan, identity: str) -> Exported:
     unsaid = tuple(_unsaid(plan.graph, found))
     refused = (*found.refused, *unsaid)
     data = document(plan, identity, found, refused)
-    return Exported(_file(plan, data, identity), found.count - len(unsaid), refused)
+    mesh = tuple((d.name, d.size) for d in found.mesh.dimensions)
+    return Exported(_file(plan, data, identity), mesh, found.count - len(unsaid), refused)
 
 
 def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[NotASharding, ...]) -> dict[str, object]:
     """What the file holds as `PLAN`: names, numbers and lists only."""
     graph = plan.graph
-    bad = {r.place for r in refused}
     stored: dict[str, object] = {}
     for t in graph.tensors:
         if is_weight(graph, t.name) and t.name in found.rests:
@@ -65,7 +57,7 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
     state: dict[str, object] = {}
     for name, kept in moments(graph).items():
         t = graph.tensor(name)
-        first = found.rests.get(sorted(kept.values())[0])
+        first = found.rests.get(min(kept.values()))
         if first is not None:
             try:
                 flat = unfold(first, t.shape, t.source_shape or t.shape, found.mesh)
@@ -95,7 +87,7 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
             for t in graph.tensors
             if t.role is Role.INPUT and t.name in found.rests
         },
-        "not_expressed": [[r.place, r.tensor, r.reason] for r in refused if r.place in bad],
+        "not_expressed": [[r.place, r.tensor, r.reason] for r in refused],
     }
 
 
@@ -103,17 +95,17 @@ def _unsaid(graph: Graph, found: PlanShardings) -> Iterator[NotASharding]:
     """Shardings that DTensor's placements do not say."""
     for op in graph.operators:
         for i, a in enumerate(op.inputs):
-            yield from _reasons(
+            yield from reasons(
                 f"input {i} of operator {op.name!r}", graph, a.tensor, found.reads.get((op.name, i)), found.mesh
             )
-        yield from _reasons(
+        yield from reasons(
             f"result of operator {op.name!r}", graph, op.output.tensor, found.writes.get(op.name), found.mesh
         )
     for name, kept in found.rests.items():
-        yield from _reasons(f"tensor {name!r}", graph, name, kept, found.mesh)
+        yield from reasons(f"tensor {name!r}", graph, name, kept, found.mesh)
 
 
-def _reasons(place: str, graph: Graph, tensor: str, kept: Sharding | None, mesh: Mesh) -> Iterator[NotASharding]:
+def reasons(place: str, graph: Graph, tensor: str, kept: Sharding | None, mesh: Mesh) -> Iterator[NotASharding]:
     if kept is None:
         return
     t = graph.tensor(tensor)
@@ -173,7 +165,9 @@ def parallelize(module: nn.Module, mesh: DeviceMesh, whole: bool = True) -> nn.M
     return plan_module(PLAN, module, mesh, whole)
 
 
-def make_optimizer(module: nn.Module, mesh: DeviceMesh, kind: type[torch.optim.Optimizer], **options: Any) -> PlannedOptimizer:
+def make_optimizer(
+    module: nn.Module, mesh: DeviceMesh, kind: type[torch.optim.Optimizer], **options: Any
+) -> PlannedOptimizer:
     """An optimizer whose moments lie as planned."""
     return plan_optimizer(PLAN, module, mesh, kind, **options)
 '''

@@ -71,7 +71,7 @@ def _distribute(plan: Plan, module: nn.Module, mesh: DeviceMesh) -> None:
                 part._buffers[key] = DTensor.from_local(buffer, mesh, everywhere, run_check=False)
 
 
-class _Planned(nn.Module):
+class _Planned(nn.Module):  # type: ignore[misc]
     """The module, called where plain tensors that its code makes count as equal on all ranks."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -113,7 +113,7 @@ def _each(change: Callable[[object], object], value: object) -> Any:
 
 def _hook(part: nn.Module, layouts: Mapping[str, Any], mesh: DeviceMesh) -> None:
     if type(part) is nn.Linear:
-        part.forward = _linear(part, layouts, mesh)  # type: ignore[method-assign]
+        part.forward = _linear(part, layouts, mesh)
         return
     reads = layouts["reads"]
 
