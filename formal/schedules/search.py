@@ -75,7 +75,25 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
         starts, makespan = both_ways.run(starts, makespan, lower, lambda until=until: left() - until)  # type: ignore[misc]
         if 2.5 * spent > left():
             starts, makespan = both_ways.run(starts, makespan, lower, left)
-    return Found(starts, makespan, lower, bound)
+    return Found(pushed_left(shop, starts), makespan, lower, bound)
+
+
+def pushed_left(shop: Shop, starts: Ints) -> Ints:
+    """Every task as early as its predecessors and the order on its streams allow; no end comes later."""
+    rank = np.argsort(shop.forward.order)
+    ready, free = [0] * len(starts), [0] * shop.streams
+    found = np.zeros_like(starts)
+    links = shop.forward
+    for t in np.lexsort((rank, starts)).tolist():
+        streams = shop.taken[shop.taken_at[t] : shop.taken_at[t + 1]].tolist()
+        found[t] = begin = max([ready[t], *(free[s] for s in streams)])
+        end = begin + int(shop.times[t])
+        for s in streams:
+            free[s] = end
+        for k in range(links.at[t], links.at[t + 1]):
+            u = links.to[k]
+            ready[u] = max(ready[u], end + int(links.lag[k]))
+    return found
 
 
 def _end(shop: Shop, starts: Ints) -> int:
