@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from colorsys import hls_to_rgb
+from fractions import Fraction
 from xml.sax.saxutils import escape
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
+from ...models.text import bytes_text
 
 MOST_BOXES = 20_000
 """Tasks that are drawn one by one; of larger schedules the longest are."""
@@ -82,7 +84,7 @@ def picture(problem: ScheduleProblem, starts: Ints, title: str) -> str:
             rows += [_box(problem, starts, t, s, y, scale) for t in sorted(boxes[s])]
             y += ROW + 2
         if held[d]:
-            rows += _level(held[d], problem.limits[d], end, y, scale)
+            rows += _level(problem, d, held[d], end, y, scale)
             y += MEMORY
         y += GAP
     ticks = []
@@ -128,7 +130,10 @@ def _colour(hue: int, strength: int, light: int) -> str:
     return "#" + "".join(f"{round(255 * x):02x}" for x in hls_to_rgb(hue % 360 / 360, light / 100, strength / 100))
 
 
-def _level(steps: Sequence[tuple[int, int]], limit: int | None, end: int, y: int, scale: float) -> list[str]:
+def _level(
+    problem: ScheduleProblem, device: int, steps: Sequence[tuple[int, int]], end: int, y: int, scale: float
+) -> list[str]:
+    limit = problem.limits[device]
     most = max(*(amount for _, amount in steps), limit or 0, 1)
     y, high = y + 3, MEMORY - 8
     points, before = [f"{LEFT},{y + high}"], 0
@@ -144,7 +149,8 @@ def _level(steps: Sequence[tuple[int, int]], limit: int | None, end: int, y: int
             'stroke-width="0.7" stroke-dasharray="4 3"/>'
         )
     peak = max(amount for _, amount in steps)
-    out.append(f'<text x="8" y="{y + high}" class="m">holds {peak} at most</text>')
+    most_held = bytes_text(peak) if problem.unit == "s" else f"{Fraction(peak, problem.scale)}"
+    out.append(f'<text x="8" y="{y + high}" class="m">holds {most_held} at most</text>')
     return out
 
 

@@ -84,7 +84,7 @@ def pushed_left(shop: Shop, starts: Ints) -> Ints:
     ready, free = [0] * len(starts), [0] * shop.streams
     found = np.zeros_like(starts)
     links = shop.forward
-    for t in np.lexsort((rank, starts)).tolist():
+    for t in np.lexsort((rank, starts + shop.times, starts)).tolist():  # tasks of no time first
         streams = shop.taken[shop.taken_at[t] : shop.taken_at[t + 1]].tolist()
         found[t] = begin = max([ready[t], *(free[s] for s in streams)])
         end = begin + int(shop.times[t])
