@@ -20,7 +20,7 @@ MOST_TASKS = 20_000
 
 
 @njit(cache=True)
-def before_bits(order: Ints, at: Ints, to: Ints) -> np.ndarray:  # type: ignore[type-arg]
+def before_bits(order: Ints, at: Ints, to: Ints) -> np.ndarray:
     """Bit u of row t: u leads to t; shape (tasks, words of 64)."""
     n = len(order)
     bits = np.zeros((n, (n + 63) // 64), np.uint64)
@@ -40,7 +40,7 @@ def raised(
     at: Ints,
     to: Ints,
     lag: Ints,
-    bits: np.ndarray,  # type: ignore[type-arg]
+    bits: np.ndarray,
     tasks_at: Ints,
     tasks: Ints,
     rows: Ints,

@@ -179,7 +179,7 @@ def _scheduled(
     take_at: Ints,
     take: Ints,
     drop_at: Ints,
-    drop: Ints,  # type: ignore[type-arg]
+    drop: Ints,
     readers: Ints,
     device: Ints,
     amount: Ints,

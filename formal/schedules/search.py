@@ -116,7 +116,7 @@ class BothWays:
         """One list schedule: from the beginning (way 0) or, in reversed time, from the end."""
         shop = self.found.shop
         links = (shop.forward, shop.backward)[way]
-        return list_schedule(
+        found: Ints = list_schedule(
             shop.times,
             shop.taken_at,
             shop.taken,
@@ -128,6 +128,7 @@ class BothWays:
             priority,
             patience,
         )
+        return found
 
     def run(
         self, starts: Ints, makespan: int, lower: int, seconds: Callable[[], float], rounds: int = 1 << 60

@@ -84,7 +84,7 @@ def state(net: Network, budget: Budget) -> State:
 def lower_bound(net: Network, bound: Bound, budget: Budget) -> int:
     """The bound that the argument gives; `BadBound` if it does not hold."""
     found = state(net, budget)
-    times = net.times.tolist()
+    times: list[int] = net.times.tolist()
     match bound:
         case Path():
             return max(h + p + q for h, p, q in zip(found.head, times, found.tail, strict=True))
