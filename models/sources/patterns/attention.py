@@ -169,7 +169,10 @@ def _masks(
         if query and axis and query != axis:
             return None
         query = axis or query
-        bounds = Bounds(_least(bounds.behind, limit.behind), _least(bounds.ahead, limit.ahead))
+        if None not in (bounds.block, limit.block) and bounds.block != limit.block:
+            return None
+        block = limit.block if bounds.block is None else bounds.block
+        bounds = Bounds(_least(bounds.behind, limit.behind), _least(bounds.ahead, limit.ahead), block)
     if bounds.behind is not None and bounds.ahead is not None and bounds.behind + bounds.ahead < 0:
         return None
     return (bounds, query, operands) if len(operands) < 2 else None
@@ -287,7 +290,7 @@ def _operator(
         "value_feature": tuple(content),
     }
     scale = found.scale if found.cap is None else found.scale * found.cap
-    given = {**roles, **attributes(scale, found.cap, bounds.behind, bounds.ahead)}
+    given = {**roles, **attributes(scale, found.cap, bounds.behind, bounds.ahead, bounds.block)}
     inputs = tuple(Access(t, tuple(_renamed(i, renamed) for i in index)) for t, index in (*reads, *operands))
     return Operator(op.name, "attention", (*axes, *features), inputs, op.output, tuple(sorted(given.items())))
 
