@@ -159,7 +159,7 @@ def _masks(
     for read, value in (*((r, None) for r in found.added), *found.filled):
         if not set(axes_of(read)) <= {*rows, *key}:
             return None
-        seen = _band(view, read, rows, key, value)
+        seen = band_of(view, read, rows, key, value)
         if seen is None:
             if value is not None and value != -np.inf:
                 return None  # a query without keys would give the mean of all values
@@ -169,20 +169,32 @@ def _masks(
         if query and axis and query != axis:
             return None
         query = axis or query
-        if None not in (bounds.block, limit.block) and bounds.block != limit.block:
+        both = least(bounds, limit)
+        if both is None:
             return None
-        block = limit.block if bounds.block is None else bounds.block
-        bounds = Bounds(_least(bounds.behind, limit.behind), _least(bounds.ahead, limit.ahead), block)
-    if bounds.behind is not None and bounds.ahead is not None and bounds.behind + bounds.ahead < 0:
-        return None
+        bounds = both
     return (bounds, query, operands) if len(operands) < 2 else None
 
 
-def _least(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else min(a, b)
+def least(a: Bounds, b: Bounds) -> Bounds | None:
+    """What both bands leave; None where that is nothing, or no band.
+
+    >>> least(Bounds(None, 0), Bounds(3, 3))
+    Bounds(behind=3, ahead=0, block=None)
+    """
+    if a.block is not None and b.block is not None and a.block != b.block:
+        return None
+
+    def smaller(x: int | None, y: int | None) -> int | None:
+        return y if x is None else x if y is None else min(x, y)
+
+    behind, ahead = smaller(a.behind, b.behind), smaller(a.ahead, b.ahead)
+    if behind is not None and ahead is not None and behind + ahead < 0:
+        return None
+    return Bounds(behind, ahead, b.block if a.block is None else a.block)
 
 
-def _band(
+def band_of(
     view: View, read: Read, rows: Sequence[str], key: Sequence[str], value: float | None
 ) -> tuple[Bounds, str] | None:
     """The band and its query axis of a mask of known contents; ("", no bounds) if it hides nothing."""
