@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
-from math import isfinite, prod
+from math import isinf, isnan, prod
 from typing import Final
 
 REALS: Final = {"float32": "float", "float64": "double"}
@@ -75,13 +75,15 @@ def named(kind: str, text: str) -> tuple[str, str]:
 
 
 def literal(value: float, real: str) -> str:
-    """A finite number as the compiler reads it back exactly.
+    """A number as the compiler reads it back exactly.
 
-    >>> literal(0.1, "float"), literal(2, "double")
-    ('0.1f', '2.0')
+    >>> literal(0.1, "float"), literal(2, "double"), literal(float("-inf"), "float")
+    ('0.1f', '2.0', '(-__int_as_float(0x7f800000))')
     """
-    if not isfinite(value):
+    if isnan(value):
         raise KernelTextError(f"{value} cannot be written as a literal")
+    if isinf(value):  # what masks put where nothing is to be seen
+        return infinity(real, "-" if value < 0 else "")
     return repr(float(value)) + ("f" if real == "float" else "")
 
 

@@ -97,7 +97,7 @@ def audit_command(
                 )
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
-            graph = load_model(subject, batch, attention)
+            graph = load_model(subject, batch, attention=attention)
             default = fitting_space(graph, target)
             check_sizes(graph, target, where or default)
             if carry:

@@ -3,8 +3,9 @@
     operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory
                                 bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's
                                 profile has one
-      flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis;
-                 attention: pairs of query and key that its band leaves in the box); none if the result is no float
+      flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis; grouped
+                 product: the same, or divided by the number of groups and rounded up where they are even; attention:
+                 pairs of query and key that its band leaves in the box); none if the result is no float
       bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element
                  per point of the iteration box without the row axis, whether or not the rows are on the device)
       statistics normalise and attention operators whose `over` axes are split all-reduce each statistic ((L2) of
@@ -131,9 +132,11 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
         [tables.tables[i][..., 0] for i in placed],
     )
     tables = replace(tables, tables=tuple(table[:, some] for table in tables.tables))
-    hidden = {form.rows, *form.inner}
+    hidden = {*form.inner} if form.even else {form.rows, *form.inner}
     counted = [i for i, a in enumerate(form.axes) if a.name not in hidden and i not in placed]
     points = device_volumes(tables.tables, tables.codes, counted, some.size)
+    if form.even:  # of the points of all groups together, a group's share
+        points = -(-points // next(a.extent for a in form.axes if a.name == form.rows))
     if form.band is not None:
         points = points * _pairs(form.band, form, tables)
     moved = points * form.inputs[0].element_bytes if gathered else np.zeros_like(points)

@@ -40,9 +40,9 @@ class OperatorForm:
     """`axes` in class order, called '0', '1', ..; `reduced`: those that are summed away, in the operator's own order
     (profiles list extents so).
 
-    `over`: axes of statistics; `rows`: the row axis of a gather or scatter, else empty; `flops` per point of the
-    iteration space.  Attention: `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys
-    that a query sees.
+    `over`: axes of statistics; `rows`: the row axis of a gather, scatter or grouped product, else empty; `flops` per
+    point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.  Attention:
+    `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees.
     """
 
     function: str
@@ -53,6 +53,7 @@ class OperatorForm:
     over: tuple[str, ...]
     rows: str
     flops: int
+    even: bool = False
     inner: tuple[str, ...] = ()
     band: Band | None = None
 
@@ -102,7 +103,6 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
 
     attention = op.kind is NodeKind.ATTENTION
     seen = band(op) if attention else None
-    rows = str(op.attribute("rows", "")) if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
     return OperatorForm(
         op.function,
         tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)),
@@ -110,8 +110,9 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         tuple(operand(a) for a in op.inputs),
         operand(op.output),
         tuple(sorted(number[n] for n in op.over if n in number)),
-        number.get(rows, ""),
+        number.get(op.rows, ""),
         graph.flops_per_point(op),
+        op.even,
         tuple(number[n] for n in inner(op)) if attention else (),
         None if seen is None else replace(seen, query=number[seen.query], key=number[seen.key]),
     )

@@ -47,8 +47,8 @@ def count(queries: Ints, keys: Ints, behind: int | None, ahead: int | None, bloc
     if block is not None:
         total = np.zeros(np.broadcast_shapes(queries.shape[:-1], keys.shape[:-1]), dtype=np.int64)
         for begin in range(0, int(min(queries.max(initial=0), keys.max(initial=0))), block):
-            inside = (np.asarray(ends.clip(begin, begin + block)) for ends in (queries, keys))
-            total += count(*inside, behind, ahead)
+            some, of = (np.asarray(ends.clip(begin, begin + block)) for ends in (queries, keys))
+            total += count(some, of, behind, ahead)
         return total
     first, last = queries[..., 0], queries[..., 1]
     low, high = keys[..., 0], keys[..., 1]

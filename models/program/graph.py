@@ -22,13 +22,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from math import prod
+from math import inf, isfinite, isnan, nan, prod
 from typing import Final
 
 from ..files.json_text import JsonError, parse_json
 from . import attention, attention_pairs
 from .index import Access, Affine, Axis, Combine
-from .operators import FUNCTIONS, NodeKind, Operator, Value
+from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator, Value
 
 
 class GraphError(ValueError):
@@ -147,12 +147,11 @@ class Graph:
 
     def points(self, op: Operator) -> int:
         """Points of the iteration space of `op` that cost: all, but one row of a table that rows are picked from or
-        added to; of attention the pairs of query and key that its band leaves.
+        added to, and one group of a grouped product; of attention the pairs of query and key that its band leaves.
         """
         if op.kind is NodeKind.ATTENTION:
             return attention_pairs.points(op)
-        rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
-        return prod(a.extent for a in op.axes if a.name != rows)
+        return prod(a.extent for a in op.axes if a.name != op.rows)
 
     def work(self, op: Operator) -> int:
         """Floating-point operations of `op` on one device."""
@@ -283,8 +282,13 @@ class Graph:
                 raise GraphError(place, f"attribute over names unknown axis {name!r}")
             if op.kind is NodeKind.NORMALISE and not op.spec.statistics and axes[name].splittable:
                 raise GraphError(place, f"{op.function} reads axis {name!r} whole, so it must not be splittable")
-        if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) and op.attribute("rows", "") not in axes:
+        if op.kind in BY_DATA and op.rows not in axes:
             raise GraphError(place, f"{op.function} needs attribute rows: the name of the row axis")
+        if op.kind is NodeKind.GROUPED and (op.rows in op.inputs[-1].axes or op.attribute("load", EVEN) not in LOADS):
+            raise GraphError(
+                place,
+                f"{op.function} needs ids that do not depend on axis {op.rows!r}, and attribute load: one of {LOADS}",
+            )
         if op.kind is NodeKind.ATTENTION and (reason := attention.wrong(op)):
             raise GraphError(place, reason)
         if op.function == "product_sum" and len(op.inputs) % 2:
@@ -349,6 +353,7 @@ class Graph:
             },
             sort_keys=True,
             separators=(",", ":"),
+            allow_nan=False,
         )
 
     def sha256(self) -> str:
@@ -466,6 +471,30 @@ def _access_from(data: Sequence[object]) -> Access:
     return Access(_text(tensor), tuple(_affine_from(i) for i in index))
 
 
+_NON_FINITE: Final = {"inf": inf, "-inf": -inf, "nan": nan}
+"""Numbers that JSON lacks, by the texts that name them; as `nan` is one object, graphs that hold it can be equal."""
+
+
+def _value_json(v: Value) -> object:
+    """A number that JSON lacks is an object `{"float": "-inf"}`: a text of the same letters stays a text."""
+    if isinstance(v, float) and not isfinite(v):
+        return {"float": "nan" if isnan(v) else "inf" if v > 0 else "-inf"}
+    return list(v) if isinstance(v, tuple) else v
+
+
+def _value_from(v: object) -> Value:
+    if isinstance(v, list):
+        return tuple(_text(x) for x in v) if any(isinstance(x, str) for x in v) else _ints(v)
+    if isinstance(v, dict):
+        number = _NON_FINITE.get(_text(v["float"])) if v.keys() == {"float"} else None
+        if number is None:
+            raise ValueError(f'{str(v)[:60]} is not an attribute value: {{"float": one of {", ".join(_NON_FINITE)}}}')
+        return number
+    if isinstance(v, str) or type(v) is int or (isinstance(v, float) and isfinite(v)):  # 1e999 is read as infinite
+        return v
+    raise ValueError(f"{str(v)[:60]!r} is not an attribute value")
+
+
 def _operator_json(op: Operator) -> dict[str, object]:
     def one(a: Access) -> list[object]:
         return [a.tensor, [_affine_json(i) for i in a.index]]
@@ -476,7 +505,7 @@ def _operator_json(op: Operator) -> dict[str, object]:
         "axes": [[a.name, a.extent, a.combine.value if a.combine else None, a.splittable] for a in op.axes],
         "inputs": [one(a) for a in op.inputs],
         "output": one(op.output),
-        "attributes": {k: list(v) if isinstance(v, tuple) else v for k, v in op.attributes},
+        "attributes": {k: _value_json(v) for k, v in op.attributes},
     }
 
 
@@ -490,18 +519,11 @@ def _operator_from(data: dict[str, object]) -> Operator:
     ):
         raise ValueError(f"operator {data.get('name')!r} is malformed")
 
-    def value(v: object) -> Value:
-        if isinstance(v, list):
-            return tuple(_text(x) for x in v) if any(isinstance(x, str) for x in v) else _ints(v)
-        if isinstance(v, (float, str)) or type(v) is int:
-            return v
-        raise ValueError(f"{v!r} is not an attribute value")
-
     return Operator(
         _text(data["name"]),
         _text(data["function"]),
         tuple(Axis(_text(n), _int(e), Combine(c) if c is not None else None, _flag(s)) for n, e, c, s in axes),
         tuple(_access_from(a) for a in inputs),
         _access_from(output),
-        tuple(sorted((_text(k), value(v)) for k, v in attributes.items())),
+        tuple(sorted((_text(k), _value_from(v)) for k, v in attributes.items())),
     )

@@ -5,8 +5,9 @@
                launch_d, constants of the device's class, or the time that the machine's profile has for the function,
                element type and extents of device d's box
                flops_d   flops per point x points of device d's iteration box (gather, scatter: without their row axis;
-                         attention: without features, only pairs of query and key in the band), at the peak of the
-                         result's element type (attention: of its first operand's); none if the result is no float
+                         grouped product: of one group per point, those of its own groups, rounded up, where they are
+                         even; attention: without features, only pairs of query and key in the band), at the peak of
+                         the result's element type (attention: of its first operand's); none if the result is no float
                bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched)
                statistics of softmax, attention and layer norm: all-reduced over the digits of the `over` axes, each
                          4 bytes
@@ -63,7 +64,8 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     the element type's peak.
     """
     hierarchy = machine.hierarchy
-    rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
+    rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED) else None
+    even = op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even"
     extent = {a.name: a.extent for a in op.axes}
     blocks = axis_blocks(tuple(extent[name] for name in placement.axes), placement.matrix, hierarchy)
     operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
@@ -90,6 +92,8 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
             busy = max(busy, known)
             continue
         points = prod(n for name, n in length.items() if name not in hidden)
+        if even:  # every group has as many points as any other
+            points = ceil(Fraction(points * length[str(rows)], extent[str(rows)]))
         if bounds:
             (query, key) = banded
             points = points // max(1, mine[query] * mine[key])

@@ -50,6 +50,8 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     points = np.asarray(
         length[:, :, [i for i in range(len(shape.extents)) if i not in apart]].prod(axis=2, dtype=np.int64)
     )
+    if shape.groups:  # every group has as many points as any other
+        points = -(-points * length[:, :, shape.rows] // shape.groups)
     if shape.band:
         query, key, bounds = shape.band
         points = points * pairs_of_boxes(block[:, :, query], block[:, :, key], bounds)

@@ -30,15 +30,14 @@ if TYPE_CHECKING:
     from torch.export.decomp_utils import CustomDecompTable
 
 
-def decompositions(attention: bool) -> CustomDecompTable | None:
+def decompositions(attention: bool) -> CustomDecompTable:
     """What is decomposed: all that is not core ATen, `attention` not if it is wanted as an operator."""
-    if not attention:
-        return None
     import torch
 
     table = torch.export.default_decompositions()
-    kept: OpOverload = torch.ops.aten.scaled_dot_product_attention.default
-    table.pop(kept, None)
+    if attention:
+        kept: OpOverload = torch.ops.aten.scaled_dot_product_attention.default
+        table.pop(kept, None)
     return table
 
 

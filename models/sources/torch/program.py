@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,10 @@ from typing import TYPE_CHECKING, Final
 from ..building.python_file import load_object
 from .attention import decompositions
 from .context import TorchError
+from .outputs import without_caches
+from .resample import HANDLERS as UPSAMPLING
 from .shadow import hollow, watched
+from .stopped import mark_regions
 
 if TYPE_CHECKING:
     import torch
@@ -35,15 +38,21 @@ if TYPE_CHECKING:
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
 
+KEPT: Final = frozenset({"detach", *UPSAMPLING})
+"""ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators, and
+`detach` an `alias`, which does not stop gradients.
+"""
+
 
 @dataclass(frozen=True)
 class Program:
-    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name.  `attention`: whether
-    attention is one operator, wherever it is recognised."""
+    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name.  `notes`: what was
+    done to the model, in words.  `attention`: whether attention is one operator, wherever it is recognised."""
 
     name: str
     exported: ExportedProgram
     contents: Mapping[str, torch.Tensor]
+    notes: Sequence[str] = ()
     attention: bool = True
 
 
@@ -73,16 +82,18 @@ def from_saved(path: Path, attention: bool = True) -> Program:
     import torch
 
     try:
-        with _no_pickles():
+        with _no_pickles(), _quiet() as log:
             exported = torch.export.load(str(path))
     except Exception as e:
+        reasons = [r.exc_info[1] for r in log if r.exc_info and r.exc_info[1]]  # the error itself points to the log
         raise TorchError(
-            f"{path}", f"is not a program saved by torch.export.save, or holds more than tensors: {_first(e)}"
+            f"{path}",
+            f"is not a program saved by torch.export.save, or holds more than tensors: {_first((*reasons, e)[0])}",
         ) from e
     held = {**exported.state_dict, **exported.constants}
     parameters = set(exported.graph_signature.parameters)
     contents = {k: v for k, v in held.items() if k not in parameters and isinstance(v, torch.Tensor) and not v.is_meta}
-    return Program(path.stem, _core(exported, f"{path}", attention), contents, attention)
+    return Program(path.stem, _core(exported, f"{path}", attention), contents, attention=attention)
 
 
 @contextmanager
@@ -152,7 +163,9 @@ def build(
                 place,
                 f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1",
             )
-    return Program(name, _core(_export(module, args, kwargs, place), place, attention), contents, attention)
+    notes = without_caches(module)
+    core = _core(_export(module, args, kwargs, place), place, attention)
+    return Program(name, core, contents, notes, attention)
 
 
 def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
@@ -199,6 +212,34 @@ def _made(
             raise TorchError(place, f"must return (module, example inputs), returned {type(made).__name__}")
 
 
+class _Collector(logging.Handler):
+    """Keeps what is logged in a list."""
+
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self.records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+@contextmanager
+def _quiet() -> Iterator[list[logging.LogRecord]]:
+    """PyTorch's logs are collected, not printed: what goes wrong is raised, and said once."""
+    records: list[logging.LogRecord] = []
+    handler = _Collector(records)
+    names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] == "torch"]
+    logs = [log for n in names if (log := logging.getLogger(n)).handlers]  # those of parts have handlers of their own
+    before = [log.handlers for log in logs]
+    for log in logs:
+        log.handlers = [handler]
+    try:
+        yield records
+    finally:
+        for log, handlers in zip(logs, before, strict=True):
+            log.handlers = handlers
+
+
 @contextmanager
 def _plain() -> Iterator[None]:
     """Attention that is decomposed is matrix products and softmax; a fused kernel for the CPU decomposes into strides
@@ -206,14 +247,8 @@ def _plain() -> Iterator[None]:
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
-    log = logging.getLogger("torch")
-    level = log.level
-    log.setLevel(logging.CRITICAL)  # what goes wrong is raised, and said once
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        log.setLevel(level)
+    with _quiet(), sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 def _export(
@@ -233,7 +268,11 @@ def _core(exported: ExportedProgram, place: str, attention: bool) -> ExportedPro
     try:
         with _plain(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return exported.run_decompositions(decompositions(attention))
+            mark_regions(exported)
+            table = decompositions(attention)
+            for op in [op for op in table if op._schema.name.removeprefix("aten::") in KEPT]:
+                del table[op]
+            return exported.run_decompositions(table)
     except Exception as e:
         raise TorchError(place, f"cannot be decomposed to core ATen: {_first(e)}") from e
 
