@@ -250,7 +250,7 @@ def windows_in_digits(rng: Rng) -> Graph:
     columns = Affine((("x0", 2 * stride), ("x1", stride), ("kx", 1)), 0)
     x = access(g.parameter("x", (2, 2, stride * 2 * second, stride * 6 + 1)), "b", "c", rows, columns)
     out = [str(n) for n in rng.permutation(["b", "c", "y0", "y1", "x0", "x1"])]
-    name = ["product", "max_pool", "average_pool"][int(rng.integers(0, 3))]
+    name = ["product", "product", "max_pool", "average_pool"][int(rng.integers(0, 4))]
     combine = Combine.MAX if name == "max_pool" else Combine.SUM
     axes = [Axis(n, e, None if n in out else combine, n not in ("ky", "kx")) for n, e in extents.items()]
     w = [access(g.parameter("w", (2, 3, 2)), "c", "ky", "kx")] if name == "product" else []
