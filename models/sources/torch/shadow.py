@@ -4,7 +4,8 @@ Under `torch.device("meta")` a tensor has a shape and no contents, so a model of
 tensors that are made from numbers alone (position ids, masks, rotary frequencies) are worth knowing: `Shadow` watches
 the operators of the construction and computes those beside the meta tensors, on the CPU.  An operator has a shadow if
 all its tensors have one, it draws no random numbers, and its result is small; what an unknown value is written into
-loses its shadow, with all its views.
+loses its shadow, with all its views.  A tensor that is overwritten entirely (`zero_`, `fill_`, `copy_`) gets one, and
+`tolist` and `numpy` read it.
 
 `hollow` then replaces the meta tensors by fake tensors of the CPU, so that code that names no device can be exported.
 """
@@ -33,6 +34,7 @@ class Shadow(Protocol):
 def watched() -> tuple[AbstractContextManager[object], Shadow]:
     """A context under which modules are built, and what it found out."""
     import torch
+    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten, tree_map_only
     from torch.utils.weak import WeakIdKeyDictionary
@@ -44,6 +46,7 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             super().__init__()
             self._known = WeakIdKeyDictionary()
             self._lost: set[int] = set()  # storages of shadows that something unknown was written into
+            self._shadow_of: dict[int, int] = {}  # storages of tensors that were overwritten, and of their shadows
 
         def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
             found = self._known.get(tensor)
@@ -65,13 +68,25 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             out = func(*args, **named)
             if complete and self._worth(func, out):
                 given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], (args, named))
-                self._keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
+                self.keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
+            elif func in overwriting and self._covers(args[0]) and all(s is not None for s in [*shadows.values()][1:]):
+                made = torch.empty_like(args[0], device="cpu")
+                given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], args[1:])
+                self._known[args[0]] = func(made, *given)
+                self._shadow_of[args[0].untyped_storage()._cdata] = made.untyped_storage()._cdata
             elif func._schema.is_mutable:  # type: ignore[attr-defined]
                 for argument, value in zip(func._schema.arguments, args, strict=False):  # type: ignore[attr-defined]
                     written = argument.alias_info is not None and argument.alias_info.is_write
-                    if written and isinstance(value, torch.Tensor) and (old := shadows.get(id(value))) is not None:
-                        self._lost.add(old.untyped_storage()._cdata)
+                    if written and isinstance(value, torch.Tensor):
+                        old = shadows.get(id(value))
+                        home = value.untyped_storage()._cdata
+                        self._lost.add(self._shadow_of.get(home, 0) if old is None else old.untyped_storage()._cdata)
             return out
+
+        def _covers(self, tensor: torch.Tensor) -> bool:
+            """Is a tensor all of its memory, and small?"""
+            whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+            return whole and tensor.is_meta and tensor.numel() <= MOST_ELEMENTS
 
         def _worth(self, func: Callable[..., object], out: object) -> bool:
             results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
@@ -80,18 +95,39 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
                 not tags and "empty" not in str(func) and all(t.is_meta and t.numel() <= MOST_ELEMENTS for t in results)
             )
 
-        def _keep(self, out: object, shadow: object) -> None:
+        def keep(self, out: object, shadow: object) -> None:
             for t, s in zip(tree_flatten(out)[0], tree_flatten(shadow)[0], strict=True):
                 if isinstance(t, torch.Tensor):
                     self._known[t] = s
 
+    ops = torch.ops.aten
+    overwriting = (ops.zero_.default, ops.fill_.Scalar, ops.fill_.Tensor, ops.copy_.default)
     watch = Watch()
+
+    class Reading(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to mypy
+        """Numbers that become a meta tensor, and are asked for again."""
+
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> object:
+            if func in (torch.Tensor.tolist, torch.Tensor.numpy) and (found := watch.value(args[0])) is not None:
+                args = (found, *args[1:])
+            out, named = func(*args, **(kwargs or {})), kwargs or {}
+            if func is torch.tensor and out.is_meta and not isinstance(args[0], torch.Tensor):
+                watch.keep(out, func(*args, **{**named, "device": "cpu"}))
+            return out
+
     stack = ExitStack()
 
     class Both(AbstractContextManager[object]):
         """The meta device, and the watch over it."""
 
         def __enter__(self) -> object:
+            stack.enter_context(Reading())
             stack.enter_context(torch.device("meta"))
             return stack.enter_context(watch)
 
