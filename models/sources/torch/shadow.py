@@ -69,11 +69,15 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             if complete and self._worth(func, out):
                 given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], (args, named))
                 self.keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
-            elif func in overwriting and self._covers(args[0]) and all(s is not None for s in [*shadows.values()][1:]):
-                made = torch.empty_like(args[0], device="cpu")
-                given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], args[1:])
-                self._known[args[0]] = func(made, *given)
-                self._shadow_of[args[0].untyped_storage()._cdata] = made.untyped_storage()._cdata
+            elif (
+                func in overwriting
+                and self._covers(tensors[0])
+                and all(shadows[id(t)] is not None for t in tensors[1:])
+            ):
+                made = torch.empty_like(tensors[0], device="cpu")
+                func(made, *tree_map_only(torch.Tensor, lambda t: shadows[id(t)], args[1:]))
+                self._known[tensors[0]] = made
+                self._shadow_of[tensors[0].untyped_storage()._cdata] = made.untyped_storage()._cdata
             elif func._schema.is_mutable:  # type: ignore[attr-defined]
                 for argument, value in zip(func._schema.arguments, args, strict=False):  # type: ignore[attr-defined]
                     written = argument.alias_info is not None and argument.alias_info.is_write
@@ -85,8 +89,8 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
 
         def _covers(self, tensor: torch.Tensor) -> bool:
             """Is a tensor all of its memory, and small?"""
-            whole = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
-            return whole and tensor.is_meta and tensor.numel() <= MOST_ELEMENTS
+            whole: bool = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+            return whole and bool(tensor.is_meta) and bool(tensor.numel() <= MOST_ELEMENTS)
 
         def _worth(self, func: Callable[..., object], out: object) -> bool:
             results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
@@ -117,7 +121,7 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             if func in (torch.Tensor.tolist, torch.Tensor.numpy) and (found := watch.value(args[0])) is not None:
                 args = (found, *args[1:])
             out, named = func(*args, **(kwargs or {})), kwargs or {}
-            if func is torch.tensor and out.is_meta and not isinstance(args[0], torch.Tensor):
+            if func is torch.tensor and isinstance(out, torch.Tensor) and out.is_meta:
                 watch.keep(out, func(*args, **{**named, "device": "cpu"}))
             return out
 
