@@ -24,7 +24,8 @@ from ...program.graph import GraphError
 from ...program.index import Access, Affine, Axis, access
 from ...program.operators import Operator
 from .adjoint import pull
-from .backward import Backward, Pending
+from .backward import Backward
+from .contributions import Pending
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
 from .products import parallel, product_rule, summed
