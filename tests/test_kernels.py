@@ -114,7 +114,7 @@ def run_parts(
                         graph,
                         box,
                         tight(op, graph, box, arrays),
-                        reducer if op.kind is NodeKind.NORMALISE else None,
+                        reducer if op.kind in (NodeKind.NORMALISE, NodeKind.ATTENTION) else None,
                     )
                 )
             except Pause:
@@ -137,7 +137,9 @@ def check_split(op: Operator, graph: Graph, arrays: list[np.ndarray], axis: Axis
     """Blocks of one axis (empty ones too), combined, equal the whole."""
     edges = [0, *sorted(cuts), axis.extent]
     boxes = [{**full_box(op.axes), axis.name: (a, b) if a < b else (0, 0)} for a, b in pairwise(edges)]
-    if op.kind is NodeKind.NORMALISE and axis.name not in op.over:  # every block has statistics of its own
+    if (
+        op.kind in (NodeKind.NORMALISE, NodeKind.ATTENTION) and axis.name not in op.over
+    ):  # every block has statistics of its own
         parts = [run_parts(op, graph, [box], arrays)[0] for box in boxes]
     else:
         parts = run_parts(op, graph, boxes, arrays)
@@ -406,6 +408,7 @@ FORMULAS = {
     "subtract": ([S, B], S - B),
     "multiply": ([S, B], S * B),
     "divide": ([S, B], S / B),
+    "floor_divide": ([S, B], np.floor(S / B)),
     "maximum": ([S, B - 1], np.where(S > B - 1, S, B - 1)),
     "relu_gradient": ([B, S], B * (S > 0)),
     "where": ([(S > 0).astype(float), B, C], np.where(S > 0, B, C)),

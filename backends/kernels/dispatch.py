@@ -12,14 +12,18 @@ from typing import assert_never
 
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
+from .attention import ATTENTION
 from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, lengths, spread, view
 from .contract import contract
 from .elementwise import MAPS
 from .gradient_maps import GRADIENT_MAPS
 from .gradients import GRADIENTS, gradient
+from .grouped import grouped_product
 from .movement import copy, gather, iota
 from .programs import constant, opaque, update
 from .reductions import normalise, reduce, window
+from .scatter import scatter
+from .task import Task
 
 
 def execute(
@@ -73,9 +77,14 @@ def execute(
         case NodeKind.GATHER:
             result = gather(xp, op, graph, exact, operands)
         case NodeKind.SCATTER:
-            raise KernelError(place, f"no kernel for {op.function!r}; add it to backends/kernels/gradients.py")
+            result = scatter(Task(xp, op, graph, exact, operands, collectives))
+        case NodeKind.GROUPED:
+            result = grouped_product(Task(xp, op, graph, exact, operands, collectives))
         case NodeKind.LAYOUT:
             result = _layout(xp, op, graph, exact, operands)
+        case NodeKind.ATTENTION:
+            task = Task(xp, op, graph, exact, operands, collectives)
+            result = spread(xp, ATTENTION[op.function](task), task.shape)
         case NodeKind.OPAQUE:
             result = opaque(xp, op, graph, exact, operands)
         case _:

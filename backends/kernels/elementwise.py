@@ -181,6 +181,11 @@ def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
     return (x**exponent).astype(x.dtype)
 
 
+def _scaled(x: Array, factor: float) -> Array:
+    """x times a number, in the element type of x: whole numbers times a whole number stay exact."""
+    return x * x.dtype.type(factor) if x.dtype.kind in "iu" and factor.is_integer() else x * factor
+
+
 def _divisor(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     """The second operand, or the attribute `value` in the element type of the first."""
     return a[1] if len(a) > 1 else xp.asarray(number(op, "value", 1.0), dtype=a[0].dtype)
@@ -204,7 +209,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "identity": lambda xp, a, op: a[0],
         "stop_gradient": lambda xp, a, op: a[0],
         "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
-        "scale": lambda xp, a, op: a[0] * number(op, "scale", 1.0),
+        "scale": lambda xp, a, op: _scaled(a[0], number(op, "scale", 1.0)),
         "tanh": lambda xp, a, op: xp.tanh(a[0]),
         "sigmoid": lambda xp, a, op: _sigmoid(xp, a[0]),
         "exp": lambda xp, a, op: xp.exp(a[0]),
@@ -238,6 +243,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "minimum": lambda xp, a, op: xp.minimum(a[0], a[1]),
         "mask_fill": lambda xp, a, op: _fill(xp, a[0], a[1], op),
         **{name: _compared(name) for name in (*_COMPARISONS, "logical_and", "logical_or")},
+        "floor_divide": lambda xp, a, op: xp.floor_divide(a[0], _divisor(xp, a, op)),
         "logical_not": lambda xp, a, op: xp.logical_not(a[0]),
         "relu_gradient": lambda xp, a, op: xp.where(a[1] > 0, a[0], xp.zeros((), dtype=a[0].dtype)),
         "where": lambda xp, a, op: xp.where(a[0] != 0, a[1], a[2]),

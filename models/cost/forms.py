@@ -8,8 +8,9 @@ and element type.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..program.attention import Band, band, inner
 from ..program.graph import ELEMENT_BYTES, Graph
 from ..program.index import Access, Affine, Axis
 from ..program.operators import FUNCTIONS, Function, NodeKind, Operator
@@ -39,8 +40,9 @@ class OperatorForm:
     """`axes` in class order, called '0', '1', ..; `reduced`: those that are summed away, in the operator's own order
     (profiles list extents so).
 
-    `over`: axes of statistics; `rows`: the row axis of a gather or scatter, else empty; `flops` per point of the
-    iteration space.
+    `over`: axes of statistics; `rows`: the row axis of a gather, scatter or grouped product, else empty; `flops` per
+    point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.  Attention:
+    `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees.
     """
 
     function: str
@@ -51,11 +53,19 @@ class OperatorForm:
     over: tuple[str, ...]
     rows: str
     flops: int
+    even: bool = False
+    inner: tuple[str, ...] = ()
+    band: Band | None = None
 
     @property
     def spec(self) -> Function:
         """Row of the function table."""
         return FUNCTIONS[self.function]
+
+    @property
+    def computed_in(self) -> str:
+        """The element type whose peak counts: the result's; attention computes in that of its first operand."""
+        return self.inputs[0].dtype if self.spec.kind is NodeKind.ATTENTION else self.output.dtype
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -91,7 +101,8 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         tensor = graph.tensor(a.tensor)
         return OperandForm(_renamed(a.index, number), tensor.shape, tensor.dtype)
 
-    rows = str(op.attribute("rows", "")) if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
+    attention = op.kind is NodeKind.ATTENTION
+    seen = band(op) if attention else None
     return OperatorForm(
         op.function,
         tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)),
@@ -99,8 +110,11 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         tuple(operand(a) for a in op.inputs),
         operand(op.output),
         tuple(sorted(number[n] for n in op.over if n in number)),
-        number.get(rows, ""),
+        number.get(op.rows, ""),
         graph.flops_per_point(op),
+        op.even,
+        tuple(number[n] for n in inner(op)) if attention else (),
+        None if seen is None else replace(seen, query=number[seen.query], key=number[seen.key]),
     )
 
 

@@ -26,8 +26,9 @@ from math import inf, isfinite, isnan, nan, prod
 from typing import Final
 
 from ..files.json_text import JsonError, parse_json
+from . import attention, attention_pairs
 from .index import Access, Affine, Axis, Combine
-from .operators import FUNCTIONS, NodeKind, Operator, Value
+from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator, Value
 
 
 class GraphError(ValueError):
@@ -128,22 +129,29 @@ class Graph:
         return self._by_operator[name]
 
     def flops_per_point(self, op: Operator) -> int:
-        """Floating-point operations of `op` per point of its iteration space: none where the result is integer or
-        logical.
+        """Floating-point operations of `op` per point of its iteration space (attention: per pair of query and key):
+        none where the result is integer or logical.
         """
         if not self.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
             return 0
         if op.kind is NodeKind.OPAQUE:  # what its reference does
             flops = op.attribute("flops", op.spec.flops)
             return flops if isinstance(flops, int) and flops >= 0 else op.spec.flops
+        if op.kind is NodeKind.ATTENTION:
+            return attention.operations(op)
         return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
+
+    def computed_in(self, op: Operator) -> str:
+        """The element type whose peak counts for `op`: its result's; attention computes in its first operand's."""
+        return self.tensor((op.inputs[0] if op.kind is NodeKind.ATTENTION else op.output).tensor).dtype
 
     def points(self, op: Operator) -> int:
         """Points of the iteration space of `op` that cost: all, but one row of a table that rows are picked from or
-        added to.
+        added to, and one group of a grouped product; of attention the pairs of query and key that its band leaves.
         """
-        rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
-        return prod(a.extent for a in op.axes if a.name != rows)
+        if op.kind is NodeKind.ATTENTION:
+            return attention_pairs.points(op)
+        return prod(a.extent for a in op.axes if a.name != op.rows)
 
     def work(self, op: Operator) -> int:
         """Floating-point operations of `op` on one device."""
@@ -274,8 +282,15 @@ class Graph:
                 raise GraphError(place, f"attribute over names unknown axis {name!r}")
             if op.kind is NodeKind.NORMALISE and not op.spec.statistics and axes[name].splittable:
                 raise GraphError(place, f"{op.function} reads axis {name!r} whole, so it must not be splittable")
-        if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) and op.attribute("rows", "") not in axes:
+        if op.kind in BY_DATA and op.rows not in axes:
             raise GraphError(place, f"{op.function} needs attribute rows: the name of the row axis")
+        if op.kind is NodeKind.GROUPED and (op.rows in op.inputs[-1].axes or op.attribute("load", EVEN) not in LOADS):
+            raise GraphError(
+                place,
+                f"{op.function} needs ids that do not depend on axis {op.rows!r}, and attribute load: one of {LOADS}",
+            )
+        if op.kind is NodeKind.ATTENTION and (reason := attention.wrong(op)):
+            raise GraphError(place, reason)
         if op.function == "product_sum" and len(op.inputs) % 2:
             raise GraphError(place, "product_sum takes pairs of inputs")
         if self.work(op) > MOST_WORK:

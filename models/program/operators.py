@@ -10,14 +10,21 @@ map           n-ary elementwise function with broadcast: every axis is parallel
 reduce        one input, combined over the reduction axes (sum, max, min; mean is a sum times `scale`)
 normalise     one value per element that depends on statistics over the axes named by attribute `over`
               (softmax, layer_norm): these axes are parallel; splitting one makes the operator all-reduce its
-              statistics; functions without statistics (top_k_mask, cumulative_sum) read those axes whole: they are
-              never split
+              statistics; functions without statistics (top_k_mask, cumulative_sum, argsort) read those axes whole:
+              they are never split
 window        a function of a window of the input (max_pool, average_pool, local_response): taps are reduction axes that
               are never split
 gather        output[.., j] = table[ids[..], j], written as a sum over the table's row axis (one-hot), so that splitting
               the rows leaves partial sums; cost counts only the rows touched
-scatter       output[v, j] = sum over b of [ids[b] = v] g[b, j], the transpose of a gather: the row axis is parallel;
-              cost counts only the points of g
+scatter       output[v, j] = sum (max, min) over b with ids[b] = v of g[b, j], the transpose of a gather: the row axis
+              is parallel; cost counts only the points of g
+grouped       product of the inputs before the last, where the last, ids, names the group: the sum of products over
+              [ids = e] only.  The group axis `rows` is summed (tokens through the experts they chose) or parallel (the
+              gradient of the experts); cost counts one group per point, shared evenly by the devices that hold groups
+              (attribute load = even, the assumption `even-groups`) or all of them on one device (load = any)
+attention     softmax of scores of queries and keys times values, without storing scores (`models.program.attention`):
+              keys and features are reduction axes, features are never split; splitting the keys all-reduces the
+              row maximum and sum; cost counts the pairs of query and key that a mask leaves
 layout        copies elements (transpose, concat, slice, pad, expand): sum of the inputs that are in range; iota:
               positions; constant: values of the program; update: a part of an array overwritten
 opaque        the user's own function (`models.program.opaque`); axes and accesses come from its reference
@@ -34,6 +41,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from .attention import inner, role
 from .index import Access, Axis, Combine
 
 
@@ -47,8 +55,18 @@ class NodeKind(Enum):
     WINDOW = "window"
     GATHER = "gather"
     SCATTER = "scatter"
+    GROUPED = "grouped"
     LAYOUT = "layout"
+    ATTENTION = "attention"
     OPAQUE = "opaque"
+
+
+BY_DATA: Final = frozenset({NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED})
+"""Kinds that read or write where data says: along their row axis no index is affine."""
+
+EVEN: Final = "even"
+LOADS: Final = (EVEN, "any")
+"""What a grouped product may assume of its groups, first the default: as many points each, or any distribution."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +74,9 @@ class Function:
     """A row of the function table.
 
     `flops`: floating-point operations per point of the iteration box.  `statistics`: the combine functions of the
-    statistics a normalise operator reduces, in order (each is all-reduced when an `over` axis is split); a normalise
-    function without statistics reads its `over` axes whole, so they are not splittable.  `logical`: the result is bool.
+    statistics a normalise or attention operator reduces, in order (each is all-reduced when an `over` axis is split); a
+    normalise function without statistics reads its `over` axes whole, so they are not splittable.  `logical`: the
+    result is bool.
     """
 
     name: str
@@ -88,7 +107,9 @@ _COMBINES_OF_KIND: Final[Mapping[NodeKind, tuple[Combine, ...]]] = MappingProxyT
         NodeKind.WINDOW: _SUM,
         NodeKind.GATHER: _SUM,
         NodeKind.SCATTER: _SUM,
+        NodeKind.GROUPED: _SUM,
         NodeKind.LAYOUT: (),
+        NodeKind.ATTENTION: _SUM,
         NodeKind.OPAQUE: tuple(Combine),  # as its reference does, which no file holds
     }
 )
@@ -97,7 +118,10 @@ _COMBINES_OF_FUNCTION: Final[Mapping[str, tuple[Combine, ...]]] = MappingProxyTy
         "max": (Combine.MAX,),
         "min": (Combine.MIN,),
         "max_pool": (Combine.MAX,),
+        "scatter_max": (Combine.MAX,),
+        "scatter_min": (Combine.MIN,),
         "copy_gradient": _SUM,  # repeated elements add up
+        "attention_lse": (Combine.MAX,),  # every part has the statistics of all keys
     }
 )
 """Functions that differ from their kind.  Statistics of a normalise operator are no reduction axes: see
@@ -138,6 +162,7 @@ _ROWS: Final[list[Function]] = [
     ),  # one input: against attribute value
     *_logical(2, 2, "logical_and", "logical_or"),
     *_logical(1, 1, "logical_not"),
+    Function("floor_divide", NodeKind.MAP, (1, 2), 2),  # the greatest integer not above x / y; y or attribute value
     *_maps(3, 2, "where", "fused_scale_shift"),  # x * a + b
     *_maps(5, 6, "batch_norm"),  # x, gamma, beta, mean, variance; attribute epsilon
     Function("sum_inputs", NodeKind.MAP, (1, _MANY), 1),
@@ -155,10 +180,17 @@ _ROWS: Final[list[Function]] = [
     Function(
         "cumulative_sum", NodeKind.NORMALISE, (1, 1), 1
     ),  # over one axis; attribute exclusive = 1: without the element itself
+    Function(
+        "argsort", NodeKind.NORMALISE, (1, 1), 8
+    ),  # over one axis: positions in ascending order, equal ones by position; attribute descending = 1
     Function("max_pool", NodeKind.WINDOW, (1, 1), 1),
     Function("average_pool", NodeKind.WINDOW, (1, 1), 1),  # attribute count_include_pad (0 or 1)
     Function("local_response", NodeKind.WINDOW, (1, 1), 4),  # LRN: taps over channels; alpha, beta, bias, size, axis
     Function("embedding", NodeKind.GATHER, (2, 2), 1),  # table, ids; attribute rows = name of the row axis
+    *(
+        Function(f"scatter_{how}", NodeKind.SCATTER, (2, 2), 1) for how in ("add", "max", "min")
+    ),  # values, ids; attribute rows; where nothing goes: 0, or the least (greatest) number of the element type
+    Function("grouped_product", NodeKind.GROUPED, (2, _MANY), 2),  # factors, ids; attributes rows, load
     Function("copy", NodeKind.LAYOUT, (1, _MANY), 0),
     Function(
         "constant", NodeKind.LAYOUT, (0, 0), 0
@@ -170,6 +202,13 @@ _ROWS: Final[list[Function]] = [
     Function(
         "iota", NodeKind.LAYOUT, (0, 0), 0
     ),  # attributes along (an axis), start (0), step (1): start + step * index
+    # attention: operands and attributes in `models.program.attention`; flops of a pair besides its features
+    Function("attention", NodeKind.ATTENTION, (3, 4), 12, (Combine.MAX, Combine.SUM)),
+    Function("attention_lse", NodeKind.ATTENTION, (2, 3), 12, (Combine.MAX, Combine.SUM)),
+    Function("attention_value_gradient", NodeKind.ATTENTION, (4, 5), 10),
+    Function("attention_query_gradient", NodeKind.ATTENTION, (6, 7), 14),
+    Function("attention_key_gradient", NodeKind.ATTENTION, (6, 7), 14),
+    Function("attention_mask_gradient", NodeKind.ATTENTION, (7, 7), 14),
     # training: gradients (first input: the incoming gradient), losses, updates; formulas in
     # backends/kernels/gradients.py
     Function("product_sum", NodeKind.CONTRACT, (2, _MANY), 2),  # inputs 0 * 1 + 2 * 3 + ..; flops per pair
@@ -255,9 +294,21 @@ class Operator:
 
     @property
     def over(self) -> tuple[str, ...]:
-        """Axes over which a normalise operator takes statistics (empty for other kinds)."""
+        """Axes that the statistics of a normalise or attention operator do not have (empty for other kinds)."""
+        if self.kind is NodeKind.ATTENTION:
+            return (*role(self, "key"), *inner(self))
         value = self.attribute("over", ())
         return tuple(str(v) for v in value) if isinstance(value, tuple) else (str(value),)
+
+    @property
+    def rows(self) -> str:
+        """The axis that ids point along, of a gather, scatter or grouped product; else empty."""
+        return str(self.attribute("rows", "")) if self.kind in BY_DATA else ""
+
+    @property
+    def even(self) -> bool:
+        """Whether the groups of a grouped product are assumed to have equally many points (`even-groups`)."""
+        return self.kind is NodeKind.GROUPED and self.attribute("load", EVEN) == EVEN
 
     @property
     def reduced(self) -> tuple[Axis, ...]:

@@ -11,10 +11,10 @@ from ..files.output import write_file
 from ..machine.machine import builtin_names, load_machine
 from ..machine.text import render
 from ..program.graph import Graph
-from ..sources.load import load_model
+from ..sources.load import Attention, load_model
 from ..sources.training import OPTIMIZERS, TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, force_option, output_option
+from ..terminal.options import BATCH, attention_option, force_option, output_option
 
 
 @click.command("import")
@@ -30,6 +30,7 @@ from ..terminal.options import BATCH, force_option, output_option
     show_default=True,
     help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
 )
+@attention_option
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
@@ -40,6 +41,7 @@ def import_command(
     train: str | None,
     loss: str | None,
     recompute: str,
+    attention: Attention | None,
     output: Path | None,
     list_ops: bool,
     as_json: bool,
@@ -64,7 +66,8 @@ def import_command(
         raise click.UsageError(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program"
         )
-    graph = load_model(file, batch)
+    notes: list[str] = []
+    graph = load_model(file, batch, notes.append, attention)
     step = training_of(graph, train, loss, recompute)
     if step is not None:
         graph = step.graph
@@ -78,6 +81,7 @@ def import_command(
                 "tensors": len(graph.tensors),
                 "sha256": graph.sha256(),
                 **({} if step is None else {"loss": step.loss, "trained": len(step.trained)}),
+                **({"notes": notes} if notes else {}),
             }
         )
         return Exit.DONE
@@ -86,6 +90,7 @@ def import_command(
         counts[op.function] = counts.get(op.function, 0) + 1
     say(f"{graph.name}: {len(graph.operators)} operators, {len(graph.tensors)} tensors, sha256 {graph.sha256()[:16]}")
     say("  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))))
+    say(*(f"  note: {note}" for note in notes))
     if step is not None:
         say(
             f"  {train}: {step.loss}; {len(step.trained)} weights are updated"

@@ -10,6 +10,8 @@ from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
+from ...models.program.operators import NodeKind
+from .bands import bounds_of
 from .structure import moves
 
 _ALWAYS = (
@@ -43,12 +45,17 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
         found.add("even-splits")
     if next(moves(graph), None) is not None:
         found.add("one-step-redistribution")
+    if any(op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even" for op in graph.operators):
+        found.add("even-groups")
     if memory_limit is None:
         found.add("no-memory-limit")
     else:
         found.update(("every-operand-received", "packing-not-counted"))
         if graph.state:
             found.add("donated-state")
+    banded = tuple(op.name for op in graph.operators if bounds_of(op) is not None)
+    if banded:
+        found.add(f"contiguous-queries({len(banded)}: " + _some(banded) + ")")
     if machine.resources:
         found.add("unpriced-resources(" + _some(tuple(r.name for r in machine.resources)) + ")")
     pinned = tuple(

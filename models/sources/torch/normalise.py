@@ -11,6 +11,7 @@ from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
 from ..building.flat import Unsupported, letters, normalised, pointwise, reduced, scale_of_mean
 from .context import Context, Handler, Node, Ref, TorchError, dimension
+from .ordered import extreme_position
 from .pointwise import cast, short_kind
 
 
@@ -103,8 +104,8 @@ def _of_channels(c: Context, node: Node, key: str, channels: int) -> str:
 def reduction(c: Context, node: Node) -> None:
     """sum, mean, amax, amin, any, max, min over given dimensions, or all."""
     kind, x = short_kind(node), node.ref("self")
-    if kind in ("max", "min"):
-        c.unused(node, 1)
+    if kind in ("max", "min") and Ref(node.name, 1) in c.read:
+        extreme_position(c, node, dimension(node, node.integer("dim", 0), len(c.shapes[x])), kind == "max", 1)
     function = {"sum": "sum", "mean": "sum", "amax": "max", "amin": "min", "any": "max", "max": "max", "min": "min"}[
         kind
     ]
@@ -145,6 +146,8 @@ def cumulative(c: Context, node: Node) -> None:
     x = node.ref("self")
     tensor, shape = c.operand(x if c.dtypes[x] == "bool" else cast(c, node, x, node.dtype) or x)
     over = [dimension(node, node.integer("dim", 0), len(shape))]
+    if x in c.counted:
+        c.counted[Ref(node.name)] = c.counted[x]
     c.put(node, normalised(c, node, "", "cumulative_sum", [(tensor, shape)], over, node.dtype))
 
 

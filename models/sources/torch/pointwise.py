@@ -125,8 +125,10 @@ def binary(c: Context, node: Node) -> None:
     if node.kind.startswith("aten.bitwise") and node.dtype != "bool":
         raise Unsupported("integers")
     alpha = node.number("alpha", 1.0)
-    if node.text("rounding_mode", ""):
-        raise Unsupported(f"rounding_mode={node.text('rounding_mode', '')}")
+    if mode := node.text("rounding_mode", ""):
+        if mode != "floor" or alpha != 1.0:
+            raise Unsupported(f"rounding_mode={mode} (floor is supported)")
+        function = "floor_divide"
     numbers = c.uniform(left), c.uniform(right)
     if numbers[1] is not None and isinstance(left, Ref):
         _with_number(c, node, function, left, numbers[1] * alpha, False)
@@ -191,6 +193,8 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
         case "maximum" | "minimum":
             bounds = {"low": number} if function == "maximum" else {"high": number}
             _clipped(c, node, x, bounds.get("low", -inf), bounds.get("high", inf))
+        case "floor_divide" if reverse:
+            raise Unsupported("a number divided by what is computed, rounding_mode=floor")
         case "logical_and" | "logical_or":
             if (number != 0) == (function == "logical_and") and c.dtypes[x] == "bool":
                 _same(c, node, x)

@@ -41,7 +41,7 @@ def remainder(c: Context, node: Node) -> None:
 def division(c: Context, node: Node) -> None:
     """div and floor_divide: exact, or with a rounding mode; integers through float64."""
     mode = node.text("rounding_mode", "floor" if short_kind(node) == "floor_divide" else "")
-    if not mode:
+    if not mode or (mode == "floor" and "int" in node.dtype and isinstance(node.arguments["self"], Ref)):
         binary(c, node)
         return
     element = "float64" if "int" in node.dtype else node.dtype

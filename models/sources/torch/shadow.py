@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+Options = dict[str, object]
+
 MOST_ELEMENTS = 1 << 22
 """Largest tensor that a shadow computes."""
 
@@ -68,7 +70,7 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             out = func(*args, **named)
             if complete and self._worth(func, out):
                 given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], (args, named))
-                self.keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
+                self._keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
             elif (
                 func in overwriting
                 and self._covers(tensors[0])
@@ -99,40 +101,46 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
                 not tags and "empty" not in str(func) and all(t.is_meta and t.numel() <= MOST_ELEMENTS for t in results)
             )
 
-        def keep(self, out: object, shadow: object) -> None:
+        def _keep(self, out: object, shadow: object) -> None:
             for t, s in zip(tree_flatten(out)[0], tree_flatten(shadow)[0], strict=True):
                 if isinstance(t, torch.Tensor):
                     self._known[t] = s
 
+        def literal(self, out: object, func: Callable[..., object], args: tuple[object, ...], named: Options) -> None:
+            """Numbers written in Python, which the meta device forgets before any operator sees them."""
+            data = args[0] if args else named.get("data", named.get("obj"))
+            plain = not any(isinstance(t, torch.Tensor) for t in tree_flatten(data)[0])
+            if plain and isinstance(out, torch.Tensor) and out.is_meta and out.numel() <= MOST_ELEMENTS:
+                self._known[out] = func(*args, **{**named, "device": "cpu"})
+
     ops = torch.ops.aten
     overwriting = (ops.zero_.default, ops.fill_.Scalar, ops.fill_.Tensor, ops.copy_.default)
     watch = Watch()
+    stack = ExitStack()
 
-    class Reading(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to mypy
-        """Numbers that become a meta tensor, and are asked for again."""
+    class Literals(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to mypy
+        """Watches the functions that make tensors of Python's numbers, and those that ask for them again."""
 
         def __torch_function__(
             self,
             func: Callable[..., object],
             types: object,
             args: tuple[object, ...] = (),
-            kwargs: dict[str, object] | None = None,
+            kwargs: Options | None = None,
         ) -> object:
             if func in (torch.Tensor.tolist, torch.Tensor.numpy) and (found := watch.value(args[0])) is not None:
                 args = (found, *args[1:])
-            out, named = func(*args, **(kwargs or {})), kwargs or {}
-            if func is torch.tensor and isinstance(out, torch.Tensor) and out.is_meta:
-                watch.keep(out, func(*args, **{**named, "device": "cpu"}))
+            out = func(*args, **(kwargs or {}))
+            if func in (torch.tensor, torch.as_tensor, torch.asarray):
+                watch.literal(out, func, args, kwargs or {})
             return out
-
-    stack = ExitStack()
 
     class Both(AbstractContextManager[object]):
         """The meta device, and the watch over it."""
 
         def __enter__(self) -> object:
-            stack.enter_context(Reading())
             stack.enter_context(torch.device("meta"))
+            stack.enter_context(Literals())
             return stack.enter_context(watch)
 
         def __exit__(self, *error: object) -> bool | None:

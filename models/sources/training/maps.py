@@ -87,6 +87,7 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         ),
         "fill": (NOTHING,),
         "sign": (NOTHING,),
+        "floor_divide": (NOTHING, NOTHING),
         **{name: (NOTHING,) for name in ("floor", "ceil", "round", "trunc", "stop_gradient")},
         "relu_gradient_mask": (NOTHING,),
         **{

@@ -10,6 +10,7 @@ embedding         sum over uses of  [ids = v] g      (a scatter written as a one
 gradient)
 pools, local response                                functions of their own that read windows of g whole
 copy              the adjoint of reading
+attention         log-sum-exp, then scores again in tiles (`attention`)
 update            outside the part that is overwritten to the old value, inside to the new one
 """
 
@@ -22,10 +23,12 @@ from typing import Final
 
 from ...program.graph import GraphError
 from ...program.index import Access, Affine, Axis, access
-from ...program.operators import Operator
+from ...program.operators import BY_DATA, Operator, Value
 from .adjoint import pull
+from .attention import attention
 from .backward import Backward
 from .contributions import Pending
+from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
 from .products import parallel, product_rule, summed
@@ -114,15 +117,28 @@ def _embedding(b: Backward, op: Operator) -> None:
     if not b.wants(op, 0):
         return
     table = op.inputs[0]
+    if any(i == Affine() for i in table.index):  # read at position 0 of some dimensions: the gradient of that part
+        axes = tuple(a for a in op.axes if a.name in table.axes)
+        part = b.emit(f"grad:{op.name}/table", *_of_table(b, op, table.axes), b.tensors[table.tensor].dtype)
+        pull(b, replace(op, axes=axes, output=access(part, *table.axes)), 0, part)
+        return
     names = tuple(i.single for i in table.index)
     if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[table.tensor].shape:
         raise GraphError(f"operator {op.name!r}", "no gradient of a table that is not read axis by axis")
-    kept = tuple(str(n) for n in names)
+    function, axes, inputs, kept, attributes = _of_table(b, op, tuple(str(n) for n in names))
+    b.give(op, 0, Pending(op.name, function, axes, inputs, kept, attributes))
+
+
+def _of_table(
+    b: Backward, op: Operator, kept: tuple[str, ...]
+) -> tuple[str, tuple[Axis, ...], tuple[Access, ...], tuple[str, ...], tuple[tuple[str, Value], ...]]:
+    """What was picked from a table, back at its axes `kept`."""
     axes = (*parallel(op, kept), *summed(op, kept))
-    attributes = (("rows", op.attribute("rows", "")),)
-    b.give(
-        op, 0, Pending(op.name, "embedding_gradient", axes, (b.incoming(op), b.forward(op.inputs[1])), kept, attributes)
-    )
+    inputs = (b.incoming(op), b.forward(op.inputs[1]))
+    rows: tuple[tuple[str, Value], ...] = (("rows", op.rows),)
+    if op.rows in kept:
+        return "embedding_gradient", axes, inputs, kept, rows
+    return "grouped_product", axes, inputs, kept, (*rows, ("load", "any"))  # all rows are the same
 
 
 def _window(b: Backward, op: Operator) -> None:
@@ -228,11 +244,13 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "max_pool": _window,
         "average_pool": _window,
         "local_response": _window,
+        **INDEXED,
+        "attention": attention,
     }
 )
 """Function -> rule, for functions that are no maps."""
 
-CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask"})
+CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask", "argsort"})
 """Functions, no maps, whose result does not depend on any number smoothly: they end the reverse pass."""
 
 
@@ -242,8 +260,8 @@ def positions(op: Operator) -> tuple[int, ...] | None:
         return tuple(j for j, local in enumerate(map_positions(op)[: len(op.inputs)]) if local is not None)
     if op.function in CONSTANT:
         return ()
-    if op.function == "embedding":
-        return (0,)
+    if op.kind in BY_DATA and op.function in RULES:  # the last input says where, and is no number
+        return tuple(range(len(op.inputs) - 1))
     return tuple(range(len(op.inputs))) if op.function in RULES else None
 
 
