@@ -19,10 +19,10 @@ import selection_cases as cases
 from forgeries import Tally, change, change_array, head_of, number, put
 from selection_reduction_cases import instance
 
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.reduce import reduce
-from shardproof.formal.selection.scale import Scale
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.presolve.presolve import presolve
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.dense_search import DenseSearch
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import Fine, ProblemError, SelectionProblem, fine_type
 from shardproof.proofs.container.archive import Member, read_container, write_container
@@ -73,7 +73,7 @@ def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionC
     answer = solve(problem, threads=1)
     if answer.certificate is not None:
         yield "dive", problem, answer.certificate
-    outcome = Scale(problem, Clock()).run()
+    outcome = DenseSearch(problem, Clock()).run()
     if outcome is not None and outcome.best.solution is not None and outcome.bound >= outcome.best.cost:
         yield (
             "at scale",
@@ -129,7 +129,7 @@ def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionC
             ).lower_bound
             if bound is not None:
                 yield "dual with more", problem, cases.certified(problem, WithinGap(best[1], best[0], bound), proof)
-    reduction = reduce(problem)
+    reduction = presolve(problem)
     if reduction is not None:
         proof = reduction.record(
             Open() if reduction.problem is None else cases.points(reduction.problem, conflicts=True)

@@ -12,7 +12,8 @@ from shardproof.formal.explain.compare import compare
 from shardproof.formal.explain.terms import PlainNames
 from shardproof.formal.planning.report import amount, label, pattern, table_text
 from shardproof.formal.planning.strategy import ChoiceList, parse_strategy, strategy_of
-from shardproof.formal.selection.solve import Answer, solve
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

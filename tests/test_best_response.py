@@ -15,9 +15,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import selection_reduction_cases as tiny
+from best_response import best_responses
+from pase_dp import pase_dp
 
-from shardproof.formal.selection.best_response import best_responses
-from shardproof.formal.selection.pase_dp import pase_dp
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.load import load_selection_problem
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.formal.selection import dissect as module
-from shardproof.formal.selection.dissect import HUB, dissect
+from shardproof.formal.selection.bound import separator as module
+from shardproof.formal.selection.bound.separator import HUB, separate
 
 
 def around_of(n: int, edges: list[tuple[int, int]]) -> list[list[int]]:
@@ -24,7 +24,7 @@ def test_no_edge_joins_two_parts(n: int, data: st.DataObject) -> None:
     edges = data.draw(st.lists(st.tuples(vertex, vertex).filter(lambda e: e[0] != e[1]), max_size=30))
     work = data.draw(st.lists(st.integers(0, 9), min_size=n, max_size=n))
     order = data.draw(st.permutations(range(n)))
-    found = dissect(around_of(n, edges), work, order)
+    found = separate(around_of(n, edges), work, order)
     assert sorted(found.order) == list(range(n))
     part = {v: k for k, vertices in enumerate(found.parts) for v in vertices}
     assert all(u not in part or v not in part or part[u] == part[v] for u, v in edges)
@@ -41,7 +41,7 @@ def test_a_long_row_falls_into_equal_parts(parts: int, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "PARTS", parts)
     n = 400
     edges = [(i, i + 1) for i in range(n - 1)] + [(i, n - 1 - i) for i in range(n // 2 - 1)]
-    found = dissect(around_of(n, edges), [1] * n, list(range(n)))
+    found = separate(around_of(n, edges), [1] * n, list(range(n)))
     assert len(found.parts) == parts and len(found.separator) <= 4 * (parts - 1)
     for part in found.parts:
         assert abs(len(part) - n / parts) <= 8
@@ -52,11 +52,11 @@ def test_hubs_separate() -> None:
     n = 2 * HUB
     edges = [(i, i + 1) for i in range(n - 1)]
     hub = n
-    found = dissect(around_of(n + 1, [*edges, *((hub, i) for i in range(n))]), [1] * (n + 1), list(range(n + 1)))
+    found = separate(around_of(n + 1, [*edges, *((hub, i) for i in range(n))]), [1] * (n + 1), list(range(n + 1)))
     assert len(found.parts) == 2 and hub in found.separator and len(found.separator) <= 3
 
 
 def test_what_does_not_fall_apart_stays_whole() -> None:
     n = 12
-    found = dissect(around_of(n, [(i, j) for i in range(n) for j in range(i)]), [1] * n, list(range(n)))
+    found = separate(around_of(n, [(i, j) for i in range(n) for j in range(i)]), [1] * n, list(range(n)))
     assert found.parts == (tuple(range(n)),) and found.separator == ()

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from selection_cases import brute, certified, eliminate, random_problem
 
-from shardproof.formal.selection import eliminate as eliminate_module
-from shardproof.formal.selection import plain
-from shardproof.formal.selection.eliminate import plan as order_of
-from shardproof.formal.selection.network import Base, build, whole
+from shardproof.formal.selection.elimination import dense
+from shardproof.formal.selection.elimination import factored as eliminate_module
+from shardproof.formal.selection.elimination.factored import elimination_order as order_of
+from shardproof.formal.selection.model.factored import Base, build, whole
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Vertex
@@ -84,7 +84,7 @@ def test_absurd_effort_is_refused_before_memory_is_taken() -> None:
 
 
 def test_the_solver_leaves_out_what_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardproof.formal.selection import eliminate as module
+    from shardproof.formal.selection.elimination import factored as module
 
     problem = random_problem(11, n=5, k=5, rows=False)
     with_messages = solve(problem)
@@ -104,8 +104,8 @@ def test_joints_larger_than_a_block(parts: int) -> None:
     dims = [5, 40, 41, 42]
     factors = tuple(((0, 1, 2, 3), rng.integers(0, 1000, dims)) for _ in range(parts))
     unary = rng.integers(0, 1000, dims[0])
-    assert prod(dims) > plain.CHUNK
-    got = plain._minimum(0, (1, 2, 3), unary, factors, dims)
+    assert prod(dims) > dense.CHUNK
+    got = dense._minimum(0, (1, 2, 3), unary, factors, dims)
     assert np.array_equal(got, (sum(table for _, table in factors) + unary[:, None, None, None]).min(axis=0))
 
 
@@ -114,11 +114,11 @@ def test_no_message_is_wider_than_a_file_holds(mapped: bool) -> None:
     """Tables of single choices are small however many axes they have: no bound on entries stops an elimination over
     all of 80 vertices.
     """
-    rows = np.array([0]) if mapped else None  # a choice map takes the problem from `plain` to `search`
+    rows = np.array([0]) if mapped else None  # a choice map takes the problem from `dense` to `search`
     vertices = tuple(Vertex(str(i), np.array([i])) for i in range(80))
     edges = tuple(Edge(i, j, 0, rows) for j in range(80) for i in range(j))
     problem = SelectionProblem("all with all", vertices, (np.array([[1]]),), edges).check()
-    assert plain.plain(problem) is not mapped
+    assert dense.plain(problem) is not mapped
     found = solve(problem)
     assert found.certificate is not None and (found.status, found.cost) == (Status.OPTIMAL, sum(range(80)) + len(edges))
     assert (

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from oracles import brute_force, random_problem
 
-from shardproof.formal.selection.encodings import ilp, smt
+from shardproof.formal.selection.engines.encodings import ilp, smt
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex

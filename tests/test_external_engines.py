@@ -13,10 +13,11 @@ from oracles import brute_force, random_problem
 
 from shardproof.__main__ import run
 from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.selection import external
-from shardproof.formal.selection.encodings import Reply, child, ilp, smt
-from shardproof.formal.selection.external import EngineRefused, conversation
-from shardproof.formal.selection.solve import Answer, solve
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.engines import columns, consult
+from shardproof.formal.selection.engines.consult import EngineRefused, conversation
+from shardproof.formal.selection.engines.encodings import Reply, child, ilp, smt
+from shardproof.formal.selection.solve import solve
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict
 from shardproof.models.problem.selection_problem import Edge, Fine, SelectionProblem, Usage, Vertex
@@ -50,7 +51,7 @@ def test_an_engine_decides_by_columns_alone(engine: str, rows: bool, monkeypatch
     """With no room for the whole problem: the first cutoff is 1, wider ones follow until what was left out cannot
     be cheaper.
     """
-    monkeypatch.setattr(external, "WHOLE_PARTS", -1)
+    monkeypatch.setattr(consult, "WHOLE_PARTS", -1)
     wider = 0
     for seed in range(40):
         problem = (
@@ -80,7 +81,7 @@ def test_columns_keep_every_solution_within_the_cutoff(engine: str, monkeypatch:
         seen.append((problem, 0))
         return Reply(None, "infeasible", True) if best is None else Reply(tuple(x), "enumerated", True)
 
-    monkeypatch.setattr(external, "WHOLE_PARTS", -1)
+    monkeypatch.setattr(consult, "WHOLE_PARTS", -1)
     monkeypatch.setattr(ilp, "solve_ilp", enumerate_all)
     monkeypatch.setattr(smt, "solve_smt", enumerate_all)
     smaller = 0
@@ -171,7 +172,7 @@ def test_no_word_of_an_engine_is_believed(engine: str, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_is_too_large_is_refused_with_its_size(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(external.MOST_PARTS, engine, 3)
+    monkeypatch.setitem(consult.MOST_PARTS, engine, 3)
     problem = next(
         p
         for p in (random_problem(seed, rows=False, largest=5, labels=4) for seed in range(100))
@@ -181,7 +182,7 @@ def test_what_is_too_large_is_refused_with_its_size(engine: str, monkeypatch: py
         EngineRefused, match=rf"engine {engine}: .* \d+ parts, at most 3 can be asked about.*--engine native"
     ):
         solve(problem, engine=engine)  # type: ignore[arg-type]
-    monkeypatch.setattr(external, "MOST_CELLS", 0)
+    monkeypatch.setattr(columns, "MOST_CELLS", 0)
     with pytest.raises(EngineRefused, match="more than 0 table entries"):
         solve(problem, engine=engine)  # type: ignore[arg-type]
 
@@ -237,7 +238,7 @@ def test_the_command_line_tells(
     (tmp_path / "s.json").write_text('{"*": {"b": {"ranks": 4}}}')
     assert run([*args, "--strategy", "s.json"]) == 2
     assert "nothing to ask smt about" in capsys.readouterr().err
-    monkeypatch.setitem(external.MOST_PARTS, "smt", 3)
+    monkeypatch.setitem(consult.MOST_PARTS, "smt", 3)
     assert run(args) == 3
     assert "at most 3 can be asked about" in capsys.readouterr().err
 

@@ -22,9 +22,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 import selection_cases as cases
 
-from shardproof.formal.selection.budget import Limits
-from shardproof.formal.selection.plain import Size, plain, solve_plain
+from shardproof.formal.selection.elimination.dense import Size, eliminate_dense, plain
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.limits import Limits
 from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
 from shardproof.models.problem.pase import from_pase
 from shardproof.models.problem.selection_problem import (
@@ -270,9 +270,9 @@ def test_malformed_fine_parts_are_named(change, wrong: str) -> None:
 
 def test_too_large_eliminations_decline() -> None:
     problem = fine_problem(7)
-    from shardproof.formal.selection.clock import Clock
+    from shardproof.formal.selection.model.clock import Clock
 
-    assert solve_plain(problem, Size(1, 1, 1), Clock()) is None or all(v.cost.size == 1 for v in problem.vertices)
+    assert eliminate_dense(problem, Size(1, 1, 1), Clock()) is None or all(v.cost.size == 1 for v in problem.vertices)
 
 
 def test_very_fine_floats_are_refused() -> None:

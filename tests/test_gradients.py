@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import indexed_cases
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -48,7 +49,7 @@ def elementwise(name: str) -> Callable[[Rng], Graph]:
         g = Builder("map", "float64")
         a, b = sizes(rng, 2)
         low, high = FUNCTIONS[name].arity
-        count = low if name in ("equal", "less") else min(high, 3) if name == "sum_inputs" else low
+        count = high if name in ("remainder", "fmod") else min(high, 3) if name == "sum_inputs" else low
         letters = [
             ["a b", "b a", "b", "a", ""][int(rng.integers(0, 5)) if j or name == "fill" else int(rng.integers(0, 2))]
             for j in range(count)
@@ -134,6 +135,38 @@ def sliced_product(rng: Rng) -> Graph:
     )
 
 
+def placed_product(rng: Rng) -> Graph:
+    """Factors read at constants, along slices, in windows that others share, on a diagonal, by merged axes."""
+    a, b, c = (int(x) for x in rng.integers(2, 5, 3))
+    s, t = (int(x) for x in rng.integers(1, 4, 2))
+    axis, at, one = Affine.axis, Affine((), int(rng.integers(0, 3))), Affine((), 0)
+    rows, columns = axis("y", s).plus("ky").shift(-1), axis("x", t).shift(int(rng.integers(0, 2)))
+    extent = {"a": a, "b": b, "c": c, "y": 3, "x": 2, "ky": 3}
+    image = (2 * s + 2, 2 * t + 1)
+    factors, out = [
+        # unbind of a fused projection, both factors
+        ([((a, 3, c), ["a", at, "c"]), ((3, c, b), [at, "c", "b"])], "a b"),
+        # 1x1 convolution with strides; the weight keeps its dimensions of extent 1
+        ([((a, c, *image), ["a", "c", axis("y", s), columns]), ((b, c, 1, 1), ["b", "c", one, one])], "a b y x"),
+        # depthwise convolution of a slice of the channels
+        ([((a, b + 2, *image), ["a", axis("b").shift(1), rows, columns]), ((b, 1, 3), ["b", one, "ky"])], "a b y x"),
+        # a window of one of three factors, at a constant
+        ([((a, 3, image[0]), ["a", at, rows]), ((b, 3), ["b", "ky"]), ((3, b), ["y", "b"])], "a b y"),
+        # a window whose axes another factor reads in a window of its own
+        ([((a, image[0]), ["a", rows]), ((b, 6), ["b", axis("ky").plus("y").shift(1)])], "a b y"),
+        # the diagonal; merged axes
+        ([((a, a), ["a", "a"]), ((a * b + 1,), [axis("a", b).plus("b").shift(1)])], "b a"),
+        # beyond both ends
+        ([((a, 2), ["a", axis("b").shift(-1)]), ((b,), ["b"])], "a b"),
+    ][int(rng.integers(0, 7))]
+    g = Builder("read", "float64")
+    reads = [access(g.parameter(f"x{j}", shape), *index) for j, (shape, index) in enumerate(factors)]
+    kept = out.split()
+    used = dict.fromkeys([*kept, *(n for r in reads for n in r.axes)])
+    axes = [Axis(n, extent[n], None if n in kept else Combine.SUM, n != "ky") for n in used]
+    return g.build(g.operator("y", "product", axes, reads, kept))
+
+
 def reduction(name: str) -> Callable[[Rng], Graph]:
     def make(rng: Rng) -> Graph:
         g = Builder("reduce", "float64")
@@ -207,6 +240,22 @@ def pool(name: str) -> Callable[[Rng], Graph]:
         )
 
     return make
+
+
+def windows_in_digits(rng: Rng) -> Graph:
+    """Pools and convolutions whose result is in digits, in any order; strides 1 and 2."""
+    g = Builder("digits", "float64")
+    stride, second = int(rng.integers(1, 3)), int(rng.integers(2, 4))
+    extents = {"b": 2, "c": 2, "y0": 2, "y1": second, "x0": 3, "x1": 2, "ky": 3, "kx": 2}
+    rows = Affine((("y0", stride * second), ("y1", stride), ("ky", 1)), -1)
+    columns = Affine((("x0", 2 * stride), ("x1", stride), ("kx", 1)), 0)
+    x = access(g.parameter("x", (2, 2, stride * 2 * second, stride * 6 + 1)), "b", "c", rows, columns)
+    out = [str(n) for n in rng.permutation(["b", "c", "y0", "y1", "x0", "x1"])]
+    name = ["product", "max_pool", "average_pool"][int(rng.integers(0, 3))]
+    combine = Combine.MAX if name == "max_pool" else Combine.SUM
+    axes = [Axis(n, e, None if n in out else combine, n not in ("ky", "kx")) for n, e in extents.items()]
+    w = [access(g.parameter("w", (2, 3, 2)), "c", "ky", "kx")] if name == "product" else []
+    return g.build(g.operator("y", name, axes, [x, *w], out))
 
 
 def local_response(rng: Rng) -> Graph:
@@ -300,14 +349,17 @@ CASES: dict[str, Callable[[Rng], Graph]] = {
     "product": product,
     "convolution": convolution,
     "sliced product": sliced_product,
+    "placed product": placed_product,
     **{n: reduction(n) for n in ("sum", "max", "min")},
     "sliced sum": sliced_sum,
     **{n: normalise(n) for n in ("softmax", "log_softmax", "layer_norm", "rms_norm", "cumulative_sum")},
     **{n: pool(n) for n in ("max_pool", "average_pool")},
+    "windows in digits": windows_in_digits,
     "local_response": local_response,
     "embedding": embedding,
     "copy": copy,
     "update": update,
+    **indexed_cases.CASES,
 }
 
 
@@ -553,8 +605,25 @@ def test_unsupported_operators_are_listed_all_at_once(monkeypatch: pytest.Monkey
 
 def test_accesses_without_a_gradient_are_named() -> None:
     g = Builder("g", "float64")
-    with pytest.raises(GraphError, match="operator 'y': no gradient of a product through the access to 'x'"):
-        build_step(g.build(g.contract("y", "a a -> a", g.parameter("x", (3, 3)))), "sgd")
+    read = access(g.parameter("x", (3, 2)), "a", Affine.everything())
+    with pytest.raises(GraphError, match="operator 'y': no gradient of a product that reads 'x' whole"):
+        build_step(g.build(g.operator("y", "product", [Axis("a", 3)], [read], ["a"])), "sgd")
+
+
+def test_a_constant_index_costs_no_more_than_the_slice() -> None:
+    """The gradient of one of three fused projections is a product over the slice, and a copy to its place."""
+    g = Builder("g", "float64")
+    axes = [Axis("b", 4), Axis("n", 5), Axis("k", 6, Combine.SUM)]
+    w = access(g.parameter("w", (3, 5, 6)), Affine((), 2), "n", "k")
+    graph = g.build(g.operator("y", "product", axes, [access(g.input("x", (4, 6)), "b", "k"), w], ["b", "n"]))
+    step = build_step(graph, "sgd").graph
+    part, place = step.operator("grad:y/input1"), step.operator("grad:w")
+    assert (part.function, [(a.name, a.extent) for a in part.axes]) == (
+        "product",
+        [("at0", 1), ("n", 5), ("k", 6), ("b", 4)],
+    )
+    assert (place.function, [a.extent for a in place.axes]) == ("copy", [3, 5, 6])
+    assert all(a.splittable for a in place.axes)
 
 
 def test_taps_must_be_whole() -> None:

@@ -18,8 +18,8 @@ import numpy as np
 import pytest
 
 from shardproof.__main__ import run
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.rows import Rows
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import Infeasible, Optimal, Verdict
 from shardproof.models.problem.iopddl import FORBIDDEN_COSTS

@@ -11,18 +11,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection import columns as generating
-from shardproof.formal.selection import layered, mixtures
-from shardproof.formal.selection import mend as mending
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.columns import generate
-from shardproof.formal.selection.layered import _Mixture, _Side, mix, pair
-from shardproof.formal.selection.mend import Make, mend, tighten
-from shardproof.formal.selection.mixtures import Column, master
-from shardproof.formal.selection.repeat import quotient
-from shardproof.formal.selection.restrict import condition
-from shardproof.formal.selection.search import Search
-from shardproof.formal.selection.uniform import Floats, Profile, uniform
+from shardproof.formal.selection.bound import restricted_master
+from shardproof.formal.selection.bound.restricted_master import Column, master
+from shardproof.formal.selection.decomposition import column_generation as generating
+from shardproof.formal.selection.decomposition import round_master as rounding
+from shardproof.formal.selection.decomposition.column_generation import generate_columns
+from shardproof.formal.selection.decomposition.quotient import quotient
+from shardproof.formal.selection.decomposition.round_master import _Mixture, _Side, pair, round_master
+from shardproof.formal.selection.decomposition.symmetric import Profile, symmetric_problem
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.priced import Floats
+from shardproof.formal.selection.model.restrict import condition
+from shardproof.formal.selection.tree import neighbourhood as mending
+from shardproof.formal.selection.tree.neighbourhood import repair_by_prices, search_neighbourhood
+from shardproof.formal.selection.tree.run import Make, Run, converged
 from shardproof.models.problem.selection_problem import (
     FORBIDDEN,
     Edge,
@@ -119,11 +121,11 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
     assert mending.connected(problem, free) == [windows[1], windows[0]], "smallest first"
     search = searching(replace(problem, limit=None, usages=()))
     x = (0,) * len(problem.vertices)
-    y = mend(search, tight, search.problem, x, free, Clock())
+    y = search_neighbourhood(search, tight, search.problem, x, free, Clock())
     small, _ = condition(problem, x, free)
     assert problem.cost_of(y) == optimum(small) < problem.cost_of(x)
     assert all(y[v] == 0 for v in range(len(x)) if v not in free)
-    assert mend(search, tight, search.problem, x, set(), Clock()) == x
+    assert search_neighbourhood(search, tight, search.problem, x, set(), Clock()) == x
 
 
 def test_mend_takes_windows_out_of_forbidden_starts() -> None:
@@ -138,7 +140,7 @@ def test_mend_takes_windows_out_of_forbidden_starts() -> None:
     barred = replace(problem, tables=(table, *problem.tables[1:]))
     assert barred.cost_of(start) >= FORBIDDEN
     search = searching(barred)
-    y = mend(search, tight, barred, start, free, Clock())
+    y = search_neighbourhood(search, tight, barred, start, free, Clock())
     for e in barred.edges:
         assert e.u not in free or e.v not in free or int(barred.tables[e.table][y[e.u], y[e.v]]) < FORBIDDEN
 
@@ -160,7 +162,7 @@ def test_tighten_finds_the_best_that_fits_in_its_window(seed: int) -> None:
         n[int(search.rows.use(full).argmax())] = 3.0
         inside = replace(problem, vertices=tuple(problem.vertices[v] for v in sorted(free)))
         fitting = [problem.cost_of(x) for y in choices(inside) if problem.is_feasible(x := put(start, free, y))]
-        found = tighten(search, make, start, n, free, Clock())
+        found = repair_by_prices(search, make, start, n, free, Clock())
         if found is None:
             assert start is full, "what fits is never lost"
             continue
@@ -174,7 +176,7 @@ def put(x: tuple[int, ...], free: set[int], y: tuple[int, ...]) -> tuple[int, ..
     return tuple(there.get(v, a) for v, a in enumerate(x))
 
 
-def make(problem: SelectionProblem, until: Clock) -> Search:
+def make(problem: SelectionProblem, until: Clock) -> Run:
     return tight(problem, until)
 
 
@@ -185,17 +187,17 @@ def test_tighten_reaches_what_no_price_reaches() -> None:
     )
     search = searching(one)
     for start in (0, 2):
-        assert tighten(search, make, (start,), np.array([3.3]), {0}, Clock()) == (1,)
+        assert repair_by_prices(search, make, (start,), np.array([3.3]), {0}, Clock()) == (1,)
     tighter = replace(one, limit=3)
-    assert tighten(searching(tighter), make, (2,), np.array([3.3]), {0}, Clock()) == (0,)
+    assert repair_by_prices(searching(tighter), make, (2,), np.array([3.3]), {0}, Clock()) == (0,)
     hopeless = replace(one, usages=(Usage(0, 0, 1, np.array([6, 7, 9])),))
-    assert tighten(searching(hopeless), make, (2,), np.array([3.3]), {0}, Clock()) is None
+    assert repair_by_prices(searching(hopeless), make, (2,), np.array([3.3]), {0}, Clock()) is None
 
 
 def test_a_row_without_a_price_gets_one_when_it_is_exceeded() -> None:
     usages = (Usage(0, 0, 1, np.array([4, 4, 4])), Usage(0, 2, 3, np.array([0, 4, 9])))
     one = SelectionProblem("one", (Vertex("a", np.array([30, 21, 0])),), (), (), limit=5, usages=usages)
-    assert tighten(searching(one), make, (2,), np.array([10.0, 0.0]), {0}, Clock()) == (1,)
+    assert repair_by_prices(searching(one), make, (2,), np.array([10.0, 0.0]), {0}, Clock()) == (1,)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -204,7 +206,7 @@ def test_the_cheapest_pair_against_the_master_program(seed: int, monkeypatch: py
     rng = np.random.default_rng(seed)
     columns = [Column((k,), int(rng.integers(10, 100)), rng.integers(0, 20, 3).astype(np.float64)) for k in range(5)]
     limit = 8
-    monkeypatch.setattr(mixtures, "OVER", 1e6)
+    monkeypatch.setattr(restricted_master, "OVER", 1e6)
     values = [
         m.value
         for a in columns
@@ -249,7 +251,7 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
 
     worths = {True: [cost - 5.0, cost - 50.0, cost + 9.0], False: [cost - 20.0, cost - 1.0, cost - 30.0]}
     monkeypatch.setattr(
-        layered,
+        rounding,
         "_from_one_side",
         lambda search, make, side, k, n, free, until: [
             _Mixture(w, other(i + 3 * side.early), {i}) for i, w in enumerate(worths[side.early])
@@ -258,20 +260,20 @@ def test_the_most_promising_mixtures_are_tightened_first(monkeypatch: pytest.Mon
     asked: list[int] = []
 
     def stub(
-        search: Search, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
+        search: Run, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
     ) -> tuple[int, ...]:
         asked.append(min(free))
         return light
 
-    monkeypatch.setattr(layered, "tighten", stub)
+    monkeypatch.setattr(rounding, "repair_by_prices", stub)
     column = Column((0,) * len(found.problem.vertices), 1, np.zeros(len(search.rows.events)))
     n = np.zeros(len(search.rows.events))
     assert search.incumbent.solution is None
-    mix(search, tight, found, [column], n, set())
+    round_master(search, tight, found, [column], n, set())
     assert asked == [1, 2, 0] and search.incumbent.cost == cost
     worths[True], worths[False] = [cost - 2.0, float(cost), cost + 1.0], []
     asked.clear()
-    mix(search, tight, found, [column], n, set())
+    round_master(search, tight, found, [column], n, set())
     assert asked == [0] * 3, "not worth less than the best costs; nothing better was found, so three attempts"
 
 
@@ -290,12 +292,12 @@ def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(mending, "priced", watched)
     for start, n in ((2, 1.0), (0, 10.0)):
         tried.clear()
-        tighten(searching(one), make, (start,), np.array([n]), {0}, Clock())
+        repair_by_prices(searching(one), make, (start,), np.array([n]), {0}, Clock())
         factors = mending.UP if start == 2 else mending.DOWN
         assert [t / n for t in tried[: len(factors)]] == list(factors), "prices at which nothing changes"
     for n, last in ((2.0, 2.0), (2.6, 1.5)):
         tried.clear()
-        tighten(searching(one), make, (2,), np.array([n]), {0}, Clock())
+        repair_by_prices(searching(one), make, (2,), np.array([n]), {0}, Clock())
         assert tried[-1] / n == last
 
 
@@ -304,7 +306,7 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     problem, _ = bound_rows(seed, Fraction(9, 10), 10**6)
     found, search = quotient(problem), searching(problem)
     assert found is not None and problem.limit is not None
-    same = uniform(problem, found)
+    same = symmetric_problem(problem, found)
     bounds: list[tuple[float, Floats]] = []
     real = generating._column
 
@@ -316,12 +318,12 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
         return column, record, slack
 
     monkeypatch.setattr(generating, "_column", watched)
-    monkeypatch.setattr(generating, "mix", lambda *arguments: None)
+    monkeypatch.setattr(generating, "round_master", lambda *arguments: None)
     inner = tight(same, Clock())
-    first = mending.swept(inner)
-    inner.run(first)
+    first = converged(inner)
+    inner.search(first)
     assert inner.incumbent.solution is not None
-    answer = generate(search, tight, found, same, (inner.incumbent.solution, first), set())
+    answer = generate_columns(search, tight, found, same, (inner.incumbent.solution, first), set())
     best = max(bounds, key=lambda b: b[0])
     assert len(bounds) > 1 and answer is not None and answer[1] is best[1]
     ring = Profile(problem, found).priced(found.problem, answer[1], each=True)
@@ -361,10 +363,10 @@ def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:
     free = {0, 1, 50, 51}
     parts = mending.connected(problem, free)
     mixture = _Mixture(0.0, x, {30})
-    window = layered._window(search, mixture, n, free)
+    window = rounding._window(search, mixture, n, free)
     assert len(parts) > 1 and 1 in window and window in parts
-    found = tighten(search, make, x, n, window, Clock())
+    found = repair_by_prices(search, make, x, n, window, Clock())
     assert found is not None and problem.is_feasible(found) and not problem.is_feasible(x)
-    assert layered._window(search, mixture, n + 1.0, free) == {30}, "priced: layers are what gives way"
-    assert layered._window(search, _Mixture(0.0, found, {30}), n, free) == {30}, "nothing is exceeded"
-    assert layered._window(search, mixture, n, set()) == {30}, "no end"
+    assert rounding._window(search, mixture, n + 1.0, free) == {30}, "priced: layers are what gives way"
+    assert rounding._window(search, _Mixture(0.0, found, {30}), n, free) == {30}, "nothing is exceeded"
+    assert rounding._window(search, mixture, n, set()) == {30}, "no end"

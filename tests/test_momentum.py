@@ -10,13 +10,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection import dissect as dissect_module
-from shardproof.formal.selection import momentum, sweeps
-from shardproof.formal.selection.ascent import STRIDE, climb
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.draft import DualDraft
-from shardproof.formal.selection.momentum import Moving
-from shardproof.formal.selection.network import Base, allowed, build
+from shardproof.formal.selection.bound import accelerated
+from shardproof.formal.selection.bound import separator as dissect_module
+from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
+from shardproof.formal.selection.bound.subgradient import STRIDE, accelerated_ascent
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.factored import Base, allowed, build
+from shardproof.formal.selection.tree import sweeps
+from shardproof.formal.selection.tree.proof_tree import DualNode
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 
 from .test_seams import bound_of, bound_rows, ladder, optimum, random_problem, searching, sweeper_of
@@ -33,7 +34,7 @@ def test_reports_the_bound_of_the_messages_it_stores(seed: int, holes: bool) -> 
     if seed % 2:
         sweeper.extra = [rng.integers(0, 30, c.size) if v % 3 else None for v, c in enumerate(sweeper.network.unary)]
     before = bound_of(sweeper)
-    moving = Moving(sweeper)
+    moving = AcceleratedSweeper(sweeper)
     reached = before
     for turns in (1, 1, 5, 30):
         bound = moving.run(turns, Clock())
@@ -48,7 +49,7 @@ def test_reports_the_bound_of_the_messages_it_stores(seed: int, holes: bool) -> 
 def test_one_turn_is_a_plain_turn_up_to_remainders() -> None:
     problem = ladder(6, 1, unit=10**12)
     moved, plain = sweeper_of(problem), sweeper_of(problem)
-    moving = Moving(moved)
+    moving = AcceleratedSweeper(moved)
     moving.run(1, Clock())
     moving.store()
     for forward in (True, False):
@@ -79,11 +80,11 @@ def test_coarse_units_report_no_more_than_the_bound_of_the_messages(
     """The bound of the stored messages, edge minima included, label by label; near the optimum the units become
     those of the network.
     """
-    monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
-    monkeypatch.setattr(momentum, "COARSE", 1 << 12)  # some hundred times coarser than the costs
+    monkeypatch.setattr(accelerated, "COARSE_CELLS", 0)
+    monkeypatch.setattr(accelerated, "COARSE", 1 << 12)  # some hundred times coarser than the costs
     problem = lifted(random_problem(seed, holes=holes))
     sweeper = sweeper_of(problem, 1 << 10)
-    moving = Moving(sweeper)
+    moving = AcceleratedSweeper(sweeper)
     assert moving.coarse and moving.unit > 1
     for turns in (1, 7, 40):
         bound = moving.run(turns, Clock())
@@ -92,7 +93,7 @@ def test_coarse_units_report_no_more_than_the_bound_of_the_messages(
         assert bound <= bound_of(sweeper)
     best = optimum(problem) - problem.constant << 10
     assert moving.unit > 1 and best * 0.9 < bound <= best
-    fine = Moving(sweeper)
+    fine = AcceleratedSweeper(sweeper)
     exact = fine.run(60, Clock(), enough=best)
     assert exact is not None and not fine.coarse and fine.unit == 1 and bound <= exact <= best
     fine.store()
@@ -103,45 +104,45 @@ def test_units_follow_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """From a solution a thousand times too dear, read off messages that mean nothing, to a few times the bound; one
     far too cheap is mended as well.
     """
-    monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
+    monkeypatch.setattr(accelerated, "COARSE_CELLS", 0)
     problem = ladder(20, 0, unit=10**12)
-    moving = Moving(sweeper_of(problem))
-    for wrong in (10**18 // momentum.COARSE, 10**12 // momentum.COARSE):
+    moving = AcceleratedSweeper(sweeper_of(problem))
+    for wrong in (10**18 // accelerated.COARSE, 10**12 // accelerated.COARSE):
         moving._measure(wrong, moving.now.astype(np.int64) * moving.unit)
-        bound = moving.run(2 * momentum.LOOK, Clock())
-        assert bound is not None and 2 * bound < momentum.COARSE * moving.unit < 8 * bound
+        bound = moving.run(2 * accelerated.LOOK, Clock())
+        assert bound is not None and 2 * bound < accelerated.COARSE * moving.unit < 8 * bound
     assert moving.run(300, Clock()) <= optimum(problem) - problem.constant  # type: ignore[operator]
 
 
 def test_negative_costs_are_swept_in_units_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
+    monkeypatch.setattr(accelerated, "COARSE_CELLS", 0)
     pair = SelectionProblem(
         "pair",
         (Vertex("a", np.array([3, -1])), Vertex("b", np.array([0, 2]))),
         (np.array([[0, 5], [5, 0]]),),
         (Edge(0, 1, 0),),
     )
-    assert not Moving(sweeper_of(pair)).coarse
+    assert not AcceleratedSweeper(sweeper_of(pair)).coarse
     table = SelectionProblem(
         "pair",
         (Vertex("a", np.array([3, 1])), Vertex("b", np.array([0, 2]))),
         (np.array([[0, 5], [-5, 0]]),),
         (Edge(0, 1, 0),),
     )
-    moving = Moving(sweeper_of(table))
+    moving = AcceleratedSweeper(sweeper_of(table))
     assert not moving.coarse and moving.run(3, Clock()) == -4
 
 
 @pytest.mark.parametrize("parts", [2, 3])
 def test_parts_at_the_same_time_or_one_after_the_other(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads leave what one leaves: no message of a part is read by another."""
-    monkeypatch.setattr(momentum, "COARSE_CELLS", 0)
+    monkeypatch.setattr(accelerated, "COARSE_CELLS", 0)
     monkeypatch.setattr(dissect_module, "PARTS", parts)
     found = []
     for threads in (1, 2):
         sweeper = sweeper_of(ladder(40, 3))
         sweeper.threads = threads
-        moving = Moving(sweeper)
+        moving = AcceleratedSweeper(sweeper)
         assert len(moving.parts.parts) == parts
         moving.run(30, Clock())
         moving.store()
@@ -155,9 +156,9 @@ def test_momentum_carries_further(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     """60 turns over 80 blocks: with the push off they stay behind."""
     problem = ladder(80, seed)
     bounds = []
-    for most in (momentum.MOST, 0.0):
-        monkeypatch.setattr(momentum, "MOST", most)
-        bounds.append(Moving(sweeper_of(problem, 1 << 12)).run(60, Clock()))
+    for most in (accelerated.MOST, 0.0):
+        monkeypatch.setattr(accelerated, "MOST", most)
+        bounds.append(AcceleratedSweeper(sweeper_of(problem, 1 << 12)).run(60, Clock()))
     pushed, plain = bounds
     assert pushed is not None and plain is not None
     best = optimum(problem) << 12
@@ -166,8 +167,8 @@ def test_momentum_carries_further(seed: int, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_starts_again_from_the_best_when_nothing_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(momentum, "PATIENCE", 3)
-    moving = Moving(sweeper_of(ladder(6, 0), 1 << 8))
+    monkeypatch.setattr(accelerated, "PATIENCE", 3)
+    moving = AcceleratedSweeper(sweeper_of(ladder(6, 0), 1 << 8))
     moving.run(200, Clock())
     best = moving.best.copy()
     moving.idle, moving.since = 2, 40
@@ -179,7 +180,7 @@ def test_starts_again_from_the_best_when_nothing_is_gained(monkeypatch: pytest.M
 
 def test_ends_at_once_when_told_to() -> None:
     sweeper = sweeper_of(ladder(20, 0), 64)
-    moving = Moving(sweeper)
+    moving = AcceleratedSweeper(sweeper)
     assert moving.run(10, Clock(0.0)) is None and moving.bound is None
     first = moving.run(1, Clock())
     assert first is not None
@@ -195,7 +196,7 @@ def test_no_allowed_label_is_no_bound() -> None:
         (np.zeros((2, 2), dtype=np.int64),),
         (Edge(0, 1, 0),),
     )
-    assert Moving(sweeper_of(pair)).run(3, Clock()) is None
+    assert AcceleratedSweeper(sweeper_of(pair)).run(3, Clock()) is None
 
 
 def test_labels_left_out_take_no_part() -> None:
@@ -203,10 +204,10 @@ def test_labels_left_out_take_no_part() -> None:
     problem = random_problem(5)
     domains = tuple(d[: max(1, d.size - v % 2)] for v, d in enumerate(allowed(problem)))
     network = build(Base(problem, 8), domains)
-    from shardproof.formal.selection.messages import Sweeper
+    from shardproof.formal.selection.bound.trws import Sweeper
 
     sweeper = Sweeper(network, list(range(len(domains))))
-    bound = Moving(sweeper)
+    bound = AcceleratedSweeper(sweeper)
     found = bound.run(20, Clock())
     bound.store()
     assert found == bound_of(sweeper)
@@ -228,8 +229,8 @@ def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
     assert search.rows is not None
     sweeper = sweeper_of(problem, search.denominator)
     start = np.zeros(len(search.rows.events), dtype=np.int64)
-    first = Moving(sweeper).run(STRIDE, Clock())
-    state = climb(sweeper, search.rows, start, None, Clock())
+    first = AcceleratedSweeper(sweeper).run(STRIDE, Clock())
+    state = accelerated_ascent(sweeper, search.rows, start, None, Clock())
     assert (
         first is not None and state.bound is not None and state.bound > first and (state.n >= 0).all() and state.n.any()
     )
@@ -246,18 +247,18 @@ def test_search_with_momentum_at_the_root_stays_below_what_is_known(
     problem, _ = bound_rows(seed, Fraction(9, 10), 1) if rows else (ladder(50, seed), 0)
     known = leanest(problem) if rows else optimum(problem)
     turns: list[int] = []
-    run = Moving.run
+    run = AcceleratedSweeper.run
 
-    def watched(moving: Moving, count: int, clock: Clock, enough: int | None = None) -> int | None:
+    def watched(moving: AcceleratedSweeper, count: int, clock: Clock, enough: int | None = None) -> int | None:
         turns.append(count)
         return run(moving, count, clock, enough)
 
     monkeypatch.setattr(sweeps, large, 10)
-    monkeypatch.setattr(Moving, "run", watched)
+    monkeypatch.setattr(AcceleratedSweeper, "run", watched)
     inner = searching(problem)
     inner.nodes = 1  # the root alone: by counts, not by the clock
-    draft = inner.run()
+    draft = inner.search()
     assert turns
-    assert isinstance(draft, DualDraft)
+    assert isinstance(draft, DualNode)
     lower = draft.score.lower()
     assert lower is not None and lower <= known

@@ -25,7 +25,7 @@ import selection_reduction_cases as tiny
 from selection_log_oracle import State
 from test_mutants_selection import Mutant, Original, changed, edited, exit_code
 
-from shardproof.formal.selection.reduce import reduce
+from shardproof.formal.selection.presolve.presolve import presolve
 from shardproof.models.problem.claims import LowerBound, Optimal
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.proofs.container.archive import read_container, write_container
@@ -62,7 +62,7 @@ def test_the_replay_accepts_exactly_what_the_rules_say() -> None:
     seen = Counter[tuple[str, bool]]()
     for seed in range(110):
         problem = tiny.instance(seed, n=4, k=3)
-        reduction = reduce(problem) if seed % 2 else None
+        reduction = presolve(problem) if seed % 2 else None
         if reduction is not None and reduction.problem is not None and reduction.problem.edges:
             problem = reduction.problem  # nothing applies here except what the reducer left on purpose
         state = State(problem)
@@ -81,7 +81,7 @@ def originals() -> list[Original]:
     for seed in range(400):
         problem = tiny.instance(seed, n=6, k=4)
         best = cases.brute(problem)
-        reduction = reduce(problem)
+        reduction = presolve(problem)
         if (
             best is None
             or reduction is None
@@ -225,7 +225,7 @@ def wrong_inside() -> Iterator[Mutant]:
     """The record inside is about the reduced problem; the solution in the claim is one of the original problem."""
     for o in originals():
         assert isinstance(o.proof, Reduced) and isinstance(o.claim, Optimal)
-        reduction = reduce(o.problem)
+        reduction = presolve(o.problem)
         assert reduction is not None and reduction.problem is not None
         for cut in (1, len(o.claim.solution) // 2):
             yield changed(

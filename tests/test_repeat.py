@@ -8,19 +8,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection.blocks import begin, spread
-from shardproof.formal.selection.bounds import gather, score
-from shardproof.formal.selection.budget import Limits
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.draft import DualDraft
-from shardproof.formal.selection.incumbent import Incumbent
-from shardproof.formal.selection.mixtures import Column, layers, master
-from shardproof.formal.selection.network import Base, build, exact_cost, whole
-from shardproof.formal.selection.repeat import quotient
-from shardproof.formal.selection.seams import ends
-from shardproof.formal.selection.search import Search
-from shardproof.formal.selection.solve import at_scale, solve
-from shardproof.formal.selection.uniform import Profile, priced, uniform
+from shardproof.formal.selection.bound.dual import gather, score
+from shardproof.formal.selection.bound.restricted_master import Column, master
+from shardproof.formal.selection.decomposition.blocks import begin, spread
+from shardproof.formal.selection.decomposition.interface import ends
+from shardproof.formal.selection.decomposition.layers import layers
+from shardproof.formal.selection.decomposition.quotient import quotient
+from shardproof.formal.selection.decomposition.symmetric import Profile, symmetric_problem
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.factored import Base, build, exact_cost, whole
+from shardproof.formal.selection.model.priced import priced
+from shardproof.formal.selection.primal.incumbent import Incumbent
+from shardproof.formal.selection.solve import solve, suits_dense_search
+from shardproof.formal.selection.tree.branch_and_bound import new_run
+from shardproof.formal.selection.tree.limits import Limits
+from shardproof.formal.selection.tree.proof_tree import DualNode
+from shardproof.formal.selection.tree.run import Run
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 
 TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1)
@@ -54,12 +57,12 @@ def blocks(count: int, seed: int, limit: int | None = None, width: int = 2, labe
     )
 
 
-def searching(problem: SelectionProblem) -> Search:
-    return Search(problem, Incumbent(problem), Clock(None), limits=TIGHT)
+def searching(problem: SelectionProblem) -> Run:
+    return new_run(problem, Incumbent(problem), Clock(None), limits=TIGHT)
 
 
-def make(problem: SelectionProblem, clock: Clock) -> Search:
-    return Search(problem, Incumbent(problem), clock)
+def make(problem: SelectionProblem, clock: Clock) -> Run:
+    return new_run(problem, Incumbent(problem), clock)
 
 
 def test_quotient_has_one_vertex_per_place_and_real_edges() -> None:
@@ -88,8 +91,8 @@ def test_messages_of_the_block_bound_the_whole(seed: int) -> None:
     assert found is not None and best.cost is not None
     inner = searching(found.problem)
     inner.nodes = 1
-    draft = inner.run()
-    assert isinstance(draft, DualDraft)
+    draft = inner.search()
+    assert isinstance(draft, DualNode)
     record = spread(problem, found, draft.record)
     network = build(Base(problem, record.denominator), whole(problem))
     lower = score(network, *gather(network, record)).lower()
@@ -145,7 +148,7 @@ def test_profile_agrees_with_the_rows_of_the_whole() -> None:
     extra = exact_cost(priced(problem, profile.events, n), whole_plan)
     plain = exact_cost(replace(problem, limit=None, usages=()), whole_plan)
     assert extra is not None and plain is not None and extra - plain == 2 * profile.use(plan)[len(n) // 2]
-    same = uniform(problem, found)
+    same = symmetric_problem(problem, found)
     paid = exact_cost(profile.priced(same, n, each=False), plan)
     assert same.limit is None and exact_cost(same, plan) == plain and paid == extra
     each = profile.priced(found.problem, n, each=True)
@@ -171,7 +174,7 @@ def test_uniform_plans_cost_what_they_cost_in_the_whole(seed: int) -> None:
     found = quotient(problem, rounds=4)
     assert found is not None
     assert any(found.of_vertex[e.u] == found.of_vertex[e.v] for e in problem.edges)
-    same = uniform(problem, found).check()
+    same = symmetric_problem(problem, found).check()
     assert max(int(t.max()) for t in same.tables) == FORBIDDEN, "no multiple of it"
     allowed = 0
     for _ in range(200):
@@ -228,10 +231,10 @@ def test_rows_that_do_not_bind_cost_nothing() -> None:
 def test_repeated_blocks_with_large_tables_are_solved_as_such() -> None:
     """Elsewhere flat loops and reductions: with small tables, without repetition, and with few vertices."""
     wide = blocks(60, 0, limit=10**6, labels=300)
-    assert not at_scale(wide)
-    assert at_scale(blocks(60, 0, limit=10**6, labels=30)), "small tables"
+    assert not suits_dense_search(wide)
+    assert suits_dense_search(blocks(60, 0, limit=10**6, labels=30)), "small tables"
     few = blocks(99, 0, limit=10**6, width=1, labels=300)
-    assert at_scale(few) and quotient(few) is not None, "few vertices"
+    assert suits_dense_search(few) and quotient(few) is not None, "few vertices"
     rng = np.random.default_rng(0)
     once = tuple(Vertex(v.name, rng.permutation(v.cost)) for v in wide.vertices)
-    assert at_scale(replace(wide, vertices=once)), "nothing repeated"
+    assert suits_dense_search(replace(wide, vertices=once)), "nothing repeated"

@@ -20,16 +20,16 @@ from contest_cases import contest_problem
 from oracles import brute_force, random_problem
 
 import shardproof.formal.selection.solve as solving
-from shardproof.formal.selection import infeasible
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.flat import flatten
-from shardproof.formal.selection.flat_bound import Bounder, quantise
-from shardproof.formal.selection.flat_primal import EXACT, Improver
-from shardproof.formal.selection.flat_transfer import transfer
-from shardproof.formal.selection.flat_tree import start
-from shardproof.formal.selection.reduce import reduce
-from shardproof.formal.selection.scale import Scale
+from shardproof.formal.selection.bound.dense_dual import DenseBounder, quantise
+from shardproof.formal.selection.bound.warm_start import transfer
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.dense import dense_problem
+from shardproof.formal.selection.presolve.presolve import presolve
+from shardproof.formal.selection.primal.local_search import EXACT, Improver
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree import infeasible
+from shardproof.formal.selection.tree.best_first import start
+from shardproof.formal.selection.tree.dense_search import DenseSearch
 from shardproof.models.problem.claims import Infeasible, Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN
 from shardproof.proofs.selection.certificates import Dual, Open, Record, Reduced, Split
@@ -130,11 +130,11 @@ def test_ctrl_c_leaves_the_best_answer() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_bounds_and_fixed_labels_are_the_checkers(seed: int) -> None:
-    reduction = reduce(contest_problem(seed, 15, 3, tight=0.4))
+    reduction = presolve(contest_problem(seed, 15, 3, tight=0.4))
     assert reduction is not None and reduction.problem is not None
     core = reduction.problem
-    flat = flatten(core)
-    state = Bounder(flat, 1 << 50).ascend(start(flat), 1e6, 80, Clock())
+    flat = dense_problem(core)
+    state = DenseBounder(flat, 1 << 50).ascend(start(flat), 1e6, 80, Clock())
     improver = Improver(flat)
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     upper = int(improver.best_value) + core.constant
@@ -143,10 +143,10 @@ def test_bounds_and_fixed_labels_are_the_checkers(seed: int) -> None:
     ground = Ground(core)
     bound, kept = dual_bound(ground, replace(exact.record(), then=Open()), list(ground.full), upper, "test")
     assert bound == exact.lower() <= upper
-    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.survivors(upper)]
-    smaller = reduce(core, exact.survivors(upper))
+    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.fix(upper)]
+    smaller = presolve(core, exact.fix(upper))
     assert smaller is not None and smaller.problem is not None
-    inner = flatten(smaller.problem)
+    inner = dense_problem(smaller.problem)
     moved = transfer(flat, state, smaller, inner)
     again = quantise(inner, moved, upper)
     assert again is not None and again.lower() <= upper
@@ -154,9 +154,9 @@ def test_bounds_and_fixed_labels_are_the_checkers(seed: int) -> None:
 
 def test_local_search_keeps_its_books() -> None:
     problem = contest_problem(8, 40, 3, tight=0.3)
-    flat = flatten(problem)
+    flat = dense_problem(problem)
     improver = Improver(flat, seed=3)
-    state = Bounder(flat, 1 << 50).ascend(start(flat), 1e7, 60, Clock())
+    state = DenseBounder(flat, 1 << 50).ascend(start(flat), 1e7, 60, Clock())
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     before = improver.best_value
     for s in (1.0, 0.3, 0.0):
@@ -170,7 +170,7 @@ def test_local_search_keeps_its_books() -> None:
 
 
 def test_no_time_at_all_is_honest() -> None:
-    outcome = Scale(contest_problem(1, 30, 3), Clock(0.0)).run()
+    outcome = DenseSearch(contest_problem(1, 30, 3), Clock(0.0)).run()
     assert outcome is not None and outcome.bound <= FORBIDDEN
     answer = solve(contest_problem(1, 30, 3), time_limit_s=0.0)
     assert answer.status in (Status.UNKNOWN, Status.FEASIBLE)
@@ -178,7 +178,7 @@ def test_no_time_at_all_is_honest() -> None:
 
 def test_two_threads_find_what_one_finds() -> None:
     problem = contest_problem(21, 12, 3, tight=0.45)
-    one, two = (Scale(problem, Clock(), threads=threads).run() for threads in (1, 2))
+    one, two = (DenseSearch(problem, Clock(), threads=threads).run() for threads in (1, 2))
     assert one is not None and two is not None
     assert (one.best.solution, one.best.cost, one.bound) == (
         two.best.solution,

@@ -10,21 +10,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection import blocks, seams
-from shardproof.formal.selection.ascent import apply
-from shardproof.formal.selection.blocks import begin, settled
-from shardproof.formal.selection.bounds import gather, row_costs, score
-from shardproof.formal.selection.budget import Limits
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.eliminate import eliminate, plan, replan
-from shardproof.formal.selection.incumbent import Incumbent
-from shardproof.formal.selection.mend import swept
-from shardproof.formal.selection.messages import Sweeper, load
-from shardproof.formal.selection.network import Base, allowed, build, whole
-from shardproof.formal.selection.repeat import Quotient, quotient
-from shardproof.formal.selection.rows import Rows
-from shardproof.formal.selection.search import Search
+from shardproof.formal.selection.bound import converge
+from shardproof.formal.selection.bound.dual import gather, row_costs, score
+from shardproof.formal.selection.bound.subgradient import apply_multipliers
+from shardproof.formal.selection.bound.trws import Sweeper, load
+from shardproof.formal.selection.decomposition import blocks, interface
+from shardproof.formal.selection.decomposition.blocks import begin, settled
+from shardproof.formal.selection.decomposition.quotient import Quotient, quotient
+from shardproof.formal.selection.elimination.factored import eliminate, elimination_order, recorded_order
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.factored import Base, allowed, build, whole
+from shardproof.formal.selection.model.resources import Rows
+from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.branch_and_bound import eliminator, new_run
+from shardproof.formal.selection.tree.limits import Limits
+from shardproof.formal.selection.tree.run import Run, converged
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Dual
 
@@ -45,22 +46,22 @@ TIGHT = Limits(
 LARGE = 60
 """More vertices than a ring has."""
 
-Call = tuple[Search, Quotient, Dual]
+Call = tuple[Run, Quotient, Dual]
 
 
-def make(problem: SelectionProblem, clock: Clock) -> Search:
-    return Search(problem, Incumbent(problem), clock)
+def make(problem: SelectionProblem, clock: Clock) -> Run:
+    return new_run(problem, Incumbent(problem), clock)
 
 
-def tight(problem: SelectionProblem, clock: Clock) -> Search:
+def tight(problem: SelectionProblem, clock: Clock) -> Run:
     """No elimination of a ring: its messages are what is asked for here.  The ends, where most vertices are fixed,
     may be eliminated.
     """
-    return Search(problem, Incumbent(problem), clock, limits=TIGHT if len(problem.vertices) < LARGE else Limits())
+    return new_run(problem, Incumbent(problem), clock, limits=TIGHT if len(problem.vertices) < LARGE else Limits())
 
 
-def searching(problem: SelectionProblem) -> Search:
-    return Search(problem, Incumbent(problem), Clock(), limits=TIGHT)
+def searching(problem: SelectionProblem) -> Run:
+    return new_run(problem, Incumbent(problem), Clock(), limits=TIGHT)
 
 
 def random_problem(seed: int, vertices: int = 12, holes: bool = False) -> SelectionProblem:
@@ -165,7 +166,7 @@ def lower_of(problem: SelectionProblem, record: Dual) -> Fraction:
 def optimum(problem: SelectionProblem) -> int:
     """By elimination, rows aside."""
     network = build(Base(problem), whole(problem))
-    outcome = eliminate(network, plan(network), Clock())
+    outcome = eliminate(network, elimination_order(network), Clock())
     assert outcome is not None
     return outcome.value
 
@@ -224,8 +225,8 @@ def at_seam(seed: int, count: int = 30, prices: bool = False) -> tuple[Sweeper, 
     sweeper = sweeper_of(problem, 64)
     if prices:
         rows = Rows(problem)
-        apply(sweeper, rows, np.arange(len(rows.events), dtype=np.int64) % 5)
-    return sweeper, seams.distances(problem, {1, 4 * count - 1})
+        apply_multipliers(sweeper, rows, np.arange(len(rows.events), dtype=np.int64) % 5)
+    return sweeper, interface.distances(problem, {1, 4 * count - 1})
 
 
 @pytest.mark.parametrize("prices", [False, True])
@@ -235,8 +236,8 @@ def test_settle_gains_and_leaves_what_is_far_alone(seed: int, prices: bool) -> N
     twin, _ = at_seam(seed, prices=prices)
     first = [twin.sweep(forward, Clock(), "all") for forward in (True, False)][-1]
     assert first is not None and bound_of(twin) == first
-    seams.settle(sweeper, distance, None, Clock())
-    largest = seams.windows(distance)[-1]
+    interface.sweep_windows(sweeper, distance, None, Clock())
+    largest = interface.windows(distance)[-1]
     assert len(largest) * 2 <= len(distance)
     changed = False
     for e, arc in enumerate(sweeper.network.arcs):
@@ -250,48 +251,48 @@ def test_settle_gains_and_leaves_what_is_far_alone(seed: int, prices: bool) -> N
 def test_no_step_of_settle_lowers_the_bound_of_the_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """And it ends with the first turn that reaches what is enough."""
     history: list[int] = []
-    turn = seams._turn
+    turn = interface._turn
 
     def watched(part: Sweeper, clock: Clock) -> int | None:
         swept = turn(part, clock)
         history.append(bound_of(part))
         return swept
 
-    monkeypatch.setattr(seams, "_turn", watched)
+    monkeypatch.setattr(interface, "_turn", watched)
     sweeper, distance = at_seam(seed)
-    seams.settle(sweeper, distance, None, Clock())
+    interface.sweep_windows(sweeper, distance, None, Clock())
     assert history == sorted(history) and history[-1] > history[0]
     full = list(history)
     enough = next(b for b in full if b > full[0])
     history.clear()
     sweeper, _ = at_seam(seed)
-    seams.settle(sweeper, distance, enough, Clock())
+    interface.sweep_windows(sweeper, distance, enough, Clock())
     assert history[-1] >= enough and all(b < enough for b in history[:-1])
     assert len(history) < len(full)
     history.clear()
     sweeper, _ = at_seam(seed)
-    seams.settle(sweeper, distance, full[0], Clock())
+    interface.sweep_windows(sweeper, distance, full[0], Clock())
     assert history == full[:1], "the turn over the whole was enough"
 
 
 def test_without_time_nothing_moves() -> None:
     sweeper, distance = at_seam(0)
     old = copied(sweeper.to_u), copied(sweeper.to_v)
-    seams.settle(sweeper, distance, None, Clock(0.0))
-    seams.converge(sweeper, Clock(0.0))
+    interface.sweep_windows(sweeper, distance, None, Clock(0.0))
+    converge.converge(sweeper, Clock(0.0))
     assert (copied(sweeper.to_u), copied(sweeper.to_v)) == old
 
 
 @pytest.mark.parametrize("seed", [0, 3, 6])
 def test_converge_ends_where_further_sweeps_gain_nothing(seed: int) -> None:
     sweeper = sweeper_of(ladder(12, seed), 1 << 12)
-    seams.converge(sweeper, Clock())
+    converge.converge(sweeper, Clock())
     reached = bound_of(sweeper)
     once = sweeper_of(ladder(12, seed), 1 << 12)
     for forward in (True, False):
         once.sweep(forward, Clock(), "all")
     assert reached > bound_of(once)
-    for _ in range(seams.SPAN):
+    for _ in range(converge.SPAN):
         for forward in (True, False):
             sweeper.sweep(forward, Clock(), "all")
     assert 0 <= (bound_of(sweeper) - reached) * 10_000 <= reached, "another round as long as the last"
@@ -308,34 +309,34 @@ def chain(count: int, spokes: int) -> SelectionProblem:
 
 
 def test_distances_do_not_cross_a_hub() -> None:
-    hub, n = seams.HUB, seams.HUB + 10
+    hub, n = interface.HUB, interface.HUB + 10
     crowded, quiet = chain(n, hub), chain(n, hub - 1)
     along = list(range(n))
-    assert seams.distances(crowded, {0}) == [*along, 1], "the hub is reached, what lies behind it is not"
+    assert interface.distances(crowded, {0}) == [*along, 1], "the hub is reached, what lies behind it is not"
     across = [0, 1, *[2] * (hub - 3), *range(3, 3 + n - hub + 1)]
-    assert seams.distances(quiet, {0}) == [*across, 1]
-    assert seams.distances(crowded, {n}) == [n + 1] * n + [0], "not even from a hub that is a seed"
-    assert seams.distances(quiet, {n}) == [*[1] * (hub - 1), *range(2, 2 + n - hub + 1), 0]
+    assert interface.distances(quiet, {0}) == [*across, 1]
+    assert interface.distances(crowded, {n}) == [n + 1] * n + [0], "not even from a hub that is a seed"
+    assert interface.distances(quiet, {n}) == [*[1] * (hub - 1), *range(2, 2 + n - hub + 1), 0]
 
 
 def test_distances_from_several_seeds_and_without_a_way() -> None:
     problem = chain(7, 0)
-    assert seams.distances(problem, {0, 6}) == [0, 1, 2, 3, 2, 1, 0, 8]
-    assert seams.distances(problem, {3}) == [3, 2, 1, 0, 1, 2, 3, 8]
-    assert seams.distances(problem, set()) == [8] * 8
+    assert interface.distances(problem, {0, 6}) == [0, 1, 2, 3, 2, 1, 0, 8]
+    assert interface.distances(problem, {3}) == [3, 2, 1, 0, 1, 2, 3, 8]
+    assert interface.distances(problem, set()) == [8] * 8
     parallel = replace(problem, edges=problem.edges * 2)
-    assert seams.distances(parallel, {0, 6}) == seams.distances(problem, {0, 6})
+    assert interface.distances(parallel, {0, 6}) == interface.distances(problem, {0, 6})
 
 
 def test_windows_double_up_to_half() -> None:
-    assert [len(w) for w in seams.windows(list(range(100)))] == [8, 16, 32]
-    assert seams.windows([5, 0, 1, 9, 1, 9, 9, 9]) == [{1}, {1, 2, 4}], (
+    assert [len(w) for w in interface.windows(list(range(100)))] == [8, 16, 32]
+    assert interface.windows([5, 0, 1, 9, 1, 9, 9, 9]) == [{1}, {1, 2, 4}], (
         "by distance, not by number; 4 of 8 with the next"
     )
-    assert seams.windows([0] * 5 + [1] * 5) == [set(range(5))], "exactly half is a window"
-    assert seams.windows([0] * 6 + [1] * 5) == []
-    assert seams.windows([3, 3, 3]) == []
-    for window, larger in zip(found := seams.windows([v // 3 for v in range(200)]), found[1:], strict=False):
+    assert interface.windows([0] * 5 + [1] * 5) == [set(range(5))], "exactly half is a window"
+    assert interface.windows([0] * 6 + [1] * 5) == []
+    assert interface.windows([3, 3, 3]) == []
+    for window, larger in zip(found := interface.windows([v // 3 for v in range(200)]), found[1:], strict=False):
         assert window < larger and len(larger) >= 2 * len(window)
 
 
@@ -343,12 +344,12 @@ def test_rare_classes_and_missing_edges() -> None:
     problem = chain(9, 0)
     classes = (0, 1, 1, 1, 1, 2, 2, 3, 1, 4)  # the largest has five members, a class of two is less than half of it
     found = Quotient(problem, classes, (None, *[0] * 6, None))
-    assert seams.rare(found) == {0, 5, 6, 7, 9}
-    assert seams.rare(replace(found, of_vertex=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3))) == {9}, "two of four are half"
-    assert seams.seams(problem, found) == {0, 1, 7, 8}
-    assert seams.seams(problem, replace(found, of_edge=(0,) * 8)) == set()
-    assert seams.ends(problem, found, 0) == {0, 1, 5, 6, 7, 8, 9}
-    assert seams.ends(problem, replace(found, of_edge=(*[0] * 7, None)), 2) == {0, 5, 6, 7, 8, 9}
+    assert interface.rare(found) == {0, 5, 6, 7, 9}
+    assert interface.rare(replace(found, of_vertex=(0, 0, 0, 0, 1, 1, 2, 2, 2, 3))) == {9}, "two of four are half"
+    assert interface.interface(problem, found) == {0, 1, 7, 8}
+    assert interface.interface(problem, replace(found, of_edge=(0,) * 8)) == set()
+    assert interface.ends(problem, found, 0) == {0, 1, 5, 6, 7, 8, 9}
+    assert interface.ends(problem, replace(found, of_edge=(*[0] * 7, None)), 2) == {0, 5, 6, 7, 8, 9}
 
 
 # --- messages of the block, settled at the seams
@@ -359,7 +360,7 @@ def watched_settled(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """What `begin` hands to `settled`."""
     calls: list[Call] = []
 
-    def watch(search: Search, found: Quotient, warm: Dual, across: bool = False) -> Dual:
+    def watch(search: Run, found: Quotient, warm: Dual, across: bool = False) -> Dual:
         calls.append((search, found, warm))
         return settled(search, found, warm, across)
 
@@ -367,7 +368,7 @@ def watched_settled(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     return calls
 
 
-def in_unit_of(search: Search, warm: Dual) -> Dual:
+def in_unit_of(search: Run, warm: Dual) -> Dual:
     """`warm` at the denominator of `search`, as `load` rounds it."""
     sweeper = Sweeper(build(search.base, whole(search.problem)), list(range(len(search.problem.vertices))))
     load(sweeper, warm)
@@ -378,10 +379,12 @@ def in_unit_of(search: Search, warm: Dual) -> Dual:
 @pytest.mark.parametrize("seed", range(3))
 def test_begin_bounds_at_least_as_well_as_the_ring(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = watched_settled(monkeypatch)
-    monkeypatch.setattr(blocks, "shorten", lambda problem, found, block: None)  # in windows, as with few blocks
+    monkeypatch.setattr(blocks, "coarsen", lambda problem, found, block: None)  # in windows, as with few blocks
     problem = ladder(50, seed, unit=10**6)  # so large that the whole has a coarser unit than the ring
     found = quotient(problem)
-    assert found is not None and seams.seams(problem, found), "the block does not describe the edge between the ends"
+    assert found is not None and interface.interface(problem, found), (
+        "the block does not describe the edge between the ends"
+    )
     search = searching(problem)
     record = begin(search, tight)
     assert record is not None and record.denominator == search.denominator
@@ -399,16 +402,16 @@ def test_swept_bounds_the_ring_and_a_search_from_there_closes_it(seed: int) -> N
     found = quotient(ladder(60, seed))
     assert found is not None
     inner = tight(found.problem, Clock())
-    record = swept(inner)
+    record = converged(inner)
     assert record.denominator == inner.denominator and record.multipliers == ()
     best, reached = optimum(found.problem), lower_of(found.problem, record)
     assert 0.9 * best <= reached <= best
-    again = swept(inner, record)
+    again = converged(inner, record)
     assert reached <= lower_of(found.problem, again) <= best
-    assert lower_of(found.problem, swept(tight(found.problem, Clock(0.0)), record)) == reached, (
+    assert lower_of(found.problem, converged(tight(found.problem, Clock(0.0)), record)) == reached, (
         "nothing swept, nothing lost"
     )
-    inner.run(record)
+    inner.search(record)
     assert inner.incumbent.cost == best
 
 
@@ -448,8 +451,9 @@ def test_settled_returns_multipliers_in_its_own_unit(denominator: int) -> None:
 def test_begin_under_rows_bounds_with_prices_in_its_own_unit(
     seed: int, share: Fraction, labels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seams, "TURNS", 12)  # quicker
-    monkeypatch.setattr(blocks, "shorten", lambda problem, found, block: None)  # in windows, as with few blocks
+    for module in (converge, interface):
+        monkeypatch.setattr(module, "TURNS", 12)  # quicker
+    monkeypatch.setattr(blocks, "coarsen", lambda problem, found, block: None)  # in windows, as with few blocks
     problem, unlimited = bound_rows(seed, share, 10**6, labels)
     calls = watched_settled(monkeypatch)
     search = searching(problem)
@@ -473,7 +477,7 @@ def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> No
     """
     asked: list[int | None] = []
     monkeypatch.setattr(blocks, "NEARLY", 10)
-    monkeypatch.setattr(blocks, "settle", lambda sweeper, distance, enough, clock: asked.append(enough))
+    monkeypatch.setattr(blocks, "sweep_windows", lambda sweeper, distance, enough, clock: asked.append(enough))
     problem = replace(bound_rows(1, Fraction(9, 10), 1)[0], constant=23)
     search, found = searching(problem), quotient(problem)
     assert search.rows is not None and problem.limit is not None and found is not None
@@ -521,7 +525,7 @@ def test_forbidden_choices_change_nothing(seed: int) -> None:
     lower = [
         score(network, *gather(network, record)).bound
         for search in (found, expected)
-        for record in (swept(search),)
+        for record in (converged(search),)
         for network in (build(search.base, allowed(search.problem)),)
     ]
     assert lower[0] == lower[1], "the same sweeps on the same allowed choices"
@@ -540,12 +544,12 @@ def test_an_order_stays_cheap_on_smaller_domains_where_a_fresh_one_may_not() -> 
             tuple(Edge(u, v, i) for i, (u, v) in enumerate(pairs)),
         )
         network = build(Base(problem), whole(problem))
-        first = plan(network)
+        first = elimination_order(network)
         before = eliminate(network, first, Clock(None))
         assert before is not None
         part = tuple(np.sort(rng.permutation(k)[: rng.integers(1, k + 1)]) for k in sizes)
         smaller = build(Base(problem), part)
-        again, fresh = replan(smaller, before.record), plan(smaller)
+        again, fresh = recorded_order(smaller, before.record), elimination_order(smaller)
         assert all(
             a <= b
             for a, b in zip(
@@ -555,9 +559,9 @@ def test_an_order_stays_cheap_on_smaller_domains_where_a_fresh_one_may_not() -> 
         one, other = eliminate(smaller, again, Clock(None)), eliminate(smaller, fresh, Clock(None))
         assert one is not None and other is not None and one.value == other.value
         dearer += fresh.kept > again.kept
-        assembled = searching(problem).eliminator(part, before.record)
+        assembled = eliminator(searching(problem), part, before.record)
         assert assembled is not None and assembled[0].order == before.record.order
-    assert dearer, "a fresh order is never dearer: the reason for `replan` is not shown"
+    assert dearer, "a fresh order is never dearer: the reason for `recorded_order` is not shown"
 
 
 def test_nodes_beyond_the_memory_stay_open() -> None:

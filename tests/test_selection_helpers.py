@@ -8,12 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import other_solvers
 import pytest
 from contest_cases import contest_problem
 from oracles import brute_force, random_problem
+from other_solvers import Solver, ask, available, propose
 
-from shardproof.formal.selection import helpers
-from shardproof.formal.selection.helpers import Solver, ask, available, propose
 from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem, Vertex
 
 SOLVERS: tuple[Solver, ...] = ("highs", "toulbar2")
@@ -58,7 +58,7 @@ def test_only_what_is_cheaper_than_the_incumbent_counts() -> None:
 
 
 def test_large_problems_are_not_handed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(helpers, "PAIRS", {"highs": 3, "toulbar2": 3})
+    monkeypatch.setattr(other_solvers, "PAIRS", {"highs": 3, "toulbar2": 3})
     assert ask(contest_problem(9, 5, 2), 1.0) is None and propose(contest_problem(9, 5, 2), 1.0) is None
 
 

@@ -20,7 +20,7 @@ import selection_reduction_cases as tiny
 from oracles import bound_of, everything
 from selection_log_oracle import reduced
 
-from shardproof.formal.selection.reduce import Reduction, reduce
+from shardproof.formal.selection.presolve.presolve import Presolved, presolve
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import FINITE_LIMIT, FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Dual, Open, Point, Reduced, RowConflict, Split
@@ -32,7 +32,7 @@ from shardproof.verify.selection.presolve import replay
 
 
 def replayed(
-    problem: SelectionProblem, reduction: Reduction, domains: list[np.ndarray] | None = None
+    problem: SelectionProblem, reduction: Presolved, domains: list[np.ndarray] | None = None
 ) -> SelectionProblem | None:
     ground = Ground(problem)
     made = replay(ground, reduction.record(Open()), domains or list(ground.full), Facts(), "record")
@@ -43,7 +43,7 @@ def compare(problem: SelectionProblem, fired: Counter[str]) -> None:
     """Same optimum before and after, by enumeration of both; the optimum lifts; the replay makes the same problem."""
     before = tiny.landscape(problem)
     best = int(before.min())
-    reduction = reduce(problem)
+    reduction = presolve(problem)
     assert reduction is not None
     fired.update(reduction.fired)
     fired["entries"] += len(reduction.log)
@@ -72,7 +72,7 @@ def compare(problem: SelectionProblem, fired: Counter[str]) -> None:
 def test_a_literal_reading_of_the_log_makes_the_same_problem() -> None:
     for seed in range(400):
         problem = tiny.instance(seed, n=5, k=3)
-        reduction = reduce(problem)
+        reduction = presolve(problem)
         assert reduction is not None
         left = reduced(problem, reduction.record(Open()), [list(range(v.cost.size)) for v in problem.vertices])
         assert (left is None) == (reduction.problem is None)
@@ -122,7 +122,7 @@ def test_restricted_domains() -> None:
             np.array(sorted(rng.sample(range(v.cost.size), rng.randint(1, v.cost.size)))) for v in problem.vertices
         ]
         best = int(tiny.landscape(problem)[np.ix_(*domains)].min())
-        reduction = reduce(problem, tuple(domains))
+        reduction = presolve(problem, tuple(domains))
         assert reduction is not None
         then = Open() if reduction.problem is None else cases.points(reduction.problem)
         root = reduction.record(then)
@@ -142,7 +142,7 @@ def test_restricted_domains() -> None:
 
 def nested(problem: SelectionProblem, rng: random.Random, ub: float, depth: int = 2):
     """Reduced, then fixing by a dual, then Reduced again on what is left, then points."""
-    reduction = reduce(problem)
+    reduction = presolve(problem)
     if reduction is None or reduction.problem is None:
         return reduction.record(Open())
     inner = reduction.problem
@@ -150,7 +150,7 @@ def nested(problem: SelectionProblem, rng: random.Random, ub: float, depth: int 
         dual = cases.random_dual(inner, rng, size=3)
         bound, kept = cases.reference_dual(inner, dual, cases.whole(inner), ub)
         if all(kept) and bound < ub:
-            again = reduce(inner, tuple(np.array(d) for d in kept))
+            again = presolve(inner, tuple(np.array(d) for d in kept))
             then = Open() if again.problem is None else nested(again.problem, rng, ub, depth - 1)
             return reduction.record(Dual(dual.to_u, dual.to_v, dual.denominator, dual.multipliers, again.record(then)))
     return reduction.record(cases.points(inner, conflicts=True))
@@ -183,7 +183,7 @@ def test_infeasible_claims_must_name_every_vertex_and_the_steps() -> None:
         "tight", (Vertex("a", np.array([0, 1])), Vertex("b", np.array([0, 1])), Vertex("c", np.array([0]))), (), (),
         (Usage(0, 5, 7, np.array([3, 4])), Usage(1, 6, 9, np.array([3, 4])), Usage(2, 2, 3, np.array([1]))), 5,
     )  # fmt: skip
-    emptied = reduce(problem)
+    emptied = presolve(problem)
     assert emptied is not None and emptied.problem is None
     early = Reduced(np.array([[Rule.ROWS, 0, 0, 0], [Rule.FIX, 2, 0, 0]]), (np.array([2, 6]),), RowConflict(((1, 1),)))
     for proof in (emptied.record(Open()), early):
@@ -250,7 +250,7 @@ def test_usage_of_a_merged_vertex_counts() -> None:
         "pair", (Vertex("a", np.array([0, 9])), Vertex("b", np.array([0, 0]))), (same,), (Edge(0, 1, 0),),
         (Usage(1, 0, 1, np.array([7, 1])),), 5,
     )  # fmt: skip
-    reduction = reduce(problem)
+    reduction = presolve(problem)
     assert reduction is not None and reduction.problem is not None
     assert reduction.problem.constant == 9 and reduction.lift(tuple(0 for _ in reduction.problem.vertices)) == (1, 1)
 
@@ -267,7 +267,7 @@ def test_numbers_that_would_leave_the_range() -> None:
     log = np.array([[Rule.SEPARABLE, 0, 1, 0]])
     with pytest.raises(Refuted, match=r"2\*\*57"):
         replay(Ground(problem), Reduced(log, (), Open()), list(Ground(problem).full), Facts(), "record")
-    reduction = reduce(problem)
+    reduction = presolve(problem)
     assert reduction is None or reduction.lift((0,)) == (0, 0)
     wide = SelectionProblem(
         "wide",
@@ -286,7 +286,7 @@ def test_numbers_that_would_leave_the_range() -> None:
         tuple(Usage(v, 0, 1, np.array([0, 1 << 61])) for v in range(2)),
         5,
     )
-    assert reduce(huge) is None
+    assert presolve(huge) is None
     with pytest.raises(Refuted, match="64 bits"):
         replay(
             Ground(huge),
@@ -300,18 +300,18 @@ def test_numbers_that_would_leave_the_range() -> None:
 def test_reduction_is_deterministic_and_reads_read_only_arrays() -> None:
     for seed in range(60):
         problem = tiny.instance(seed)
-        one, two = reduce(problem), reduce(problem)
+        one, two = presolve(problem), presolve(problem)
         assert one is not None and two is not None and np.array_equal(one.log, two.log)
         for array in (*problem.tables, *(v.cost for v in problem.vertices), *(u.amount for u in problem.usages)):
             array.flags.writeable = False
-        three = reduce(problem)
+        three = presolve(problem)
         assert three is not None and np.array_equal(one.log, three.log)
 
 
 def test_whole_certificate_from_the_reduced_problem() -> None:
     problem = tiny.instance(6)
     best = cases.brute(problem)
-    reduction = reduce(problem)
+    reduction = presolve(problem)
     assert best is not None and reduction is not None and reduction.problem is not None
     inner = cases.brute(reduction.problem)
     assert inner is not None and inner[0] == best[0]

@@ -16,15 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from oracles import brute_force, random_problem
 
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.flat import flatten
-from shardproof.formal.selection.flat_bound import Bounder, quantise
-from shardproof.formal.selection.flat_cuts import Cut, build, separate
-from shardproof.formal.selection.flat_primal import Improver
-from shardproof.formal.selection.flat_smooth import smooth
-from shardproof.formal.selection.flat_transfer import carry
-from shardproof.formal.selection.flat_tree import start
-from shardproof.formal.selection.reduce import reduce
+from shardproof.formal.selection.bound.dense_dual import DenseBounder, quantise
+from shardproof.formal.selection.bound.mir_cuts import Cut, build, separate
+from shardproof.formal.selection.bound.smoothed import smoothed_ascent
+from shardproof.formal.selection.bound.warm_start import carry
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.dense import dense_problem
+from shardproof.formal.selection.presolve.presolve import presolve
+from shardproof.formal.selection.primal.local_search import Improver
+from shardproof.formal.selection.tree.best_first import start
 from shardproof.models.problem.claims import LowerBound, Verdict
 from shardproof.models.problem.selection_problem import SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Dual, Open, Rounded
@@ -195,16 +195,16 @@ def test_large_numbers_do_not_wrap(scale: int, multiplier: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_solver_and_checker_agree(seed: int) -> None:
-    reduction = reduce(contest_problem(seed, 15, 3, tight=0.4))
+    reduction = presolve(contest_problem(seed, 15, 3, tight=0.4))
     assert reduction is not None and reduction.problem is not None
     core = reduction.problem
-    flat = flatten(core)
-    bounder = Bounder(flat, 1 << 50)
+    flat = dense_problem(core)
+    bounder = DenseBounder(flat, 1 << 50)
     state = bounder.ascend(start(flat), 1e6, 80, Clock())
     improver = Improver(flat)
     assert improver.fit(np.zeros(flat.vertices, dtype=np.int64), state.n, Clock(20))
     upper = int(improver.best_value) + core.constant
-    state = smooth(bounder, state, float(upper), Clock(), steps=20)
+    state = smoothed_ascent(bounder, state, float(upper), Clock(), steps=20)
     before = state.bound
     rows = np.flatnonzero(state.n > 0)[:3].tolist() or [0]
     rng = np.random.default_rng(seed)
@@ -216,21 +216,21 @@ def test_solver_and_checker_agree(seed: int) -> None:
     assert exact is not None and exact.rounded and abs(exact.bound / exact.denominator - state.bound) < 1.0
     bound, kept = dual_bound(Ground(core), replace(exact.record(), then=Open()), list(Ground(core).full), upper, "test")
     assert bound == exact.lower() <= upper and before <= upper
-    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.survivors(upper)]
-    smaller = reduce(core, exact.survivors(upper))
+    assert kept is not None and [k.tolist() for k in kept] == [k.tolist() for k in exact.fix(upper)]
+    smaller = presolve(core, exact.fix(upper))
     if smaller is not None and smaller.problem is not None:
-        inner = flatten(smaller.problem)
+        inner = dense_problem(smaller.problem)
         cuts, k = carry(flat, state, bounder.cuts, smaller, inner)
         assert cuts.count == k.size <= len(rows)
         assert all(0 <= c.row < inner.events.size and (c.reference < np.diff(inner.label)).all() for c in cuts.kinds)
 
 
 def test_separation_finds_the_row_that_closes_the_knapsack() -> None:
-    flat = flatten(knapsack(10, [4, 4, 4]))
+    flat = dense_problem(knapsack(10, [4, 4, 4]))
     often = np.array([0, 1, 0, 1, 0.5, 0.5])
     found = separate(flat, np.array([10.0]), often, ())
     assert [(c.row, c.modulus) for c in found] == [(0, 4)]
-    bounder = Bounder(flat, 1000)
+    bounder = DenseBounder(flat, 1000)
     bounder.often = often
     state = start(flat)
     state.n[:] = 10.0
@@ -242,9 +242,9 @@ def test_separation_finds_the_row_that_closes_the_knapsack() -> None:
 
 
 def test_smoothing_is_deterministic_and_never_lowers_the_bound() -> None:
-    flat = flatten(contest_problem(3, 30, 3, tight=0.3))
-    bounder = Bounder(flat, 1 << 50)
+    flat = dense_problem(contest_problem(3, 30, 3, tight=0.3))
+    bounder = DenseBounder(flat, 1 << 50)
     state = bounder.ascend(start(flat), 1e6, 40, Clock())
-    one = smooth(bounder, state, 1.2 * state.bound, Clock(), steps=15)
-    two = smooth(bounder, state, 1.2 * state.bound, Clock(), steps=15)
+    one = smoothed_ascent(bounder, state, 1.2 * state.bound, Clock(), steps=15)
+    two = smoothed_ascent(bounder, state, 1.2 * state.bound, Clock(), steps=15)
     assert one.bound == two.bound >= state.bound and (one.messages == two.messages).all()

@@ -8,27 +8,27 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection import blocks, uniform
-from shardproof.formal.selection.blocks import begin, spread
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.mend import Make
-from shardproof.formal.selection.messages import load
-from shardproof.formal.selection.mixtures import layers
-from shardproof.formal.selection.momentum import Moving
-from shardproof.formal.selection.repeat import Quotient, quotient
-from shardproof.formal.selection.search import Search
-from shardproof.formal.selection.shorten import KEPT, Short, shorten
-from shardproof.formal.selection.uniform import Floats
+from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
+from shardproof.formal.selection.bound.trws import load
+from shardproof.formal.selection.decomposition import blocks
+from shardproof.formal.selection.decomposition.blocks import begin, spread
+from shardproof.formal.selection.decomposition.coarsen import KEPT, Coarse, coarsen
+from shardproof.formal.selection.decomposition.layers import layers
+from shardproof.formal.selection.decomposition.quotient import Quotient, quotient
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.priced import Floats
+from shardproof.formal.selection.model.priced import priced as priced_problem
+from shardproof.formal.selection.tree.run import Make, Run
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.proofs.selection.certificates import Dual
 
 from .test_seams import bound_rows, ladder, lower_of, optimum, searching, sweeper_of, tight
 
 
-def short_of(problem: SelectionProblem) -> tuple[Quotient, Short]:
+def short_of(problem: SelectionProblem) -> tuple[Quotient, Coarse]:
     found = quotient(problem)
     assert found is not None
-    short = shorten(problem, found, layers(problem, found))
+    short = coarsen(problem, found, layers(problem, found))
     assert short is not None
     return found, short
 
@@ -37,7 +37,7 @@ def messages(problem: SelectionProblem, turns: int, start: Dual | None = None) -
     sweeper = sweeper_of(problem, 1 << 12)
     if start is not None:
         load(sweeper, start)
-    moving = Moving(sweeper)
+    moving = AcceleratedSweeper(sweeper)
     moving.run(turns, Clock())
     moving.store()
     return Dual(tuple(sweeper.to_u), tuple(sweeper.to_v), 1 << 12)
@@ -61,7 +61,7 @@ def test_few_blocks_are_not_shortened() -> None:
     problem = ladder(2 * KEPT, 0)
     found = quotient(ladder(2 * KEPT, 0), rounds=2)
     assert found is not None
-    assert shorten(problem, found, layers(problem, found)) is None
+    assert coarsen(problem, found, layers(problem, found)) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -72,9 +72,9 @@ def test_messages_of_the_ends_stay_and_those_between_are_interpolated(seed: int)
     assert short.blocks % 2, "there is a block in the middle"
     last = short.blocks - 1
     record = messages(short.problem, 50)
-    long = short.lengthen(record, record.denominator)
+    long = short.prolong(record, record.denominator)
     assert long.denominator == record.denominator
-    finer = short.lengthen(record, 4 * record.denominator)
+    finer = short.prolong(record, 4 * record.denominator)
     assert finer.denominator == 4 * record.denominator
     assert all(np.abs(a - 4 * b).max() <= 2 for a, b in zip(finer.to_u, long.to_u, strict=True))
     known = {k: i for i, k in enumerate(short.edges)}
@@ -99,7 +99,7 @@ def test_the_long_row_begins_where_the_short_one_ended(seed: int) -> None:
     ring = messages(found.problem, 100)
     best = optimum(problem)
     start = spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring)
-    lengthened = short.lengthen(messages(short.problem, 200, start), 1 << 12)
+    lengthened = short.prolong(messages(short.problem, 200, start), 1 << 12)
     assert lower_of(problem, lengthened) <= best
     far = lower_of(problem, messages(problem, 6, lengthened))
     near = lower_of(problem, messages(problem, 6, spread(problem, found, ring)))
@@ -111,12 +111,12 @@ def test_the_long_row_begins_where_the_short_one_ended(seed: int) -> None:
 def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.MonkeyPatch) -> None:
     """The short row has them in its costs, the record as multipliers."""
     problem, _ = bound_rows(0, Fraction(9, 10), 10**6)
-    generate, lengthened = blocks.generate, blocks._lengthened
+    generate, lengthened = blocks.generate_columns, blocks._prolonged
     kept: list[Floats] = []
-    rows: list[Short] = []
+    rows: list[Coarse] = []
 
     def priced(
-        search: Search,
+        search: Run,
         make: Make,
         found: Quotient,
         same: SelectionProblem,
@@ -128,12 +128,12 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
         kept.append(at[1])
         return at
 
-    def watched(search: Search, make: Make, found: Quotient, short: Short, ring: Dual) -> Dual | None:
+    def watched(search: Run, make: Make, found: Quotient, short: Coarse, ring: Dual) -> Dual | None:
         rows.append(short)
         return lengthened(search, make, found, short, ring)
 
-    monkeypatch.setattr(blocks, "generate", priced)
-    monkeypatch.setattr(blocks, "_lengthened", watched)
+    monkeypatch.setattr(blocks, "generate_columns", priced)
+    monkeypatch.setattr(blocks, "_prolonged", watched)
     search = searching(problem)
     record = begin(search, tight)
     ((n,), (short,)), events = (kept, rows), problem.events()
@@ -141,7 +141,7 @@ def test_begin_under_rows_keeps_the_prices_that_bound_best(monkeypatch: pytest.M
     assert {events.index(t) for t, _ in record.multipliers} == set(np.flatnonzero(n).tolist())
     for t, count in record.multipliers:
         assert abs(float(n[events.index(t)]) - count / record.denominator) <= 1 / record.denominator
-    full = uniform.priced(problem, events, n)
+    full = priced_problem(problem, events, n)
     assert all(
         np.array_equal(v.cost, full.vertices[w].cost)
         for v, w in zip(short.problem.vertices, short.vertices, strict=True)

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.selection import slack
+from shardproof.formal.selection import relax_resources as relaxing
 from shardproof.formal.selection import solve as solve_module
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.floor import plain_dual
-from shardproof.formal.selection.slack import solve_slack, without_rows
-from shardproof.formal.selection.solve import Answer, searched, solve
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.fallback import plain_dual
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.relax_resources import relax_resources, without_rows
+from shardproof.formal.selection.solve import searched, solve
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
@@ -43,7 +44,7 @@ def test_the_answer_is_that_of_the_problem_with_rows(reduced: bool, monkeypatch:
     kept = 0
     for seed in range(20):
         problem = made_up(seed)
-        found, direct = solve_slack(problem), solve(problem)
+        found, direct = relax_resources(problem), solve(problem)
         assert (found.status, found.cost) == (direct.status, direct.cost)
         assert found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED
         free = solve(replace(problem, usages=(), limit=None))
@@ -65,11 +66,11 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
         )
         return replace(found, status=Status.FEASIBLE, certificate=certificate, lower_bound=-1)
 
-    monkeypatch.setattr(slack, "searched", hurried)
+    monkeypatch.setattr(relaxing, "searched", hurried)
     better = 0
     for seed in range(30):
         problem = made_up(seed)
-        found = solve_slack(problem)
+        found = relax_resources(problem)
         assert (
             found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED
         ), seed

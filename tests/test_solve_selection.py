@@ -19,16 +19,17 @@ import numpy as np
 import pytest
 from oracles import INF, bound_of, brute_force, everything, random_problem
 
-from shardproof.formal.selection import kernels
-from shardproof.formal.selection.bounds import fix_labels, score
-from shardproof.formal.selection.budget import Limits
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.eliminate import eliminate, plan
-from shardproof.formal.selection.messages import Sweeper
-from shardproof.formal.selection.network import Base, build, whole
-from shardproof.formal.selection.primal import descend
-from shardproof.formal.selection.restrict import restrict
-from shardproof.formal.selection.solve import Answer, solve
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.bound.dual import fix_labels, score
+from shardproof.formal.selection.bound.trws import Sweeper
+from shardproof.formal.selection.elimination.factored import eliminate, elimination_order
+from shardproof.formal.selection.model import minplus
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.factored import Base, build, whole
+from shardproof.formal.selection.model.restrict import restrict
+from shardproof.formal.selection.primal.descent import descend
+from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.limits import Limits
 from shardproof.models.problem.claims import Infeasible, Status, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Dual, Elimination, Point, RowConflict, SelectionCertificate, Split
@@ -111,7 +112,7 @@ def grid(n: int, seed: int, labels: int, top: int) -> SelectionProblem:
 def test_one_sweep_is_exact_on_a_chain(seed: int) -> None:
     problem = chain(12, seed)
     network = build(Base(problem), whole(problem))
-    optimum = eliminate(network, plan(network), Clock())
+    optimum = eliminate(network, elimination_order(network), Clock())
     assert optimum is not None
     sweeper = Sweeper(network, list(range(12)))
     assert sweeper.sweep(True, Clock(), "all") == optimum.value
@@ -127,7 +128,7 @@ def test_one_sweep_is_exact_on_a_tree_whose_leaves_come_first(seed: int) -> None
         "tree", vertices, tables, tuple(Edge(i, int(rng.integers(i + 1, n)), i) for i in range(n - 1))
     )
     network = build(Base(problem), whole(problem))
-    optimum = eliminate(network, plan(network), Clock())
+    optimum = eliminate(network, elimination_order(network), Clock())
     assert optimum is not None
     assert Sweeper(network, list(range(n))).sweep(True, Clock(), "all") == optimum.value
 
@@ -135,7 +136,7 @@ def test_one_sweep_is_exact_on_a_tree_whose_leaves_come_first(seed: int) -> None
 def test_sweeps_never_lower_the_bound_and_stay_below_the_optimum() -> None:
     problem = grid(4, 3, 5, 100)
     network = build(Base(problem), whole(problem))
-    optimum = eliminate(network, plan(network), Clock())
+    optimum = eliminate(network, elimination_order(network), Clock())
     assert optimum is not None
     sweeper = Sweeper(network, list(range(16)))
     bounds = []
@@ -182,19 +183,19 @@ def test_kernels_agree_with_numpy_on_large_tables_and_with_threads() -> None:
     table = rng.integers(-(10**6), 10**6, (701, 903))
     table[rng.random(table.shape) < 0.1] = FORBIDDEN
     h, g = rng.integers(-(10**6), 10**6, 701), rng.integers(-(10**6), 10**6, 903)
-    assert table.size > kernels.SMALL
+    assert table.size > minplus.SMALL
     for threads in (1, 2):
-        assert np.array_equal(kernels.columns_min(table, h, threads), (table + h[:, None]).min(axis=0))
-        assert np.array_equal(kernels.rows_min(table, g, threads), (table + g[None, :]).min(axis=1))
+        assert np.array_equal(minplus.columns_min(table, h, threads), (table + h[:, None]).min(axis=0))
+        assert np.array_equal(minplus.rows_min(table, g, threads), (table + g[None, :]).min(axis=1))
 
 
 def test_the_kernel_without_numba_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_compiled", lambda: None)
-    monkeypatch.setattr(kernels, "CHUNK", 1 << 12)
+    monkeypatch.setattr(minplus, "_compiled", lambda: None)
+    monkeypatch.setattr(minplus, "CHUNK", 1 << 12)
     rng = np.random.default_rng(1)
     table, h, g = rng.integers(0, 99, (300, 200)), rng.integers(0, 99, 300), rng.integers(0, 99, 200)
-    assert np.array_equal(kernels.columns_min(table, h), (table + h[:, None]).min(axis=0))
-    assert np.array_equal(kernels.rows_min(table, g), (table + g[None, :]).min(axis=1))
+    assert np.array_equal(minplus.columns_min(table, h), (table + h[:, None]).min(axis=0))
+    assert np.array_equal(minplus.rows_min(table, g), (table + g[None, :]).min(axis=1))
 
 
 def test_denominators_do_not_change_the_bound_of_a_score() -> None:

@@ -5,21 +5,23 @@ optimum.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pytest
 
-from shardproof.formal.selection import ties
-from shardproof.formal.selection.ascent import apply
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.draft import Assembler, DualDraft, LeafDraft, SplitDraft
-from shardproof.formal.selection.incumbent import Incumbent
-from shardproof.formal.selection.messages import Sweeper
-from shardproof.formal.selection.mixtures import Column, master
-from shardproof.formal.selection.momentum import Moving
-from shardproof.formal.selection.network import allowed, build, whole
-from shardproof.formal.selection.search import Search
-from shardproof.formal.selection.ties import Tie, untie
+from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
+from shardproof.formal.selection.bound.restricted_master import Column, master
+from shardproof.formal.selection.bound.subgradient import apply_multipliers
+from shardproof.formal.selection.bound.trws import Sweeper
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.model.factored import allowed, build, whole
+from shardproof.formal.selection.primal.incumbent import Incumbent
+from shardproof.formal.selection.tree import branch_on_columns as branching
+from shardproof.formal.selection.tree.branch_and_bound import eliminator, new_run
+from shardproof.formal.selection.tree.branch_on_columns import branch_on_columns
+from shardproof.formal.selection.tree.proof_tree import Assembler, DualNode, Leaf, SplitNode
+from shardproof.formal.selection.tree.run import ActiveColumns, Run
 from shardproof.models.problem.claims import WithinGap
 from shardproof.models.problem.selection_problem import Edge, Ints, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Open, SelectionCertificate
@@ -63,17 +65,17 @@ def best_of(problem: SelectionProblem) -> tuple[int, ...]:
 
 @dataclass(frozen=True, eq=False)
 class Start:
-    search: Search
-    tie: Tie
-    root: DualDraft
+    search: Run
+    tie: ActiveColumns
+    root: DualNode
     lower: int
 
 
 def start_of(problem: SelectionProblem, seconds: float | None = None, known: bool = True) -> Start:
     """The search at the prices at which the two uniform plans tie, messages swept there."""
 
-    def make(part: SelectionProblem, until: Clock) -> Search:
-        return Search(part, Incumbent(part), until)
+    def make(part: SelectionProblem, until: Clock) -> Run:
+        return new_run(part, Incumbent(part), until)
 
     search = make(problem, Clock(seconds))
     assert search.rows is not None
@@ -87,24 +89,24 @@ def start_of(problem: SelectionProblem, seconds: float | None = None, known: boo
     prices = np.rint(mixed.n * search.denominator).astype(np.int64)
     network = build(search.base, allowed(problem))
     sweeper = Sweeper(network, list(range(n)))
-    apply(sweeper, search.rows, prices)
-    moving = Moving(sweeper)
+    apply_multipliers(sweeper, search.rows, prices)
+    moving = AcceleratedSweeper(sweeper)
     moving.run(60, Clock())
     moving.store()
     record, score = search.record(network, sweeper, search.rows.pairs(prices))
     lower = score.lower()
     assert lower is not None
-    return Start(search, Tie(plans, np.arange(n), make), DualDraft(record, allowed(problem), score), lower)
+    return Start(search, ActiveColumns(plans, np.arange(n), make), DualNode(record, allowed(problem), score), lower)
 
 
 def proved(problem: SelectionProblem, start: Start) -> int:
     """The bound that the parts establish, the whole certificate checked."""
     search, root = start.search, start.root
-    kept = root.score.survivors(root.domains, search.incumbent.cost)
-    root.child = untie(search, start.tie, kept, root.record, start.lower)
-    record, bound = Assembler(problem, search.base, search.incumbent.cost, search.enough(), search.eliminator).assemble(
-        root, whole(problem)
-    )
+    kept = root.score.fix(root.domains, search.incumbent.cost)
+    root.child = branch_on_columns(search, start.tie, kept, root.record, start.lower)
+    record, bound = Assembler(
+        problem, search.base, search.incumbent.cost, search.enough(), partial(eliminator, search)
+    ).assemble(root, whole(problem))
     assert search.incumbent.solution is not None
     bound = min(bound, search.incumbent.cost)
     claim = WithinGap(search.incumbent.solution, search.incumbent.cost, bound)
@@ -133,15 +135,15 @@ def test_plans_of_a_part_stay_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     part's prices.
     """
     depth: list[int] = []
-    priced = ties._part
+    priced = branching._part
 
-    def watched(search: Search, node: ties._Node, n: ties.Floats, enough: int) -> ties._Node | None:
+    def watched(search: Run, node: branching._Node, n: branching.Floats, enough: int) -> branching._Node | None:
         assert all(c.plan[v] in part.tolist() for c in node.plans for v, part in node.parts.items())
         depth.append(len(node.parts))
         return priced(search, node, n, enough)
 
-    monkeypatch.setattr(ties, "_part", watched)
-    monkeypatch.setattr(ties, "WINDOW", 6)  # reaches what was split before
+    monkeypatch.setattr(branching, "_part", watched)
+    monkeypatch.setattr(branching, "WINDOW", 6)  # reaches what was split before
     problem = row(24, 160, 727, 0)
     proved(problem, start_of(problem))
     assert max(depth) > 1
@@ -152,13 +154,15 @@ def test_a_tie_is_closed_when_one_plan_is_best(monkeypatch: pytest.MonkeyPatch) 
     split does, and is the last.
     """
     splits: list[int] = []
-    split = ties._split
+    split = branching._split
 
-    def counted(search: Search, tie: Tie, node: ties._Node) -> tuple[SplitDraft | None, list[ties._Node]]:
+    def counted(
+        search: Run, tie: ActiveColumns, node: branching._Node
+    ) -> tuple[SplitNode | None, list[branching._Node]]:
         splits.append(node.lower)
         return split(search, tie, node)
 
-    monkeypatch.setattr(ties, "_split", counted)
+    monkeypatch.setattr(branching, "_split", counted)
     n = 16
     problem = row(n, 2_000, n * 40, 1, others=9_000)
     assert set(best_of(problem)) == {LEAN}
@@ -173,7 +177,9 @@ def test_without_time_nothing_is_said() -> None:
     problem = row(12, 160, 12 * 40, 0)
     start = start_of(problem)
     start.search.clock.stop()
-    assert isinstance(untie(start.search, start.tie, start.root.domains, start.root.record, start.lower), LeafDraft)
+    assert isinstance(
+        branch_on_columns(start.search, start.tie, start.root.domains, start.root.record, start.lower), Leaf
+    )
     assert proved(problem, start) == start.lower
 
 
@@ -183,22 +189,22 @@ def test_plans_that_do_not_tie_are_left_alone() -> None:
     start = start_of(problem)
     lean = start.tie.plans[1]
     other = (2, *lean[1:])
-    draft = untie(
+    draft = branch_on_columns(
         start.search,
-        Tie((lean, other), start.tie.layer, start.tie.make),
+        ActiveColumns((lean, other), start.tie.layer, start.tie.make),
         start.root.domains,
         start.root.record,
         start.lower,
     )
-    assert isinstance(draft, LeafDraft) and isinstance(draft.record, Open)
+    assert isinstance(draft, Leaf) and isinstance(draft.record, Open)
 
 
 def test_first_split_is_in_the_middle_and_covers_the_domain() -> None:
     problem = row(20, 160, 20 * 40, 2)
     start = start_of(problem)
-    start.root.child = untie(start.search, start.tie, start.root.domains, start.root.record, start.lower)
+    start.root.child = branch_on_columns(start.search, start.tie, start.root.domains, start.root.record, start.lower)
     split = start.root.child
-    assert isinstance(split, SplitDraft) and split.vertex == 10
+    assert isinstance(split, SplitNode) and split.vertex == 10
     assert sorted(a for part in split.parts for a in part) == [0, 1, 2, 3]
     assert CHEAP in split.parts[0] and LEAN in split.parts[1]
     assert 2 in split.parts[0] and 3 in split.parts[1], "labels go where their neighbours are cheaper"
@@ -206,32 +212,32 @@ def test_first_split_is_in_the_middle_and_covers_the_domain() -> None:
 
 def test_the_next_split_keeps_away_from_the_last() -> None:
     problem = row(20, 160, 20 * 40, 2)
-    network = build(Search(problem, Incumbent(problem), Clock()).unit, whole(problem))
+    network = build(new_run(problem, Incumbent(problem), Clock()).unit, whole(problem))
     cheap, lean = ((a,) * 20 for a in (CHEAP, LEAN))
     layer: Ints = np.arange(20)
-    found = ties._where(network, layer, cheap, lean, {8})
+    found = branching._where(network, layer, cheap, lean, {8})
     assert found is not None and found[0] == 15, "layers 10 to 19 are the longest run left"
-    assert ties._where(network, layer, cheap, cheap, set()) is None
-    assert ties._where(network, layer, cheap, lean, set(range(0, 20, 2))) is None
+    assert branching._where(network, layer, cheap, cheap, set()) is None
+    assert branching._where(network, layer, cheap, lean, set(range(0, 20, 2))) is None
     patched = (*cheap[:3], *lean[3:6], *cheap[6:])
-    found = ties._where(network, layer, cheap, patched, set())
+    found = branching._where(network, layer, cheap, patched, set())
     assert found is not None and found[0] == 4
 
 
 @pytest.mark.parametrize("ahead", [1, 1_000])
 def test_a_part_that_was_far_enough_goes_on_when_it_is_the_lowest(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However early the second part is left, the parts end at the same place."""
-    monkeypatch.setattr(ties, "AHEAD", ahead)
-    monkeypatch.setattr(ties, "STRIDE", 1)  # so that sweeps can be left early
+    monkeypatch.setattr(branching, "AHEAD", ahead)
+    monkeypatch.setattr(branching, "STRIDE", 1)  # so that sweeps can be left early
     risen: list[int] = []
-    goes_on = ties._risen
+    goes_on = branching._risen
 
-    def watched(search: Search, node: ties._Node) -> ties._Node:
+    def watched(search: Run, node: branching._Node) -> branching._Node:
         after = goes_on(search, node)
         risen.append(after.lower - node.lower)
         return after
 
-    monkeypatch.setattr(ties, "_risen", watched)
+    monkeypatch.setattr(branching, "_risen", watched)
     problem = row(24, 160, 727, 0)
     start = start_of(problem)
     best = problem.cost_of(best_of(problem))
@@ -248,11 +254,11 @@ def test_sweeps_report_the_bound_at_their_prices() -> None:
     network = build(search.base, domains)
     sweeper = Sweeper(network, list(range(12)))
     n = np.array([2 * search.denominator], dtype=np.int64)
-    found = ties._swept(search, sweeper, n, search.enough(), start.lower)
+    found = branching._swept(search, sweeper, n, search.enough(), start.lower)
     lower = search.record(network, sweeper, search.rows.pairs(n))[1].lower()
     assert found is not None and lower is not None and lower - 1 <= found[0] <= lower
     assert not found[1] and lower < search.enough()
-    near = ties._swept(search, sweeper, n, lower - 10, start.lower)
+    near = branching._swept(search, sweeper, n, lower - 10, start.lower)
     assert near is not None and near[1], "it was enough for the time being"
 
 
@@ -260,17 +266,17 @@ def test_prices_stop_where_the_plans_reach_the_best_solution() -> None:
     problem = row(12, 160, 12 * 40, 0)
     start = start_of(problem)
     search = start.search
-    columns = [ties._column(search, x) for x in start.tie.plans]
+    columns = [branching._column(search, x) for x in start.tie.plans]
     zero = np.zeros(1, dtype=np.int64)
     high = np.array([1_000 * search.denominator], dtype=np.int64)
-    steps = ties._far_enough(search, columns[:1], zero, high)
+    steps = branching._far_enough(search, columns[:1], zero, high)
     over = float(columns[0].use[0]) - 12 * 40
-    reach = (search.incumbent.cost - columns[0].cost) / over / 1_000 * (1 << ties.STEPS)
+    reach = (search.incumbent.cost - columns[0].cost) / over / 1_000 * (1 << branching.STEPS)
     assert reach <= steps <= reach + 1
-    assert ties._far_enough(search, columns[1:], zero, high) == 1 << ties.STEPS, (
+    assert branching._far_enough(search, columns[1:], zero, high) == 1 << branching.STEPS, (
         "a plan that leaves some of the limit gets cheaper"
     )
     dear = [Column(columns[0].plan, 10 * search.incumbent.cost, columns[0].use)]
-    assert ties._far_enough(search, dear, zero, high) == 1 << ties.STEPS, (
+    assert branching._far_enough(search, dear, zero, high) == 1 << branching.STEPS, (
         "plans dearer than the best solution say nothing"
     )

@@ -24,11 +24,12 @@ from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.simple import simple_plans
 from shardproof.formal.planning.strategy import ChoiceList
 from shardproof.formal.planning.time_limit import TimeLimit, tables_in_time
-from shardproof.formal.selection.budget import Limits
-from shardproof.formal.selection.clock import Clock
-from shardproof.formal.selection.floor import floor, plain_dual
-from shardproof.formal.selection.slack import solve_slack
-from shardproof.formal.selection.solve import Answer, searched, solve
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.fallback import fallback, plain_dual
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.relax_resources import relax_resources
+from shardproof.formal.selection.solve import searched, solve
+from shardproof.formal.selection.tree.limits import Limits
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -81,7 +82,7 @@ class Ticks:
 
 def grid(n: int = 6, k: int = 6, rows: bool = True, seed: int = 0) -> SelectionProblem:
     """n x n vertices, edges to the right and down: no order eliminates it with small tables when n is large; a
-    limit that binds with `rows`.
+    limit that binds with `resources`.
     """
     draw = np.random.default_rng(seed)
     vertices = tuple(Vertex(f"v{i}", draw.integers(0, 50, k)) for i in range(n * n))
@@ -190,18 +191,18 @@ def test_no_phase_forgets_the_clock(name: str) -> None:
 
 def test_a_phase_that_forgets_the_clock_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: mixtures of rows once took two minutes without a look."""
-    from shardproof.formal.selection import rows
+    from shardproof.formal.selection.model import resources
 
     problem = grid(3, 3)
     solve(problem, limits=SMALL)
-    real = rows.Rows.conflict
+    real = resources.Rows.conflict
 
-    def forgetful(self: rows.Rows, domains: tuple[np.ndarray, ...], thorough: bool, clock: Clock) -> object:
+    def forgetful(self: resources.Rows, domains: tuple[np.ndarray, ...], thorough: bool, clock: Clock) -> object:
         for _ in range(500):
             self.least(domains)
         return real(self, domains, thorough, clock)
 
-    monkeypatch.setattr(rows.Rows, "conflict", forgetful)
+    monkeypatch.setattr(resources.Rows, "conflict", forgetful)
     parts = len(problem.vertices) + len(problem.edges)
     with Ticks() as ticks:
         solve(problem, clock=Clock(LOOKS, now=ticks), limits=SMALL)
@@ -215,7 +216,7 @@ def test_what_was_brought_is_the_answer_when_there_was_no_time() -> None:
     late = solve(problem, time_limit_s=0.0, brought=(best.solution,))
     checked(problem, late)
     assert late.cost == best.cost and late.status is Status.FEASIBLE
-    assert floor(problem, best, ((0,) * 9,)) is best
+    assert fallback(problem, best, ((0,) * 9,)) is best
     unknown = searched(problem, Clock(0.0))
     assert (unknown.status, unknown.certificate) == (Status.UNKNOWN, None)
 
@@ -224,7 +225,7 @@ def test_slack_and_audit_share_one_clock() -> None:
     problem = grid(3, 3)
     for moment in (0, 1, 10, 100, 400):
         ticks = Ticks()
-        checked(problem, solve_slack(problem, clock=Clock(moment, now=ticks)))
+        checked(problem, relax_resources(problem, clock=Clock(moment, now=ticks)))
         ticks = Ticks()
         report = audit_problem(problem, ChoiceList((0, *[None] * 8)), None, Fraction(0), clock=Clock(moment, now=ticks))
         assert report.exit_code in (0, 5, 10)

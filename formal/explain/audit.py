@@ -29,9 +29,10 @@ from ...models.text import joined
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.report import amount, percent
 from ..planning.strategy import Applied, ChoiceList, Derived, Strategy, choices_of, resolve
-from ..selection.clock import Clock, Progress
-from ..selection.restrict import restrict
-from ..selection.solve import Answer, Engine, solve
+from ..selection.answer import Answer
+from ..selection.model.clock import Clock, Progress
+from ..selection.model.restrict import restrict
+from ..selection.solve import Engine, solve
 from .compare import Comparison, compare, render_comparison
 from .terms import Names, PlainNames, PlanTerms
 

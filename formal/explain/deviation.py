@@ -2,7 +2,7 @@
 
 Price of deviating at v:  min { F(x') : x'_v != x_v } - F(x).  Three statements, and each says which one it is:
 
-    at least   certified: root dual record (m, n) of the certificate,  LB + min_{a != x_v} excess_v(a) - F(x)   ->
+    at least   certified: root dual record (m, n) of the certificate,  LB + min_{a != x_v} reduced_cost_v(a) - F(x)   ->
                deviation_bounds() (formal.selection.bounds; any integer messages are valid, so this needs no trust in
                where they come from)
     at most    another choice at v, everything else as in the plan: feasible, hence an upper bound, not the price ->
@@ -26,11 +26,12 @@ from ...models.text import joined
 from ...proofs.selection.certificates import Dual, SelectionCertificate
 from ..planning.report import amount
 from ..planning.strategy import Split, StrategyError, placement, vertex_names
-from ..selection.bounds import gather, row_costs, score
-from ..selection.clock import Progress
-from ..selection.network import Base, build, whole
-from ..selection.restrict import restrict
-from ..selection.solve import Answer, Engine, solve
+from ..selection.answer import Answer
+from ..selection.bound.dual import gather, row_costs, score
+from ..selection.model.clock import Progress
+from ..selection.model.factored import Base, build, whole
+from ..selection.model.restrict import restrict
+from ..selection.solve import Engine, solve
 from .compare import Comparison, compare, render_comparison
 from .terms import PlanTerms
 
@@ -158,8 +159,8 @@ def deviation_bounds(
     if found.bound is None:
         return lower, [floor] * len(zeros)
     out = []
-    for v, excess in enumerate(found.excess):
-        others = np.delete(excess, x[v])
+    for v, costs in enumerate(found.reduced_costs):
+        others = np.delete(costs, x[v])
         least = int(others.min()) if others.size else 0
         out.append(max(floor, -(-(found.bound + least) // found.denominator) - cost))
     return lower, out

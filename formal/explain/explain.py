@@ -23,7 +23,7 @@ from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.text import joined
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.report import amount, bytes_text, label, pattern, percent, table_text
-from ..selection.clock import Progress
+from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .deviation import Deviation, deviation, deviation_bounds, forced, local_alternative, render_deviation, vertex_of
 from .stored_state import StoredState, render_stored_state, stored_state

@@ -31,7 +31,7 @@ from ...models.problem.selection_problem import FORBIDDEN
 from ...models.text import joined
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.report import amount, percent, table_text
-from ..selection.clock import Clock
+from ..selection.model.clock import Clock
 from ..selection.solve import Engine, solve
 from .terms import PlanTerms
 

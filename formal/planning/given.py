@@ -18,9 +18,10 @@ from ...models.machine.machine import Machine
 from ...models.problem.claims import Status
 from ...models.program.graph import Graph
 from ...models.text import joined
-from ..selection.clock import Clock, Progress
-from ..selection.floor import certified
-from ..selection.solve import Answer, solve
+from ..selection.answer import Answer
+from ..selection.fallback import certified
+from ..selection.model.clock import Clock, Progress
+from ..selection.solve import solve
 from .plan import Planned, bundle, fitting_space
 from .schedules import Propagated, propagate
 from .strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve

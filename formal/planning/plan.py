@@ -20,9 +20,10 @@ from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...proofs.plan.bundle import Moved, Plan
-from ..selection.clock import Clock, Progress
-from ..selection.slack import solve_slack
-from ..selection.solve import Answer, Engine
+from ..selection.answer import Answer
+from ..selection.model.clock import Clock, Progress
+from ..selection.relax_resources import relax_resources
+from ..selection.solve import Engine
 from .simple import simple_plans
 from .time_limit import TimeLimit, plan_check_seconds, tables_in_time
 
@@ -93,7 +94,7 @@ def plan_graph(
     planning = tables_in_time(graph, machine, where, default, memory_limit, limit, notify)
     limit.hold_back(plan_check_seconds(planning, limit))
     with limit.phase("search"):
-        answer = solve_slack(
+        answer = relax_resources(
             planning.problem,
             clock=clock,
             gap=gap,

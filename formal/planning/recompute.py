@@ -24,8 +24,8 @@ from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
-from ..selection.clock import Clock
-from ..selection.slack import ignores_rows
+from ..selection.model.clock import Clock
+from ..selection.relax_resources import ignores_rows
 from .plan import Planned
 from .report import amount, bytes_text
 

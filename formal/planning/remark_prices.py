@@ -23,9 +23,9 @@ from ...models.layout.placement import space
 from ...models.machine.machine import Machine, MachineError
 from ...models.problem.selection_problem import ProblemError, SelectionProblem
 from ...models.program.graph import Graph
-from ..selection.clock import Clock
-from ..selection.infeasible import least_use
-from ..selection.slack import solve_slack
+from ..selection.model.clock import Clock
+from ..selection.relax_resources import relax_resources
+from ..selection.tree.infeasible import least_use
 from .simple import simple_plans
 from .time_limit import SMALLER
 
@@ -194,7 +194,7 @@ def _price(planning: Planning, machine: Machine, option: str, clock: Clock) -> P
         events = np.array(small.problem.events(), dtype=np.int64)
         if clock.over() or (events.size and int(least_use(small.problem, events).max()) > limit):
             return None  # nothing fits
-        answer = solve_slack(small.problem, clock=clock.at_most(SEARCH_S), brought=simple_plans(small))
+        answer = relax_resources(small.problem, clock=clock.at_most(SEARCH_S), brought=simple_plans(small))
         return None if answer.cost is None else Price(where.name, machine, Fraction(answer.cost, small.problem.scale))
     return None
 

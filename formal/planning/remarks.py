@@ -24,7 +24,7 @@ from ...models.cost.selection import Planning
 from ...models.layout.placement import space
 from ...models.program.graph import Role
 from ...models.text import bytes_text, seconds_text
-from ..selection.clock import Clock
+from ..selection.model.clock import Clock
 from .plan import default_space
 from .remark_prices import ALL_S, Price, fewer_devices, in_words, least_memory, peak_bytes, uneven_price, waste
 

@@ -24,7 +24,7 @@ from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
-from ..selection.clock import Clock
+from ..selection.model.clock import Clock
 
 BEYOND: Final = 0.1
 BEYOND_S: Final = 10.0

@@ -24,7 +24,7 @@ from ..explain.sensitivity import render_sensitivity, sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
 from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
-from ..selection.clock import Clock
+from ..selection.model.clock import Clock
 from .plan import json_option, time_option
 
 plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))

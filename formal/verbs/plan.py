@@ -33,10 +33,12 @@ from ..planning.recompute import Attempt, plan_recomputed, render_attempts
 from ..planning.remarks import Batch, remarks
 from ..planning.schedules import Propagated
 from ..planning.time_limit import TimeLimit, check_seconds
-from ..selection.clock import Clock
-from ..selection.external import conversation
-from ..selection.infeasible import least_use
-from ..selection.solve import Answer, interruptible, solve
+from ..selection.answer import Answer
+from ..selection.engines.consult import conversation
+from ..selection.model.clock import Clock
+from ..selection.model.interrupt import interruptible
+from ..selection.solve import solve
+from ..selection.tree.infeasible import least_use
 
 EngineName = Literal["native", "ilp", "smt"]
 

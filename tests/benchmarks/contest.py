@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import resource
+import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -25,11 +26,14 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from pase_dp import pase_dp
+
 from shardproof.formal.planning.report import table_text
-from shardproof.formal.selection.flat import Flat, flatten
-from shardproof.formal.selection.flat_primal import Improver
-from shardproof.formal.selection.pase_dp import pase_dp
-from shardproof.formal.selection.reduce import reduce
+from shardproof.formal.selection.model.dense import DenseProblem, dense_problem
+from shardproof.formal.selection.presolve.presolve import presolve
+from shardproof.formal.selection.primal.local_search import Improver
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem
 from shardproof.proofs.selection.file import read_certificate, write_certificate
@@ -62,14 +66,14 @@ class Trace:
         return out
 
 
-def row_over(flat: Flat, x: np.ndarray, known: set[int]) -> list[int]:
+def row_over(flat: DenseProblem, x: np.ndarray, known: set[int]) -> list[int]:
     """Rows that `x` breaks most, not in `known`."""
     use = Improver(flat).usage(x)
     over = [int(r) for r in np.argsort(-use, kind="stable")[: 4 * ROUND] if use[r] > flat.limit and int(r) not in known]
     return over[:ROUND]
 
 
-def coefficients(flat: Flat, row: int) -> list[tuple[int, int, int]]:
+def coefficients(flat: DenseProblem, row: int) -> list[tuple[int, int, int]]:
     """(vertex, label, amount) of the resource row."""
     total: dict[tuple[int, int], int] = {}
     for v in range(flat.vertices):
@@ -80,7 +84,7 @@ def coefficients(flat: Flat, row: int) -> list[tuple[int, int, int]]:
     return [(v, a, q) for (v, a), q in total.items() if q]
 
 
-def lazily(flat: Flat, seconds: float, ask: Callable[[set[int], float], np.ndarray | None]) -> str:
+def lazily(flat: DenseProblem, seconds: float, ask: Callable[[set[int], float], np.ndarray | None]) -> str:
     """Cost of the first answer that breaks no row, rows added as needed."""
     begun, rows = time.monotonic(), set[int]()
     while (left := seconds - (time.monotonic() - begun)) > 0:
@@ -95,7 +99,7 @@ def lazily(flat: Flat, seconds: float, ask: Callable[[set[int], float], np.ndarr
     return f"nothing in {seconds:.0f} s"
 
 
-def highs(flat: Flat, seconds: float) -> str:
+def highs(flat: DenseProblem, seconds: float) -> str:
     """Local-polytope MILP (x binary, pair variables continuous), objective scaled to about 10^6."""
     import highspy
 
@@ -153,7 +157,7 @@ def highs(flat: Flat, seconds: float) -> str:
     return lazily(flat, seconds, ask)
 
 
-def toulbar2(flat: Flat, seconds: float, upper: int) -> str:
+def toulbar2(flat: DenseProblem, seconds: float, upper: int) -> str:
     """Cost function network with the rows as linear constraints, seeded with 1.2 times our cost as upper bound."""
     if find_spec("pytoulbar2") is None:
         return "not installed"
@@ -181,7 +185,7 @@ def toulbar2(flat: Flat, seconds: float, upper: int) -> str:
     return lazily(flat, seconds, ask)
 
 
-def cp_sat(flat: Flat, seconds: float) -> str:
+def cp_sat(flat: DenseProblem, seconds: float) -> str:
     """Boolean per label and per pair, all rows."""
     if find_spec("ortools") is None:
         return "not installed"
@@ -344,10 +348,10 @@ def main() -> None:
             ]
         )
         print(" ".join(ours[-1]), flush=True)
-        reduction = reduce(problem) if chosen.others else None
+        reduction = presolve(problem) if chosen.others else None
         if reduction is None or reduction.problem is None:
             continue
-        flat = flatten(reduction.problem)
+        flat = dense_problem(reduction.problem)
         others.append(
             [
                 name,

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shardproof.formal.planning.plan import default_space
-from shardproof.formal.selection.external import EngineRefused
+from shardproof.formal.selection.engines.consult import EngineRefused
 from shardproof.formal.selection.solve import Engine, solve
 from shardproof.models.cost.selection import build as tables
 from shardproof.models.machine.machine import load_machine

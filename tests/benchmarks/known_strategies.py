@@ -18,7 +18,7 @@ from strategies import KNOWN
 
 from shardproof.formal.planning.report import amount, percent, table_text
 from shardproof.formal.planning.strategy import apply
-from shardproof.formal.selection.restrict import restrict
+from shardproof.formal.selection.model.restrict import restrict
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space

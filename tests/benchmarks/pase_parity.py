@@ -30,8 +30,9 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from shardproof.formal.selection.restrict import restrict
-from shardproof.formal.selection.solve import Answer, solve
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.model.restrict import restrict
+from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

@@ -90,7 +90,7 @@ def known(planning: Planning) -> dict[str, tuple[int, ...]]:
     """Data parallel, tensor parallel (contractions over their last output axis), and everything everywhere; layouts
     of copies are completed.
     """
-    from shardproof.formal.selection.restrict import restrict
+    from shardproof.formal.selection.model.restrict import restrict
 
     def parallel(kind: str) -> tuple[int, ...]:
         allowed: dict[int, tuple[int, ...]] = {}

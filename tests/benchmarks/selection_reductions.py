@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from shardproof.formal.selection.reduce import reduce
-from shardproof.formal.selection.reduce_kernels import compiled
+from shardproof.formal.selection.presolve.kernels import compiled
+from shardproof.formal.selection.presolve.presolve import presolve
 from shardproof.models.problem.claims import LowerBound
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.proofs.selection.certificates import Open, SelectionCertificate
@@ -55,7 +55,7 @@ def main() -> int:
         problem = load_selection_problem(path)
         load = seconds(start)
         start = time.process_time()
-        reduction = reduce(problem)
+        reduction = presolve(problem)
         reducing = seconds(start)
         assert reduction is not None and reduction.problem is not None
         record = reduction.record(Open())

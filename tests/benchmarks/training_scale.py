@@ -16,9 +16,10 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from shardproof.formal.selection.network import whole
-from shardproof.formal.selection.rows import Rows
-from shardproof.formal.selection.solve import Answer, solve
+from shardproof.formal.selection.answer import Answer
+from shardproof.formal.selection.model.factored import whole
+from shardproof.formal.selection.model.resources import Rows
+from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

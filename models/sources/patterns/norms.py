@@ -15,9 +15,7 @@ def rms_norm(view: View, op: Operator) -> Operator | None:
     """x * (mean of squares + epsilon)^(-1/2)."""
     if op.function not in ("multiply", "divide") or not view.near(op, ROOTS):
         return None
-    for leaf in view.candidates(op):
-        if set(axes_of(leaf)) != set(op.output.axes):
-            continue
+    for leaf in view.sources(op):
         try:
             form = view.form((op.output.tensor, op.output.index), leaf[0])
         except TooLarge:

@@ -49,15 +49,13 @@ def of_one_value(
     def rewrite(view: View, op: Operator) -> Operator | None:
         if op.function not in _TOPS or not view.near(op, SPECIAL):
             return None
-        for leaf in view.candidates(op):
-            if set(axes_of(leaf)) != set(op.output.axes):
-                continue
+        for leaf in view.sources(op):
             try:
                 found = view.form((op.output.tensor, op.output.index), leaf[0])
                 wanted = formula(algebra.leaf(leaf))
             except TooLarge:
                 continue
-            if found == wanted and view.inner(op, leaf) is not None:
+            if found == wanted:
                 return replaced(op, function, [Access(*leaf)], attributes)
         return None
 

@@ -30,6 +30,9 @@ class View:
         for op in graph.operators:
             for a in op.inputs:
                 self.readers[a.tensor].append(op.name)
+        self._outputs = frozenset(graph.outputs)
+        self._sources: dict[str, tuple[Read, ...]] = {}
+        self._near: dict[str, frozenset[str]] = {}
 
     def reads(self, op: Operator, outer: tuple[Affine, ...] | None = None) -> list[Read]:
         """Operands of `op`, whose output is read at `outer` (default: its own axes)."""
@@ -40,20 +43,36 @@ class View:
     def inner(self, top: Operator, leaf: Read) -> set[str] | None:
         """Operators between `top` and `leaf`, without `top`; None if one of them serves anything else."""
         inside: dict[str, Operator] = {}
-        queue = [r for r in self.reads(top) if r != leaf]
+        queue, seen = self.reads(top), {leaf}
         while queue:
-            tensor, index = queue.pop()
+            read = queue.pop()
+            if read in seen:
+                continue
+            seen.add(read)
+            tensor, index = read
             op = self.writer.get(tensor)
             if op is None or len(inside) > 24:
                 return None
             inside[op.name] = op
             if op.kind is NodeKind.MAP:
-                queue += [r for r in self.reads(op, index) if r != leaf]
+                queue += self.reads(op, index)
         names = {top.name, *inside}
         for op in inside.values():
-            if op.output.tensor in self.graph.outputs or not set(self.readers[op.output.tensor]) <= names:
+            if op.output.tensor in self._outputs or not names.issuperset(self.readers[op.output.tensor]):
                 return None
         return set(inside)
+
+    def sources(self, top: Operator) -> tuple[Read, ...]:
+        """Reads that `top` may be a function of: over all axes of its result, and everything between serves only it.
+
+        Kept, for every pattern asks; and asked before a formula is written out, which is dearer.
+        """
+        if top.name not in self._sources:
+            axes = set(top.output.axes)
+            self._sources[top.name] = tuple(
+                r for r in self.candidates(top) if set(axes_of(r)) == axes and self.inner(top, r) is not None
+            )
+        return self._sources[top.name]
 
     def form(self, read: Read, leaf: str, depth: int = DEPTH) -> Form:
         """Normal form of what is read, down to the tensor `leaf` (or to what is not pointwise)."""
@@ -80,7 +99,10 @@ class View:
 
     def near(self, top: Operator, functions: frozenset[str]) -> bool:
         """Whether one of the functions occurs near below."""
-        return any((op := self.writer.get(t)) is not None and op.function in functions for t, _ in self.candidates(top))
+        if top.name not in self._near:
+            writers = (self.writer.get(t) for t, _ in self.candidates(top))
+            self._near[top.name] = frozenset(op.function for op in writers if op is not None)
+        return not functions.isdisjoint(self._near[top.name])
 
 
 SPECIAL: Final = frozenset({"tanh", "erf", "sigmoid", "exp"})

@@ -130,6 +130,9 @@ class Context(Flat):
     computed them; `emit` makes a tensor of one (`constants`).  `stated`: graph input -> contents it must have;
     `contents`: of every tensor that is a constant.  `chosen`: indices of the k largest -> (of what, k, along which
     dimension).  `opposite`: a negated mask -> the mask.
+    `permutations`: values that hold every position once; `ascending`: tensors in order; `counted`: numbers per integer,
+    or their running sums -> the integers; `pieces`: (dimension, parts first to last) of what is written part by part.
+    `noise`: random numbers, even in [0, 1), -> what was added to them (`noise`).
     """
 
     g: Builder
@@ -146,6 +149,11 @@ class Context(Flat):
     contents: dict[str, Constant] = field(default_factory=dict)
     chosen: dict[Ref, tuple[Ref, int, int]] = field(default_factory=dict)
     opposite: dict[Ref, Ref] = field(default_factory=dict)
+    permutations: set[Ref] = field(default_factory=set)
+    ascending: set[str] = field(default_factory=set)
+    counted: dict[Ref, str] = field(default_factory=dict)
+    pieces: dict[Ref, tuple[int, tuple[tuple[int, int, str], ...]]] = field(default_factory=dict)
+    noise: dict[Ref, float] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
     places: dict[str, Node] = field(default_factory=dict)
     shared: dict[tuple[tuple[int, ...], str, bytes], str] = field(default_factory=dict)
@@ -170,7 +178,11 @@ class Context(Flat):
                     self.g.parameter(name, shape or (1,), dtype, None if shape else ())
                 self.values[value] = name
             elif value in self.constants:
+                if self.constants[value].size == 0:
+                    raise Unsupported("an operand without elements")
                 self.values[value] = self.emit(self, value)
+            elif value in self.noise:
+                raise Unsupported("random numbers that are no mask of dropout; make them an input")
             else:
                 raise TorchError(f"value {value.node!r}", "is used before any node computes it")
         return self.values[value]

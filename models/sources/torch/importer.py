@@ -6,9 +6,9 @@
 
 Every operator kind is in one table, `HANDLERS`; what is not there, or is there in a variant that we cannot represent,
 is refused with all its places listed at once.  Weights are parameters under their names in the `state_dict` (tied
-weights once).  Dropout is the identity; running statistics that a training step would update are not outputs.  What the
-program computes from nothing is folded; where an operator must read it, it is an input `constant.*` whose contents are
-in `Imported.stated`.
+weights once).  Dropout and stochastic depth are the identity (`noise`); running statistics that a training step would
+update are not outputs.  What the program computes from nothing is folded; where an operator must read it, it is an
+input `constant.*` whose contents are in `Imported.stated`.
 """
 
 from __future__ import annotations
@@ -25,15 +25,31 @@ from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
 from ..building.stated import carried
+from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
 from . import (
     dense as torch_dense,
 )
 from . import (
+    elements as torch_elements,
+)
+from . import (
+    experts as torch_experts,
+)
+from . import (
     layout as torch_layout,
 )
 from . import (
+    noise as torch_noise,
+)
+from . import (
     normalise as torch_normalise,
+)
+from . import (
+    norms as torch_norms,
+)
+from . import (
+    ordered as torch_ordered,
 )
 from . import (
     picked as torch_picked,
@@ -42,12 +58,30 @@ from . import (
     pointwise as torch_pointwise,
 )
 from . import (
+    resample as torch_resample,
+)
+from . import (
+    rounding as torch_rounding,
+)
+from . import (
+    scattered as torch_scattered,
+)
+from . import (
+    stopped as torch_stopped,
+)
+from . import (
+    strided as torch_strided,
+)
+from . import (
+    transposed as torch_transposed,
+)
+from . import (
     window as torch_window,
 )
 from .constants import emit
 from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
-from .layout import refuse_if_empty
+from .layout import without_elements
 from .outputs import LOSS, loss_among, output_names, renamed
 from .program import Program, load_program
 
@@ -63,9 +97,23 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_window.HANDLERS,
         **torch_layout.HANDLERS,
         **torch_picked.HANDLERS,
+        **torch_ordered.HANDLERS,
+        **torch_scattered.HANDLERS,
+        **torch_experts.HANDLERS,
+        **torch_noise.HANDLERS,
+        **torch_elements.HANDLERS,
+        **torch_transposed.HANDLERS,
+        **torch_norms.HANDLERS,
+        **torch_resample.HANDLERS,
+        **torch_rounding.HANDLERS,
+        **torch_stopped.HANDLERS,
+        **torch_strided.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""
+
+ALIASES: Final = MappingProxyType({"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"})
+"""Operators of libraries that are ATen's by another name."""
 
 _HINT = "supported operators: 'shardproof import --list-ops'"
 
@@ -130,7 +178,7 @@ def convert(program: Program) -> Imported:
         if loss is not None and len(wanted) > 1:
             flat = renamed(flat, loss, LOSS)
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
-        digits = split_digits(used(flat).check())
+        digits = split_digits(unsorted(used(flat).check()))
         found = recognise(digits.graph, context.contents)
         graph = check_extents(found.graph)
     except GraphError as e:
@@ -219,6 +267,9 @@ class _Reader:
             **dict(zip(names, node.args, strict=False)),
         }
         arguments = {k: self._argument(node, v) for k, v in {**given, **node.kwargs}.items()}
+        if target is torch.ops.aten.as_strided.default:
+            held = node.args[0].meta["val"]
+            arguments |= {"self_strides": tuple(held.stride()), "self_offset": held.storage_offset()}
         results = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else (node.meta["val"],)
         path, own = self._module(node)
         shapes = tuple(self.shape(node.name, t) for t in results)
@@ -363,9 +414,9 @@ def _convert(c: Context, reader: _Reader) -> None:
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
         c.places[node.name] = node
-        kind = node.kind.removeprefix("aten.").partition(".")[0]
+        kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
-        handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
+        handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
         if handler is None:
             missing.setdefault(node.kind, []).append(place)
             lost.add(node.name)
@@ -373,7 +424,8 @@ def _convert(c: Context, reader: _Reader) -> None:
         for k, dtype in enumerate(node.dtypes):
             if Ref(node.name, k) in c.read:
                 _known_dtype(f"node {place!r}", dtype)
-        refuse_if_empty(c, node)
+        if without_elements(c, node):
+            continue
         try:
             handler(c, node)
         except Unsupported as e:

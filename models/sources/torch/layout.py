@@ -8,9 +8,9 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
-from ..building.flat import Unsupported, joined, letters, normalised, part_of, permuted, pointwise
-from .context import Context, Handler, Node, Ref, TorchError, dimension
-from .pointwise import elementwise, spread
+from ..building.flat import Unsupported, gathered, joined, letters, part_of, permuted
+from .context import Context, Handler, Node, Ref, dimension
+from .pointwise import cast, elementwise, spread
 
 
 def view(c: Context, node: Node) -> None:
@@ -98,7 +98,7 @@ def split(c: Context, node: Node) -> None:
     tensor, shape = c.operand(node.ref("self"))
     k, start = dimension(node, node.integer("dim", 0), len(shape)), 0
     for i, s in enumerate(node.shapes):
-        if Ref(node.name, i) in c.read:
+        if Ref(node.name, i) in c.read and prod(s) != 0:
             _cut(c, node, tensor, shape, k, 1, start, i)
         start += s[k]
 
@@ -117,8 +117,8 @@ def unbind(c: Context, node: Node) -> None:
 
 
 def cat(c: Context, node: Node) -> None:
-    """cat (legacy empty operands are left out) and stack (through dimensions of extent 1)."""
-    values = [r for r in node.refs("tensors") if c.shapes[r] != (0,)]
+    """cat (operands without elements are left out) and stack (through dimensions of extent 1)."""
+    values = [r for r in node.refs("tensors") if prod(c.shapes[r]) != 0]
     k = dimension(node, node.integer("dim", 0), len(node.shape))
     tensors = [c.tensor(r) for r in values]
     if node.kind.startswith("aten.stack"):
@@ -185,60 +185,88 @@ def roll(c: Context, node: Node) -> None:
     c.put(node, tensor)
 
 
+def turned(c: Context, node: Node, part: str, tensor: str, dim: int) -> str:
+    """One dimension counted backwards: of two elements each is the other one, so both shifts are added; of more, rows
+    are read at falling positions (an index of index notation does not fall).
+    """
+    shape = c.g.tensors[tensor].shape
+    n = shape[dim]
+    if n == 1:
+        return tensor
+    if n == 2:
+        names = letters(len(shape))
+        axes = [Axis(a, e) for a, e in zip(names, shape, strict=True)]
+        reads = [
+            Access(tensor, tuple(Affine.axis(a).shift(d) if k == dim else Affine.axis(a) for k, a in enumerate(names)))
+            for d in (1, -1)
+        ]
+        return c.operator(node, part, "copy", axes, reads, names)
+    falling = Ref(f"{node.name}/falling{n}")
+    c.constants[falling] = np.arange(n)[::-1]
+    c.shapes[falling], c.dtypes[falling] = (n,), "int64"
+    return gathered(c, node, part, (tensor, shape), dim, c.operand(falling))
+
+
 def flip(c: Context, node: Node) -> None:
-    """flip of dimensions of two elements: each is the other one, so both shifts are added."""
+    """flip of dimensions."""
     tensor, shape = c.operand(node.ref("self"))
-    names = letters(len(shape))
-    for k in {dimension(node, d, len(shape)) for d in node.integers("dims") or ()}:
-        if shape[k] > 2:
-            raise Unsupported(f"{shape[k]} elements (an index must not fall)")
-        if shape[k] == 2:
-            axes = [Axis(a, e) for a, e in zip(names, shape, strict=True)]
-            reads = [
-                Access(
-                    tensor, tuple(Affine.axis(a).shift(d) if i == k else Affine.axis(a) for i, a in enumerate(names))
-                )
-                for d in (1, -1)
-            ]
-            tensor = c.operator(node, "", "copy", axes, reads, names)
+    for k in sorted({dimension(node, d, len(shape)) for d in node.integers("dims") or ()}):
+        tensor = turned(c, node, "", tensor, k)
     c.put(node, tensor)
 
 
-def top_k(c: Context, node: Node) -> None:
-    """topk whose indices only mark the chosen (`scatter` of one value into a constant): the mark is made there."""
-    if Ref(node.name, 0) in c.read:
-        raise Unsupported("its values read")
-    if not node.integer("largest", 1):
-        raise Unsupported("largest=False")
-    x = node.ref("self")
-    c.chosen[Ref(node.name, 1)] = (x, node.integer("k", 1), dimension(node, node.integer("dim", -1), len(c.shapes[x])))
+def slice_scatter(c: Context, node: Node) -> None:
+    """slice_scatter and select_scatter: a part along one dimension replaced, so what is before, the new part, what is
+    after.
+    """
+    (tensor, shape), source = c.operand(node.ref("self")), node.ref("src")
+    k = dimension(node, node.integer("dim", 0), len(shape))
+    n = shape[k]
+    if node.kind.startswith("aten.select"):
+        low = node.integer("index", 0) % n
+        high = low + 1
+        middle = c.view(node, "unsqueeze", c.tensor(source), [*shape[:k], 1, *shape[k + 1 :]])
+    else:
+        if node.integer("step", 1) != 1:
+            _interleaved(c, node, tensor, shape, k)
+            return
+        start, end = node.integer("start", 0), node.integer("end", n)
+        low = min(max(start + n if start < 0 else start, 0), n)
+        high = max(low, min(end + n if end < 0 else end, n))
+        middle = tensor if high == low else c.tensor(cast(c, node, source, node.dtype) or source)
+    parts = [
+        part_of(c, node, part, tensor, [*shape[:k], b - a, *shape[k + 1 :]], {k: (1, a)}) if part else middle
+        for part, a, b in (("before", 0, low), ("", low, high), ("after", high, n))
+        if b > a
+    ]
+    c.put(node, parts[0] if len(parts) == 1 else joined(c, node, "", parts, k))
 
 
-def scatter(c: Context, node: Node) -> None:
-    """scatter of true (or one) at the indices of `topk`: a mask of the k largest."""
-    found = c.chosen.get(node.ref("index"))
-    value, base = c.uniform(node.arguments.get("value", node.arguments.get("src"))), c.uniform(node.arguments["self"])
-    if found is None or value != 1.0 or base != 0.0:
-        raise Unsupported("other indices than those of topk, or other values than 1 into 0")
-    x, k, dim = found
-    if dim != dimension(node, node.integer("dim", 0), len(node.shape)) or node.shape != c.shapes[x]:
-        raise Unsupported("another dimension or shape than that of topk")
-    mask = normalised(c, node, "", "top_k_mask", [c.operand(x)], [dim], k=k)
-    c.put(
-        node,
-        mask
-        if node.dtype == "bool"
-        else pointwise(c, node, "cast", "cast", [(mask, node.shape)], node.dtype, dtype=node.dtype),
-    )
+def _interleaved(c: Context, node: Node, tensor: str, shape: tuple[int, ...], k: int) -> None:
+    """Every step-th element of a whole dimension replaced: one index of the inner digit of (n / step, step)."""
+    n, step = shape[k], node.integer("step", 1)
+    start, end = node.integer("start", 0), min(node.integer("end", n), n)
+    if n % step or not 0 <= start < step or -(-(end - start) // step) != n // step:
+        raise Unsupported(f"step {step} over a part of a dimension, or one that it does not divide")
+    source = node.ref("src")
+    new = c.tensor(cast(c, node, source, node.dtype) or source)
+    whole = c.view(node, "digits", tensor, (*shape[:k], n // step, step, *shape[k + 1 :]))
+    single = [*shape[:k], n // step, 1, *shape[k + 1 :]]
+    parts = []
+    for part, a, b in (("before", 0, start), ("", start, start + 1), ("after", start + 1, step)):
+        if part and b > a:
+            parts.append(part_of(c, node, part, whole, [*single[: k + 1], b - a, *single[k + 2 :]], {k + 1: (1, a)}))
+        elif not part:
+            parts.append(c.view(node, "written", new, single))
+    c.put(node, c.view(node, "merge", joined(c, node, "", parts, k + 1), shape))
 
 
-def refuse_if_empty(c: Context, node: Node) -> None:
-    """Raise `TorchError` for a result without elements, if anybody reads it."""
-    for k, s in enumerate(node.shapes):
-        if prod(s) == 0 and Ref(node.name, k) in c.read:
-            raise TorchError(
-                f"node {node.name!r}", f"{node.kind} has shape {s}; every extent, also the batch, must be at least 1"
-            )
+def without_elements(c: Context, node: Node) -> bool:
+    """Whether no result has an element; those that have none are known, and only their shapes count (cat, pad)."""
+    for k, (s, dtype) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
+        if prod(s) == 0:
+            c.constants[Ref(node.name, k)] = np.empty(s, "float32" if dtype == "bfloat16" else dtype)
+    return all(prod(s) == 0 for s in node.shapes)
 
 
 HANDLERS: dict[str, Handler] = {
@@ -258,6 +286,5 @@ HANDLERS: dict[str, Handler] = {
     "arange": arange,
     "roll": roll,
     "flip": flip,
-    "topk": top_k,
-    "scatter": scatter,
+    **dict.fromkeys(("slice_scatter", "select_scatter"), slice_scatter),
 }

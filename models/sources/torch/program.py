@@ -26,7 +26,9 @@ from typing import TYPE_CHECKING, Final
 from ..building.python_file import load_object
 from .context import TorchError
 from .outputs import without_caches
+from .resample import HANDLERS as UPSAMPLING
 from .shadow import hollow, watched
+from .stopped import mark_regions
 
 if TYPE_CHECKING:
     import torch
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
 
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
+
+KEPT: Final = frozenset({"detach", *UPSAMPLING})
+"""ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators, and
+`detach` an `alias`, which does not stop gradients.
+"""
 
 
 @dataclass(frozen=True)
@@ -196,12 +203,22 @@ def _made(
             raise TorchError(place, f"must return (module, example inputs), returned {type(made).__name__}")
 
 
+class _Collector(logging.Handler):
+    """Keeps what is logged in a list."""
+
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self.records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
 @contextmanager
 def _quiet() -> Iterator[list[logging.LogRecord]]:
     """PyTorch's logs are collected, not printed: what goes wrong is raised, and said once."""
     records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler = _Collector(records)
     names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] == "torch"]
     logs = [log for n in names if (log := logging.getLogger(n)).handlers]  # those of parts have handlers of their own
     before = [log.handlers for log in logs]
@@ -242,7 +259,13 @@ def _core(exported: ExportedProgram, place: str) -> ExportedProgram:
     try:
         with _plain(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return exported.run_decompositions()
+            import torch
+
+            mark_regions(exported)
+            table = torch.export.default_decompositions()
+            for op in [op for op in table if op._schema.name.removeprefix("aten::") in KEPT]:
+                del table[op]
+            return exported.run_decompositions(table)
     except Exception as e:
         raise TorchError(place, f"cannot be decomposed to core ATen: {_first(e)}") from e
 

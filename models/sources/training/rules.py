@@ -1,6 +1,6 @@
 """Derivatives of everything that is no map: one rule per function, the table `RULES` at the end.
 
-product           grad A_j = sum over the axes that A_j does not have of  g * (the other factors)
+product           `products`
 sum, max, min     g spread over the reduced axes; max and min: shared evenly by the elements that attain the extreme
 softmax           y (g - sum g y)                    log_softmax   g - exp(y) sum g
 layer_norm        with h = g gamma, x^ = (x - mean) / s:   (h - mean h - x^ mean(h x^)) / s;  gamma: sum g x^;  beta:
@@ -21,91 +21,17 @@ from types import MappingProxyType
 from typing import Final
 
 from ...program.graph import GraphError
-from ...program.index import Access, Affine, Axis, Combine, access
-from ...program.operators import Operator
+from ...program.index import Access, Affine, Axis, access
+from ...program.operators import BY_DATA, Operator, Value
 from .adjoint import pull
 from .backward import Backward, Pending
+from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
-from .windows import Window, opened, result_axes, reversed_windows, tap_axes, whole_windows, windows
+from .merged import with_merged_positions
+from .products import parallel, product_rule, summed
+from .windows import opened, result_axes, tap_axes, whole_windows, windows
 
 Rule = Callable[[Backward, Operator], None]
-
-
-def _parallel(op: Operator, names: tuple[str, ...]) -> list[Axis]:
-    return [replace(op.axis(n), combine=None) for n in names]
-
-
-def _summed(op: Operator, without: tuple[str, ...]) -> list[Axis]:
-    return [replace(a, combine=Combine.SUM) for a in op.axes if a.name not in without]
-
-
-def _product(b: Backward, op: Operator) -> None:
-    for j, a in enumerate(op.inputs):
-        if not b.wants(op, j):
-            continue
-        shape = b.tensors[a.tensor].shape
-        others = [b.forward(x) for i, x in enumerate(op.inputs) if i != j]
-        names = tuple(i.terms[0][0] for i in a.index if len(i.terms) == 1 and i.terms[0][1] == 1)
-        if len(set(names)) == len(a.index):
-            axes = (*_parallel(op, names), *_summed(op, names))
-            inputs = (b.incoming(op), *others)
-            if all(i.single for i in a.index) and tuple(op.axis(n).extent for n in names) == shape:
-                b.give(op, j, Pending(op.name, "product", axes, inputs, names))
-            else:  # a slice of the input: the gradient of the slice, then its place
-                part = b.emit(f"grad:{op.name}/input{j}", "product", axes, inputs, names, (), b.tensors[a.tensor].dtype)
-                padded = [Axis(n, extent, None, op.axis(n).splittable) for n, extent in zip(names, shape, strict=True)]
-                read = access(part, *(Affine.axis(n).shift(-i.offset) for n, i in zip(names, a.index, strict=True)))
-                b.give(op, j, Pending(op.name, "copy", tuple(padded), (read,), names))
-            continue
-        found = windows(op, a, shape)
-        if not found or _shared(op, j, found) or (any(w.stride > 1 for w in found) and len(others) != 1):
-            raise GraphError(f"operator {op.name!r}", f"no gradient of a product through the access to {a.tensor!r}")
-        if all(w.stride == 1 for w in found):
-            b.give(op, j, _reversed(b, op, a, found, others))
-        else:
-            b.give(op, j, _strided(b, op, a, found, others[0]))
-
-
-def _shared(op: Operator, position: int, found: list[Window]) -> bool:
-    """Does another factor use a window's axes in any way but a single tap?"""
-    axes, taps = {w.axis for w in found}, {w.tap for w in found}
-    return any(
-        n in axes or (n in taps and i.single is None)
-        for k, x in enumerate(op.inputs)
-        if k != position
-        for i in x.index
-        for n, _ in i.terms
-    )
-
-
-def _reversed(b: Backward, op: Operator, a: Access, found: list[Window], others: list[Access]) -> Pending:
-    moved = reversed_windows(found)
-    extent = {w.axis: w.extent for w in found}
-    window = {w.dimension: w.axis for w in found}
-    names = tuple(window[k] if k in window else i.terms[0][0] for k, i in enumerate(a.index))
-    axes = [replace(x, extent=extent.get(x.name, x.extent)) for x in (*_parallel(op, names), *_summed(op, names))]
-    g = b.incoming(op)
-    read = Access(g.tensor, tuple(moved.get(str(i.single), i) for i in g.index))
-    taps = tuple(sorted(w.tap for w in found if w.tap is not None))
-    return Pending(op.name, "product", tuple(axes), (read, *others), names, (("reversed", taps),) if taps else ())
-
-
-def _strided(b: Backward, op: Operator, a: Access, found: list[Window], other: Access) -> Pending:
-    axes = result_axes(op, a, found)
-    names = tuple(x.name for x in axes)
-    taps = {w.tap for w in found if w.tap is not None}
-    summed = [x for x in _summed(op, names) if x.name not in taps]
-    g = b.incoming(op)
-    place = {i.single: k for k, i in enumerate(other.index)}
-    through = ("through", tuple(-1 if w.tap is None else place.get(w.tap, -1) for w in found))
-    return Pending(
-        op.name,
-        "strided_gradient",
-        (*axes, *summed, *tap_axes(found)),
-        (opened(g, {w.axis for w in found}), opened(other, taps)),
-        names,
-        (*whole_windows(found, g), through),
-    )
 
 
 def _sum(b: Backward, op: Operator) -> None:
@@ -123,7 +49,7 @@ def _spread(b: Backward, op: Operator, function: str, more: tuple[Access, ...], 
         return
     a = op.inputs[0]
     names = tuple(x.name for x in op.axes)
-    axes = tuple(_parallel(op, names))
+    axes = tuple(parallel(op, names))
     attributes = (*((k, v) for k, v in op.attributes if k == "scale"), *((("over", over),) if over else ()))
     inputs = (b.incoming(op), *more)
     singles = tuple(i.single for i in a.index)
@@ -180,7 +106,7 @@ def _norm(b: Backward, op: Operator) -> None:
         if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[op.inputs[j].tensor].shape:
             raise GraphError(f"operator {op.name!r}", "no gradient of a scale that is not read axis by axis")
         kept = tuple(str(n) for n in names)
-        axes = (*_parallel(op, kept), *_summed(op, kept))
+        axes = (*parallel(op, kept), *summed(op, kept))
         b.give(op, j, Pending(op.name, "product", axes, (g, access(normal, *out)), kept))
 
 
@@ -188,26 +114,42 @@ def _embedding(b: Backward, op: Operator) -> None:
     if not b.wants(op, 0):
         return
     table = op.inputs[0]
+    if any(i == Affine() for i in table.index):  # read at position 0 of some dimensions: the gradient of that part
+        axes = tuple(a for a in op.axes if a.name in table.axes)
+        part = b.emit(f"grad:{op.name}/table", *_of_table(b, op, table.axes), b.tensors[table.tensor].dtype)
+        pull(b, replace(op, axes=axes, output=access(part, *table.axes)), 0, part)
+        return
     names = tuple(i.single for i in table.index)
     if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[table.tensor].shape:
         raise GraphError(f"operator {op.name!r}", "no gradient of a table that is not read axis by axis")
-    kept = tuple(str(n) for n in names)
-    axes = (*_parallel(op, kept), *_summed(op, kept))
-    attributes = (("rows", op.attribute("rows", "")),)
-    b.give(
-        op, 0, Pending(op.name, "embedding_gradient", axes, (b.incoming(op), b.forward(op.inputs[1])), kept, attributes)
-    )
+    function, axes, inputs, kept, attributes = _of_table(b, op, tuple(str(n) for n in names))
+    b.give(op, 0, Pending(op.name, function, axes, inputs, kept, attributes))
+
+
+def _of_table(
+    b: Backward, op: Operator, kept: tuple[str, ...]
+) -> tuple[str, tuple[Axis, ...], tuple[Access, ...], tuple[str, ...], tuple[tuple[str, Value], ...]]:
+    """What was picked from a table, back at its axes `kept`."""
+    axes = (*parallel(op, kept), *summed(op, kept))
+    inputs = (b.incoming(op), b.forward(op.inputs[1]))
+    rows: tuple[tuple[str, Value], ...] = (("rows", op.rows),)
+    if op.rows in kept:
+        return "embedding_gradient", axes, inputs, kept, rows
+    return "grouped_product", axes, inputs, kept, (*rows, ("load", "any"))  # all rows are the same
 
 
 def _window(b: Backward, op: Operator) -> None:
     if not b.wants(op, 0):
         return
+    g, shape = b.incoming(op), b.tensors[op.inputs[0].tensor].shape
+    found = windows(op, op.inputs[0], shape)
+    if not found and (merged := with_merged_positions(b, op, 0)) is not None:
+        op, g = merged
+        found = windows(op, op.inputs[0], shape)
     a = op.inputs[0]
-    found = windows(op, a, b.tensors[a.tensor].shape)
     if not found:
         raise GraphError(f"operator {op.name!r}", f"no gradient of {op.function} through the access to {a.tensor!r}")
     axes = result_axes(op, a, found)
-    g = b.incoming(op)
     touched = {w.axis for w in found} | {w.tap for w in found if w.tap is not None}
     inputs = [opened(g, touched)]
     if op.function != "average_pool":
@@ -284,7 +226,7 @@ def _update(b: Backward, op: Operator) -> None:
 
 RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
-        "product": _product,
+        "product": product_rule,
         "sum": _sum,
         "max": _extreme,
         "min": _extreme,
@@ -299,11 +241,12 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "max_pool": _window,
         "average_pool": _window,
         "local_response": _window,
+        **INDEXED,
     }
 )
 """Function -> rule, for functions that are no maps."""
 
-CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask"})
+CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask", "argsort"})
 """Functions, no maps, whose result does not depend on any number smoothly: they end the reverse pass."""
 
 
@@ -313,8 +256,8 @@ def positions(op: Operator) -> tuple[int, ...] | None:
         return tuple(j for j, local in enumerate(map_positions(op)[: len(op.inputs)]) if local is not None)
     if op.function in CONSTANT:
         return ()
-    if op.function == "embedding":
-        return (0,)
+    if op.kind in BY_DATA and op.function in RULES:  # the last input says where, and is no number
+        return tuple(range(len(op.inputs) - 1))
     return tuple(range(len(op.inputs))) if op.function in RULES else None
 
 

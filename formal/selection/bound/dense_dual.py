@@ -1,0 +1,334 @@
+"""This module bounds a dense problem from below: ascent over messages (TRW-S) and multipliers (subgradient steps) in
+floats, and the exact integer value of what they reach.
+
+    LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c
+    (proofs/selection/certificates.py, `Dual`)
+
+(c: rounded rows, `bound/mir_cuts.py`.)  A step is a forward and a backward sweep, then a projected subgradient step on
+n and k (direction averaged with the last one).  `quantise` writes messages and multipliers as integers over Q = 2^k
+and evaluates them in int64: rounding moves the bound by at most one unit of 1/Q per message, and by n's rounding times
+the slack of the rows, which is small because n is only positive where rows are nearly tight.  Entries are clipped at
+2^60 / Q: every label that needs a clipped entry has a reduced cost beyond any gap, so the labels that `fix` keeps are
+exactly those that a checker keeps.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from ....models.problem.selection_problem import FORBIDDEN, Ints
+from ....proofs.selection.certificates import Dual, Rounded
+from ..model.clock import Clock
+from ..model.dense import DenseProblem, Floats
+from ..model.factored import Domains
+from . import dense_kernels as kernels
+from .mir_cuts import NONE, Cuts, build, separate
+
+LARGEST_SHIFT: Final = 30
+
+PATIENCE: Final = 15
+"""Steps without gain after which they get shorter, from the best state."""
+
+MEMORY: Final = 0.99
+"""How much of the frequencies of decoded labels stays from step to step."""
+
+
+@dataclass(eq=False)
+class State:
+    """Messages and multipliers (floats) with the bound they had in the last sweep."""
+
+    messages: Floats
+    n: Floats
+    bound: float = -np.inf
+    step: float = 0.3
+    k: Floats = field(default_factory=lambda: np.zeros(0))
+    """Multipliers of the rounded rows."""
+
+    def copy(self) -> State:
+        return State(self.messages.copy(), self.n.copy(), self.bound, self.step, self.k.copy())
+
+
+class DenseBounder:
+    """Sweeps on `flat`; costs above `big` count as `big` (any value is valid; at least a few times the incumbent to be
+    useful).
+
+    `often`: how often each label was decoded lately, a guess at the relaxed solution.
+    """
+
+    def __init__(self, flat: DenseProblem, big: int) -> None:
+        self.flat = flat
+        self.cost, self.cells = flat.clipped(big)
+        self.order = np.arange(flat.vertices, dtype=np.int64)
+        self.rank = self.order
+        self.weight = self.cost.copy()
+        self.x = np.zeros(flat.vertices, dtype=np.int64)
+        self.often = np.zeros(flat.labels)
+        self.use = np.zeros(flat.events.size, dtype=np.int64)
+        self.cuts = NONE
+
+    def apply(self, state: State) -> None:
+        """Put multipliers into the vertex costs."""
+        f = self.flat
+        prefix = np.concatenate([[0.0], np.cumsum(state.n)])
+        kernels.weigh(f.label, self.cost, f.part, f.first, f.last, f.at, f.amount, prefix, self.weight)
+        self.cuts.weigh(state.k, self.weight)
+
+    def offset(self, state: State) -> float:
+        """What a sweep's value lacks to be the bound."""
+        return float(self.flat.problem.constant) - self.flat.limit * float(state.n.sum()) - self.cuts.offset(state.k)
+
+    def sweep(self, messages: Floats, forward: bool) -> float:
+        """One pass; the bound without constant and rows."""
+        f = self.flat
+        return float(
+            kernels.sweep(
+                self.order,
+                self.rank,
+                f.label,
+                self.weight,
+                f.near,
+                f.edge,
+                f.u,
+                f.v,
+                f.table,
+                self.cells,
+                f.message,
+                messages,
+                forward,
+            )
+        )
+
+    def relaxed(self, messages: Floats, forward: bool = False) -> Ints:
+        """Positions decoded after a sweep; leaves their usage in `self.use`.
+
+        Not the least theta of every vertex: a sweep hands excess on until most vertices have ties, and ties broken
+        apart from their neighbours say nothing about usage.
+        """
+        f = self.flat
+        kernels.decode(
+            self.order,
+            self.rank,
+            f.label,
+            self.weight,
+            f.near,
+            f.edge,
+            f.u,
+            f.v,
+            f.table,
+            self.cells,
+            f.message,
+            messages,
+            forward,
+            self.x,
+        )
+        kernels.usage(self.x, f.part, f.first, f.last, f.at, f.amount, self.use)
+        return self.x
+
+    def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
+        """Drop rounded rows without a multiplier, add up to `most` that the relaxed solution breaks; how many were
+        added.
+
+        The bound of `state` does not change.
+        """
+        active = np.flatnonzero(state.k > 0)
+        kept = tuple(self.cuts.kinds[c] for c in active.tolist())
+        fresh = separate(self.flat, state.n, self.often, kept, incumbent)[:most]
+        if fresh or len(kept) < self.cuts.count:
+            self.cuts = build(self.flat, (*kept, *fresh))
+            state.k = np.concatenate([state.k[active], np.zeros(len(fresh))])
+        return len(fresh)
+
+    def ascend(
+        self, state: State, target: float, steps: int, clock: Clock, stop: float = np.inf, beyond: float = 0.0
+    ) -> State:
+        """Best state met from `state` in up to `steps` steps; ends early at a bound of at least `stop` or when steps
+        have become tiny.
+
+        Steps aim at `target` and the share `beyond` of it above: best at 0 when the incumbent is good, but then some
+        runs stall.
+        """
+        f = self.flat
+        now = state.copy()
+        self.apply(now)
+        best, anchor, still = state.copy(), -np.inf, 0
+        best.bound = -np.inf
+        rows = f.events.size
+        direction = np.zeros(rows + self.cuts.count)
+        rho = now.step
+        for _ in range(steps):
+            self.sweep(now.messages, True)
+            now.bound = self.sweep(now.messages, False) + self.offset(now)
+            if now.bound > best.bound:
+                best = now.copy()
+            if best.bound >= stop or clock.over():
+                break
+            if best.bound > anchor + 1e-5 * max(1.0, target - best.bound):
+                anchor, still = best.bound, 0
+            else:
+                still += 1
+            if f.events.size == 0:
+                if still >= PATIENCE:
+                    break
+                continue
+            if still >= PATIENCE:
+                rho, still = rho * 0.6, 0
+                if rho < 1e-4:
+                    break
+                now = best.copy()
+                self.apply(now)
+            chosen = f.label[:-1] + self.relaxed(now.messages)
+            self.often *= MEMORY
+            self.often[chosen] += 1.0 - MEMORY
+            over = np.concatenate([self.use.astype(np.float64) - f.limit, self.cuts.over(chosen)])
+            direction = 0.5 * (direction + over)
+            here = np.concatenate([now.n, now.k])
+            g = np.where((here <= 0) & (direction < 0), 0.0, direction)
+            size = float(g @ g)
+            if size == 0.0:
+                continue
+            gap = max(target - max(now.bound, best.bound), 0.0) + (beyond + 1e-7) * abs(target)
+            here = np.maximum(here + rho * gap / size * g, 0.0)
+            now.n, now.k = here[:rows], here[rows:]
+            self.apply(now)
+        best.step = max(rho, 0.01)
+        return best
+
+
+@dataclass(frozen=True, eq=False)
+class Exact:
+    """Integers over `denominator`, their bound in units of 1/denominator and the reduced cost of every label."""
+
+    flat: DenseProblem
+    denominator: int
+    messages: Ints
+    n: Ints
+    bound: int
+    reduced_costs: Ints
+    rounded: tuple[Rounded, ...] = ()
+
+    def lower(self) -> int:
+        """ceil(bound / denominator)."""
+        return -(-self.bound // self.denominator)
+
+    def fix(self, upper: int) -> Domains:
+        """What a checker keeps of the domains against incumbent cost `upper` (below FORBIDDEN)."""
+        stay = self.reduced_costs <= self.denominator * (upper - 1) - self.bound
+        f = self.flat
+        return tuple(f.choice[a:b][stay[a:b]] for a, b in zip(f.label[:-1].tolist(), f.label[1:].tolist(), strict=True))
+
+    def record(self) -> Dual:
+        """The record about `flat.problem`."""
+        return replace(dual(self.flat, self.denominator, self.messages, self.n), rounded=self.rounded)
+
+
+def dual(flat: DenseProblem, denominator: int, messages: Ints, n: Ints) -> Dual:
+    """A record on the problem of `flat`, whose labels may be fewer than the choices: messages elsewhere are zero."""
+    problem = flat.problem
+    to_u: list[Ints] = []
+    to_v: list[Ints] = []
+    domains = flat.domains
+    zeros: dict[int, Ints] = {}
+    for e, edge in enumerate(problem.edges):
+        shape = problem.tables[edge.table].shape
+        for w, index, size, side, out in (
+            (edge.u, edge.rows, shape[0], 2 * e, to_u),
+            (edge.v, edge.cols, shape[1], 2 * e + 1, to_v),
+        ):
+            part = messages[flat.message[side] : flat.message[side + 1]]
+            if index is not None:
+                raise ValueError("flat duals need edges without maps")
+            if not part.any():
+                out.append(zeros.setdefault(size, np.zeros(size, dtype=np.int64)))
+            elif part.size == size:
+                out.append(part)
+            else:
+                full = np.zeros(size, dtype=np.int64)
+                full[domains[w]] = part
+                out.append(full)
+    pairs = tuple((int(flat.events[k]), int(n[k])) for k in np.flatnonzero(n))
+    return Dual(tuple(to_u), tuple(to_v), denominator, pairs)
+
+
+def shift_for(upper: float) -> int:
+    """k of Q = 2^k: finer than the costs, and 2^k times the incumbent stays below 2^54."""
+    return max(0, min(LARGEST_SHIFT, 54 - int(max(1.0, abs(upper))).bit_length()))
+
+
+def quantise(flat: DenseProblem, state: State, upper: float, cuts: Cuts = NONE) -> Exact | None:
+    """The state in integers; None if its numbers are too large for int64 sums (then nothing is lost but this
+    record).
+    """
+    sums = np.zeros(flat.labels)  # of magnitudes of the messages of every label
+    kernels.thetas(flat.label, sums.copy(), flat.near, flat.edge, flat.u, flat.message, np.abs(state.messages), sums)
+    most = float(sums.max(initial=0.0)) + _usage_bound(flat, state, cuts)
+    for shift in range(shift_for(upper), -1, -1):
+        q = 1 << shift
+        if most * q < 2.0**59 and float(state.n.sum()) * q < 2.0**62:
+            return _evaluate(
+                flat,
+                q,
+                np.rint(state.messages * q).astype(np.int64),
+                np.rint(state.n * q).astype(np.int64),
+                state.k,
+                cuts,
+            )
+    return None
+
+
+def prices(flat: DenseProblem, state: State, cuts: Cuts) -> Floats:
+    """What the multipliers add to the cost of every label."""
+    weight = np.zeros(flat.labels)
+    prefix = np.concatenate([[0.0], np.cumsum(state.n)])
+    kernels.weigh(
+        flat.label, np.zeros(flat.labels), flat.part, flat.first, flat.last, flat.at, flat.amount, prefix, weight
+    )
+    cuts.weigh(state.k, weight)
+    return weight
+
+
+def _usage_bound(flat: DenseProblem, state: State, cuts: Cuts) -> float:
+    """Largest sum of multipliers times use of one label."""
+    weight = prices(flat, state, cuts)
+    return float(weight.max(initial=0.0))
+
+
+def _evaluate(flat: DenseProblem, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts) -> Exact:
+    cap = kernels.FAR // q
+    weight = np.empty(flat.labels, dtype=np.int64)
+    prefix = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(n)])
+    kernels.weigh(
+        flat.label,
+        np.minimum(flat.cost, cap) * q,
+        flat.part,
+        flat.first,
+        flat.last,
+        flat.at,
+        flat.amount,
+        prefix,
+        weight,
+    )
+    numbers, added, taken = cuts.exact(k, q)
+    weight[: added.size] += added
+    low, least = np.zeros(flat.vertices, dtype=np.int64), np.zeros(flat.u.size, dtype=np.int64)
+    excess = np.empty(flat.labels, dtype=np.int64)
+    kernels.score(
+        flat.label,
+        weight,
+        flat.near,
+        flat.edge,
+        flat.u,
+        flat.v,
+        flat.table,
+        np.minimum(flat.cells, cap) * q,
+        flat.message,
+        messages,
+        low,
+        least,
+        excess,
+    )
+    rows = 0 if flat.limit >= FORBIDDEN else flat.limit * sum(n.tolist())
+    bound = q * flat.problem.constant + sum(low.tolist()) + sum(least.tolist()) - rows - taken
+    return Exact(flat, q, messages, n, bound, excess, cuts.records(flat, numbers))

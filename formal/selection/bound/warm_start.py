@@ -1,0 +1,100 @@
+"""This module carries messages, multipliers and MIR cuts of an enclosing problem over to a reduced one, known as a
+warm start: good starting values, of which nothing has to be true.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....models.problem.selection_problem import Ints
+from ..model.dense import DenseProblem, Floats
+from ..presolve.presolve import Presolved
+from .dense_dual import State
+from .mir_cuts import NONE, Cut, Cuts, build, usage_of
+
+
+def rows_left(presolved: Presolved) -> Ints:
+    """Steps of the enclosing problem that the rows of the reduced problem stand for."""
+    return presolved.steps[-1] if presolved.steps else np.array(presolved.original.events(), dtype=np.int64)
+
+
+def transfer(old: DenseProblem, state: State, presolved: Presolved, new: DenseProblem) -> State:
+    """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any
+    numbers are valid.
+    """
+    left = presolved.left
+    edges: dict[tuple[int, int], int] = {}
+    for e, (u, v) in enumerate(zip(old.u.tolist(), old.v.tolist(), strict=True)):
+        edges.setdefault((u, v), e)
+    spots = [np.searchsorted(old.choice[old.label[v] : old.label[v + 1]], labels) for v, labels in left]
+    messages = np.zeros(int(new.message[-1]))
+    for e, (u, v) in enumerate(zip(new.u.tolist(), new.v.tolist(), strict=True)):
+        if u >= len(left) or v >= len(left):
+            continue
+        known = edges.get((left[u][0], left[v][0]))
+        turned = edges.get((left[v][0], left[u][0]))
+        for side, w in ((0, u), (1, v)):
+            source = 2 * known + side if known is not None else 2 * turned + 1 - side if turned is not None else None
+            if source is not None:
+                at = new.message[2 * e + side]
+                messages[at : at + spots[w].size] = state.messages[old.message[source] + spots[w]]
+    n = np.zeros(new.events.size)
+    positive = np.flatnonzero(state.n)
+    if positive.size and new.events.size:
+        np.add.at(n, _same_rows(old, positive, presolved, new), state.n[positive])
+    return State(messages, n, step=max(state.step, 0.05))
+
+
+def _same_rows(old: DenseProblem, rows: Ints, presolved: Presolved, new: DenseProblem) -> Ints:
+    """Rows of `new` in place of `rows` of the enclosing problem."""
+    steps = rows_left(presolved)[new.events]  # the enclosing problem's steps behind the new rows
+    at = np.clip(np.searchsorted(steps, old.events[rows]), 0, steps.size - 1)
+    before = np.maximum(at - 1, 0)
+    # a row is dropped for a neighbour that uses at least as much whatever is chosen; a row that stays is its own
+    # neighbour
+    mean = mean_usage(new)
+    out: Ints = np.where((steps[at] == old.events[rows]) | (mean[at] >= mean[before]), at, before)
+    return out
+
+
+def carry(old: DenseProblem, state: State, cuts: Cuts, presolved: Presolved, new: DenseProblem) -> tuple[Cuts, Floats]:
+    """Rounded rows of an enclosing problem on the reduced one, with multipliers; where a reference has left, the
+    label that uses about as much.
+    """
+    used = np.flatnonzero(state.k > 0)
+    if not used.size or not new.events.size:
+        return NONE, np.zeros(0)
+    rows = np.array([cuts.kinds[c].row for c in used.tolist()], dtype=np.int64)
+    places = _same_rows(old, rows, presolved, new)
+    kinds: dict[tuple[int, int], int] = {}
+    out: list[Cut] = []
+    k: list[float] = []
+    for c, place in zip(used.tolist(), places.tolist(), strict=True):
+        cut = cuts.kinds[c]
+        if (place, cut.modulus) in kinds:  # two rows that have become one
+            k[kinds[place, cut.modulus]] += float(state.k[c])
+            continue
+        kinds[place, cut.modulus] = len(out)
+        use, wanted = usage_of(new, place), usage_of(old, cut.row)
+        reference = np.zeros(new.vertices, dtype=np.int64)
+        for w, (v, labels) in enumerate(presolved.left):
+            label = int(old.label[v] + cut.reference[v])
+            at = int(np.searchsorted(labels, old.choice[label]))
+            if at < labels.size and labels[at] == old.choice[label]:
+                reference[w] = at
+            else:
+                reference[w] = int(np.argmin(np.abs(use[new.label[w] : new.label[w + 1]] - wanted[label])))
+        out.append(Cut(place, cut.modulus, reference))
+        k.append(float(state.k[c]))
+    return build(new, tuple(out)), np.array(k)
+
+
+def mean_usage(flat: DenseProblem) -> Floats:
+    """Usage per row if every vertex used the mean of its labels."""
+    spans = np.diff(np.append(flat.at, flat.amount.size))
+    mean = np.add.reduceat(flat.amount, flat.at).astype(np.float64) / spans if flat.at.size else np.zeros(0)
+    change = np.zeros(flat.events.size + 1)
+    np.add.at(change, flat.first, mean)
+    np.subtract.at(change, flat.last, mean)
+    out: Floats = np.cumsum(change)[:-1]
+    return out

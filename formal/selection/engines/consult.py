@@ -1,0 +1,319 @@
+"""This module puts a selection problem to another solver, on the columns that native messages leave: column generation
+with a reduced-cost cutoff.
+
+Messages m and multipliers n give a bound L and, for every choice, a reduced cost (`bound/dual.py`): a solution that
+fits and takes the choice costs at least L + reduced cost.  With brackets T_e - m_e,u - m_e,v shifted to a least entry
+of 0 the same holds of every table entry.  So for a cutoff s
+
+    columns(s)  =  choices of reduced cost <= s,  entries of shifted bracket <= s                                     ->
+                   columns()
+    every solution of cost <= L + s uses columns(s) alone
+
+and an engine that finds the cheapest solution among columns(s), at cost c, has decided the whole problem if c <= L + s;
+otherwise it is asked again with s = c - L, which holds everything cheaper.  Of choices that all edges and rows see
+alike only the cheapest is a column.  The costs handed over are the shifted ones: small numbers near 0, which is what
+branch and bound and core-guided search are quick with (BERT-Large on 4x8: 302,018 choices and 193 million pairs become
+111,000 columns; HiGHS and z3 need some 15 s each).
+
+Resource rows are stated when a solution breaks them (row generation): the cheapest solution under some of the rows is
+the cheapest if it keeps all.
+
+Nothing that an engine says is believed: its choices are evaluated exactly and offered to the incumbent, the proof is
+made by the native search.  `Asked` records the conversation for the report.
+Source: Kolmogorov, TPAMI 2006 (reparametrisation); Savchynskyy et al., "Global MAP-optimality by shrinking the
+combinatorial search area", NIPS 2013.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Final, Literal
+
+import numpy as np
+
+from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
+from ....proofs.selection.certificates import Dual
+from ..bound.converge import converge
+from ..bound.subgradient import accelerated_ascent
+from ..bound.trws import Sweeper
+from ..model.clock import Clock
+from ..model.factored import allowed, build, saturate
+from ..tree.run import Run
+from .columns import MOST_CELLS, Columns, Shifted, columns
+from .encodings import Reply, ilp, smt
+from .encodings.child import reply_in_time
+
+EngineName = Literal["ilp", "smt"]
+
+MOST_PARTS: Final[dict[EngineName, int]] = {"ilp": 1_500_000, "smt": 500_000}
+"""Parts of an encoding (variables, soft constraints) that an engine is asked about at most: each takes 2 to 8 kB
+there (measured).
+"""
+
+WHOLE_PARTS: Final = 20_000
+"""Parts up to which the whole problem is asked about at once (measured, transformer-p16: HiGHS had no solution to its
+1.5 million parts after 60 s, and the cheapest among 4,214 columns after 0.7 s)."""
+
+NO_SOLUTION: Final = ("infeasible", "unsat")
+"""How the status words of the engines begin when nothing satisfies the program."""
+
+FIRST_CUTOFF: Final = 100_000
+"""The first cutoff is one part in so many of the bound, where not everything fits: messages that have converged are
+nearer than that.
+"""
+
+WIDER: Final = 16
+"""Factor of the cutoff after an answer that there is no solution among the columns."""
+
+MESSAGES_SHARE: Final = 0.25
+"""Of the time limit, for the messages."""
+
+ASKED_SHARE: Final = 0.6
+"""Of the time that is left then, for the engine; the rest is for the proof."""
+
+ROWS_AT_ONCE: Final = 25
+"""Resource rows added after a solution that breaks more."""
+
+
+class EngineRefused(ValueError):
+    """The engine cannot be asked: the problem is too large for it.  The message names the size."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One question to an engine and its answer; costs in units of the problem, seconds since the start of the run.
+
+    `cutoff`: how far above the native bound `bound` columns reach; None: the whole problem was asked.  `rows`: resource
+    rows that were stated.  `cost`: exact, of the choices that the engine named (None: none, or they do not fit).
+    `decided`: by the engine's word no solution of the whole problem is cheaper.
+    """
+
+    engine: EngineName
+    vertices: int
+    columns: int
+    parts: int
+    rows: int
+    bound: int
+    cutoff: int | None
+    at: float
+    seconds: float
+    says: str
+    cost: int | None
+    decided: bool
+
+    def words(self, cost_text: Callable[[int], str]) -> str:
+        """The conversation as one line."""
+        about = (
+            "the whole problem"
+            if self.cutoff is None
+            else f"what can cost at most {cost_text(self.cutoff)} more than the bound"
+        )
+        rows = f", {self.rows} memory rows" if self.rows else ""
+        cost = "" if self.cost is None else f", cost {cost_text(self.cost)}"
+        return (
+            f"{self.engine} was asked at {self.at:.1f} s about {about}: {self.vertices} decisions, {self.columns} "
+            f"choices, {self.parts} parts{rows}; "
+            f"it answered {self.says!r} after {self.seconds:.1f} s{cost}{'' if self.decided else ' (decides nothing)'}"
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """The fields, seconds rounded."""
+        return {**asdict(self), "at": round(self.at, 3), "seconds": round(self.seconds, 3)}
+
+
+def conversation(asked: Sequence[Asked], cost: int | None, cost_text: Callable[[int], str]) -> list[str]:
+    """What an engine was asked and said, line by line; `cost`: that of the answer whose proof was made."""
+    lines = [a.words(cost_text) for a in asked]
+    if asked and cost is not None:
+        found = [a.cost for a in asked if a.cost is not None]
+        if not found:
+            lines.append(f"{asked[-1].engine} named no solution: this one is the native search's")
+        elif min(found) > cost:
+            wrong = " although it called its own the cheapest" if asked[-1].decided else ""
+            lines.append(f"the native search found a cheaper solution than {asked[-1].engine}{wrong}")
+    return lines
+
+
+def consult(run: Run, engine: EngineName, seed: int = 0) -> tuple[Dual | None, tuple[Asked, ...]]:
+    """Ask `engine` until it has decided or its time is over; offers its solutions to the incumbent of `search`.
+
+    Returns messages for the proof to start from (None: a vertex has no allowed choice), and the conversation.
+    Raises `EngineRefused` when the engine can take no columns that hold a solution.
+    """
+    problem, clock = run.problem, run.clock
+    if any(d.size == 0 for d in allowed(problem)):
+        return None, ()
+    if problem.fine is not None:
+        run.base, run.denominator = run.unit, 1  # fine parts are given for whole units
+    shifted = shift(run, clock.share(MESSAGES_SHARE))
+    bound = shifted.score.lower()
+    if bound is None:
+        return shifted.record, ()
+    until = clock.at_most(None if clock.left() == float("inf") else ASKED_SHARE * max(0.0, clock.left()))
+    asked: list[Asked] = []
+    events: list[int] = []
+    cutoff = None if _takes(problem) else 1 + abs(bound) // FIRST_CUTOFF
+    while True:
+        chosen = columns(shifted, bound, cutoff)
+        if chosen is None or (size := _size(engine, chosen.problem)) > MOST_PARTS[engine]:
+            if not any(a.cost is not None for a in asked):
+                parts = (
+                    f"more than {MOST_CELLS} table entries"
+                    if chosen is None
+                    else f"{size} parts, at most {MOST_PARTS[engine]} can be asked about,"
+                )
+                raise EngineRefused(
+                    f"engine {engine}: {problem.name}: {parts} even among what can cost at most {cutoff} more "
+                    f"than the bound {bound}; "
+                    "use --engine native, or a smaller space (--space one-per-level)"
+                )
+            break
+        asked += ask(run, chosen, engine, bound, cutoff, until, seed, events)
+        last = asked[-1]
+        if last.decided or until.over() or cutoff is None or chosen.complete:
+            break
+        if last.cost is not None:
+            wider = (last.cost >> problem.fine_bits) - bound + _fine_slack(problem)
+        elif last.says.startswith(NO_SOLUTION):
+            wider = cutoff * WIDER
+        else:
+            break
+        if wider <= cutoff:
+            break
+        cutoff = wider
+    return shifted.record, tuple(asked)
+
+
+def shift(run: Run, clock: Clock) -> Shifted:
+    """Messages, with multipliers where resource rows may bind, and what they say of every choice."""
+    run.progress.update("messages", None, None)
+    network = build(run.base, allowed(run.problem))
+    sweeper = Sweeper(network, list(range(len(network.domains))), run.threads)
+    converge(sweeper, clock if run.rows is None else clock.share(0.5))
+    pairs: tuple[tuple[int, int], ...] = ()
+    if run.rows is not None:
+        state = accelerated_ascent(sweeper, run.rows, run.multipliers(run.rows, None), None, clock)
+        pairs = run.rows.pairs(state.n)
+    record, score = run.record(network, sweeper, pairs)
+    theta = [c.copy() for c in network.unary]
+    for e, arc in enumerate(network.arcs):
+        for v, message, index in ((arc.u, sweeper.to_u[e], arc.rows), (arc.v, sweeper.to_v[e], arc.cols)):
+            theta[v] += message if index is None else message[index]
+    return Shifted(run.problem, run.base, record, score, network.domains, tuple(saturate(t) for t in theta))
+
+
+def ask(
+    run: Run,
+    chosen: Columns,
+    engine: EngineName,
+    bound: int,
+    cutoff: int | None,
+    until: Clock,
+    seed: int,
+    events: list[int],
+) -> list[Asked]:
+    """Ask about some columns, with more resource rows (added to `events`) as long as the answer breaks one."""
+    problem, part = run.problem, chosen.problem
+    out: list[Asked] = []
+    size = _size(engine, part)
+    while True:
+        run.progress.update(f"asking {engine}", bound, run.upper())
+        at = run.clock.seconds()
+        reply = _reply(
+            engine, part, None if until.limit_s is None else max(0.0, until.left()), seed, run.threads, events
+        )
+        broken: list[int] = []
+        cost = None
+        if reply.solution is not None and any(a >= FORBIDDEN for a in _entries(part, reply.solution)):
+            reply = replace(reply, solution=None, final=False)  # rounded to choices that are none
+        if reply.solution is not None:
+            x = chosen.back(reply.solution)
+            broken = _broken(problem, x, events)
+            if not broken and problem.is_feasible(x):
+                cost = problem.cost_of(x)
+                run.incumbent.offer(x)
+        whole = (
+            cutoff is None
+            or chosen.complete
+            or cost is not None
+            and (cost >> problem.fine_bits) + _fine_slack(problem) <= bound + cutoff
+        )
+        decided = reply.final and not broken and whole and (cost is not None or reply.solution is None)
+        out.append(
+            Asked(
+                engine,
+                len(part.vertices),
+                sum(d.size for d in chosen.kept),
+                size,
+                len(events),
+                bound << problem.fine_bits,
+                None if cutoff is None or chosen.complete else cutoff << problem.fine_bits,
+                at,
+                run.clock.seconds() - at,
+                reply.says + (f", {len(broken)} rows more are needed" if broken else ""),
+                cost,
+                decided,
+            )
+        )
+        if not broken or not reply.final or until.over():
+            return out
+        events[:] = sorted({*events, *broken})
+
+
+def _reply(
+    engine: EngineName, problem: SelectionProblem, seconds: float | None, seed: int, threads: int, events: Sequence[int]
+) -> Reply:
+    told = problem if engine == "smt" else replace(problem, fine=None)
+    if seconds is not None:
+        reply = reply_in_time(engine, told, seconds, seed, threads, events)
+    elif engine == "smt":
+        reply = smt.solve_smt(told, None, seed, events)
+    else:
+        reply = ilp.solve_ilp(told, None, seed, threads, events)
+    return (
+        reply
+        if told.fine is problem.fine
+        else replace(reply, says=f"{reply.says} for costs in whole units of 2^{problem.fine_bits}")
+    )
+
+
+def _size(engine: EngineName, problem: SelectionProblem) -> int:
+    return smt.size_of(problem) if engine == "smt" else ilp.size_of(problem)
+
+
+def _fine_slack(problem: SelectionProblem) -> int:
+    """By how much the coarse cost of a solution may fall short of its cost, in coarse units."""
+    return 0 if problem.fine is None else len(problem.vertices) + len(problem.edges)
+
+
+def _takes(problem: SelectionProblem) -> bool:
+    """True when the whole problem is small enough to be asked about at once."""
+    return (
+        sum(v.cost.size for v in problem.vertices) + sum(problem.tables[e.table].size for e in problem.edges)
+        <= WHOLE_PARTS
+    )
+
+
+def _entries(problem: SelectionProblem, x: Sequence[int]) -> list[int]:
+    cells = [int(v.cost[a]) for v, a in zip(problem.vertices, x, strict=True)]
+    for e in problem.edges:
+        row = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+        col = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
+        cells.append(int(problem.tables[e.table][row, col]))
+    return cells
+
+
+def _broken(problem: SelectionProblem, x: tuple[int, ...], known: Sequence[int]) -> list[int]:
+    """Rows not in `known` that `x` breaks, the worst first, at most `ROWS_AT_ONCE`."""
+    if problem.limit is None:
+        return []
+    events = problem.events()
+    change = np.zeros(len(events) + 1, dtype=np.int64)
+    for u in problem.usages:
+        first, last = np.searchsorted(events, [u.start, max(u.start, u.end)]).tolist()
+        change[first] += int(u.amount[x[u.vertex]])
+        change[last] -= int(u.amount[x[u.vertex]])
+    use = np.cumsum(change)[:-1]
+    worst = [events[k] for k in np.argsort(-use, kind="stable").tolist() if use[k] > problem.limit]
+    return [t for t in worst if t not in known][:ROWS_AT_ONCE]

@@ -1,0 +1,195 @@
+"""This module gives what can always be answered, however little time there was: a solution that needs no search, and
+a bound that needs no messages.
+
+    bound      constant + sum_v min c_v + sum_e min T_e: messages that are all zero (`Dual`)
+    solution   the cheapest that fits of those brought along, of one read off without messages, and of the one whose
+               choices use least; moves of one vertex at a time, for a moment, make it fit where none does, and cheaper
+
+None of it takes part in a search, so that answers that end by proof do not depend on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
+from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...proofs.selection.certificates import Dual, Elimination, SelectionCertificate
+from .bound.decode import decode
+from .bound.dual import gather, row_costs, score
+from .bound.trws import Sweeper
+from .model.clock import Clock
+from .model.factored import INFINITE, Base, Network, allowed, build, exact_cost, whole
+from .model.infinity import INFINITY
+from .model.resources import Rows
+from .primal.descent import descend
+from .primal.repair import repair, settle
+
+if TYPE_CHECKING:
+    from .answer import Answer
+
+MOMENT: Final = 2.0
+"""Seconds for these moves, after the time is over: without them there may be no answer at all, and all replicated
+is seldom one that anybody wants.
+"""
+
+
+def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
+    """Messages that are all zero, and the bound they establish in units of the coarse tables (INFINITY: nothing is
+    allowed).
+
+    >>> from ...models.problem.selection_problem import Edge, Vertex
+    >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([0, 5]))), (np.array([[3, 9],
+    ...     [9, 4]]),), (Edge(0, 1, 0),))
+    >>> plain_dual(p)[1]
+    4
+    """
+    least = [int(table.min(initial=FORBIDDEN)) for table in problem.tables]
+    costs = [int(v.cost.min()) for v in problem.vertices]
+    used = [least[e.table] for e in problem.edges]
+    rows = [np.zeros(table.shape[0], dtype=np.int64) for table in problem.tables]
+    columns = [np.zeros(table.shape[1], dtype=np.int64) for table in problem.tables]
+    record = Dual(tuple(rows[e.table] for e in problem.edges), tuple(columns[e.table] for e in problem.edges))
+    if max((*costs, *used), default=0) >= INFINITE:
+        return record, INFINITY
+    return record, problem.constant + sum(costs) + sum(used)
+
+
+def certified(
+    problem: SelectionProblem, x: tuple[int, ...], cost: int, best: Answer | None
+) -> tuple[SelectionCertificate, int]:
+    """A certificate that claims `x`, and its bound, from what a search has found (`best`).
+
+    The solver's record where that holds whatever solution is claimed, else its messages alone, else none: records that
+    leave out what cannot beat the solver's own cost do not serve another one.
+    """
+    found = None if best is None else best.certificate
+    if best is not None and found is not None and best.cost == cost and isinstance(found.claim, Optimal):
+        return SelectionCertificate(found.problem_sha256, Optimal(x, cost), found.proof), cost
+    if (
+        found is not None
+        and isinstance(found.proof, Elimination)
+        and found.proof.then is None
+        and not found.proof.fine
+        and isinstance(found.claim, Optimal)
+    ):
+        return SelectionCertificate(
+            found.problem_sha256, WithinGap(x, cost, found.claim.cost), found.proof
+        ), found.claim.cost
+    if found is not None and isinstance(found.proof, Dual):
+        record = replace(
+            found.proof, then=None, rounded=()
+        )  # its messages bound every solution; what follows only those that beat the solver's
+        network = build(Base(problem, record.denominator), whole(problem))
+        added, term = row_costs(network, record.multipliers)
+        scored = score(network, *gather(network, record), added, term)
+        if scored.bound is not None:
+            return _claim(problem, x, cost, record, -(-scored.bound // scored.denominator))
+    return _claim(problem, x, cost, *plain_dual(problem))
+
+
+def _claim(
+    problem: SelectionProblem, x: tuple[int, ...], cost: int, record: Dual, bound: int
+) -> tuple[SelectionCertificate, int]:
+    lower = min(bound << problem.fine_bits, cost)
+    claim = Optimal(x, cost) if lower >= cost else WithinGap(x, cost, lower)
+    return SelectionCertificate(problem.sha256(), claim, record), lower
+
+
+def fallback(problem: SelectionProblem, found: Answer, brought: Iterable[tuple[int, ...]] = ()) -> Answer:
+    """`found`, or what can always be answered where that is more.  `brought`: solutions that may be cheaper, best
+    guesses first.
+    """
+    if found.status in (Status.OPTIMAL, Status.INFEASIBLE):
+        return found
+    best, cost = found.solution, found.cost
+    for x in brought:
+        if exact_cost(problem, x) is not None and (cost is None or problem.cost_of(x) < cost):
+            best, cost = x, problem.cost_of(x)
+    if found.solution is None:
+        best = _made(problem, best)
+        cost = None if best is None else problem.cost_of(best)
+    if best is None or cost is None:
+        return _bounded(problem, found)
+    if best == found.solution and found.certificate is not None:
+        return found
+    certificate, lower = certified(problem, best, cost, found)
+    if (
+        found.cost is not None
+        and found.certificate is not None
+        and found.lower_bound is not None
+        and _gap(found.cost, found.lower_bound) < _gap(cost, lower)
+    ):
+        return found
+    return replace(
+        found,
+        status=Status.OPTIMAL if lower >= cost else Status.FEASIBLE,
+        certificate=certificate,
+        lower_bound=lower,
+        cost=cost,
+        solution=best,
+    )
+
+
+def _gap(cost: int, lower: int) -> Fraction:
+    return Fraction(cost - lower, max(1, abs(cost)))
+
+
+def _bounded(problem: SelectionProblem, found: Answer) -> Answer:
+    """No solution is known: a bound at least."""
+    if found.certificate is not None:
+        return found
+    record, bound = plain_dual(problem)
+    if bound >= INFINITY:
+        return found
+    lower = bound << problem.fine_bits
+    return replace(
+        found, certificate=SelectionCertificate(problem.sha256(), LowerBound(lower), record), lower_bound=lower
+    )
+
+
+def _made(problem: SelectionProblem, known: tuple[int, ...] | None) -> tuple[int, ...] | None:
+    """The best solution that fits without a search, from `known` if that is cheapest; None if these few steps find
+    none.
+    """
+    domains = allowed(problem)
+    if any(d.size == 0 for d in domains):
+        return None
+    network = build(Base(problem), domains)
+    rows = Rows(problem) if problem.limit is not None and problem.usages else None
+    starts = [decode(Sweeper(network, list(range(len(domains)))), False)]
+    if rows is not None:
+        starts.insert(0, _leanest(problem, network))
+    choices = [
+        *([] if known is None else [known]),
+        *(tuple(int(d[i]) for d, i in zip(domains, x, strict=True)) for x in starts),
+    ]
+    fitting = [x for x in choices if exact_cost(problem, x) is not None]
+    best = min(fitting, key=problem.cost_of, default=None)
+    begin = starts[0] if best is None else [int(np.searchsorted(d, a)) for d, a in zip(domains, best, strict=True)]
+    until = Clock(MOMENT)
+    if rows is None:
+        moved: list[int] | None = descend(network, begin, until)
+    else:
+        moved = repair(network, rows, begin, until) if best is None else settle(network, rows, begin, until)
+    if moved is None:
+        return best
+    x = tuple(int(d[i]) for d, i in zip(domains, moved, strict=True))
+    return (
+        x
+        if exact_cost(problem, x) is not None and (best is None or problem.cost_of(x) < problem.cost_of(best))
+        else best
+    )
+
+
+def _leanest(problem: SelectionProblem, network: Network) -> list[int]:
+    """At every vertex the position of the choice that uses least over all steps, the cheapest of those."""
+    use: list[Ints] = [np.zeros(d.size, dtype=np.int64) for d in network.domains]
+    for u in problem.usages:
+        use[u.vertex] += u.amount[network.domains[u.vertex]]
+    return [int(np.lexsort((cost, amount))[0]) for cost, amount in zip(network.unary, use, strict=True)]

@@ -1,0 +1,163 @@
+"""This module makes a problem with fewer choices: for forced decisions, for other engines, and for questions such as
+"what if".
+
+The restricted problem keeps vertices, edges, rows and the shared tables; only costs, maps and amounts are cut to the
+kept choices.  A solution of it, mapped back, costs the same and uses the same; conversely every solution inside the
+domains is one of it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+import numpy as np
+
+from ....models.problem.selection_problem import (
+    FORBIDDEN,
+    Edge,
+    Fine,
+    Ints,
+    ProblemError,
+    SelectionProblem,
+    Usage,
+    Vertex,
+)
+from .factored import saturate
+
+Back = Callable[[tuple[int, ...]], tuple[int, ...]]
+
+
+def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) -> tuple[SelectionProblem, Back]:
+    """(`problem` where vertex v may only take `domains[v]`, map of its solutions back); vertices not named keep every
+    choice.
+
+    Raises `ProblemError` for a vertex or choice that does not exist, or an empty domain.
+
+    >>> import numpy as np
+    >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
+    >>> p = SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ())
+    >>> q, back = restrict(p, {0: (0, 2)})
+    >>> q.vertices[0].cost.tolist(), back((1,))
+    ([3, 2], (2,))
+    """
+    kept: dict[int, Ints] = {}
+    for v, choices in domains.items():
+        if not 0 <= v < len(problem.vertices):
+            raise ProblemError("restriction", f"vertex {v} does not exist")
+        place = f"restriction of vertex {v} {problem.vertices[v].name!r}"
+        if not choices:
+            raise ProblemError(place, "no choice is left")
+        size = problem.domain_size(v)
+        wrong = [a for a in choices if not 0 <= a < size]
+        if wrong:
+            raise ProblemError(place, f"choice {wrong[0]} is not in 0..{size - 1}")
+        if len(choices) < size or tuple(choices) != tuple(range(size)):
+            kept[v] = np.array(sorted(set(choices)), dtype=np.int64)
+
+    def cut(v: int, index: Ints | None) -> Ints | None:
+        if v not in kept:
+            return index
+        return kept[v] if index is None else index[kept[v]]
+
+    vertices = tuple(Vertex(x.name, x.cost[kept[v]]) if v in kept else x for v, x in enumerate(problem.vertices))
+    edges = tuple(Edge(e.u, e.v, e.table, cut(e.u, e.rows), cut(e.v, e.cols)) for e in problem.edges)
+    usages = tuple(
+        Usage(u.vertex, u.start, u.end, u.amount[kept[u.vertex]], u.name) if u.vertex in kept else u
+        for u in problem.usages
+    )
+
+    fine = problem.fine
+    if fine is not None:
+        parts = problem.fine_parts()
+        digits = [part[kept[v]] if v in kept else part.reshape(-1) for v, part in enumerate(parts)]
+        fine = Fine(fine.bits, np.concatenate(digits))
+
+    def back(x: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(int(kept[v][a]) if v in kept else a for v, a in enumerate(x))
+
+    return replace(problem, vertices=vertices, edges=edges, usages=usages, fine=fine), back
+
+
+def condition(
+    problem: SelectionProblem, solution: tuple[int, ...], free: AbstractSet[int]
+) -> tuple[SelectionProblem, Back]:
+    """(`problem` on the vertices `free` alone, all others as in `solution`; map of its solutions to whole ones).
+
+    What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it
+    costs in the whole.  What is forbidden among the others is left out: it is no reason to choose worse here.  With
+    resource rows one more vertex, the last, has what the others use where the free ones could exceed the limit, so that
+    a solution fits exactly if it fits in the whole (where the others alone do).  Raises `ProblemError` for problems
+    with costs in two parts.
+
+    >>> import numpy as np
+    >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
+    >>> pair = SelectionProblem("pair", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([5, 3]))), (np.array([[0,
+    ...     9], [9, 0]]),), (Edge(0, 1, 0),))
+    >>> small, back = condition(pair, (1, 0), {0})
+    >>> small.vertices[0].cost.tolist(), small.constant, back((0,))
+    ([1, 11], 5, (0, 0))
+    """
+    if problem.fine is not None:
+        raise ProblemError("condition", "is for problems with costs in one part")
+    order = sorted(free)
+    place = {v: i for i, v in enumerate(order)}
+    costs = {v: problem.vertices[v].cost.astype(np.int64) for v in order}
+    fixed = [int(x.cost[a]) for v, (x, a) in enumerate(zip(problem.vertices, solution, strict=True)) if v not in place]
+    edges: list[Edge] = []
+    for e in problem.edges:
+        if e.u in place and e.v in place:
+            edges.append(replace(e, u=place[e.u], v=place[e.v]))
+            continue
+        table = problem.tables[e.table]
+        row = solution[e.u] if e.rows is None else int(e.rows[solution[e.u]])
+        column = solution[e.v] if e.cols is None else int(e.cols[solution[e.v]])
+        if e.u in place:
+            costs[e.u] = saturate(costs[e.u] + (table[:, column] if e.rows is None else table[e.rows, column]))
+        elif e.v in place:
+            costs[e.v] = saturate(costs[e.v] + (table[row] if e.cols is None else table[row, e.cols]))
+        else:
+            fixed.append(int(table[row, column]))
+    constant = problem.constant + sum(c for c in fixed if c < FORBIDDEN)
+    vertices = tuple(Vertex(problem.vertices[v].name, costs[v]) for v in order)
+
+    def back(x: tuple[int, ...]) -> tuple[int, ...]:
+        out = list(solution)
+        for v, a in zip(order, x[: len(order)], strict=True):
+            out[v] = a
+        return tuple(out)
+
+    small = replace(problem, vertices=vertices, edges=tuple(edges), usages=(), constant=constant)
+    if problem.limit is None:
+        return small, back
+    usages = _around(problem, problem.limit, solution, place)
+    return replace(small, vertices=(*vertices, Vertex("the others", np.zeros(1, dtype=np.int64))), usages=usages), back
+
+
+def _around(
+    problem: SelectionProblem, limit: int, solution: tuple[int, ...], place: Mapping[int, int]
+) -> tuple[Usage, ...]:
+    """Usages of the free vertices where the limit can be exceeded, and of one more vertex what the others use there."""
+    events = problem.events()
+    fixed, most = np.zeros(len(events) + 1, dtype=np.int64), np.zeros(len(events) + 1, dtype=np.int64)
+    spans = [(bisect_left(events, u.start), bisect_left(events, u.end)) for u in problem.usages]
+    for u, (first, last) in zip(problem.usages, spans, strict=True):
+        into, amount = (most, int(u.amount.max())) if u.vertex in place else (fixed, int(u.amount[solution[u.vertex]]))
+        into[first] += amount
+        into[last] -= amount
+    fixed, most = fixed.cumsum()[:-1], most.cumsum()[:-1]
+    tight = (fixed + most > limit) & (most > 0)
+    before = np.concatenate([[0], np.cumsum(tight)])
+    found = [
+        replace(u, vertex=place[u.vertex])
+        for u, (first, last) in zip(problem.usages, spans, strict=True)
+        if u.vertex in place and before[last] > before[first]
+    ]
+    runs = np.flatnonzero(np.diff(np.where(tight, fixed, -1), prepend=-1, append=-1))
+    for first, last in zip(runs[:-1].tolist(), runs[1:].tolist(), strict=True):
+        if tight[first]:
+            end = events[last] if last < len(events) else events[-1] + 1
+            found.append(Usage(len(place), events[first], end, fixed[first : first + 1], "the others"))
+    return tuple(found)

@@ -1,0 +1,312 @@
+"""This module reduces a problem exactly, known as presolve: a smaller problem with the same optimum, a log that a
+checker can replay, and the way back.
+
+Order: to a fixpoint, (1) arc consistency, fixing, functional merges and separable edges over the pairs that changed,
+(2) labels that exceed the limit on their own, rows that the limit or other rows imply, (3) dominance and elimination
+    over the vertices that changed.
+The rules and why none loses all optima: `proofs/selection/presolve_log.py`; ties are broken by the smaller number,
+rules apply one after another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from dataclasses import dataclass
+from itertools import count, pairwise
+from typing import Final
+
+import numpy as np
+
+from ....models.problem.selection_problem import Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
+from ....proofs.selection.certificates import Record, Reduced
+from ....proofs.selection.presolve_log import BASELINE, Rule
+from ..model.clock import Clock
+from ..model.factored import Domains, whole
+from .kernels import EMPTY_COLUMN, EMPTY_ROW, ONE_PER_COLUMN, ONE_PER_ROW, SEPARABLE, compiled
+from .state import Follows, State, TooLarge
+
+MOST_CELLS: Final = 1 << 26
+"""Table entries, all edges dense, above which a problem is left as it is: its tables are shared, and the state here
+would not share them.
+"""
+
+GROWTH: Final = 1_000_000
+"""Table entries that one merge of a vertex into one with more labels may add."""
+
+SMALL_TABLE: Final = 20_000
+"""Largest table that the elimination of a vertex with two neighbours may make."""
+
+JOINED: Final = 1 << 24
+"""Entries of all tables at a vertex above which dominance is not tried."""
+
+DROP: Final = 0.03
+"""Share of rows that must go before a shorter list is worth its place in the log."""
+
+
+@dataclass(frozen=True, eq=False)
+class Presolved:
+    """`problem`: the reduced problem (None: the log empties a domain, nothing in the domains is feasible).
+
+    `log`, `steps`: see `proofs.selection.certificates.Reduced`; `fired`: how often each rule applied (DOMINATED,
+    OVERFULL: labels; "parallel": edges).  `left`: the original vertices that the reduced problem's first ones are, with
+    the original choices that theirs are; `follows`: how the choices of the others follow, in the order in which they
+    vanished.
+    """
+
+    original: SelectionProblem
+    domains: Domains
+    problem: SelectionProblem | None
+    log: Ints
+    steps: tuple[Ints, ...]
+    fired: dict[str, int]
+    left: tuple[tuple[int, Ints], ...]
+    follows: tuple[Follows, ...]
+
+    def record(self, then: Record) -> Reduced:
+        """The record about the original problem (on `domains`) from one about the reduced problem (any record if
+        that is None).
+        """
+        return Reduced(self.log, self.steps, then)
+
+    def lift(self, solution: tuple[int, ...]) -> tuple[int, ...]:
+        """The solution of the original problem with the same cost: choices of the reduced problem's vertices in,
+        original choices out.
+        """
+        x = [0] * len(self.original.vertices)
+        for (v, labels), a in zip(
+            self.left, solution, strict=False
+        ):  # the baseline vertex, if there is one, comes last and has no say
+            x[v] = int(labels[a])
+        for follows in reversed(self.follows):
+            follows.set(x)
+        return tuple(x)
+
+    def project(self, solution: tuple[int, ...]) -> tuple[int, ...] | None:
+        """Choices of the reduced problem where `solution` agrees with it; None if one of its choices has left.  May
+        cost less.
+        """
+        out = []
+        for v, labels in self.left:
+            at = int(np.searchsorted(labels, solution[v]))
+            if at == labels.size or int(labels[at]) != solution[v]:
+                return None
+            out.append(at)
+        baseline = 0 if self.problem is None else len(self.problem.vertices) - len(out)
+        return (*out, *[0] * baseline)
+
+
+def presolve(problem: SelectionProblem, domains: Domains | None = None, clock: Clock | None = None) -> Presolved | None:
+    """Reduce `problem` restricted to `domains` (default: every choice; none may be empty).  Stops early when `clock` is
+    over.
+
+    None when its tables (not shared here), or its numbers, are too large for the state.
+
+    >>> import numpy as np
+    >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
+    ...                      (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
+    >>> r = presolve(p)
+    >>> r.problem.constant, r.lift((0,))
+    (1, (0, 0))
+    """
+    d = whole(problem) if domains is None else domains
+    if (
+        sum(d[e.u].size * d[e.v].size for e in problem.edges) > MOST_CELLS
+        or sum(int(u.amount.max()) for u in problem.usages) >= 1 << 62
+    ):
+        return None
+    state = State(problem, d)
+    try:
+        _Run(state, clock or Clock()).run()
+        return _finish(state)
+    except TooLarge:
+        return None
+
+
+class _Run:
+    """One reduction; the log grows in `state`."""
+
+    def __init__(self, state: State, clock: Clock) -> None:
+        self.state, self.clock = state, clock
+        self.inspect, self.dominated = compiled()
+        self.counts = np.zeros(max((d.size for d in state.labels), default=1), dtype=np.int64)
+        if state.usage.rows.size < len(state.problem.events() if state.usage.limit is not None else ()):
+            state.keep_rows(state.usage.rows)
+
+    def run(self) -> None:
+        state = self.state
+        for v in range(len(state.labels)):
+            state.drop_forbidden(v)
+            if state.empty:
+                return
+        while not self.clock.over():
+            self.pairs()
+            if state.empty or self.clock.over():
+                return
+            before = len(state.log)
+            self.vertices()
+            if state.empty or (len(state.log) == before and not self.rows()):
+                return
+
+    def rows(self) -> bool:
+        """Labels over the limit, rows that are implied; True when something changed."""
+        state, usage = self.state, self.state.usage
+        if usage.limit is None or not usage.rows.size:
+            return False
+        alive = [v for v, there in enumerate(state.alive) if there]
+        # the log judges neighbouring OVERFULL entries against one state, but this batch would rest on what the last one
+        # took away: it waits until something else has been logged, and what never gets its turn is left in, which loses
+        # nothing but size
+        over = [] if state.log and state.log[-1][0] == Rule.OVERFULL else usage.overfull(alive)
+        changed = state.overfull(over)
+        if state.empty:
+            return changed
+        needed = usage.needed(alive)
+        if usage.rows.size - needed.size > DROP * usage.rows.size:
+            state.keep_rows(usage.keep_rows(needed))
+            state.touched.update(dict.fromkeys(alive))
+            changed = True
+        return changed
+
+    def pairs(self) -> None:
+        """Rules on single pairs and vertices of one label, to a fixpoint; pairs wait in the order in which they
+        changed.
+        """
+        state = self.state
+        queue = deque[tuple[int, int]]()
+        while not state.empty:
+            while state.single and not state.empty:
+                v = state.single.popleft()
+                if state.alive[v]:
+                    state.fix(v)
+            queue.extend(state.loose)
+            state.loose.clear()
+            if not queue or state.empty:
+                return
+            for _ in range(len(queue)):
+                pair = queue.popleft()
+                if pair not in state.loose:  # else it has changed, and waits again
+                    self._pair(*pair)
+                if state.single or state.empty:
+                    break
+
+    def _pair(self, i: int, j: int) -> None:
+        """One pair i < j."""
+        state = self.state
+        table = state.stored(i, j)
+        flags = 0 if table is None else self.inspect(table, self.counts)
+        if flags & EMPTY_ROW:
+            state.arc(i, j)
+        elif flags & EMPTY_COLUMN:
+            state.arc(j, i)
+        elif flags & (ONE_PER_COLUMN | ONE_PER_ROW):
+            options = [(a, b) for flag, a, b in ((ONE_PER_COLUMN, i, j), (ONE_PER_ROW, j, i)) if flags & flag]
+            options.sort(key=lambda o: (len(state.near[o[0]]) + state.usage.spans[o[0]], o[0]))
+            for a, b in options:
+                more = state.labels[b].size - state.labels[a].size
+                if more <= 0 or more * sum(state.labels[w].size for w in state.near[a]) <= GROWTH:
+                    state.merge(a, b)
+                    return
+        elif flags & SEPARABLE:
+            state.separable(i, j)
+
+    def vertices(self) -> None:
+        """Dominance, elimination and following over the touched vertices, in order of numbers; what they touch
+        waits for the next round.
+        """
+        state = self.state
+        waiting = sorted(v for v in state.touched if state.alive[v])
+        state.touched.clear()
+        for v in waiting:
+            if not state.alive[v]:
+                continue
+            if state.labels[v].size > 1:
+                self._dominance(v)
+            self._small_degree(v)
+            if state.empty or self.clock.over():
+                return
+
+    def _small_degree(self, v: int) -> None:
+        state = self.state
+        ends = list(state.near[v])
+        if len(ends) > 2:
+            return
+        if state.usage.settle(v) is None:
+            if len(ends) < 2 or state.labels[ends[0]].size * state.labels[ends[1]].size <= SMALL_TABLE:
+                state.eliminate(v)
+        elif len(ends) == 1:
+            state.follow(v, ends[0])
+
+    def _dominance(self, v: int) -> None:
+        state = self.state
+        ends = list(state.near[v])
+        k = state.labels[v].size
+        cuts = np.cumsum([0, *(state.labels[w].size for w in ends)], dtype=np.int64)
+        if k * int(cuts[-1]) > JOINED:
+            return
+        tables = [state.table(v, w) for w in ends]
+        joined = np.ascontiguousarray(np.concatenate([np.zeros((k, 0), dtype=np.int64), *tables], axis=1))
+        first = np.array(
+            [t.argmin(axis=1) + c for t, c in zip(tables, cuts[:-1], strict=True)], dtype=np.int64
+        ).reshape(len(ends), k)
+        part = state.usage.settle(v)
+        usage = np.zeros((k, 0), dtype=np.int64) if part is None else np.ascontiguousarray(part[2].T)
+        leaves, stays = np.zeros(k, dtype=np.int64), np.zeros(k, dtype=np.int64)
+        found = self.dominated(state.cost[v], joined, cuts, first, usage, leaves, stays)
+        if found:
+            state.dominated(v, leaves[:found], stays[:found])
+
+
+def _finish(state: State) -> Presolved:
+    """The reduced problem, numbered as `proofs.selection.certificates.Reduced` says."""
+    original = state.problem
+    log = np.array(state.log, dtype=np.int64).reshape(-1, 4)
+    fired = {Rule(r).name.lower(): n for r, n in sorted(Counter(entry[0] for entry in state.log).items())}
+    fired["parallel"] = state.merged_edges
+    left = [v for v, there in enumerate(state.alive) if there]
+    if state.empty:
+        return Presolved(original, tuple(state.labels), None, log, tuple(state.steps), fired, (), ())
+    number = dict(zip(left, count()))
+    vertices = [Vertex(original.vertices[v].name, state.cost[v]) for v in left]
+    edges: list[Edge] = []
+    tables: list[Ints] = []
+    for u in left:
+        for w in sorted(w for w in state.near[u] if w > u):
+            edges.append(Edge(number[u], number[w], len(tables)))
+            tables.append(state.table(u, w))
+    usages = state.usage.usages(number)
+    base = state.usage.base()
+    if base.any() or not left:
+        usages += _baseline(base, len(left))
+        vertices.append(Vertex(BASELINE, np.zeros(1, dtype=np.int64)))
+    problem = SelectionProblem(
+        f"{original.name}, reduced",
+        tuple(vertices),
+        tuple(tables),
+        tuple(edges),
+        tuple(usages),
+        state.usage.limit,
+        state.constant,
+        original.scale,
+        original.unit_name,
+        original.space,
+        original.assumptions,
+    )
+    try:
+        problem.check()
+    except ProblemError:
+        raise TooLarge from None
+    return Presolved(
+        original,
+        tuple(state.labels),
+        problem,
+        log,
+        tuple(state.steps),
+        fired,
+        tuple((v, state.labels[v]) for v in left),
+        tuple(state.follows),
+    )
+
+
+def _baseline(base: Ints, vertex: int) -> list[Usage]:
+    cuts = np.flatnonzero(np.diff(base, prepend=0, append=0)).tolist()
+    return [Usage(vertex, s, e, base[s : s + 1]) for s, e in pairwise(cuts) if base[s]]

@@ -1,0 +1,177 @@
+"""This module finds feasible solutions of a dense problem by local search: `Improver` makes a start fit, then lowers
+its cost (moves: `primal/tree_moves.py`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ....models.problem.selection_problem import Ints
+from ..bound import dense_kernels as kernels
+from ..model.clock import Clock
+from ..model.dense import DenseProblem, Floats
+from . import tree_moves
+
+EXACT: Final = 1 << 50
+"""Forbidden entries count as this much: sums of what matters stay exact in floats, and one forbidden entry
+outweighs any saving.
+"""
+
+
+IDLE: Final = 6
+"""Turns without gain after which a search ends."""
+
+SIZES: Final = (40, 200)
+"""Vertices of one move, turn by turn."""
+
+
+class Improver:
+    """Search state on `flat`; `best` holds the cheapest positions that fit (None so far)."""
+
+    def __init__(self, flat: DenseProblem, seed: int = 0) -> None:
+        self.flat = flat
+        self.cost, self.cells = flat.clipped(EXACT)
+        self.price = np.zeros(flat.labels)
+        self.rounded = np.zeros(flat.labels)
+        """What rounded rows add to the memory prices."""
+        self.state = np.array([0x9E3779B97F4A7C15 ^ (seed * 0x5851F42D4C957F2D + 1) & (1 << 64) - 1], dtype=np.uint64)
+        self.pool = np.flatnonzero(np.diff(flat.label) > 1)
+        self.x = np.zeros(flat.vertices, dtype=np.int64)
+        self.slack = np.zeros(flat.events.size, dtype=np.int64)
+        self.value = 0.0
+        self.best: Ints | None = None
+        self.best_value = np.inf
+
+    def prices(self, n: Floats) -> None:
+        """Memory prices per row."""
+        f = self.flat
+        kernels.weigh(
+            f.label,
+            np.zeros(f.labels),
+            f.part,
+            f.first,
+            f.last,
+            f.at,
+            f.amount,
+            np.concatenate([[0.0], np.cumsum(n)]),
+            self.price,
+        )
+        self.price += self.rounded
+
+    def usage(self, x: Ints) -> Ints:
+        """Usage per row."""
+        f = self.flat
+        use = np.zeros(f.events.size, dtype=np.int64)
+        kernels.usage(x, f.part, f.first, f.last, f.at, f.amount, use)
+        return use
+
+    def set(self, x: Ints) -> None:
+        """Continue from `x`; rows over the limit keep their usage as room."""
+        f = self.flat
+        self.x = x.copy()
+        use = self.usage(x)
+        self.slack = np.maximum(f.limit - use, 0)
+        self.value = tree_moves.value_of(f.label, self.cost, f.u, f.v, f.table, self.cells, self.x)
+
+    def offer(self, x: Ints) -> bool:
+        """Keep `x` if it fits and is cheaper."""
+        f = self.flat
+        if f.events.size and int(self.usage(x).max()) > f.limit:
+            return False
+        value = float(tree_moves.value_of(f.label, self.cost, f.u, f.v, f.table, self.cells, x))
+        if value >= min(self.best_value, EXACT):
+            return False
+        self.best, self.best_value = x.copy(), value
+        return True
+
+    def run(self, count: int, size: int, s: float, temperature: float = 0.0) -> int:
+        """`count` moves from the present positions; the number taken."""
+        f = self.flat
+        if not self.pool.size:
+            return 0
+        keep = self.x.copy()
+        fits = not f.events.size or int(self.usage(self.x).max()) <= f.limit
+        known = self.value if fits else -np.inf
+        self.value, found, taken = tree_moves.moves(
+            count,
+            size,
+            s,
+            temperature,
+            self.state,
+            self.pool,
+            f.label,
+            self.cost,
+            self.price,
+            f.near,
+            f.edge,
+            f.u,
+            f.v,
+            f.table,
+            self.cells,
+            f.part,
+            f.first,
+            f.last,
+            f.at,
+            f.amount,
+            self.slack,
+            self.x,
+            self.value,
+            keep,
+            known,
+        )
+        if fits and found < self.best_value:
+            self.offer(keep)
+        return int(taken)
+
+    def fit(self, x: Ints, n: Floats, clock: Clock, rounds: int = 60) -> bool:
+        """Bring `x` under the limit: prices of rows that are over grow until they fit.  True when the present
+        positions fit.
+        """
+        f = self.flat
+        self.set(x)
+        if not f.events.size:
+            self.offer(self.x)
+            return True
+        rate = max(float(n.max()), max(1.0, abs(self.value)) / max(1, f.limit) * 1e-3)
+        extra = np.zeros(f.events.size)
+        for _ in range(rounds):
+            use = self.usage(self.x)
+            over = use > f.limit
+            if not over.any():
+                self.set(self.x)  # rows that were over the limit had more room
+                self.offer(self.x)
+                return self.value < EXACT
+            if clock.over():
+                return False
+            extra = np.where(over, 1.5 * extra + rate * 0.1 * (use - f.limit) / max(1, f.limit) + rate * 0.01, extra)
+            self.prices(n + extra)
+            self.set(self.x)
+            self.run(2 * self.pool.size // 3 + 100, 12, 1.0)
+        return False
+
+    def search(self, n: Floats, clock: Clock, turns: int) -> None:
+        """Up to `turns` turns of saving and spending memory, from the present positions; ends when several have
+        found nothing or the clock is over.
+        """
+        self.prices(n)
+        self.set(self.x)
+        idle, turn, least = 0, 0, np.inf
+        while turn < turns and idle < IDLE and not clock.over():
+            low = np.inf
+            for s in (1.0, 0.5, 0.2, 0.0):
+                size = SIZES[turn % len(SIZES)]
+                self.run(max(200, 20 * self.pool.size // size), size, s)
+                low = min(low, self.value)
+                if clock.over():
+                    break
+            idle = 0 if low < least * (1 - 1e-6) else idle + 1
+            least = min(least, low)
+            turn += 1
+
+    def deepen(self, n: Floats, clock: Clock, turns: int) -> None:
+        """The same from the best positions."""
+        if self.best is not None:
+            self.set(self.best)
+            self.search(n, clock, turns)

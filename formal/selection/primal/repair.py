@@ -1,0 +1,129 @@
+"""This module makes solutions fit the resource rows, known as repair with a growing penalty, and then cheaper among
+those that fit.
+
+    cost + weight * sum_t max(0, use_t - L)
+
+is lowered by moves of one vertex, with growing weight.  Costs count a forbidden entry as 2**60, more than any weighted
+overflow used here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from ....models.problem.selection_problem import FORBIDDEN, Ints
+from ..model.clock import Clock
+from ..model.factored import INFINITE, Network
+from ..model.local_costs import Choice, local_costs
+from ..model.resources import Kinds, Rows
+
+WEIGHT_LIMIT: Final = 1 << 58
+
+
+def repair(
+    network: Network, rows: Rows, choice: Choice, clock: Clock, limit: int | None = None, rounds: int = 12
+) -> Choice | None:
+    """Choices near `choice` that fit under `limit` (default: the problem's), cheap among their neighbours; None if
+    none was found.
+    """
+    bound = rows.limit if limit is None else limit
+    x = list(choice)
+    use = rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)])
+    weight = 1
+    for _ in range(40):
+        for _ in range(rounds):
+            if clock.over() or not _pass(network, rows, x, use, bound, weight, clock):
+                break
+        if use.size == 0 or int(use.max()) <= bound:
+            _settle(network, rows, x, use, bound, clock)
+            return x
+        if clock.over() or weight > WEIGHT_LIMIT:
+            return None
+        weight *= 8
+    return None
+
+
+def settle(network: Network, rows: Rows, choice: Choice, clock: Clock) -> Choice:
+    """`choice`, which fits, made cheaper by single moves that fit."""
+    x = list(choice)
+    _settle(network, rows, x, rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)]), rows.limit, clock)
+    return x
+
+
+def _overflow(kinds: Kinds, of: Ints, use: Ints, current: int, bound: int) -> tuple[Ints, Ints]:
+    """(overflow of every label, usage without the vertex over its span); `of`: kinds of the labels of the domain."""
+    rest = use[kinds.span] - kinds.usage[of[current]]
+    return np.maximum(0, rest[None, :] + kinds.usage - bound).sum(axis=1)[of], rest
+
+
+def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight: int, clock: Clock) -> bool:
+    """One round of single moves while there is time; True when something moved."""
+    moved = False
+    for v, d in enumerate(network.domains):
+        if d.size == 1:
+            continue
+        if clock.over():
+            return moved
+        kinds = rows.kinds[v]
+        total = local_costs(network, x, v)
+        of, rest = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        if kinds is not None:
+            of = kinds.of[d]
+            over, rest = _overflow(kinds, of, use, x[v], bound)
+            safe = int(over.max()) * weight < WEIGHT_LIMIT
+            total = total + over * weight if safe else np.where(total >= INFINITE, FORBIDDEN, over)
+        best = int(np.argmin(total))
+        if total[best] < total[x[v]]:
+            x[v] = best
+            if kinds is not None:
+                use[kinds.span] = rest + kinds.usage[of[best]]
+            moved = True
+    return moved
+
+
+def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, clock: Clock) -> None:
+    """Lower the cost by single moves that keep every row."""
+    for _ in range(20):
+        moved = False
+        for v, d in enumerate(network.domains):
+            if d.size == 1:
+                continue
+            if clock.over():
+                return
+            kinds = rows.kinds[v]
+            costs = local_costs(network, x, v)
+            of, rest = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+            if kinds is not None:
+                of = kinds.of[d]
+                over, rest = _overflow(kinds, of, use, x[v], bound)
+                costs = np.where(over > 0, FORBIDDEN, costs)
+            best = int(np.argmin(costs))
+            if costs[best] < costs[x[v]]:
+                x[v] = best
+                if kinds is not None:
+                    use[kinds.span] = rest + kinds.usage[of[best]]
+                moved = True
+        if not moved or clock.over():
+            return
+
+
+def smallest_peak(network: Network, rows: Rows, choice: Choice, clock: Clock) -> tuple[Choice, int]:
+    """Choices with a small peak by repeated repair under shrinking limits, and the peak."""
+    x = list(choice)
+
+    def peak(y: Choice) -> int:
+        use = rows.use([int(d[i]) for d, i in zip(network.domains, y, strict=True)])
+        return int(use.max()) if use.size else 0
+
+    best = peak(x)
+    step = max(1, best // 2)
+    while step and not clock.over():
+        lower = repair(network, rows, x, clock, limit=best - step)
+        if lower is None:
+            step //= 2
+        else:
+            x, best = lower, peak(lower)
+            step = min(step, best)
+    return x, best

@@ -1,0 +1,189 @@
+"""This module solves a problem without its resource rows first, known as relaxing constraints, and keeps the proof if
+the solution fits.
+
+    min over x that fit the rows  >=  min over all x  >=  B          (rows only restrict)
+
+so a record about the problem without rows establishes the same bound B with them, and its solution, where it fits, has
+the same cost.  Every record ignores rows unless it names them (multipliers, steps), except `Reduced`: its log begins
+with an entry that lets all rows leave.  What is lost when the solution does not fit is the time of the first attempt,
+so that is given only a share of the clock, and none where the smallest choices already break a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from ...models.problem.claims import Optimal, Status, WithinGap
+from ...models.problem.selection_problem import SelectionProblem
+from ...proofs.selection.certificates import (
+    Dual,
+    Elimination,
+    Open,
+    Point,
+    Record,
+    Reduced,
+    RowConflict,
+    SelectionCertificate,
+    Split,
+)
+from ...proofs.selection.presolve_log import Rule
+from .answer import Answer
+from .engines.consult import Asked
+from .fallback import certified, fallback
+from .model.clock import Clock, Progress
+from .model.factored import exact_cost
+from .solve import Engine, searched
+
+SHARE: Final = 0.25
+"""Part of the time limit after which the attempt without rows must have a solution that fits, or ends."""
+
+
+def relax_resources(
+    problem: SelectionProblem,
+    *,
+    time_limit_s: float | None = None,
+    gap: Fraction = Fraction(0),
+    engine: Engine = "native",
+    progress: Progress | None = None,
+    seed: int = 0,
+    threads: int = 1,
+    clock: Clock | None = None,
+    brought: Iterable[tuple[int, ...]] = (),
+) -> Answer:
+    """`solve`, at the price of the problem without rows where those do not bind.
+
+    Closed in time: the solution fits, and is the answer, or it does not, and the rows matter.  Still open when its
+    share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
+    with rows.  `clock`, `brought`: as in `solve`.
+    """
+    clock = (clock or Clock()).at_most(time_limit_s)
+
+    asked: list[Asked] = []
+
+    def attempt(part: SelectionProblem, until: Clock) -> Answer:
+        began = clock.seconds()
+        answer = searched(part, until, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
+        asked.extend(replace(a, at=began + a.at) for a in answer.asked)
+        return answer
+
+    kept: Answer | None = None
+    loose: Answer | None = None
+    if _may_fit(problem):
+        free = replace(problem, usages=(), limit=None)
+        loose = attempt(free, clock.share(SHARE))
+        kept = _with_rows(problem, loose)
+        if kept is not None and not _closed(kept, gap) and clock.limit_s is not None and not clock.over():
+            longer = _with_rows(problem, attempt(free, clock.at_most(None)))
+            if longer is not None and (_closed(longer, gap) or _gap(longer) < _gap(kept)):
+                kept = longer
+    if kept is None:
+        kept = attempt(problem, clock.at_most(None))
+    answer = fallback(problem, kept, brought)
+    if loose is not None:
+        answer = _no_worse(problem, answer, loose)
+    return replace(answer, seconds=clock.seconds(), asked=tuple(asked))
+
+
+def _no_worse(problem: SelectionProblem, answer: Answer, loose: Answer) -> Answer:
+    """`answer` with the bound of the problem without rows where that is the better one: multipliers that had little
+    time can fall below it.
+    """
+    known = loose.certificate
+    if answer.status is not Status.FEASIBLE or answer.solution is None or answer.cost is None or known is None:
+        return answer
+    with_rows = replace(
+        loose, certificate=SelectionCertificate(problem.sha256(), known.claim, without_rows(known.proof))
+    )
+    certificate, lower = certified(problem, answer.solution, answer.cost, with_rows)
+    if answer.lower_bound is not None and lower <= answer.lower_bound:
+        return answer
+    return replace(
+        answer,
+        status=Status.OPTIMAL if lower >= answer.cost else Status.FEASIBLE,
+        certificate=certificate,
+        lower_bound=lower,
+    )
+
+
+def _gap(answer: Answer) -> Fraction:
+    if answer.cost is None or answer.lower_bound is None:
+        return Fraction(1 << 30)
+    return Fraction(answer.cost - answer.lower_bound, max(1, abs(answer.cost)))
+
+
+def _closed(answer: Answer, gap: Fraction) -> bool:
+    return answer.status is Status.OPTIMAL or _gap(answer) <= gap
+
+
+def _may_fit(problem: SelectionProblem) -> bool:
+    """False without rows, and when the smallest amounts alone break one."""
+    if problem.limit is None or not problem.events():
+        return False
+    change: dict[int, int] = {}
+    for u in problem.usages:
+        if u.start < u.end:
+            least = int(u.amount.min())
+            change[u.start] = change.get(u.start, 0) + least
+            change[u.end] = change.get(u.end, 0) - least
+    level = 0
+    for t in sorted(change):
+        level += change[t]
+        if level > problem.limit:
+            return False
+    return True
+
+
+def _with_rows(problem: SelectionProblem, found: Answer) -> Answer | None:
+    """The answer to the problem without rows as one with them; None if its solution does not fit, or nothing is
+    proved.
+    """
+    if found.certificate is None or found.solution is None or exact_cost(problem, found.solution) is None:
+        return None
+    claim = found.certificate.claim
+    if not isinstance(claim, Optimal | WithinGap):
+        return None
+    return replace(
+        found, certificate=SelectionCertificate(problem.sha256(), claim, without_rows(found.certificate.proof))
+    )
+
+
+def without_rows(record: Record) -> Record:
+    """A record about a problem without rows as one about the same problem with rows."""
+    match record:
+        case Reduced():
+            leave = np.array([[Rule.ROWS, len(record.steps), 0, 0]], dtype=np.int64)
+            return replace(
+                record, steps=(*record.steps, np.zeros(0, dtype=np.int64)), log=np.concatenate([leave, record.log])
+            )
+        case Split():
+            return replace(record, children=tuple(without_rows(child) for child in record.children))
+        case Dual() | Elimination():
+            return record if record.then is None else replace(record, then=without_rows(record.then))
+        case Point() | Open() | RowConflict():
+            return record
+
+
+def ignores_rows(record: Record) -> bool:
+    """True when the record proves its bound without any row: nothing that fits is better than the best without rows."""
+    match record:
+        case Reduced():
+            return (
+                len(record.log) > 0
+                and int(record.log[0, 0]) == Rule.ROWS
+                and record.steps[int(record.log[0, 1])].size == 0
+            )
+        case Dual():
+            return not record.multipliers and not record.rounded and (record.then is None or ignores_rows(record.then))
+        case Elimination():
+            return record.then is None or ignores_rows(record.then)
+        case Split():
+            return all(ignores_rows(child) for child in record.children)
+        case Open():
+            return True
+        case Point() | RowConflict():
+            return False

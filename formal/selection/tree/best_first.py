@@ -1,0 +1,380 @@
+"""This module searches the proof tree of a dense problem, known as best-first branch and bound: reduce, bound, fix,
+reduce again, and branch, best bound first.
+
+A node is an enclosing problem with restricted domains.  It is worked on in one go:
+
+    reduce      -> a smaller problem with a replayable log (`Reduced`); nothing left or one point left closes it
+    bound       -> ascent, integers (`Dual`); at least the incumbent closes it
+    fix         -> labels that the incumbent excludes leave; if enough leave, the rest is a node again (`Dual.then`)
+    branch      -> the two parts of one vertex's labels are nodes (`Split`), chosen by trial steps among vertices that
+                the relaxation
+                   has not decided
+
+Fixing depends on the incumbent cost, and logs on the domains that it leaves; so a tree belongs to one incumbent cost
+`upper`, and a better incumbent ends it (`Tree.run` says so).  Open nodes have the bound of the node above.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Final
+
+import numpy as np
+
+from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ....proofs.selection.certificates import Open, Point, Record, RowConflict, Split
+from ....proofs.selection.presolve_log import Rule
+from ..bound.dense_dual import DenseBounder, Exact, State, prices, quantise
+from ..bound.mir_cuts import Cuts, Flags
+from ..bound.smoothed import COOL, smoothed_ascent
+from ..bound.warm_start import carry, rows_left, transfer
+from ..model.clock import Clock
+from ..model.dense import DenseProblem, Floats, dense_problem
+from ..model.factored import Domains
+from ..presolve.presolve import Presolved, presolve
+from ..primal.local_search import Improver
+
+Lift = Callable[[tuple[int, ...]], tuple[int, ...]]
+
+SHRINK: Final = 0.9
+"""A node is reduced again when at most this share of its labels survives fixing."""
+
+BEYOND: Final = 0.01
+
+TRIALS: Final = 8
+TRIAL_STEPS: Final = 20
+
+ROUNDED: Final = 8
+"""Rounded rows added at a node."""
+
+PROGRESS: Final = 0.03
+"""A node is helped along until it has gained this share of the gap of the node above."""
+
+SMOOTH_STEPS: Final = 40
+
+FEW_LABELS: Final = 6_000
+"""Up to so many labels, trial steps for several vertices cost less than they save."""
+
+
+MOST_BYTES: Final = 3 << 30
+"""A tree whose problems and messages take more ends there."""
+
+
+@dataclass(eq=False)
+class Node:
+    """`problem` restricted to `domains`; `lift` maps solutions of `problem` to the claim's problem."""
+
+    problem: SelectionProblem
+    domains: Domains
+    lift: Lift
+    bound: int
+    depth: int
+    warm: tuple[DenseProblem, State, Cuts] | None = None
+    presolved: Presolved | None = None
+    exact: Exact | None = None
+    closed: bool = False
+    point: bool = False
+    emptied: bool = False
+    conflict: tuple[tuple[int, int], ...] = ()
+    vertex: int = -1
+    parts: tuple[tuple[int, ...], ...] = ()
+    children: list[Node] = field(default_factory=list)
+    done: bool = False
+
+    def record(self, need: int = FORBIDDEN) -> Record:
+        """The record about `problem` on `domains`; what is below a bound of at least `need` is left out."""
+        if not self.done or self.presolved is None:
+            return Open()
+        inner: Record = Open()
+        if self.point:
+            inner = Point()
+        elif self.conflict:
+            inner = RowConflict(self.conflict)
+        elif self.exact is not None:
+            dual = self.exact.record()
+            if self.emptied:
+                dual = replace(dual, then=Open())
+            elif self.children and self.exact.lower() < need:
+                below = [child.record(need) for child in self.children]
+                if not all(isinstance(r, Open) for r in below):
+                    dual = replace(
+                        dual, then=below[0] if self.vertex < 0 else Split(self.vertex, self.parts, tuple(below))
+                    )
+            inner = dual
+        elif self.children:
+            inner = Split(self.vertex, self.parts, tuple(child.record(need) for child in self.children))
+        return self.presolved.record(inner)
+
+    def steps(self, outer: Ints | None = None) -> set[int]:
+        """Steps of the claim's problem whose rows the proof of infeasibility uses; `outer[t]` is that of step t of
+        `problem` (None: t).
+        """
+        if self.presolved is None:
+            return set()
+
+        def original(t: int, known: Ints | None) -> int:
+            return t if known is None else int(known[t]) if 0 <= t < known.size else -1
+
+        used = self.presolved.log[self.presolved.log[:, 0] == Rule.OVERFULL, 3].tolist()
+        inner = np.array([original(t, outer) for t in rows_left(self.presolved).tolist()], dtype=np.int64)
+        found = {original(t, outer) for t in used} | {original(t, inner) for t, _ in self.conflict}
+        below = [] if self.emptied else self.children  # as in `record`
+        return found.union(*(child.steps(inner) for child in below))
+
+    def established(self) -> int:
+        """The bound that `record` establishes (FORBIDDEN: infinite), given that open nodes establish nothing."""
+        if not self.done:
+            return -FORBIDDEN
+        if self.closed:
+            return FORBIDDEN if self.exact is None or self.emptied else self.bound
+        below = min((child.established() for child in self.children), default=-FORBIDDEN)
+        return max(self.bound if self.exact is not None or self.point else -FORBIDDEN, below)
+
+
+@dataclass(frozen=True)
+class Effort:
+    """Ascent steps at a node, moves of the local search there, and how often the ascent is helped along (rounded
+    rows, smoothing).
+    """
+
+    steps: int = 150
+    moves: int = 300
+    rounds: int = 4
+
+
+class Tree:
+    """One attempt at a proof against incumbent cost `upper` (FORBIDDEN: none)."""
+
+    def __init__(
+        self,
+        problem: SelectionProblem,
+        upper: int,
+        clock: Clock,
+        offer: Callable[[tuple[int, ...]], bool],
+        report: Callable[[int], None],
+        effort: Effort | None = None,
+        enough: int = FORBIDDEN,
+    ) -> None:
+        self.problem, self.upper, self.clock, self.offer, self.report = problem, upper, clock, offer, report
+        self.enough = min(enough, upper)
+        self.effort = effort or Effort()
+        self.better = False
+        self.count = 0
+        self.bytes = 0
+
+    def run(self, root: Node, most: int | None = None) -> bool:
+        """Work until everything is closed (True), or time is up, `most` nodes are done, or a solution below `upper`
+        was found (False; then `better`).
+        """
+        tick = count()
+        heap: list[tuple[int, int, int, Node]] = [(root.bound, -root.depth, next(tick), root)]
+        while heap:
+            bound, _, _, node = heapq.heappop(heap)
+            self.report(min(bound, self.upper))
+            if bound >= self.enough:
+                return True
+            if self.clock.over() or self.bytes > MOST_BYTES or (most is not None and self.count >= most):
+                return False
+            if not node.done:
+                self.work(node)
+            if self.better:
+                return False
+            for child in node.children:
+                if not child.closed:
+                    heapq.heappush(heap, (child.bound, -child.depth, next(tick), child))
+        return True
+
+    def work(self, node: Node) -> None:
+        """Reduce, bound, fix; then either closed, or with children."""
+        self.count += 1
+        node.presolved = presolved = presolve(node.problem, node.domains, self.clock)
+        if presolved is None:
+            return
+        if presolved.problem is None:
+            node.closed = node.done = True
+            return
+        node.lift = _chain(node.lift, presolved.lift)
+        flat = dense_problem(presolved.problem)
+        if flat.labels == flat.vertices:
+            self._point(node, presolved.problem, flat)
+            return
+        self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
+        state = start(flat) if node.warm is None else transfer(*node.warm[:2], presolved, flat)
+        bounder = DenseBounder(flat, big_for(self.upper, presolved.problem))
+        if node.warm is not None:
+            old, before, cuts = node.warm
+            bounder.cuts, state.k = carry(old, before, cuts, presolved, flat)
+        node.warm = None
+        target = float(self.upper) if self.upper < FORBIDDEN else 0.0
+        state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
+        for _ in range(self.effort.rounds):
+            hoped = (
+                node.bound + PROGRESS * (self.upper - node.bound)
+                if self.upper < FORBIDDEN and node.bound > -FORBIDDEN
+                else -np.inf
+            )
+            added = bounder.tighten(state, ROUNDED) if state.bound < self.upper - 0.5 else 0
+            if not added and state.bound >= min(hoped, self.upper - 0.5):
+                break
+            if state.bound < hoped:  # not even what the node above had
+                state = smoothed_ascent(bounder, state, target, self.clock, COOL, SMOOTH_STEPS)
+                bounder.tighten(state, ROUNDED)
+            state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
+        self.finish(node, bounder, state)
+
+    def _point(self, node: Node, problem: SelectionProblem, flat: DenseProblem) -> None:
+        x = flat.solution(np.zeros(flat.vertices, dtype=np.int64))
+        fits = problem.is_feasible(x)
+        node.done = node.point = True
+        node.bound = problem.cost_of(x) if fits else FORBIDDEN
+        node.closed = node.bound >= self.upper
+        if fits and self.offer(node.lift(x)) and not node.closed:
+            self.better = True
+
+    def finish(self, node: Node, bounder: DenseBounder, state: State) -> None:
+        """Everything after the ascent, from its best state."""
+        flat = bounder.flat
+        exact = quantise(flat, state, self.upper if self.upper < FORBIDDEN else abs(state.bound) + 1, bounder.cuts)
+        if exact is None:
+            return
+        node.done = True
+        node.exact = exact
+        node.bound = max(node.bound, exact.lower())
+        if exact.lower() >= self.upper:
+            node.closed = True
+            return
+        self._primal(node, bounder, state)
+        if self.better:
+            return
+        kept = exact.fix(self.upper) if self.upper < FORBIDDEN else flat.domains
+        if any(d.size == 0 for d in kept):
+            node.emptied = node.closed = True
+            node.bound = FORBIDDEN
+            return
+        if exact.lower() >= self.enough:
+            return
+        smaller = sum(d.size for d in kept)
+        if smaller <= SHRINK * flat.labels or all(d.size == 1 for d in kept):
+            node.children = [
+                Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))
+            ]
+            return
+        node.vertex, node.parts = self._split(bounder, state, exact, kept)
+        for part in node.parts:
+            domains = (*kept[: node.vertex], np.array(part, dtype=np.int64), *kept[node.vertex + 1 :])
+            node.children.append(
+                Node(flat.problem, domains, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))
+            )
+
+    def _primal(self, node: Node, bounder: DenseBounder, state: State) -> None:
+        flat = bounder.flat
+        bounder.apply(state)
+        messages = state.messages.copy()
+        bounder.sweep(messages, True)
+        bounder.sweep(messages, False)
+        improver = Improver(flat, seed=self.count)
+        bounder.cuts.weigh(state.k, improver.rounded)
+        if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=15):
+            return
+        improver.prices(state.n)
+        for s in (1.0, 0.3, 0.0):
+            improver.run(max(self.effort.moves, improver.pool.size // 2), 40, s)
+        if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
+            self.better = improver.best_value + flat.problem.constant < self.upper
+
+    def _split(
+        self, bounder: DenseBounder, state: State, exact: Exact, kept: Domains
+    ) -> tuple[int, tuple[tuple[int, ...], ...]]:
+        flat = bounder.flat
+        candidates = _undecided(flat, bounder.often, exact, kept, prices(flat, state, bounder.cuts))
+        best: tuple[float, int, tuple[tuple[int, ...], ...]] | None = None
+        for vertex, a in candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]:
+            parts = ((a,), tuple(int(b) for b in kept[vertex] if b != a))
+            gains = []
+            for part in parts if len(candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]) > 1 else ():
+                gains.append(
+                    max(
+                        self._trial(flat, state, bounder.cuts, kept, vertex, part) - state.bound,
+                        1e-9 * abs(state.bound),
+                    )
+                )
+            gap = max(1.0, self.upper - state.bound) if self.upper < FORBIDDEN else FORBIDDEN
+            score = min(gains[0], gap) * min(gains[1], gap) if gains else 0.0
+            if best is None or score > best[0]:
+                best = (score, vertex, parts)
+        if best is None:
+            raise ValueError("no vertex to branch on")
+        return best[1], best[2]
+
+    def _trial(
+        self, flat: DenseProblem, state: State, cuts: Cuts, kept: Domains, vertex: int, part: tuple[int, ...]
+    ) -> float:
+        domains = (*kept[:vertex], np.array(part, dtype=np.int64), *kept[vertex + 1 :])
+        small = dense_problem(flat.problem, domains)
+        trial = DenseBounder(small, big_for(self.upper, flat.problem))
+        keep = _kept(flat, small)
+        trial.cuts = cuts.restricted(keep)
+        begin = State(_restricted(flat, keep, state.messages), state.n, state.bound, state.step, state.k)
+        return trial.ascend(begin, float(self.upper), TRIAL_STEPS, self.clock, stop=self.upper - 0.5).bound
+
+
+def _undecided(flat: DenseProblem, often: Floats, exact: Exact, kept: Domains, price: Floats) -> list[tuple[int, int]]:
+    """(vertex, label to try) of vertices with more than one label left, from two lists in turn.
+
+    One goes by the spread of the memory price over the relaxed solution (what is open about the rows is open there),
+    the other by how little the vertex is decided; larger degree, then smaller number first.
+    """
+    out = []
+    spread: list[tuple[float, int, int]] = []
+    for v, d in enumerate(kept):
+        if d.size < 2:
+            continue
+        here = flat.label[v]
+        at = here + np.searchsorted(flat.choice[here : flat.label[v + 1]], d)
+        share, excess = often[at], exact.reduced_costs[at]
+        first = int(np.argmax(share)) if share.any() else int(np.argmin(excess))
+        degree = int(flat.near[v + 1] - flat.near[v])
+        sure = float(share[first]) if share.any() else 1.0
+        out.append((round(sure, 2), int(np.partition(excess, 1)[1]) >> 8, -degree, v, int(d[first])))
+        mean = float(share @ price[at]) / max(float(share.sum()), 1e-9)
+        spread.append((-float(share @ (price[at] - mean) ** 2), v, int(d[first])))
+    out.sort()
+    spread.sort()
+    both = [x for pair in zip(spread, out, strict=True) for x in pair]
+    return list(dict.fromkeys((int(x[-2]), int(x[-1])) for x in both))
+
+
+def start(flat: DenseProblem) -> State:
+    """No messages, no multipliers."""
+    return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size))
+
+
+def big_for(upper: int, problem: SelectionProblem) -> int:
+    """Where sweeps clip costs."""
+    return 4 * max(upper - problem.constant, abs(upper) >> 10, 1) if upper < FORBIDDEN else 1 << 50
+
+
+def _kept(old: DenseProblem, new: DenseProblem) -> Flags:
+    """Which labels of `old` are left in `new`, the same problem."""
+    return np.concatenate([np.isin(a, b, assume_unique=True) for a, b in zip(old.domains, new.domains, strict=True)])
+
+
+def _restricted(old: DenseProblem, keep: Flags, messages: Floats) -> Floats:
+    """Messages of `old` where only the labels `keep` are left."""
+    sides = np.stack([old.u, old.v], axis=1).reshape(-1)
+    return np.concatenate(
+        [
+            np.zeros(0),
+            *(
+                messages[a:b][keep[old.label[w] : old.label[w + 1]]]
+                for a, b, w in zip(old.message[:-1].tolist(), old.message[1:].tolist(), sides.tolist(), strict=True)
+            ),
+        ]
+    )
+
+
+def _chain(outer: Lift, inner: Lift) -> Lift:
+    return lambda x: outer(inner(x))

@@ -1,0 +1,301 @@
+"""This module explores one node of the proof tree, known as branch and bound: eliminate where the width allows,
+otherwise bound, fix by reduced costs, and branch.
+
+At a node with domains D:
+  1. one point left, or elimination of D fits the limits: solved exactly;
+  2. otherwise sweeps until the gap is closed, half of the labels can be fixed, or the bound stalls;
+  3. the messages are rounded, their bound and reduced costs computed in integers, and labels fixed by reduced
+     costs (`Dual`);
+  4. if that removed enough, the node is solved again on what survived, with the messages kept (tables are small now);
+     otherwise the domain of one vertex is split and the parts are searched, most promising first (`Split`).
+Resource rows add multipliers to the bound (`bound/subgradient.py`), a test for conflicts at every node, and repair of
+solutions (`primal/repair.py`); elimination ignores rows and then closes a node only if its solution fits or its value
+reaches the incumbent. Time runs out: what is left is `Open`, and the enclosing dual still gives a bound.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from ....models.problem.selection_problem import Ints, SelectionProblem
+from ....proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict
+from ..bound.decode import decode
+from ..bound.dual import branching_vertex, gather, row_costs, score, spread
+from ..bound.subgradient import accelerated_ascent, apply_multipliers, subgradient_ascent
+from ..bound.trws import Sweeper, load
+from ..elimination.factored import WIDEST, eliminate, elimination_order, recorded_order
+from ..model.clock import Clock, Progress, Quiet
+from ..model.factored import Domains, Network, build
+from ..model.infinity import INFINITY
+from ..model.resources import Rows
+from ..primal.incumbent import Incumbent
+from .branch_on_columns import branch_on_columns
+from .limits import Limits
+from .proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
+from .restricted import search_restricted
+from .run import Run
+from .sweeps import acceleration_pays, bound_now, sweep, sweep_order
+from .trial_cutoff import try_cutoffs
+
+ASCENT_SHARE: Final = 0.7
+"""Of the time left, for multipliers at the root of a large network."""
+
+ASSEMBLY_S: Final = 4.0
+"""Seconds after the time limit for eliminations anew on what the last incumbent leaves; what takes longer stays
+open.
+"""
+
+ACTIVE_SHARE: Final = 0.05
+"""The same where columns are active: parts of the domains gain more."""
+
+ACTIVE_TURNS: Final = 1_000
+"""If there is time for so many double sweeps: a part takes some hundred, and nothing is gained before both parts of
+a domain are swept.
+"""
+
+REPAIRED: Final = 1_000
+"""Vertices up to which decoded choices are repaired one by one while multipliers move."""
+
+
+def new_run(
+    problem: SelectionProblem,
+    incumbent: Incumbent,
+    clock: Clock,
+    *,
+    limits: Limits | None = None,
+    gap: Fraction = Fraction(0),
+    progress: Progress | None = None,
+    threads: int = 1,
+) -> Run:
+    """A run of this branch and bound on `problem`."""
+    return Run(
+        problem,
+        incumbent,
+        clock,
+        explore,
+        limits if limits is not None else Limits(),
+        gap,
+        progress if progress is not None else Quiet(),
+        threads,
+    )
+
+
+def eliminator(run: Run, domains: Domains, before: Elimination) -> tuple[Elimination, int] | None:
+    """Elimination for the assembly, in the order of `before`: it was possible on larger domains then, so it may
+    take `ASSEMBLY_S` beyond the limit.
+    """
+    network = build(run.unit, domains)
+    if run.assembly is None:
+        left = run.clock.left()
+        run.assembly = run.clock.beside(max(left, 0.0) + ASSEMBLY_S)
+    outcome = eliminate(network, recorded_order(network, before), run.assembly)
+    return None if outcome is None else (outcome.record, outcome.value)
+
+
+def explore(run: Run, domains: Domains, warm: Dual | None, depth: int) -> ProofTree:
+    """The proof tree of `domains`; `warm` is a dual of an enclosing node to start from."""
+    if any(d.size == 0 for d in domains) or run.nodes == 0 or run.held > run.limits.held:
+        return Leaf(Open())
+    if run.nodes is not None:
+        run.nodes -= 1
+    if all(d.size == 1 for d in domains):
+        run.incumbent.offer(tuple(int(d[0]) for d in domains))
+        return Leaf(Point())
+    if run.rows is not None:
+        found = run.rows.conflict(domains, run.incumbent.solution is None, run.clock)
+        if found is not None:
+            return Leaf(RowConflict(found))
+    network = build(run.unit, domains)
+    order = elimination_order(network, run.limits.joint)
+    if run.fits(order) and (run.rows is None or depth == 0 or order.work <= run.limits.row_work):
+        run.progress.update("elimination", None, run.upper())
+        outcome = eliminate(network, order, run.clock)
+        if outcome is not None:
+            exact = outcome.choice is None or run.offer(network, list(outcome.choice), polish=run.rows is not None)
+            if run.rows is None or exact or outcome.value >= run.enough():
+                return EliminationNode(domains, outcome.record, outcome.value)
+    if run.base is not run.unit:
+        network = build(run.base, domains)
+    node, below = _bounded(run, network, domains, warm, depth)
+    del network  # its tables would wait on the stack, one set per level, while the parts are searched
+    if below is not None:
+        node.child = _below(run, below, node, warm, depth)
+    return node
+
+
+def _bounded(
+    run: Run, network: Network, domains: Domains, warm: Dual | None, depth: int
+) -> tuple[DualNode, Domains | None]:
+    """A dual on `domains`, and what it leaves of them; None when nothing is left to search."""
+    if run.holes:
+        swept = _consistent(run, network, domains)
+        if swept is not None:
+            return swept
+    sweeper = Sweeper(network, sweep_order(network), run.threads)
+    if warm is not None:
+        load(sweeper, warm)
+    if (
+        warm is None or not warm.multipliers
+    ):  # otherwise sweeps at n = 0 would spoil messages that belong to multipliers
+        sweep(run, sweeper, depth)
+    elif depth == 0 and run.rows is not None:
+        start = run.multipliers(run.rows, warm)
+        apply_multipliers(sweeper, run.rows, start)
+        if not acceleration_pays(network):  # larger ones were swept before (`decomposition/blocks.py`)
+            sweep(run, sweeper, depth, taken=run.rows.limit * int(start.sum()))
+        if run.active is None:
+            search_restricted(run, domains, run.record(network, sweeper, run.rows.pairs(start))[1])
+    multipliers: tuple[tuple[int, int], ...] = ()
+    if run.rows is not None and (warm is not None or not run.closed(bound_now(sweeper))):
+        multipliers = _multiply(run, sweeper, run.rows, warm, depth)
+    record, result = run.record(network, sweeper, multipliers)
+    node = DualNode(record, domains, result)
+    run.held += sum(m.nbytes for m in (*record.to_u, *record.to_v))
+    lower = result.lower()
+    run.progress.update("bound", lower if depth == 0 else None, run.upper())
+    if lower is None or lower >= run.enough():
+        return node, None
+    if depth == 0 and run.rows is None:
+        try_cutoffs(run, domains, record, result, lower)
+        if lower >= run.enough():
+            return node, None
+    return node, result.fix(domains, run.incumbent.cost)
+
+
+def _below(run: Run, kept: Domains, node: DualNode, warm: Dual | None, depth: int) -> ProofTree:
+    """What is left after the dual of `node`: solved again when little is, otherwise split."""
+    if node.consistency:
+        return explore(run, kept, warm, depth)
+    if run.clock.over():
+        return Leaf(Open())
+    lower = node.score.lower()
+    if run.active is not None and lower is not None and depth == 0:
+        parts = branch_on_columns(run, run.active, kept, node.record, lower)
+        if not isinstance(parts, Leaf):
+            return parts
+    left, before = sum(d.size for d in kept), sum(d.size for d in node.domains)
+    if left <= 0.5 * before or all(d.size < 2 for d in kept) or _fits_now(run, before, kept):
+        return explore(run, kept, node.record, depth)
+    exact = _last_elimination(run, kept)
+    if exact is not None:
+        return exact
+    if left <= 0.9 * before:
+        return explore(run, kept, node.record, depth)
+    return _branch(run, kept, node.record, depth)
+
+
+def _fits_now(run: Run, before: int, kept: Domains) -> bool:
+    """True when fixing, from `before` labels, made elimination possible."""
+    return (
+        run.rows is None
+        and sum(d.size for d in kept) < before
+        and run.fits(elimination_order(build(run.unit, kept), run.limits.joint))
+    )
+
+
+def _last_elimination(run: Run, kept: Domains) -> EliminationNode | None:
+    """Exact elimination within the larger limits; None if it does not fit, memory rows take part, or the time
+    runs out.
+    """
+    if run.rows is not None or any(d.size == 0 for d in kept):
+        return None
+    network = build(run.unit, kept)
+    order, at = elimination_order(network, run.limits.last_joint), run.limits
+    if (
+        not order.complete
+        or order.width > WIDEST
+        or order.largest > at.last_joint
+        or order.work > at.last_work
+        or order.kept > at.last_kept
+    ):
+        return None
+    run.progress.update("elimination", None, run.upper())
+    outcome = eliminate(network, order, run.clock)
+    if outcome is None:
+        return None
+    if outcome.choice is not None:
+        run.offer(network, list(outcome.choice), polish=False)
+    return EliminationNode(kept, outcome.record, outcome.value)
+
+
+def _consistent(run: Run, network: Network, domains: Domains) -> tuple[DualNode, Domains] | None:
+    """One round of arc consistency as a dual without messages, if it removes anything."""
+    zero_u = [np.zeros(network.tables[a.table].shape[0], dtype=np.int64) for a in network.arcs]
+    zero_v = [np.zeros(network.tables[a.table].shape[1], dtype=np.int64) for a in network.arcs]
+    result = score(network, zero_u, zero_v, threads=run.threads)
+    kept = result.fix(domains, run.incumbent.cost)
+    if all(k.size == d.size for k, d in zip(kept, domains, strict=True)):
+        return None
+    to_u, to_v = spread(network, zero_u, zero_v)
+    return DualNode(Dual(to_u, to_v, run.denominator), domains, result, consistency=True), kept
+
+
+def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: int) -> tuple[tuple[int, int], ...]:
+    """Ascent over the multipliers, in rounds with a repaired solution after each."""
+    network = sweeper.network
+    start = run.multipliers(rows, warm)
+    rounds = 6 if depth == 0 else 1
+    steps = run.limits.root_steps // rounds if depth == 0 else run.limits.node_steps
+    last: int | None = None
+    rho = 0.3 if warm is None or not warm.multipliers else 0.03
+    for _ in range(rounds):
+        cost = run.incumbent.cost
+        target = None if cost >= INFINITY else cost * run.denominator - network.base.constant
+        if depth == 0 and acceleration_pays(network):
+            began, share = run.clock.seconds(), ASCENT_SHARE if run.active is None else ACTIVE_SHARE
+            state = accelerated_ascent(
+                sweeper,
+                rows,
+                start,
+                target,
+                run.clock.at_most(None if run.clock.limit_s is None else share * run.clock.left()),
+            )
+            if run.active is not None and run.clock.left() * state.turns < ACTIVE_TURNS * (run.clock.seconds() - began):
+                run.active = None
+        else:
+            state = subgradient_ascent(sweeper, rows, start, target, steps, run.clock, rho)
+        start, rho = state.n, max(state.rho, 0.02)
+        run.offer(network, decode(sweeper, False), polish=len(network.domains) < REPAIRED)
+        if state.bound is None:
+            break
+        bound = state.bound + network.base.constant
+        run.progress.update("multipliers", bound // run.denominator if depth == 0 else None, run.upper())
+        if (
+            run.active is not None
+            and depth == 0
+            or run.clock.over()
+            or run.closed(bound)
+            or (last is not None and (bound - last) * 1_000_000 <= abs(last))
+        ):
+            break
+        last = bound
+    return rows.pairs(start)
+
+
+def _branch(run: Run, domains: Domains, warm: Dual, depth: int) -> ProofTree:
+    vertex, cuts = _cuts(run, domains, warm)
+    node = SplitNode(vertex, tuple(tuple(sorted(int(a) for a in part)) for part in cuts), [])
+    for part in node.parts:
+        if run.clock.over():
+            node.children.append(Leaf(Open()))
+            continue
+        chosen = np.array(part, dtype=np.int64)
+        node.children.append(explore(run, (*domains[:vertex], chosen, *domains[vertex + 1 :]), warm, depth + 1))
+    return node
+
+
+def _cuts(run: Run, domains: Domains, warm: Dual) -> tuple[int, list[Ints]]:
+    """The vertex to branch on and the parts of its domain, cheapest first."""
+    network = build(run.base, domains)
+    to_u, to_v = gather(network, warm)
+    inner = score(network, to_u, to_v, *row_costs(network, warm.multipliers), threads=run.threads)
+    vertex = branching_vertex(network, inner)
+    labels = domains[vertex][np.argsort(inner.reduced_costs[vertex], kind="stable")]
+    size = labels.size
+    return vertex, [labels[i : i + 1] for i in range(size)] if size <= 4 else [
+        labels[: size // 2],
+        labels[size // 2 :],
+    ]

@@ -1,0 +1,380 @@
+"""This module searches problems with tens of thousands of vertices and resource rows on dense tables: presolve, bound
+and local search together, then proof.
+
+    root     ascent in slices; after each, solutions decoded from it are made to fit and improved by local search
+    tree     reduced-cost fixing, reduction again, branching (`tree/best_first.py`), anew whenever a better solution
+             turns up
+    rest     what time is left when the root gap is too wide for a tree: ascent and local search in turn
+
+The answer is a record tree with the bound that it establishes, whenever the run ends: by itself, or by the clock, which
+Ctrl-C stops.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ....proofs.selection.certificates import Open, Record
+from ..bound.dense_dual import DenseBounder, State
+from ..bound.smoothed import AGAIN, COOL, PHASES, smoothed_ascent
+from ..model.clock import Clock, Progress, Quiet
+from ..model.dense import DenseProblem, Floats, dense_problem
+from ..model.factored import exact_cost, whole
+from ..model.resources import Rows
+from ..presolve.presolve import presolve
+from ..primal.local_search import Improver
+from .best_first import FEW_LABELS, MOST_BYTES, Effort, Node, Tree, big_for, start
+
+ROOT_STEPS: Final = 60
+"""Ascent steps before the first solution is looked for."""
+
+SLICE: Final = 600
+"""Ascent steps between two looks for solutions."""
+
+BEYOND: Final = (0.0, 0.05)
+"""How far above the incumbent the steps of the slices aim, in turn."""
+
+TREE_LABELS: Final = 20_000
+"""A core with more labels after fixing is branched on only when the bound has converged within `CLOSE` of the
+incumbent.
+"""
+
+CLOSE: Final = 0.001
+
+REST: Final = 4
+"""Slices without rounded rows after an attempt that gained nothing."""
+
+ASPIRE: Final = (0.1, 0.25, 0.5)
+"""Trees may pretend that the incumbent is so far above the bound, as shares of the gap."""
+
+NODES: Final = 60
+"""Nodes of such a tree."""
+
+TURNS: Final = 3
+"""Turns of local search beside a slice of ascent, from the decoded and again from the best positions."""
+
+ROUNDED: Final = 8
+"""Rounded rows added at a time once a slice of ascent has hardly moved the bound."""
+
+ROUNDED_STEPS: Final = 150
+
+
+@dataclass(frozen=True, eq=False)
+class Begin:
+    """Positions, row multipliers and what rounded rows add to the prices of the labels."""
+
+    x: Ints
+    n: Floats
+    rounded: Floats
+
+
+@dataclass(eq=False)
+class Best:
+    """The cheapest feasible solution of the original problem so far."""
+
+    problem: SelectionProblem
+    solution: tuple[int, ...] | None = None
+    cost: int = FORBIDDEN
+
+    def offer(self, x: tuple[int, ...]) -> bool:
+        """Keep `x` if it is feasible and cheaper, by exact evaluation."""
+        cost = exact_cost(self.problem, x)
+        if cost is None or cost >= self.cost:
+            return False
+        self.solution, self.cost = x, cost
+        return True
+
+
+@dataclass(eq=False)
+class Outcome:
+    """`record` establishes `bound` (FORBIDDEN: infinite, -FORBIDDEN: nothing) against the cost of `best`; it uses
+    the rows of `steps`.
+    """
+
+    record: Record
+    bound: int
+    best: Best
+    steps: set[int]
+
+
+class DenseSearch:
+    """One run on `problem`.  With two threads the local search of a slice runs beside its ascent; the answer does
+    not depend on that, unless the clock ends it.
+    """
+
+    def __init__(
+        self,
+        problem: SelectionProblem,
+        clock: Clock,
+        *,
+        gap: Fraction = Fraction(0),
+        progress: Progress | None = None,
+        seed: int = 0,
+        threads: int = 1,
+    ) -> None:
+        self.problem, self.clock, self.gap, self.seed, self.threads = problem, clock, gap, seed, threads
+        self.progress: Progress = progress if progress is not None else Quiet()
+        self.best = Best(problem)
+        self.root = Node(problem, whole(problem), lambda x: x, -FORBIDDEN, 0)
+        self.root_upper = FORBIDDEN
+        self.converged = False
+        self.slices = 0
+        self.rest = 0
+
+    def run(self) -> Outcome | None:
+        """None when the problem is too large for reductions; then nothing was done."""
+        self.progress.update("reduction", None, None)
+        self.root.presolved = presolved = presolve(self.problem, clock=self.clock)
+        if presolved is None:
+            return None
+        if presolved.problem is None:
+            self.root.closed = self.root.done = True
+        else:
+            self._search(presolved.problem)
+        if (
+            self.root_upper != self.best.cost
+        ):  # what was fixed belongs to another incumbent: only the root's own bound is left
+            self.root.children, self.root.emptied = [], False
+        if not self.root.done:
+            return Outcome(Open(), -FORBIDDEN, self.best, set())
+        bound = self.root.established()
+        return Outcome(self.root.record(min(bound, self.best.cost)), bound, self.best, self.root.steps())
+
+    def first(self) -> tuple[int, ...] | None:
+        """Some solution, quickly; None if none was found."""
+        self.root.presolved = presolved = presolve(self.problem, clock=self.clock)
+        if presolved is None or presolved.problem is None:
+            return None
+        self.root.lift = presolved.lift
+        flat = dense_problem(presolved.problem)
+        if flat.labels == flat.vertices:
+            self._tree().work(self.root)
+        else:
+            self.improver = Improver(flat, self.seed)
+            self._first(flat, once=True)
+        return self.best.solution
+
+    def _search(self, core: SelectionProblem) -> None:
+        presolved = self.root.presolved
+        assert presolved is not None
+        self.root.lift = presolved.lift
+        flat = dense_problem(core)
+        if flat.labels == flat.vertices:
+            self._tree().work(self.root)
+            return
+        self.improver = Improver(flat, self.seed)
+        bounder, state = self._first(flat)
+        while True:
+            tree = self._tree()
+            if self.best.cost >= FORBIDDEN and (conflict := self._conflict(flat)) is not None:
+                self.root.conflict = conflict
+                self.root.done = self.root.closed = True
+                return
+            if self._finish(tree, bounder, state):
+                return
+            if self.best.cost < tree.upper:
+                self._adopt(flat, state)
+                continue
+            if self.clock.over():
+                return
+            bounder, state = self._more(flat, bounder, state)
+
+    def _conflict(self, flat: DenseProblem) -> tuple[tuple[int, int], ...] | None:
+        """Multipliers that prove that nothing fits the rows."""
+        if not flat.events.size:
+            return None
+        return Rows(flat.problem).conflict(flat.domains, True, self.clock)
+
+    def _tree(self) -> Tree:
+        best = self.best
+        enough = best.cost - int(self.gap * abs(best.cost)) if best.cost < FORBIDDEN else FORBIDDEN
+        return Tree(
+            self.problem,
+            best.cost,
+            self.clock,
+            best.offer,
+            lambda bound: self.progress.update("tree", bound, self._upper()),
+            Effort(),
+            enough,
+        )
+
+    def _upper(self) -> int | None:
+        return self.best.cost if self.best.cost < FORBIDDEN else None
+
+    def _finish(self, tree: Tree, bounder: DenseBounder, state: State) -> bool:
+        """One attempt at a proof from the root state; True when it needs no more."""
+        assert self.root.presolved is not None
+        root = Node(self.problem, self.root.domains, self.root.lift, -FORBIDDEN, 0, presolved=self.root.presolved)
+        tree.finish(root, bounder, state)
+        if not root.done:
+            return False
+        self.root, self.root_upper = root, tree.upper
+        if tree.better:
+            return False
+        labels = sum(d.size for d in root.children[0].domains) if root.children else 0
+        if labels > TREE_LABELS and not (self.converged and self.best.cost - root.bound <= CLOSE * abs(self.best.cost)):
+            return False
+        if labels > FEW_LABELS and self._aspire(root, bounder, state):
+            return False
+        return tree.run(root) or tree.bytes > MOST_BYTES
+
+    def _aspire(self, root: Node, bounder: DenseBounder, state: State) -> bool:
+        """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix
+        leaves little to search.
+
+        True when one was found.  Such a tree proves nothing about the incumbent and is thrown away.
+        """
+        known = self.best.cost
+        for share in ASPIRE:
+            guess = root.bound + int(share * (known - root.bound)) + 1
+            if guess >= known or self.clock.over():
+                return False
+            tree = Tree(
+                self.problem,
+                guess,
+                self.clock,
+                self.best.offer,
+                lambda bound: self.progress.update("aspiration", None, self._upper()),
+                Effort(),
+            )
+            node = Node(self.problem, root.domains, self.root.lift, -FORBIDDEN, 0, presolved=root.presolved)
+            tree.finish(node, bounder, state)
+            exhausted = node.done and tree.run(node, NODES)
+            if self.best.cost < known:
+                return True
+            if not exhausted:
+                return False
+        return False
+
+    def _adopt(self, flat: DenseProblem, state: State) -> None:
+        """Let the local search go on from a solution that a tree has found."""
+        presolved, solution = self.root.presolved, self.best.solution
+        assert presolved is not None and solution is not None
+        x = presolved.project(solution)
+        if x is not None and self.improver.offer(np.array(x, dtype=np.int64)):
+            self.improver.deepen(state.n, self.clock, TURNS)
+            self._merge(flat)
+
+    # ------------------------------------------------------------------ root
+
+    def _first(self, flat: DenseProblem, once: bool = False) -> tuple[DenseBounder, State]:
+        """Bound and first solution."""
+        bounder = DenseBounder(flat, 1 << 50)
+        state = start(flat)
+        for forward in (True, False):
+            state.bound = bounder.sweep(state.messages, forward) + flat.problem.constant
+        self.converged = False
+        guess = state.bound
+        for _ in range(4):
+            state = bounder.ascend(state, guess + 0.3 * abs(guess), ROOT_STEPS, self.clock)
+            guess = state.bound
+            self._hunt(self._decoded(bounder, state), 0)
+            self._merge(flat)
+            if self.best.cost < FORBIDDEN or self.clock.over():
+                break
+        if self.best.cost < FORBIDDEN and not once:
+            bounder = DenseBounder(flat, big_for(self.best.cost, flat.problem))
+            state.step = 0.3
+            return self._more(flat, bounder, state)
+        return bounder, state
+
+    def _more(self, flat: DenseProblem, bounder: DenseBounder, state: State) -> tuple[DenseBounder, State]:
+        """A slice of ascent and of local search; sets `converged` when the bound has hardly moved."""
+        before, upper = state.bound, self.best.cost
+        target = float(upper) if upper < FORBIDDEN else state.bound + 0.3 * abs(state.bound)
+        if self.slices == 0:  # nothing yet that a search could begin from
+            state = self._ascent(bounder, state, target)
+            self._hunt(self._decoded(bounder, state), TURNS)
+        elif self.threads > 1:
+            begin = self._decoded(bounder, state)
+            with ThreadPoolExecutor(1) as pool:
+                hunt = pool.submit(self._hunt, begin, TURNS)
+                state = self._ascent(bounder, state, target)
+                hunt.result()
+        else:
+            self._hunt(self._decoded(bounder, state), TURNS)
+            state = self._ascent(bounder, state, target)
+        self._merge(flat)
+        self.progress.update("bound", None if state.bound == -np.inf else int(state.bound), self._upper())
+        if upper < FORBIDDEN and state.bound > upper - 0.5:
+            self.converged = True
+            return bounder, state
+        self.converged = self.slices > len(BEYOND) and state.bound - before <= 0.02 * max(
+            1.0, self.best.cost - state.bound
+        )
+        self.rest -= 1
+        if self.converged and self.rest < 0:
+            state = self._rounded(bounder, state)
+        state.step = max(state.step, 0.1)
+        if self.best.cost < 0.9 * upper:
+            fresh = DenseBounder(flat, big_for(self.best.cost, flat.problem))
+            fresh.cuts, bounder = bounder.cuts, fresh
+        return bounder, state
+
+    def _ascent(self, bounder: DenseBounder, state: State, target: float) -> State:
+        """The next slice: plain or smoothed."""
+        turn = self.slices % (len(BEYOND) + 1)
+        self.slices += 1
+        if turn == len(BEYOND) and self.best.cost < FORBIDDEN:
+            return smoothed_ascent(
+                bounder, state, target, self.clock, AGAIN if self.slices > len(BEYOND) + 1 else PHASES
+            )
+        return bounder.ascend(state, target, SLICE, self.clock, self.best.cost - 0.5, BEYOND[turn % len(BEYOND)])
+
+    def _rounded(self, bounder: DenseBounder, state: State) -> State:
+        """Rounds of separation and short ascents, as long as they move the bound.
+
+        Rows are separated from smoothed shares: a plain ascent that has converged shows one of the labels between which
+        the relaxed solution hesitates, and a row that it just fills.
+        """
+        upper, idle, first = self.best.cost, 0, state.bound
+        while idle < 2 and upper < FORBIDDEN and not self.clock.over():
+            before = state.bound
+            state = smoothed_ascent(bounder, state, float(upper), self.clock, COOL, ROUNDED_STEPS // 5)
+            added = bounder.tighten(state, ROUNDED, self.improver.best)
+            if added:
+                state.step = 0.2
+                state = bounder.ascend(state, float(upper), ROUNDED_STEPS, self.clock, upper - 0.5)
+            self.progress.update("rounded rows", int(state.bound), self._upper())
+            idle = idle + 1 if state.bound - before <= 0.005 * (upper - before) else 0
+            if not added:
+                break
+        if state.bound - first <= 0.01 * (upper - first):
+            self.rest = REST
+        return state
+
+    def _decoded(self, bounder: DenseBounder, state: State) -> Begin:
+        """Where the messages of `state` say that a local search should begin."""
+        flat = bounder.flat
+        rounded = np.zeros(flat.labels)
+        bounder.cuts.weigh(state.k, rounded)
+        bounder.apply(state)
+        messages = state.messages.copy()
+        bounder.sweep(messages, True)
+        bounder.sweep(messages, False)
+        return Begin(bounder.relaxed(messages).copy(), state.n.copy(), rounded)
+
+    def _hunt(self, begin: Begin, turns: int) -> None:
+        """Make the decoded positions fit, improve them, then the best ones.  May run beside an ascent: it shares
+        nothing with it.
+        """
+        improver = self.improver
+        improver.rounded = begin.rounded
+        if improver.fit(begin.x, begin.n, self.clock) and turns:
+            improver.search(begin.n, self.clock, turns)
+        if turns:
+            improver.deepen(begin.n, self.clock, turns)
+
+    def _merge(self, flat: DenseProblem) -> None:
+        """Hand what the local search has found to the answer."""
+        improver = self.improver
+        assert self.root.presolved is not None
+        if improver.best is not None and improver.best_value + flat.problem.constant < self.best.cost:
+            self.best.offer(self.root.presolved.lift(flat.solution(improver.best)))
+            self.progress.update("local search", None, self._upper())

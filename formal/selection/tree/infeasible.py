@@ -1,0 +1,157 @@
+"""This module says what there is to say about a problem that has no solution: the rows in conflict, and the least
+limit for which a solution is known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, assert_never
+
+import numpy as np
+
+from ....models.problem.claims import Infeasible
+from ....models.problem.selection_problem import Ints, SelectionProblem
+from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
+from ....proofs.selection.presolve_log import Rule
+from ..bound.decode import decode
+from ..bound.trws import Sweeper
+from ..elimination.factored import eliminate, elimination_order
+from ..model.clock import Clock
+from ..model.factored import Network, build, exact_cost, whole
+from ..model.local_costs import Choice
+from ..primal.descent import descend
+from ..primal.repair import smallest_peak
+from .sweeps import sweep_order
+
+if TYPE_CHECKING:
+    from .run import Run
+
+LEAST_LIMIT_S: Final = 10.0
+SCALE_LIMIT_S: Final = 20.0
+"""Seconds for the smallest limit that works, and for that of a problem too large to ground: a service beside the
+proof, cut to what is left of the time.
+"""
+
+LEAST_S: Final = 2.0
+"""Seconds for it when nothing is left."""
+
+
+def infeasible(run: Run, record: Record) -> Infeasible:
+    """The claim: rows used by the proof, vertices that take part, and the smallest limit for which a solution was
+    found.
+    """
+    steps, vertices = conflicts(run.problem, record)
+    return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least_limit(run))
+
+
+def infeasible_dense(problem: SelectionProblem, used: set[int], clock: Clock) -> Infeasible:
+    """The claim that goes with a proof that uses the rows of the steps `used`; every vertex takes part."""
+    limit, witness = (None, None) if problem.limit is None else least_limit_dense(problem, _rest(clock, SCALE_LIMIT_S))
+    return Infeasible(tuple(sorted(used)), tuple(range(len(problem.vertices))), limit, witness)
+
+
+def conflicts(problem: SelectionProblem, root: Record) -> tuple[set[int], set[int]]:
+    """(steps whose rows `RowConflict` records and OVERFULL entries use, vertices that take part: all as soon as the
+    proof also rests on costs).
+
+    A proof of `search` reduces at most once, at the root.
+    """
+    steps: set[int] = set()
+    vertices: set[int] = set()
+    todo: list[tuple[Record, list[int] | None]] = [
+        (root, None)
+    ]  # record, steps of the problem that its own steps stand for (None: the same)
+    while todo:
+        record, stands = todo.pop()
+
+        def original(t: int, stands: list[int] | None = stands) -> int:
+            return t if stands is None else stands[t] if 0 <= t < len(stands) else -1
+
+        match record:
+            case RowConflict():
+                steps.update(original(t) for t, _ in record.multipliers)
+                if stands is None:
+                    vertices.update(
+                        u.vertex for u in problem.usages if any(u.start <= t < u.end for t, _ in record.multipliers)
+                    )
+            case Split():
+                if stands is None:
+                    vertices.add(record.vertex)
+                todo.extend((child, stands) for child in record.children)
+            case Dual() | Elimination():
+                vertices.update(range(len(problem.vertices)))
+                if record.then is not None:
+                    todo.append((record.then, stands))
+            case Point() | Open():
+                vertices.update(range(len(problem.vertices)))
+            case Reduced():
+                vertices.update(range(len(problem.vertices)))
+                kept = record.steps[-1].tolist() if record.steps else problem.events()
+                steps.update(original(t) for t in record.log[record.log[:, 0] == Rule.OVERFULL, 3].tolist())
+                todo.append((record.then, [original(t) for t in kept]))
+            case _:
+                assert_never(record)
+    return steps, vertices
+
+
+def least_use(problem: SelectionProblem, events: Ints) -> Ints:
+    """Sum over the usages of their least amounts, per event."""
+    change = np.zeros(events.size + 1, dtype=np.int64)
+    for u in problem.usages:
+        if u.start < u.end:
+            first, last = np.searchsorted(events, (u.start, u.end))
+            change[first] += int(u.amount.min())
+            change[last] -= int(u.amount.min())
+    return np.cumsum(change)[:-1]
+
+
+def least_limit(run: Run) -> tuple[int | None, tuple[int, ...] | None]:
+    """(smallest limit for which a solution was found, that solution) once nothing fits the problem's own limit."""
+    if run.rows is None:
+        return None, None
+    network = build(run.unit, whole(run.problem))
+    order = elimination_order(network, run.limits.joint)
+    outcome = eliminate(network, order, run.clock) if run.fits(order) else None
+    if outcome is not None and outcome.choice is None:
+        return None, None  # no limit helps
+    start = list(outcome.choice) if outcome is not None and outcome.choice is not None else _any(run, network)
+    x, peak = smallest_peak(network, run.rows, start, _rest(run.clock, LEAST_LIMIT_S))
+    solution = tuple(int(d[i]) for d, i in zip(network.domains, x, strict=True))
+    if peak <= run.rows.limit or exact_cost(replace(run.problem, limit=None), solution) is None:
+        return None, None
+    return peak, solution
+
+
+def _rest(clock: Clock, most: float) -> Clock:
+    """A clock over what is left, at least `LEAST_S` and at most `most` seconds."""
+    return clock.beside(min(most, max(LEAST_S, clock.left())))
+
+
+def _any(run: Run, network: Network) -> Choice:
+    sweeper = Sweeper(network, sweep_order(network), run.threads)
+    sweeper.sweep(True, run.clock)
+    return descend(network, decode(sweeper, True), run.clock)
+
+
+def least_limit_dense(problem: SelectionProblem, clock: Clock) -> tuple[int | None, tuple[int, ...] | None]:
+    """(smallest limit for which a solution was found, that solution): bisection between the problem's limit and
+    what a free choice uses.
+    """
+    from .dense_search import DenseSearch  # it asks this module when nothing fits
+
+    assert problem.limit is not None
+    low, best = problem.limit, None
+    high = sum(int(u.amount.max()) for u in problem.usages)
+    while best is None or (high - low > max(1, high // 1000) and not clock.over()):
+        limit = high if best is None else (low + high) // 2
+        run = DenseSearch(replace(problem, limit=limit), Clock(min(max(clock.left(), 1.0), SCALE_LIMIT_S / 4)))
+        found = run.first()
+        if found is None:
+            if best is None:
+                return None, None
+            low = limit
+        else:
+            best, high = found, problem.peak_of(found)[0]
+    if high <= problem.limit or exact_cost(replace(problem, limit=high), best) is None:
+        return None, None
+    return high, best

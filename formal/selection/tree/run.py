@@ -1,0 +1,168 @@
+"""This module holds what one run of branch and bound knows and has found: its problem in the units of its messages,
+its incumbent, its clock, and how much it may still do.
+
+A run is data.  What is done with it are functions (`tree/branch_and_bound.py` explores nodes, others look for solutions
+or sweep messages), and those that need another search on another problem get it through `Make`: the recursion is handed
+in, so that no two modules import each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+
+from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ....proofs.selection.certificates import Dual
+from ..bound.converge import converge
+from ..bound.dual import Score, row_costs, score, spread
+from ..bound.trws import Sweeper, load
+from ..elimination.factored import WIDEST, EliminationOrder
+from ..model.clock import Clock, Progress, Quiet
+from ..model.factored import Base, Domains, Network, allowed, build, exact_cost, whole
+from ..model.infinity import INFINITY
+from ..model.local_costs import Choice
+from ..model.resources import Rows
+from ..model.units import binding_rows, denominator_for
+from ..primal.descent import descend
+from ..primal.incumbent import Incumbent
+from ..primal.repair import repair
+from .limits import Limits
+from .proof_tree import ProofTree
+
+SWEPT_SHARE: Final = 0.5
+"""Of the time limit of a part, for messages that converge."""
+
+Make = Callable[[SelectionProblem, Clock], "Run"]
+"""A run on another problem with the settings of the present one."""
+
+Explore = Callable[["Run", Domains, Dual | None, int], ProofTree]
+"""The proof tree of a node: its domains, a dual of an enclosing node to start from, and its depth."""
+
+
+@dataclass(frozen=True, eq=False)
+class ActiveColumns:
+    """Columns between which the best prices cannot choose: `plans` are whole solutions that cost the same there,
+    `layer` the repetition of every vertex (`decomposition/layers.py`).
+    """
+
+    plans: tuple[tuple[int, ...], ...]
+    layer: Ints
+    make: Make
+
+
+@dataclass(eq=False, repr=False)
+class Run:
+    """One run on `problem`.  `gap`: share of the cost that need not be closed; `explorer`: branch and bound itself.
+
+    `unit` are the numbers of the problem, `base` the same in units of 1/`denominator`, those of the messages; `rows`
+    the resource rows that can bind (None: none can).
+    """
+
+    problem: SelectionProblem
+    incumbent: Incumbent
+    clock: Clock
+    explorer: Explore
+    limits: Limits = field(default_factory=Limits)
+    gap: Fraction = Fraction(0)
+    progress: Progress = field(default_factory=Quiet)
+    threads: int = 1
+    unit: Base = field(init=False)
+    base: Base = field(init=False)
+    denominator: int = field(init=False)
+    rows: Rows | None = field(init=False)
+    holes: bool = field(init=False)
+    """Some entry is forbidden."""
+    active: ActiveColumns | None = None
+    nodes: int | None = None
+    """How many more nodes may be explored; None: any number."""
+    trying: bool = False
+    """A trial cutoff is being searched: none is tried inside it."""
+    assembly: Clock | None = None
+    """Of the eliminations once the search is over."""
+    held: int = 0
+    """Bytes of messages in the proof tree."""
+
+    def __post_init__(self) -> None:
+        problem = self.problem
+        self.unit = Base(problem)
+        self.denominator = denominator_for(problem)
+        self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
+        self.rows = binding_rows(problem)
+        self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
+
+    def search(self, warm: Dual | None = None) -> ProofTree:
+        """Search everything, from the messages of `warm` if given."""
+        return self.explore(whole(self.problem), warm, 0)
+
+    def explore(self, domains: Domains, warm: Dual | None, depth: int) -> ProofTree:
+        """The proof tree of `domains`; `warm` is a dual of an enclosing node to start from."""
+        return self.explorer(self, domains, warm, depth)
+
+    def enough(self) -> int:
+        """A bound from which nothing more has to be proved."""
+        cost = self.incumbent.cost
+        if cost >= INFINITY:
+            return INFINITY
+        return cost - int(self.gap * abs(cost))
+
+    def closed(self, bound: int) -> bool:
+        """True when the bound (in units of 1/Q) needs no improvement."""
+        need = self.enough()
+        return need < INFINITY and bound > (need - 1) * self.denominator
+
+    def upper(self) -> int | None:
+        """Cost of the incumbent, None without one."""
+        return None if self.incumbent.cost >= INFINITY else self.incumbent.cost
+
+    def fits(self, order: EliminationOrder) -> bool:
+        """True when elimination in this order is within the limits."""
+        at = self.limits
+        return (
+            order.complete
+            and order.width <= WIDEST
+            and order.largest <= at.joint
+            and order.work <= at.work
+            and order.kept <= at.kept
+        )
+
+    def multipliers(self, rows: Rows, warm: Dual | None) -> Ints:
+        """Those of `warm` over the events, in units of 1/Q."""
+        known = {} if warm is None else {t: n * self.denominator // warm.denominator for t, n in warm.multipliers}
+        return np.array([known.get(t, 0) for t in rows.events], dtype=np.int64)
+
+    def record(
+        self, network: Network, sweeper: Sweeper, multipliers: tuple[tuple[int, int], ...]
+    ) -> tuple[Dual, Score]:
+        """The messages of `sweeper` with these multipliers as a record, and what it says."""
+        result = score(network, sweeper.to_u, sweeper.to_v, *row_costs(network, multipliers), threads=self.threads)
+        return Dual(*spread(network, sweeper.to_u, sweeper.to_v), self.denominator, multipliers), result
+
+    def offer(self, network: Network, choice: Choice, polish: bool) -> bool:
+        """Offer `choice`, improved first if `polish`; True when `choice` itself was feasible."""
+        x = tuple(int(d[i]) for d, i in zip(network.domains, choice, strict=True))
+        fits = exact_cost(self.problem, x) is not None
+        if fits:
+            self.incumbent.offer(x)
+        if polish:
+            better = (
+                descend(network, choice, self.clock)
+                if self.rows is None
+                else repair(network, self.rows, choice, self.clock)
+            )
+            if better is not None:
+                self.incumbent.offer(tuple(int(d[i]) for d, i in zip(network.domains, better, strict=True)))
+        return fits
+
+
+def converged(inner: Run, warm: Dual | None = None) -> Dual:
+    """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves."""
+    network = build(inner.base, allowed(inner.problem))
+    sweeper = Sweeper(network, list(range(len(network.domains))), inner.threads)
+    if warm is not None:
+        load(sweeper, warm)
+    converge(sweeper, inner.clock.share(SWEPT_SHARE))
+    return Dual(*spread(sweeper.network, sweeper.to_u, sweeper.to_v), inner.denominator)

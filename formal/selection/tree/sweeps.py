@@ -1,0 +1,173 @@
+"""This module decides how long a node is swept before labels are fixed there, and what is looked for between sweeps.
+
+Every look decodes the messages and offers the solution, improved by local search.  Sweeps end when one of these holds:
+
+    closed    the bound needs no improvement (`Run.closed`)
+    fixable   half of the labels cost more than the gap by their vertex term alone: the node is solved again without
+              them
+    slow      the gap is small and a sweep closes less than three tenths of it: fixing is worth more
+    flat      the bound hardly moves; sweeps that share follow then, since solutions can be read off their messages
+    late      at the root, when so much of the time limit has gone that the rest belongs to solutions and fixing
+
+The last sweep keeps what it can at vertices.  Large networks begin with accelerated sweeps, which pay at the
+root alone: parts of the tree start from messages that are nearly right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from ..bound.accelerated import AcceleratedSweeper
+from ..bound.decode import decode
+from ..bound.trws import Style, Sweeper
+from ..elimination.factored import elimination_order
+from ..model.factored import INFINITE, Network
+from ..model.infinity import INFINITY
+
+if TYPE_CHECKING:
+    from .run import Run
+
+FLAT: Final = 1_000
+"""Sweeps that pass everything on end when three of them gain less than one part in so many."""
+
+PRICED: Final = 400
+"""The same at prices of resource rows, which move afterwards anyway."""
+
+LATE: Final = 0.4
+"""Share of the time limit that sweeps leave for looking for solutions and for fixing."""
+
+SETTLE: Final = 4
+"""Sweeps after them that share: bounds hardly move, but solutions can be read off."""
+
+MOVING: Final = 1_000
+MOVING_CELLS: Final = 20_000_000
+"""Vertices, or entries of all edges, from which sweeps at the root are accelerated: decoding between them, once per
+stride, pays then.
+"""
+
+STRIDE: Final = 8
+"""Of these sweeps, between looks for a solution."""
+
+MOVES: Final = 800
+"""Of these sweeps at most."""
+
+MOVED: Final = 10_000
+"""They end when two strides gain less than one part in so many."""
+
+
+def acceleration_pays(network: Network) -> bool:
+    """True where sweeps at the root are accelerated."""
+    return len(network.domains) >= MOVING or network.pair_cells() >= MOVING_CELLS
+
+
+def sweep(run: Run, sweeper: Sweeper, depth: int, taken: int = 0) -> None:
+    """Sweep and decode until a stop rule holds.
+
+    `taken` = L sum_t n_t of the multipliers in the vertex costs of `sweeper`; solutions are not looked for at prices.
+    """
+    network = sweeper.network
+    constant = network.base.constant - taken
+    history: list[int] = []
+    rounds = run.limits.root_sweeps if depth == 0 else run.limits.node_sweeps
+    settling = 0
+    if depth == 0 and acceleration_pays(network):
+        if _accelerated(run, sweeper, taken):
+            return
+        settling = 1
+    finish = False
+    for turn in range(rounds):
+        started = run.clock.seconds()
+        style: Style = "keep" if finish else "share" if settling else "all"
+        bound = 0
+        for forward in (True, False):
+            swept = sweeper.sweep(forward, run.clock, style)
+            if swept is None or swept >= INFINITE:
+                return
+            bound = swept + constant
+            if not taken and (turn < 3 or turn % 4 == 0 or finish or settling):
+                run.offer(network, decode(sweeper, forward), polish=True)
+            if run.closed(bound):
+                return
+        run.progress.update("messages", bound // run.denominator if depth == 0 else None, run.upper())
+        if finish or run.clock.left() < 3 * (run.clock.seconds() - started):
+            break
+        history.append(bound)
+        flat = turn >= 8 and (history[-1] - history[-4]) * (PRICED if taken else FLAT) <= abs(history[-1])
+        settling += settling > 0 or flat
+        finish = depth == 0 and _late(run) or settling > SETTLE or _slow(run, history) or _fixable(run, sweeper, bound)
+
+
+def _accelerated(run: Run, sweeper: Sweeper, taken: int) -> bool:
+    """Sweep with acceleration while that gains; True when nothing is left to do: the gap is closed, the time over, or a
+    vertex has no allowed label.
+    """
+    constant = sweeper.network.base.constant - taken
+    moving = AcceleratedSweeper(sweeper)
+    history: list[int] = []
+    while len(history) * STRIDE < MOVES:
+        found = moving.run(STRIDE, run.clock)
+        if found is None:
+            return True
+        moving.store()
+        bound = found + constant
+        if not taken:
+            run.offer(sweeper.network, decode(sweeper, False), polish=True)
+        run.progress.update("messages", bound // run.denominator, run.upper())
+        if run.closed(bound) or run.clock.over():
+            return True
+        history.append(bound)
+        if len(history) > 2 and (history[-1] - history[-3]) * MOVED <= abs(bound):
+            return False
+        if _late(run) or _fixable(run, sweeper, bound):
+            return False
+    return False
+
+
+def bound_now(sweeper: Sweeper) -> int:
+    """Bound of the present messages when every edge minimum is zero (after a full sweep)."""
+    return sum(int(sweeper.theta(v).min()) for v in range(len(sweeper.network.domains))) + sweeper.network.base.constant
+
+
+def _late(run: Run) -> bool:
+    return run.clock.left() < LATE * (run.clock.limit_s or 0.0)
+
+
+def _slow(run: Run, history: list[int]) -> bool:
+    """True when the gap is small and closes slowly: fixing is worth more than another sweep."""
+    if run.incumbent.cost >= INFINITY or len(history) < 2:
+        return False
+    gap = run.incumbent.cost * run.denominator - history[-1]
+    return gap * 50 <= abs(history[-1]) and (history[-1] - history[-2]) * 10 < gap * 3
+
+
+def _fixable(run: Run, sweeper: Sweeper, bound: int) -> bool:
+    """True when the vertex term alone of enough labels exceeds the gap: what fixing would remove at least."""
+    if run.incumbent.cost >= INFINITY:
+        return False
+    gap = run.incumbent.cost * run.denominator - bound
+    gone = 0
+    for v in range(len(sweeper.network.domains)):
+        theta = sweeper.theta(v)
+        gone += int(np.count_nonzero(theta - theta.min() > gap))
+    return gone >= run.limits.fix_share * max(1, sweeper.network.labels)
+
+
+def sweep_order(network: Network) -> list[int]:
+    """Leaves first on forests (one sweep is exact there), the given order otherwise."""
+    n = len(network.domains)
+    parent = list(range(n))
+
+    def root(v: int) -> int:
+        while parent[v] != v:
+            parent[v] = parent[parent[v]]
+            v = parent[v]
+        return v
+
+    for arc in network.arcs:
+        a, b = root(arc.u), root(arc.v)
+        if a == b:
+            return list(range(n))
+        parent[a] = b
+    return list(elimination_order(network).order)

@@ -1,0 +1,97 @@
+"""Random numbers: masks of dropout and of stochastic depth are their mean, anything else must be an input.
+
+    native_dropout(x)                                     -> x               (`pointwise.identity`)
+    bernoulli(p) / p * x           timm, torchvision      -> x               mean of bernoulli(p) is p
+    floor(p + rand()) / p * x      Hugging Face           -> x               floor(p + u) is 1 with probability p
+    where(rand() < p, a, b)        labels of guidance     -> b, for p < 1/2  the likelier of both
+
+So a training step computes the expectation over the masks, and costs what the step costs; what a program does with
+other random numbers has no such reading.  Memory that nobody has set (`empty`) may hold anything, so zeros.
+"""
+
+from __future__ import annotations
+
+from math import floor
+
+from ..building.flat import Unsupported
+from . import pointwise
+from .context import Context, Handler, Node, Ref
+
+_REASON = "random numbers (only dropout and stochastic depth have a mean to stand for them; make them an input)"
+
+
+def unset(c: Context, node: Node) -> None:
+    """empty and its relatives."""
+    c.fill(node, 0.0)
+
+
+def mask(c: Context, node: Node) -> None:
+    """bernoulli with one probability everywhere: its mean."""
+    p = node.arguments.get("p")
+    chance = c.uniform(p if p is not None else node.arguments["self"])
+    if chance is None or not 0.0 <= chance <= 1.0:
+        raise Unsupported("probabilities that are computed")
+    c.fill(node, chance)
+
+
+def uniform(c: Context, node: Node) -> None:
+    """rand: a value that only `shifted` and `rounded` may read."""
+    c.noise[Ref(node.name)] = 0.0
+
+
+def shifted(c: Context, node: Node) -> None:
+    """add, of noise and a number: noise still."""
+    left, right = node.arguments["self"], node.arguments["other"]
+    for noise, number in ((left, right), (right, left)):
+        if isinstance(noise, Ref) and noise in c.noise:
+            by = c.uniform(number)
+            if by is None or node.number("alpha", 1.0) != 1.0:
+                raise Unsupported(_REASON)
+            c.noise[Ref(node.name)] = c.noise[noise] + by
+            return
+    pointwise.binary(c, node)
+
+
+def rounded(c: Context, node: Node) -> None:
+    """floor of noise in [p, p + 1): floor(p) + 1 with probability p - floor(p), else floor(p); on average p."""
+    x = node.ref("self")
+    if x not in c.noise:
+        pointwise.unary(c, node)
+        return
+    if floor(c.noise[x]) != 0:
+        raise Unsupported(_REASON)
+    c.fill(node, c.noise[x])
+
+
+def likelier(c: Context, node: Node) -> None:
+    """A comparison of noise with a number, as the masks of dropped labels: what is the case more often."""
+    x, other = node.arguments["self"], node.arguments["other"]
+    if not (isinstance(x, Ref) and x in c.noise):
+        pointwise.binary(c, node)
+        return
+    bound = c.uniform(other)
+    if bound is None:
+        raise Unsupported(_REASON)
+    below = bound - c.noise[x] > 0.5
+    c.fill(node, float(below == (pointwise.short_kind(node) in ("lt", "le"))))
+
+
+def refused(c: Context, node: Node) -> None:
+    """randn, randint, multinomial: no mean that a model would want."""
+    raise Unsupported(_REASON)
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(
+        ("empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"), unset
+    ),
+    "bernoulli": mask,
+    **dict.fromkeys(("rand", "rand_like"), uniform),
+    "add": shifted,
+    "floor": rounded,
+    **dict.fromkeys(("lt", "le", "gt", "ge"), likelier),
+    **dict.fromkeys(
+        ("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional", "multinomial"),
+        refused,
+    ),
+}

@@ -1,0 +1,229 @@
+"""Which architectures import, and which of them become a training step: the page docs/architectures.md.
+
+    python tests/benchmarks/architectures.py [--only GLOB ..] [--families NAME ..] [--modes import,train] [--again]
+                                             [--seconds 120] [--gigabytes 4] [--results FILE.json]
+    python tests/benchmarks/architectures.py --page        writes the page from the results
+
+What is tried is the public command, `shardproof import FILE.py:NAME [--train adam] -o graph.json`, each in a process of
+its own under a limit of time and memory; the written graph is read back.  Results are kept in a JSON file after each
+try, so that an interrupted run goes on where it stopped; the page holds no times of the day and is the same for equal
+results.  The entries are in `published/`, one module per library.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import NoReturn
+
+HERE = Path(__file__).resolve().parent
+LISTS = HERE / "published"
+RESULTS = HERE / "results" / "architectures.json"
+PAGE = HERE.parent.parent / "docs" / "architectures.md"
+MODULES = (
+    "hf_decoders",
+    "hf_encoders",
+    "hf_vision",
+    "hf_modalities",
+    "torchvision_models",
+    "timm_models",
+    "diffusers_models",
+    "plain_modules",
+)
+LIBRARIES = {
+    "hf": "transformers",
+    "torchvision": "torchvision",
+    "timm": "timm",
+    "diffusers": "diffusers",
+    "plain": "plain PyTorch",
+}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where an architecture is, and what it is called."""
+
+    module: str
+    name: str
+    family: str
+    title: str
+    labelled: bool
+
+    @property
+    def key(self) -> str:
+        """Its place in the results."""
+        return f"{self.module}:{self.name}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of one try: `operators` of the written graph, `reason` of a refusal."""
+
+    good: bool
+    seconds: float
+    gigabytes: float
+    operators: int = 0
+    reason: str = ""
+
+
+def entries(modules: tuple[str, ...] = MODULES) -> Iterator[Entry]:
+    """All architectures, in the order of the lists; imports the libraries."""
+    from importlib import import_module
+
+    sys.path.insert(0, str(LISTS))
+    from entries import Architecture
+
+    for module in modules:
+        for name, held in vars(import_module(module)).items():
+            if isinstance(held, Architecture):
+                yield Entry(module, name, held.family, held.title, held.loss is not None)
+
+
+def attempt(entry: Entry, mode: str, seconds: float, gigabytes: float) -> Result:
+    """One try of the command; the graph is read back by another process of the command."""
+    with tempfile.TemporaryDirectory() as folder:
+        graph = Path(folder) / "graph.json"
+        spec = f"{LISTS / entry.module}.py:{entry.name}{'.training' if mode == 'train' else ''}"
+        train = [] if mode == "import" else ["--train", "adam"]
+        made = _run(["import", spec, *train, "-o", str(graph)], seconds, gigabytes)
+        if not made.good:
+            return made
+        read = _run(["import", str(graph), "--json"], seconds, gigabytes)
+        if not read.good:
+            return Result(False, made.seconds, made.gigabytes, 0, f"read back: {read.reason}")
+        return Result(True, made.seconds, made.gigabytes, read.operators)
+
+
+def _run(arguments: list[str], seconds: float, gigabytes: float) -> Result:
+    """The command line in a process of its own, forked from this one so that the libraries are loaded once."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        begin, most, stopped = time.monotonic(), 0.0, ""
+        child = os.fork()
+        if child == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            _command(arguments)
+        while True:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                break
+            time.sleep(0.05)
+            most = max(most, _resident(child))
+            taken = time.monotonic() - begin
+            if not stopped and (taken > seconds or most > gigabytes):
+                stopped = f"more than {seconds:g} s" if taken > seconds else f"more than {gigabytes:g} GiB"
+                os.kill(child, signal.SIGKILL)
+        taken = round(time.monotonic() - begin, 1)
+        out.seek(0)
+        err.seek(0)
+        said, errors = out.read().decode(), err.read().decode(errors="replace")
+    if stopped:
+        return Result(False, taken, round(most, 2), 0, stopped)
+    if status != 0:
+        lines = [line.strip() for line in errors.splitlines() if line.strip()]
+        told = next((k for k, line in enumerate(lines) if line.startswith("error")), max(len(lines) - 1, 0))
+        reason = " ".join(lines[told:]).replace(f"{LISTS}{os.sep}", "")
+        return Result(False, taken, round(most, 2), 0, reason[:1500] or f"exit status {status}")
+    operators = json.loads(said)["operators"] if "--json" in arguments else 0
+    return Result(True, taken, round(most, 2), operators)
+
+
+def _command(arguments: list[str]) -> NoReturn:
+    """What `python -m shardproof` does, and no return to the caller's process."""
+    code = 70
+    try:
+        from shardproof.__main__ import run
+
+        code = run(arguments)
+        sys.stdout.flush()
+    except BaseException as error:  # noqa: BLE001  # the parent reads it
+        os.write(2, f"error: {type(error).__name__}: {error}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def warm() -> None:
+    """Load what every try needs."""
+    import torch
+    import torch._export
+    from torch import nn
+
+    torch.set_num_threads(1)
+    torch.export.export(nn.Linear(2, 2), (torch.zeros(1, 2),)).run_decompositions()
+
+
+def _resident(pid: int) -> float:
+    """GiB that a process holds."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0.0
+    return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS")), 0) / 2**20
+
+
+def load(path: Path) -> dict[str, dict[str, object]]:
+    """Results so far, by entry and mode."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def save(path: Path, results: dict[str, dict[str, object]]) -> None:
+    """Write the results; an interrupted write leaves the old ones."""
+    path.parent.mkdir(exist_ok=True)
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
+    beside.replace(path)
+
+
+def main() -> None:
+    """Try what is asked for and has no result yet; or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=["*"], help="globs of MODULE:NAME or NAME")
+    parser.add_argument("--families", nargs="*")
+    parser.add_argument("--modes", default="import,train", help="import, train (as a training step), plain (as it is)")
+    parser.add_argument("--again", action="store_true", help="try also what has a result")
+    parser.add_argument("--failed", action="store_true", help="try again what failed")
+    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--gigabytes", type=float, default=4.0)
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", action="store_true")
+    given = parser.parse_args()
+    if given.page:
+        from architectures_page import page
+
+        PAGE.write_text(page(list(entries()), load(given.results)))
+        return
+    chosen = [
+        e
+        for e in entries()
+        if any(fnmatch(e.key, g) or fnmatch(e.name, g) for g in given.only)
+        and (not given.families or e.family in given.families)
+    ]
+    warm()
+    for mode in given.modes.split(","):
+        for e in chosen:
+            known = load(given.results).get(e.key, {}).get(mode)
+            failed = isinstance(known, dict) and not known["good"]
+            if known is not None and not given.again and not (given.failed and failed):
+                continue
+            result = attempt(e, mode, given.seconds, given.gigabytes)
+            results = load(given.results)
+            results.setdefault(e.key, {})[mode] = asdict(result)
+            save(given.results, results)
+            print(
+                f"{'ok  ' if result.good else 'FAIL'} {mode:6} {e.key:40} {result.seconds:6.1f} s {result.gigabytes:5.2f} GiB "
+                f"{result.operators:6} {result.reason[:200]}",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Operators of PyTorch programs that move or mask elements, against PyTorch in float64."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import Tensor, nn
+
+from shardproof.models.program.graph import UnsupportedOperators
+from tests.torch_case import compare, imported
+
+pytestmark = pytest.mark.torch
+
+
+class _Written(nn.Module):
+    """A function as a module."""
+
+    def __init__(self, function: object) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Tensor) -> Tensor:
+        return self.function(*given)
+
+
+def _equal(function: object, *shapes: tuple[int, ...]) -> list[str]:
+    """The functions of the imported graph, whose values are PyTorch's."""
+    found = compare(lambda: (_Written(function).eval(), tuple(torch.zeros(s) for s in shapes)))
+    return [op.function for op in found.graph.operators]
+
+
+def test_flips_of_any_length() -> None:
+    assert "embedding" in _equal(lambda x: x.flip(1) * 2.0, (3, 5))
+    assert "embedding" not in _equal(lambda x: x.flip(0) * 2.0, (2, 5))
+    _equal(lambda x: x.flip((0, 2)) + x, (4, 3, 5))
+
+
+def test_parts_that_are_overwritten() -> None:
+    def scattered(x: Tensor, y: Tensor) -> Tensor:
+        z = x.clone()
+        z[:, 1:3] = y
+        z[:, 3] = 0.0
+        z[0] = z[0] * 3.0
+        return z
+
+    _equal(scattered, (3, 5), (3, 2))
+
+
+def test_every_other_element_is_overwritten() -> None:
+    def rotated(x: Tensor) -> Tensor:
+        z = torch.empty_like(x)
+        z[..., 0::2] = -x[..., 1::2]
+        z[..., 1::2] = x[..., 0::2]
+        return z * 2.0
+
+    _equal(rotated, (3, 6))
+
+
+def test_operands_without_elements() -> None:
+    _equal(lambda x: torch.cat([x[:, :0], x[:, 2:], x[:, 4:4]], 1) * 2.0, (3, 4))
+    _equal(lambda x: torch.cat(x.split([0, 3, 1], 1)[::-1], 1) * 2.0, (3, 4))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 2, "stride": 2},
+        {"kernel_size": 4, "stride": 2, "padding": 1, "bias": False},
+        {"kernel_size": 3, "stride": 2, "padding": 1, "output_padding": 1, "groups": 2},
+        {"kernel_size": 3, "padding": 1},
+        {"kernel_size": (3, 1), "stride": (1, 2)},
+    ],
+)
+def test_transposed_convolutions(options: dict[str, int]) -> None:
+    found = compare(lambda: (nn.ConvTranspose2d(4, 6, **options), torch.zeros(2, 4, 5, 3)))
+    assert "product" in [op.function for op in found.graph.operators]
+
+
+def test_windows_of_a_dimension() -> None:
+    _equal(lambda x: x.unfold(1, 4, 4) * 2.0, (2, 9, 3))
+    _equal(lambda x: x.unfold(-1, 4, 2) * 2.0, (2, 3, 10))
+
+
+def test_exponential_units() -> None:
+    _equal(lambda x: nn.functional.elu(x, 0.7) + nn.functional.selu(x) + nn.functional.celu(x, 1.3), (3, 5))
+
+
+class _Deep(nn.Module):
+    """Stochastic depth as Hugging Face, timm and torchvision write it, and dropout."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.layer = how, nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, keep = torch.tanh(self.layer(x)), 0.75
+        if not self.training:
+            return x + y
+        if self.how == "floor":
+            return x + y.div(keep) * (keep + torch.rand((x.shape[0], 1), dtype=x.dtype)).floor()
+        if self.how == "bernoulli":
+            return x + y * x.new_empty((x.shape[0], 1)).bernoulli_(keep).div_(keep)
+        return x + nn.functional.dropout(y, 1 - keep)
+
+
+@pytest.mark.parametrize("how", ["floor", "bernoulli", "dropout"])
+def test_stochastic_depth_is_its_mean(how: str) -> None:
+    import numpy as np
+
+    from shardproof.backends.execution.reference import run_graph
+
+    draw = np.random.default_rng(0)
+    x, w, b = draw.normal(size=(3, 4)), draw.normal(size=(4, 4)), draw.normal(size=4)
+    graph = imported(lambda: (_Deep(how), torch.zeros(3, 4))).graph
+    (got,) = (run_graph(graph, {"x": x, "layer.weight": w, "layer.bias": b})[o] for o in graph.outputs)
+    np.testing.assert_allclose(got, x + np.tanh(x @ w.T + b), rtol=1e-12)
+
+
+def test_dropped_labels_are_kept() -> None:
+    found = imported(
+        lambda: (_Written(lambda x: torch.where(torch.rand(3) < 0.1, torch.zeros(3), x) * 2.0), torch.zeros(3))
+    )
+    assert [op.function for op in found.graph.operators] == ["scale"]
+
+
+@pytest.mark.parametrize("function", [lambda x: x + torch.randn_like(x), lambda x: x * torch.rand(3)])
+def test_other_random_numbers_are_refused_with_what_to_do(function: object) -> None:
+    with pytest.raises(UnsupportedOperators, match="make them an input"):
+        imported(lambda: (_Written(function), torch.zeros(2, 3)))
