@@ -70,9 +70,15 @@ def run_graph(
     return {t.name: values[t.name] for t in graph.tensors if t.name in wanted}
 
 
+def stated(tensor: Tensor, values: Array, dtype: str | None) -> Array:
+    """The values of a constant as they are executed, in digit shape; `dtype` replaces floating types."""
+    own = execution_dtype(tensor.dtype)
+    return values.reshape(tensor.shape).astype(dtype if dtype is not None and own.startswith("float") else own)
+
+
 def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dict[str, Array]:
     """Reproducible values for every input and parameter, in digit shape; each depends on the seed and its own name
-    only.
+    only.  Constants of the program whose values are known are what they are.
 
     `dtype` replaces floating types (None: the tensor's own, as executed).  Ids of an embedding lie within its table;
     weights are scaled by 1/sqrt(summed elements) so that deep graphs keep their magnitude; variances, divisors and
@@ -86,6 +92,9 @@ def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dic
             continue
         rng = np.random.default_rng([seed, crc32(t.name.encode())])
         own = execution_dtype(t.dtype)
+        if t.contents is not None and t.contents.values is not None:
+            out[t.name] = stated(t, t.contents.values, dtype)
+            continue
         hint = hints.get(t.name, ("", 1))
         if own == "bool":
             out[t.name] = rng.integers(0, 2, t.shape).astype(bool)

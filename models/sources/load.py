@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ..files.input import regular
+from ..program.contents import read_beside
 from ..program.graph import Graph, GraphError
 from ..text import InputError, did_you_mean
 from .zoo import ZOO
@@ -59,9 +60,11 @@ def load_model(spec: str, batch: int | None = None, tell: Callable[[str], None] 
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{spec}: cannot be read: {error}") from None
         try:
-            return Graph.from_json(text)
+            return read_beside(path, Graph.from_json(text))
         except GraphError as error:
             raise GraphError(f"{spec}, {error.place}", error.message) from None
+        except ValueError as error:
+            raise InputError(str(error)) from None
     if path.suffix == ".spz":
         raise InputError(
             f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan"

@@ -10,6 +10,7 @@ from ..files.json_text import parse_json
 from ..files.output import write_file
 from ..machine.machine import builtin_names, load_machine
 from ..machine.text import render
+from ..program.contents import write_beside
 from ..program.graph import Graph
 from ..sources.load import load_model
 from ..sources.training import OPTIMIZERS, TrainingStep, build_step
@@ -71,6 +72,7 @@ def import_command(
         graph = step.graph
     if output is not None:
         write_file(output, graph.to_json().encode("ascii") + b"\n")
+        constants = write_beside(output, graph)
     if as_json:
         emit(
             {
@@ -95,7 +97,7 @@ def import_command(
             + (f", {len(step.constant)} are constant" if step.constant else "")
         )
     if output is not None:
-        say(f"wrote {output}")
+        say(f"wrote {output}" + (f" and its constants {constants}" if constants is not None else ""))
     return Exit.DONE
 
 
