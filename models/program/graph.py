@@ -68,7 +68,7 @@ STATED: Final = "constant."
 @dataclass(frozen=True)
 class Tensor:
     """`shape` in digits, element type `dtype` (float32, bfloat16, float16, float64, int64, int32, bool).  `contents`:
-    of an input that is a constant of the program.
+    of an input that is a constant of the program.  `frozen`: a parameter that no training step changes.
     """
 
     name: str
@@ -77,6 +77,7 @@ class Tensor:
     role: Role = Role.VALUE
     source_shape: tuple[int, ...] | None = None
     contents: Contents | None = None
+    frozen: bool = False
 
     @property
     def elements(self) -> int:
@@ -187,6 +188,8 @@ class Graph:
                 raise GraphError(f"tensor {t.name!r}", _too_long(max(t.shape)))
             if t.contents is not None and (t.role is not Role.INPUT or not DIGEST.fullmatch(t.contents.digest)):
                 raise GraphError(f"tensor {t.name!r}", "has contents: it must be an input, and they a sha256")
+            if t.frozen and t.role is not Role.PARAMETER:
+                raise GraphError(f"tensor {t.name!r}", "is frozen, and no parameter")
             if t.dtype not in ELEMENT_BYTES:
                 raise GraphError(f"tensor {t.name!r}", f"unknown element type {t.dtype!r}")
             if t.elements * t.element_bytes > MOST_WORK:
@@ -340,6 +343,7 @@ class Graph:
                         "role": t.role.value,
                         **({} if t.source_shape is None else {"source_shape": list(t.source_shape)}),
                         **({} if t.contents is None else {"contents": t.contents.digest}),
+                        **({"frozen": True} if t.frozen else {}),
                     }
                     for t in self.tensors
                 ],
@@ -374,6 +378,7 @@ class Graph:
                     Role(t["role"]),
                     _ints(t["source_shape"]) if "source_shape" in t else None,
                     Contents(_text(t["contents"])) if "contents" in t else None,
+                    _flag(t.get("frozen", False)),
                 )
                 for t in data["tensors"]
             )

@@ -13,9 +13,10 @@ from ..machine.text import render
 from ..program.contents import write_beside
 from ..program.graph import Graph
 from ..sources.load import load_model
-from ..sources.training import OPTIMIZERS, TrainingStep, build_step
+from ..sources.training import TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
 from ..terminal.options import BATCH, force_option, output_option
+from .optimizer import LOSS, OPTIMIZER
 
 
 @click.command("import")
@@ -23,8 +24,8 @@ from ..terminal.options import BATCH, force_option, output_option
 @click.option(
     "--batch", type=BATCH, help="Replace the batch size of an ONNX file or zoo model; handed to a PyTorch factory."
 )
-@click.option("--train", type=click.Choice(OPTIMIZERS), help="Make it one training step: forward, backward, optimizer.")
-@click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
+@click.option("--train", type=OPTIMIZER, help="Make it one training step: forward, backward, optimizer.")
+@click.option("--loss", help=LOSS)
 @click.option(
     "--recompute",
     default="none",
