@@ -40,6 +40,7 @@ from ..selection.model.clock import Clock
 from ..selection.model.interrupt import interruptible
 from ..selection.solve import solve
 from ..selection.tree.infeasible import least_use
+from .options import print_options
 
 EngineName = Literal["native", "ilp", "smt"]
 
@@ -283,7 +284,8 @@ def plan_command(
 
 
 @click.command("solve")
-@click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path))
+@click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
+@click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
 @engine_option
 @time_option
 @gap_option
@@ -294,7 +296,8 @@ def plan_command(
 @click.pass_obj
 def solve_command(
     publisher: Publisher,
-    problem_file: Path,
+    problem_file: Path | None,
+    show_options: bool,
     engine: str,
     time_limit: float,
     gap: Fraction,
@@ -303,6 +306,10 @@ def solve_command(
     as_json: bool,
 ) -> int:
     """Solve a selection problem and write a certificate."""
+    if show_options:
+        return print_options(as_json)
+    if problem_file is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
     clock = started(time_limit)
     with clock.phase("tables"):
         problem = load_selection_problem(problem_file)
