@@ -14,6 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
+from ...models.program.contents import Values
 from ...models.program.graph import Graph, GraphError, Role, Tensor
 from ...models.program.operators import BY_DATA, NodeKind
 from ..kernels import Array, Block, execute, execution_dtype, full_box
@@ -70,10 +71,10 @@ def run_graph(
     return {t.name: values[t.name] for t in graph.tensors if t.name in wanted}
 
 
-def stated(tensor: Tensor, values: Array, dtype: str | None) -> Array:
+def stated(tensor: Tensor, values: Values, dtype: str | None) -> Array:
     """The values of a constant as they are executed, in digit shape; `dtype` replaces floating types."""
     own = execution_dtype(tensor.dtype)
-    return values.reshape(tensor.shape).astype(dtype if dtype is not None and own.startswith("float") else own)
+    return np.asarray(values.reshape(tensor.shape), dtype if dtype is not None and own.startswith("float") else own)
 
 
 def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dict[str, Array]:

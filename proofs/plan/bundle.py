@@ -133,13 +133,7 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         machine = Machine.from_json(_text(members, "machine.json"))
     except (GraphError, MachineError) as error:
         raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
-    found = {name.removeprefix("constants/"): m for name, m in members.items() if name.startswith("constants/")}
-    if not found.keys() <= constants(graph).keys():
-        raise ContainerError("constants", f"{min(found.keys() - constants(graph).keys())!r} is none of the graph")
-    try:
-        graph = filled(graph, {digest: m for digest, m in found.items() if isinstance(m, bytes)})
-    except ValueError as error:
-        raise ContainerError("constants", str(error)) from None
+    graph = _filled(graph, members)
     certificate = decode_certificate(members)
     for name, found in (
         ("graph_sha256", graph.sha256()),
@@ -162,6 +156,17 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         certificate,
         tuple((name, versions[name].text(200)) for name in sorted(versions.value)),
     )
+
+
+def _filled(graph: Graph, members: Mapping[str, Member]) -> Graph:
+    """The graph with the constants that the container holds."""
+    held = {name.removeprefix("constants/"): m for name, m in members.items() if name.startswith("constants/")}
+    if not held.keys() <= constants(graph).keys():
+        raise ContainerError("constants", f"{min(held.keys() - constants(graph).keys())!r} is none of the graph")
+    try:
+        return filled(graph, {digest: m for digest, m in held.items() if isinstance(m, bytes)})
+    except ValueError as error:
+        raise ContainerError("constants", str(error)) from None
 
 
 def _text(members: Mapping[str, Member], name: str) -> str:
