@@ -12,10 +12,10 @@ from ..machine.machine import builtin_names, load_machine
 from ..machine.text import render
 from ..program.contents import write_beside
 from ..program.graph import Graph
-from ..sources.load import load_model
+from ..sources.load import Attention, load_model
 from ..sources.training import TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, force_option, output_option
+from ..terminal.options import BATCH, attention_option, force_option, output_option
 from .optimizer import LOSS, OPTIMIZER
 
 
@@ -32,6 +32,7 @@ from .optimizer import LOSS, OPTIMIZER
     show_default=True,
     help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
 )
+@attention_option
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
@@ -42,6 +43,7 @@ def import_command(
     train: str | None,
     loss: str | None,
     recompute: str,
+    attention: Attention | None,
     output: Path | None,
     list_ops: bool,
     as_json: bool,
@@ -67,7 +69,7 @@ def import_command(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program"
         )
     notes: list[str] = []
-    graph = load_model(file, batch, notes.append)
+    graph = load_model(file, batch, notes.append, attention)
     step = training_of(graph, train, loss, recompute)
     if step is not None:
         graph = step.graph
