@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ...program.graph import Graph, GraphError, UnsupportedOperators
 from ...program.index import Axis, Combine, access
+from ...program.operators import Operator
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
@@ -139,6 +140,34 @@ class Imported:
     notes: tuple[str, ...] = ()
 
 
+def _untrained(exported: ExportedProgram) -> frozenset[str]:
+    """Stored names of what PyTorch hands no gradient to: parameters without `requires_grad`, buffers."""
+    from torch.export.graph_signature import InputKind
+
+    out = set()
+    for spec in exported.graph_signature.input_specs:
+        held = exported.state_dict.get(spec.target) if spec.target is not None else None
+        fixed = spec.kind is InputKind.PARAMETER and held is not None and not held.requires_grad
+        if spec.target is not None and (fixed or spec.kind is InputKind.BUFFER):
+            out.add(spec.target)
+    return frozenset(out)
+
+
+def _frozen(graph: Graph, candidates: frozenset[str]) -> Graph:
+    """The graph with the weights frozen that PyTorch does not train: those without `requires_grad`, and buffers that
+    an operator could hand a gradient to (running statistics get none).
+    """
+    reached = {op.inputs[j].tensor for op in graph.operators for j in _smooth(op) if op.inputs[j].tensor in candidates}
+    if not reached:
+        return graph
+    return replace(graph, tensors=tuple(replace(t, frozen=t.name in reached) for t in graph.tensors))
+
+
+def _smooth(op: Operator) -> range:
+    """Inputs of an operator that are no statistics."""
+    return range(3 if op.function == "batch_norm" else len(op.inputs))
+
+
 def supported_operators() -> list[str]:
     """ATen operators that can be imported, sorted; operators on constants of the program are computed, whatever they
     are.
@@ -187,7 +216,7 @@ def convert(program: Program) -> Imported:
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
         digits = split_digits(unsorted(used(flat).check()))
         found = recognise(digits.graph, context.contents, program.attention)
-        graph = check_extents(found.graph)
+        graph = _frozen(check_extents(found.graph), _untrained(exported))
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
     kept, held = {op.name for op in graph.operators}, {t.name for t in graph.tensors}
