@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ...program.graph import Graph, GraphError, UnsupportedOperators
+from ...program.graph import Graph, GraphError
 from ...program.index import Axis, Combine, access
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
@@ -84,6 +84,7 @@ from .fold import Folder
 from .layout import without_elements
 from .outputs import LOSS, loss_among, output_names, renamed
 from .program import Program, load_program
+from .refused import Refused
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -114,8 +115,6 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
 
 ALIASES: Final = MappingProxyType({"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"})
 """Operators of libraries that are ATen's by another name."""
-
-_HINT = "supported operators: 'shardproof import --list-ops'"
 
 
 @dataclass(frozen=True)
@@ -396,20 +395,18 @@ def _known_dtype(place: str, dtype: str) -> None:
 def _convert(c: Context, reader: _Reader) -> None:
     """Run every node's handler."""
     folder: Folder = reader.folder  # type: ignore[attr-defined]
-    missing: dict[str, list[str]] = {}
-    lost: set[str] = set()
+    refused = Refused(c, HANDLERS)
     for fx in reader.live:
         if getattr(fx.target, "__name__", "") == "getitem":
             continue
+        behind = refused.touches(
+            n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes
+        )
         node = reader.plain(fx)
         for k, (shape, dtype) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
             c.shapes[Ref(node.name, k)], c.dtypes[Ref(node.name, k)] = shape, dtype
-        inputs = {
-            n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes
-        }
-        if lost & inputs:  # depends on what was refused already
-            lost.add(node.name)
-            continue
+        if behind:
+            refused.follow(node)
         if folder.fold(fx):
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
@@ -418,20 +415,18 @@ def _convert(c: Context, reader: _Reader) -> None:
         place = f"{node.path}.{node.name}" if node.path else node.name
         handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
         if handler is None:
-            missing.setdefault(node.kind, []).append(place)
-            lost.add(node.name)
-            continue
-        for k, dtype in enumerate(node.dtypes):
-            if Ref(node.name, k) in c.read:
-                _known_dtype(f"node {place!r}", dtype)
-        if without_elements(c, node):
+            refused.add(node, place)
             continue
         try:
-            handler(c, node)
+            for k, dtype in enumerate(node.dtypes):
+                if Ref(node.name, k) in c.read:
+                    _known_dtype(f"node {place!r}", dtype)
+            if not without_elements(c, node):
+                handler(c, node)
         except Unsupported as e:
-            missing.setdefault(f"{node.kind} with {e.reason}", []).append(place)
-            lost.add(node.name)
-        except GraphError as e:
-            raise flat_error(node, e) from None
-    if missing:
-        raise UnsupportedOperators(missing, _HINT)
+            refused.add(node, place, e.reason)
+        except (GraphError, TorchError) as e:
+            if not behind:
+                raise (flat_error(node, e) if isinstance(e, GraphError) else e) from None
+            refused.stand_in(node)
+    refused.done()
