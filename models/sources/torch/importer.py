@@ -24,6 +24,7 @@ from ...program.index import Axis, Combine, access
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
+from ..building.slots import Places, slotted
 from ..building.stated import carried
 from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
@@ -144,13 +145,15 @@ def supported_operators() -> list[str]:
     return sorted(f"aten.{k}" for k in HANDLERS)
 
 
-def load_torch(spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None) -> Graph:
+def load_torch(
+    spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None, places: Places | None = None
+) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
-    takes it.  `tell` hears what was done to the model.
+    takes it.  `tell` hears what was done to the model; `places`: the capacity that experts are given.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
-    found = import_torch(spec, batch)
+    found = convert(load_program(spec, batch), places)
     if tell is not None:
         for note in found.notes:
             tell(note)
@@ -162,8 +165,8 @@ def import_torch(spec: str, batch: int | None = None) -> Imported:
     return convert(load_program(spec, batch))
 
 
-def convert(program: Program) -> Imported:
-    """The graph of an exported program."""
+def convert(program: Program, places: Places | None = None) -> Imported:
+    """The graph of an exported program; `places`: the capacity that experts are given (`building.slots`)."""
     exported = program.exported
     reader = _Reader(exported)
     context = _context(program, reader)
@@ -177,7 +180,8 @@ def convert(program: Program) -> Imported:
         if loss is not None and len(wanted) > 1:
             flat = renamed(flat, loss, LOSS)
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
-        digits = split_digits(unsorted(used(flat).check()))
+        flat = unsorted(used(flat).check())
+        digits = split_digits(flat if places is None else slotted(flat, places))
         found = recognise(digits.graph, context.contents)
         graph = check_extents(found.graph)
     except GraphError as e:
