@@ -14,15 +14,17 @@ from shardproof.formal.selection.elimination import dense
 from shardproof.formal.selection.elimination import factored as eliminate_module
 from shardproof.formal.selection.elimination.factored import elimination_order as order_of
 from shardproof.formal.selection.model.factored import Base, build, whole
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.elimination import EliminationOptions
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Vertex
 from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.container.effort import ELIMINATED, PART
 from shardproof.proofs.selection.certificates import Elimination
 from shardproof.proofs.selection.file import read_certificate, write_certificate
-from shardproof.verify.budget import PART, Budget
+from shardproof.verify.budget import Budget
 from shardproof.verify.selection.certificate import check_selection
-from shardproof.verify.selection.elimination import STEP
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -69,7 +71,7 @@ def test_an_eliminated_vertex_costs_a_step_however_few_its_entries(monkeypatch: 
     record = Elimination(tuple(range(n)), (*((i + 1,) for i in range(n - 1)), ()), ())
     monkeypatch.setattr(Budget, "of", staticmethod(lambda _: given))
     assert check_selection(problem, certified(problem, Optimal((0,) * n, 2 * n - 1), record)).verdict is Verdict.PROVED
-    assert Budget().work - given.work >= n * STEP + PART * (2 * n - 1)
+    assert Budget().work - given.work >= n * ELIMINATED + PART * (2 * n - 1)
 
 
 def test_absurd_effort_is_refused_before_memory_is_taken() -> None:
@@ -83,13 +85,10 @@ def test_absurd_effort_is_refused_before_memory_is_taken() -> None:
         check_selection(problem, certified(problem, Optimal((0,) * n, 0), record))
 
 
-def test_the_solver_leaves_out_what_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardproof.formal.selection.elimination import factored as module
-
+def test_the_solver_leaves_out_what_is_large() -> None:
     problem = random_problem(11, n=5, k=5, rows=False)
     with_messages = solve(problem)
-    monkeypatch.setattr(module, "STORED", 0)
-    without = solve(problem)
+    without = solve(problem, options=Options(elimination=EliminationOptions(stored=0)))
     assert with_messages.status is without.status is Status.OPTIMAL and with_messages.cost == without.cost
     assert without.certificate is not None and check_selection(problem, without.certificate).verdict is Verdict.PROVED
     worse = replace(without.certificate, claim=Optimal(without.certificate.claim.solution, without.cost - 1))  # type: ignore[union-attr, operator]

@@ -16,12 +16,21 @@ from ...models.problem.claims import Infeasible, Verdict
 from ...models.problem.selection_problem import SelectionProblem, Usage
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.program.graph import Graph
-from ...models.sources.load import load_model
+from ...models.sources.load import Attention, load_model
 from ...models.sources.training import OPTIMIZERS, TrainingStep, build_step
 from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import AMOUNT, BATCH, SECONDS, SHARE, THREADS, force_option, output_option
+from ...models.terminal.options import (
+    AMOUNT,
+    BATCH,
+    SECONDS,
+    SHARE,
+    THREADS,
+    attention_option,
+    force_option,
+    output_option,
+)
 from ...models.text import InputError, bytes_text, seconds_text
 from ...models.verbs.describe import training_of
 from ...proofs.publishing.publisher import Published, Publisher
@@ -39,6 +48,7 @@ from ..selection.model.clock import Clock
 from ..selection.model.interrupt import interruptible
 from ..selection.solve import solve
 from ..selection.tree.infeasible import least_use
+from .options import print_options
 
 EngineName = Literal["native", "ilp", "smt"]
 
@@ -92,6 +102,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
     "--memory: as many as pay).",
 )
 @click.option("--batch", type=BATCH, help="Batch size.")
+@attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @engine_option
@@ -118,6 +129,7 @@ def plan_command(
     loss: str | None,
     recompute: str,
     batch: int | None,
+    attention: Attention | None,
     memory: int | None,
     space_name: str | None,
     engine: str,
@@ -145,7 +157,7 @@ def plan_command(
             "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
         )
     notes: list[str] = []
-    forward = graph = load_model(model, batch, notes.append)
+    forward = graph = load_model(model, batch, notes.append, attention)
     step = training_of(graph, train, loss, "none" if recompute == "auto" and train is not None else recompute)
     if step is not None:
         graph = step.graph
@@ -282,7 +294,8 @@ def plan_command(
 
 
 @click.command("solve")
-@click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path))
+@click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
+@click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
 @engine_option
 @time_option
 @gap_option
@@ -293,7 +306,8 @@ def plan_command(
 @click.pass_obj
 def solve_command(
     publisher: Publisher,
-    problem_file: Path,
+    problem_file: Path | None,
+    show_options: bool,
     engine: str,
     time_limit: float,
     gap: Fraction,
@@ -302,6 +316,10 @@ def solve_command(
     as_json: bool,
 ) -> int:
     """Solve a selection problem and write a certificate."""
+    if show_options:
+        return print_options(as_json)
+    if problem_file is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
     clock = started(time_limit)
     with clock.phase("tables"):
         problem = load_selection_problem(problem_file)

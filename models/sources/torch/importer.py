@@ -29,6 +29,9 @@ from ..building.stated import carried
 from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
 from . import (
+    attention as torch_attention,
+)
+from . import (
     dense as torch_dense,
 )
 from . import (
@@ -110,6 +113,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_rounding.HANDLERS,
         **torch_stopped.HANDLERS,
         **torch_strided.HANDLERS,
+        **torch_attention.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""
@@ -146,23 +150,28 @@ def supported_operators() -> list[str]:
 
 
 def load_torch(
-    spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None, places: Places | None = None
+    spec: str,
+    batch: int | None = None,
+    tell: Callable[[str], None] | None = None,
+    attention: bool = True,
+    places: Places | None = None,
 ) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
-    takes it.  `tell` hears what was done to the model; `places`: the capacity that experts are given.
+    takes it.  `tell` hears what was done to the model.  `attention`: recognised as one operator, else products and
+    softmax; `places`: the capacity that experts are given.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
-    found = convert(load_program(spec, batch), places)
+    found = convert(load_program(spec, batch, attention), places)
     if tell is not None:
         for note in found.notes:
             tell(note)
     return carried(found.graph, found.stated)
 
 
-def import_torch(spec: str, batch: int | None = None) -> Imported:
+def import_torch(spec: str, batch: int | None = None, attention: bool = True) -> Imported:
     """Like `load_torch`, with the way back to the program."""
-    return convert(load_program(spec, batch))
+    return convert(load_program(spec, batch, attention))
 
 
 def convert(program: Program, places: Places | None = None) -> Imported:
@@ -182,7 +191,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
         flat = unsorted(used(flat).check())
         digits = split_digits(flat if places is None else slotted(flat, places))
-        found = recognise(digits.graph, context.contents)
+        found = recognise(digits.graph, context.contents, program.attention)
         graph = check_extents(found.graph)
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
