@@ -154,14 +154,16 @@ def load_torch(
     batch: int | None = None,
     tell: Callable[[str], None] | None = None,
     attention: bool = True,
-    places: Places | None = None,
+    expert_places: int | None = None,
 ) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
     takes it.  `tell` hears what was done to the model.  `attention`: recognised as one operator, else products and
-    softmax; `places`: the capacity that experts are given.
+    softmax; `expert_places`: percent of the even share of places that experts get in every sentence, 0: one per
+    token.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
+    places = None if expert_places is None else Places(expert_places)
     found = convert(load_program(spec, batch, attention), places)
     if tell is not None:
         for note in found.notes:
