@@ -288,7 +288,8 @@ class _Reader:
         path, own = self._module(node)
         shapes = tuple(self.shape(node.name, t) for t in results)
         dtypes = tuple(str(getattr(t, "dtype", "torch.float32")).removeprefix("torch.") for t in results)
-        return Node(str(target), node.name, path, own, arguments, shapes, dtypes)
+        kind = ALIASES.get(str(target), str(target))
+        return Node(kind, node.name, path, own, arguments, shapes, dtypes)
 
     def shape(self, name: str, value: object) -> tuple[int, ...]:
         """A static shape."""
@@ -426,9 +427,9 @@ def _convert(c: Context, reader: _Reader) -> None:
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
         c.places[node.name] = node
-        kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
+        kind = node.kind.removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
-        handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
+        handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
         if handler is None:
             refused.add(node, place)
             continue
