@@ -138,7 +138,7 @@ class _Region:
         dtype: str,
         attributes: dict[str, Value] | None = None,
     ) -> str:
-        name = f"{self.name}/{part}"
+        name = part
         while name in self.tensors:
             name += "'"
         extent = {a.name: a.extent for a in axes}
@@ -161,13 +161,20 @@ class _Region:
         """slot[g, l]; the point of every slot is kept for `_dispatched`."""
         g, point, e = Axis("g", self.groups), Axis("l", self.length), Axis("e", self.experts)
         along = Axis("l", self.length, None, False)
-        ids = self._view("ids", self.ids, (self.groups, self.length))
-        number = self._emit("experts", "iota", [e], [], ["e"], "int64", {"along": "e", "start": 0, "step": 1})
+        ids = self._view(f"{self.name}.ids", self.ids, (self.groups, self.length))
+        number = self._emit(
+            f"{self.name}.experts", "iota", [e], [], ["e"], "int64", {"along": "e", "start": 0, "step": 1}
+        )
         chosen = self._emit(
-            "chosen", "equal", [g, point, e], [access(ids, "g", "l"), access(number, "e")], ["g", "l", "e"], "bool"
+            f"{self.name}.chosen",
+            "equal",
+            [g, point, e],
+            [access(ids, "g", "l"), access(number, "e")],
+            ["g", "l", "e"],
+            "bool",
         )
         before = self._emit(
-            "before",
+            f"{self.name}.before",
             "cumulative_sum",
             [g, along, e],
             [access(chosen, "g", "l", "e")],
@@ -176,7 +183,7 @@ class _Region:
             {"over": ("l",), "exclusive": 1},
         )
         place = self._emit(
-            "place",
+            f"{self.name}.place",
             "embedding",
             [g, point, replace(e, combine=Combine.SUM)],
             [access(before, "g", "l", "e"), access(ids, "g", "l")],
@@ -185,15 +192,27 @@ class _Region:
             {"rows": "e"},
         )
         start = self._emit(
-            "start", "scale", [g, point], [access(ids, "g", "l")], ["g", "l"], "int64", {"scale": float(self.places)}
+            f"{self.name}.start",
+            "scale",
+            [g, point],
+            [access(ids, "g", "l")],
+            ["g", "l"],
+            "int64",
+            {"scale": float(self.places)},
         )
         read = [access(start, "g", "l"), access(place, "g", "l")]
-        end = self._emit("end", "add", [g, point], read, ["g", "l"], "int64")
+        end = self._emit(f"{self.name}.end", "add", [g, point], read, ["g", "l"], "int64")
         free = self._emit(
-            "free", "less", [g, point], [access(place, "g", "l")], ["g", "l"], "bool", {"value": self.places}
+            f"{self.name}.free",
+            "less",
+            [g, point],
+            [access(place, "g", "l")],
+            ["g", "l"],
+            "bool",
+            {"value": self.places},
         )
         slot = self._emit(
-            "slot",
+            f"{self.name}.slot",
             "mask_fill",
             [g, point],
             [access(end, "g", "l"), access(free, "g", "l")],
@@ -201,9 +220,11 @@ class _Region:
             "int64",
             {"value": -1},
         )
-        order = self._emit("points", "iota", [point], [], ["l"], "int64", {"along": "l", "start": 0, "step": 1})
+        order = self._emit(
+            f"{self.name}.points", "iota", [point], [], ["l"], "int64", {"along": "l", "start": 0, "step": 1}
+        )
         self.at = self._emit(
-            "at",
+            f"{self.name}.at",
             "scatter_max",
             [g, Axis("r", self.experts * self.places), replace(point, combine=Combine.MAX)],
             [access(order, "l"), access(slot, "g", "l")],
@@ -223,9 +244,15 @@ class _Region:
             source, length = self._single(tensor), self.length // step
             axes = [Axis("g", self.groups), Axis("r", self.experts * self.places)]
             at = self._emit(
-                "token", "floor_divide", axes, [access(self.at, "g", "r")], ["g", "r"], "int64", {"value": step}
+                f"{self.name}.token",
+                "floor_divide",
+                axes,
+                [access(self.at, "g", "r")],
+                ["g", "r"],
+                "int64",
+                {"value": step},
             )
-        table = self._view(f"{tensor}/groups", source, (self.groups, length, *rest))
+        table = self._view(f"{tensor}.groups", source, (self.groups, length, *rest))
         inner = [f"m{k}" for k in range(len(rest))]
         axes = [
             Axis("g", self.groups),
@@ -235,9 +262,9 @@ class _Region:
         ]
         reads = [access(table, "g", "v", *inner), access(at, "g", "r")]
         dtype = self.tensors[tensor].dtype
-        rows = self._emit(f"{tensor}/dispatch", "embedding", axes, reads, ["g", "r", *inner], dtype, {"rows": "v"})
+        rows = self._emit(f"{tensor}.dispatch", "embedding", axes, reads, ["g", "r", *inner], dtype, {"rows": "v"})
         shape = (self.groups, self.experts, self.places, *rest)
-        self._slots[tensor] = self._view(f"{tensor}/slots", rows, shape)
+        self._slots[tensor] = self._view(f"{tensor}.slots", rows, shape)
         return self._slots[tensor]
 
     def _writer(self, tensor: str) -> Operator | None:
@@ -275,13 +302,13 @@ class _Region:
         function = {NodeKind.GROUPED: "product", NodeKind.GATHER: "copy"}[op.kind] if by_ids else op.function
         kept = {k: v for k, v in op.attributes if not by_ids}
         dtype = self.tensors[op.output.tensor].dtype
-        self._slots[op.output.tensor] = self._emit(f"{op.name}/slots", function, axes, inputs, out, dtype, kept)
+        self._slots[op.output.tensor] = self._emit(f"{op.name}.slots", function, axes, inputs, out, dtype, kept)
 
     def _back(self, tensor: str, slot: str) -> None:
         """Rows of the region at the points they belong to, 0 where a point was dropped."""
         inner = self.tensors[tensor].shape[1:]
         names = [f"m{k}" for k in range(len(inner))]
-        flat = self._view(f"{tensor}/rows", self._slots[tensor], (self.groups, self.experts * self.places, *inner))
+        flat = self._view(f"{tensor}.rows", self._slots[tensor], (self.groups, self.experts * self.places, *inner))
         axes = [
             Axis("g", self.groups),
             Axis("l", self.length),
@@ -290,5 +317,5 @@ class _Region:
         ]
         reads = [access(flat, "g", "v", *names), access(slot, "g", "l")]
         dtype = self.tensors[tensor].dtype
-        rows = self._emit(f"{tensor}/combine", "embedding", axes, reads, ["g", "l", *names], dtype, {"rows": "v"})
+        rows = self._emit(f"{tensor}.combine", "embedding", axes, reads, ["g", "l", *names], dtype, {"rows": "v"})
         self._view("", rows, (self.points, *inner), tensor)
