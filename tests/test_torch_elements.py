@@ -87,6 +87,27 @@ def test_exponential_units() -> None:
     _equal(lambda x: nn.functional.elu(x, 0.7) + nn.functional.selu(x) + nn.functional.celu(x, 1.3), (3, 5))
 
 
+@pytest.mark.parametrize("n", [6, 7, 72, 67])
+def test_fourier_transforms(n: int) -> None:
+    def filtered(x: Tensor, y: Tensor) -> Tensor:
+        z = torch.fft.rfft(x, dim=1) * torch.fft.rfft(y, dim=1).conj()
+        return torch.fft.irfft(z * 0.5 + 1.0, n=n, dim=1)
+
+    _equal(filtered, (2, n, 3), (2, n, 3))
+    _equal(lambda x: torch.fft.fftn(x, dim=(1, 2), norm="ortho").real, (2, n, 3))
+    _equal(lambda x: torch.fft.ifft(torch.fft.fft(x)[..., :4], norm="forward").abs(), (2, n))
+
+
+def test_complex_rotations_and_products() -> None:
+    def rotated(x: Tensor) -> Tensor:
+        angle = torch.outer(torch.arange(5.0), 1.0 / 10.0 ** torch.arange(3.0))
+        turn = torch.polar(torch.ones_like(angle), angle)
+        return torch.view_as_real(torch.view_as_complex(x.reshape(2, 5, 3, 2)) * turn).flatten(2)
+
+    _equal(rotated, (2, 5, 6))
+    _equal(lambda a, b: torch.einsum("bi,io->bo", torch.complex(a, -a), torch.complex(b, 2.0 * b)).imag, (4, 3), (3, 5))
+
+
 class _Deep(nn.Module):
     """Stochastic depth as Hugging Face, timm and torchvision write it, and dropout."""
 

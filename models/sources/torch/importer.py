@@ -26,6 +26,9 @@ from ..building.flat import Unsupported, check_extents, used
 from ..building.stated import carried
 from ..patterns.recognise import recognise
 from . import (
+    complex_numbers,
+)
+from . import (
     dense as torch_dense,
 )
 from . import (
@@ -319,6 +322,10 @@ def _known_dtype(place: str, dtype: str) -> None:
         )
 
 
+def _complex(c: Context, node: Node) -> None:
+    complex_numbers.convert(c, node, HANDLERS)
+
+
 def _convert(c: Context, reader: _Reader) -> None:
     """Run every node's handler."""
     folder: Folder = reader.folder  # type: ignore[attr-defined]
@@ -343,12 +350,14 @@ def _convert(c: Context, reader: _Reader) -> None:
         kind = node.kind.removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
         handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
+        if node.kind.startswith("aten.") and complex_numbers.involved(c, node):
+            handler = _complex
         if handler is None:
             missing.setdefault(node.kind, []).append(place)
             lost.add(node.name)
             continue
         for k, dtype in enumerate(node.dtypes):
-            if Ref(node.name, k) in c.read:
+            if Ref(node.name, k) in c.read and handler is not _complex:
                 _known_dtype(f"node {place!r}", dtype)
         if without_elements(c, node):
             continue
