@@ -22,6 +22,7 @@ from shardproof.models.problem.claims import Optimal, Verdict
 from shardproof.models.problem.selection_problem import ProblemError, SelectionProblem
 from shardproof.proofs.container.archive import read_container
 from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.container.effort import WORK
 from shardproof.proofs.selection.certificates import Point, SelectionCertificate, Split
 from shardproof.proofs.selection.file import decode_certificate
 from shardproof.proofs.selection.load import selection_problem
@@ -120,4 +121,4 @@ def test_honest_certificates_are_far_from_the_budget(monkeypatch: pytest.MonkeyP
         assert answer.certificate is not None
         made.clear()
         assert check_selection(problem, answer.certificate).verdict is Verdict.PROVED
-        assert len(made) == 1 and budget.WORK - made[0].work < budget.WORK // 100
+        assert len(made) == 1 and WORK - made[0].work < WORK // 100

@@ -18,11 +18,11 @@ from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Vertex
 from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.container.effort import ELIMINATED, PART
 from shardproof.proofs.selection.certificates import Elimination
 from shardproof.proofs.selection.file import read_certificate, write_certificate
-from shardproof.verify.budget import PART, Budget
+from shardproof.verify.budget import Budget
 from shardproof.verify.selection.certificate import check_selection
-from shardproof.verify.selection.elimination import STEP
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -69,7 +69,7 @@ def test_an_eliminated_vertex_costs_a_step_however_few_its_entries(monkeypatch: 
     record = Elimination(tuple(range(n)), (*((i + 1,) for i in range(n - 1)), ()), ())
     monkeypatch.setattr(Budget, "of", staticmethod(lambda _: given))
     assert check_selection(problem, certified(problem, Optimal((0,) * n, 2 * n - 1), record)).verdict is Verdict.PROVED
-    assert Budget().work - given.work >= n * STEP + PART * (2 * n - 1)
+    assert Budget().work - given.work >= n * ELIMINATED + PART * (2 * n - 1)
 
 
 def test_absurd_effort_is_refused_before_memory_is_taken() -> None:

@@ -55,7 +55,8 @@ from ...proofs.collective_programs.certificate import (
 from ...proofs.collective_programs.file import REDUCTION, decode_placement, decode_reduction
 from ...proofs.container.archive import Member
 from ...proofs.container.canonical import ContainerError
-from ..budget import OBJECT, PART, Budget
+from ...proofs.container.effort import OBJECT, PART
+from ..budget import Budget
 from ..verdict import CheckResult
 from .placement import check_placement
 from .replay import MAX_CELLS, ReplayError, replay

@@ -34,6 +34,7 @@ import numpy as np
 
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...proofs.container.effort import OBJECT, PART
 from ...proofs.selection.certificates import (
     Dual,
     Elimination,
@@ -45,7 +46,7 @@ from ...proofs.selection.certificates import (
     SelectionCertificate,
     Split,
 )
-from ..budget import OBJECT, PART, Budget
+from ..budget import Budget
 from ..verdict import CheckResult
 from .dual import dual_bound
 from .elimination import elimination_bound

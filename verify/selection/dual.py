@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints
+from ...proofs.container.effort import OBJECT
 from ...proofs.selection.certificates import Dual
-from ..budget import OBJECT
 from .ground import INFINITE, Bound, Domains, Ground, Refuted, check_multipliers, live_multipliers, weighted_usage
 from .rounded import Terms, rounded_terms
 

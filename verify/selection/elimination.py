@@ -28,8 +28,9 @@ from typing import Final
 import numpy as np
 
 from ...models.problem.selection_problem import FORBIDDEN, Ints
+from ...proofs.container.effort import ELIMINATED, OBJECT
 from ...proofs.selection.certificates import Elimination
-from ..budget import OBJECT, PART, Budget
+from ..budget import Budget
 from .ground import INFINITE, Bound, Domains, Ground, Refuted, size_of
 
 CELLS: Final = 1 << 17
@@ -37,11 +38,6 @@ CELLS: Final = 1 << 17
 
 CELL_COST: Final = 1
 """Cells that an entry of a joint table costs per table in it: it is gathered, clipped, added."""
-
-STEP: Final = 4 * PART
-"""Cells of one eliminated vertex however few entries it has: 0.1 ms of Python (2,000 vertices of one choice, 1,000
-times over, took minutes).
-"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +150,7 @@ def check_effort(ground: Ground, record: Elimination, domains: Domains, place: s
         kept += cells
         work += cells * domains[v].size
     ground.budget.hold(kept, place)
-    ground.budget.charge(work * cost + STEP * len(record.order), place)
+    ground.budget.charge(work * cost + ELIMINATED * len(record.order), place)
 
 
 def check_scope(

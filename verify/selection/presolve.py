@@ -24,9 +24,9 @@ from ...models.problem.selection_problem import (
     SelectionProblem,
     Vertex,
 )
+from ...proofs.container.effort import PART
 from ...proofs.selection.certificates import Reduced
 from ...proofs.selection.presolve_log import Rule
-from ..budget import PART
 from .ground import Domains, Facts, Ground, Refuted
 from .usage import UsageState, Wrong, saturated
 

@@ -19,8 +19,8 @@ from typing import Final
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
+from ...proofs.container.effort import OBJECT, PART
 from ...proofs.selection.certificates import Rounded
-from ..budget import OBJECT, PART
 from .ground import Domains, Ground, Refuted
 
 SAFE: Final = 1 << 62

@@ -21,6 +21,7 @@ Source: Dechter, "Bucket elimination", 1999.
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Final
@@ -29,9 +30,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Fine, Ints, SelectionProblem, forbids
+from ....proofs.container.effort import ELIMINATED
 from ....proofs.selection.certificates import Elimination, Point
 from ..model.clock import Clock
 from .factored import STORED, WIDEST
+from .replay import spare
 
 CHUNK: Final = 1 << 16
 """Entries of the buffer for sums (512 KiB)."""
@@ -94,7 +97,7 @@ def eliminate_dense(problem: SelectionProblem, size: Size, clock: Clock) -> Plai
     found = buckets(
         [v.cost for v in problem.vertices], [(e.u, e.v, problem.tables[e.table]) for e in problem.edges], size, clock
     )
-    if found is None:
+    if found is None or replay(found) > spare(problem):
         return None
     stored = found.messages if found.kept <= STORED else ()
     record = Elimination(found.order, found.scopes, stored)
@@ -112,6 +115,18 @@ def eliminate_dense(problem: SelectionProblem, size: Size, clock: Clock) -> Plai
     then = Point() if all(d is None for d in left) else Elimination(found.order, found.scopes, (), fine=True)
     cost = problem.cost_of(tuple(best))
     return PlainOutcome(replace(record, then=then), cost, cost, tuple(best))
+
+
+def replay(found: Buckets) -> int:
+    """Cells that checking the record takes (`proofs.container.effort`): every table of a step once per joint entry, and
+    once more where the messages are left out.
+    """
+    cells = ELIMINATED * len(found.order) if found.kept > STORED else 0
+    merged = Counter(scope[0] for scope in found.scopes if len(scope) == 1)
+    for v, message, (unary, factors) in zip(found.order, found.messages, found.gone, strict=True):
+        tables = len(factors) + 1 + merged[v] + (found.kept > STORED)
+        cells += message.size * unary.size * tables
+    return cells
 
 
 def buckets(unary: list[Ints], pairs: list[tuple[int, int, Ints]], size: Size, clock: Clock) -> Buckets | None:

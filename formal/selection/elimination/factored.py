@@ -25,6 +25,7 @@ import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints
 from ....proofs.container.archive import MAX_AXES
+from ....proofs.container.effort import ELIMINATED
 from ....proofs.selection.certificates import Elimination
 from ..model.clock import Clock
 from ..model.factored import INFINITE, Network, saturate
@@ -136,12 +137,13 @@ def recorded_order(network: Network, record: Elimination) -> EliminationOrder:
 @dataclass(frozen=True, eq=False)
 class Outcome:
     """`value`: optimum over the domains (>= INFINITE: nothing allowed); `choice[v]`: position in D_v, None if
-    nothing is.
+    nothing is.  `replay`: cells that checking the record takes (`proofs.container.effort`).
     """
 
     record: Elimination
     value: int
     choice: tuple[int, ...] | None
+    replay: int
 
 
 @dataclass(eq=False)
@@ -162,6 +164,9 @@ def eliminate(network: Network, schedule: EliminationOrder, clock: Clock) -> Out
         pool[arc.u].append(factor)
         pool[arc.v].append(factor)
     single: list[Ints] = list(network.unary)
+    singles = [1] * n  # what is merged in `single[v]`: the checker adds each
+    stores = schedule.kept <= STORED
+    replay = 0 if stores else ELIMINATED * n + schedule.work
     gone: list[tuple[Ints, list[_Factor]]] = []
     messages: list[Ints] = []
     value = network.base.constant
@@ -170,6 +175,7 @@ def eliminate(network: Network, schedule: EliminationOrder, clock: Clock) -> Out
             return None
         consumed = pool[v]
         gone.append((single[v], consumed))
+        tables = len(consumed) + singles[v]
         for factor in consumed:
             for w in factor.scope:
                 if w != v:
@@ -178,21 +184,33 @@ def eliminate(network: Network, schedule: EliminationOrder, clock: Clock) -> Out
             best = int(single[v].min())
             value += FORBIDDEN if best >= INFINITE else best
             messages.append(np.array(FORBIDDEN if best >= INFINITE else best, dtype=np.int64))
+            replay += tables * single[v].size
             continue
         array, maps = _project(network, v, scope, single[v], consumed)
         labels = _labels(array, maps)
-        if schedule.kept <= STORED:
+        replay += tables * (labels.size * single[v].size if stores else _cells(v, array, consumed, single[v].size))
+        if stores:
             messages.append(labels)
         if len(scope) == 1:
+            singles[scope[0]] += 1
             single[scope[0]] = saturate(single[scope[0]] + labels)
         else:
             fresh = _Factor(scope, array, maps)
             for w in scope:
                 pool[w].append(fresh)
-    record = Elimination(schedule.order, schedule.scopes, tuple(messages) if schedule.kept <= STORED else ())
+    record = Elimination(schedule.order, schedule.scopes, tuple(messages) if stores else ())
     if value >= INFINITE:
-        return Outcome(record, FORBIDDEN, None)
-    return Outcome(record, value, _backward(n, schedule, gone))
+        return Outcome(record, FORBIDDEN, None, replay)
+    return Outcome(record, value, _backward(n, schedule, gone), replay)
+
+
+def _cells(v: int, message: Ints, consumed: list[_Factor], labels: int) -> int:
+    """Entries of the joint table over classes of labels: those of the message times the classes of v, at most as many
+    as the consumed tables have apart.
+    """
+    mine = prod(f.array.shape[f.scope.index(v)] for f in consumed)
+    cells: int = message.size * min(labels, mine)
+    return cells
 
 
 def _ordered(u: int, v: int, table: Ints, rows: Ints | None, cols: Ints | None) -> _Factor:

@@ -115,7 +115,7 @@ def explore(run: Run, domains: Domains, warm: Dual | None, depth: int) -> ProofT
         outcome = eliminate(network, order, run.clock)
         if outcome is not None:
             exact = outcome.choice is None or run.offer(network, list(outcome.choice), polish=run.rows is not None)
-            if run.rows is None or exact or outcome.value >= run.enough():
+            if (run.rows is None or exact or outcome.value >= run.enough()) and run.proves(outcome):
                 return EliminationNode(domains, outcome.record, outcome.value)
     if run.base is not run.unit:
         network = build(run.base, domains)
@@ -208,7 +208,7 @@ def _last_elimination(run: Run, kept: Domains) -> EliminationNode | None:
         not order.complete
         or order.width > WIDEST
         or order.largest > at.last_joint
-        or order.work > at.last_work
+        or order.work > min(at.last_work, run.replay)
         or order.kept > at.last_kept
     ):
         return None
@@ -218,6 +218,8 @@ def _last_elimination(run: Run, kept: Domains) -> EliminationNode | None:
         return None
     if outcome.choice is not None:
         run.offer(network, list(outcome.choice), polish=False)
+    if not run.proves(outcome):
+        return None
     return EliminationNode(kept, outcome.record, outcome.value)
 
 

@@ -20,7 +20,8 @@ from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
 from ..bound.dual import Score, row_costs, score, spread
 from ..bound.trws import Sweeper, load
-from ..elimination.factored import WIDEST, EliminationOrder
+from ..elimination.factored import WIDEST, EliminationOrder, Outcome
+from ..elimination.replay import spare
 from ..model.clock import Clock, Progress, Quiet
 from ..model.factored import Base, Domains, Network, allowed, build, exact_cost, whole
 from ..model.infinity import INFINITY
@@ -85,6 +86,8 @@ class Run:
     """Of the eliminations once the search is over."""
     held: int = 0
     """Bytes of messages in the proof tree."""
+    replay: int = field(init=False)
+    """Cells that checking further eliminations may take: a proof that nobody may check is none."""
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -92,6 +95,7 @@ class Run:
         self.denominator = denominator_for(problem)
         self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
         self.rows = binding_rows(problem)
+        self.replay = spare(problem)
         self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
 
     def search(self, warm: Dual | None = None) -> ProofTree:
@@ -125,9 +129,16 @@ class Run:
             order.complete
             and order.width <= WIDEST
             and order.largest <= at.joint
-            and order.work <= at.work
+            and order.work <= min(at.work, self.replay)
             and order.kept <= at.kept
         )
+
+    def proves(self, outcome: Outcome) -> bool:
+        """True when checking the elimination is within what is left for that, which is then less."""
+        if outcome.replay > self.replay:
+            return False
+        self.replay -= outcome.replay
+        return True
 
     def multipliers(self, rows: Rows, warm: Dual | None) -> Ints:
         """Those of `warm` over the events, in units of 1/Q."""

@@ -192,12 +192,22 @@ def _made(
             raise TorchError(place, f"must return (module, example inputs), returned {type(made).__name__}")
 
 
+class _Collector(logging.Handler):
+    """Keeps what is logged in a list."""
+
+    def __init__(self, records: list[logging.LogRecord]) -> None:
+        super().__init__()
+        self.records = records
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
 @contextmanager
 def _quiet() -> Iterator[list[logging.LogRecord]]:
     """PyTorch's logs are collected, not printed: what goes wrong is raised, and said once."""
     records: list[logging.LogRecord] = []
-    handler = logging.Handler()
-    handler.emit = records.append  # type: ignore[method-assign]
+    handler = _Collector(records)
     names = [n for n in logging.root.manager.loggerDict if n.partition(".")[0] == "torch"]
     logs = [log for n in names if (log := logging.getLogger(n)).handlers]  # those of parts have handlers of their own
     before = [log.handlers for log in logs]
