@@ -1,6 +1,6 @@
 """Which architectures import, and which of them become a training step: the page docs/architectures.md.
 
-    python tests/benchmarks/architectures.py [--only GLOB ..] [--families NAME ..] [--modes import,train] [--again]
+    python tests/benchmarks/architectures.py [--only GLOB ..] [--families NAME ..] [--again] [--failed]
                                              [--seconds 120] [--gigabytes 4] [--results FILE.json]
     python tests/benchmarks/architectures.py --page        writes the page from the results
 
@@ -88,19 +88,32 @@ def entries(modules: tuple[str, ...] = MODULES) -> Iterator[Entry]:
                 yield Entry(module, name, held.family, held.title, held.loss is not None)
 
 
-def attempt(entry: Entry, mode: str, seconds: float, gigabytes: float) -> Result:
-    """One try of the command; the graph is read back by another process of the command."""
+def attempt(entry: Entry, seconds: float, gigabytes: float) -> dict[str, Result]:
+    """The import and the training step of an entry; where the output itself is trained on, the step is made of the
+    graph that the import wrote.  What is written is read back by the same command.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        graph = Path(folder) / "graph.json"
-        spec = f"{LISTS / entry.module}.py:{entry.name}{'.training' if mode == 'train' else ''}"
-        train = [] if mode == "import" else ["--train", "adam"]
-        made = _run(["import", spec, *train, "-o", str(graph)], seconds, gigabytes)
-        if not made.good:
-            return made
-        read = _run(["import", str(graph), "--json"], seconds, gigabytes)
-        if not read.good:
-            return Result(False, made.seconds, made.gigabytes, 0, f"read back: {read.reason}")
-        return Result(True, made.seconds, made.gigabytes, read.operators)
+        spec = f"{LISTS / entry.module}.py:{entry.name}"
+        graph, step = Path(folder) / "graph.json", Path(folder) / "step.json"
+        imported = _written([spec], graph, seconds, gigabytes)
+        if entry.labelled:
+            trained = _written([f"{spec}.training", "--train", "adam"], step, seconds, gigabytes)
+        elif imported.good:
+            trained = _written([str(graph), "--train", "adam"], step, seconds, gigabytes)
+        else:
+            trained = Result(False, 0.0, 0.0, 0, "does not import")
+    return {"import": imported, "train": trained}
+
+
+def _written(arguments: list[str], graph: Path, seconds: float, gigabytes: float) -> Result:
+    """One command that writes a graph, and another that reads it."""
+    made = _run(["import", *arguments, "-o", str(graph)], seconds, gigabytes)
+    if not made.good:
+        return made
+    read = _run(["import", str(graph), "--json"], seconds, gigabytes)
+    if not read.good:
+        return Result(False, made.seconds, made.gigabytes, 0, f"read back: {read.reason}")
+    return Result(True, made.seconds, made.gigabytes, read.operators)
 
 
 def _run(arguments: list[str], seconds: float, gigabytes: float) -> Result:
@@ -188,7 +201,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=["*"], help="globs of MODULE:NAME or NAME")
     parser.add_argument("--families", nargs="*")
-    parser.add_argument("--modes", default="import,train", help="import, train (as a training step), plain (as it is)")
     parser.add_argument("--again", action="store_true", help="try also what has a result")
     parser.add_argument("--failed", action="store_true", help="try again what failed")
     parser.add_argument("--seconds", type=float, default=120.0)
@@ -208,21 +220,19 @@ def main() -> None:
         and (not given.families or e.family in given.families)
     ]
     warm()
-    for mode in given.modes.split(","):
-        for e in chosen:
-            known = load(given.results).get(e.key, {}).get(mode)
-            failed = isinstance(known, dict) and not known["good"]
-            if known is not None and not given.again and not (given.failed and failed):
-                continue
-            result = attempt(e, mode, given.seconds, given.gigabytes)
-            results = load(given.results)
-            results.setdefault(e.key, {})[mode] = asdict(result)
-            save(given.results, results)
+    for e in chosen:
+        known = load(given.results).get(e.key, {})
+        failed = any(isinstance(t, dict) and not t["good"] for t in known.values())
+        if known and not given.again and not (given.failed and failed):
+            continue
+        tries = attempt(e, given.seconds, given.gigabytes)
+        save(given.results, {**load(given.results), e.key: {mode: asdict(t) for mode, t in tries.items()}})
+        for mode, t in tries.items():
+            said = "ok  " if t.good else "FAIL"
             print(
-                f"{'ok  ' if result.good else 'FAIL'} {mode:6} {e.key:40} {result.seconds:6.1f} s {result.gigabytes:5.2f} GiB "
-                f"{result.operators:6} {result.reason[:200]}",
-                flush=True,
+                f"{said} {mode:6} {e.key:40} {t.seconds:6.1f} s {t.gigabytes:5.2f} GiB {t.operators:6} {t.reason[:200]}"
             )
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Complex values as pairs of real tensors, and Fourier transforms as products with their matrices.
 
     (a + i b) (c + i d)          a c - b d,  a d + b c
-    X[k] = sum_n x[n] w^(n k)    w = exp(-+ 2 pi i / N): cosines and sines of N x N up to `DIRECT`, beyond that in steps,
+    X[k] = sum_n x[n] w^(n k)    w = exp(-+ 2 pi i / N): cosines and sines up to `DIRECT`, beyond that in steps,
 
     n = N2 n1 + n2,  k = k1 + N1 k2:   X = sum_n2 w^(n2 k1) w2^(n2 k2) sum_n1 w1^(n1 k1) x        N1 N2 = N
 
