@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.plan.bundle import Plan
     from shardproof.proofs.publishing.publisher import Published
     from shardproof.proofs.rewrites.library import Library
+    from shardproof.proofs.schedules.certificate import ScheduleCertificate
     from shardproof.proofs.selection.certificates import SelectionCertificate
     from shardproof.verify.verdict import CheckResult
 
@@ -96,6 +97,11 @@ VERBS = {
     ),
     "rules": ("", "", "Prove, refute, generate, check and show graph substitutions."),
     "run": ("backends.verbs.run", "run_command", "Execute a plan on several ranks and compare with one process."),
+    "schedule": (
+        "formal.verbs.schedule",
+        "schedule_command",
+        "The shortest schedule of a pipeline, or of computation and communication, with a proof.",
+    ),
     "sensitivity": ("formal.verbs.explain", "sensitivity_command", "How far each machine constant may move."),
     "solve": ("formal.verbs.plan", "solve_command", "Solve a selection problem with a certificate."),
 }
@@ -171,6 +177,17 @@ class FrontDoor:
             (r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0]
         )
         return _publish(path, data, identity(members), results, main)
+
+    def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
+        """Publish a schedule with its lower bound."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.schedules.file import write_schedule
+        from shardproof.verify.schedules.certificate import check_members
+
+        data = write_schedule(None, certificate)
+        members = read_container(data)
+        _, result = check_members(members)
+        return _publish(path, data, identity(members), (result,), result)
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,

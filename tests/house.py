@@ -52,6 +52,11 @@ CHECKERS = (
         GROUND | PROGRAMS | {"models.collective_programs", "proofs.collective_programs", "verify.collective_programs"},
     ),
     Checker(
+        "schedule",
+        "verify.schedules.certificate",
+        GROUND | {"models.schedules", "proofs.schedules", "verify.schedules"},
+    ),
+    Checker(
         "rule library", "verify.rewrites.library", GROUND | {"models.rewrites", "proofs.rewrites", "verify.rewrites"}
     ),
     Checker(

@@ -65,6 +65,7 @@ def random_graph(seed: int, operators: int = 5) -> Graph:
         _normalise,
         _gather,
         _scatter,
+        _grouped,
         _window,
         _slice,
         _concatenate,
@@ -209,6 +210,24 @@ def _scatter(made: Made) -> None:
         made.name("scatter"), "embedding_gradient", axes, [access(g, s, m), access(ids, s)], [v, m], {"rows": v}
     )
     made.made(name, (v, m))
+
+
+def _grouped(made: Made) -> None:
+    """Forward, the groups summed, or the gradient of the groups."""
+    e, k, n, s = made.rng.sample(sorted(made.extents), 4)
+    load = made.rng.choice(("even", "any"))
+    x, ids = made.fresh((s, k)), made.fresh((s,), "int64")
+    if made.rng.random() < 0.5:
+        left, right, out, summed = (e, k, n), (e, k, n), (s, n), (e, k)
+    else:
+        left, right, out, summed = (s, n), (s, n), (e, k, n), (s,)
+    w = made.fresh(left)
+    axes = [Axis(a, made.extents[a], Combine.SUM if a in summed else None) for a in (*out, *summed)]
+    reads = [access(x, s, k), access(w, *right), access(ids, s)]
+    name = made.builder.operator(
+        made.name("grouped"), "grouped_product", axes, reads, list(out), {"rows": e, "load": load}
+    )
+    made.made(name, out)
 
 
 def _window(made: Made) -> None:

@@ -102,6 +102,11 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("import", "mlp-unity", "--train", "sgd"): {"--loss": ["nobody", ""], "--recompute": ["nobody*"]},
     ("machine", "calibrate", "p2-a100"): {"--timings": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", ""], "--rounds": INTEGERS, "--time-limit": NUMBERS, "--batch": ["1"]},
     ("machine", "calibrate", "p2-a100", "--timings", "timings.csv"): {"--where": ["x", "=1", "nodes", "nothing=1"], "--hold-out": ["x", "nothing=1"]},
+    ("schedule", "--stages", "2", "--micro-batches", "2", "--times", "1,1,1", "-o", "new.spz"): {
+        "--kind": ["", "1F1B", "interleaved", "interleaved:0", "interleaved:x", "dualpipe-v", "\x1b[31m"], "--time-limit": NUMBERS, "--memory": INTEGERS,
+        "--send": [n for n in INTEGERS if n != "0"], "--times": ["", "x", "1,1", "1,1,1;", "0,0,0", "1.5,1,1", "-1,1,1", "9" * 400 + ",1,1", "1,1,1;1,1,1;1,1,1"],
+    },
+    ("schedule", "--times", "1,1,1", "--micro-batches", "2"): {"--stages": INTEGERS},
     ("rules", "prove", "rules.json"): {"--time-limit": NUMBERS, "--jobs": INTEGERS, "--degree": ["0", "-1", "x", "1.5", "9" * 400, "²"]},
     ("rules", "generate", "-o", "new.spz"): {"--operators": INTEGERS, "--jobs": INTEGERS, "--journal": ["folder", "text", "pipe"]},
     ("rules", "derive", "rules.json"): {"--from": ["absent", "folder", "noise", "empty", "plan.spz", "rules.json", "pipe"]},
@@ -150,7 +155,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
 OTHERS: list[tuple[str, ...]] = [
     (), ("",), ("plna",), ("PLAN",), ("-x",), ("--jsn",), ("rules",), ("rules", "prov"), ("machine",), ("machine", "shwo"), ("rules", ""), ("\x1b[31m",), ("--",), ("plan",), ("plan", "mlp-unity"),
     ("plan", "mlp-unity", "--machine", "localhost:2"), ("plan", "--machine", "localhost:2", "-o", "new.spz"), ("plan", "a", "b", "--machine", "localhost:2", "-o", "new.spz"), ("check",), ("run", "plan.spz"),
-    ("explain",), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"),
+    ("explain",), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
     ("explain", "plan.spz", "--instead", "b over ranks"), ("explain", "plan.spz", "--cost", "--op", "fc1"), ("explain", "plan.spz", "--symbolic"), ("explain", "plan.spz", "--state"), ("import",),
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--loss", "x"), ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--recompute", "auto"),
     ("plan", "graph.json", "--batch", "3", "--machine", "localhost:2", "-o", "new.spz"), ("machine", "calibrate"), ("machine", "calibrate", "p2-a100", "--train", "sgd", "--timings", "timings.csv"),

@@ -7,13 +7,10 @@ from __future__ import annotations
 import gzip
 import json
 import random
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import selection_reduction_cases as tiny
 from best_response import best_responses
 from pase_dp import pase_dp

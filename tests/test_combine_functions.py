@@ -11,16 +11,17 @@ import pytest
 
 from shardproof.models.program.graph import Graph, GraphError, Role, Tensor
 from shardproof.models.program.index import Axis, Combine, access
-from shardproof.models.program.operators import FUNCTIONS, NodeKind, Operator, Value
+from shardproof.models.program.operators import BY_DATA, FUNCTIONS, NodeKind, Operator, Value
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 
-SUMS = {NodeKind.CONTRACT, NodeKind.REDUCE, NodeKind.WINDOW, NodeKind.GATHER, NodeKind.SCATTER}
+SUMS = {NodeKind.CONTRACT, NodeKind.REDUCE, NodeKind.WINDOW, NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED}
 """Kinds that add, unless the function says otherwise below; written here a second time, from the text of
 `models/program/operators.py`.
 """
 OTHERS = {"max": Combine.MAX, "max_pool": Combine.MAX, "min": Combine.MIN, "copy_gradient": Combine.SUM}
+OTHERS |= {"scatter_max": Combine.MAX, "scatter_min": Combine.MIN}
 
 
 def allowed(name: str) -> set[Combine]:
@@ -35,10 +36,12 @@ def graph_of(function: str, *combines: Combine, splittable: bool = False) -> Gra
     axes = tuple(Axis(f"r{i}", 2, c, splittable) for i, c in enumerate(combines))
     shape, names = (2,) * len(axes), [a.name for a in axes]
     inputs = tuple(Tensor(f"x{i}", shape, role=Role.INPUT) for i in range(count))
-    attributes: tuple[tuple[str, Value], ...] = (
-        (("rows", "r0"),) if FUNCTIONS[function].kind in (NodeKind.GATHER, NodeKind.SCATTER) else ()
-    )
-    op = Operator("made", function, axes, tuple(access(t.name, *names) for t in inputs), access("y"), attributes)
+    attributes: tuple[tuple[str, Value], ...] = (("rows", "r0"),) if FUNCTIONS[function].kind in BY_DATA else ()
+    reads = [access(t.name, *names) for t in inputs]
+    if FUNCTIONS[function].kind is NodeKind.GROUPED:  # its ids name the group
+        inputs = (*inputs[:-1], replace(inputs[-1], shape=shape[1:]))
+        reads[-1] = access(inputs[-1].name, *names[1:])
+    op = Operator("made", function, axes, tuple(reads), access("y"), attributes)
     return Graph("g", (*inputs, Tensor("y", ())), (op,), ("y",))
 
 

@@ -8,7 +8,6 @@ import gzip
 import io
 import random
 import struct
-import sys
 import tracemalloc
 import warnings
 import zipfile
@@ -17,11 +16,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import selection_cases as cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-import selection_cases as cases
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal
 from shardproof.models.problem.selection_problem import ProblemError

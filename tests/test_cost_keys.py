@@ -142,6 +142,15 @@ CASES: dict[str, Case] = {
         ["v", "m"],
         rows="v",
     ),
+    "grouped": case(
+        "grouped_product",
+        [Axis("t", 4), Axis("n", 2), Axis("e", 4, SUM), Axis("k", 3, SUM)],
+        {"x": ((4, 3), "float32"), "w": ((4, 3, 2), "float32"), "ids": ((4,), "int64")},
+        [access("x", "t", "k"), access("w", "e", "k", "n"), access("ids", "t")],
+        ["t", "n"],
+        rows="e",
+        load="even",
+    ),
     "opaque": case(
         "opaque",
         [Axis("i", 6), Axis("j", 4, None, False)],

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shardproof.formal.selection.bound import separator as module
-from shardproof.formal.selection.bound.separator import HUB, separate
+from shardproof.formal.selection.bound.separator import separate
+from shardproof.formal.selection.options.bound import BOUND, BoundOptions
 
 
 def around_of(n: int, edges: list[tuple[int, int]]) -> list[list[int]]:
@@ -30,18 +30,17 @@ def test_no_edge_joins_two_parts(n: int, data: st.DataObject) -> None:
     assert all(u not in part or v not in part or part[u] == part[v] for u, v in edges)
     for vertices in (*found.parts, found.separator):
         assert [order.index(v) for v in vertices] == sorted(order.index(v) for v in vertices)
-    assert len(found.parts) == 1 or sum(work[v] for v in found.separator) <= module.MOST * sum(work)
+    assert len(found.parts) == 1 or sum(work[v] for v in found.separator) <= BOUND.separator_share * sum(work)
 
 
 @pytest.mark.parametrize("parts", [2, 4])
-def test_a_long_row_falls_into_equal_parts(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_row_falls_into_equal_parts(parts: int) -> None:
     """Numbered as layers of a training step are, forwards and backwards again: the parts are runs of layers, not
     halves of the numbers.
     """
-    monkeypatch.setattr(module, "PARTS", parts)
     n = 400
     edges = [(i, i + 1) for i in range(n - 1)] + [(i, n - 1 - i) for i in range(n // 2 - 1)]
-    found = separate(around_of(n, edges), [1] * n, list(range(n)))
+    found = separate(around_of(n, edges), [1] * n, list(range(n)), BoundOptions(parts=parts))
     assert len(found.parts) == parts and len(found.separator) <= 4 * (parts - 1)
     for part in found.parts:
         assert abs(len(part) - n / parts) <= 8
@@ -49,7 +48,7 @@ def test_a_long_row_falls_into_equal_parts(parts: int, monkeypatch: pytest.Monke
 
 
 def test_hubs_separate() -> None:
-    n = 2 * HUB
+    n = 2 * BOUND.hub
     edges = [(i, i + 1) for i in range(n - 1)]
     hub = n
     found = separate(around_of(n + 1, [*edges, *((hub, i) for i in range(n))]), [1] * (n + 1), list(range(n + 1)))

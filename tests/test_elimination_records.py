@@ -14,6 +14,8 @@ from shardproof.formal.selection.elimination import dense
 from shardproof.formal.selection.elimination import factored as eliminate_module
 from shardproof.formal.selection.elimination.factored import elimination_order as order_of
 from shardproof.formal.selection.model.factored import Base, build, whole
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.elimination import EliminationOptions
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Vertex
@@ -83,13 +85,10 @@ def test_absurd_effort_is_refused_before_memory_is_taken() -> None:
         check_selection(problem, certified(problem, Optimal((0,) * n, 0), record))
 
 
-def test_the_solver_leaves_out_what_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    from shardproof.formal.selection.elimination import factored as module
-
+def test_the_solver_leaves_out_what_is_large() -> None:
     problem = random_problem(11, n=5, k=5, rows=False)
     with_messages = solve(problem)
-    monkeypatch.setattr(module, "STORED", 0)
-    without = solve(problem)
+    without = solve(problem, options=Options(elimination=EliminationOptions(stored=0)))
     assert with_messages.status is without.status is Status.OPTIMAL and with_messages.cost == without.cost
     assert without.certificate is not None and check_selection(problem, without.certificate).verdict is Verdict.PROVED
     worse = replace(without.certificate, claim=Optimal(without.certificate.claim.solution, without.cost - 1))  # type: ignore[union-attr, operator]

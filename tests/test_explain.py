@@ -19,8 +19,8 @@ from shardproof.formal.explain.explain import (
 from shardproof.formal.explain.terms import PlanTerms
 from shardproof.formal.planning.strategy import StrategyError, parse_config
 from shardproof.formal.selection.model.restrict import restrict
+from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.selection.tree.limits import Limits
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

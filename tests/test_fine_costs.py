@@ -11,20 +11,17 @@ import gzip
 import itertools
 import json
 import random
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import selection_cases as cases
 
 from shardproof.formal.selection.elimination.dense import Size, eliminate_dense, plain
+from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.selection.tree.limits import Limits
 from shardproof.models.problem.claims import LowerBound, Optimal, Status, Verdict
 from shardproof.models.problem.pase import from_pase
 from shardproof.models.problem.selection_problem import (

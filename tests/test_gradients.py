@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import indexed_cases
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -48,7 +49,7 @@ def elementwise(name: str) -> Callable[[Rng], Graph]:
         g = Builder("map", "float64")
         a, b = sizes(rng, 2)
         low, high = FUNCTIONS[name].arity
-        count = low if name in ("equal", "less") else min(high, 3) if name == "sum_inputs" else low
+        count = high if name in ("remainder", "fmod") else min(high, 3) if name == "sum_inputs" else low
         letters = [
             ["a b", "b a", "b", "a", ""][int(rng.integers(0, 5)) if j or name == "fill" else int(rng.integers(0, 2))]
             for j in range(count)
@@ -241,6 +242,22 @@ def pool(name: str) -> Callable[[Rng], Graph]:
     return make
 
 
+def windows_in_digits(rng: Rng) -> Graph:
+    """Pools and convolutions whose result is in digits, in any order; strides 1 and 2."""
+    g = Builder("digits", "float64")
+    stride, second = int(rng.integers(1, 3)), int(rng.integers(2, 4))
+    extents = {"b": 2, "c": 2, "y0": 2, "y1": second, "x0": 3, "x1": 2, "ky": 3, "kx": 2}
+    rows = Affine((("y0", stride * second), ("y1", stride), ("ky", 1)), -1)
+    columns = Affine((("x0", 2 * stride), ("x1", stride), ("kx", 1)), 0)
+    x = access(g.parameter("x", (2, 2, stride * 2 * second, stride * 6 + 1)), "b", "c", rows, columns)
+    out = [str(n) for n in rng.permutation(["b", "c", "y0", "y1", "x0", "x1"])]
+    name = ["product", "max_pool", "average_pool"][int(rng.integers(0, 3))]
+    combine = Combine.MAX if name == "max_pool" else Combine.SUM
+    axes = [Axis(n, e, None if n in out else combine, n not in ("ky", "kx")) for n, e in extents.items()]
+    w = [access(g.parameter("w", (2, 3, 2)), "c", "ky", "kx")] if name == "product" else []
+    return g.build(g.operator("y", name, axes, [x, *w], out))
+
+
 def local_response(rng: Rng) -> Graph:
     g = Builder("lrn", "float64")
     size, c = int(rng.integers(1, 5)), int(rng.integers(1, 6))
@@ -337,10 +354,12 @@ CASES: dict[str, Callable[[Rng], Graph]] = {
     "sliced sum": sliced_sum,
     **{n: normalise(n) for n in ("softmax", "log_softmax", "layer_norm", "rms_norm", "cumulative_sum")},
     **{n: pool(n) for n in ("max_pool", "average_pool")},
+    "windows in digits": windows_in_digits,
     "local_response": local_response,
     "embedding": embedding,
     "copy": copy,
     "update": update,
+    **indexed_cases.CASES,
 }
 
 

@@ -6,7 +6,7 @@ The interpreter shares nothing with the kernels: it loops over the points of a b
 from __future__ import annotations
 
 from itertools import pairwise, product
-from math import cos, floor, inf, log, sin
+from math import cos, floor, fmod, inf, log, sin
 from math import erf as math_erf
 
 import numpy as np
@@ -394,6 +394,7 @@ FORMULAS = {
     "relu": ([S], np.where(S > 0, S, 0)),
     "negate": ([S], -S),
     "identity": ([S], S),
+    "stop_gradient": ([S], S),
     "relu_gradient_mask": ([S], (S > 0) * 1.0),
     "tanh": ([S], np.sinh(S) / np.cosh(S)),
     "sigmoid": ([S], 1 / (1 + np.exp(-S))),
@@ -405,6 +406,7 @@ FORMULAS = {
     "subtract": ([S, B], S - B),
     "multiply": ([S, B], S * B),
     "divide": ([S, B], S / B),
+    "floor_divide": ([S, B], np.floor(S / B)),
     "maximum": ([S, B - 1], np.where(S > B - 1, S, B - 1)),
     "relu_gradient": ([B, S], B * (S > 0)),
     "where": ([(S > 0).astype(float), B, C], np.where(S > 0, B, C)),
@@ -418,6 +420,11 @@ FORMULAS = {
     "abs": ([S], np.sqrt(S * S)),
     "sign": ([S], np.where(S > 0, 1.0, -1.0)),
     "floor": ([S], np.vectorize(floor)(S)),
+    "ceil": ([S], -np.vectorize(floor)(-S)),
+    "round": ([R / 2], np.vectorize(round)(R / 2)),
+    "trunc": ([5 * S], np.vectorize(int)(5 * S)),
+    "remainder": ([5 * S, 1 - B], np.vectorize(lambda x, y: x % y)(5 * S, 1 - B)),
+    "fmod": ([5 * S, 1 - B], np.vectorize(fmod)(5 * S, 1 - B)),
     "clip": ([S], np.minimum(np.maximum(S, -0.25), 0.5)),
     "cast": ([5 * S], np.trunc(5 * S)),
     "rsqrt": ([A], A**-0.5),

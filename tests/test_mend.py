@@ -11,7 +11,6 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection.bound import restricted_master
 from shardproof.formal.selection.bound.restricted_master import Column, master
 from shardproof.formal.selection.decomposition import column_generation as generating
 from shardproof.formal.selection.decomposition import round_master as rounding
@@ -22,6 +21,7 @@ from shardproof.formal.selection.decomposition.symmetric import Profile, symmetr
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.priced import Floats
 from shardproof.formal.selection.model.restrict import condition
+from shardproof.formal.selection.options.bound import BoundOptions
 from shardproof.formal.selection.tree import neighbourhood as mending
 from shardproof.formal.selection.tree.neighbourhood import repair_by_prices, search_neighbourhood
 from shardproof.formal.selection.tree.run import Make, Run, converged
@@ -201,23 +201,23 @@ def test_a_row_without_a_price_gets_one_when_it_is_exceeded() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_cheapest_pair_against_the_master_program(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cheapest_pair_against_the_master_program(seed: int) -> None:
     """The master program on two columns is the mixture in the best proportion."""
     rng = np.random.default_rng(seed)
     columns = [Column((k,), int(rng.integers(10, 100)), rng.integers(0, 20, 3).astype(np.float64)) for k in range(5)]
     limit = 8
-    monkeypatch.setattr(restricted_master, "OVER", 1e6)
+    options = BoundOptions(over_price=1e6)
     values = [
         m.value
         for a in columns
         for b in columns
-        if (m := master([a, b], limit)).over <= 1e-9 and min(a.use.max(), b.use.max()) <= limit
+        if (m := master([a, b], limit, options)).over <= 1e-9 and min(a.use.max(), b.use.max()) <= limit
     ]
     share, cheap, lean = pair(columns, limit)
     if not values:
         assert share == 0.0 and cheap is lean and lean.use.max() == min(c.use.max() for c in columns)
         return
-    assert master([cheap, lean], limit).value == pytest.approx(min(values)) and cheap.cost <= lean.cost
+    assert master([cheap, lean], limit, options).value == pytest.approx(min(values)) and cheap.cost <= lean.cost
     assert share * cheap.cost + (1.0 - share) * lean.cost == pytest.approx(min(values))
 
 

@@ -10,13 +10,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from shardproof.formal.selection.bound import accelerated
-from shardproof.formal.selection.bound import separator as dissect_module
 from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
-from shardproof.formal.selection.bound.subgradient import STRIDE, accelerated_ascent
+from shardproof.formal.selection.bound.subgradient import accelerated_ascent
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, allowed, build
-from shardproof.formal.selection.tree import sweeps
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.bound import BOUND, BoundOptions
+from shardproof.formal.selection.options.tree import TreeOptions
 from shardproof.formal.selection.tree.proof_tree import DualNode
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 
@@ -74,16 +74,13 @@ def lifted(problem: SelectionProblem) -> SelectionProblem:
 
 @pytest.mark.parametrize("holes", [False, True])
 @pytest.mark.parametrize("seed", range(8))
-def test_coarse_units_report_no_more_than_the_bound_of_the_messages(
-    seed: int, holes: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_coarse_units_report_no_more_than_the_bound_of_the_messages(seed: int, holes: bool) -> None:
     """The bound of the stored messages, edge minima included, label by label; near the optimum the units become
     those of the network.
     """
-    monkeypatch.setattr(accelerated, "COARSE_CELLS", 0)
-    monkeypatch.setattr(accelerated, "COARSE", 1 << 12)  # some hundred times coarser than the costs
+    options = BoundOptions(coarse_cells=0, coarse_largest=1 << 12)  # some hundred times coarser than the costs
     problem = lifted(random_problem(seed, holes=holes))
-    sweeper = sweeper_of(problem, 1 << 10)
+    sweeper = sweeper_of(problem, 1 << 10, options)
     moving = AcceleratedSweeper(sweeper)
     assert moving.coarse and moving.unit > 1
     for turns in (1, 7, 40):
@@ -100,47 +97,44 @@ def test_coarse_units_report_no_more_than_the_bound_of_the_messages(
     assert bound_of(sweeper) >= exact
 
 
-def test_units_follow_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_units_follow_the_bound() -> None:
     """From a solution a thousand times too dear, read off messages that mean nothing, to a few times the bound; one
     far too cheap is mended as well.
     """
-    monkeypatch.setattr(accelerated, "COARSE_CELLS", 0)
     problem = ladder(20, 0, unit=10**12)
-    moving = AcceleratedSweeper(sweeper_of(problem))
-    for wrong in (10**18 // accelerated.COARSE, 10**12 // accelerated.COARSE):
+    moving = AcceleratedSweeper(sweeper_of(problem, options=BoundOptions(coarse_cells=0)))
+    for wrong in (10**18 // BOUND.coarse_largest, 10**12 // BOUND.coarse_largest):
         moving._measure(wrong, moving.now.astype(np.int64) * moving.unit)
-        bound = moving.run(2 * accelerated.LOOK, Clock())
-        assert bound is not None and 2 * bound < accelerated.COARSE * moving.unit < 8 * bound
+        bound = moving.run(2 * BOUND.coarse_look, Clock())
+        assert bound is not None and 2 * bound < BOUND.coarse_largest * moving.unit < 8 * bound
     assert moving.run(300, Clock()) <= optimum(problem) - problem.constant  # type: ignore[operator]
 
 
-def test_negative_costs_are_swept_in_units_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerated, "COARSE_CELLS", 0)
+def test_negative_costs_are_swept_in_units_of_the_network() -> None:
+    coarse = BoundOptions(coarse_cells=0)
     pair = SelectionProblem(
         "pair",
         (Vertex("a", np.array([3, -1])), Vertex("b", np.array([0, 2]))),
         (np.array([[0, 5], [5, 0]]),),
         (Edge(0, 1, 0),),
     )
-    assert not AcceleratedSweeper(sweeper_of(pair)).coarse
+    assert not AcceleratedSweeper(sweeper_of(pair, options=coarse)).coarse
     table = SelectionProblem(
         "pair",
         (Vertex("a", np.array([3, 1])), Vertex("b", np.array([0, 2]))),
         (np.array([[0, 5], [-5, 0]]),),
         (Edge(0, 1, 0),),
     )
-    moving = AcceleratedSweeper(sweeper_of(table))
+    moving = AcceleratedSweeper(sweeper_of(table, options=coarse))
     assert not moving.coarse and moving.run(3, Clock()) == -4
 
 
 @pytest.mark.parametrize("parts", [2, 3])
-def test_parts_at_the_same_time_or_one_after_the_other(parts: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_at_the_same_time_or_one_after_the_other(parts: int) -> None:
     """Two threads leave what one leaves: no message of a part is read by another."""
-    monkeypatch.setattr(accelerated, "COARSE_CELLS", 0)
-    monkeypatch.setattr(dissect_module, "PARTS", parts)
     found = []
     for threads in (1, 2):
-        sweeper = sweeper_of(ladder(40, 3))
+        sweeper = sweeper_of(ladder(40, 3), options=BoundOptions(coarse_cells=0, parts=parts))
         sweeper.threads = threads
         moving = AcceleratedSweeper(sweeper)
         assert len(moving.parts.parts) == parts
@@ -152,13 +146,12 @@ def test_parts_at_the_same_time_or_one_after_the_other(parts: int, monkeypatch: 
 
 
 @pytest.mark.parametrize("seed", [0, 9])
-def test_momentum_carries_further(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_momentum_carries_further(seed: int) -> None:
     """60 turns over 80 blocks: with the push off they stay behind."""
     problem = ladder(80, seed)
     bounds = []
-    for most in (accelerated.MOST, 0.0):
-        monkeypatch.setattr(accelerated, "MOST", most)
-        bounds.append(AcceleratedSweeper(sweeper_of(problem, 1 << 12)).run(60, Clock()))
+    for push in (BOUND.push, 0.0):
+        bounds.append(AcceleratedSweeper(sweeper_of(problem, 1 << 12, BoundOptions(push=push))).run(60, Clock()))
     pushed, plain = bounds
     assert pushed is not None and plain is not None
     best = optimum(problem) << 12
@@ -166,9 +159,8 @@ def test_momentum_carries_further(seed: int, monkeypatch: pytest.MonkeyPatch) ->
     assert best - pushed < (best - plain) * 0.95
 
 
-def test_starts_again_from_the_best_when_nothing_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(accelerated, "PATIENCE", 3)
-    moving = AcceleratedSweeper(sweeper_of(ladder(6, 0), 1 << 8))
+def test_starts_again_from_the_best_when_nothing_is_gained() -> None:
+    moving = AcceleratedSweeper(sweeper_of(ladder(6, 0), 1 << 8, BoundOptions(patience=3)))
     moving.run(200, Clock())
     best = moving.best.copy()
     moving.idle, moving.since = 2, 40
@@ -229,7 +221,7 @@ def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
     assert search.rows is not None
     sweeper = sweeper_of(problem, search.denominator)
     start = np.zeros(len(search.rows.events), dtype=np.int64)
-    first = AcceleratedSweeper(sweeper).run(STRIDE, Clock())
+    first = AcceleratedSweeper(sweeper).run(BOUND.stride, Clock())
     state = accelerated_ascent(sweeper, search.rows, start, None, Clock())
     assert (
         first is not None and state.bound is not None and state.bound > first and (state.n >= 0).all() and state.n.any()
@@ -238,7 +230,7 @@ def test_climb_reports_the_bound_at_its_prices(seed: int) -> None:
     assert state.bound <= leanest(problem) * search.denominator
 
 
-@pytest.mark.parametrize("large", ["MOVING", "MOVING_CELLS"])
+@pytest.mark.parametrize("large", ["accelerated_vertices", "accelerated_cells"])
 @pytest.mark.parametrize("rows", [False, True])
 @pytest.mark.parametrize("seed", [0, 5])
 def test_search_with_momentum_at_the_root_stays_below_what_is_known(
@@ -253,9 +245,8 @@ def test_search_with_momentum_at_the_root_stays_below_what_is_known(
         turns.append(count)
         return run(moving, count, clock, enough)
 
-    monkeypatch.setattr(sweeps, large, 10)
     monkeypatch.setattr(AcceleratedSweeper, "run", watched)
-    inner = searching(problem)
+    inner = searching(problem, Options(tree=TreeOptions(**{large: 10})))
     inner.nodes = 1  # the root alone: by counts, not by the clock
     draft = inner.search()
     assert turns

@@ -8,7 +8,6 @@ what it shows.
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,8 +16,6 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from contest_cases import contest_problem
 from contest_mutants import CLASSES, Mutant, Original, of_class, weaker
 

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import io
 import random
-import sys
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 from reduction_cases import certificate, single
 
 from shardproof.formal.collective_programs.graph import edge_costs, explore

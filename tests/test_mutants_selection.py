@@ -11,17 +11,13 @@ from __future__ import annotations
 import copy
 import json
 import random
-import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import selection_cases as cases
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap

@@ -9,17 +9,13 @@ changed in ways whose argument stands at their maker; each goes through files an
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import selection_cases as cases
 import selection_reduction_cases as tiny
 from selection_log_oracle import State

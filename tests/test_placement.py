@@ -4,17 +4,13 @@ errors.
 
 from __future__ import annotations
 
-import sys
 from itertools import product
 from math import prod
-from pathlib import Path
 
+import p2_appendix
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-import p2_appendix
 
 from shardproof.formal.collective_programs.placement import enumerate_matrices, ilp_matrices, smt_matrices
 from shardproof.formal.collective_programs.synthesize import Cost, best_placement, synthesize

@@ -14,7 +14,13 @@ from house import ROOT, modules
 NAMED = re.compile(r"`((?:models|proofs|verify|formal|backends|tests|docs)[/.][\w/.{},*<>-]+)`")
 LINKED = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 FILES = sorted(
-    {ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *modules().values(), *(ROOT / "tests").rglob("*.py")}
+    {
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+        *modules().values(),
+        *(ROOT / "tests").rglob("*.py"),
+    }
 )
 
 

@@ -18,10 +18,12 @@ from shardproof.formal.selection.decomposition.symmetric import Profile, symmetr
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, build, exact_cost, whole
 from shardproof.formal.selection.model.priced import priced
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.decomposition import DecompositionOptions
+from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve, suits_dense_search
 from shardproof.formal.selection.tree.branch_and_bound import new_run
-from shardproof.formal.selection.tree.limits import Limits
 from shardproof.formal.selection.tree.proof_tree import DualNode
 from shardproof.formal.selection.tree.run import Run
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
@@ -171,7 +173,7 @@ def test_uniform_plans_cost_what_they_cost_in_the_whole(seed: int) -> None:
     )  # the table of other edges there, through a map
     tables = (*problem.tables[:2], np.where(rng.random((3, 3)) < 0.2, FORBIDDEN, problem.tables[2]))
     problem = replace(problem, edges=(*problem.edges, *extra), tables=tables, constant=17)
-    found = quotient(problem, rounds=4)
+    found = quotient(problem, DecompositionOptions(rounds=4))
     assert found is not None
     assert any(found.of_vertex[e.u] == found.of_vertex[e.v] for e in problem.edges)
     same = symmetric_problem(problem, found).check()
@@ -231,10 +233,10 @@ def test_rows_that_do_not_bind_cost_nothing() -> None:
 def test_repeated_blocks_with_large_tables_are_solved_as_such() -> None:
     """Elsewhere flat loops and reductions: with small tables, without repetition, and with few vertices."""
     wide = blocks(60, 0, limit=10**6, labels=300)
-    assert not suits_dense_search(wide)
-    assert suits_dense_search(blocks(60, 0, limit=10**6, labels=30)), "small tables"
+    assert not suits_dense_search(wide, Options())
+    assert suits_dense_search(blocks(60, 0, limit=10**6, labels=30), Options()), "small tables"
     few = blocks(99, 0, limit=10**6, width=1, labels=300)
-    assert suits_dense_search(few) and quotient(few) is not None, "few vertices"
+    assert suits_dense_search(few, Options()) and quotient(few) is not None, "few vertices"
     rng = np.random.default_rng(0)
     once = tuple(Vertex(v.name, rng.permutation(v.cost)) for v in wide.vertices)
-    assert suits_dense_search(replace(wide, vertices=once)), "nothing repeated"
+    assert suits_dense_search(replace(wide, vertices=once), Options()), "nothing repeated"

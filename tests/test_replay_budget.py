@@ -8,13 +8,14 @@ import pytest
 from selection_cases import random_problem
 from selection_reduction_cases import instance
 
-from shardproof.formal.selection.elimination import dense, factored, replay
+from shardproof.formal.selection.elimination import dense, replay
 from shardproof.formal.selection.elimination.dense import Size, eliminate_dense, plain
 from shardproof.formal.selection.elimination.factored import eliminate, elimination_order
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, build, whole
+from shardproof.formal.selection.options import Limits
+from shardproof.formal.selection.options.elimination import EliminationOptions
 from shardproof.formal.selection.solve import solve
-from shardproof.formal.selection.tree.limits import Limits
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.proofs.container import effort
@@ -35,15 +36,14 @@ def _spent(problem: SelectionProblem, record: Elimination) -> int:
 
 
 @pytest.mark.parametrize("stored", [1_000_000, 0])
-def test_the_search_counts_what_the_checker_counts(stored: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_counts_what_the_checker_counts(stored: int) -> None:
     """Never less, and on most problems hardly more."""
-    monkeypatch.setattr(factored, "STORED", stored)
-    monkeypatch.setattr(dense, "STORED", stored)
+    options = EliminationOptions(stored=stored)
     close = 0
     for seed in range(200):
         problem = instance(seed, n=8, k=5) if seed % 2 else random_problem(seed, rows=False)
         network = build(Base(problem), whole(problem))
-        outcome = eliminate(network, elimination_order(network), Clock())
+        outcome = eliminate(network, elimination_order(network), Clock(), options)
         assert outcome is not None
         spent = _spent(problem, outcome.record)
         assert spent <= outcome.replay
@@ -56,9 +56,9 @@ def test_the_search_counts_what_the_checker_counts(stored: int, monkeypatch: pyt
                 Size(1 << 20, 1 << 30, 1 << 20),
                 Clock(),
             )
-            solved = eliminate_dense(problem, Size(1 << 20, 1 << 30, 1 << 20), Clock())
+            solved = eliminate_dense(problem, Size(1 << 20, 1 << 30, 1 << 20), Clock(), options)
             assert found is not None and solved is not None
-            assert _spent(problem, solved.record) <= dense.replay(found)
+            assert _spent(problem, solved.record) <= dense.replay(found, found.kept <= stored)
     assert close > 150
 
 

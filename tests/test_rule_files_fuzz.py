@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import random
 import resource
-import time
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -37,8 +36,6 @@ from shardproof.verify.rewrites.library import check_library
 DATA = Path(__file__).parent / "data" / "rules"
 FEW, MANY, PARTS = 300, 100_000, 5
 """Cases per loader in `make test` and, in parts, in `make test-slow`."""
-LONGEST = 10.0
-"""Seconds that a case may take: a hang, on any machine."""
 MOST_MEMORY = 2 << 30
 REFUSALS = (RuleError, SubstitutionError, ContainerError)
 JUNK: tuple[object, ...] = (
@@ -253,15 +250,20 @@ LOADERS: dict[str, Callable[[bytes], None]] = {
 
 
 @pytest.mark.parametrize("name", LOADERS)
-@pytest.mark.timeout(3600)
 @pytest.mark.parametrize(
-    ("count", "part"), [(FEW, 0), *(pytest.param(MANY // PARTS, k + 1, marks=pytest.mark.slow) for k in range(PARTS))]
+    ("count", "part"),
+    [
+        pytest.param(FEW, 0, marks=pytest.mark.timeout(300)),
+        *(
+            pytest.param(MANY // PARTS, k + 1, marks=(pytest.mark.slow, pytest.mark.timeout(3600)))
+            for k in range(PARTS)
+        ),
+    ],
 )
 def test_accepts_or_refuses(name: str, count: int, part: int) -> None:
     accepted = refused = 0
     count = count // 5 if name == "library" and count == FEW else count
     for k, data in enumerate(cases(name, count, 11 + part)):
-        start = time.monotonic()
         try:
             LOADERS[name](data)
             accepted += 1
@@ -270,7 +272,6 @@ def test_accepts_or_refuses(name: str, count: int, part: int) -> None:
             assert str(error), k
         except Exception as error:
             raise AssertionError(f"case {k} of {len(data)} bytes: {type(error).__name__}: {error}") from error
-        assert time.monotonic() - start < LONGEST, k
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 < MOST_MEMORY
     assert refused > count // 10 and accepted >= count // 200, (accepted, refused)
 

@@ -21,10 +21,13 @@ from shardproof.formal.selection.elimination.factored import eliminate, eliminat
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, allowed, build, whole
 from shardproof.formal.selection.model.resources import Rows
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.bound import BOUND, BoundOptions
+from shardproof.formal.selection.options.decomposition import DecompositionOptions
+from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
 from shardproof.formal.selection.tree.branch_and_bound import eliminator, new_run
-from shardproof.formal.selection.tree.limits import Limits
 from shardproof.formal.selection.tree.run import Run, converged
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.certificates import Dual
@@ -60,8 +63,8 @@ def tight(problem: SelectionProblem, clock: Clock) -> Run:
     return new_run(problem, Incumbent(problem), clock, limits=TIGHT if len(problem.vertices) < LARGE else Limits())
 
 
-def searching(problem: SelectionProblem) -> Run:
-    return new_run(problem, Incumbent(problem), Clock(), limits=TIGHT)
+def searching(problem: SelectionProblem, options: Options | None = None) -> Run:
+    return new_run(problem, Incumbent(problem), Clock(), limits=TIGHT, options=options)
 
 
 def random_problem(seed: int, vertices: int = 12, holes: bool = False) -> SelectionProblem:
@@ -117,9 +120,9 @@ def ladder(
     return SelectionProblem("ladder", tuple(vertices), tables, tuple(edges), limit=limit, usages=usages)
 
 
-def sweeper_of(problem: SelectionProblem, denominator: int = 1) -> Sweeper:
+def sweeper_of(problem: SelectionProblem, denominator: int = 1, options: BoundOptions = BOUND) -> Sweeper:
     network = build(Base(problem, denominator), whole(problem))
-    return Sweeper(network, list(range(len(network.domains))))
+    return Sweeper(network, list(range(len(network.domains))), options=options)
 
 
 def parts_of_bound(sweeper: Sweeper) -> tuple[list[int], list[int]]:
@@ -292,7 +295,7 @@ def test_converge_ends_where_further_sweeps_gain_nothing(seed: int) -> None:
     for forward in (True, False):
         once.sweep(forward, Clock(), "all")
     assert reached > bound_of(once)
-    for _ in range(converge.SPAN):
+    for _ in range(BOUND.span):
         for forward in (True, False):
             sweeper.sweep(forward, Clock(), "all")
     assert 0 <= (bound_of(sweeper) - reached) * 10_000 <= reached, "another round as long as the last"
@@ -309,7 +312,7 @@ def chain(count: int, spokes: int) -> SelectionProblem:
 
 
 def test_distances_do_not_cross_a_hub() -> None:
-    hub, n = interface.HUB, interface.HUB + 10
+    hub, n = BOUND.hub, BOUND.hub + 10
     crowded, quiet = chain(n, hub), chain(n, hub - 1)
     along = list(range(n))
     assert interface.distances(crowded, {0}) == [*along, 1], "the hub is reached, what lies behind it is not"
@@ -379,7 +382,7 @@ def in_unit_of(search: Run, warm: Dual) -> Dual:
 @pytest.mark.parametrize("seed", range(3))
 def test_begin_bounds_at_least_as_well_as_the_ring(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = watched_settled(monkeypatch)
-    monkeypatch.setattr(blocks, "coarsen", lambda problem, found, block: None)  # in windows, as with few blocks
+    monkeypatch.setattr(blocks, "coarsen", lambda *_: None)  # in windows, as with few blocks
     problem = ladder(50, seed, unit=10**6)  # so large that the whole has a coarser unit than the ring
     found = quotient(problem)
     assert found is not None and interface.interface(problem, found), (
@@ -451,13 +454,16 @@ def test_settled_returns_multipliers_in_its_own_unit(denominator: int) -> None:
 def test_begin_under_rows_bounds_with_prices_in_its_own_unit(
     seed: int, share: Fraction, labels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (converge, interface):
-        monkeypatch.setattr(module, "TURNS", 12)  # quicker
-    monkeypatch.setattr(blocks, "coarsen", lambda problem, found, block: None)  # in windows, as with few blocks
+    monkeypatch.setattr(blocks, "coarsen", lambda *_: None)  # in windows, as with few blocks
     problem, unlimited = bound_rows(seed, share, 10**6, labels)
     calls = watched_settled(monkeypatch)
-    search = searching(problem)
-    record = begin(search, tight)
+    options = Options(bound=BoundOptions(turns=12))  # quicker
+
+    def quick(part: SelectionProblem, clock: Clock) -> Run:
+        return new_run(part, Incumbent(part), clock, limits=tight(part, clock).limits, options=options)
+
+    search = searching(problem, options)
+    record = begin(search, quick)
     assert record is not None and record.multipliers and search.rows is not None
     (_, _, warm), *more = calls
     assert not more and warm.multipliers and warm.denominator != record.denominator == search.denominator
@@ -476,10 +482,10 @@ def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> No
     limit.
     """
     asked: list[int | None] = []
-    monkeypatch.setattr(blocks, "NEARLY", 10)
-    monkeypatch.setattr(blocks, "sweep_windows", lambda sweeper, distance, enough, clock: asked.append(enough))
+    monkeypatch.setattr(blocks, "sweep_windows", lambda sweeper, distance, enough, *_: asked.append(enough))
     problem = replace(bound_rows(1, Fraction(9, 10), 1)[0], constant=23)
-    search, found = searching(problem), quotient(problem)
+    options = Options(decomposition=DecompositionOptions(nearly=10))
+    search, found = searching(problem, options), quotient(problem)
     assert search.rows is not None and problem.limit is not None and found is not None
     zeros = tuple(np.zeros(4, dtype=np.int64) for _ in problem.edges)
     warm = Dual(zeros, zeros, 1, ((search.rows.events[0], 2), (search.rows.events[-1], 3)))

@@ -7,14 +7,10 @@ something.
 from __future__ import annotations
 
 import random
-import sys
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 import selection_cases as cases
 import selection_reduction_cases as tiny
 from oracles import bound_of, everything

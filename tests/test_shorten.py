@@ -12,12 +12,13 @@ from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
 from shardproof.formal.selection.bound.trws import load
 from shardproof.formal.selection.decomposition import blocks
 from shardproof.formal.selection.decomposition.blocks import begin, spread
-from shardproof.formal.selection.decomposition.coarsen import KEPT, Coarse, coarsen
+from shardproof.formal.selection.decomposition.coarsen import Coarse, coarsen
 from shardproof.formal.selection.decomposition.layers import layers
 from shardproof.formal.selection.decomposition.quotient import Quotient, quotient
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.priced import Floats
 from shardproof.formal.selection.model.priced import priced as priced_problem
+from shardproof.formal.selection.options.decomposition import DECOMPOSITION, DecompositionOptions
 from shardproof.formal.selection.tree.run import Make, Run
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.proofs.selection.certificates import Dual
@@ -47,7 +48,9 @@ def messages(problem: SelectionProblem, turns: int, start: Dual | None = None) -
 def test_the_short_row_of_a_ladder_is_a_short_ladder(seed: int) -> None:
     long = ladder(40, seed)
     _, short = short_of(long)
-    few = ladder(40 - short.blocks + KEPT, seed)  # what differs near the ends belongs to the first and the last block
+    few = ladder(
+        40 - short.blocks + DECOMPOSITION.kept, seed
+    )  # what differs near the ends belongs to the first and the last block
     assert 2 * len(few.vertices) < len(long.vertices)
     assert [v.cost.tolist() for v in short.problem.vertices] == [v.cost.tolist() for v in few.vertices]
     assert sorted((e.u, e.v, e.table) for e in short.problem.edges) == sorted((e.u, e.v, e.table) for e in few.edges)
@@ -58,8 +61,8 @@ def test_the_short_row_of_a_ladder_is_a_short_ladder(seed: int) -> None:
 
 
 def test_few_blocks_are_not_shortened() -> None:
-    problem = ladder(2 * KEPT, 0)
-    found = quotient(ladder(2 * KEPT, 0), rounds=2)
+    problem = ladder(2 * DECOMPOSITION.kept, 0)
+    found = quotient(ladder(2 * DECOMPOSITION.kept, 0), DecompositionOptions(rounds=2))
     assert found is not None
     assert coarsen(problem, found, layers(problem, found)) is None
 

@@ -16,6 +16,8 @@ from shardproof.formal.selection.bound.subgradient import apply_multipliers
 from shardproof.formal.selection.bound.trws import Sweeper
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import allowed, build, whole
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.tree import TREE, TreeOptions
 from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.tree import branch_on_columns as branching
 from shardproof.formal.selection.tree.branch_and_bound import eliminator, new_run
@@ -71,11 +73,13 @@ class Start:
     lower: int
 
 
-def start_of(problem: SelectionProblem, seconds: float | None = None, known: bool = True) -> Start:
+def start_of(
+    problem: SelectionProblem, seconds: float | None = None, known: bool = True, options: TreeOptions = TREE
+) -> Start:
     """The search at the prices at which the two uniform plans tie, messages swept there."""
 
     def make(part: SelectionProblem, until: Clock) -> Run:
-        return new_run(part, Incumbent(part), until)
+        return new_run(part, Incumbent(part), until, options=Options(tree=options))
 
     search = make(problem, Clock(seconds))
     assert search.rows is not None
@@ -143,9 +147,8 @@ def test_plans_of_a_part_stay_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
         return priced(search, node, n, enough)
 
     monkeypatch.setattr(branching, "_part", watched)
-    monkeypatch.setattr(branching, "WINDOW", 6)  # reaches what was split before
     problem = row(24, 160, 727, 0)
-    proved(problem, start_of(problem))
+    proved(problem, start_of(problem, options=TreeOptions(window=6)))  # reaches what was split before
     assert max(depth) > 1
 
 
@@ -215,20 +218,19 @@ def test_the_next_split_keeps_away_from_the_last() -> None:
     network = build(new_run(problem, Incumbent(problem), Clock()).unit, whole(problem))
     cheap, lean = ((a,) * 20 for a in (CHEAP, LEAN))
     layer: Ints = np.arange(20)
-    found = branching._where(network, layer, cheap, lean, {8})
+    found = branching._where(network, layer, cheap, lean, {8}, 1)
     assert found is not None and found[0] == 15, "layers 10 to 19 are the longest run left"
-    assert branching._where(network, layer, cheap, cheap, set()) is None
-    assert branching._where(network, layer, cheap, lean, set(range(0, 20, 2))) is None
+    assert branching._where(network, layer, cheap, cheap, set(), 1) is None
+    assert branching._where(network, layer, cheap, lean, set(range(0, 20, 2)), 1) is None
     patched = (*cheap[:3], *lean[3:6], *cheap[6:])
-    found = branching._where(network, layer, cheap, patched, set())
+    found = branching._where(network, layer, cheap, patched, set(), 1)
     assert found is not None and found[0] == 4
 
 
 @pytest.mark.parametrize("ahead", [1, 1_000])
 def test_a_part_that_was_far_enough_goes_on_when_it_is_the_lowest(ahead: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However early the second part is left, the parts end at the same place."""
-    monkeypatch.setattr(branching, "AHEAD", ahead)
-    monkeypatch.setattr(branching, "STRIDE", 1)  # so that sweeps can be left early
+    options = TreeOptions(part_ahead=ahead, part_stride=1)  # so that sweeps can be left early
     risen: list[int] = []
     goes_on = branching._risen
 
@@ -239,7 +241,7 @@ def test_a_part_that_was_far_enough_goes_on_when_it_is_the_lowest(ahead: int, mo
 
     monkeypatch.setattr(branching, "_risen", watched)
     problem = row(24, 160, 727, 0)
-    start = start_of(problem)
+    start = start_of(problem, options=options)
     best = problem.cost_of(best_of(problem))
     bound = proved(problem, start)
     assert best - bound < 0.35 * (best - start.lower)
@@ -271,12 +273,12 @@ def test_prices_stop_where_the_plans_reach_the_best_solution() -> None:
     high = np.array([1_000 * search.denominator], dtype=np.int64)
     steps = branching._far_enough(search, columns[:1], zero, high)
     over = float(columns[0].use[0]) - 12 * 40
-    reach = (search.incumbent.cost - columns[0].cost) / over / 1_000 * (1 << branching.STEPS)
+    reach = (search.incumbent.cost - columns[0].cost) / over / 1_000 * (1 << TREE.price_steps)
     assert reach <= steps <= reach + 1
-    assert branching._far_enough(search, columns[1:], zero, high) == 1 << branching.STEPS, (
+    assert branching._far_enough(search, columns[1:], zero, high) == 1 << TREE.price_steps, (
         "a plan that leaves some of the limit gets cheaper"
     )
     dear = [Column(columns[0].plan, 10 * search.incumbent.cost, columns[0].use)]
-    assert branching._far_enough(search, dear, zero, high) == 1 << branching.STEPS, (
+    assert branching._far_enough(search, dear, zero, high) == 1 << TREE.price_steps, (
         "plans dearer than the best solution say nothing"
     )

@@ -27,9 +27,9 @@ from shardproof.formal.planning.time_limit import TimeLimit, tables_in_time
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.fallback import fallback, plain_dual
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.options.limits import Limits
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import searched, solve
-from shardproof.formal.selection.tree.limits import Limits
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -360,7 +360,7 @@ def test_a_limit_that_nothing_simple_fits_ends_with_a_bound(call: Callable[..., 
 DRIVER = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a suite in the background of a shell inherits "ignore"
-import shardproof.formal.selection.clock as clock
+import shardproof.formal.selection.model.clock as clock
 moments = [int(x) for x in sys.argv[1].split(",")]
 looks, real = 0, clock.Clock.left
 def left(self):

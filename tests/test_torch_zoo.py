@@ -7,15 +7,11 @@
 from __future__ import annotations
 
 import importlib
-import sys
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-sys.path.insert(0, str(Path(__file__).parent / "torch_models"))
-
 from canonical_graph import canonical
 from graph_equality import same_up_to_names
 from torch_case import compare, imported

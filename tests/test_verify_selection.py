@@ -7,17 +7,12 @@ from __future__ import annotations
 
 import math
 import random
-import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import pytest
+import selection_cases as cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
-sys.path.insert(0, str(Path(__file__).parent))
-import selection_cases as cases
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
@@ -318,8 +313,7 @@ def test_repeated_structure_is_computed_once() -> None:
     original = selection_dual._minima
     try:
         selection_dual._minima = lambda *args: calls.append(1) or original(*args)
-        start = time.perf_counter()
         result = check_selection(p, cases.certified(p, LowerBound(0), Dual((m,) * 40, (m,) * 40)))
     finally:
         selection_dual._minima = original
-    assert result.verdict is Verdict.PROVED and len(calls) == 1 and time.perf_counter() - start < 5
+    assert result.verdict is Verdict.PROVED and len(calls) == 1

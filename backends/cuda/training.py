@@ -45,6 +45,11 @@ def _power(a: Sequence[str], c: Scalar) -> str:
     return f"({a[0]} * ({c.lit(e)} * {slope}))"
 
 
+def _sqrt(a: Sequence[str], c: Scalar) -> str:
+    slope = f"{c.lit(0.5)} * {a[0]} / {a[1]}"
+    return f"({a[1]} == 0 ? {c.lit(0.0)} : {slope})" if number(c.operator, "flat", 0) else f"({slope})"
+
+
 def _extreme(sign: str) -> Row:
     return lambda a, c: (
         f"({a[1]} == {a[2]} ? {c.lit(0.5)} * {a[0]} : {a[1]} {sign} {a[2]} ? {a[0]} : {c.lit(0.0)} * {a[0]})"
@@ -74,7 +79,8 @@ TRAINING: Final = MappingProxyType[str, Row](
         "squared_difference_gradient": lambda a, c: f"({c.lit(2.0)} * {a[0]} * ({a[1]} - {a[2]}))",
         "abs_gradient": lambda a, c: f"({a[0]} * ({a[1]} > 0 ? {c.lit(1.0)} : {a[1]} < 0 ? {c.lit(-1.0)} : {a[1]}))",
         "clip_gradient": _clip,
-        "sqrt_gradient": lambda a, c: f"({c.lit(0.5)} * {a[0]} / {a[1]})",
+        "sqrt_gradient": _sqrt,
+        "fmod_gradient": lambda a, c: f"(-{a[0]} * trunc{c.f}({a[1]} / {a[2]}))",
         "rsqrt_gradient": lambda a, c: f"({c.lit(-0.5)} * {a[0]} * {a[1]} * {a[1]} * {a[1]})",
         "reciprocal_gradient": lambda a, c: f"(-{a[0]} * {a[1]} * {a[1]})",
         "tanh_gradient": lambda a, c: f"({a[0]} * ({c.lit(1.0)} - {a[1]} * {a[1]}))",

@@ -15,7 +15,7 @@ from zlib import crc32
 import numpy as np
 
 from ...models.program.graph import Graph, GraphError, Role, Tensor
-from ...models.program.operators import NodeKind
+from ...models.program.operators import BY_DATA, NodeKind
 from ..kernels import Array, Block, execute, execution_dtype, full_box
 
 
@@ -79,7 +79,7 @@ def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dic
     arguments of roots, powers and logarithms are positive.
     """
     hints = _hints(graph)
-    tables = [op.axis(str(op.attribute("rows", ""))).extent for op in graph.operators if op.kind is NodeKind.GATHER]
+    tables = [op.axis(op.rows).extent for op in graph.operators if op.kind in BY_DATA]
     out: dict[str, Array] = {}
     for t in graph.tensors:
         if t.role is Role.VALUE:
@@ -103,6 +103,8 @@ _POSITIVE = {
     ("batch_norm", 4),
     ("batch_norm", 1),
     ("divide", 1),
+    ("fmod", 1),
+    ("remainder", 1),
     ("sqrt", 0),
     ("layer_norm", 1),
     ("rsqrt", 0),
@@ -119,8 +121,8 @@ def _hints(graph: Graph) -> dict[str, tuple[str, int]]:
     hints: dict[str, tuple[str, int]] = {}
     for op in graph.operators:
         for j, a in enumerate(op.inputs):
-            if op.kind is NodeKind.GATHER and j == 1:
-                rows = op.axis(str(op.attribute("rows", ""))).extent
+            if op.kind in BY_DATA and j == len(op.inputs) - 1:
+                rows = op.axis(op.rows).extent
                 old = hints.get(a.tensor)
                 hints[a.tensor] = ("ids", min(rows, old[1]) if old and old[0] == "ids" else rows)
             elif (op.function, j) in _POSITIVE:

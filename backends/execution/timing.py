@@ -38,7 +38,7 @@ from ...models.communication.transfers import Box
 from ...models.files.json_text import parse_json
 from ...models.program.graph import Graph
 from ...models.program.index import Combine
-from ...models.program.operators import NodeKind, Operator
+from ...models.program.operators import BY_DATA, Operator
 from ..cuda import device
 from ..kernels import Array, Block, execute, execution_dtype
 from ..lowering.program import Compute, Program, lower
@@ -205,9 +205,7 @@ def _operator_tasks(
         for j, (a, (_, origin)) in enumerate(zip(op.inputs, mine.operands, strict=True)):
             tensor = graph.tensor(a.tensor)
             box = input_layout(op, j, graph, placements[op.name], program.hierarchy).box(rank)
-            rows = (
-                op.axis(str(op.attribute("rows", ""))).extent if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else 2
-            )
+            rows = op.axis(op.rows).extent if op.kind in BY_DATA else 2
             blocks.append(
                 Block(
                     pool.get(tuple(hi - lo for lo, hi in box), tensor.dtype, rows, (op.function, j) in POSITIVE), origin

@@ -27,7 +27,8 @@ from .blocks import Array, Block, align, lengths, spread, view
 _LIMIT = 1 << 25
 """Elements of a window view that may be copied at once (256 MiB in float64)."""
 
-_Factor = tuple[tuple[str, ...], Array]
+Factor = tuple[tuple[str, ...], Array]
+"""Axes, and an array with one dimension for each."""
 
 
 def contract(
@@ -46,7 +47,7 @@ def contract(
         parts = [contract(xp, op, graph, {**box, half: part}, operands) for part in ((low, middle), (middle, high))]
         return xp.concatenate(parts, axis=out.index(half))  # type: ignore[no-any-return]
     backwards = op.attribute("reversed", ())
-    factors: list[_Factor] = [
+    factors: list[Factor] = [
         (
             a.axes,
             _turned(
@@ -57,16 +58,27 @@ def contract(
         )
         for j, (a, block) in enumerate(zip(op.inputs, operands, strict=True))
     ]
-    while len(factors) > 1:
-        i, j = _cheapest_pair(factors, out)
-        right, left = factors.pop(j), factors.pop(i)
-        kept = {*out, *(a for axes, _ in factors for a in axes)}
-        factors.append(_pair(xp, left, right, kept))
-    axes, array = _summed(xp, factors[0], set(out))
+    axes, array = multiplied(xp, factors, out)
     unused = [a.name for a in op.reduced if all(a.name not in x.axes for x in op.inputs)]
     repeat = prod(lengths(box, unused))
     result = align(array, axes, out)
     return spread(xp, result if repeat == 1 else result * repeat, shape)
+
+
+def multiplied(xp: ModuleType, factors: Sequence[Factor], out: Sequence[str]) -> Factor:
+    """The product of arrays with named axes, summed over all axes but `out`.
+
+    >>> import numpy
+    >>> multiplied(numpy, [(("a", "b"), numpy.ones((2, 3))), (("b",), numpy.arange(3.0))], ["a"])
+    (('a',), array([3., 3.]))
+    """
+    rest = list(factors)
+    while len(rest) > 1:
+        i, j = _cheapest_pair(rest, out)
+        right, left = rest.pop(j), rest.pop(i)
+        kept = {*out, *(a for axes, _ in rest for a in axes)}
+        rest.append(_pair(xp, left, right, kept))
+    return _summed(xp, rest[0], set(out))
 
 
 def _turned(array: Array, access: Access, backwards: Value) -> Array:
@@ -89,11 +101,11 @@ def _too_large(op: Operator, box: dict[str, tuple[int, int]], operands: Sequence
     return None
 
 
-def _sizes(factor: _Factor) -> dict[str, int]:
+def _sizes(factor: Factor) -> dict[str, int]:
     return dict(zip(factor[0], factor[1].shape, strict=True))
 
 
-def _cheapest_pair(factors: Sequence[_Factor], out: Sequence[str]) -> tuple[int, int]:
+def _cheapest_pair(factors: Sequence[Factor], out: Sequence[str]) -> tuple[int, int]:
     best: tuple[int, int, int] | None = None
     for j in range(1, len(factors)):
         for i in range(j):
@@ -104,7 +116,7 @@ def _cheapest_pair(factors: Sequence[_Factor], out: Sequence[str]) -> tuple[int,
     return (0, 1) if best is None else (best[1], best[2])
 
 
-def _summed(xp: ModuleType, factor: _Factor, kept: set[str]) -> _Factor:
+def _summed(xp: ModuleType, factor: Factor, kept: set[str]) -> Factor:
     """Sum over the axes that nobody else needs."""
     axes, array = factor
     dims = tuple(d for d, a in enumerate(axes) if a not in kept)
@@ -113,7 +125,7 @@ def _summed(xp: ModuleType, factor: _Factor, kept: set[str]) -> _Factor:
     return tuple(a for a in axes if a in kept), xp.sum(array, axis=dims, dtype=array.dtype)
 
 
-def _pair(xp: ModuleType, left: _Factor, right: _Factor, kept: set[str]) -> _Factor:
+def _pair(xp: ModuleType, left: Factor, right: Factor, kept: set[str]) -> Factor:
     left = _summed(xp, left, kept | set(right[0]))
     right = _summed(xp, right, kept | set(left[0]))
     sizes = {**_sizes(left), **_sizes(right)}
@@ -124,7 +136,7 @@ def _pair(xp: ModuleType, left: _Factor, right: _Factor, kept: set[str]) -> _Fac
     if not summed:
         return axes, align(left[1], left[0], axes) * align(right[1], right[0], axes)
 
-    def matrix(factor: _Factor, first: Sequence[str], second: Sequence[str]) -> Array:
+    def matrix(factor: Factor, first: Sequence[str], second: Sequence[str]) -> Array:
         moved = align(factor[1], factor[0], (*batch, *first, *second))
         return moved.reshape(
             (*(sizes[a] for a in batch), prod(sizes[a] for a in first), prod(sizes[a] for a in second))

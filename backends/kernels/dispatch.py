@@ -17,9 +17,12 @@ from .contract import contract
 from .elementwise import MAPS
 from .gradient_maps import GRADIENT_MAPS
 from .gradients import GRADIENTS, gradient
+from .grouped import grouped_product
 from .movement import copy, gather, iota
 from .programs import constant, opaque, update
 from .reductions import normalise, reduce, window
+from .scatter import scatter
+from .task import Task
 
 
 def execute(
@@ -73,7 +76,9 @@ def execute(
         case NodeKind.GATHER:
             result = gather(xp, op, graph, exact, operands)
         case NodeKind.SCATTER:
-            raise KernelError(place, f"no kernel for {op.function!r}; add it to backends/kernels/gradients.py")
+            result = scatter(Task(xp, op, graph, exact, operands, collectives))
+        case NodeKind.GROUPED:
+            result = grouped_product(Task(xp, op, graph, exact, operands, collectives))
         case NodeKind.LAYOUT:
             result = _layout(xp, op, graph, exact, operands)
         case NodeKind.OPAQUE:

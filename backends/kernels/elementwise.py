@@ -6,6 +6,7 @@
     silu(x)             = x sigmoid(x);  softplus(x) = log(1 + exp(x)), in the form that cannot overflow
     mask_fill(x, mask)  = x where mask != 0, else attribute `value`
     equal(x, y), ..     = a bool; with one operand the other is attribute `value`
+    remainder(x, y)     = x - y floor(x / y);  fmod(x, y) = x - y trunc(x / y);  y as for equal
     gelu(x)             = x (1 + erf(x / sqrt 2)) / 2;  attribute approximate = "tanh": the tanh formula
 
 NumPy has no erf: `erf` is the rational approximation of fdlibm's s_erf.c (error below 1 ulp in double precision),
@@ -180,6 +181,16 @@ def _power(xp: ModuleType, x: Array, op: Operator) -> Array:
     return (x**exponent).astype(x.dtype)
 
 
+def _scaled(x: Array, factor: float) -> Array:
+    """x times a number, in the element type of x: whole numbers times a whole number stay exact."""
+    return x * x.dtype.type(factor) if x.dtype.kind in "iu" and factor.is_integer() else x * factor
+
+
+def _divisor(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+    """The second operand, or the attribute `value` in the element type of the first."""
+    return a[1] if len(a) > 1 else xp.asarray(number(op, "value", 1.0), dtype=a[0].dtype)  # type: ignore[no-any-return]
+
+
 def _compared(name: str) -> Elementwise:
     """NumPy's comparison `name`, the second operand possibly the attribute `value`."""
 
@@ -196,8 +207,9 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "relu": lambda xp, a, op: xp.maximum(a[0], 0),
         "negate": lambda xp, a, op: -a[0],
         "identity": lambda xp, a, op: a[0],
+        "stop_gradient": lambda xp, a, op: a[0],
         "relu_gradient_mask": lambda xp, a, op: (a[0] > 0).astype(a[0].dtype),
-        "scale": lambda xp, a, op: a[0] * number(op, "scale", 1.0),
+        "scale": lambda xp, a, op: _scaled(a[0], number(op, "scale", 1.0)),
         "tanh": lambda xp, a, op: xp.tanh(a[0]),
         "sigmoid": lambda xp, a, op: _sigmoid(xp, a[0]),
         "exp": lambda xp, a, op: xp.exp(a[0]),
@@ -210,6 +222,11 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "abs": lambda xp, a, op: xp.abs(a[0]),
         "sign": lambda xp, a, op: xp.sign(a[0]),
         "floor": lambda xp, a, op: xp.floor(a[0]),
+        "ceil": lambda xp, a, op: xp.ceil(a[0]),
+        "round": lambda xp, a, op: xp.rint(a[0]),
+        "trunc": lambda xp, a, op: xp.trunc(a[0]),
+        "remainder": lambda xp, a, op: xp.remainder(a[0], _divisor(xp, a, op)),
+        "fmod": lambda xp, a, op: xp.fmod(a[0], _divisor(xp, a, op)),
         "reciprocal": lambda xp, a, op: 1 / a[0],
         "shift": lambda xp, a, op: (a[0] + number(op, "shift", 0.0)).astype(a[0].dtype),
         "clip": lambda xp, a, op: _bounded(xp, a[0], op),
@@ -226,6 +243,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "minimum": lambda xp, a, op: xp.minimum(a[0], a[1]),
         "mask_fill": lambda xp, a, op: _fill(xp, a[0], a[1], op),
         **{name: _compared(name) for name in (*_COMPARISONS, "logical_and", "logical_or")},
+        "floor_divide": lambda xp, a, op: xp.floor_divide(a[0], _divisor(xp, a, op)),
         "logical_not": lambda xp, a, op: xp.logical_not(a[0]),
         "relu_gradient": lambda xp, a, op: xp.where(a[1] > 0, a[0], xp.zeros((), dtype=a[0].dtype)),
         "where": lambda xp, a, op: xp.where(a[0] != 0, a[1], a[2]),

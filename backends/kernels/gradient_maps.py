@@ -7,6 +7,8 @@
     clip_gradient(g, x)     g where low <= x <= high
     maximum_gradient(g, x, y)   g where x > y, g / 2 where x = y        (minimum_gradient: <)
     divide_gradient(g, q, y)    - g q / y,  q = x / y
+    sqrt_gradient(g, y)     g / 2 y;  attribute flat = 1: 0 where y = 0 (norms)
+    remainder_gradient(g, x, y)   - g floor(x / y)           fmod_gradient(g, x, y)   - g trunc(x / y)
     adam_moment1(m, g)      b1 m + (1 - b1) g          adam_moment2(v, g)    b2 v + (1 - b2) g^2
     adam_update(w, m, v)    w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon),   m, v: the new moments, t =
                             step
@@ -56,6 +58,14 @@ def _power(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     return (g * (e * slope)).astype(g.dtype)
 
 
+def _sqrt(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+    g, y = a
+    if not number(op, "flat", 0):
+        return 0.5 * g / y
+    zero = y == 0
+    return xp.where(zero, xp.zeros((), dtype=g.dtype), 0.5 * g / xp.where(zero, xp.ones((), dtype=y.dtype), y))  # type: ignore[no-any-return]
+
+
 def _moment1(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     b = number(op, "beta1", 0.9)
     return (b * a[0] + (1 - b) * a[1]).astype(a[0].dtype)
@@ -81,7 +91,9 @@ GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
         "squared_difference_gradient": lambda xp, a, op: 2 * a[0] * (a[1] - a[2]),
         "abs_gradient": lambda xp, a, op: a[0] * xp.sign(a[1]),
         "clip_gradient": _clip,
-        "sqrt_gradient": lambda xp, a, op: 0.5 * a[0] / a[1],
+        "sqrt_gradient": _sqrt,
+        "remainder_gradient": lambda xp, a, op: -a[0] * xp.floor_divide(a[1], a[2]),
+        "fmod_gradient": lambda xp, a, op: -a[0] * xp.trunc(a[1] / a[2]),
         "rsqrt_gradient": lambda xp, a, op: -0.5 * a[0] * a[1] * a[1] * a[1],
         "reciprocal_gradient": lambda xp, a, op: -a[0] * a[1] * a[1],
         "tanh_gradient": lambda xp, a, op: a[0] * (1 - a[1] * a[1]),

@@ -28,10 +28,11 @@ from typing import Final
 from ...models.program.graph import Graph
 from ...models.program.index import Combine
 from ...models.program.operators import Operator
-from .blocks import Array, Block, KernelError, StatisticsReducer, align, fold, lengths, spread, view
+from .blocks import Array, Block, KernelError, StatisticsReducer, align, fold, lengths, spread
 from .contract import contract
 from .elementwise import number
 from .gradient_windows import average_pool_gradient, local_response_gradient, max_pool_gradient, strided_gradient
+from .scatter import scatter
 from .task import Task
 
 # --- contractions
@@ -110,38 +111,8 @@ def _reverse_cumulative(t: Task) -> Array:
     return total - g if number(t.op, "exclusive", 0) else total  # type: ignore[no-any-return]
 
 
-# --- scatter and copy
+# --- copies
 # --------------------------------------------------------------------------------------------------
-
-
-def _embedding(t: Task) -> Array:
-    """Rows of g added where their ids point; ids outside the box's rows add nothing."""
-    rows, out = str(t.op.attribute("rows", "")), t.op.output.axes
-    g_access, ids_access = t.op.inputs
-    dtype = t.operands[0].array.dtype
-    result: Array = t.xp.zeros(t.shape, dtype=dtype)
-    if 0 in lengths(t.box, [a.name for a in t.op.axes]):
-        return result
-    if rows not in out or rows in g_access.axes or rows in ids_access.axes:
-        raise KernelError(t.place, f"row axis {rows!r} must index the result only")
-    order = [a.name for a in t.op.axes if a.name != rows]
-    shape = lengths(t.box, order)
-    tensors = [t.graph.tensor(a.tensor).shape for a in t.op.inputs]
-    g, ids = (
-        t.xp.broadcast_to(
-            align(view(t.xp, t.operands[j], a, t.box, tensors[j], 0, f"{t.place}, input {j}"), a.axes, order), shape
-        )
-        for j, a in enumerate(t.op.inputs)
-    )
-    low, high = t.box[rows]
-    here = (ids >= low) & (ids < high)
-    local = t.xp.where(here, ids - low, 0)
-    index = tuple(
-        local if a == rows else t.xp.broadcast_to(align(t.xp.arange(lengths(t.box, [a])[0]), (a,), order), shape)
-        for a in out
-    )
-    t.xp.add.at(result, index, t.xp.where(here, g, t.xp.zeros((), dtype=dtype)))
-    return result
 
 
 def _copy(t: Task) -> Array:
@@ -184,7 +155,7 @@ GRADIENTS: Final = MappingProxyType[str, Callable[[Task], Array]](
         "max_pool_gradient": max_pool_gradient,
         "average_pool_gradient": average_pool_gradient,
         "local_response_gradient": local_response_gradient,
-        "embedding_gradient": _embedding,
+        "embedding_gradient": scatter,
         "copy_gradient": _copy,
     }
 )

@@ -1,7 +1,8 @@
 """Operators that move elements: gather and layout.
 
 embedding   out[o] = sum over v of table[v, ..] * [ids[..] = v]: ids outside the local part of the row axis contribute
-            zero, so that parts add up; further reduction axes (bags) are summed too.
+            zero, so that parts add up; further reduction axes (bags) are summed too.  A table whose rows are all the
+            same need not name the row axis.
 copy        out[o] = sum of the inputs at their indices, zero where an index leaves its tensor: transpose, concat,
             slice, pad, expand.  Per input only the part of the box that is in range is touched.
 iota        out[o] = start + step * o[along], no input
@@ -35,7 +36,7 @@ def gather(
     shape, dtype = lengths(box, out), operands[0].array.dtype
     if 0 in lengths(box, [a.name for a in op.axes]):
         return xp.zeros(shape, dtype=dtype)  # type: ignore[no-any-return]
-    if rows not in table_access.axes or rows in ids_access.axes:
+    if rows in ids_access.axes:
         raise KernelError(f"operator {op.name!r}", f"row axis {rows!r} must index the table and not the ids")
     place = f"operator {op.name!r}, input"
     table = view(xp, operands[0], table_access, box, graph.tensor(table_access.tensor).shape, 0, f"{place} 0")

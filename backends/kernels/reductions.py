@@ -7,6 +7,8 @@ layer_norm      mu = SUM x / n,  v = SUM (x - mu)^2 / n,  y = (x - mu) / sqrt(v 
 log_softmax     y = x - m - log s;      rms_norm   y = x / sqrt(SUM x^2 / n + epsilon) [* gamma]
 top_k_mask      true at the k largest elements along `over`, of equal ones those with the lower index  (routing of
                 experts)
+argsort         y[r] = position of the r-th smallest element along `over` (attribute descending = 1: largest), equal
+                ones by position
 cumulative_sum  y[i] = sum over j <= i of x[j] along `over`; attribute exclusive = 1: over j < i
 max_pool        max over the taps inside the tensor (-inf if there is none)
 average_pool    sum over the taps / their number; count_include_pad = 0: / the number of taps inside the tensor
@@ -123,7 +125,7 @@ def normalise(
 def _along(
     xp: ModuleType, op: Operator, graph: Graph, box: dict[str, tuple[int, int]], operands: Sequence[Block], whole: bool
 ) -> Array:
-    """top_k_mask and cumulative_sum.  Raises `KernelError` if the box holds part of the axis."""
+    """top_k_mask, argsort and cumulative_sum.  Raises `KernelError` if the box holds part of the axis."""
     place, out, shape = f"operator {op.name!r}", op.output.axes, lengths(box, op.output.axes)
     if len(op.over) != 1:
         raise KernelError(place, f"{op.function} goes along one axis, not {len(op.over)}")
@@ -133,6 +135,9 @@ def _along(
         raise KernelError(place, f"axis {op.over[0]!r} must not be split")
     dim = out.index(op.over[0])
     x = xp.broadcast_to(align(_operand(xp, op, graph, box, operands, 0, 0), op.inputs[0].axes, out), shape)
+    if op.function == "argsort":
+        positions = ordered(xp, x, dim, bool(number(op, "descending", 0)))
+        return spread(xp, positions.astype(graph.tensor(op.output.tensor).dtype), shape)
     if op.function == "cumulative_sum":
         dtype = execution_dtype(graph.tensor(op.output.tensor).dtype) if x.dtype.kind == "b" else x.dtype
         total = xp.cumsum(x, axis=dim, dtype=dtype)
@@ -141,6 +146,19 @@ def _along(
     order = xp.argsort(-x, axis=dim, kind="stable")
     rank = xp.argsort(order, axis=dim, kind="stable")
     return spread(xp, rank < number(op, "k", 1), shape)
+
+
+def ordered(xp: ModuleType, x: Array, dim: int, descending: bool) -> Array:
+    """Positions in stable ascending or descending order along a dimension; NaN counts as the greatest.
+
+    >>> import numpy
+    >>> ordered(numpy, numpy.array([2, 3, 3, 1]), 0, True).tolist()
+    [1, 2, 0, 3]
+    """
+    if not descending:
+        return xp.argsort(x, axis=dim, kind="stable")  # type: ignore[no-any-return]
+    turned = xp.argsort(xp.flip(x, dim), axis=dim, kind="stable")  # no sign is changed: numbers may have no opposite
+    return x.shape[dim] - 1 - xp.flip(turned, dim)  # type: ignore[no-any-return]
 
 
 def window(

@@ -2,8 +2,8 @@
 
 Price of deviating at v:  min { F(x') : x'_v != x_v } - F(x).  Three statements, and each says which one it is:
 
-    at least   certified: root dual record (m, n) of the certificate,  LB + min_{a != x_v} reduced_cost_v(a) - F(x)   ->
-               deviation_bounds() (formal.selection.bounds; any integer messages are valid, so this needs no trust in
+    at least   certified: root dual record (m, n) of the certificate,  LB + min_{a != x_v} reduced_cost_v(a) - F(x)  ->
+               deviation_bounds() (`bound.dual`; any integer messages are valid, so this needs no trust in
                where they come from)
     at most    another choice at v, everything else as in the plan: feasible, hence an upper bound, not the price ->
                local_alternative()

@@ -2,6 +2,7 @@
 
 Phases are folders, each of which imports only those above it here (`docs/selection.md` follows a problem through them):
 
+    options         every tuning constant, with its unit and its reason
     model           problems in memory (factored, dense), resource rows, units, clocks
     presolve        a smaller problem with the same optimum, a log that a checker replays
     elimination     bucket elimination: exact where the width allows

@@ -13,6 +13,7 @@ from .elimination.dense import PlainOutcome
 from .engines.consult import Asked
 from .model.clock import Clock
 from .model.infinity import INFINITY, NOTHING
+from .options import Options
 from .tree.infeasible import infeasible_dense
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ def answer_of_elimination(problem: SelectionProblem, found: PlainOutcome, clock:
     )
 
 
-def answer_of_dense_search(problem: SelectionProblem, outcome: Outcome, clock: Clock) -> Answer:
+def answer_of_dense_search(problem: SelectionProblem, outcome: Outcome, clock: Clock, options: Options) -> Answer:
     """What the dense search has proved."""
     best = outcome.best
     return answer_of(
@@ -104,5 +105,5 @@ def answer_of_dense_search(problem: SelectionProblem, outcome: Outcome, clock: C
         outcome.record,
         outcome.bound,
         clock,
-        lambda: infeasible_dense(problem, outcome.steps, clock),
+        lambda: infeasible_dense(problem, outcome.steps, clock, options),
     )

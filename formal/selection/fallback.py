@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,16 +27,12 @@ from .model.clock import Clock
 from .model.factored import INFINITE, Base, Network, allowed, build, exact_cost, whole
 from .model.infinity import INFINITY
 from .model.resources import Rows
+from .options import Options
 from .primal.descent import descend
 from .primal.repair import repair, settle
 
 if TYPE_CHECKING:
     from .answer import Answer
-
-MOMENT: Final = 2.0
-"""Seconds for these moves, after the time is over: without them there may be no answer at all, and all replicated
-is seldom one that anybody wants.
-"""
 
 
 def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
@@ -101,7 +97,12 @@ def _claim(
     return SelectionCertificate(problem.sha256(), claim, record), lower
 
 
-def fallback(problem: SelectionProblem, found: Answer, brought: Iterable[tuple[int, ...]] = ()) -> Answer:
+def fallback(
+    problem: SelectionProblem,
+    found: Answer,
+    brought: Iterable[tuple[int, ...]] = (),
+    options: Options | None = None,
+) -> Answer:
     """`found`, or what can always be answered where that is more.  `brought`: solutions that may be cheaper, best
     guesses first.
     """
@@ -112,7 +113,7 @@ def fallback(problem: SelectionProblem, found: Answer, brought: Iterable[tuple[i
         if exact_cost(problem, x) is not None and (cost is None or problem.cost_of(x) < cost):
             best, cost = x, problem.cost_of(x)
     if found.solution is None:
-        best = _made(problem, best)
+        best = _made(problem, best, options or Options())
         cost = None if best is None else problem.cost_of(best)
     if best is None or cost is None:
         return _bounded(problem, found)
@@ -153,7 +154,7 @@ def _bounded(problem: SelectionProblem, found: Answer) -> Answer:
     )
 
 
-def _made(problem: SelectionProblem, known: tuple[int, ...] | None) -> tuple[int, ...] | None:
+def _made(problem: SelectionProblem, known: tuple[int, ...] | None, options: Options) -> tuple[int, ...] | None:
     """The best solution that fits without a search, from `known` if that is cheapest; None if these few steps find
     none.
     """
@@ -172,11 +173,13 @@ def _made(problem: SelectionProblem, known: tuple[int, ...] | None) -> tuple[int
     fitting = [x for x in choices if exact_cost(problem, x) is not None]
     best = min(fitting, key=problem.cost_of, default=None)
     begin = starts[0] if best is None else [int(np.searchsorted(d, a)) for d, a in zip(domains, best, strict=True)]
-    until = Clock(MOMENT)
+    until = Clock(options.solve.fallback_s)
     if rows is None:
-        moved: list[int] | None = descend(network, begin, until)
+        moved: list[int] | None = descend(network, begin, until, options.primal)
+    elif best is None:
+        moved = repair(network, rows, begin, until, options=options.primal)
     else:
-        moved = repair(network, rows, begin, until) if best is None else settle(network, rows, begin, until)
+        moved = settle(network, rows, begin, until, options.primal)
     if moved is None:
         return best
     x = tuple(int(d[i]) for d, i in zip(domains, moved, strict=True))

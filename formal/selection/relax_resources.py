@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Final
 
 import numpy as np
 
@@ -37,10 +36,8 @@ from .engines.consult import Asked
 from .fallback import certified, fallback
 from .model.clock import Clock, Progress
 from .model.factored import exact_cost
+from .options import Options
 from .solve import Engine, searched
-
-SHARE: Final = 0.25
-"""Part of the time limit after which the attempt without rows must have a solution that fits, or ends."""
 
 
 def relax_resources(
@@ -54,6 +51,7 @@ def relax_resources(
     threads: int = 1,
     clock: Clock | None = None,
     brought: Iterable[tuple[int, ...]] = (),
+    options: Options | None = None,
 ) -> Answer:
     """`solve`, at the price of the problem without rows where those do not bind.
 
@@ -61,13 +59,15 @@ def relax_resources(
     share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
     with rows.  `clock`, `brought`: as in `solve`.
     """
-    clock = (clock or Clock()).at_most(time_limit_s)
+    clock, options = (clock or Clock()).at_most(time_limit_s), options or Options()
 
     asked: list[Asked] = []
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()
-        answer = searched(part, until, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads)
+        answer = searched(
+            part, until, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads, options=options
+        )
         asked.extend(replace(a, at=began + a.at) for a in answer.asked)
         return answer
 
@@ -75,7 +75,7 @@ def relax_resources(
     loose: Answer | None = None
     if _may_fit(problem):
         free = replace(problem, usages=(), limit=None)
-        loose = attempt(free, clock.share(SHARE))
+        loose = attempt(free, clock.share(options.solve.relaxed_share))
         kept = _with_rows(problem, loose)
         if kept is not None and not _closed(kept, gap) and clock.limit_s is not None and not clock.over():
             longer = _with_rows(problem, attempt(free, clock.at_most(None)))
@@ -83,7 +83,7 @@ def relax_resources(
                 kept = longer
     if kept is None:
         kept = attempt(problem, clock.at_most(None))
-    answer = fallback(problem, kept, brought)
+    answer = fallback(problem, kept, brought, options)
     if loose is not None:
         answer = _no_worse(problem, answer, loose)
     return replace(answer, seconds=clock.seconds(), asked=tuple(asked))

@@ -9,9 +9,9 @@ the best bound proved so far, and however short it is, with what can always be a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
 from typing import Final, Literal, get_args
@@ -20,7 +20,7 @@ from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Dual
 from .answer import Answer, answer_of, answer_of_dense_search, answer_of_elimination
-from .decomposition.blocks import LEAST, begin
+from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
 from .engines.consult import Asked, consult
@@ -28,31 +28,14 @@ from .fallback import fallback
 from .model.clock import Clock, Progress
 from .model.factored import whole
 from .model.interrupt import interruptible
+from .options import Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
 from .tree.infeasible import infeasible
-from .tree.limits import Limits
 from .tree.proof_tree import Assembler
 from .tree.run import Run
 
 Engine = Literal["native", "ilp", "smt"]
-
-DEEPEST: Final = 50_000
-
-SCALE_ROWS: Final = 12
-"""Vertices from which a problem with resource rows is reduced and solved on flat arrays (measured: 18 made-up
-vertices 0.03 s there, 0.9 s here).
-"""
-
-SCALE_PLAIN: Final = 5_000
-"""The same without resource rows, where elimination is hard to beat."""
-
-SCALE_REPEATED: Final = 20_000_000
-"""Entries over all edges from which repeated blocks are solved as such (measured, BERT-Large with limits that bind: 3.6
-million 0.0004 % there and 0.08 % as blocks after 30 s, 28 million 27 % and 11 %)."""
-
-ELIMINATED: Final = Size(joint=20_000_000, work=400_000_000, kept=40_000_000)
-"""What plain tables may cost to be eliminated at once."""
 
 
 def solve(
@@ -65,6 +48,7 @@ def solve(
     seed: int = 0,
     threads: int = 1,
     limits: Limits | None = None,
+    options: Options | None = None,
     clock: Clock | None = None,
     brought: Iterable[tuple[int, ...]] = (),
 ) -> Answer:
@@ -72,10 +56,9 @@ def solve(
 
     `time_limit_s` counts from now; `clock`: one that runs already, and ends the search when it is over.  `brought`:
     solutions that are known, taken when the time is over and nothing better was found (`fallback`).
-    `gap`: stop when (cost - bound) <= gap * |cost|.  `limits` tunes the native search (tests use it to force its
-    branches).  `engine`: who looks for the solution (`engines/consult.py`); the proof is native.  Raises
-                `EngineRefused` for what
-    an engine cannot take.
+    `gap`: stop when (cost - bound) <= gap * |cost|.  `options`: every tuning constant; `limits`: those of the factored
+    search, which is then the one that runs.  `engine`: who looks for the solution (`engines/consult.py`); the proof is
+    native.  Raises `EngineRefused` for what an engine cannot take.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
@@ -94,8 +77,9 @@ def solve(
         seed=seed,
         threads=threads,
         limits=limits,
+        options=options,
     )
-    return fallback(problem, found, brought)
+    return fallback(problem, found, brought, options)
 
 
 def searched(
@@ -108,6 +92,7 @@ def searched(
     seed: int = 0,
     threads: int = 1,
     limits: Limits | None = None,
+    options: Options | None = None,
 ) -> Answer:
     """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over."""
     if engine not in get_args(Engine):
@@ -115,75 +100,146 @@ def searched(
     problem.check()
     if clock.over():
         return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
-    incumbent, warm, asked = Incumbent(problem), None, tuple[Asked, ...]()
+    options = options if options is not None else Options()
+    if limits is not None:
+        options = replace(options, limits=limits)
+    task = Task(problem, clock, Incumbent(problem), options, limits is not None, gap, progress, seed, threads)
+    asked = tuple[Asked, ...]()
     if engine != "native":
         with interruptible(clock):
-            warm, asked = consult(
-                new_run(problem, incumbent, clock, limits=limits, progress=progress, threads=threads), engine, seed
-            )
-    if limits is None and suits_dense_search(problem):
-        from .tree.dense_search import DenseSearch  # compiled loops: other problems start without them
-
-        with interruptible(clock):
-            dense = DenseSearch(problem, clock, gap=gap, progress=progress, seed=seed, threads=threads)
-            if incumbent.solution is not None:
-                dense.best.offer(incumbent.solution)
-            outcome = dense.run()
-        if outcome is not None:
-            return replace(answer_of_dense_search(problem, outcome, clock), asked=asked)
-    if limits is None and plain(problem):
-        with interruptible(clock):
-            found = eliminate_dense(problem, ELIMINATED, clock)
-        if found is not None:
-            return replace(answer_of_elimination(problem, found, clock), asked=asked)
-    with interruptible(clock):
-        return replace(_solve_whole(problem, clock, gap, incumbent, warm, progress, threads, limits), asked=asked)
+            warm, asked = consult(task.run(), engine, seed)
+        task = replace(task, warm=warm)
+    for search in SEARCHES:
+        if search.accepts(task):
+            with interruptible(clock):
+                answer = search.run(task)
+            if answer is not None:
+                return replace(answer, asked=asked)
+    raise AssertionError("the last search accepts everything")
 
 
-def _solve_whole(
-    problem: SelectionProblem,
-    clock: Clock,
-    gap: Fraction,
-    incumbent: Incumbent,
-    warm: Dual | None,
-    progress: Progress | None,
-    threads: int,
-    limits: Limits | None,
-) -> Answer:
-    run = new_run(problem, incumbent, clock, limits=limits, gap=gap, progress=progress, threads=threads)
+@dataclass(frozen=True, eq=False)
+class Task:
+    """What a search is given.  `forced`: limits were given, which are those of the factored search; `warm`: messages
+    to start from.
+    """
 
-    def make(part: SelectionProblem, until: Clock) -> Run:
-        return new_run(part, Incumbent(part), until, limits=limits, gap=gap / 4, threads=threads)
+    problem: SelectionProblem
+    clock: Clock
+    incumbent: Incumbent
+    options: Options
+    forced: bool
+    gap: Fraction
+    progress: Progress | None
+    seed: int
+    threads: int
+    warm: Dual | None = None
 
-    with _deep():
-        tree = run.search(begin(run, make) if limits is None and warm is None else warm)
-        maker = Assembler(problem, run.base, incumbent.cost, run.enough(), partial(eliminator, run))
-        record, bound = maker.assemble(tree, whole(problem))
-    return answer_of(problem, incumbent.solution, incumbent.cost, record, bound, clock, lambda: infeasible(run, record))
+    def run(self) -> Run:
+        """A run of branch and bound on the problem."""
+        return new_run(
+            self.problem,
+            self.incumbent,
+            self.clock,
+            gap=self.gap,
+            progress=self.progress,
+            threads=self.threads,
+            options=self.options,
+        )
+
+    def part(self, problem: SelectionProblem, until: Clock) -> Run:
+        """A run on another problem with the same settings, nearer to its bound."""
+        gap = self.gap / self.options.solve.inner_gap_share
+        return new_run(problem, Incumbent(problem), until, gap=gap, threads=self.threads, options=self.options)
 
 
-def suits_dense_search(problem: SelectionProblem) -> bool:
-    """True when reductions and flat loops are likely to pay: many vertices, with resource rows or very many, no
+def suits_dense_search(problem: SelectionProblem, options: Options) -> bool:
+    """True when presolve and dense loops are likely to pay: many vertices, with resource rows or very many, no
     repeated blocks with large tables.
     """
     n = len(problem.vertices)
     rows = problem.limit is not None and bool(problem.usages)
     return (
         problem.fine is None
-        and n >= (SCALE_ROWS if rows else SCALE_PLAIN)
-        and not (n >= LEAST and _wide(problem) and quotient(problem) is not None)
+        and n >= (options.solve.dense_vertices_with_rows if rows else options.solve.dense_vertices)
+        and not (
+            n >= options.decomposition.vertices
+            and sum(problem.domain_size(e.u) * problem.domain_size(e.v) for e in problem.edges)
+            > options.solve.repeated_cells
+            and quotient(problem, options.decomposition) is not None
+        )
     )
 
 
-def _wide(problem: SelectionProblem) -> bool:
-    return sum(problem.domain_size(e.u) * problem.domain_size(e.v) for e in problem.edges) > SCALE_REPEATED
+def _dense_search_accepts(task: Task) -> bool:
+    return not task.forced and suits_dense_search(task.problem, task.options)
+
+
+def _dense_search(task: Task) -> Answer | None:
+    """None when the problem is too large for presolve."""
+    from .tree.dense_search import DenseSearch  # compiled loops: other problems start without them
+
+    dense = DenseSearch(
+        task.problem,
+        task.clock,
+        gap=task.gap,
+        progress=task.progress,
+        seed=task.seed,
+        threads=task.threads,
+        options=task.options,
+    )
+    if task.incumbent.solution is not None:
+        dense.best.offer(task.incumbent.solution)
+    outcome = dense.run()
+    return None if outcome is None else answer_of_dense_search(task.problem, outcome, task.clock, task.options)
+
+
+def _elimination_accepts(task: Task) -> bool:
+    return not task.forced and plain(task.problem)
+
+
+def _elimination(task: Task) -> Answer | None:
+    """None when the tables would be too large, or the time is over."""
+    at = task.options.solve
+    size = Size(at.plain_joint, at.plain_work, at.plain_kept)
+    found = eliminate_dense(task.problem, size, task.clock, task.options.elimination)
+    return None if found is None else answer_of_elimination(task.problem, found, task.clock)
+
+
+def _factored_search(task: Task) -> Answer:
+    """Branch and bound on factored tables; repeated blocks first where nothing else is known."""
+    run = task.run()
+    with _deep(task.options.solve.recursion):
+        warm = task.warm if task.forced or task.warm is not None else begin(run, task.part)
+        tree = run.search(warm)
+        maker = Assembler(task.problem, run.base, run.incumbent.cost, run.enough(), partial(eliminator, run))
+        record, bound = maker.assemble(tree, whole(task.problem))
+    best = run.incumbent
+    return answer_of(task.problem, best.solution, best.cost, record, bound, task.clock, lambda: infeasible(run, record))
+
+
+@dataclass(frozen=True)
+class Search:
+    """One row of the portfolio: `run` answers None when it finds that it cannot."""
+
+    name: str
+    accepts: Callable[[Task], bool]
+    run: Callable[[Task], Answer | None]
+
+
+SEARCHES: Final = (
+    Search("dense search", _dense_search_accepts, _dense_search),
+    Search("elimination of plain tables", _elimination_accepts, _elimination),
+    Search("factored search", lambda task: True, _factored_search),
+)
+"""In the order in which they are tried; the first that accepts and answers counts."""
 
 
 @contextmanager
-def _deep() -> Iterator[None]:
+def _deep(frames: int) -> Iterator[None]:
     """Room for branching: a path of the tree takes a few Python frames per split."""
     before = sys.getrecursionlimit()
-    sys.setrecursionlimit(max(before, DEEPEST))
+    sys.setrecursionlimit(max(before, frames))
     try:
         yield
     finally:

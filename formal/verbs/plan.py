@@ -39,6 +39,7 @@ from ..selection.model.clock import Clock
 from ..selection.model.interrupt import interruptible
 from ..selection.solve import solve
 from ..selection.tree.infeasible import least_use
+from .options import print_options
 
 EngineName = Literal["native", "ilp", "smt"]
 
@@ -144,7 +145,8 @@ def plan_command(
         raise click.UsageError(
             "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
         )
-    forward = graph = load_model(model, batch)
+    notes: list[str] = []
+    forward = graph = load_model(model, batch, notes.append)
     step = training_of(graph, train, loss, "none" if recompute == "auto" and train is not None else recompute)
     if step is not None:
         graph = step.graph
@@ -244,6 +246,7 @@ def plan_command(
                     else {"peak_bytes": problem.peak_of(answer.solution)[0], "limit_bytes": limit}
                 ),
                 **({"attempts": [a.to_json() for a in attempts]} if attempts else {}),
+                **({"notes": notes} if notes else {}),
                 **asked_json(answer),
                 "remarks": [r.to_json() for r in said],
             }
@@ -253,6 +256,7 @@ def plan_command(
         f"{graph.name} on {target.name} {'x'.join(map(str, target.hierarchy))}: {len(graph.operators)} operators, "
         f"{len(problem.vertices)} decisions"
     )
+    say(*(f"note: {note}" for note in notes))
     if step is not None:
         say(f"{train}: {step.loss}; {len(step.trained)} weights are updated")
         if step.recomputed:
@@ -279,7 +283,8 @@ def plan_command(
 
 
 @click.command("solve")
-@click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path))
+@click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
+@click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
 @engine_option
 @time_option
 @gap_option
@@ -290,7 +295,8 @@ def plan_command(
 @click.pass_obj
 def solve_command(
     publisher: Publisher,
-    problem_file: Path,
+    problem_file: Path | None,
+    show_options: bool,
     engine: str,
     time_limit: float,
     gap: Fraction,
@@ -299,6 +305,10 @@ def solve_command(
     as_json: bool,
 ) -> int:
     """Solve a selection problem and write a certificate."""
+    if show_options:
+        return print_options(as_json)
+    if problem_file is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
     clock = started(time_limit)
     with clock.phase("tables"):
         problem = load_selection_problem(problem_file)

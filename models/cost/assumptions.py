@@ -3,6 +3,7 @@
     of the space           `placement.Space.flags`
     of the cost model      `cost.FLAGS`
     of the memory rows     `memory.flags`; without a limit there are none: `no-memory-limit`
+    even-groups                        the groups of every grouped product (experts) have equally many points (tokens)
     one-step-redistribution            a tensor goes from its writer's layout to its reader's (or its copy's) directly;
                                        one in between is not tried
     unpriced-resources(a b ..)         shared links of the machine file that the cost of a plan leaves out
@@ -30,6 +31,8 @@ def flags(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
     """All flags, sorted.  `moves`: whether anything is ever redistributed."""
     found = {*where.flags, *cost.FLAGS}
     found |= {"no-memory-limit"} if memory_limit is None else set(memory.flags(graph))
+    if any(op.even for op in graph.operators):
+        found.add("even-groups")
     if moves:
         found.add("one-step-redistribution")
     if machine.resources:

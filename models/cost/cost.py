@@ -3,8 +3,9 @@
     operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory
                                 bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's
                                 profile has one
-      flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis); none if
-                 the result is no float
+      flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis; grouped
+                 product: the same, or divided by the number of groups and rounded up where they are even); none if the
+                 result is no float
       bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element
                  per point of the iteration box without the row axis, whether or not the rows are on the device)
       statistics normalise operators whose `over` axes are split all-reduce each statistic ((L2) of
@@ -123,9 +124,10 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     touched = [intervals(operand.access, operand.shape, tables) for operand in (*form.inputs, form.output)[gathered:]]
     some = _one_of_a_kind(machine, [*tables.tables, *(table for dims, _ in touched for table in dims)])
     tables = replace(tables, tables=tuple(table[:, some] for table in tables.tables))
-    points = device_volumes(
-        tables.tables, tables.codes, [i for i, a in enumerate(form.axes) if a.name != form.rows], some.size
-    )
+    counted = [i for i, a in enumerate(form.axes) if form.even or a.name != form.rows]
+    points = device_volumes(tables.tables, tables.codes, counted, some.size)
+    if form.even:  # of the points of all groups together, a group's share
+        points = -(-points // next(a.extent for a in form.axes if a.name == form.rows))
     moved = points * form.inputs[0].element_bytes if gathered else np.zeros_like(points)
     for operand, (dims, codes) in zip((*form.inputs, form.output)[gathered:], touched, strict=True):
         moved += (

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..program.graph import ELEMENT_BYTES, Graph
 from ..program.index import Access, Affine, Axis
-from ..program.operators import FUNCTIONS, Function, NodeKind, Operator
+from ..program.operators import FUNCTIONS, Function, Operator
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class OperatorForm:
     """`axes` in class order, called '0', '1', ..; `reduced`: those that are summed away, in the operator's own order
     (profiles list extents so).
 
-    `over`: axes of statistics; `rows`: the row axis of a gather or scatter, else empty; `flops` per point of the
-    iteration space.
+    `over`: axes of statistics; `rows`: the row axis of a gather, scatter or grouped product, else empty; `flops` per
+    point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.
     """
 
     function: str
@@ -51,6 +51,7 @@ class OperatorForm:
     over: tuple[str, ...]
     rows: str
     flops: int
+    even: bool = False
 
     @property
     def spec(self) -> Function:
@@ -91,7 +92,6 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         tensor = graph.tensor(a.tensor)
         return OperandForm(_renamed(a.index, number), tensor.shape, tensor.dtype)
 
-    rows = str(op.attribute("rows", "")) if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
     return OperatorForm(
         op.function,
         tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)),
@@ -99,8 +99,9 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         tuple(operand(a) for a in op.inputs),
         operand(op.output),
         tuple(sorted(number[n] for n in op.over if n in number)),
-        number.get(rows, ""),
+        number.get(op.rows, ""),
         graph.flops_per_point(op),
+        op.even,
     )
 
 

@@ -27,7 +27,7 @@ from typing import Final
 
 from ..files.json_text import JsonError, parse_json
 from .index import Access, Affine, Axis, Combine
-from .operators import FUNCTIONS, NodeKind, Operator, Value
+from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator, Value
 
 
 class GraphError(ValueError):
@@ -140,10 +140,9 @@ class Graph:
 
     def points(self, op: Operator) -> int:
         """Points of the iteration space of `op` that cost: all, but one row of a table that rows are picked from or
-        added to.
+        added to, and one group of a grouped product.
         """
-        rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else ""
-        return prod(a.extent for a in op.axes if a.name != rows)
+        return prod(a.extent for a in op.axes if a.name != op.rows)
 
     def work(self, op: Operator) -> int:
         """Floating-point operations of `op` on one device."""
@@ -274,8 +273,13 @@ class Graph:
                 raise GraphError(place, f"attribute over names unknown axis {name!r}")
             if op.kind is NodeKind.NORMALISE and not op.spec.statistics and axes[name].splittable:
                 raise GraphError(place, f"{op.function} reads axis {name!r} whole, so it must not be splittable")
-        if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) and op.attribute("rows", "") not in axes:
+        if op.kind in BY_DATA and op.rows not in axes:
             raise GraphError(place, f"{op.function} needs attribute rows: the name of the row axis")
+        if op.kind is NodeKind.GROUPED and (op.rows in op.inputs[-1].axes or op.attribute("load", EVEN) not in LOADS):
+            raise GraphError(
+                place,
+                f"{op.function} needs ids that do not depend on axis {op.rows!r}, and attribute load: one of {LOADS}",
+            )
         if op.function == "product_sum" and len(op.inputs) % 2:
             raise GraphError(place, "product_sum takes pairs of inputs")
         if self.work(op) > MOST_WORK:

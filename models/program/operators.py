@@ -10,14 +10,18 @@ map           n-ary elementwise function with broadcast: every axis is parallel
 reduce        one input, combined over the reduction axes (sum, max, min; mean is a sum times `scale`)
 normalise     one value per element that depends on statistics over the axes named by attribute `over`
               (softmax, layer_norm): these axes are parallel; splitting one makes the operator all-reduce its
-              statistics; functions without statistics (top_k_mask, cumulative_sum) read those axes whole: they are
-              never split
+              statistics; functions without statistics (top_k_mask, cumulative_sum, argsort) read those axes whole:
+              they are never split
 window        a function of a window of the input (max_pool, average_pool, local_response): taps are reduction axes that
               are never split
 gather        output[.., j] = table[ids[..], j], written as a sum over the table's row axis (one-hot), so that splitting
               the rows leaves partial sums; cost counts only the rows touched
-scatter       output[v, j] = sum over b of [ids[b] = v] g[b, j], the transpose of a gather: the row axis is parallel;
-              cost counts only the points of g
+scatter       output[v, j] = sum (max, min) over b with ids[b] = v of g[b, j], the transpose of a gather: the row axis
+              is parallel; cost counts only the points of g
+grouped       product of the inputs before the last, where the last, ids, names the group: the sum of products over
+              [ids = e] only.  The group axis `rows` is summed (tokens through the experts they chose) or parallel (the
+              gradient of the experts); cost counts one group per point, shared evenly by the devices that hold groups
+              (attribute load = even, the assumption `even-groups`) or all of them on one device (load = any)
 layout        copies elements (transpose, concat, slice, pad, expand): sum of the inputs that are in range; iota:
               positions; constant: values of the program; update: a part of an array overwritten
 opaque        the user's own function (`models.program.opaque`); axes and accesses come from its reference
@@ -47,8 +51,17 @@ class NodeKind(Enum):
     WINDOW = "window"
     GATHER = "gather"
     SCATTER = "scatter"
+    GROUPED = "grouped"
     LAYOUT = "layout"
     OPAQUE = "opaque"
+
+
+BY_DATA: Final = frozenset({NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED})
+"""Kinds that read or write where data says: along their row axis no index is affine."""
+
+EVEN: Final = "even"
+LOADS: Final = (EVEN, "any")
+"""What a grouped product may assume of its groups, first the default: as many points each, or any distribution."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +101,7 @@ _COMBINES_OF_KIND: Final[Mapping[NodeKind, tuple[Combine, ...]]] = MappingProxyT
         NodeKind.WINDOW: _SUM,
         NodeKind.GATHER: _SUM,
         NodeKind.SCATTER: _SUM,
+        NodeKind.GROUPED: _SUM,
         NodeKind.LAYOUT: (),
         NodeKind.OPAQUE: tuple(Combine),  # as its reference does, which no file holds
     }
@@ -97,6 +111,8 @@ _COMBINES_OF_FUNCTION: Final[Mapping[str, tuple[Combine, ...]]] = MappingProxyTy
         "max": (Combine.MAX,),
         "min": (Combine.MIN,),
         "max_pool": (Combine.MAX,),
+        "scatter_max": (Combine.MAX,),
+        "scatter_min": (Combine.MIN,),
         "copy_gradient": _SUM,  # repeated elements add up
     }
 )
@@ -122,18 +138,23 @@ _ROWS: Final[list[Function]] = [
     *_maps(1, 1, "scale"),  # attribute scale: x * scale
     *_maps(1, 1, "shift"),  # attribute shift: x + shift
     *_maps(1, 1, "abs", "sign", "floor", "reciprocal"),
+    *_maps(1, 1, "ceil", "round", "trunc"),  # round: halves to the even neighbour
     *_maps(1, 2, "clip"),  # attributes low, high
+    *_maps(1, 0, "stop_gradient"),  # x, from which no gradient comes back
     *_maps(1, 0, "cast"),  # attribute dtype, the element type of the result
     *_maps(1, 8, "tanh", "sigmoid", "exp", "erf", "sqrt", "rsqrt", "log", "cos", "sin"),
     *_maps(1, 12, "gelu", "silu"),
     *_maps(1, 16, "power", "softplus"),  # power: attribute exponent
     *_maps(2, 1, "add", "subtract", "multiply", "divide", "maximum", "minimum", "relu_gradient"),
     *_maps(2, 1, "mask_fill"),  # x, mask; attribute value: x where mask != 0, else value
+    Function("remainder", NodeKind.MAP, (1, 2), 4),  # of the sign of the divisor; one input: attribute value divides
+    Function("fmod", NodeKind.MAP, (1, 2), 4),  # of the sign of the dividend
     *_logical(
         1, 2, "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"
     ),  # one input: against attribute value
     *_logical(2, 2, "logical_and", "logical_or"),
     *_logical(1, 1, "logical_not"),
+    Function("floor_divide", NodeKind.MAP, (1, 2), 2),  # the greatest integer not above x / y; y or attribute value
     *_maps(3, 2, "where", "fused_scale_shift"),  # x * a + b
     *_maps(5, 6, "batch_norm"),  # x, gamma, beta, mean, variance; attribute epsilon
     Function("sum_inputs", NodeKind.MAP, (1, _MANY), 1),
@@ -151,10 +172,17 @@ _ROWS: Final[list[Function]] = [
     Function(
         "cumulative_sum", NodeKind.NORMALISE, (1, 1), 1
     ),  # over one axis; attribute exclusive = 1: without the element itself
+    Function(
+        "argsort", NodeKind.NORMALISE, (1, 1), 8
+    ),  # over one axis: positions in ascending order, equal ones by position; attribute descending = 1
     Function("max_pool", NodeKind.WINDOW, (1, 1), 1),
     Function("average_pool", NodeKind.WINDOW, (1, 1), 1),  # attribute count_include_pad (0 or 1)
     Function("local_response", NodeKind.WINDOW, (1, 1), 4),  # LRN: taps over channels; alpha, beta, bias, size, axis
     Function("embedding", NodeKind.GATHER, (2, 2), 1),  # table, ids; attribute rows = name of the row axis
+    *(
+        Function(f"scatter_{how}", NodeKind.SCATTER, (2, 2), 1) for how in ("add", "max", "min")
+    ),  # values, ids; attribute rows; where nothing goes: 0, or the least (greatest) number of the element type
+    Function("grouped_product", NodeKind.GROUPED, (2, _MANY), 2),  # factors, ids; attributes rows, load
     Function("copy", NodeKind.LAYOUT, (1, _MANY), 0),
     Function(
         "constant", NodeKind.LAYOUT, (0, 0), 0
@@ -183,6 +211,7 @@ _ROWS: Final[list[Function]] = [
         "reciprocal_gradient",
     ),
     *_maps(2, 3, "tanh_gradient", "sigmoid_gradient"),  # g, y
+    *_maps(3, 3, "remainder_gradient", "fmod_gradient"),  # g, dividend, divisor: the gradient of the divisor
     *_maps(2, 10, "erf_gradient", "cos_gradient", "sin_gradient", "softplus_gradient"),  # g, x
     *_maps(2, 16, "gelu_gradient", "silu_gradient", "power_gradient"),  # g, x
     *_maps(3, 3, "squared_difference_gradient", "maximum_gradient", "minimum_gradient", "divide_gradient"),
@@ -253,6 +282,16 @@ class Operator:
         """Axes over which a normalise operator takes statistics (empty for other kinds)."""
         value = self.attribute("over", ())
         return tuple(str(v) for v in value) if isinstance(value, tuple) else (str(value),)
+
+    @property
+    def rows(self) -> str:
+        """The axis that ids point along, of a gather, scatter or grouped product; else empty."""
+        return str(self.attribute("rows", "")) if self.kind in BY_DATA else ""
+
+    @property
+    def even(self) -> bool:
+        """Whether the groups of a grouped product are assumed to have equally many points (`even-groups`)."""
+        return self.kind is NodeKind.GROUPED and self.attribute("load", EVEN) == EVEN
 
     @property
     def reduced(self) -> tuple[Axis, ...]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from ..files.input import regular
@@ -18,8 +19,9 @@ PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name
 """FILE.py:NAME, or NAME of an importable module: package.module:NAME."""
 
 
-def load_model(spec: str, batch: int | None = None) -> Graph:
-    """The graph behind `spec`.  Raises `InputError` naming what can be given, or the error of the frontend.
+def load_model(spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None) -> Graph:
+    """The graph behind `spec`; `tell` hears what a frontend did to the model.  Raises `InputError` naming what can be
+    given, or the error of the frontend.
 
     >>> load_model("mlp-unity").name
     'mlp-unity'
@@ -32,7 +34,7 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
         return build_zoo(spec, batch=batch)
     named = PYTHON.match(spec)
     if named is not None:
-        return _from_python(Path(named["file"]), named["name"], batch)
+        return _from_python(Path(named["file"]), named["name"], batch, tell)
     path = Path(spec)
     if not _exists(path):
         raise InputError(
@@ -48,7 +50,7 @@ def load_model(spec: str, batch: int | None = None) -> Graph:
     if path.suffix == ".pt2":
         from .torch.importer import load_torch
 
-        return load_torch(spec, batch)
+        return load_torch(spec, batch, tell)
     if path.suffix == ".json":
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a JSON graph has its sizes written in")
@@ -77,7 +79,7 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _from_python(path: Path, name: str, batch: int | None) -> Graph:
+def _from_python(path: Path, name: str, batch: int | None, tell: Callable[[str], None] | None) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
     from .building.python_file import load_object
     from .numpy.program import is_numpy_program
@@ -99,4 +101,4 @@ def _from_python(path: Path, name: str, batch: int | None) -> Graph:
         )
     from .torch.importer import load_torch
 
-    return load_torch(f"{path}:{name}", batch)
+    return load_torch(f"{path}:{name}", batch, tell)

@@ -64,7 +64,8 @@ def import_command(
         raise click.UsageError(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program"
         )
-    graph = load_model(file, batch)
+    notes: list[str] = []
+    graph = load_model(file, batch, notes.append)
     step = training_of(graph, train, loss, recompute)
     if step is not None:
         graph = step.graph
@@ -78,6 +79,7 @@ def import_command(
                 "tensors": len(graph.tensors),
                 "sha256": graph.sha256(),
                 **({} if step is None else {"loss": step.loss, "trained": len(step.trained)}),
+                **({"notes": notes} if notes else {}),
             }
         )
         return Exit.DONE
@@ -86,6 +88,7 @@ def import_command(
         counts[op.function] = counts.get(op.function, 0) + 1
     say(f"{graph.name}: {len(graph.operators)} operators, {len(graph.tensors)} tensors, sha256 {graph.sha256()[:16]}")
     say("  " + ", ".join(f"{n} {f}" for f, n in sorted(counts.items(), key=lambda c: (-c[1], c[0]))))
+    say(*(f"  note: {note}" for note in notes))
     if step is not None:
         say(
             f"  {train}: {step.loss}; {len(step.trained)} weights are updated"

@@ -16,6 +16,7 @@ from ...models.problem.selection_problem import SelectionProblem
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
 from ..plan.bundle import Plan
 from ..rewrites.library import Library
+from ..schedules.certificate import ScheduleCertificate
 from ..selection.certificates import SelectionCertificate
 
 
@@ -49,6 +50,10 @@ class Publisher(Protocol):
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
         """Publish placements, or reduction programs with their proofs."""
+        ...
+
+    def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
+        """Publish a schedule with its lower bound."""
         ...
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
-from math import prod
+from math import ceil, prod
 
 from .description import BYTES, Device, Machine, Operator, Program
 from .placements import Interval, Matrix, iteration_boxes, touched
@@ -42,9 +42,14 @@ def length(interval: Interval) -> int:
 
 
 def points(op: Operator, box: dict[str, Interval]) -> int:
-    """Points of an iteration box; an operator that picks rows of a table visits one row, not all."""
-    rows = op.attributes["rows"] if op.kind in ("gather", "scatter") else None
-    return prod(length(box[a]) for a in box if a != rows)
+    """Points of an iteration box; an operator that picks rows of a table visits one row, not all, and each point of a
+    grouped product belongs to one group.
+    """
+    rows = op.attributes["rows"] if op.kind in ("gather", "scatter", "grouped") else None
+    met = prod(length(box[a]) for a in box if a != rows)
+    if op.kind == "grouped" and op.attributes.get("load", "even") == "even":  # the share of the groups held here
+        return ceil(met * Fraction(length(box[rows]), op.axes[rows].extent))
+    return met
 
 
 def flops_per_point(op: Operator, dtype: str) -> int:

@@ -10,6 +10,7 @@ from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
+from ...models.program.operators import NodeKind
 from .structure import moves
 
 _ALWAYS = (
@@ -43,6 +44,8 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
         found.add("even-splits")
     if next(moves(graph), None) is not None:
         found.add("one-step-redistribution")
+    if any(op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even" for op in graph.operators):
+        found.add("even-groups")
     if memory_limit is None:
         found.add("no-memory-limit")
     else:

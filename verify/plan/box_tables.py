@@ -50,7 +50,8 @@ class Operand:
 @dataclass(frozen=True)
 class Shape:
     """An operator without names; axes are rows of the matrix.  `sizes`: element bytes of the inputs, then of the
-    output; `order`: rows in the order of a profile's extents; `rows`: the row axis of a gather or scatter."""
+    output; `order`: rows in the order of a profile's extents; `rows`: the row axis of a gather, a scatter or a
+    grouped product; `groups`: over how many groups the points of a grouped product are spread evenly, else 0."""
 
     function: str
     dtype: str
@@ -62,6 +63,7 @@ class Shape:
     over: tuple[int, ...]
     rows: int | None
     flops: int
+    groups: int = 0
 
     @property
     def spec(self) -> Function:
@@ -82,7 +84,9 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         )
 
     written = tuple(row[i.terms[0][0]] for i in op.output.index)
-    rows = row[str(op.attribute("rows", ""))] if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
+    name = str(op.attribute("rows", ""))
+    rows = row[name] if op.kind in (NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED) else None
+    even = op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even"
     over = tuple(sorted(row[n] for n in op.over)) if op.kind is NodeKind.NORMALISE else ()
     return Shape(
         op.function,
@@ -95,6 +99,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         over,
         rows,
         graph.flops_per_point(op),
+        extent[name] if even else 0,
     )
 
 

@@ -4,8 +4,9 @@
     operator   t = max_d busy_d + statistics;  busy_d = max( flops_d / peak_d, bytes_d / memory bandwidth_d ) +
                launch_d, constants of the device's class, or the time that the machine's profile has for the function,
                element type and extents of device d's box
-               flops_d   flops per point x points of device d's iteration box (gather, scatter: without their row axis);
-                         none if the result is no float
+               flops_d   flops per point x points of device d's iteration box (gather, scatter: without their row axis;
+                         grouped product: of one group per point, those of its own groups, rounded up, where they are
+                         even); none if the result is no float
                bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched)
                statistics of softmax and layer norm: all-reduced over the digits of the `over` axes, 4 bytes each
     movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
@@ -60,7 +61,8 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     the element type's peak.
     """
     hierarchy = machine.hierarchy
-    rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
+    rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED) else None
+    even = op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even"
     extent = {a.name: a.extent for a in op.axes}
     blocks = axis_blocks(tuple(extent[name] for name in placement.axes), placement.matrix, hierarchy)
     operands = [(read_by(op, k, graph, placement, hierarchy), a.tensor) for k, a in enumerate(op.inputs)]
@@ -82,6 +84,8 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
             busy = max(busy, known)
             continue
         points = prod(n for name, n in length.items() if name != rows)
+        if even:  # every group has as many points as any other
+            points = ceil(Fraction(points * length[str(rows)], extent[str(rows)]))
         elements = [prod(max(0, n) for n in box) for box in boxes]
         if op.kind is NodeKind.GATHER:
             elements[0] = points

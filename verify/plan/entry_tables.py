@@ -48,6 +48,8 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     points = np.asarray(
         length[:, :, [i for i in range(len(shape.extents)) if i != shape.rows]].prod(axis=2, dtype=np.int64)
     )
+    if shape.groups:  # every group has as many points as any other
+        points = -(-points * length[:, :, shape.rows] // shape.groups)
     moved = np.zeros_like(points)
     for k, (operand, size) in enumerate(zip((*shape.inputs, shape.output), shape.sizes, strict=True)):
         rows_only = k == 0 and shape.spec.kind is NodeKind.GATHER

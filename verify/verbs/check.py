@@ -21,6 +21,8 @@ from ...models.text import seconds_text
 from ...proofs.collective_programs.file import PLACEMENT, REDUCTION
 from ...proofs.container.archive import LIMITS, MANIFEST, Member, identity, read_container, read_file
 from ...proofs.container.canonical import ContainerError
+from ...proofs.schedules.certificate import ScheduleCertificate
+from ...proofs.schedules.file import SCHEDULE
 from ...proofs.selection.file import decode_certificate
 from ...proofs.selection.load import selection_problem
 from ..collective_programs.program import check_members
@@ -30,6 +32,7 @@ from ..plan.tables import CELLS, MORE_CELLS
 from ..rewrites.library import HEAD as RULES
 from ..rewrites.library import check_members as check_library_members
 from ..rewrites.library import library_result
+from ..schedules.certificate import check_members as check_schedule_members
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult, report
 from ..verdict import worst as worst_verdict
@@ -182,6 +185,12 @@ def _check(
                     f"{path}: {'reduction programs' if REDUCTION in members else 'placements'} {identity(members)}"
                 )
                 lines.extend(_line(r) for r in found)
+            elif SCHEDULE in members:
+                schedule, claim = check_schedule_members(members)
+                results.append(claim)
+                codes.append(_CODES[claim.verdict])
+                lines.append(f"{path}: schedule {identity(members)}")
+                lines += [_schedule_line(claim, schedule), *(f"  assumed: {a}" for a in claim.assumptions)]
             elif RULES in members:
                 library, rules = check_library_members(members)
                 claim = library_result(rules)
@@ -295,3 +304,13 @@ def _line(result: CheckResult, problem: SelectionProblem | None = None) -> str:
     if result.reason:
         parts.append(result.reason)
     return "; ".join(parts)
+
+
+def _schedule_line(result: CheckResult, schedule: ScheduleCertificate) -> str:
+    """A makespan in the unit of its problem, exactly."""
+    parts = [f"  {result.kind:<12} {result.verdict.value}"]
+    if result.cost is not None:
+        parts.append(f"makespan {schedule.text(result.cost)}")
+    if result.lower_bound is not None and result.lower_bound != result.cost:
+        parts.append(f"lower bound {schedule.text(result.lower_bound)}")
+    return "; ".join(part for part in (*parts, result.space, result.reason) if part)

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,26 +39,6 @@ from ..model.minplus import executor
 from .decode import decode
 from .separator import Separation, separate
 from .trws import Sweeper
-
-MOST: Final = 0.995
-"""Largest factor of the push."""
-
-PATIENCE: Final = 20
-"""Turns without a better bound after which k starts again."""
-
-COARSE_CELLS: Final = 1_000_000
-"""Entries from which a sweep is made in coarse units."""
-
-COARSE: Final = 1 << 29
-"""The largest entry in coarse units: it and two messages fit int32."""
-
-SPAN: Final = 4
-"""The largest entry in bounds, when units are chosen anew: they are when it is less than half or more than twice of
-that.
-"""
-
-LOOK: Final = 8
-"""Turns between looks at that."""
 
 Sides = NDArray[np.int64] | NDArray[np.int32]
 """Messages of all sides of all edges."""
@@ -75,7 +54,7 @@ class AcceleratedSweeper:
     def __init__(self, sweeper: Sweeper) -> None:
         network = sweeper.network
         arcs, tables = network.arcs, network.tables
-        self.sweeper = sweeper
+        self.sweeper, self.options = sweeper, sweeper.options
         self.used = sorted({a.table for a in arcs})
         first = dict(zip(self.used, _edges([tables[t].size for t in self.used]).tolist(), strict=False))
         index, maps = _maps([(a.rows, a.cols) for a in arcs])
@@ -88,7 +67,7 @@ class AcceleratedSweeper:
             np.array([first[a.table] for a in arcs], dtype=np.int64),
         )
         self.maps = (index, maps)
-        large = network.pair_cells() >= COARSE_CELLS
+        large = network.pair_cells() >= self.options.coarse_cells
         self.parts = _dissected(sweeper) if large else Separation((tuple(sweeper.order),), ())
         self.lists = [np.array(part, dtype=np.int64) for part in (*self.parts.parts, self.parts.separator)]
         self.rank = np.empty(len(sweeper.order), dtype=np.int64)
@@ -103,9 +82,17 @@ class AcceleratedSweeper:
         """Tables, prices and messages (those of the network) in coarse units; None: in those of the network."""
         tables = [self.sweeper.network.tables[t].reshape(-1) for t in self.used]
         self.coarse, self.unit = coarse is not None, coarse or 1
-        self.limit = COARSE if self.coarse else self.sweeper.limit
-        self.now: Sides = np.clip(messages // self.unit, -COARSE, COARSE).astype(np.int32) if self.coarse else messages
-        cells = [np.minimum(t // self.unit, COARSE).astype(np.int32) for t in tables] if self.coarse else tables
+        self.limit = self.options.coarse_largest if self.coarse else self.sweeper.limit
+        self.now: Sides = (
+            np.clip(messages // self.unit, -self.options.coarse_largest, self.options.coarse_largest).astype(np.int32)
+            if self.coarse
+            else messages
+        )
+        cells = (
+            [np.minimum(t // self.unit, self.options.coarse_largest).astype(np.int32) for t in tables]
+            if self.coarse
+            else tables
+        )
         self.cells = np.concatenate([np.zeros(0, dtype=self.now.dtype), *cells])
         self.last, self.since = self.now.copy(), 1
         self.reprice()
@@ -131,7 +118,7 @@ class AcceleratedSweeper:
                 break
             if self.coarse and self.bound is not None:
                 self._refine(self.bound, enough)
-            kernels.push(self.now, self.last, min(MOST, (self.since - 1) / (self.since + 2)), self.limit)
+            kernels.push(self.now, self.last, min(self.options.push, (self.since - 1) / (self.since + 2)), self.limit)
             self._turn(kernels.sweep, True)
             found = self._turn(kernels.sweep, False)
             if found >= INFINITE:
@@ -140,19 +127,25 @@ class AcceleratedSweeper:
             found *= self.unit
             if self.bound is None or found > self.bound:
                 self.best, self.bound, self.idle = self.now.copy(), found, 0
-            if self.idle >= PATIENCE:
+            if self.idle >= self.options.patience:
                 self.now, self.last, self.since, self.idle = self.best.copy(), self.best.copy(), 1, 0
             if enough is not None and self.bound >= enough:
                 break
         return self.bound
 
     def _refine(self, bound: int, enough: int | None) -> None:
-        """Other units where `bound` says so: rounding may decide, or the largest entry is far from `SPAN` bounds."""
-        largest = SPAN * max(1, bound)
+        """Other units where `bound` says so: rounding may decide, or the largest entry is not near
+        `coarse_bounds` bounds."""
+        largest = self.options.coarse_bounds * max(1, bound)
         if enough is not None and bound + self.unit * (self.rank.size + self.message.size) >= enough:
             self._measure(None, self.best.astype(np.int64) * self.unit)
-        elif self.since % LOOK == 0 and not largest < 2 * COARSE * self.unit < 4 * largest + 2 * COARSE:
-            self._measure(largest // COARSE + 1, self.best.astype(np.int64) * self.unit)
+        elif (
+            self.since % self.options.coarse_look == 0
+            and not largest
+            < 2 * self.options.coarse_largest * self.unit
+            < 4 * largest + 2 * self.options.coarse_largest
+        ):
+            self._measure(largest // self.options.coarse_largest + 1, self.best.astype(np.int64) * self.unit)
 
     def _turn(self, sweep: Callable[..., int], forward: bool) -> int:
         """One pass over everything: parts at the same time, what separates them after or before them."""
@@ -198,12 +191,12 @@ def _dissected(sweeper: Sweeper) -> Separation:
         around[a.v].append(a.u)
         for v in (a.u, a.v):
             work[v] += network.tables[a.table].size
-    return separate(around, work, sweeper.order)
+    return separate(around, work, sweeper.order, sweeper.options)
 
 
 def _coarse_unit(sweeper: Sweeper) -> int | None:
-    """What a decoded solution costs, without what it is not allowed, divided by `COARSE`: a start.  None when costs
-    are negative.
+    """What a decoded solution costs, without what it is not allowed, divided by `coarse_largest`: a start.
+    None when costs are negative.
     """
     network = sweeper.network
     costs = [sweeper.costs(v) for v in range(len(network.domains))]
@@ -215,7 +208,7 @@ def _coarse_unit(sweeper: Sweeper) -> int | None:
     spent = [int(c[i]) for c, i in zip(costs, x, strict=True)] + [
         int(line(network, e, a.u, x[a.v])[x[a.u]]) for e, a in enumerate(network.arcs)
     ]
-    return sum(cost for cost in spent if cost < INFINITE) // COARSE + 1
+    return sum(cost for cost in spent if cost < INFINITE) // sweeper.options.coarse_largest + 1
 
 
 def _edges(sizes: list[int]) -> Ints:

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from ..model.clock import Clock
 from .accelerated import AcceleratedSweeper
 from .trws import Sweeper
-
-TURNS: Final = 400
-"""Double sweeps of one block or window at most."""
-
-SPAN: Final = 8
-"""Double sweeps whose joint gain decides whether more follow."""
-
-FLAT: Final = 50_000
-"""A block has converged when that gain is less than one part in so many of its bound."""
 
 
 def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int | None:
@@ -25,8 +14,8 @@ def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int |
     """
     moving = AcceleratedSweeper(sweeper)
     before: int | None = None
-    for _ in range(0, TURNS, SPAN):
-        bound = moving.run(SPAN, clock, enough)
+    for _ in range(0, sweeper.options.turns, sweeper.options.span):
+        bound = moving.run(sweeper.options.span, clock, enough)
         if bound is None:
             return None
         if (
@@ -34,7 +23,7 @@ def converge(sweeper: Sweeper, clock: Clock, enough: int | None = None) -> int |
             or enough is not None
             and bound >= enough
             or before is not None
-            and (bound - before) * FLAT <= abs(bound)
+            and (bound - before) * sweeper.options.flat <= abs(bound)
         ):
             break
         before = bound

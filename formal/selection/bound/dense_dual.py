@@ -24,16 +24,11 @@ from ....proofs.selection.certificates import Dual, Rounded
 from ..model.clock import Clock
 from ..model.dense import DenseProblem, Floats
 from ..model.factored import Domains
+from ..options.dense import DENSE, DenseOptions
 from . import dense_kernels as kernels
 from .mir_cuts import NONE, Cuts, build, separate
 
 LARGEST_SHIFT: Final = 30
-
-PATIENCE: Final = 15
-"""Steps without gain after which they get shorter, from the best state."""
-
-MEMORY: Final = 0.99
-"""How much of the frequencies of decoded labels stays from step to step."""
 
 
 @dataclass(eq=False)
@@ -58,8 +53,8 @@ class DenseBounder:
     `often`: how often each label was decoded lately, a guess at the relaxed solution.
     """
 
-    def __init__(self, flat: DenseProblem, big: int) -> None:
-        self.flat = flat
+    def __init__(self, flat: DenseProblem, big: int, options: DenseOptions = DENSE) -> None:
+        self.flat, self.options = flat, options
         self.cost, self.cells = flat.clipped(big)
         self.order = np.arange(flat.vertices, dtype=np.int64)
         self.rank = self.order
@@ -135,7 +130,7 @@ class DenseBounder:
         """
         active = np.flatnonzero(state.k > 0)
         kept = tuple(self.cuts.kinds[c] for c in active.tolist())
-        fresh = separate(self.flat, state.n, self.often, kept, incumbent)[:most]
+        fresh = separate(self.flat, state.n, self.often, kept, incumbent, self.options)[:most]
         if fresh or len(kept) < self.cuts.count:
             self.cuts = build(self.flat, (*kept, *fresh))
             state.k = np.concatenate([state.k[active], np.zeros(len(fresh))])
@@ -165,25 +160,25 @@ class DenseBounder:
                 best = now.copy()
             if best.bound >= stop or clock.over():
                 break
-            if best.bound > anchor + 1e-5 * max(1.0, target - best.bound):
+            if best.bound > anchor + self.options.step_gain * max(1.0, target - best.bound):
                 anchor, still = best.bound, 0
             else:
                 still += 1
             if f.events.size == 0:
-                if still >= PATIENCE:
+                if still >= self.options.patience:
                     break
                 continue
-            if still >= PATIENCE:
-                rho, still = rho * 0.6, 0
-                if rho < 1e-4:
+            if still >= self.options.patience:
+                rho, still = rho * self.options.step_factor, 0
+                if rho < self.options.least_step:
                     break
                 now = best.copy()
                 self.apply(now)
             chosen = f.label[:-1] + self.relaxed(now.messages)
-            self.often *= MEMORY
-            self.often[chosen] += 1.0 - MEMORY
+            self.often *= self.options.memory
+            self.often[chosen] += 1.0 - self.options.memory
             over = np.concatenate([self.use.astype(np.float64) - f.limit, self.cuts.over(chosen)])
-            direction = 0.5 * (direction + over)
+            direction = self.options.averaged * direction + (1.0 - self.options.averaged) * over
             here = np.concatenate([now.n, now.k])
             g = np.where((here <= 0) & (direction < 0), 0.0, direction)
             size = float(g @ g)
@@ -193,7 +188,7 @@ class DenseBounder:
             here = np.maximum(here + rho * gap / size * g, 0.0)
             now.n, now.k = here[:rows], here[rows:]
             self.apply(now)
-        best.step = max(rho, 0.01)
+        best.step = max(rho, self.options.next_step)
         return best
 
 

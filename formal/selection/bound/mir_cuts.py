@@ -28,26 +28,9 @@ from numpy.typing import NDArray
 from ....models.problem.selection_problem import Ints
 from ....proofs.selection.certificates import Rounded
 from ..model.dense import DenseProblem, Floats
+from ..options.dense import DENSE, DenseOptions
 
 Flags = NDArray[np.bool_]
-
-ROWS: Final = 24
-"""Rows looked at in one separation: those with the largest multipliers."""
-
-PER_ROW: Final = 2
-"""Rounded rows taken of one row and reference at a time."""
-
-PARTS: Final = (1, 2, 4, 8)
-"""Moduli are differences of usage divided by these."""
-
-SMALL: Final = 1e-3
-"""Labels with a smaller share of the relaxed solution do not count."""
-
-GAIN: Final = 1e-6
-"""Least violation beyond that of the plain row, as a share of the limit."""
-
-NARROW: Final = 0.01
-"""Moduli with g - r below this share of g are left out: rounding errors of the multipliers would be blown up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +157,12 @@ def build(flat: DenseProblem, kinds: tuple[Cut, ...]) -> Cuts:
 
 
 def separate(
-    flat: DenseProblem, n: Floats, often: Floats, known: tuple[Cut, ...], incumbent: Ints | None = None
+    flat: DenseProblem,
+    n: Floats,
+    often: Floats,
+    known: tuple[Cut, ...],
+    incumbent: Ints | None = None,
+    options: DenseOptions = DENSE,
 ) -> list[Cut]:
     """Rows that the relaxed solution `often` (shares of labels) breaks beyond what it breaks of the plain row, best
     first.
@@ -188,7 +176,7 @@ def separate(
     of = np.repeat(np.arange(flat.vertices), np.diff(flat.label))
     share = often / total[of]
     references = [first_largest(flat, share), *([] if incumbent is None else [incumbent])]
-    order = np.argsort(-n, kind="stable")[:ROWS]
+    order = np.argsort(-n, kind="stable")[: options.cut_rows]
     found: list[tuple[float, int, int, int]] = []
     for row in order[n[order] > 0].tolist():
         use = usage_of(flat, row)
@@ -197,23 +185,23 @@ def separate(
             base = use[flat.label[:-1] + reference]
             cap = flat.limit - int(base.sum())
             d = use - base[of]
-            live = np.flatnonzero((d != 0) & (share > SMALL))
+            live = np.flatnonzero((d != 0) & (share > options.cut_share))
             d, weights = d[live], share[live]
             here = []
             sizes = np.unique(np.abs(d))
-            for g in np.unique(np.concatenate([sizes // part for part in PARTS])).tolist():
+            for g in np.unique(np.concatenate([sizes // part for part in options.modulus_parts])).tolist():
                 if (
                     g == 0
-                    or (r := cap % g) + NARROW * g > g
+                    or (r := cap % g) + options.cut_narrow * g > g
                     or any(cut.modulus == g and np.array_equal(cut.reference, reference) for cut in old)
                 ):
                     continue
                 broken = (float(_rounded(d, g, r) @ weights) - (g - r) * (cap // g)) * (g / (g - r))
                 gain = broken - (float(d @ weights) - cap)
-                if gain > GAIN * flat.limit:
+                if gain > options.cut_gain * flat.limit:
                     here.append((-gain * float(n[row]), row, g, which))
             here.sort()
-            found += here[:PER_ROW]
+            found += here[: options.cuts_per_row]
     found.sort()
     return [Cut(row, g, references[which]) for _, row, g, which in found]
 

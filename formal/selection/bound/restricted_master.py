@@ -20,15 +20,12 @@ Measured on 24 blocks: mixtures of two plans are 1.8 to 4.6 % from the bound.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from ...highs import run_alone
 from ..model.priced import Floats
-
-OVER: Final = 5.0
-"""Price of exceeding the limit by itself, in costs of the first column: more than any plan that fits should cost."""
+from ..options.bound import BOUND, BoundOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +49,7 @@ class Mixed:
     value: float
 
 
-def master(columns: list[Column], limit: int) -> Mixed:
+def master(columns: list[Column], limit: int, options: BoundOptions = BOUND) -> Mixed:
     """The master program on `columns`, with HiGHS."""
     import highspy  # half a second: only problems with binding rows load it
 
@@ -66,7 +63,7 @@ def master(columns: list[Column], limit: int) -> Mixed:
     matrix[-1, :k] = 1.0
     lp = highspy.HighsLp()
     lp.num_col_, lp.num_row_ = k + 1, rows.size + 1
-    lp.col_cost_ = np.array([*(c.cost / scale for c in columns), OVER])
+    lp.col_cost_ = np.array([*(c.cost / scale for c in columns), options.over_price])
     lp.col_lower_, lp.col_upper_ = np.zeros(k + 1), np.full(k + 1, highspy.kHighsInf)
     lp.row_lower_ = np.concatenate([np.full(rows.size, -highspy.kHighsInf), [1.0]])
     lp.row_upper_ = np.ones(rows.size + 1)

@@ -2,7 +2,7 @@
 joins two parts, and what separates them is swept last.
 
 Vertices are numbered by their distance from one that is far from all others (breadth first, hubs not crossed), and the
-row is cut into `PARTS` of equal work.  A vertex with a neighbour in a later part, and every hub, goes to the separator.
+row is cut into `parts` of equal work.  A vertex with a neighbour in a later part, and every hub, goes to the separator.
 A sweep may take the vertices in any order: here every part keeps the given one, and the separator follows all of them.
 The bound depends on that order, not on how many parts are swept at a time.
 
@@ -14,16 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final
 
-PARTS: Final = 2
-"""Parts; more of them make longer ways for messages through the separators."""
-
-HUB: Final = 60
-"""Vertices with more edges join everything: distances do not cross them."""
-
-MOST: Final = 0.2
-"""Largest share of the work in the separator with which the parts are worth it."""
+from ..options.bound import BOUND, BoundOptions
 
 
 @dataclass(frozen=True)
@@ -39,7 +31,7 @@ class Separation:
         return [*(v for part in self.parts for v in part), *self.separator]
 
 
-def separate(around: list[list[int]], work: list[int], order: list[int]) -> Separation:
+def separate(around: list[list[int]], work: list[int], order: list[int], options: BoundOptions = BOUND) -> Separation:
     """Parts of a graph with neighbours `around` and `work[v]` per vertex; one part when the separator would be too
     large.
 
@@ -50,36 +42,36 @@ def separate(around: list[list[int]], work: list[int], order: list[int]) -> Sepa
     total = sum(work)
     part = [0] * len(order)
     done = 0
-    for v in _row(around):
-        part[v] = min(PARTS - 1, PARTS * done // max(1, total))
+    for v in _row(around, options.hub):
+        part[v] = min(options.parts - 1, options.parts * done // max(1, total))
         done += work[v]
-    apart = {v for v, at in enumerate(around) if len(at) >= HUB}
+    apart = {v for v, at in enumerate(around) if len(at) >= options.hub}
     apart |= {v for v, at in enumerate(around) if any(part[w] > part[v] and w not in apart for w in at)}
-    if sum(work[v] for v in apart) > MOST * total:
+    if sum(work[v] for v in apart) > options.separator_share * total:
         return whole
-    parts = tuple(tuple(v for v in order if part[v] == k and v not in apart) for k in range(PARTS))
+    parts = tuple(tuple(v for v in order if part[v] == k and v not in apart) for k in range(options.parts))
     return Separation(parts, tuple(v for v in order if v in apart)) if all(parts) else whole
 
 
-def _row(around: list[list[int]]) -> list[int]:
+def _row(around: list[list[int]], hub: int) -> list[int]:
     """All vertices by distance from a far one, component by component; hubs last."""
-    seen = [len(at) >= HUB for at in around]
+    seen = [len(at) >= hub for at in around]
     row: list[int] = []
     for start in range(len(around)):
         if not seen[start]:
-            for v in _levels(around, _levels(around, start)[-1]):
+            for v in _levels(around, _levels(around, start, hub)[-1], hub):
                 seen[v] = True
                 row.append(v)
-    return row + [v for v, at in enumerate(around) if len(at) >= HUB]
+    return row + [v for v, at in enumerate(around) if len(at) >= hub]
 
 
-def _levels(around: list[list[int]], start: int) -> list[int]:
+def _levels(around: list[list[int]], start: int, hub: int) -> list[int]:
     """Vertices by distance from `start`, hubs not crossed."""
     reached = {start: None}
     queue = deque(reached)
     while queue:
         for w in around[queue.popleft()]:
-            if w not in reached and len(around[w]) < HUB:
+            if w not in reached and len(around[w]) < hub:
                 reached[w] = None
                 queue.append(w)
     return list(reached)

@@ -15,37 +15,11 @@ Source: T. Meltzer, A. Globerson, Y. Weiss, "Convergent message passing algorith
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 from numba import njit
 
 from ..model.clock import Clock
 from .dense_dual import DenseBounder, State
-
-PHASES: Final = (5.0, 1.5, 0.5, 0.15)
-"""Temperatures of a first run, in units of the gap per vertex."""
-
-AGAIN: Final = (0.5, 0.15)
-"""Temperatures of later runs."""
-
-COOL: Final = (0.15,)
-"""The temperature before a separation."""
-
-STEPS: Final = 100
-"""Double sweeps per phase."""
-
-POLISH: Final = 15
-"""Plain double sweeps after a phase."""
-
-REACH: Final = 0.005
-"""How much of the gap a multiplier step aims at, at the start of a phase."""
-
-FALL: Final = 0.05
-"""What is left of that at its end."""
-
-NEAR: Final = 0.003
-"""Violations that add up to less than this share of the limit do not make steps longer."""
 
 
 def smoothed_ascent(
@@ -53,13 +27,15 @@ def smoothed_ascent(
     state: State,
     upper: float,
     clock: Clock,
-    phases: tuple[float, ...] = PHASES,
-    steps: int = STEPS,
+    phases: tuple[float, ...] | None = None,
+    steps: int | None = None,
 ) -> State:
     """The best state met from `state` (itself included) by its true bound; `bounder.often` becomes the shares of
     the last phase.
     """
-    f = bounder.flat
+    f, options = bounder.flat, bounder.options
+    phases = options.phases if phases is None else phases
+    steps = options.phase_steps if steps is None else steps
     rows = f.events.size
     best, now = state, state.copy()
     shares, use = np.zeros(f.labels), np.zeros(rows)
@@ -69,7 +45,7 @@ def smoothed_ascent(
         gap = max(upper - best.bound, 1e-6 * abs(upper), 1.0)
         temperature = phase * gap / f.vertices
         for step in range(steps):
-            reach = REACH * FALL ** (step / steps)
+            reach = options.reach * options.fall ** (step / steps)
             if clock.over():
                 return best
             for forward in (True, False):
@@ -94,14 +70,14 @@ def smoothed_ascent(
                 continue
             _expected(f.label, f.part, f.first, f.last, f.at, f.amount, shares, use)
             over = np.concatenate([use - f.limit, bounder.cuts.expected_over(shares)])
-            direction = 0.5 * (direction + over)
+            direction = options.averaged * direction + (1.0 - options.averaged) * over
             here = np.concatenate([now.n, now.k])
             g = np.where((here <= 0) & (direction < 0), 0.0, direction)
-            here = np.maximum(here + reach * gap / max(float(g @ g), (NEAR * f.limit) ** 2) * g, 0.0)
+            here = np.maximum(here + reach * gap / max(float(g @ g), (options.near * f.limit) ** 2) * g, 0.0)
             now.n, now.k = here[:rows], here[rows:]
             bounder.apply(now)
         true = now.copy()
-        for _ in range(POLISH):
+        for _ in range(options.polish):
             bounder.sweep(true.messages, True)
             true.bound = bounder.sweep(true.messages, False) + bounder.offset(true)
         if true.bound > best.bound:

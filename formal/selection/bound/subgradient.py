@@ -12,7 +12,6 @@ Source: Held, Wolfe and Crowder, "Validation of subgradient optimization", Mathe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,19 +23,6 @@ from ..model.resources import Rows
 from .accelerated import AcceleratedSweeper
 from .decode import decode
 from .trws import Sweeper
-
-CLIMB: Final = 0.03
-LEAST_CLIMB: Final = 0.003
-"""First and last share of the gap that a step of `accelerated_ascent` aims at."""
-
-STRIDE: Final = 12
-"""Double sweeps between its steps."""
-
-STRIDES: Final = 400
-"""Steps at most: without a time limit this has to end as well."""
-
-LAGGING: Final = 3
-"""Steps without a better bound after which they become smaller."""
 
 
 @dataclass(eq=False)
@@ -71,13 +57,22 @@ def _capped(n: NDArray[np.float64], top: float) -> Ints:
 
 
 def subgradient_ascent(
-    sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, steps: int, clock: Clock, rho: float = 0.3
+    sweeper: Sweeper,
+    rows: Rows,
+    start: Ints,
+    target: int | None,
+    steps: int,
+    clock: Clock,
+    rho: float | None = None,
 ) -> Ascended:
     """Up to `steps` double sweeps with multiplier steps between; leaves the best messages in `sweeper`, last sweep
     backward.
 
-    `target` is the incumbent in units of 1/Q without the constant, None without one.
+    `target` is the incumbent in units of 1/Q without the constant, None without one; `rho`: the first step (default:
+    `options.bound.step`).
     """
+    options = sweeper.options
+    rho = options.step if rho is None else rho
     top = ceiling(rows)
     n = _capped(start.astype(np.float64), top)
     apply_multipliers(sweeper, rows, n)
@@ -96,21 +91,21 @@ def subgradient_ascent(
         if best.bound is None or bound > best.bound:
             best = Ascended(n, bound, rho)
             kept = (list(sweeper.to_u), list(sweeper.to_v))
-        if anchor is None or (bound - anchor) * 10_000 > abs(anchor):
+        if anchor is None or (bound - anchor) * options.step_gain > abs(anchor):
             anchor, still = bound, 0
         else:
             still += 1
         if target is not None and bound >= target:
             break
-        if still >= 6:
-            rho, still = rho * 0.5, 0
-            if rho < 0.003:
+        if still >= options.step_patience:
+            rho, still = rho * options.step_factor, 0
+            if rho < options.least_step:
                 break
             n = best.n
             sweeper.to_u, sweeper.to_v = list(kept[0]), list(kept[1])
             apply_multipliers(sweeper, rows, n)
         over = _usage(sweeper, rows) - rows.limit
-        direction = 0.5 * direction + 0.5 * over
+        direction = options.averaged * direction + (1.0 - options.averaged) * over
         g = np.where((n <= 0) & (direction < 0), 0.0, direction)
         size = float(g @ g)
         if size == 0.0:
@@ -118,7 +113,7 @@ def subgradient_ascent(
         # from the best bound, not the present one: just after a step the messages lag behind and the bound is far too
         # low
         reached = bound if best.bound is None else best.bound
-        gap = float(target - reached) if target is not None else 0.1 * abs(reached) + 1.0
+        gap = float(target - reached) if target is not None else options.guessed_gap * abs(reached) + 1.0
         n = _capped(np.rint(np.maximum(n + rho * max(gap, 1e-3 * abs(reached)) / size * g, 0.0)), top)
         apply_multipliers(sweeper, rows, n)
     sweeper.to_u, sweeper.to_v = kept
@@ -131,23 +126,24 @@ def accelerated_ascent(sweeper: Sweeper, rows: Rows, start: Ints, target: int | 
     """The same for large networks: strides of accelerated sweeps, between them steps along the usage of a decoded
     solution.
 
-    Ends with the time, at `target`, when steps have become small, or after `STRIDES`.
+    Ends with the time, at `target`, when steps have become small, or after `strides`.
     """
+    options = sweeper.options
     top = ceiling(rows)
-    n, rho, worse = _capped(start.astype(np.float64), top), CLIMB, 0
+    n, rho, worse = _capped(start.astype(np.float64), top), options.stride_step, 0
     apply_multipliers(sweeper, rows, n)
     moving = AcceleratedSweeper(sweeper)
     best = Ascended(n, None, rho)
     kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
     direction = np.zeros(len(rows.events))
     turns = 0
-    for _ in range(STRIDES):
-        if rho < LEAST_CLIMB or clock.over():
+    for _ in range(options.strides):
+        if rho < options.least_stride_step or clock.over():
             break
-        swept = moving.run(STRIDE, clock)
+        swept = moving.run(options.stride, clock)
         if swept is None:
             break
-        turns += STRIDE
+        turns += options.stride
         moving.store()
         bound = swept - rows.limit * int(n.sum())
         if best.bound is None or bound > best.bound:
@@ -156,19 +152,20 @@ def accelerated_ascent(sweeper: Sweeper, rows: Rows, start: Ints, target: int | 
             worse += 1
         if target is not None and bound >= target:
             break
-        if worse >= LAGGING:
-            n, rho, worse, direction = best.n, 0.5 * rho, 0, np.zeros(len(rows.events))
+        if worse >= options.lagging:
+            n, rho, worse, direction = best.n, options.step_factor * rho, 0, np.zeros(len(rows.events))
             sweeper.to_u, sweeper.to_v = list(kept[0]), list(kept[1])
             apply_multipliers(sweeper, rows, n)
             moving = AcceleratedSweeper(sweeper)
             continue
         x = [int(d[i]) for d, i in zip(sweeper.network.domains, decode(sweeper, False), strict=True)]
-        direction = 0.5 * (direction + rows.use(x).astype(np.float64) - rows.limit)
+        over = rows.use(x).astype(np.float64) - rows.limit
+        direction = options.averaged * direction + (1.0 - options.averaged) * over
         g = np.where((n <= 0) & (direction < 0), 0.0, direction)
         size = float(g @ g)
         if size == 0.0:
             break
-        gap = float(target - bound) if target is not None else 0.1 * abs(bound)
+        gap = float(target - bound) if target is not None else options.guessed_gap * abs(bound)
         n = _capped(np.rint(np.maximum(n + rho * max(gap, 0.0) / size * g, 0.0)), top)
         apply_multipliers(sweeper, rows, n)
         moving.reprice()

@@ -36,6 +36,7 @@ from ....proofs.selection.certificates import Dual
 from ..model.clock import Clock
 from ..model.factored import INFINITE, Network, saturate
 from ..model.minplus import columns_min, rows_min
+from ..options.bound import BOUND, BoundOptions
 from .dual import gather
 
 Style = Literal["all", "share", "keep"]
@@ -73,8 +74,9 @@ class Sweeper:
     `extra[v]`: what the multipliers of resource rows add to the costs of v's labels.
     """
 
-    def __init__(self, network: Network, order: list[int], threads: int = 1) -> None:
+    def __init__(self, network: Network, order: list[int], threads: int = 1, options: BoundOptions = BOUND) -> None:
         self.network = network
+        self.options = options
         self.threads = threads
         self.limit = message_limit(network)
         self.extra: list[Ints | None] = [None] * len(network.unary)

@@ -17,7 +17,6 @@ computed from them.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 
@@ -26,11 +25,10 @@ from ....proofs.selection.certificates import Dual
 from ..bound import dual
 from ..bound.converge import converge
 from ..bound.subgradient import apply_multipliers
-from ..bound.trws import Sweeper, load
+from ..bound.trws import load
 from ..elimination.factored import elimination_order
 from ..model.factored import allowed, build, whole
 from ..model.priced import Floats, priced
-from ..tree.neighbourhood import NODES
 from ..tree.run import Make, Run, converged
 from .coarsen import Coarse, coarsen
 from .column_generation import generate_columns
@@ -39,61 +37,38 @@ from .layers import layers
 from .quotient import Quotient, quotient
 from .symmetric import symmetric_problem
 
-PLAN_SHARE: Final = 0.4
-"""Of the time limit, for the uniform plan."""
-
-RING_SHARE: Final = 0.1
-"""Of the time limit, for messages of one block without prices."""
-
-REACH: Final = 1
-"""Edges between what the block does not describe and the first vertex that keeps the block's choice."""
-
-SEAMS_SHARE: Final = 0.12
-"""Of the time limit, for messages near the seams, or of the whole from those of a shorter row."""
-
-SHORT_SHARE: Final = 0.22
-"""Of the time limit, for the shorter row."""
-
-NEARLY: Final = 100_000
-"""Messages are swept until one part in so many of the cost is left: fixing and elimination close that sooner than
-sweeps.
-"""
-
-LEAST: Final = 200
-"""Vertices from which looking for repetitions pays."""
-
 
 def begin(run: Run, make: Make) -> Dual | None:
     """Offer solutions to the incumbent of `search`, return messages to start from; None when nothing is repeated.
 
     Rows that the cheapest solution found keeps are dropped from `search`: its bound needs no prices then.
     """
-    problem, clock = run.problem, run.clock
+    problem, clock, options = run.problem, run.clock, run.options.decomposition
     if (
-        len(problem.vertices) < LEAST
+        len(problem.vertices) < options.vertices
         or problem.fine is not None
         or run.fits(elimination_order(build(run.unit, whole(problem)), run.limits.joint))
     ):
         return None
-    found = quotient(problem)
+    found = quotient(problem, options)
     if found is None or not all(d.size for d in allowed(problem)):
         return None
     same = symmetric_problem(problem, found)
-    inner = make(same, clock.share(PLAN_SHARE))
-    inner.nodes = NODES
+    inner = make(same, clock.share(options.symmetric_share))
+    inner.nodes = run.options.tree.nodes
     run.progress.update("uniform plan", None, None)
     first = converged(inner)
     inner.search(first)
     solution = inner.incumbent.solution
     if solution is not None:
         run.incumbent.offer(found.expand(solution))
-    free = ends(problem, found, REACH)
+    free = ends(problem, found, options.reach, run.options.bound.hub)
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()
     if solution is not None and run.rows is not None and run.incumbent.solution is None:
         at = generate_columns(run, make, found, same, (solution, first), free)
         return None if at is None else _everywhere(run, make, found, *at)
-    ring = converged(make(found.problem, clock.share(RING_SHARE)))
+    ring = converged(make(found.problem, clock.share(options.ring_share)))
     if solution is None:
         return spread(problem, found, ring)
     run.rows = None
@@ -104,12 +79,13 @@ def settled(run: Run, found: Quotient, warm: Dual, across: bool = False) -> Dual
     """`warm` improved at its multipliers: in windows near the seams, or with `across` everywhere."""
     run.progress.update("seams", None, run.upper())
     network = build(run.base, allowed(run.problem))
-    sweeper = Sweeper(network, list(range(len(network.domains))), run.threads)
+    sweeper = run.sweeper(network)
     load(sweeper, warm)
     enough = (
         None
         if run.upper() is None
-        else (run.enough() - abs(run.enough()) // NEARLY) * run.denominator - network.base.constant
+        else (run.enough() - abs(run.enough()) // run.options.decomposition.nearly) * run.denominator
+        - network.base.constant
     )
     multipliers: tuple[tuple[int, int], ...] = ()
     if run.rows is not None:
@@ -117,11 +93,13 @@ def settled(run: Run, found: Quotient, warm: Dual, across: bool = False) -> Dual
         multipliers = run.rows.pairs(prices)
         apply_multipliers(sweeper, run.rows, prices)
         enough = None if enough is None else enough + run.rows.limit * int(prices.sum())
-    until = run.clock.share(SEAMS_SHARE)
+    until = run.clock.share(run.options.decomposition.interface_share)
     if across:
         converge(sweeper, until, enough)
     else:
-        sweep_windows(sweeper, distances(run.problem, ends(run.problem, found, 0)), enough, until)
+        hub = run.options.bound.hub
+        distance = distances(run.problem, ends(run.problem, found, 0, hub), hub)
+        sweep_windows(sweeper, distance, enough, until, run.options.decomposition)
     return Dual(*dual.spread(network, sweeper.to_u, sweeper.to_v), run.denominator, multipliers)
 
 
@@ -134,7 +112,7 @@ def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | N
     """
     run.progress.update("seams", None, run.upper())
     row = run.problem if n is None else priced(run.problem, run.problem.events(), n)
-    short = coarsen(row, found, layers(row, found))
+    short = coarsen(row, found, layers(row, found), run.options.decomposition)
     warm = None if short is None else _prolonged(run, make, found, short, ring)
     if warm is not None:
         return settled(run, found, replace(warm, multipliers=_pairs(run, n, warm.denominator)), across=True)
@@ -143,9 +121,9 @@ def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | N
 
 def _prolonged(run: Run, make: Make, found: Quotient, short: Coarse, ring: Dual) -> Dual | None:
     """Messages of a short row, swept from those of the ring, at every block; None when the time was over at once."""
-    inner = make(short.problem, run.clock.share(SHORT_SHARE))
+    inner = make(short.problem, run.clock.share(run.options.decomposition.coarse_share))
     network = build(inner.base, allowed(short.problem))
-    sweeper = Sweeper(network, list(range(len(network.domains))), run.threads)
+    sweeper = inner.sweeper(network)
     load(sweeper, spread(short.problem, replace(found, of_edge=tuple(found.of_edge[e] for e in short.edges)), ring))
     if converge(sweeper, inner.clock) is None:
         return None

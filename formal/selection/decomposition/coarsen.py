@@ -22,22 +22,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
 from ....models.problem.selection_problem import Edge, Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual
+from ..options.decomposition import DECOMPOSITION, DecompositionOptions
 from .quotient import Quotient
-
-KEPT: Final = 6
-"""Blocks of the short row."""
-
-WORTH: Final = 2
-"""The row must have more than so many times as many."""
-
-NEAR: Final = 2
-"""Edges between the first part and what is left out are led on if their ends are at most so many blocks apart."""
 
 Kind = tuple[int, int, int, int, int, int | None, int]
 """Classes of the ends, table, row and column map, blocks between the ends, number among the alike edges of a block."""
@@ -57,6 +48,8 @@ class Coarse:
     places: tuple[int, ...]
     """Kind and block of every edge of the long row."""
     blocks: int
+    kept: int
+    """Blocks of the long row, and of the short one."""
 
     def prolong(self, short: Dual, denominator: int) -> Dual:
         """Messages of the short row at every block of the long one, in units of 1/`denominator`; zero on edges of
@@ -66,7 +59,7 @@ class Coarse:
         known: dict[Kind, list[tuple[int, int]]] = defaultdict(list)
         for k, e in enumerate(self.edges):
             place = self.places[e]
-            known[self.kinds[e]].append((place if place < KEPT // 2 else place - self.blocks + KEPT, k))
+            known[self.kinds[e]].append((place if place < self.kept // 2 else place - self.blocks + self.kept, k))
         to_u: list[Ints] = []
         to_v: list[Ints] = []
         zeros: dict[int, Ints] = {}
@@ -77,7 +70,7 @@ class Coarse:
                 to_u.append(zeros.setdefault(rows, np.zeros(rows, dtype=np.int64)))
                 to_v.append(zeros.setdefault(columns, np.zeros(columns, dtype=np.int64)))
                 continue
-            at = self.places[e] * (KEPT - 1) / (self.blocks - 1)
+            at = self.places[e] * (self.kept - 1) / (self.blocks - 1)
             before = max((x for x in there if x[0] <= at), default=there[0])
             after = min((x for x in there if x[0] >= at), default=there[-1])
             part = 0.0 if before[0] >= after[0] else (at - before[0]) / (after[0] - before[0])
@@ -91,17 +84,19 @@ class Coarse:
         return Dual(tuple(to_u), tuple(to_v), denominator)
 
 
-def coarsen(problem: SelectionProblem, found: Quotient, block: Ints) -> Coarse | None:
+def coarsen(
+    problem: SelectionProblem, found: Quotient, block: Ints, options: DecompositionOptions = DECOMPOSITION
+) -> Coarse | None:
     """The short row of `problem` without its resource rows (prices may be in its costs); None when it has too few
     blocks.  `block`: see `decomposition/layers.py`.
     """
     blocks = int(block.max()) + 1
-    if blocks <= WORTH * KEPT:
+    if blocks <= options.coarse_worth * options.kept:
         return None
     size = Counter(found.of_vertex)
     most = max(size.values())
     repeated = frozenset(c for c, k in size.items() if 2 * k >= most)
-    first, last = KEPT // 2, blocks - KEPT + KEPT // 2
+    first, last = options.kept // 2, blocks - options.kept + options.kept // 2
     kept = [v for v, b in enumerate(block.tolist()) if b < first or b >= last]
     place = {w: i for i, w in enumerate(kept)}
     members: dict[tuple[int, int], list[int]] = defaultdict(list)
@@ -111,7 +106,11 @@ def coarsen(problem: SelectionProblem, found: Quotient, block: Ints) -> Coarse |
     def beyond(v: int, w: int) -> int | None:
         """Where an edge from `v`, in the first part, to `w`, left out, leads in the short row; None: nowhere."""
         b = int(block[w])
-        if block[v] >= first or b - int(block[v]) > NEAR or not {found.of_vertex[v], found.of_vertex[w]} <= repeated:
+        if (
+            block[v] >= first
+            or b - int(block[v]) > options.coarse_near
+            or not {found.of_vertex[v], found.of_vertex[w]} <= repeated
+        ):
             return None
         alike, there = members[found.of_vertex[w], b], members.get((found.of_vertex[w], b + last - first), [])
         number = alike.index(w)
@@ -132,13 +131,13 @@ def coarsen(problem: SelectionProblem, found: Quotient, block: Ints) -> Coarse |
             origin.append(k)
     kinds, places = _kinds(problem, found, block, repeated)
     short = SelectionProblem(
-        f"{problem.name}, {KEPT} of {blocks} blocks",
+        f"{problem.name}, {options.kept} of {blocks} blocks",
         tuple(problem.vertices[v] for v in kept),
         problem.tables,
         tuple(edges),
         constant=problem.constant,
     )
-    return Coarse(problem, short, tuple(kept), tuple(origin), block, kinds, places, blocks)
+    return Coarse(problem, short, tuple(kept), tuple(origin), block, kinds, places, blocks, options.kept)
 
 
 def _kinds(

@@ -10,9 +10,6 @@ from their bounds, mixture 113.2 ms, bound 107.4; plans 0.3 % from them, 111.1 w
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import Final
-
 import numpy as np
 
 from ....models.problem.selection_problem import SelectionProblem
@@ -20,42 +17,13 @@ from ....proofs.selection.certificates import Dual
 from ..bound.restricted_master import Column, master
 from ..model.clock import Clock
 from ..model.priced import Floats
-from ..tree.neighbourhood import NODES
+from ..options import DecompositionOptions
 from ..tree.proof_tree import DualNode
 from ..tree.run import ActiveColumns, Make, Run, converged
 from .layers import layers
 from .quotient import Quotient
 from .round_master import pair, round_master
 from .symmetric import Profile
-
-PRICES_SHARE: Final = 0.3
-"""Of the time limit, for prices of resource rows."""
-
-COLUMN_SHARE: Final = 0.3
-"""Of that time, for one plan at given prices."""
-
-COLUMNS: Final = 12
-"""Plans at most."""
-
-IDLE: Final = 2
-"""Columns without gain after which prices stay."""
-
-EXACT: Final = Fraction(1, 1_000)
-"""A plan is good enough when it is so near its bound."""
-
-RING_SHARE: Final = 0.08
-"""Of the time limit, for messages of one block at the best prices."""
-
-STEEP: Final = 0.5
-"""First price of the whole limit, in costs of the plan without prices."""
-
-STEEPER: Final = 1.6
-"""Factor of the second one, cubed for the third, to the sixth for the fourth, until some plan fits: near first,
-then far in a few plans.
-"""
-
-CLOSE: Final = 0.002
-"""Prices are good enough when the master program is so near its bound."""
 
 
 def generate_columns(
@@ -69,27 +37,27 @@ def generate_columns(
     """Offers mixtures to the incumbent; messages of one block at the prices that bound best, and these.  None if no
     plans fit together.
 
-    The two plans that are cheapest together are the tie of `search`.
+    The two columns that are cheapest together become the active ones of `run`.
 
-    `same`: the uniform problem; `first`: its plan and messages without prices; `free`: vertices that the block does not
-    describe.
+    `same`: the symmetric problem; `first`: its plan and messages without prices; `free`: vertices that the block does
+    not describe.
     """
     problem = run.problem
     assert problem.limit is not None
-    profile = Profile(problem, found)
+    options, profile = run.options.decomposition, Profile(problem, found)
     columns = [Column(first[0], same.cost_of(first[0]), profile.use(first[0]))]
-    until = run.clock.share(PRICES_SHARE)
+    until = run.clock.share(options.prices_share)
     best, n, warm = -np.inf, np.zeros(len(profile.events)), first[1]
     values: list[float] = []
-    for _ in range(COLUMNS):
-        mixed = master(columns, problem.limit)
+    for _ in range(options.columns):
+        mixed = master(columns, problem.limit, run.options.bound)
         values.append(mixed.value if mixed.over <= 0.0 else np.inf)
-        if len(values) > IDLE and values[-1 - IDLE] - values[-1] <= 0.001 * values[-1]:
+        if len(values) > options.idle and values[-1 - options.idle] - values[-1] <= 0.001 * values[-1]:
             break
-        if until.over() or mixed.over <= 0.0 and mixed.value - best <= CLOSE * abs(mixed.value):
+        if until.over() or mixed.over <= 0.0 and mixed.value - best <= options.close * abs(mixed.value):
             break
-        at = _steep(columns, problem.limit) if mixed.over > 0.0 else mixed.n
-        column, record, slack = _column(make, same, profile, at, columns, warm, until.share(COLUMN_SHARE))
+        at = _steep(columns, problem.limit, options) if mixed.over > 0.0 else mixed.n
+        column, record, slack = _column(make, same, profile, at, columns, warm, until.share(options.column_share))
         warm = record if record is not None else warm
         value = column.cost + float(at @ column.use) - problem.limit * float(at.sum())
         if value - slack > best:
@@ -97,23 +65,23 @@ def generate_columns(
         columns.append(column)
         run.incumbent.offer(found.expand(column.plan))  # whatever comes of mixtures, a plan that fits is kept
         run.progress.update("prices", None, run.upper())
-    mixed = master(columns, problem.limit)
+    mixed = master(columns, problem.limit, run.options.bound)
     if mixed.over > 0.0:
         return None
     round_master(run, make, found, columns, mixed.n, free)
     _, cheap, lean = pair(columns, problem.limit)
     run.active = ActiveColumns((found.expand(cheap.plan), found.expand(lean.plan)), layers(problem, found), make)
-    return converged(make(profile.priced(found.problem, n, each=True), run.clock.share(RING_SHARE))), n
+    return converged(make(profile.priced(found.problem, n, each=True), run.clock.share(options.priced_ring_share))), n
 
 
-def _steep(columns: list[Column], limit: int) -> Floats:
+def _steep(columns: list[Column], limit: int, options: DecompositionOptions) -> Floats:
     """Prices while nothing fits: at the event where the leanest plan exceeds the limit most, steeper with every
     plan tried.
     """
     k = len(columns) - 1
     lean = min(columns, key=lambda c: float(c.use.max()))
     n = np.zeros(lean.use.size)
-    n[int(lean.use.argmax())] = STEEP * STEEPER ** (k * (k + 1) // 2) * columns[0].cost / limit
+    n[int(lean.use.argmax())] = options.steep * options.steeper ** (k * (k + 1) // 2) * columns[0].cost / limit
     return n
 
 
@@ -124,7 +92,7 @@ def _column(
     inner = make(profile.priced(same, n, each=False), until)
     for column in columns:
         inner.incumbent.offer(column.plan)
-    inner.nodes, inner.gap = NODES, EXACT
+    inner.nodes, inner.gap = inner.options.tree.nodes, inner.options.decomposition.column_gap
     draft = inner.search(converged(inner, warm))
     x = inner.incumbent.solution
     assert x is not None

@@ -17,27 +17,23 @@ after 25 s, where 60 turns over the whole leave 1.9 %.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
 
 from ....models.problem.selection_problem import SelectionProblem
-from ..bound.converge import TURNS
-from ..bound.separator import HUB
 from ..bound.trws import Style, Sweeper
 from ..model.clock import Clock
 from ..model.factored import INFINITE
+from ..options.bound import BOUND
+from ..options.decomposition import DECOMPOSITION, DecompositionOptions
 from .quotient import Quotient
 
-LOOK: Final = 16
-"""Double sweeps of a window whose joint gain decides."""
 
-WORTH: Final = 0.03
-"""A window is left when that gain is less than this share of what the bound still misses."""
-
-FIRST: Final = 0.08
-"""Share of the vertices in the first window."""
-
-
-def sweep_windows(sweeper: Sweeper, distance: list[int], enough: int | None, clock: Clock) -> None:
+def sweep_windows(
+    sweeper: Sweeper,
+    distance: list[int],
+    enough: int | None,
+    clock: Clock,
+    options: DecompositionOptions = DECOMPOSITION,
+) -> None:
     """Sweep windows until they hold half of the vertices, or the bound reaches `enough` (both without the network's
     constant).
 
@@ -49,31 +45,32 @@ def sweep_windows(sweeper: Sweeper, distance: list[int], enough: int | None, clo
         return
     if enough is None:
         enough = bound + abs(bound) // 20
-    for chosen in windows(distance):
+    for chosen in windows(distance, options):
         if bound >= enough:
             return
         part = sweeper.within(chosen)
         rest = bound - sum(int(sweeper.theta(v).min()) for v in part.order)
         history = [bound]
-        for _ in range(TURNS):
+        for _ in range(sweeper.options.turns):
             swept = _turn(part, clock)
             if swept is None or swept + rest >= enough:
                 return
             bound = swept + rest
             history.append(bound)
-            if len(history) > LOOK and bound - history[-1 - LOOK] <= WORTH * (enough - bound):
+            look = options.window_look
+            if len(history) > look and bound - history[-1 - look] <= options.window_worth * (enough - bound):
                 break
 
 
-def windows(distance: list[int]) -> list[set[int]]:
-    """Vertices by distance from the seams, from `FIRST` of them on, doubling, at most half.
+def windows(distance: list[int], options: DecompositionOptions = DECOMPOSITION) -> list[set[int]]:
+    """Vertices by distance from the seams, from `window_first` of them on, doubling, at most half.
 
     >>> [len(w) for w in windows([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])]
     [1, 2, 4]
     """
     n = len(distance)
     found: list[set[int]] = []
-    least = FIRST * n
+    least = options.window_first * n
     for reach in sorted(set(distance)):
         chosen = {v for v, d in enumerate(distance) if d <= reach}
         if len(chosen) * 2 > n:
@@ -96,12 +93,12 @@ def rare(found: Quotient) -> set[int]:
     return {v for v, c in enumerate(found.of_vertex) if size[c] * 2 < most}
 
 
-def ends(problem: SelectionProblem, found: Quotient, reach: int) -> set[int]:
+def ends(problem: SelectionProblem, found: Quotient, reach: int, hub: int = BOUND.hub) -> set[int]:
     """Rare vertices, and those within `reach` edges of a seam."""
-    return rare(found) | {v for v, d in enumerate(distances(problem, interface(problem, found))) if d <= reach}
+    return rare(found) | {v for v, d in enumerate(distances(problem, interface(problem, found), hub)) if d <= reach}
 
 
-def distances(problem: SelectionProblem, seeds: set[int]) -> list[int]:
+def distances(problem: SelectionProblem, seeds: set[int], hub: int = BOUND.hub) -> list[int]:
     """Edges between every vertex and the nearest of `seeds`, hubs not crossed; vertices that are not reached are
     farthest.
     """
@@ -115,7 +112,7 @@ def distances(problem: SelectionProblem, seeds: set[int]) -> list[int]:
     for v in reached:
         distance[v] = 0
     for v in reached:
-        if len(around[v]) >= HUB:
+        if len(around[v]) >= hub:
             continue
         for w in around[v]:
             if distance[w] == far:

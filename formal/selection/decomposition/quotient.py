@@ -21,22 +21,9 @@ Measured on 24 blocks from the dual of a ring: gap 0.9 % after one double sweep,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from ....models.problem.selection_problem import Edge, Ints, SelectionProblem
-
-ROUNDS: Final = 8
-"""Rounds of refinement: enough to tell the operands of one operator apart, few enough that layers near the ends
-join the others.
-"""
-
-WORTH: Final = 3
-"""A quotient is used when it has at most one third of the vertices."""
-
-TWINS: Final = 4
-"""Up to so many alike edges of one vertex are told apart by their order: the two moments of a weight are not one
-vertex met twice.
-"""
+from ..options.decomposition import DECOMPOSITION, DecompositionOptions
 
 Label = tuple[int, int, int, int, int]
 """Table, row map, column map, and the place among alike edges at either end."""
@@ -58,7 +45,7 @@ class Quotient:
         return tuple(plan[c] for c in self.of_vertex)
 
 
-def quotient(problem: SelectionProblem, rounds: int = ROUNDS) -> Quotient | None:
+def quotient(problem: SelectionProblem, options: DecompositionOptions = DECOMPOSITION) -> Quotient | None:
     """The quotient of `problem` without its resource rows; None when too little is repeated.
 
     >>> import numpy as np
@@ -66,18 +53,18 @@ def quotient(problem: SelectionProblem, rounds: int = ROUNDS) -> Quotient | None
     >>> cost, table = np.array([1, 2]), np.array([[0, 3], [3, 0]])
     >>> chain = SelectionProblem("chain", tuple(Vertex(f"v{i}", cost) for i in range(40)), (table,),
     ...                          tuple(Edge(i, i + 1, 0) for i in range(39)))
-    >>> found = quotient(chain, rounds=4)
+    >>> found = quotient(chain, DecompositionOptions(rounds=4))
     >>> len(found.problem.vertices), found.of_vertex[20] == found.of_vertex[25]
     (9, True)
     """
     maps = Numbers()
     plain = [(e.table, maps.of(e.rows), maps.of(e.cols)) for e in problem.edges]
-    labels = [(*label, *ends) for label, ends in zip(plain, _ordinals(problem, plain), strict=True)]
-    colours = _refine(problem, labels, rounds)
+    labels = [(*label, *ends) for label, ends in zip(plain, _ordinals(problem, plain, options.twins), strict=True)]
+    colours = _refine(problem, labels, options.rounds)
     members: dict[int, list[int]] = {}
     for v, c in enumerate(colours):
         members.setdefault(c, []).append(v)
-    if len(members) * WORTH > len(problem.vertices):
+    if len(members) * options.worth > len(problem.vertices):
         return None
     number = {c: i for i, c in enumerate(members)}
     middle = {c: group[len(group) // 2] for c, group in members.items()}
@@ -119,8 +106,8 @@ class Numbers:
         return self._by_id[id(a)]
 
 
-def _ordinals(problem: SelectionProblem, plain: list[tuple[int, int, int]]) -> list[tuple[int, int]]:
-    """Place of every edge among the alike edges at its ends; 0 where there are more than `TWINS` (a tensor that
+def _ordinals(problem: SelectionProblem, plain: list[tuple[int, int, int]], twins: int) -> list[tuple[int, int]]:
+    """Place of every edge among the alike edges at its ends; 0 where there are more than `twins` (a tensor that
     every layer reads).
     """
     met: dict[tuple[int, int, tuple[int, int, int]], int] = {}
@@ -131,7 +118,7 @@ def _ordinals(problem: SelectionProblem, plain: list[tuple[int, int, int]]) -> l
         for key in keys:
             met[key] = met.get(key, 0) + 1
     return [
-        (a if met[0, e.u, label] <= TWINS else 0, b if met[1, e.v, label] <= TWINS else 0)
+        (a if met[0, e.u, label] <= twins else 0, b if met[1, e.v, label] <= twins else 0)
         for (a, b), e, label in zip(places, problem.edges, plain, strict=True)
     ]
 

@@ -17,7 +17,6 @@ limit; one that is worth no less than the best solution costs is given up.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -30,24 +29,6 @@ from ..tree.run import Make, Run
 from .layers import layers
 from .quotient import Quotient
 
-MIXTURE_SHARE: Final = 0.06
-"""Of the time limit, for ends and seam of one mixture."""
-
-TIGHT_SHARE: Final = 0.05
-"""Of the time limit, for one seam under the limit."""
-
-TIGHTENED: Final = 3
-"""Mixtures whose seams are searched under the limit."""
-
-SEAMS: Final = 2
-"""How often the seam moves."""
-
-DEARER: Final = 1.25
-"""Multiple of the prices for ends and seams when nothing fits at them."""
-
-MIXTURES_SHARE: Final = 0.4
-"""Of the time limit, after which no other mixture is begun."""
-
 
 def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n: Floats, free: set[int]) -> None:
     """Offer mixtures of the two columns that are cheapest together, at dearer prices if none fits; of the first and the
@@ -57,13 +38,13 @@ def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n
     """
     rows = run.rows
     assert rows is not None
-    until = run.clock.share(MIXTURES_SHARE)
+    until = run.clock.share(run.options.decomposition.mixtures_share)
     weight, cheap, lean = pair(columns, rows.limit)
     leanest = min(columns, key=lambda c: float(c.use.max()))
     layer = layers(run.problem, found)
     most = int(layer.max()) + 1
     before = run.incumbent.cost
-    for other, dearer in ((lean, 1.0), (lean, DEARER), (leanest, 1.0)):
+    for other, dearer in ((lean, 1.0), (lean, run.options.decomposition.dearer), (leanest, 1.0)):
         plans = np.array(found.expand(cheap.plan)), np.array(found.expand(other.plan))
         step = max(1, int((cheap.use - other.use).max() / most))
         sides = [_Side(*plans, layer, most, step, early) for early in (True, False)]
@@ -72,10 +53,15 @@ def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n
             for side in sides
             for m in _from_one_side(run, make, side, int(weight * most), dearer * n, free, until)
         }
-        for m in sorted(candidates.values(), key=lambda m: m.worth)[:TIGHTENED]:
+        for m in sorted(candidates.values(), key=lambda m: m.worth)[: run.options.decomposition.repaired]:
             if m.worth < run.incumbent.cost:
                 below = repair_by_prices(
-                    run, make, m.choices, n, _window(run, m, n, free), run.clock.share(TIGHT_SHARE)
+                    run,
+                    make,
+                    m.choices,
+                    n,
+                    _window(run, m, n, free),
+                    run.clock.share(run.options.decomposition.repair_share),
                 )
                 if below is not None:
                     run.incumbent.offer(below)
@@ -174,7 +160,7 @@ def _from_one_side(
     ends: Ints | None = None
     tried: set[int] = set()
     out: list[_Mixture] = []
-    while k not in tried and len(tried) <= SEAMS and not until.over():
+    while k not in tried and len(tried) <= run.options.decomposition.moves and not until.over():
         tried.add(k)
         mixture = side.mixture(k)
         window = side.seam(k)
@@ -184,7 +170,9 @@ def _from_one_side(
             mixture[sorted(free)] = ends[sorted(free)]
         start = tuple(mixture.tolist())
         run.incumbent.offer(start)
-        x = search_neighbourhood(run, make, at_prices, start, window, run.clock.share(MIXTURE_SHARE))
+        x = search_neighbourhood(
+            run, make, at_prices, start, window, run.clock.share(run.options.decomposition.mixture_share)
+        )
         run.incumbent.offer(x)
         run.progress.update("mixture", None, run.upper())
         if any(m.choices == x for m in out):

@@ -32,11 +32,12 @@ from .quotient import Numbers, Quotient
 def symmetric_problem(problem: SelectionProblem, found: Quotient) -> SelectionProblem:
     """The uniform problem of `problem` without its resource rows: vertices are those of `found`.
 
+    >>> from ..options.decomposition import DecompositionOptions
     >>> from .quotient import quotient
     >>> cost, table = np.array([1, 2]), np.array([[0, 3], [3, 0]])
     >>> chain = SelectionProblem("chain", tuple(Vertex(f"v{i}", cost) for i in range(40)), (table,),
     ...                          tuple(Edge(i, i + 1, 0) for i in range(39)))
-    >>> found = quotient(chain, rounds=4)
+    >>> found = quotient(chain, DecompositionOptions(rounds=4))
     >>> small = symmetric_problem(chain, found)
     >>> plan = tuple(i % 2 for i in range(len(small.vertices)))
     >>> small.cost_of(plan) == chain.cost_of(found.expand(plan))

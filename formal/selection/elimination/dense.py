@@ -33,14 +33,12 @@ from ....models.problem.selection_problem import Fine, Ints, SelectionProblem, f
 from ....proofs.container.effort import ELIMINATED
 from ....proofs.selection.certificates import Elimination, Point
 from ..model.clock import Clock
-from .factored import STORED, WIDEST
+from ..options.elimination import ELIMINATION, EliminationOptions
+from .factored import WIDEST
 from .replay import spare
 
 CHUNK: Final = 1 << 16
 """Entries of the buffer for sums (512 KiB)."""
-
-FINE_WORK: Final = 1 << 20
-"""Entries of all joint tables together that are worked on in Python integers."""
 
 
 @dataclass(frozen=True)
@@ -92,14 +90,16 @@ def plain(problem: SelectionProblem) -> bool:
     )
 
 
-def eliminate_dense(problem: SelectionProblem, size: Size, clock: Clock) -> PlainOutcome | None:
+def eliminate_dense(
+    problem: SelectionProblem, size: Size, clock: Clock, options: EliminationOptions = ELIMINATION
+) -> PlainOutcome | None:
     """Optimum and record of a `plain` problem; None when it is too large to eliminate or the time is over."""
     found = buckets(
         [v.cost for v in problem.vertices], [(e.u, e.v, problem.tables[e.table]) for e in problem.edges], size, clock
     )
-    if found is None or replay(found) > spare(problem):
+    if found is None or replay(found, found.kept <= options.stored) > spare(problem, options):
         return None
-    stored = found.messages if found.kept <= STORED else ()
+    stored = found.messages if found.kept <= options.stored else ()
     record = Elimination(found.order, found.scopes, stored)
     minimum = problem.constant + found.value
     x = tuple(survivors(found, None)[1])
@@ -109,7 +109,7 @@ def eliminate_dense(problem: SelectionProblem, size: Size, clock: Clock) -> Plai
     if cost == minimum << bits:  # the fine part of x is 0
         return PlainOutcome(record, cost, cost, x)
     left, cheapest = survivors(found, -(-cost >> bits) - 1 - minimum)
-    best = _refined(problem, problem.fine, left, cheapest, clock)
+    best = _refined(problem, problem.fine, left, cheapest, clock, options)
     if best is None:
         return PlainOutcome(record, minimum << bits, cost, x)
     then = Point() if all(d is None for d in left) else Elimination(found.order, found.scopes, (), fine=True)
@@ -117,14 +117,14 @@ def eliminate_dense(problem: SelectionProblem, size: Size, clock: Clock) -> Plai
     return PlainOutcome(replace(record, then=then), cost, cost, tuple(best))
 
 
-def replay(found: Buckets) -> int:
+def replay(found: Buckets, stored: bool) -> int:
     """Cells that checking the record takes (`proofs.container.effort`): every table of a step once per joint entry, and
     once more where the messages are left out.
     """
-    cells = ELIMINATED * len(found.order) if found.kept > STORED else 0
+    cells = 0 if stored else ELIMINATED * len(found.order)
     merged = Counter(scope[0] for scope in found.scopes if len(scope) == 1)
     for v, message, (unary, factors) in zip(found.order, found.messages, found.gone, strict=True):
-        tables = len(factors) + 1 + merged[v] + (found.kept > STORED)
+        tables = len(factors) + 1 + merged[v] + (not stored)
         cells += message.size * unary.size * tables
     return cells
 
@@ -322,7 +322,12 @@ def _reached(
 
 
 def _refined(
-    problem: SelectionProblem, fine: Fine, left: list[Ints | None], x: list[int], clock: Clock
+    problem: SelectionProblem,
+    fine: Fine,
+    left: list[Ints | None],
+    x: list[int],
+    clock: Clock,
+    options: EliminationOptions,
 ) -> list[int] | None:
     """The best of what is left, with the fine part; None if that is too much."""
     open_ = [v for v, d in enumerate(left) if d is not None]
@@ -349,7 +354,7 @@ def _refined(
         else:
             v = e.u if u_open else e.v
             unary[number[v]] = unary[number[v]] + table.reshape(-1)
-    found = buckets(unary, pairs, Size(FINE_WORK, FINE_WORK, FINE_WORK), clock)
+    found = buckets(unary, pairs, Size(options.fine_work, options.fine_work, options.fine_work), clock)
     if found is None:
         return None
     _, best = survivors(found, None)

@@ -30,6 +30,7 @@ from ....proofs.selection.certificates import Elimination
 from ..model.clock import Clock
 from ..model.factored import INFINITE, Network, saturate
 from ..model.minplus import columns_min, rows_min
+from ..options.elimination import ELIMINATION, EliminationOptions
 
 BLOCK: Final = 1 << 21
 """Entries of one slice of a joint table (16 MiB)."""
@@ -38,9 +39,6 @@ WIDEST: Final = MAX_AXES
 """Neighbours that a vertex may have when it goes: axes of its message, which a file must hold.  Domains of one
 choice make wide messages cheap.
 """
-
-STORED: Final = 1_000_000
-"""Message entries up to which a record holds its messages; beyond, the checker computes them again."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +153,9 @@ class _Factor:
     maps: tuple[Ints | None, ...]
 
 
-def eliminate(network: Network, schedule: EliminationOrder, clock: Clock) -> Outcome | None:
+def eliminate(
+    network: Network, schedule: EliminationOrder, clock: Clock, options: EliminationOptions = ELIMINATION
+) -> Outcome | None:
     """Run `schedule` on `network` (denominator 1).  None when the time is over before the end."""
     n = len(network.domains)
     pool: list[list[_Factor]] = [[] for _ in range(n)]  # pool[v]: live pair and larger tables that touch v
@@ -165,7 +165,7 @@ def eliminate(network: Network, schedule: EliminationOrder, clock: Clock) -> Out
         pool[arc.v].append(factor)
     single: list[Ints] = list(network.unary)
     singles = [1] * n  # what is merged in `single[v]`: the checker adds each
-    stores = schedule.kept <= STORED
+    stores = schedule.kept <= options.stored
     replay = 0 if stores else ELIMINATED * n + schedule.work
     gone: list[tuple[Ints, list[_Factor]]] = []
     messages: list[Ints] = []

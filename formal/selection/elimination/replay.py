@@ -7,16 +7,12 @@ beyond is searched on, or stays open.
 
 from __future__ import annotations
 
-from typing import Final
-
 from ....models.problem.selection_problem import SelectionProblem
 from ....proofs.container.effort import WORK, WORK_PER_NUMBER
-
-SHARE: Final = 0.75
-"""Of the work that a file of the size of the problem may ask of its checker: the rest is for messages and presolve."""
+from ..options.elimination import ELIMINATION, EliminationOptions
 
 
-def spare(problem: SelectionProblem) -> int:
+def spare(problem: SelectionProblem, options: EliminationOptions = ELIMINATION) -> int:
     """Cells that checking all eliminations of one certificate may take."""
     arrays = (*problem.tables, *(v.cost for v in problem.vertices))
-    return int(SHARE * (WORK + WORK_PER_NUMBER * sum({id(a): a.size for a in arrays}.values())))
+    return int(options.replay_share * (WORK + WORK_PER_NUMBER * sum({id(a): a.size for a in arrays}.values())))

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +14,7 @@ from ....models.problem.selection_problem import FORBIDDEN, Edge, Fine, Ints, Se
 from ....proofs.selection.certificates import Dual
 from ..bound.dual import Score
 from ..model.factored import INFINITE, Base, Domains
-
-MOST_CELLS: Final = 40_000_000
-"""Table entries that are looked at for columns (8 bytes each)."""
+from ..options.engines import EngineOptions
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,14 +44,14 @@ class Shifted:
     theta: tuple[Ints, ...]
 
 
-def columns(shifted: Shifted, bound: int, cutoff: int | None) -> Columns | None:
+def columns(shifted: Shifted, bound: int, cutoff: int | None, options: EngineOptions) -> Columns | None:
     """The columns within `cutoff` of `bound` (None: all), as a problem of its own in units of 1/Q; None when there
     are too many to look at.
     """
     problem, base = shifted.problem, shifted.base
     within = shifted.domains if cutoff is None else shifted.score.fix(shifted.domains, bound + cutoff + 1)
     kept = _undominated(shifted, within)
-    if sum(_ends(e, kept)[0][0].size * _ends(e, kept)[1][0].size for e in problem.edges) > MOST_CELLS:
+    if sum(_ends(e, kept)[0][0].size * _ends(e, kept)[1][0].size for e in problem.edges) > options.cells:
         return None
     complete = all(
         np.count_nonzero(x < INFINITE) == d.size for x, d in zip(shifted.score.reduced_costs, within, strict=True)

@@ -36,44 +36,18 @@ from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
 from ..bound.subgradient import accelerated_ascent
-from ..bound.trws import Sweeper
 from ..model.clock import Clock
 from ..model.factored import allowed, build, saturate
+from ..options.engines import EngineOptions
 from ..tree.run import Run
-from .columns import MOST_CELLS, Columns, Shifted, columns
+from .columns import Columns, Shifted, columns
 from .encodings import Reply, ilp, smt
 from .encodings.child import reply_in_time
 
 EngineName = Literal["ilp", "smt"]
 
-MOST_PARTS: Final[dict[EngineName, int]] = {"ilp": 1_500_000, "smt": 500_000}
-"""Parts of an encoding (variables, soft constraints) that an engine is asked about at most: each takes 2 to 8 kB
-there (measured).
-"""
-
-WHOLE_PARTS: Final = 20_000
-"""Parts up to which the whole problem is asked about at once (measured, transformer-p16: HiGHS had no solution to its
-1.5 million parts after 60 s, and the cheapest among 4,214 columns after 0.7 s)."""
-
 NO_SOLUTION: Final = ("infeasible", "unsat")
 """How the status words of the engines begin when nothing satisfies the program."""
-
-FIRST_CUTOFF: Final = 100_000
-"""The first cutoff is one part in so many of the bound, where not everything fits: messages that have converged are
-nearer than that.
-"""
-
-WIDER: Final = 16
-"""Factor of the cutoff after an answer that there is no solution among the columns."""
-
-MESSAGES_SHARE: Final = 0.25
-"""Of the time limit, for the messages."""
-
-ASKED_SHARE: Final = 0.6
-"""Of the time that is left then, for the engine; the rest is for the proof."""
-
-ROWS_AT_ONCE: Final = 25
-"""Resource rows added after a solution that breaks more."""
 
 
 class EngineRefused(ValueError):
@@ -141,27 +115,28 @@ def consult(run: Run, engine: EngineName, seed: int = 0) -> tuple[Dual | None, t
     Returns messages for the proof to start from (None: a vertex has no allowed choice), and the conversation.
     Raises `EngineRefused` when the engine can take no columns that hold a solution.
     """
-    problem, clock = run.problem, run.clock
+    problem, clock, options = run.problem, run.clock, run.options.engines
     if any(d.size == 0 for d in allowed(problem)):
         return None, ()
     if problem.fine is not None:
         run.base, run.denominator = run.unit, 1  # fine parts are given for whole units
-    shifted = shift(run, clock.share(MESSAGES_SHARE))
+    shifted = shift(run, clock.share(options.messages_share))
     bound = shifted.score.lower()
     if bound is None:
         return shifted.record, ()
-    until = clock.at_most(None if clock.left() == float("inf") else ASKED_SHARE * max(0.0, clock.left()))
+    until = clock.at_most(None if clock.left() == float("inf") else options.asked_share * max(0.0, clock.left()))
     asked: list[Asked] = []
     events: list[int] = []
-    cutoff = None if _takes(problem) else 1 + abs(bound) // FIRST_CUTOFF
+    most = options.ilp_parts if engine == "ilp" else options.smt_parts
+    cutoff = None if _takes(problem, options) else 1 + abs(bound) // options.first_cutoff
     while True:
-        chosen = columns(shifted, bound, cutoff)
-        if chosen is None or (size := _size(engine, chosen.problem)) > MOST_PARTS[engine]:
+        chosen = columns(shifted, bound, cutoff, options)
+        if chosen is None or (size := _size(engine, chosen.problem)) > most:
             if not any(a.cost is not None for a in asked):
                 parts = (
-                    f"more than {MOST_CELLS} table entries"
+                    f"more than {options.cells} table entries"
                     if chosen is None
-                    else f"{size} parts, at most {MOST_PARTS[engine]} can be asked about,"
+                    else f"{size} parts, at most {most} can be asked about,"
                 )
                 raise EngineRefused(
                     f"engine {engine}: {problem.name}: {parts} even among what can cost at most {cutoff} more "
@@ -176,7 +151,7 @@ def consult(run: Run, engine: EngineName, seed: int = 0) -> tuple[Dual | None, t
         if last.cost is not None:
             wider = (last.cost >> problem.fine_bits) - bound + _fine_slack(problem)
         elif last.says.startswith(NO_SOLUTION):
-            wider = cutoff * WIDER
+            wider = cutoff * options.wider
         else:
             break
         if wider <= cutoff:
@@ -189,7 +164,7 @@ def shift(run: Run, clock: Clock) -> Shifted:
     """Messages, with multipliers where resource rows may bind, and what they say of every choice."""
     run.progress.update("messages", None, None)
     network = build(run.base, allowed(run.problem))
-    sweeper = Sweeper(network, list(range(len(network.domains))), run.threads)
+    sweeper = run.sweeper(network)
     converge(sweeper, clock if run.rows is None else clock.share(0.5))
     pairs: tuple[tuple[int, int], ...] = ()
     if run.rows is not None:
@@ -229,7 +204,7 @@ def ask(
             reply = replace(reply, solution=None, final=False)  # rounded to choices that are none
         if reply.solution is not None:
             x = chosen.back(reply.solution)
-            broken = _broken(problem, x, events)
+            broken = _broken(problem, x, events, run.options.engines.rows_at_once)
             if not broken and problem.is_feasible(x):
                 cost = problem.cost_of(x)
                 run.incumbent.offer(x)
@@ -287,11 +262,11 @@ def _fine_slack(problem: SelectionProblem) -> int:
     return 0 if problem.fine is None else len(problem.vertices) + len(problem.edges)
 
 
-def _takes(problem: SelectionProblem) -> bool:
+def _takes(problem: SelectionProblem, options: EngineOptions) -> bool:
     """True when the whole problem is small enough to be asked about at once."""
     return (
         sum(v.cost.size for v in problem.vertices) + sum(problem.tables[e.table].size for e in problem.edges)
-        <= WHOLE_PARTS
+        <= options.whole_parts
     )
 
 
@@ -304,8 +279,8 @@ def _entries(problem: SelectionProblem, x: Sequence[int]) -> list[int]:
     return cells
 
 
-def _broken(problem: SelectionProblem, x: tuple[int, ...], known: Sequence[int]) -> list[int]:
-    """Rows not in `known` that `x` breaks, the worst first, at most `ROWS_AT_ONCE`."""
+def _broken(problem: SelectionProblem, x: tuple[int, ...], known: Sequence[int], most: int) -> list[int]:
+    """Rows not in `known` that `x` breaks, the worst first, at most `most`."""
     if problem.limit is None:
         return []
     events = problem.events()
@@ -316,4 +291,4 @@ def _broken(problem: SelectionProblem, x: tuple[int, ...], known: Sequence[int])
         change[last] -= int(u.amount[x[u.vertex]])
     use = np.cumsum(change)[:-1]
     worst = [events[k] for k in np.argsort(-use, kind="stable").tolist() if use[k] > problem.limit]
-    return [t for t in worst if t not in known][:ROWS_AT_ONCE]
+    return [t for t in worst if t not in known][:most]

@@ -17,15 +17,9 @@ from typing import Final
 import numpy as np
 
 from ....models.problem.selection_problem import Ints, SelectionProblem
+from ..options.bound import BOUND, BoundOptions
 from .clock import Clock
 from .factored import Domains
-
-CONFLICT_STEPS: Final = 200
-
-MULTIPLIER: Final = 4096
-"""The largest multiplier of a mixture: fractions of it are fine enough for conflicts of real plans, and small in a
-record.
-"""
 
 WEIGHTED_LIMIT: Final = 1 << 62
 """Sums of weighted usages up to here are taken in int64."""
@@ -37,10 +31,10 @@ POLL: Final = 1_000
 class Rows:
     """The rows of `problem` over its events; use only when the problem has a limit."""
 
-    def __init__(self, problem: SelectionProblem) -> None:
+    def __init__(self, problem: SelectionProblem, options: BoundOptions = BOUND) -> None:
         if problem.limit is None:
             raise ValueError("the problem has no limit")
-        self.problem = problem
+        self.problem, self.options = problem, options
         self.limit = problem.limit
         self.events = problem.events()
         self.kinds: list[Kinds | None] = [None] * len(problem.vertices)
@@ -98,11 +92,13 @@ class Rows:
         """
         left = [(kinds.span, kinds.left(d)) for kinds, d in zip(self.kinds, domains, strict=True) if kinds is not None]
         largest = sum(int(usage.max()) for _, usage in left) + self.limit
-        whole: type = np.int64 if largest * len(self.events) * MULTIPLIER < WEIGHTED_LIMIT else object
+        whole: type = (
+            np.int64 if largest * len(self.events) * self.options.conflict_multiplier < WEIGHTED_LIMIT else object
+        )
         left = [(span, usage.astype(whole)) for span, usage in left]
         n = np.ones(len(self.events))
-        for step in range(CONFLICT_STEPS):
-            scaled = np.rint(n * (MULTIPLIER / max(n.max(), 1e-9))).astype(np.int64).astype(whole)
+        for step in range(self.options.conflict_steps):
+            scaled = np.rint(n * (self.options.conflict_multiplier / max(n.max(), 1e-9))).astype(np.int64).astype(whole)
             use: np.ndarray = np.zeros(len(self.events), dtype=whole)
             for k, (span, usage) in enumerate(left):
                 if k % POLL == 0 and clock.over():

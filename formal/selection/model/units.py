@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ....models.problem.selection_problem import Ints, SelectionProblem
+from ..options.bound import BOUND, BoundOptions
 from .factored import INFINITE
 from .resources import Rows
 
@@ -23,11 +24,11 @@ def denominator_for(problem: SelectionProblem) -> int:
     return 1 << max(0, min(24, (40 if problem.limit is None else 54) - total.bit_length()))
 
 
-def binding_rows(problem: SelectionProblem) -> Rows | None:
+def binding_rows(problem: SelectionProblem, options: BoundOptions = BOUND) -> Rows | None:
     """The rows of `problem`, None when no choice at all can exceed the limit."""
     if problem.limit is None or not problem.usages:
         return None
-    rows = Rows(problem)
+    rows = Rows(problem, options)
     most = np.zeros(len(rows.events), dtype=np.int64)
     for kinds in rows.kinds:
         if kinds is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass
 from itertools import count, pairwise
-from typing import Final
 
 import numpy as np
 
@@ -22,25 +21,9 @@ from ....proofs.selection.certificates import Record, Reduced
 from ....proofs.selection.presolve_log import BASELINE, Rule
 from ..model.clock import Clock
 from ..model.factored import Domains, whole
+from ..options.presolve import PRESOLVE, PresolveOptions
 from .kernels import EMPTY_COLUMN, EMPTY_ROW, ONE_PER_COLUMN, ONE_PER_ROW, SEPARABLE, compiled
 from .state import Follows, State, TooLarge
-
-MOST_CELLS: Final = 1 << 26
-"""Table entries, all edges dense, above which a problem is left as it is: its tables are shared, and the state here
-would not share them.
-"""
-
-GROWTH: Final = 1_000_000
-"""Table entries that one merge of a vertex into one with more labels may add."""
-
-SMALL_TABLE: Final = 20_000
-"""Largest table that the elimination of a vertex with two neighbours may make."""
-
-JOINED: Final = 1 << 24
-"""Entries of all tables at a vertex above which dominance is not tried."""
-
-DROP: Final = 0.03
-"""Share of rows that must go before a shorter list is worth its place in the log."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +78,12 @@ class Presolved:
         return (*out, *[0] * baseline)
 
 
-def presolve(problem: SelectionProblem, domains: Domains | None = None, clock: Clock | None = None) -> Presolved | None:
+def presolve(
+    problem: SelectionProblem,
+    domains: Domains | None = None,
+    clock: Clock | None = None,
+    options: PresolveOptions = PRESOLVE,
+) -> Presolved | None:
     """Reduce `problem` restricted to `domains` (default: every choice; none may be empty).  Stops early when `clock` is
     over.
 
@@ -110,13 +98,13 @@ def presolve(problem: SelectionProblem, domains: Domains | None = None, clock: C
     """
     d = whole(problem) if domains is None else domains
     if (
-        sum(d[e.u].size * d[e.v].size for e in problem.edges) > MOST_CELLS
+        sum(d[e.u].size * d[e.v].size for e in problem.edges) > options.cells
         or sum(int(u.amount.max()) for u in problem.usages) >= 1 << 62
     ):
         return None
     state = State(problem, d)
     try:
-        _Run(state, clock or Clock()).run()
+        _Run(state, clock or Clock(), options).run()
         return _finish(state)
     except TooLarge:
         return None
@@ -125,8 +113,8 @@ def presolve(problem: SelectionProblem, domains: Domains | None = None, clock: C
 class _Run:
     """One reduction; the log grows in `state`."""
 
-    def __init__(self, state: State, clock: Clock) -> None:
-        self.state, self.clock = state, clock
+    def __init__(self, state: State, clock: Clock, options: PresolveOptions) -> None:
+        self.state, self.clock, self.options = state, clock, options
         self.inspect, self.dominated = compiled()
         self.counts = np.zeros(max((d.size for d in state.labels), default=1), dtype=np.int64)
         if state.usage.rows.size < len(state.problem.events() if state.usage.limit is not None else ()):
@@ -161,7 +149,7 @@ class _Run:
         if state.empty:
             return changed
         needed = usage.needed(alive)
-        if usage.rows.size - needed.size > DROP * usage.rows.size:
+        if usage.rows.size - needed.size > self.options.dropped_rows * usage.rows.size:
             state.keep_rows(usage.keep_rows(needed))
             state.touched.update(dict.fromkeys(alive))
             changed = True
@@ -203,7 +191,7 @@ class _Run:
             options.sort(key=lambda o: (len(state.near[o[0]]) + state.usage.spans[o[0]], o[0]))
             for a, b in options:
                 more = state.labels[b].size - state.labels[a].size
-                if more <= 0 or more * sum(state.labels[w].size for w in state.near[a]) <= GROWTH:
+                if more <= 0 or more * sum(state.labels[w].size for w in state.near[a]) <= self.options.growth:
                     state.merge(a, b)
                     return
         elif flags & SEPARABLE:
@@ -231,7 +219,10 @@ class _Run:
         if len(ends) > 2:
             return
         if state.usage.settle(v) is None:
-            if len(ends) < 2 or state.labels[ends[0]].size * state.labels[ends[1]].size <= SMALL_TABLE:
+            if (
+                len(ends) < 2
+                or state.labels[ends[0]].size * state.labels[ends[1]].size <= self.options.eliminated_table
+            ):
                 state.eliminate(v)
         elif len(ends) == 1:
             state.follow(v, ends[0])
@@ -241,7 +232,7 @@ class _Run:
         ends = list(state.near[v])
         k = state.labels[v].size
         cuts = np.cumsum([0, *(state.labels[w].size for w in ends)], dtype=np.int64)
-        if k * int(cuts[-1]) > JOINED:
+        if k * int(cuts[-1]) > self.options.dominance_cells:
             return
         tables = [state.table(v, w) for w in ends]
         joined = np.ascontiguousarray(np.concatenate([np.zeros((k, 0), dtype=np.int64), *tables], axis=1))

@@ -6,25 +6,21 @@ vertices that are small enough.  It is deterministic: vertices in order, first l
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints
 from ..model.clock import Clock
 from ..model.factored import Network, saturate
 from ..model.local_costs import Choice, line, local_costs
-
-PAIR_CELLS: Final = 1 << 14
-"""Pairs of vertices with at most this many joint labels are moved together."""
+from ..options.primal import PRIMAL, PrimalOptions
 
 
-def descend(network: Network, choice: Choice, clock: Clock, rounds: int = 20) -> Choice:
+def descend(network: Network, choice: Choice, clock: Clock, options: PrimalOptions = PRIMAL) -> Choice:
     """Local minimum with respect to moves of one vertex and of small adjacent pairs."""
     x = list(choice)
     n = len(x)
     dirty = [True] * n
-    for _ in range(rounds):
+    for _ in range(options.descent_rounds):
         moved = False
         for v in range(n):
             if not dirty[v] or network.domains[v].size == 1:
@@ -40,17 +36,17 @@ def descend(network: Network, choice: Choice, clock: Clock, rounds: int = 20) ->
                 for e in network.around[v]:
                     arc = network.arcs[e]
                     dirty[arc.v if arc.u == v else arc.u] = True
-        if not moved and not _pairs(network, x, dirty, clock):
+        if not moved and not _pairs(network, x, dirty, clock, options.pair_cells):
             break
     return x
 
 
-def _pairs(network: Network, x: Choice, dirty: list[bool], clock: Clock) -> bool:
+def _pairs(network: Network, x: Choice, dirty: list[bool], clock: Clock, most: int) -> bool:
     moved = False
     for e, arc in enumerate(network.arcs):
         u, v = arc.u, arc.v
         ku, kv = network.domains[u].size, network.domains[v].size
-        if ku == 1 or kv == 1 or ku * kv > PAIR_CELLS:
+        if ku == 1 or kv == 1 or ku * kv > most:
             continue
         if clock.over():
             return moved

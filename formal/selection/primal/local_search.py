@@ -12,6 +12,7 @@ from ....models.problem.selection_problem import Ints
 from ..bound import dense_kernels as kernels
 from ..model.clock import Clock
 from ..model.dense import DenseProblem, Floats
+from ..options.primal import PRIMAL, PrimalOptions
 from . import tree_moves
 
 EXACT: Final = 1 << 50
@@ -20,18 +21,11 @@ outweighs any saving.
 """
 
 
-IDLE: Final = 6
-"""Turns without gain after which a search ends."""
-
-SIZES: Final = (40, 200)
-"""Vertices of one move, turn by turn."""
-
-
 class Improver:
     """Search state on `flat`; `best` holds the cheapest positions that fit (None so far)."""
 
-    def __init__(self, flat: DenseProblem, seed: int = 0) -> None:
-        self.flat = flat
+    def __init__(self, flat: DenseProblem, seed: int = 0, options: PrimalOptions = PRIMAL) -> None:
+        self.flat, self.options = flat, options
         self.cost, self.cells = flat.clipped(EXACT)
         self.price = np.zeros(flat.labels)
         self.rounded = np.zeros(flat.labels)
@@ -125,7 +119,7 @@ class Improver:
             self.offer(keep)
         return int(taken)
 
-    def fit(self, x: Ints, n: Floats, clock: Clock, rounds: int = 60) -> bool:
+    def fit(self, x: Ints, n: Floats, clock: Clock, rounds: int | None = None) -> bool:
         """Bring `x` under the limit: prices of rows that are over grow until they fit.  True when the present
         positions fit.
         """
@@ -136,7 +130,7 @@ class Improver:
             return True
         rate = max(float(n.max()), max(1.0, abs(self.value)) / max(1, f.limit) * 1e-3)
         extra = np.zeros(f.events.size)
-        for _ in range(rounds):
+        for _ in range(self.options.fit_rounds if rounds is None else rounds):
             use = self.usage(self.x)
             over = use > f.limit
             if not over.any():
@@ -148,7 +142,7 @@ class Improver:
             extra = np.where(over, 1.5 * extra + rate * 0.1 * (use - f.limit) / max(1, f.limit) + rate * 0.01, extra)
             self.prices(n + extra)
             self.set(self.x)
-            self.run(2 * self.pool.size // 3 + 100, 12, 1.0)
+            self.run(2 * self.pool.size // 3 + 100, self.options.fit_size, 1.0)
         return False
 
     def search(self, n: Floats, clock: Clock, turns: int) -> None:
@@ -158,10 +152,10 @@ class Improver:
         self.prices(n)
         self.set(self.x)
         idle, turn, least = 0, 0, np.inf
-        while turn < turns and idle < IDLE and not clock.over():
+        while turn < turns and idle < self.options.idle and not clock.over():
             low = np.inf
-            for s in (1.0, 0.5, 0.2, 0.0):
-                size = SIZES[turn % len(SIZES)]
+            for s in self.options.savings:
+                size = self.options.sizes[turn % len(self.options.sizes)]
                 self.run(max(200, 20 * self.pool.size // size), size, s)
                 low = min(low, self.value)
                 if clock.over():

@@ -18,12 +18,18 @@ from ..model.clock import Clock
 from ..model.factored import INFINITE, Network
 from ..model.local_costs import Choice, local_costs
 from ..model.resources import Kinds, Rows
+from ..options.primal import PRIMAL, PrimalOptions
 
 WEIGHT_LIMIT: Final = 1 << 58
 
 
 def repair(
-    network: Network, rows: Rows, choice: Choice, clock: Clock, limit: int | None = None, rounds: int = 12
+    network: Network,
+    rows: Rows,
+    choice: Choice,
+    clock: Clock,
+    limit: int | None = None,
+    options: PrimalOptions = PRIMAL,
 ) -> Choice | None:
     """Choices near `choice` that fit under `limit` (default: the problem's), cheap among their neighbours; None if
     none was found.
@@ -32,23 +38,24 @@ def repair(
     x = list(choice)
     use = rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)])
     weight = 1
-    for _ in range(40):
-        for _ in range(rounds):
+    for _ in range(options.repair_weights):
+        for _ in range(options.repair_rounds):
             if clock.over() or not _pass(network, rows, x, use, bound, weight, clock):
                 break
         if use.size == 0 or int(use.max()) <= bound:
-            _settle(network, rows, x, use, bound, clock)
+            _settle(network, rows, x, use, bound, clock, options.settle_rounds)
             return x
         if clock.over() or weight > WEIGHT_LIMIT:
             return None
-        weight *= 8
+        weight *= options.repair_factor
     return None
 
 
-def settle(network: Network, rows: Rows, choice: Choice, clock: Clock) -> Choice:
+def settle(network: Network, rows: Rows, choice: Choice, clock: Clock, options: PrimalOptions = PRIMAL) -> Choice:
     """`choice`, which fits, made cheaper by single moves that fit."""
     x = list(choice)
-    _settle(network, rows, x, rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)]), rows.limit, clock)
+    use = rows.use([int(d[i]) for d, i in zip(network.domains, x, strict=True)])
+    _settle(network, rows, x, use, rows.limit, clock, options.settle_rounds)
     return x
 
 
@@ -83,9 +90,9 @@ def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight
     return moved
 
 
-def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, clock: Clock) -> None:
+def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, clock: Clock, rounds: int) -> None:
     """Lower the cost by single moves that keep every row."""
-    for _ in range(20):
+    for _ in range(rounds):
         moved = False
         for v, d in enumerate(network.domains):
             if d.size == 1:
@@ -109,7 +116,9 @@ def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, cloc
             return
 
 
-def smallest_peak(network: Network, rows: Rows, choice: Choice, clock: Clock) -> tuple[Choice, int]:
+def smallest_peak(
+    network: Network, rows: Rows, choice: Choice, clock: Clock, options: PrimalOptions = PRIMAL
+) -> tuple[Choice, int]:
     """Choices with a small peak by repeated repair under shrinking limits, and the peak."""
     x = list(choice)
 
@@ -120,7 +129,7 @@ def smallest_peak(network: Network, rows: Rows, choice: Choice, clock: Clock) ->
     best = peak(x)
     step = max(1, best // 2)
     while step and not clock.over():
-        lower = repair(network, rows, x, clock, limit=best - step)
+        lower = repair(network, rows, x, clock, limit=best - step, options=options)
         if lower is None:
             step //= 2
         else:

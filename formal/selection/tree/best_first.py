@@ -20,7 +20,6 @@ import heapq
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import count
-from typing import Final
 
 import numpy as np
 
@@ -29,38 +28,16 @@ from ....proofs.selection.certificates import Open, Point, Record, RowConflict, 
 from ....proofs.selection.presolve_log import Rule
 from ..bound.dense_dual import DenseBounder, Exact, State, prices, quantise
 from ..bound.mir_cuts import Cuts, Flags
-from ..bound.smoothed import COOL, smoothed_ascent
+from ..bound.smoothed import smoothed_ascent
 from ..bound.warm_start import carry, rows_left, transfer
 from ..model.clock import Clock
 from ..model.dense import DenseProblem, Floats, dense_problem
 from ..model.factored import Domains
+from ..options import Options
 from ..presolve.presolve import Presolved, presolve
 from ..primal.local_search import Improver
 
 Lift = Callable[[tuple[int, ...]], tuple[int, ...]]
-
-SHRINK: Final = 0.9
-"""A node is reduced again when at most this share of its labels survives fixing."""
-
-BEYOND: Final = 0.01
-
-TRIALS: Final = 8
-TRIAL_STEPS: Final = 20
-
-ROUNDED: Final = 8
-"""Rounded rows added at a node."""
-
-PROGRESS: Final = 0.03
-"""A node is helped along until it has gained this share of the gap of the node above."""
-
-SMOOTH_STEPS: Final = 40
-
-FEW_LABELS: Final = 6_000
-"""Up to so many labels, trial steps for several vertices cost less than they save."""
-
-
-MOST_BYTES: Final = 3 << 30
-"""A tree whose problems and messages take more ends there."""
 
 
 @dataclass(eq=False)
@@ -155,12 +132,12 @@ class Tree:
         clock: Clock,
         offer: Callable[[tuple[int, ...]], bool],
         report: Callable[[int], None],
-        effort: Effort | None = None,
+        options: Options,
         enough: int = FORBIDDEN,
     ) -> None:
         self.problem, self.upper, self.clock, self.offer, self.report = problem, upper, clock, offer, report
         self.enough = min(enough, upper)
-        self.effort = effort or Effort()
+        self.options = options
         self.better = False
         self.count = 0
         self.bytes = 0
@@ -176,7 +153,7 @@ class Tree:
             self.report(min(bound, self.upper))
             if bound >= self.enough:
                 return True
-            if self.clock.over() or self.bytes > MOST_BYTES or (most is not None and self.count >= most):
+            if self.clock.over() or self.bytes > self.options.dense.held or (most is not None and self.count >= most):
                 return False
             if not node.done:
                 self.work(node)
@@ -190,7 +167,7 @@ class Tree:
     def work(self, node: Node) -> None:
         """Reduce, bound, fix; then either closed, or with children."""
         self.count += 1
-        node.presolved = presolved = presolve(node.problem, node.domains, self.clock)
+        node.presolved = presolved = presolve(node.problem, node.domains, self.clock, self.options.presolve)
         if presolved is None:
             return
         if presolved.problem is None:
@@ -203,26 +180,42 @@ class Tree:
             return
         self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
         state = start(flat) if node.warm is None else transfer(*node.warm[:2], presolved, flat)
-        bounder = DenseBounder(flat, big_for(self.upper, presolved.problem))
+        bounder = DenseBounder(flat, big_for(self.upper, presolved.problem), self.options.dense)
         if node.warm is not None:
             old, before, cuts = node.warm
             bounder.cuts, state.k = carry(old, before, cuts, presolved, flat)
         node.warm = None
         target = float(self.upper) if self.upper < FORBIDDEN else 0.0
-        state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
-        for _ in range(self.effort.rounds):
+        state = bounder.ascend(
+            state,
+            target,
+            self.options.dense.node_steps,
+            self.clock,
+            stop=self.upper - 0.5,
+            beyond=self.options.dense.node_beyond,
+        )
+        for _ in range(self.options.dense.node_rounds):
             hoped = (
-                node.bound + PROGRESS * (self.upper - node.bound)
+                node.bound + self.options.dense.progress * (self.upper - node.bound)
                 if self.upper < FORBIDDEN and node.bound > -FORBIDDEN
                 else -np.inf
             )
-            added = bounder.tighten(state, ROUNDED) if state.bound < self.upper - 0.5 else 0
+            added = bounder.tighten(state, self.options.dense.node_cuts) if state.bound < self.upper - 0.5 else 0
             if not added and state.bound >= min(hoped, self.upper - 0.5):
                 break
             if state.bound < hoped:  # not even what the node above had
-                state = smoothed_ascent(bounder, state, target, self.clock, COOL, SMOOTH_STEPS)
-                bounder.tighten(state, ROUNDED)
-            state = bounder.ascend(state, target, self.effort.steps, self.clock, stop=self.upper - 0.5, beyond=BEYOND)
+                state = smoothed_ascent(
+                    bounder, state, target, self.clock, self.options.dense.cool, self.options.dense.smooth_steps
+                )
+                bounder.tighten(state, self.options.dense.node_cuts)
+            state = bounder.ascend(
+                state,
+                target,
+                self.options.dense.node_steps,
+                self.clock,
+                stop=self.upper - 0.5,
+                beyond=self.options.dense.node_beyond,
+            )
         self.finish(node, bounder, state)
 
     def _point(self, node: Node, problem: SelectionProblem, flat: DenseProblem) -> None:
@@ -257,7 +250,7 @@ class Tree:
         if exact.lower() >= self.enough:
             return
         smaller = sum(d.size for d in kept)
-        if smaller <= SHRINK * flat.labels or all(d.size == 1 for d in kept):
+        if smaller <= self.options.dense.shrink * flat.labels or all(d.size == 1 for d in kept):
             node.children = [
                 Node(flat.problem, kept, node.lift, node.bound, node.depth + 1, (flat, state, bounder.cuts))
             ]
@@ -275,13 +268,13 @@ class Tree:
         messages = state.messages.copy()
         bounder.sweep(messages, True)
         bounder.sweep(messages, False)
-        improver = Improver(flat, seed=self.count)
+        improver = Improver(flat, self.count, self.options.primal)
         bounder.cuts.weigh(state.k, improver.rounded)
         if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=15):
             return
         improver.prices(state.n)
         for s in (1.0, 0.3, 0.0):
-            improver.run(max(self.effort.moves, improver.pool.size // 2), 40, s)
+            improver.run(max(self.options.dense.node_moves, improver.pool.size // 2), 40, s)
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
             self.better = improver.best_value + flat.problem.constant < self.upper
 
@@ -291,10 +284,17 @@ class Tree:
         flat = bounder.flat
         candidates = _undecided(flat, bounder.often, exact, kept, prices(flat, state, bounder.cuts))
         best: tuple[float, int, tuple[tuple[int, ...], ...]] | None = None
-        for vertex, a in candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]:
+        for vertex, a in candidates[
+            : self.options.dense.trials if flat.labels <= self.options.dense.trial_labels else 1
+        ]:
             parts = ((a,), tuple(int(b) for b in kept[vertex] if b != a))
             gains = []
-            for part in parts if len(candidates[: TRIALS if flat.labels <= FEW_LABELS else 1]) > 1 else ():
+            for part in (
+                parts
+                if len(candidates[: self.options.dense.trials if flat.labels <= self.options.dense.trial_labels else 1])
+                > 1
+                else ()
+            ):
                 gains.append(
                     max(
                         self._trial(flat, state, bounder.cuts, kept, vertex, part) - state.bound,
@@ -314,11 +314,13 @@ class Tree:
     ) -> float:
         domains = (*kept[:vertex], np.array(part, dtype=np.int64), *kept[vertex + 1 :])
         small = dense_problem(flat.problem, domains)
-        trial = DenseBounder(small, big_for(self.upper, flat.problem))
+        trial = DenseBounder(small, big_for(self.upper, flat.problem), self.options.dense)
         keep = _kept(flat, small)
         trial.cuts = cuts.restricted(keep)
         begin = State(_restricted(flat, keep, state.messages), state.n, state.bound, state.step, state.k)
-        return trial.ascend(begin, float(self.upper), TRIAL_STEPS, self.clock, stop=self.upper - 0.5).bound
+        return trial.ascend(
+            begin, float(self.upper), self.options.dense.trial_steps, self.clock, stop=self.upper - 0.5
+        ).bound
 
 
 def _undecided(flat: DenseProblem, often: Floats, exact: Exact, kept: Domains, price: Floats) -> list[tuple[int, int]]:

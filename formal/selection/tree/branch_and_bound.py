@@ -15,8 +15,8 @@ reaches the incumbent. Time runs out: what is left is `Open`, and the enclosing 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
-from typing import Final
 
 import numpy as np
 
@@ -31,33 +31,14 @@ from ..model.clock import Clock, Progress, Quiet
 from ..model.factored import Domains, Network, build
 from ..model.infinity import INFINITY
 from ..model.resources import Rows
+from ..options import Limits, Options
 from ..primal.incumbent import Incumbent
 from .branch_on_columns import branch_on_columns
-from .limits import Limits
 from .proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
 from .restricted import search_restricted
 from .run import Run
 from .sweeps import acceleration_pays, bound_now, sweep, sweep_order
 from .trial_cutoff import try_cutoffs
-
-ASCENT_SHARE: Final = 0.7
-"""Of the time left, for multipliers at the root of a large network."""
-
-ASSEMBLY_S: Final = 4.0
-"""Seconds after the time limit for eliminations anew on what the last incumbent leaves; what takes longer stays
-open.
-"""
-
-ACTIVE_SHARE: Final = 0.05
-"""The same where columns are active: parts of the domains gain more."""
-
-ACTIVE_TURNS: Final = 1_000
-"""If there is time for so many double sweeps: a part takes some hundred, and nothing is gained before both parts of
-a domain are swept.
-"""
-
-REPAIRED: Final = 1_000
-"""Vertices up to which decoded choices are repaired one by one while multipliers move."""
 
 
 def new_run(
@@ -66,17 +47,19 @@ def new_run(
     clock: Clock,
     *,
     limits: Limits | None = None,
+    options: Options | None = None,
     gap: Fraction = Fraction(0),
     progress: Progress | None = None,
     threads: int = 1,
 ) -> Run:
-    """A run of this branch and bound on `problem`."""
+    """A run of this branch and bound on `problem`.  `limits`: in the place of those of `options`."""
+    options = Options() if options is None else options
     return Run(
         problem,
         incumbent,
         clock,
         explore,
-        limits if limits is not None else Limits(),
+        options if limits is None else replace(options, limits=limits),
         gap,
         progress if progress is not None else Quiet(),
         threads,
@@ -85,13 +68,13 @@ def new_run(
 
 def eliminator(run: Run, domains: Domains, before: Elimination) -> tuple[Elimination, int] | None:
     """Elimination for the assembly, in the order of `before`: it was possible on larger domains then, so it may
-    take `ASSEMBLY_S` beyond the limit.
+    take `assembly_s` beyond the limit.
     """
     network = build(run.unit, domains)
     if run.assembly is None:
         left = run.clock.left()
-        run.assembly = run.clock.beside(max(left, 0.0) + ASSEMBLY_S)
-    outcome = eliminate(network, recorded_order(network, before), run.assembly)
+        run.assembly = run.clock.beside(max(left, 0.0) + run.options.tree.assembly_s)
+    outcome = eliminate(network, recorded_order(network, before), run.assembly, run.options.elimination)
     return None if outcome is None else (outcome.record, outcome.value)
 
 
@@ -112,7 +95,7 @@ def explore(run: Run, domains: Domains, warm: Dual | None, depth: int) -> ProofT
     order = elimination_order(network, run.limits.joint)
     if run.fits(order) and (run.rows is None or depth == 0 or order.work <= run.limits.row_work):
         run.progress.update("elimination", None, run.upper())
-        outcome = eliminate(network, order, run.clock)
+        outcome = eliminate(network, order, run.clock, run.options.elimination)
         if outcome is not None:
             exact = outcome.choice is None or run.offer(network, list(outcome.choice), polish=run.rows is not None)
             if (run.rows is None or exact or outcome.value >= run.enough()) and run.proves(outcome):
@@ -134,7 +117,7 @@ def _bounded(
         swept = _consistent(run, network, domains)
         if swept is not None:
             return swept
-    sweeper = Sweeper(network, sweep_order(network), run.threads)
+    sweeper = run.sweeper(network, sweep_order(network))
     if warm is not None:
         load(sweeper, warm)
     if (
@@ -144,7 +127,7 @@ def _bounded(
     elif depth == 0 and run.rows is not None:
         start = run.multipliers(run.rows, warm)
         apply_multipliers(sweeper, run.rows, start)
-        if not acceleration_pays(network):  # larger ones were swept before (`decomposition/blocks.py`)
+        if not acceleration_pays(run, network):  # larger ones were swept before (`decomposition/blocks.py`)
             sweep(run, sweeper, depth, taken=run.rows.limit * int(start.sum()))
         if run.active is None:
             search_restricted(run, domains, run.record(network, sweeper, run.rows.pairs(start))[1])
@@ -177,12 +160,12 @@ def _below(run: Run, kept: Domains, node: DualNode, warm: Dual | None, depth: in
         if not isinstance(parts, Leaf):
             return parts
     left, before = sum(d.size for d in kept), sum(d.size for d in node.domains)
-    if left <= 0.5 * before or all(d.size < 2 for d in kept) or _fits_now(run, before, kept):
+    if left <= run.options.tree.again * before or all(d.size < 2 for d in kept) or _fits_now(run, before, kept):
         return explore(run, kept, node.record, depth)
     exact = _last_elimination(run, kept)
     if exact is not None:
         return exact
-    if left <= 0.9 * before:
+    if left <= run.options.tree.again_late * before:
         return explore(run, kept, node.record, depth)
     return _branch(run, kept, node.record, depth)
 
@@ -213,7 +196,7 @@ def _last_elimination(run: Run, kept: Domains) -> EliminationNode | None:
     ):
         return None
     run.progress.update("elimination", None, run.upper())
-    outcome = eliminate(network, order, run.clock)
+    outcome = eliminate(network, order, run.clock, run.options.elimination)
     if outcome is None:
         return None
     if outcome.choice is not None:
@@ -239,15 +222,19 @@ def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: 
     """Ascent over the multipliers, in rounds with a repaired solution after each."""
     network = sweeper.network
     start = run.multipliers(rows, warm)
-    rounds = 6 if depth == 0 else 1
+    rounds = run.options.tree.ascent_rounds if depth == 0 else 1
     steps = run.limits.root_steps // rounds if depth == 0 else run.limits.node_steps
     last: int | None = None
-    rho = 0.3 if warm is None or not warm.multipliers else 0.03
+    at = run.options.bound
+    rho = at.step if warm is None or not warm.multipliers else at.warm_step
     for _ in range(rounds):
         cost = run.incumbent.cost
         target = None if cost >= INFINITY else cost * run.denominator - network.base.constant
-        if depth == 0 and acceleration_pays(network):
-            began, share = run.clock.seconds(), ASCENT_SHARE if run.active is None else ACTIVE_SHARE
+        if depth == 0 and acceleration_pays(run, network):
+            began, share = (
+                run.clock.seconds(),
+                run.options.tree.ascent_share if run.active is None else run.options.tree.active_share,
+            )
             state = accelerated_ascent(
                 sweeper,
                 rows,
@@ -255,12 +242,14 @@ def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: 
                 target,
                 run.clock.at_most(None if run.clock.limit_s is None else share * run.clock.left()),
             )
-            if run.active is not None and run.clock.left() * state.turns < ACTIVE_TURNS * (run.clock.seconds() - began):
+            if run.active is not None and run.clock.left() * state.turns < run.options.tree.active_turns * (
+                run.clock.seconds() - began
+            ):
                 run.active = None
         else:
             state = subgradient_ascent(sweeper, rows, start, target, steps, run.clock, rho)
-        start, rho = state.n, max(state.rho, 0.02)
-        run.offer(network, decode(sweeper, False), polish=len(network.domains) < REPAIRED)
+        start, rho = state.n, max(state.rho, at.next_step)
+        run.offer(network, decode(sweeper, False), polish=len(network.domains) < run.options.tree.repaired)
         if state.bound is None:
             break
         bound = state.bound + network.base.constant
@@ -270,7 +259,7 @@ def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: 
             and depth == 0
             or run.clock.over()
             or run.closed(bound)
-            or (last is not None and (bound - last) * 1_000_000 <= abs(last))
+            or (last is not None and (bound - last) * run.options.tree.ascent_gain <= abs(last))
         ):
             break
         last = bound
@@ -297,7 +286,7 @@ def _cuts(run: Run, domains: Domains, warm: Dual) -> tuple[int, list[Ints]]:
     vertex = branching_vertex(network, inner)
     labels = domains[vertex][np.argsort(inner.reduced_costs[vertex], kind="stable")]
     size = labels.size
-    return vertex, [labels[i : i + 1] for i in range(size)] if size <= 4 else [
+    return vertex, [labels[i : i + 1] for i in range(size)] if size <= run.options.tree.singles else [
         labels[: size // 2],
         labels[size // 2 :],
     ]

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -41,36 +41,6 @@ from .proof_tree import DualNode, Leaf, ProofTree, SplitNode
 if TYPE_CHECKING:
     from .run import Run
 from .run import ActiveColumns
-
-WINDOW: Final = 1
-"""Layers around a vertex in which a plan that its part forbids is searched again."""
-
-MEND_SHARE: Final = 0.01
-"""Of the time limit, for that."""
-
-ROUNDS: Final = 5
-"""Prices tried for one part."""
-
-STRIDE: Final = 16
-"""Double sweeps between looks."""
-
-FLAT: Final = 5_000
-"""Prices are left when a stride gains less than one part in so many."""
-
-LOOK: Final = 4
-HOPE: Final = 5
-"""Prices are given up when after so many strides so many more like the last would not reach the bound of the whole
-part.
-"""
-
-AHEAD: Final = 10
-"""The second part is swept until it is that share of what is missing above the first: the lower one decides."""
-
-STEPS: Final = 4
-"""Prices are looked for in 2**`STEPS` steps."""
-
-DEARER: Final = 1.5
-"""Multiple of the prices for a part none of whose plans fits."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +101,7 @@ def _split(run: Run, active: ActiveColumns, node: _Node) -> tuple[SplitNode | No
     assert run.rows is not None
     if len(node.plans) < 2:
         return None, []
-    mixed = master(list(node.plans), run.rows.limit)
+    mixed = master(list(node.plans), run.rows.limit, run.options.bound)
     both = np.argsort(-mixed.weights, kind="stable")[:2].tolist()
     if mixed.over > 0.0 or mixed.weights[both[1]] <= 0.0:
         return None, []
@@ -142,6 +112,7 @@ def _split(run: Run, active: ActiveColumns, node: _Node) -> tuple[SplitNode | No
         one.plan,
         other.plan,
         {int(active.layer[v]) for v in node.parts},
+        run.options.tree.window,
     )
     if found is None:
         return None, []
@@ -163,7 +134,11 @@ def _split(run: Run, active: ActiveColumns, node: _Node) -> tuple[SplitNode | No
             run.incumbent.offer(x)
         columns = [c for c in (_column(run, x) for x in others) if c.cost < FORBIDDEN]
         plans = [*(c for c in node.plans if _inside(part, c.plan[vertex])), *columns]
-        enough = run.enough() if not children else children[0].lower + (run.enough() - children[0].lower) // AHEAD
+        enough = (
+            run.enough()
+            if not children
+            else children[0].lower + (run.enough() - children[0].lower) // run.options.tree.part_ahead
+        )
         child = _part(run, replace(node, domains=domains, draft=None, plans=tuple(plans), parts=parts), mixed.n, enough)
         if child is not None and child.draft is not None:
             split.children[-1] = child.draft
@@ -182,12 +157,14 @@ def _inside(domain: Ints, a: int) -> bool:
 
 
 def _where(
-    network: Network, layer: Ints, one: tuple[int, ...], other: tuple[int, ...], done: set[int]
+    network: Network, layer: Ints, one: tuple[int, ...], other: tuple[int, ...], done: set[int], window: int
 ) -> tuple[int, tuple[Ints, Ints]] | None:
-    """The vertex to split, labels that go with `one` and labels that go with `other`; None when they differ nowhere."""
+    """The vertex to split, labels that go with `one` and labels that go with `other`; None when they differ nowhere
+    but within `window` layers of those in `done`.
+    """
     differ = np.array(one) != np.array(other)
     at = np.array(
-        [k for k in np.unique(layer[differ]).tolist() if all(abs(k - d) > WINDOW for d in done)], dtype=np.int64
+        [k for k in np.unique(layer[differ]).tolist() if all(abs(k - d) > window for d in done)], dtype=np.int64
     )
     if at.size == 0:
         return None
@@ -217,15 +194,17 @@ def _part(run: Run, node: _Node, n: Floats, enough: int) -> _Node | None:
     assert rows is not None
     plans = list(node.plans)
     network = build(run.base, node.domains)
-    sweeper = Sweeper(network, list(range(len(node.domains))), run.threads)
+    sweeper = run.sweeper(network)
     load(sweeper, node.record)
     best: tuple[int, Ints, list[Ints], list[Ints]] | None = None
     old = run.multipliers(rows, node.record)
-    mixed = master(plans, rows.limit)
-    aim = np.rint((mixed.n if mixed.over <= 0.0 else DEARER * n) * run.denominator).astype(np.int64)
-    aim = old + ((aim - old) * _far_enough(run, plans, old, aim) >> STEPS)
+    mixed = master(plans, rows.limit, run.options.bound)
+    aim = np.rint((mixed.n if mixed.over <= 0.0 else run.options.tree.part_dearer * n) * run.denominator).astype(
+        np.int64
+    )
+    aim = old + ((aim - old) * _far_enough(run, plans, old, aim) >> run.options.tree.price_steps)
     rising = False
-    for k in range(ROUNDS):
+    for k in range(run.options.tree.price_rounds):
         prices = old + ((aim - old) >> k)
         found = _swept(run, sweeper, prices, enough, node.lower)
         if found is None:
@@ -243,18 +222,18 @@ def _part(run: Run, node: _Node, n: Floats, enough: int) -> _Node | None:
 
 
 def _far_enough(run: Run, plans: list[Column], old: Ints, aim: Ints) -> int:
-    """How many of 2**`STEPS` steps from prices `old` to `aim` take what the cheapest of `plans` costs at them past
-    that of the best solution.
+    """How many of 2**`price_steps` steps from prices `old` to `aim` take what the cheapest of `plans` costs at them
+    past that of the best solution.
     """
     assert run.rows is not None
     before = False
-    for k in range(1 << STEPS):
-        n = (old + ((aim - old) * k >> STEPS)) / run.denominator
+    for k in range(1 << run.options.tree.price_steps):
+        n = (old + ((aim - old) * k >> run.options.tree.price_steps)) / run.denominator
         past = min(c.cost + float(n @ (c.use - run.rows.limit)) for c in plans) >= run.incumbent.cost
         if past and before:
             return k
         before = not past or before
-    return 1 << STEPS
+    return 1 << run.options.tree.price_steps
 
 
 def _swept(run: Run, sweeper: Sweeper, n: Ints, enough: int, floor: int) -> tuple[int, bool] | None:
@@ -269,14 +248,14 @@ def _swept(run: Run, sweeper: Sweeper, n: Ints, enough: int, floor: int) -> tupl
     offset = sweeper.network.base.constant - rows.limit * int(n.sum())
     moving, history = AcceleratedSweeper(sweeper), list[int]()
     while True:
-        bound = moving.run(STRIDE, run.clock, enough * q - offset)
+        bound = moving.run(run.options.tree.part_stride, run.clock, enough * q - offset)
         if bound is None:
             return None
         history.append(bound + offset)
         gain = history[-1] - history[-2] if len(history) > 1 else history[-1]
-        if run.clock.over() or history[-1] >= enough * q or gain * FLAT <= abs(history[-1]):
+        if run.clock.over() or history[-1] >= enough * q or gain * run.options.tree.part_flat <= abs(history[-1]):
             break
-        if len(history) >= LOOK and history[-1] + HOPE * gain < floor * q:
+        if len(history) >= run.options.tree.part_look and history[-1] + run.options.tree.part_hope * gain < floor * q:
             break
     moving.store()
     return history[-1] // q, history[-1] >= enough * q and enough < run.enough()
@@ -285,7 +264,7 @@ def _swept(run: Run, sweeper: Sweeper, n: Ints, enough: int, floor: int) -> tupl
 def _risen(run: Run, node: _Node) -> _Node:
     """`node` with more sweeps at its prices."""
     assert run.rows is not None
-    sweeper = Sweeper(build(run.base, node.domains), list(range(len(node.domains))), run.threads)
+    sweeper = run.sweeper(build(run.base, node.domains))
     load(sweeper, node.record)
     n = run.multipliers(run.rows, node.record)
     if _swept(run, sweeper, n, run.enough(), node.lower) is None:
@@ -323,9 +302,11 @@ def _searched_around(
 ) -> tuple[int, ...]:
     """`start` searched again around `vertex`, within `parts` at the prices `n`."""
     assert run.rows is not None
-    window = set(np.flatnonzero(np.abs(active.layer - active.layer[vertex]) <= WINDOW).tolist())
+    window = set(np.flatnonzero(np.abs(active.layer - active.layer[vertex]) <= run.options.tree.window).tolist())
     problem = _within(priced(run.problem, run.rows.events, n), parts)
-    return search_neighbourhood(run, active.make, problem, start, window, run.clock.share(MEND_SHARE))
+    return search_neighbourhood(
+        run, active.make, problem, start, window, run.clock.share(run.options.tree.window_share)
+    )
 
 
 def _within(problem: SelectionProblem, parts: dict[int, Ints]) -> SelectionProblem:

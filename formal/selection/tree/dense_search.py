@@ -15,54 +15,21 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Final
 
 import numpy as np
 
 from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ....proofs.selection.certificates import Open, Record
 from ..bound.dense_dual import DenseBounder, State
-from ..bound.smoothed import AGAIN, COOL, PHASES, smoothed_ascent
+from ..bound.smoothed import smoothed_ascent
 from ..model.clock import Clock, Progress, Quiet
 from ..model.dense import DenseProblem, Floats, dense_problem
 from ..model.factored import exact_cost, whole
 from ..model.resources import Rows
+from ..options import Options
 from ..presolve.presolve import presolve
 from ..primal.local_search import Improver
-from .best_first import FEW_LABELS, MOST_BYTES, Effort, Node, Tree, big_for, start
-
-ROOT_STEPS: Final = 60
-"""Ascent steps before the first solution is looked for."""
-
-SLICE: Final = 600
-"""Ascent steps between two looks for solutions."""
-
-BEYOND: Final = (0.0, 0.05)
-"""How far above the incumbent the steps of the slices aim, in turn."""
-
-TREE_LABELS: Final = 20_000
-"""A core with more labels after fixing is branched on only when the bound has converged within `CLOSE` of the
-incumbent.
-"""
-
-CLOSE: Final = 0.001
-
-REST: Final = 4
-"""Slices without rounded rows after an attempt that gained nothing."""
-
-ASPIRE: Final = (0.1, 0.25, 0.5)
-"""Trees may pretend that the incumbent is so far above the bound, as shares of the gap."""
-
-NODES: Final = 60
-"""Nodes of such a tree."""
-
-TURNS: Final = 3
-"""Turns of local search beside a slice of ascent, from the decoded and again from the best positions."""
-
-ROUNDED: Final = 8
-"""Rounded rows added at a time once a slice of ascent has hardly moved the bound."""
-
-ROUNDED_STEPS: Final = 150
+from .best_first import Node, Tree, big_for, start
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +84,9 @@ class DenseSearch:
         progress: Progress | None = None,
         seed: int = 0,
         threads: int = 1,
+        options: Options | None = None,
     ) -> None:
+        self.options = options if options is not None else Options()
         self.problem, self.clock, self.gap, self.seed, self.threads = problem, clock, gap, seed, threads
         self.progress: Progress = progress if progress is not None else Quiet()
         self.best = Best(problem)
@@ -130,7 +99,7 @@ class DenseSearch:
     def run(self) -> Outcome | None:
         """None when the problem is too large for reductions; then nothing was done."""
         self.progress.update("reduction", None, None)
-        self.root.presolved = presolved = presolve(self.problem, clock=self.clock)
+        self.root.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
         if presolved is None:
             return None
         if presolved.problem is None:
@@ -148,7 +117,7 @@ class DenseSearch:
 
     def first(self) -> tuple[int, ...] | None:
         """Some solution, quickly; None if none was found."""
-        self.root.presolved = presolved = presolve(self.problem, clock=self.clock)
+        self.root.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
         if presolved is None or presolved.problem is None:
             return None
         self.root.lift = presolved.lift
@@ -156,7 +125,7 @@ class DenseSearch:
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
         else:
-            self.improver = Improver(flat, self.seed)
+            self.improver = Improver(flat, self.seed, self.options.primal)
             self._first(flat, once=True)
         return self.best.solution
 
@@ -168,7 +137,7 @@ class DenseSearch:
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
             return
-        self.improver = Improver(flat, self.seed)
+        self.improver = Improver(flat, self.seed, self.options.primal)
         bounder, state = self._first(flat)
         while True:
             tree = self._tree()
@@ -189,7 +158,7 @@ class DenseSearch:
         """Multipliers that prove that nothing fits the rows."""
         if not flat.events.size:
             return None
-        return Rows(flat.problem).conflict(flat.domains, True, self.clock)
+        return Rows(flat.problem, self.options.bound).conflict(flat.domains, True, self.clock)
 
     def _tree(self) -> Tree:
         best = self.best
@@ -200,7 +169,7 @@ class DenseSearch:
             self.clock,
             best.offer,
             lambda bound: self.progress.update("tree", bound, self._upper()),
-            Effort(),
+            self.options,
             enough,
         )
 
@@ -218,11 +187,13 @@ class DenseSearch:
         if tree.better:
             return False
         labels = sum(d.size for d in root.children[0].domains) if root.children else 0
-        if labels > TREE_LABELS and not (self.converged and self.best.cost - root.bound <= CLOSE * abs(self.best.cost)):
+        if labels > self.options.dense.tree_labels and not (
+            self.converged and self.best.cost - root.bound <= self.options.dense.close * abs(self.best.cost)
+        ):
             return False
-        if labels > FEW_LABELS and self._aspire(root, bounder, state):
+        if labels > self.options.dense.trial_labels and self._aspire(root, bounder, state):
             return False
-        return tree.run(root) or tree.bytes > MOST_BYTES
+        return tree.run(root) or tree.bytes > self.options.dense.held
 
     def _aspire(self, root: Node, bounder: DenseBounder, state: State) -> bool:
         """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix
@@ -231,7 +202,7 @@ class DenseSearch:
         True when one was found.  Such a tree proves nothing about the incumbent and is thrown away.
         """
         known = self.best.cost
-        for share in ASPIRE:
+        for share in self.options.dense.cutoffs:
             guess = root.bound + int(share * (known - root.bound)) + 1
             if guess >= known or self.clock.over():
                 return False
@@ -241,11 +212,11 @@ class DenseSearch:
                 self.clock,
                 self.best.offer,
                 lambda bound: self.progress.update("aspiration", None, self._upper()),
-                Effort(),
+                self.options,
             )
             node = Node(self.problem, root.domains, self.root.lift, -FORBIDDEN, 0, presolved=root.presolved)
             tree.finish(node, bounder, state)
-            exhausted = node.done and tree.run(node, NODES)
+            exhausted = node.done and tree.run(node, self.options.dense.cutoff_nodes)
             if self.best.cost < known:
                 return True
             if not exhausted:
@@ -258,29 +229,29 @@ class DenseSearch:
         assert presolved is not None and solution is not None
         x = presolved.project(solution)
         if x is not None and self.improver.offer(np.array(x, dtype=np.int64)):
-            self.improver.deepen(state.n, self.clock, TURNS)
+            self.improver.deepen(state.n, self.clock, self.options.dense.turns)
             self._merge(flat)
 
     # ------------------------------------------------------------------ root
 
     def _first(self, flat: DenseProblem, once: bool = False) -> tuple[DenseBounder, State]:
         """Bound and first solution."""
-        bounder = DenseBounder(flat, 1 << 50)
+        bounder = DenseBounder(flat, 1 << 50, self.options.dense)
         state = start(flat)
         for forward in (True, False):
             state.bound = bounder.sweep(state.messages, forward) + flat.problem.constant
         self.converged = False
         guess = state.bound
         for _ in range(4):
-            state = bounder.ascend(state, guess + 0.3 * abs(guess), ROOT_STEPS, self.clock)
+            state = bounder.ascend(state, guess + 0.3 * abs(guess), self.options.dense.root_steps, self.clock)
             guess = state.bound
             self._hunt(self._decoded(bounder, state), 0)
             self._merge(flat)
             if self.best.cost < FORBIDDEN or self.clock.over():
                 break
         if self.best.cost < FORBIDDEN and not once:
-            bounder = DenseBounder(flat, big_for(self.best.cost, flat.problem))
-            state.step = 0.3
+            bounder = DenseBounder(flat, big_for(self.best.cost, flat.problem), self.options.dense)
+            state.step = self.options.dense.step
             return self._more(flat, bounder, state)
         return bounder, state
 
@@ -290,22 +261,22 @@ class DenseSearch:
         target = float(upper) if upper < FORBIDDEN else state.bound + 0.3 * abs(state.bound)
         if self.slices == 0:  # nothing yet that a search could begin from
             state = self._ascent(bounder, state, target)
-            self._hunt(self._decoded(bounder, state), TURNS)
+            self._hunt(self._decoded(bounder, state), self.options.dense.turns)
         elif self.threads > 1:
             begin = self._decoded(bounder, state)
             with ThreadPoolExecutor(1) as pool:
-                hunt = pool.submit(self._hunt, begin, TURNS)
+                hunt = pool.submit(self._hunt, begin, self.options.dense.turns)
                 state = self._ascent(bounder, state, target)
                 hunt.result()
         else:
-            self._hunt(self._decoded(bounder, state), TURNS)
+            self._hunt(self._decoded(bounder, state), self.options.dense.turns)
             state = self._ascent(bounder, state, target)
         self._merge(flat)
         self.progress.update("bound", None if state.bound == -np.inf else int(state.bound), self._upper())
         if upper < FORBIDDEN and state.bound > upper - 0.5:
             self.converged = True
             return bounder, state
-        self.converged = self.slices > len(BEYOND) and state.bound - before <= 0.02 * max(
+        self.converged = self.slices > len(self.options.dense.beyond) and state.bound - before <= 0.02 * max(
             1.0, self.best.cost - state.bound
         )
         self.rest -= 1
@@ -313,19 +284,32 @@ class DenseSearch:
             state = self._rounded(bounder, state)
         state.step = max(state.step, 0.1)
         if self.best.cost < 0.9 * upper:
-            fresh = DenseBounder(flat, big_for(self.best.cost, flat.problem))
+            fresh = DenseBounder(flat, big_for(self.best.cost, flat.problem), self.options.dense)
             fresh.cuts, bounder = bounder.cuts, fresh
         return bounder, state
 
     def _ascent(self, bounder: DenseBounder, state: State, target: float) -> State:
         """The next slice: plain or smoothed."""
-        turn = self.slices % (len(BEYOND) + 1)
+        turn = self.slices % (len(self.options.dense.beyond) + 1)
         self.slices += 1
-        if turn == len(BEYOND) and self.best.cost < FORBIDDEN:
+        if turn == len(self.options.dense.beyond) and self.best.cost < FORBIDDEN:
             return smoothed_ascent(
-                bounder, state, target, self.clock, AGAIN if self.slices > len(BEYOND) + 1 else PHASES
+                bounder,
+                state,
+                target,
+                self.clock,
+                self.options.dense.again
+                if self.slices > len(self.options.dense.beyond) + 1
+                else self.options.dense.phases,
             )
-        return bounder.ascend(state, target, SLICE, self.clock, self.best.cost - 0.5, BEYOND[turn % len(BEYOND)])
+        return bounder.ascend(
+            state,
+            target,
+            self.options.dense.slice,
+            self.clock,
+            self.best.cost - 0.5,
+            self.options.dense.beyond[turn % len(self.options.dense.beyond)],
+        )
 
     def _rounded(self, bounder: DenseBounder, state: State) -> State:
         """Rounds of separation and short ascents, as long as they move the bound.
@@ -336,17 +320,19 @@ class DenseSearch:
         upper, idle, first = self.best.cost, 0, state.bound
         while idle < 2 and upper < FORBIDDEN and not self.clock.over():
             before = state.bound
-            state = smoothed_ascent(bounder, state, float(upper), self.clock, COOL, ROUNDED_STEPS // 5)
-            added = bounder.tighten(state, ROUNDED, self.improver.best)
+            state = smoothed_ascent(
+                bounder, state, float(upper), self.clock, self.options.dense.cool, self.options.dense.cut_steps // 5
+            )
+            added = bounder.tighten(state, self.options.dense.root_cuts, self.improver.best)
             if added:
                 state.step = 0.2
-                state = bounder.ascend(state, float(upper), ROUNDED_STEPS, self.clock, upper - 0.5)
+                state = bounder.ascend(state, float(upper), self.options.dense.cut_steps, self.clock, upper - 0.5)
             self.progress.update("rounded rows", int(state.bound), self._upper())
             idle = idle + 1 if state.bound - before <= 0.005 * (upper - before) else 0
             if not added:
                 break
         if state.bound - first <= 0.01 * (upper - first):
-            self.rest = REST
+            self.rest = self.options.dense.rest
         return state
 
     def _decoded(self, bounder: DenseBounder, state: State) -> Begin:

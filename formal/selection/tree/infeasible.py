@@ -5,7 +5,7 @@ limit for which a solution is known.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 
@@ -14,26 +14,17 @@ from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 from ....proofs.selection.presolve_log import Rule
 from ..bound.decode import decode
-from ..bound.trws import Sweeper
 from ..elimination.factored import eliminate, elimination_order
 from ..model.clock import Clock
 from ..model.factored import Network, build, exact_cost, whole
 from ..model.local_costs import Choice
+from ..options import Options
 from ..primal.descent import descend
 from ..primal.repair import smallest_peak
 from .sweeps import sweep_order
 
 if TYPE_CHECKING:
     from .run import Run
-
-LEAST_LIMIT_S: Final = 10.0
-SCALE_LIMIT_S: Final = 20.0
-"""Seconds for the smallest limit that works, and for that of a problem too large to ground: a service beside the
-proof, cut to what is left of the time.
-"""
-
-LEAST_S: Final = 2.0
-"""Seconds for it when nothing is left."""
 
 
 def infeasible(run: Run, record: Record) -> Infeasible:
@@ -44,9 +35,13 @@ def infeasible(run: Run, record: Record) -> Infeasible:
     return Infeasible(tuple(sorted(steps)), tuple(sorted(vertices)), *least_limit(run))
 
 
-def infeasible_dense(problem: SelectionProblem, used: set[int], clock: Clock) -> Infeasible:
+def infeasible_dense(problem: SelectionProblem, used: set[int], clock: Clock, options: Options) -> Infeasible:
     """The claim that goes with a proof that uses the rows of the steps `used`; every vertex takes part."""
-    limit, witness = (None, None) if problem.limit is None else least_limit_dense(problem, _rest(clock, SCALE_LIMIT_S))
+    limit, witness = (
+        (None, None)
+        if problem.limit is None
+        else least_limit_dense(problem, _rest(clock, options.tree.least_limit_dense_s, options), options)
+    )
     return Infeasible(tuple(sorted(used)), tuple(range(len(problem.vertices))), limit, witness)
 
 
@@ -111,29 +106,33 @@ def least_limit(run: Run) -> tuple[int | None, tuple[int, ...] | None]:
         return None, None
     network = build(run.unit, whole(run.problem))
     order = elimination_order(network, run.limits.joint)
-    outcome = eliminate(network, order, run.clock) if run.fits(order) else None
+    outcome = eliminate(network, order, run.clock, run.options.elimination) if run.fits(order) else None
     if outcome is not None and outcome.choice is None:
         return None, None  # no limit helps
     start = list(outcome.choice) if outcome is not None and outcome.choice is not None else _any(run, network)
-    x, peak = smallest_peak(network, run.rows, start, _rest(run.clock, LEAST_LIMIT_S))
+    x, peak = smallest_peak(
+        network, run.rows, start, _rest(run.clock, run.options.tree.least_limit_s, run.options), run.options.primal
+    )
     solution = tuple(int(d[i]) for d, i in zip(network.domains, x, strict=True))
     if peak <= run.rows.limit or exact_cost(replace(run.problem, limit=None), solution) is None:
         return None, None
     return peak, solution
 
 
-def _rest(clock: Clock, most: float) -> Clock:
-    """A clock over what is left, at least `LEAST_S` and at most `most` seconds."""
-    return clock.beside(min(most, max(LEAST_S, clock.left())))
+def _rest(clock: Clock, most: float, options: Options) -> Clock:
+    """A clock over what is left, at least `least_s` and at most `most` seconds."""
+    return clock.beside(min(most, max(options.tree.least_s, clock.left())))
 
 
 def _any(run: Run, network: Network) -> Choice:
-    sweeper = Sweeper(network, sweep_order(network), run.threads)
+    sweeper = run.sweeper(network, sweep_order(network))
     sweeper.sweep(True, run.clock)
-    return descend(network, decode(sweeper, True), run.clock)
+    return descend(network, decode(sweeper, True), run.clock, run.options.primal)
 
 
-def least_limit_dense(problem: SelectionProblem, clock: Clock) -> tuple[int | None, tuple[int, ...] | None]:
+def least_limit_dense(
+    problem: SelectionProblem, clock: Clock, options: Options
+) -> tuple[int | None, tuple[int, ...] | None]:
     """(smallest limit for which a solution was found, that solution): bisection between the problem's limit and
     what a free choice uses.
     """
@@ -144,8 +143,12 @@ def least_limit_dense(problem: SelectionProblem, clock: Clock) -> tuple[int | No
     high = sum(int(u.amount.max()) for u in problem.usages)
     while best is None or (high - low > max(1, high // 1000) and not clock.over()):
         limit = high if best is None else (low + high) // 2
-        run = DenseSearch(replace(problem, limit=limit), Clock(min(max(clock.left(), 1.0), SCALE_LIMIT_S / 4)))
-        found = run.first()
+        dense = DenseSearch(
+            replace(problem, limit=limit),
+            Clock(min(max(clock.left(), 1.0), options.tree.least_limit_dense_s / 4)),
+            options=options,
+        )
+        found = dense.first()
         if found is None:
             if best is None:
                 return None, None

@@ -17,8 +17,7 @@ corners 111.05, which exceeds the limit by 0.02 GiB, and 112.11; between them 11
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import networkx as nx
 import numpy as np
@@ -35,19 +34,6 @@ if TYPE_CHECKING:
     from .run import Run
 from .run import Make, converged
 
-NODES: Final = 12
-"""Nodes of the search on a part: without a proof at the end they are only a start."""
-
-EXACT: Final = Fraction(1, 10_000)
-"""A part is good enough when it is so near its bound, as a share of what the whole solution costs at the prices."""
-
-UP: Final = (1.5, 2.0, 3.0, 5.0)
-DOWN: Final = (0.75, 0.5)
-"""Multiples of the prices, tried in turn until what exceeds the limit fits, or what fits exceeds it."""
-
-PRICES_SHARE: Final = 0.5
-"""Of the time of `repair_by_prices`, for these."""
-
 
 def search_neighbourhood(
     run: Run, make: Make, problem: SelectionProblem, solution: tuple[int, ...], free: set[int], until: Clock
@@ -61,7 +47,7 @@ def search_neighbourhood(
         run.progress.update("ends", None, None)
         inner = make(smaller, until.share(len(part) / left))
         left -= len(part)
-        inner.nodes, inner.gap = NODES, EXACT
+        inner.nodes, inner.gap = run.options.tree.nodes, run.options.tree.part_gap
         inner.incumbent.offer(tuple(solution[v] for v in sorted(part)))
         inner.search(
             None
@@ -91,8 +77,8 @@ def repair_by_prices(
     def at(factor: float, x: tuple[int, ...]) -> tuple[tuple[int, ...], Dual]:
         prices = n + (factor - 1.0) * direction
         small, back = condition(priced(run.problem, rows.events, prices), solution, free)
-        inner = make(small, until.share(PRICES_SHARE / len(UP)))
-        inner.nodes = NODES
+        inner = make(small, until.share(run.options.tree.prices_share / len(run.options.tree.dearer)))
+        inner.nodes = run.options.tree.nodes
         inner.incumbent.offer(tuple(x[v] for v in sorted(free)))
         warm = converged(inner)
         inner.search(warm)
@@ -113,7 +99,7 @@ def repair_by_prices(
     best: tuple[int, ...] | None = solution if fits(solution) else None
     warm: Dual | None = None
     x = solution
-    for factor in UP if best is None else DOWN:
+    for factor in run.options.tree.dearer if best is None else run.options.tree.cheaper:
         x, record = at(factor, x)
         if fits(x):
             best, warm = x, record
@@ -125,7 +111,7 @@ def repair_by_prices(
         _, warm = at(1.0, best)
     small, back = condition(run.problem, best, free)
     inner = make(small, until)
-    inner.nodes = NODES
+    inner.nodes = run.options.tree.nodes
     inner.incumbent.offer((*(best[v] for v in sorted(free)), 0))
     inner.search(warm)
     return best if inner.incumbent.solution is None else back(inner.incumbent.solution)

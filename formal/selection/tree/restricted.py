@@ -5,7 +5,7 @@ is proved: what is found is offered to the incumbent.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,31 +16,19 @@ from ..model.restrict import restrict
 if TYPE_CHECKING:
     from .run import Run
 
-NARROW: Final = (0.05, 0.02, 0.01, 0.005, 0.002, 0.0005)
-"""The same with resource rows, largest first."""
-
-NARROW_CELLS: Final = 20_000_000
-"""Entries of the tables of the narrowed problem."""
-
-NARROW_TIME: Final = 60.0
-"""Seconds for it without a time limit."""
-
-SCALE_VERTICES: Final = 200
-"""Vertices from which this pays."""
-
 
 def search_restricted(run: Run, domains: Domains, result: Score) -> None:
     """The same with resource rows: the labels that prices leave, and the incumbent's, are few enough for the flat
     local search.
     """
     lower = result.lower()
-    if lower is None or len(domains) < SCALE_VERTICES:
+    if lower is None or len(domains) < run.options.tree.restricted_vertices:
         return
     from ..model.dense import cells_of
     from .dense_search import DenseSearch  # compiled loops: problems without rows start without them
 
-    for share in NARROW:
-        if lower + share * abs(lower) >= run.incumbent.cost and share > NARROW[-1]:
+    for share in run.options.tree.restricted:
+        if lower + share * abs(lower) >= run.incumbent.cost and share > run.options.tree.restricted[-1]:
             continue
         kept = list(result.fix(domains, lower + int(share * abs(lower)) + 1))
         if run.incumbent.solution is not None:
@@ -50,14 +38,19 @@ def search_restricted(run: Run, domains: Domains, result: Score) -> None:
         if any(d.size == 0 for d in kept):
             return
         smaller, back = restrict(run.problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
-        if cells_of(smaller) <= NARROW_CELLS:
+        if cells_of(smaller) <= run.options.tree.restricted_cells:
             break
     else:
         return
     run.progress.update("local search", None, run.upper())
     left = run.clock.left()
     found = DenseSearch(
-        smaller, run.clock.at_most(NARROW_TIME if left == float("inf") else 0.6 * left), threads=run.threads
+        smaller,
+        run.clock.at_most(
+            run.options.tree.restricted_s if left == float("inf") else run.options.tree.restricted_share * left
+        ),
+        threads=run.threads,
+        options=run.options,
     ).run()
     if found is not None and found.best.solution is not None:
         run.incumbent.offer(back(found.best.solution))

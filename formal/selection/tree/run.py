@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Final
 
 import numpy as np
 
@@ -28,14 +27,11 @@ from ..model.infinity import INFINITY
 from ..model.local_costs import Choice
 from ..model.resources import Rows
 from ..model.units import binding_rows, denominator_for
+from ..options import Limits, Options
 from ..primal.descent import descend
 from ..primal.incumbent import Incumbent
 from ..primal.repair import repair
-from .limits import Limits
 from .proof_tree import ProofTree
-
-SWEPT_SHARE: Final = 0.5
-"""Of the time limit of a part, for messages that converge."""
 
 Make = Callable[[SelectionProblem, Clock], "Run"]
 """A run on another problem with the settings of the present one."""
@@ -67,7 +63,7 @@ class Run:
     incumbent: Incumbent
     clock: Clock
     explorer: Explore
-    limits: Limits = field(default_factory=Limits)
+    options: Options = field(default_factory=Options)
     gap: Fraction = Fraction(0)
     progress: Progress = field(default_factory=Quiet)
     threads: int = 1
@@ -94,9 +90,20 @@ class Run:
         self.unit = Base(problem)
         self.denominator = denominator_for(problem)
         self.base = self.unit if self.denominator == 1 else Base(problem, self.denominator)
-        self.rows = binding_rows(problem)
-        self.replay = spare(problem)
+        self.rows = binding_rows(problem, self.options.bound)
+        self.replay = spare(problem, self.options.elimination)
         self.holes = any(int(a.max()) >= FORBIDDEN for a in (*self.unit.tables, *self.unit.unary) if a.size)
+
+    @property
+    def limits(self) -> Limits:
+        """How much work may be spent."""
+        return self.options.limits
+
+    def sweeper(self, network: Network, order: list[int] | None = None) -> Sweeper:
+        """Messages on `network`, all zero; swept in the given order (default: by number)."""
+        return Sweeper(
+            network, list(range(len(network.domains))) if order is None else order, self.threads, self.options.bound
+        )
 
     def search(self, warm: Dual | None = None) -> ProofTree:
         """Search everything, from the messages of `warm` if given."""
@@ -160,9 +167,9 @@ class Run:
             self.incumbent.offer(x)
         if polish:
             better = (
-                descend(network, choice, self.clock)
+                descend(network, choice, self.clock, self.options.primal)
                 if self.rows is None
-                else repair(network, self.rows, choice, self.clock)
+                else repair(network, self.rows, choice, self.clock, options=self.options.primal)
             )
             if better is not None:
                 self.incumbent.offer(tuple(int(d[i]) for d, i in zip(network.domains, better, strict=True)))
@@ -172,8 +179,8 @@ class Run:
 def converged(inner: Run, warm: Dual | None = None) -> Dual:
     """Messages on the whole of `inner`, swept from those of `warm` until the bound hardly moves."""
     network = build(inner.base, allowed(inner.problem))
-    sweeper = Sweeper(network, list(range(len(network.domains))), inner.threads)
+    sweeper = inner.sweeper(network)
     if warm is not None:
         load(sweeper, warm)
-    converge(sweeper, inner.clock.share(SWEPT_SHARE))
+    converge(sweeper, inner.clock.share(inner.options.tree.converge_share))
     return Dual(*spread(sweeper.network, sweeper.to_u, sweeper.to_v), inner.denominator)

@@ -15,7 +15,7 @@ root alone: parts of the tree start from messages that are nearly right.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -29,37 +29,13 @@ from ..model.infinity import INFINITY
 if TYPE_CHECKING:
     from .run import Run
 
-FLAT: Final = 1_000
-"""Sweeps that pass everything on end when three of them gain less than one part in so many."""
 
-PRICED: Final = 400
-"""The same at prices of resource rows, which move afterwards anyway."""
-
-LATE: Final = 0.4
-"""Share of the time limit that sweeps leave for looking for solutions and for fixing."""
-
-SETTLE: Final = 4
-"""Sweeps after them that share: bounds hardly move, but solutions can be read off."""
-
-MOVING: Final = 1_000
-MOVING_CELLS: Final = 20_000_000
-"""Vertices, or entries of all edges, from which sweeps at the root are accelerated: decoding between them, once per
-stride, pays then.
-"""
-
-STRIDE: Final = 8
-"""Of these sweeps, between looks for a solution."""
-
-MOVES: Final = 800
-"""Of these sweeps at most."""
-
-MOVED: Final = 10_000
-"""They end when two strides gain less than one part in so many."""
-
-
-def acceleration_pays(network: Network) -> bool:
+def acceleration_pays(run: Run, network: Network) -> bool:
     """True where sweeps at the root are accelerated."""
-    return len(network.domains) >= MOVING or network.pair_cells() >= MOVING_CELLS
+    return (
+        len(network.domains) >= run.options.tree.accelerated_vertices
+        or network.pair_cells() >= run.options.tree.accelerated_cells
+    )
 
 
 def sweep(run: Run, sweeper: Sweeper, depth: int, taken: int = 0) -> None:
@@ -72,7 +48,7 @@ def sweep(run: Run, sweeper: Sweeper, depth: int, taken: int = 0) -> None:
     history: list[int] = []
     rounds = run.limits.root_sweeps if depth == 0 else run.limits.node_sweeps
     settling = 0
-    if depth == 0 and acceleration_pays(network):
+    if depth == 0 and acceleration_pays(run, network):
         if _accelerated(run, sweeper, taken):
             return
         settling = 1
@@ -94,9 +70,17 @@ def sweep(run: Run, sweeper: Sweeper, depth: int, taken: int = 0) -> None:
         if finish or run.clock.left() < 3 * (run.clock.seconds() - started):
             break
         history.append(bound)
-        flat = turn >= 8 and (history[-1] - history[-4]) * (PRICED if taken else FLAT) <= abs(history[-1])
+        flat = turn >= 8 and (history[-1] - history[-4]) * (
+            run.options.tree.priced_flat if taken else run.options.tree.flat
+        ) <= abs(history[-1])
         settling += settling > 0 or flat
-        finish = depth == 0 and _late(run) or settling > SETTLE or _slow(run, history) or _fixable(run, sweeper, bound)
+        finish = (
+            depth == 0
+            and _late(run)
+            or settling > run.options.tree.shared
+            or _slow(run, history)
+            or _fixable(run, sweeper, bound)
+        )
 
 
 def _accelerated(run: Run, sweeper: Sweeper, taken: int) -> bool:
@@ -106,8 +90,8 @@ def _accelerated(run: Run, sweeper: Sweeper, taken: int) -> bool:
     constant = sweeper.network.base.constant - taken
     moving = AcceleratedSweeper(sweeper)
     history: list[int] = []
-    while len(history) * STRIDE < MOVES:
-        found = moving.run(STRIDE, run.clock)
+    while len(history) * run.options.tree.stride < run.options.tree.accelerated_turns:
+        found = moving.run(run.options.tree.stride, run.clock)
         if found is None:
             return True
         moving.store()
@@ -118,7 +102,7 @@ def _accelerated(run: Run, sweeper: Sweeper, taken: int) -> bool:
         if run.closed(bound) or run.clock.over():
             return True
         history.append(bound)
-        if len(history) > 2 and (history[-1] - history[-3]) * MOVED <= abs(bound):
+        if len(history) > 2 and (history[-1] - history[-3]) * run.options.tree.accelerated_flat <= abs(bound):
             return False
         if _late(run) or _fixable(run, sweeper, bound):
             return False
@@ -131,7 +115,7 @@ def bound_now(sweeper: Sweeper) -> int:
 
 
 def _late(run: Run) -> bool:
-    return run.clock.left() < LATE * (run.clock.limit_s or 0.0)
+    return run.clock.left() < run.options.tree.late * (run.clock.limit_s or 0.0)
 
 
 def _slow(run: Run, history: list[int]) -> bool:

@@ -10,7 +10,7 @@ bound, 0.1 % after this.)
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from ....proofs.selection.certificates import Dual
 from ..bound.dual import Score
@@ -18,16 +18,6 @@ from ..model.factored import Domains
 
 if TYPE_CHECKING:
     from .run import Run
-
-ASPIRE: Final = (0.0005, 0.002, 0.008)
-"""How far above the bound solutions are looked for among what reduced costs leave."""
-
-ASPIRE_LABELS: Final = 0.4
-"""Share of the labels above which that is no help."""
-
-ASPIRE_NODES: Final = 12
-ASPIRE_TIME: Final = 0.06
-"""Nodes, and share of the time limit, for one look."""
 
 
 def try_cutoffs(run: Run, domains: Domains, record: Dual, result: Score, lower: int) -> None:
@@ -39,18 +29,18 @@ def try_cutoffs(run: Run, domains: Domains, record: Dual, result: Score, lower: 
     if run.trying:
         return
     clock, nodes, held, run.trying = run.clock, run.nodes, run.held, True
-    for share in ASPIRE:
+    for share in run.options.tree.cutoffs:
         guess = lower + int(share * abs(lower)) + 1
         if guess >= run.incumbent.cost or clock.over():
             break
         kept = result.fix(domains, guess)
         if any(d.size == 0 for d in kept):
             continue
-        if sum(d.size for d in kept) > ASPIRE_LABELS * sum(d.size for d in domains):
+        if sum(d.size for d in kept) > run.options.tree.cutoff_labels * sum(d.size for d in domains):
             break
         run.progress.update("aspiration", None, run.upper())
-        run.nodes = ASPIRE_NODES
-        run.clock = clock.share(ASPIRE_TIME)
+        run.nodes = run.options.tree.cutoff_nodes
+        run.clock = clock.share(run.options.tree.cutoff_share)
         run.explore(kept, record, 1)
         run.nodes, run.clock, run.held = nodes, clock, held
     run.trying = False

@@ -129,8 +129,10 @@ class Context(Flat):
     every value.  `constants`: contents of values that depend on no input and no weight; `makers`: the nodes that
     computed them; `emit` makes a tensor of one (`constants`).  `stated`: graph input -> contents it must have;
     `contents`: of every tensor that is a constant.  `chosen`: indices of the k largest -> (of what, k, along which
-    dimension).  `opposite`: a negated mask -> the mask.  `noise`: random numbers, even in [0, 1), -> what was added to
-    them (`noise`).
+    dimension).  `opposite`: a negated mask -> the mask.
+    `permutations`: values that hold every position once; `ascending`: tensors in order; `counted`: numbers per integer,
+    or their running sums -> the integers; `pieces`: (dimension, parts first to last) of what is written part by part.
+    `noise`: random numbers, even in [0, 1), -> what was added to them (`noise`).
     """
 
     g: Builder
@@ -147,6 +149,10 @@ class Context(Flat):
     contents: dict[str, Constant] = field(default_factory=dict)
     chosen: dict[Ref, tuple[Ref, int, int]] = field(default_factory=dict)
     opposite: dict[Ref, Ref] = field(default_factory=dict)
+    permutations: set[Ref] = field(default_factory=set)
+    ascending: set[str] = field(default_factory=set)
+    counted: dict[Ref, str] = field(default_factory=dict)
+    pieces: dict[Ref, tuple[int, tuple[tuple[int, int, str], ...]]] = field(default_factory=dict)
     noise: dict[Ref, float] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
     places: dict[str, Node] = field(default_factory=dict)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import prod
+
 import numpy as np
 
 from ...program.index import Access, Affine, Axis, Combine
-from ..building.flat import Unsupported, gathered, matrix_product, part_of, pointwise
+from ..building.flat import Unsupported, gathered, matrix_product, part_of, permuted, pointwise
 from .context import Context, Handler, Node, Ref, TorchError, dimension
+from .scattered import flat_index
 
 
 def product(c: Context, node: Node) -> None:
@@ -96,7 +100,8 @@ def index(c: Context, node: Node) -> None:
     dims = [k for k, _ in given]
     known = [c.constants.get(v) for _, v in given]
     if dims != list(range(dims[0], dims[0] + len(dims))) or any(v is None or v.dtype.kind not in "iu" for v in known):
-        raise Unsupported(f"{len(given)} computed or separated index tensors")
+        _many(c, node, dict(given))
+        return
     flat, size = np.zeros((), np.int64), 1
     for k, v in reversed(list(zip(dims, known, strict=True))):
         if v is not None:
@@ -106,6 +111,21 @@ def index(c: Context, node: Node) -> None:
     c.constants[ids] = flat
     c.shapes[ids], c.dtypes[ids] = c.constants[ids].shape, "int64"
     _rows(c, node, (c.view(node, "flat", tensor, merged), merged), dims[0], ids)
+
+
+def _many(c: Context, node: Node, given: Mapping[int, Ref]) -> None:
+    """Several index tensors: positions in their dimensions, flattened; these stand first where they are separated."""
+    tensor, shape = c.operand(node.ref("self"))
+    dims = sorted(given)
+    first = dims[0] if dims == list(range(dims[0], dims[0] + len(dims))) else 0
+    rest = [k for k in range(len(shape)) if k not in dims]
+    order = [*rest[:first], *dims, *rest[first:]]
+    front = tensor if order == sorted(order) else permuted(c, node, "front", tensor, order)
+    size = prod(shape[k] for k in dims)
+    merged = (*(shape[k] for k in rest[:first]), size, *(shape[k] for k in rest[first:]))
+    ids = flat_index(c, node, given, shape)
+    rows = gathered(c, node, "", (c.view(node, "flat", front, merged), merged), first, ids)
+    c.put(node, rows if node.shape else c.view(node, "scalar", rows, (1,)))
 
 
 def embedding_bag(c: Context, node: Node) -> None:

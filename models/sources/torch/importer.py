@@ -14,16 +14,18 @@ input `constant.*` whose contents are in `Imported.stated`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ...program.graph import Graph, GraphError, UnsupportedOperators
+from ...program.index import Axis, Combine, access
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
 from ..building.stated import carried
+from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
 from . import (
     complex_numbers,
@@ -35,6 +37,9 @@ from . import (
     elements as torch_elements,
 )
 from . import (
+    experts as torch_experts,
+)
+from . import (
     layout as torch_layout,
 )
 from . import (
@@ -44,7 +49,31 @@ from . import (
     normalise as torch_normalise,
 )
 from . import (
+    norms as torch_norms,
+)
+from . import (
+    ordered as torch_ordered,
+)
+from . import (
+    picked as torch_picked,
+)
+from . import (
     pointwise as torch_pointwise,
+)
+from . import (
+    resample as torch_resample,
+)
+from . import (
+    rounding as torch_rounding,
+)
+from . import (
+    scattered as torch_scattered,
+)
+from . import (
+    stopped as torch_stopped,
+)
+from . import (
+    strided as torch_strided,
 )
 from . import (
     transposed as torch_transposed,
@@ -56,6 +85,7 @@ from .constants import emit
 from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
 from .layout import without_elements
+from .outputs import LOSS, loss_among, output_names, renamed
 from .program import Program, load_program
 
 if TYPE_CHECKING:
@@ -69,12 +99,24 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_dense.HANDLERS,
         **torch_window.HANDLERS,
         **torch_layout.HANDLERS,
+        **torch_picked.HANDLERS,
+        **torch_ordered.HANDLERS,
+        **torch_scattered.HANDLERS,
+        **torch_experts.HANDLERS,
         **torch_noise.HANDLERS,
         **torch_elements.HANDLERS,
         **torch_transposed.HANDLERS,
+        **torch_norms.HANDLERS,
+        **torch_resample.HANDLERS,
+        **torch_rounding.HANDLERS,
+        **torch_stopped.HANDLERS,
+        **torch_strided.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""
+
+ALIASES: Final = MappingProxyType({"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"})
+"""Operators of libraries that are ATen's by another name."""
 
 _HINT = "supported operators: 'shardproof import --list-ops'"
 
@@ -85,7 +127,7 @@ class Imported:
 
     `where`: operator -> FX node it came from.  `stated`: graph input -> contents it must have (constants of the
     program).  `digits`: what became of reshapes and transposes.  `patterns`: (pattern, operator) for compositions that
-    became one function.
+    became one function.  `notes`: what was done to the model, in words.
     """
 
     graph: Graph
@@ -93,6 +135,7 @@ class Imported:
     stated: Mapping[str, Constant]
     digits: Digits
     patterns: tuple[tuple[str, str], ...]
+    notes: tuple[str, ...] = ()
 
 
 def supported_operators() -> list[str]:
@@ -105,13 +148,16 @@ def supported_operators() -> list[str]:
     return sorted(f"aten.{k}" for k in HANDLERS)
 
 
-def load_torch(spec: str, batch: int | None = None) -> Graph:
+def load_torch(spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
-    takes it.
+    takes it.  `tell` hears what was done to the model.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
     found = import_torch(spec, batch)
+    if tell is not None:
+        for note in found.notes:
+            tell(note)
     return carried(found.graph, found.stated)
 
 
@@ -126,19 +172,16 @@ def convert(program: Program) -> Imported:
     reader = _Reader(exported)
     context = _context(program, reader)
     _convert(context, reader)
-    outputs = [reader.result(o) for o in exported.graph_signature.user_outputs if isinstance(o, str)]
-    wanted: list[str] = []
-    for o in outputs:
-        if o not in context.values and o in context.constants:
-            raise TorchError(f"output {o.node!r}", "is a constant of the program; return what depends on an input")
-        wanted.append(context.tensor(o))
-    if not wanted:
-        raise TorchError(program.name, "returns no tensor")
+    wanted, scalars = _outputs(context, reader)
+    loss = loss_among(scalars)
     try:
         flat = Graph(
             program.name, tuple(context.g.tensors.values()), tuple(context.g.operators), tuple(dict.fromkeys(wanted))
         )
-        digits = split_digits(used(flat).check())
+        if loss is not None and len(wanted) > 1:
+            flat = renamed(flat, loss, LOSS)
+            context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
+        digits = split_digits(unsorted(used(flat).check()))
         found = recognise(digits.graph, context.contents)
         graph = check_extents(found.graph)
     except GraphError as e:
@@ -150,7 +193,35 @@ def convert(program: Program) -> Imported:
         {k: v for k, v in context.stated.items() if k in held},
         digits,
         found.applied,
+        tuple(program.notes),
     )
+
+
+def _outputs(c: Context, reader: _Reader) -> tuple[list[str], list[tuple[str, str]]]:
+    """Tensors that the program returns; of its floating-point scalars (name, tensor)."""
+    listed = reader.exported.graph_signature.user_outputs
+    names = output_names(reader.exported)
+    wanted: list[str] = []
+    scalars: list[tuple[str, str]] = []
+    for k, o in enumerate(listed):
+        if not isinstance(o, str):
+            continue
+        value = reader.result(o)
+        if value not in c.values and value in c.constants:
+            raise TorchError(f"output {value.node!r}", "is a constant of the program; return what depends on an input")
+        tensor = c.tensor(value)
+        if c.shapes[value] == () and c.dtypes[value].startswith(("float", "bfloat")):
+            if c.g.tensors[tensor].shape == (1,):  # inside a program a scalar is a vector of one
+                axis = [Axis("n", 1, Combine.SUM)]
+                name = c.unique(f"{tensor}.scalar")
+                c.where[name] = value.node
+                tensor = c.g.operator(name, "sum", axis, [access(tensor, "n")], [], {}, c.dtypes[value])
+            if tensor not in wanted:
+                scalars.append((names[k] if len(names) == len(listed) else "", tensor))
+        wanted.append(tensor)
+    if not wanted:
+        raise TorchError(c.g.name, "returns no tensor")
+    return wanted, scalars
 
 
 class _Reader:
@@ -199,6 +270,9 @@ class _Reader:
             **dict(zip(names, node.args, strict=False)),
         }
         arguments = {k: self._argument(node, v) for k, v in {**given, **node.kwargs}.items()}
+        if target is torch.ops.aten.as_strided.default:
+            held = node.args[0].meta["val"]
+            arguments |= {"self_strides": tuple(held.stride()), "self_offset": held.storage_offset()}
         results = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else (node.meta["val"],)
         path, own = self._module(node)
         shapes = tuple(self.shape(node.name, t) for t in results)
@@ -347,9 +421,9 @@ def _convert(c: Context, reader: _Reader) -> None:
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
         c.places[node.name] = node
-        kind = node.kind.removeprefix("aten.").partition(".")[0]
+        kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
-        handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
+        handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
         if node.kind.startswith("aten.") and complex_numbers.involved(c, node):
             handler = _complex
         if handler is None:

@@ -8,9 +8,9 @@ import numpy as np
 
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
-from ..building.flat import Unsupported, gathered, joined, letters, normalised, part_of, permuted, pointwise
+from ..building.flat import Unsupported, gathered, joined, letters, part_of, permuted
 from .context import Context, Handler, Node, Ref, dimension
-from .pointwise import cast, spread
+from .pointwise import cast, elementwise, spread
 
 
 def view(c: Context, node: Node) -> None:
@@ -128,13 +128,30 @@ def cat(c: Context, node: Node) -> None:
 
 
 def pad(c: Context, node: Node) -> None:
-    """constant_pad_nd with zeros; pairs count from the last dimension; negative padding crops."""
+    """constant_pad_nd; pairs count from the last dimension; negative padding crops.  Outside a copy is 0, and another
+    value is filled in there."""
     tensor, shape = c.operand(node.ref("self"))
-    if node.number("value", 0.0) != 0.0:
-        raise Unsupported("a value other than 0")
-    pads = node.integers("pad") or ()
+    value, pads = node.number("value", 0.0), node.integers("pad") or ()
     index = {len(shape) - 1 - i: (1, -pads[2 * i]) for i in range(len(pads) // 2) if pads[2 * i] or pads[2 * i + 1]}
-    c.put(node, part_of(c, node, "", tensor, node.shape, index) if index else tensor)
+    if not index:
+        c.put(node, tensor)
+        return
+    filled = value != 0.0 and any(n > 0 for n in pads)
+    y = part_of(c, node, "part" if filled else "", tensor, node.shape, index)
+    if not filled:
+        c.put(node, y)
+        return
+    inside = np.ones((1,) * len(shape), bool)
+    for k, (_, offset) in index.items():
+        place = np.arange(node.shape[k]) + offset
+        here = (place >= 0) & (place < shape[k])
+        inside = inside & here.reshape([-1 if d == k else 1 for d in range(len(shape))])
+    mask, padded = Ref(f"{node.name}/inside"), Ref(f"{node.name}/part")
+    c.constants[mask] = np.broadcast_to(inside, node.shape)
+    c.values[padded] = y
+    for ref, dtype in ((mask, "bool"), (padded, node.dtype)):
+        c.shapes[ref], c.dtypes[ref] = node.shape, dtype
+    elementwise(c, node, "mask_fill", [padded, mask], value=value)
 
 
 def arange(c: Context, node: Node) -> None:
@@ -244,34 +261,6 @@ def _interleaved(c: Context, node: Node, tensor: str, shape: tuple[int, ...], k:
     c.put(node, c.view(node, "merge", joined(c, node, "", parts, k + 1), shape))
 
 
-def top_k(c: Context, node: Node) -> None:
-    """topk whose indices only mark the chosen (`scatter` of one value into a constant): the mark is made there."""
-    if Ref(node.name, 0) in c.read:
-        raise Unsupported("its values read")
-    if not node.integer("largest", 1):
-        raise Unsupported("largest=False")
-    x = node.ref("self")
-    c.chosen[Ref(node.name, 1)] = (x, node.integer("k", 1), dimension(node, node.integer("dim", -1), len(c.shapes[x])))
-
-
-def scatter(c: Context, node: Node) -> None:
-    """scatter of true (or one) at the indices of `topk`: a mask of the k largest."""
-    found = c.chosen.get(node.ref("index"))
-    value, base = c.uniform(node.arguments.get("value", node.arguments.get("src"))), c.uniform(node.arguments["self"])
-    if found is None or value != 1.0 or base != 0.0:
-        raise Unsupported("other indices than those of topk, or other values than 1 into 0")
-    x, k, dim = found
-    if dim != dimension(node, node.integer("dim", 0), len(node.shape)) or node.shape != c.shapes[x]:
-        raise Unsupported("another dimension or shape than that of topk")
-    mask = normalised(c, node, "", "top_k_mask", [c.operand(x)], [dim], k=k)
-    c.put(
-        node,
-        mask
-        if node.dtype == "bool"
-        else pointwise(c, node, "cast", "cast", [(mask, node.shape)], node.dtype, dtype=node.dtype),
-    )
-
-
 def without_elements(c: Context, node: Node) -> bool:
     """Whether no result has an element; those that have none are known, and only their shapes count (cat, pad)."""
     for k, (s, dtype) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
@@ -298,6 +287,4 @@ HANDLERS: dict[str, Handler] = {
     "roll": roll,
     "flip": flip,
     **dict.fromkeys(("slice_scatter", "select_scatter"), slice_scatter),
-    "topk": top_k,
-    "scatter": scatter,
 }

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+import numpy as np
+
 from ...program.index import Access, Affine, Axis
 from ...program.operators import Value
 from ..building.flat import Unsupported, letters, normalised, pointwise, reduced, scale_of_mean
-from .context import Context, Handler, Node, TorchError, dimension
+from .context import Context, Handler, Node, Ref, TorchError, dimension
+from .ordered import extreme_position
 from .pointwise import cast, short_kind
 
 
@@ -74,24 +77,35 @@ def batch_norm(c: Context, node: Node) -> None:
     x, shape = c.operand(node.ref("input"))
     names, epsilon = letters(len(shape)), node.number("eps", 1e-5)
     axes = [Axis(a, n) for a, n in zip(names, shape, strict=True)]
-    gamma, beta = node.optional("weight"), node.optional("bias")
-    if gamma is None or beta is None:
-        raise Unsupported("no weight or no bias (affine=False)")
     trained = bool(node.integer("training", 0)) if "training" in node.arguments else "no_training" not in node.kind
     reads = [Access(x, tuple(map(Affine.axis, names)))]
     stored = ["weight", "bias"] if trained else ["weight", "bias", "running_mean", "running_var"]
-    reads += [Access(c.tensor(node.ref(k)), (Affine.axis(names[1]),)) for k in stored]
+    if trained and node.optional("weight") is None and node.optional("bias") is None:
+        stored = []
+    reads += [Access(_of_channels(c, node, k, shape[1]), (Affine.axis(names[1]),)) for k in stored]
     attributes: dict[str, Value] = {"epsilon": epsilon}
     if trained:
         attributes["over"] = tuple(a for k, a in enumerate(names) if k != 1)
     c.put(node, c.operator(node, "", "layer_norm" if trained else "batch_norm", axes, reads, names, attributes))
 
 
+def _of_channels(c: Context, node: Node, key: str, channels: int) -> str:
+    """A weight, bias or statistic per channel; a layer without weight has ones there, one without bias zeros."""
+    given = node.optional(key)
+    if given is None and key not in ("weight", "bias"):
+        raise Unsupported(f"no {key}")
+    if given is None:
+        given = Ref(f"{node.name}/{key}")
+        c.constants[given] = np.full((channels,), float(key == "weight"))
+        c.shapes[given], c.dtypes[given] = (channels,), node.dtype
+    return c.tensor(given)
+
+
 def reduction(c: Context, node: Node) -> None:
     """sum, mean, amax, amin, any, max, min over given dimensions, or all."""
     kind, x = short_kind(node), node.ref("self")
-    if kind in ("max", "min"):
-        c.unused(node, 1)
+    if kind in ("max", "min") and Ref(node.name, 1) in c.read:
+        extreme_position(c, node, dimension(node, node.integer("dim", 0), len(c.shapes[x])), kind == "max", 1)
     function = {"sum": "sum", "mean": "sum", "amax": "max", "amin": "min", "any": "max", "max": "max", "min": "min"}[
         kind
     ]
@@ -132,6 +146,8 @@ def cumulative(c: Context, node: Node) -> None:
     x = node.ref("self")
     tensor, shape = c.operand(x if c.dtypes[x] == "bool" else cast(c, node, x, node.dtype) or x)
     over = [dimension(node, node.integer("dim", 0), len(shape))]
+    if x in c.counted:
+        c.counted[Ref(node.name)] = c.counted[x]
     c.put(node, normalised(c, node, "", "cumulative_sum", [(tensor, shape)], over, node.dtype))
 
 

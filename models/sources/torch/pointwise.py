@@ -125,8 +125,10 @@ def binary(c: Context, node: Node) -> None:
     if node.kind.startswith("aten.bitwise") and node.dtype != "bool":
         raise Unsupported("integers")
     alpha = node.number("alpha", 1.0)
-    if node.text("rounding_mode", ""):
-        raise Unsupported(f"rounding_mode={node.text('rounding_mode', '')}")
+    if mode := node.text("rounding_mode", ""):
+        if mode != "floor" or alpha != 1.0:
+            raise Unsupported(f"rounding_mode={mode} (floor is supported)")
+        function = "floor_divide"
     numbers = c.uniform(left), c.uniform(right)
     if numbers[1] is not None and isinstance(left, Ref):
         _with_number(c, node, function, left, numbers[1] * alpha, False)
@@ -191,6 +193,8 @@ def _with_number(c: Context, node: Node, function: str, x: Ref, number: float, r
         case "maximum" | "minimum":
             bounds = {"low": number} if function == "maximum" else {"high": number}
             _clipped(c, node, x, bounds.get("low", -inf), bounds.get("high", inf))
+        case "floor_divide" if reverse:
+            raise Unsupported("a number divided by what is computed, rounding_mode=floor")
         case "logical_and" | "logical_or":
             if (number != 0) == (function == "logical_and") and c.dtypes[x] == "bool":
                 _same(c, node, x)
@@ -271,15 +275,22 @@ def _clipped(c: Context, node: Node, x: Ref, low: float, high: float) -> None:
 def clip(c: Context, node: Node) -> None:
     """clamp and hardtanh."""
     low, high = (node.arguments.get(a, node.arguments.get(b)) for a, b in (("min", "min_val"), ("max", "max_val")))
-    if isinstance(low, Ref) or isinstance(high, Ref):
-        raise Unsupported("computed limits")
-    _clipped(
-        c,
-        node,
-        node.ref("self"),
-        -inf if low is None else float(_number(low)),
-        inf if high is None else float(_number(high)),
-    )
+    if any(isinstance(v, Ref) and c.uniform(v) is None for v in (low, high)):
+        _clipped_by_tensors(c, node, node.ref("self"), low, high)
+        return
+    least, most = (d if v is None else _number(c.uniform(v)) for v, d in ((low, -inf), (high, inf)))
+    _clipped(c, node, node.ref("self"), least, most)
+
+
+def _clipped_by_tensors(c: Context, node: Node, x: Ref, low: Argument, high: Argument) -> None:
+    """At least one computed limit; one that is a number everywhere is read as a constant."""
+    tensor = c.operand(cast(c, node, x, node.dtype) or x)
+    for part, limit in (("maximum", low), ("minimum", high)):
+        if isinstance(limit, Ref):
+            found = c.operand(cast(c, node, limit, node.dtype) or limit)
+            made = pointwise(c, node, part, part, [tensor, found], node.dtype)
+            tensor = made, c.g.tensors[made].shape
+    c.put(node, spread(c, node, *tensor))
 
 
 def _number(value: Argument) -> float:

@@ -17,7 +17,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,10 @@ from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
 from .context import TorchError
+from .outputs import without_caches
+from .resample import HANDLERS as UPSAMPLING
 from .shadow import hollow, watched
+from .stopped import mark_regions
 
 if TYPE_CHECKING:
     import torch
@@ -34,14 +37,21 @@ if TYPE_CHECKING:
 _TENSORS_ONLY: Final = "TORCH_FORCE_WEIGHTS_ONLY_LOAD"
 """PyTorch's switch, read at every load."""
 
+KEPT: Final = frozenset({"detach", *UPSAMPLING})
+"""ATen operators that stay whole: an upsampling, one linear map per dimension, would become a hundred operators, and
+`detach` an `alias`, which does not stop gradients.
+"""
+
 
 @dataclass(frozen=True)
 class Program:
-    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name."""
+    """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name.  `notes`: what was
+    done to the model, in words."""
 
     name: str
     exported: ExportedProgram
     contents: Mapping[str, torch.Tensor]
+    notes: Sequence[str] = ()
 
 
 def need_torch() -> None:
@@ -145,7 +155,8 @@ def build(factory: Callable[..., object], name: str, batch: int | None = None, p
                 place,
                 f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1",
             )
-    return Program(name, _core(_export(module, args, kwargs, place), place), contents)
+    notes = without_caches(module)
+    return Program(name, _core(_export(module, args, kwargs, place), place), contents, notes)
 
 
 def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
@@ -248,7 +259,13 @@ def _core(exported: ExportedProgram, place: str) -> ExportedProgram:
     try:
         with _plain(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return exported.run_decompositions()
+            import torch
+
+            mark_regions(exported)
+            table = torch.export.default_decompositions()
+            for op in [op for op in table if op._schema.name.removeprefix("aten::") in KEPT]:
+                del table[op]
+            return exported.run_decompositions(table)
     except Exception as e:
         raise TorchError(place, f"cannot be decomposed to core ATen: {_first(e)}") from e
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+Options = dict[str, object]
+
 MOST_ELEMENTS = 1 << 22
 """Largest tensor that a shadow computes."""
 
@@ -33,6 +35,7 @@ class Shadow(Protocol):
 def watched() -> tuple[AbstractContextManager[object], Shadow]:
     """A context under which modules are built, and what it found out."""
     import torch
+    from torch.overrides import TorchFunctionMode
     from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._pytree import tree_flatten, tree_map_only
     from torch.utils.weak import WeakIdKeyDictionary
@@ -85,14 +88,37 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
                 if isinstance(t, torch.Tensor):
                     self._known[t] = s
 
+        def literal(self, out: object, func: Callable[..., object], args: tuple[object, ...], named: Options) -> None:
+            """Numbers written in Python, which the meta device forgets before any operator sees them."""
+            data = args[0] if args else named.get("data", named.get("obj"))
+            plain = not any(isinstance(t, torch.Tensor) for t in tree_flatten(data)[0])
+            if plain and isinstance(out, torch.Tensor) and out.is_meta and out.numel() <= MOST_ELEMENTS:
+                self._known[out] = func(*args, **{**named, "device": "cpu"})
+
     watch = Watch()
     stack = ExitStack()
+
+    class Literals(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to mypy
+        """Watches the functions that make tensors of Python's numbers."""
+
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: Options | None = None,
+        ) -> object:
+            out = func(*args, **(kwargs or {}))
+            if func in (torch.tensor, torch.as_tensor, torch.asarray):
+                watch.literal(out, func, args, kwargs or {})
+            return out
 
     class Both(AbstractContextManager[object]):
         """The meta device, and the watch over it."""
 
         def __enter__(self) -> object:
             stack.enter_context(torch.device("meta"))
+            stack.enter_context(Literals())
             return stack.enter_context(watch)
 
         def __exit__(self, *error: object) -> bool | None:

@@ -8,6 +8,7 @@ from ...program.operators import Value
 from ..building.flat import Unsupported, letters, reduced, scale_of_mean
 from ..building.flat_window import Window, convolved, pooled, window
 from .context import Context, Handler, Node
+from .resample import adaptive_max, adaptive_mean
 
 
 def _each(values: Sequence[int] | None, rank: int, default: int) -> tuple[int, ...]:
@@ -71,14 +72,14 @@ def pool(c: Context, node: Node) -> None:
 
 
 def adaptive(c: Context, node: Node) -> None:
-    """Adaptive pools whose windows are all equal: every extent is a multiple of the size asked for."""
+    """Adaptive pools; equal windows (every extent is a multiple of the size asked for) are ordinary ones."""
     c.unused(node, 1)
     x = c.tensor(node.ref("self"))
     shape, sizes = c.g.tensors[x].shape, node.shape[2:]
     average = "avg" in node.kind
     if any(n % m for n, m in zip(shape[2:], sizes, strict=True)):
-        raise Unsupported(f"{list(shape[2:])} to {list(sizes)} (windows of different sizes)")
-    if shape[2:] == sizes:
+        (adaptive_mean if average else adaptive_max)(c, node, x)
+    elif shape[2:] == sizes:
         c.put(node, x)
     elif all(m == 1 for m in sizes):
         dims = range(2, len(shape))

@@ -1,53 +1,138 @@
-"""What is minimised when the graph does not say: a loss added to its only output.
+"""What is minimised: a loss that the graph returns, or one that is added to an output.
 
+returned             the only floating-point scalar among the outputs; of several, the one called `loss`
 cross entropy        - mean over positions of log_softmax(logits)[label];  `labels`: integers, a new input.  When the
                      output is a softmax (its argument are the logits) or log_softmax over its last axis, and when it is
-                     a table of logits: a contraction (perhaps plus bias) with one row per example, or one whose last
-                     axis is the vocabulary `v`; a single column is a regression
-mean squared error   mean of (output - target)^2;  `target`: a new input of the output's shape.  In every other case
+                     a table of logits: a contraction (perhaps plus bias) with one row per example, one whose last axis
+                     is the vocabulary `v`, or one value per token and row of the table that embeds the tokens; a single
+                     column is a regression.  The label of a position is what is predicted there: a decoder's label is
+                     the next token, and who runs the step shifts
+mean squared error   mean of (output - target)^2;  `target`: a new input of the output's shape.  In every other case,
+                     but for logits of tokens over something else than the vocabulary: their loss is not guessed
+
+`--loss` names a scalar, or one of the two that are added, where needed with the output: `squared-error:pooled`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
+from typing import Final
 
 from ...program.graph import Graph, GraphError, Role, Tensor
 from ...program.index import Access, Axis, Combine, access
 from ...program.operators import NodeKind, Operator
 from .backward import dimension_names
 
+ADDED: Final = ("cross-entropy", "squared-error")
+"""What `--loss` may add to an output."""
+
 
 def with_loss(graph: Graph, loss: str | None = None) -> tuple[Graph, str, str]:
     """(graph whose only output is a scalar loss, the loss, what was chosen in words).
 
     Raises `GraphError` if `loss` is not a computed scalar, or the output to which a loss would be added is not unique.
+
+    >>> from ..zoo import build
+    >>> with_loss(build("mlp-unity"))[2]
+    "the loss is the mean cross entropy of 'fc2' against the integer input 'labels'"
     """
     computed = graph.writer()
-    if loss is not None:
+    kind, _, named = (loss or "").partition(":")
+    if loss is not None and (kind not in ADDED or loss in computed):
         if loss not in computed or graph.tensor(loss).shape != ():
             scalars = [t for t in computed if graph.tensor(t).shape == ()]
             raise GraphError(
                 f"loss {loss!r}",
                 f"is not a computed scalar of the graph; it has: "
-                f"{', '.join(scalars[:10]) or 'none: leave --loss out and one is added'}",
+                f"{', '.join(scalars[:10]) or 'none: leave --loss out and one is added'}; {' and '.join(ADDED)} are "
+                f"added where --loss says so",
             )
         return replace(graph, outputs=(loss,)), loss, f"the loss is {loss!r}"
-    if len(graph.outputs) != 1:
-        raise GraphError(
-            f"graph {graph.name!r}", f"has {len(graph.outputs)} outputs; name the one scalar to be minimised"
-        )
-    (name,) = graph.outputs
-    if name not in computed or not graph.tensor(name).dtype.startswith(("float", "bfloat")):
+    real = [o for o in graph.outputs if o in computed and graph.tensor(o).dtype.startswith(("float", "bfloat"))]
+    if loss is None:
+        scalars = [o for o in real if graph.tensor(o).shape == ()]
+        found = RETURNED if RETURNED in scalars else scalars[0] if len(scalars) == 1 else None
+        if found is not None:
+            others = f", one of {len(graph.outputs)}" if len(graph.outputs) > 1 else ""
+            return replace(graph, outputs=(found,)), found, f"the loss is the output {found!r}{others}"
+        if scalars:
+            raise GraphError(
+                f"graph {graph.name!r}",
+                f"returns {len(scalars)} scalars, none called {RETURNED!r}: {', '.join(scalars[:10])}; name the one to "
+                f"be minimised with --loss",
+            )
+    name = _output(graph, real, named)
+    logits = _logits(graph, graph.operators[computed[name]])
+    if kind == "squared-error":
+        return _squared_error(graph, name)
+    if kind == "cross-entropy":
+        return _cross_entropy(graph, *(logits or (name, "logits")))
+    if logits is None and _scores(graph, name):
         raise GraphError(
             f"output {name!r}",
-            "is not computed, or not a floating-point tensor: no loss can be added; make a floating-point scalar "
-            "part of the model and name it with --loss",
+            f"holds {graph.tensor(name).shape[-1]} numbers per token, as many as no table of the tokens has rows: what "
+            f"is wrong for them is not guessed.  Let the model return its loss (labels=), or give --loss {ADDED[0]} or "
+            f"--loss {ADDED[1]}",
         )
-    if graph.tensor(name).shape == ():
-        return graph, name, f"the loss is the output {name!r}"
-    found = _logits(graph, graph.operators[computed[name]])
-    return _squared_error(graph, name) if found is None else _cross_entropy(graph, *found)
+    return _squared_error(graph, name) if logits is None else _cross_entropy(graph, *logits)
+
+
+RETURNED: Final = "loss"
+"""The scalar among several that is the loss."""
+
+
+def _output(graph: Graph, real: Sequence[str], named: str) -> str:
+    """The output to which a loss is added: the one named, the only one, or the only one that is a table of logits."""
+    if named or len(graph.outputs) == 1:
+        name = named or graph.outputs[0]
+        if name not in real:
+            raise GraphError(
+                f"output {name!r}",
+                "is not computed, or not a floating-point tensor: no loss can be added; make a floating-point scalar "
+                "part of the model and name it with --loss",
+            )
+        return name
+    computed = graph.writer()
+    logits = [o for o in real if _logits(graph, graph.operators[computed[o]]) is not None]
+    if len(logits) != 1:
+        raise GraphError(
+            f"graph {graph.name!r}",
+            f"has {len(graph.outputs)} outputs; name the one scalar to be minimised with --loss, or say what is added "
+            f"to which: --loss {ADDED[1]}:{graph.outputs[0]}; outputs: {', '.join(graph.outputs[:10])}",
+        )
+    return logits[0]
+
+
+def _tokens(graph: Graph) -> list[tuple[tuple[int, ...], int]]:
+    """(shape of the ids, rows of the table) for integer inputs that pick rows of a weight."""
+    out = []
+    for op in graph.operators:
+        if op.kind is NodeKind.GATHER:
+            table, ids = (graph.tensor(a.tensor) for a in op.inputs)
+            if ids.role is Role.INPUT and "int" in ids.dtype and table.role is Role.PARAMETER:
+                out.append((ids.shape, op.axis(str(op.attribute("rows", ""))).extent))
+    return out
+
+
+def _scores(graph: Graph, name: str) -> bool:
+    """Whether an output is a contraction, perhaps plus bias, with one row per token: logits of something."""
+    shape = graph.tensor(name).shape
+    at = _source(graph, graph.operators[graph.writer()[name]])
+    per_token = any(len(shape) > len(ids) > 1 and shape[: len(ids)] == ids for ids, _ in _tokens(graph))
+    return per_token and at.kind is NodeKind.CONTRACT
+
+
+def _source(graph: Graph, op: Operator) -> Operator:
+    """What an operator adds something to, through additions and casts."""
+    writer = {o.output.tensor: o for o in graph.operators}
+    rank, at = len(op.output.index), op
+    while at.function in ("add", "cast") and (
+        source := next((writer[a.tensor] for a in at.inputs if a.tensor in writer and len(a.index) == rank), None)
+    ):
+        at = source
+    return at
 
 
 def _logits(graph: Graph, op: Operator) -> tuple[str, str] | None:
@@ -62,12 +147,10 @@ def _logits(graph: Graph, op: Operator) -> tuple[str, str] | None:
         if tuple(i.single for i in a.index) == out:
             return a.tensor, "logits"
         return None
-    writer = {o.output.tensor: o for o in graph.operators}
-    last, at = out[-1:], op
-    while at.function == "add" and (
-        source := next((writer[a.tensor] for a in at.inputs if a.tensor in writer and len(a.index) == len(out)), None)
-    ):
-        at = source
+    shape = graph.tensor(op.output.tensor).shape
+    if (shape[:-1], shape[-1]) in _tokens(graph):
+        return op.output.tensor, "logits"
+    last, at = out[-1:], _source(graph, op)
     if (
         at.kind is NodeKind.CONTRACT
         and (len(out) == 2 or last == ("v",))

@@ -53,7 +53,7 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         "sigmoid": (Local("sigmoid_gradient", ("g", "y")),),
         "exp": (Local("multiply", ("g", "y")),),
         "erf": (Local("erf_gradient", ("g", "0")),),
-        "sqrt": (Local("sqrt_gradient", ("g", "y")),),
+        "sqrt": (Local("sqrt_gradient", ("g", "y"), ("flat",)),),
         "rsqrt": (Local("rsqrt_gradient", ("g", "y")),),
         "log": (Local("divide", ("g", "0")),),
         "cos": (Local("cos_gradient", ("g", "0")),),
@@ -66,6 +66,8 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         "subtract": (PASS, Local("negate")),
         "multiply": (_TIMES_1, _TIMES_0),
         "divide": (Local("divide", ("g", "1")), Local("divide_gradient", ("g", "y", "1"))),
+        "remainder": (PASS, Local("remainder_gradient", ("g", "0", "1"))),
+        "fmod": (PASS, Local("fmod_gradient", ("g", "0", "1"))),
         "maximum": (Local("maximum_gradient", ("g", "0", "1")), Local("maximum_gradient", ("g", "1", "0"))),
         "minimum": (Local("minimum_gradient", ("g", "0", "1")), Local("minimum_gradient", ("g", "1", "0"))),
         "mask_fill": (Local("mask_fill", ("g", "1"), (), (("value", 0.0),)), NOTHING),
@@ -84,7 +86,8 @@ MAP_RULES: Final[Mapping[str, tuple[Local | None, ...]]] = MappingProxyType(
         ),
         "fill": (NOTHING,),
         "sign": (NOTHING,),
-        "floor": (NOTHING,),
+        "floor_divide": (NOTHING, NOTHING),
+        **{name: (NOTHING,) for name in ("floor", "ceil", "round", "trunc", "stop_gradient")},
         "relu_gradient_mask": (NOTHING,),
         **{
             name: (NOTHING, NOTHING)

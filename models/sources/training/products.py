@@ -23,6 +23,7 @@ from ...program.index import Access, Affine, Axis, Combine, access
 from ...program.operators import Operator
 from .adjoint import adjoint
 from .backward import Backward, Contribution, Pending
+from .merged import with_merged_positions
 from .windows import Window, opened, result_axes, reversed_windows, tap_axes, whole_windows, windows
 
 
@@ -63,6 +64,10 @@ def _factor(b: Backward, op: Operator, j: int, others: list[Access]) -> Contribu
     if len(set(names)) == len(shape):
         axes = (*parallel(more, names), *summed(more, names))
         return _placed(b, op, j, Pending(op.name, "product", axes, (g, *others), names), slice_)
+    if (merged := with_merged_positions(b, op, j)) is not None:
+        op, g = merged
+        more, read = _with_axes(op, op.inputs[j])
+        slice_ = _part(more, op.inputs[j], read, shape, True)
     for part in (_part(more, op.inputs[j], read, shape, False), slice_):
         found = windows(more, part.read, part.shape)
         if not found or _shared(op, j, found):

@@ -22,10 +22,12 @@ from typing import Final
 
 from ...program.graph import GraphError
 from ...program.index import Access, Affine, Axis, access
-from ...program.operators import Operator
+from ...program.operators import BY_DATA, Operator, Value
 from .adjoint import pull
 from .backward import Backward, Pending
+from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
+from .merged import with_merged_positions
 from .products import parallel, product_rule, summed
 from .windows import opened, result_axes, tap_axes, whole_windows, windows
 
@@ -112,26 +114,42 @@ def _embedding(b: Backward, op: Operator) -> None:
     if not b.wants(op, 0):
         return
     table = op.inputs[0]
+    if any(i == Affine() for i in table.index):  # read at position 0 of some dimensions: the gradient of that part
+        axes = tuple(a for a in op.axes if a.name in table.axes)
+        part = b.emit(f"grad:{op.name}/table", *_of_table(b, op, table.axes), b.tensors[table.tensor].dtype)
+        pull(b, replace(op, axes=axes, output=access(part, *table.axes)), 0, part)
+        return
     names = tuple(i.single for i in table.index)
     if None in names or len(set(names)) < len(names) or _extent(op, names) != b.tensors[table.tensor].shape:
         raise GraphError(f"operator {op.name!r}", "no gradient of a table that is not read axis by axis")
-    kept = tuple(str(n) for n in names)
+    function, axes, inputs, kept, attributes = _of_table(b, op, tuple(str(n) for n in names))
+    b.give(op, 0, Pending(op.name, function, axes, inputs, kept, attributes))
+
+
+def _of_table(
+    b: Backward, op: Operator, kept: tuple[str, ...]
+) -> tuple[str, tuple[Axis, ...], tuple[Access, ...], tuple[str, ...], tuple[tuple[str, Value], ...]]:
+    """What was picked from a table, back at its axes `kept`."""
     axes = (*parallel(op, kept), *summed(op, kept))
-    attributes = (("rows", op.attribute("rows", "")),)
-    b.give(
-        op, 0, Pending(op.name, "embedding_gradient", axes, (b.incoming(op), b.forward(op.inputs[1])), kept, attributes)
-    )
+    inputs = (b.incoming(op), b.forward(op.inputs[1]))
+    rows: tuple[tuple[str, Value], ...] = (("rows", op.rows),)
+    if op.rows in kept:
+        return "embedding_gradient", axes, inputs, kept, rows
+    return "grouped_product", axes, inputs, kept, (*rows, ("load", "any"))  # all rows are the same
 
 
 def _window(b: Backward, op: Operator) -> None:
     if not b.wants(op, 0):
         return
+    g, shape = b.incoming(op), b.tensors[op.inputs[0].tensor].shape
+    found = windows(op, op.inputs[0], shape)
+    if not found and (merged := with_merged_positions(b, op, 0)) is not None:
+        op, g = merged
+        found = windows(op, op.inputs[0], shape)
     a = op.inputs[0]
-    found = windows(op, a, b.tensors[a.tensor].shape)
     if not found:
         raise GraphError(f"operator {op.name!r}", f"no gradient of {op.function} through the access to {a.tensor!r}")
     axes = result_axes(op, a, found)
-    g = b.incoming(op)
     touched = {w.axis for w in found} | {w.tap for w in found if w.tap is not None}
     inputs = [opened(g, touched)]
     if op.function != "average_pool":
@@ -223,11 +241,12 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "max_pool": _window,
         "average_pool": _window,
         "local_response": _window,
+        **INDEXED,
     }
 )
 """Function -> rule, for functions that are no maps."""
 
-CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask"})
+CONSTANT: Final = frozenset({"constant", "iota", "top_k_mask", "argsort"})
 """Functions, no maps, whose result does not depend on any number smoothly: they end the reverse pass."""
 
 
@@ -237,8 +256,8 @@ def positions(op: Operator) -> tuple[int, ...] | None:
         return tuple(j for j, local in enumerate(map_positions(op)[: len(op.inputs)]) if local is not None)
     if op.function in CONSTANT:
         return ()
-    if op.function == "embedding":
-        return (0,)
+    if op.kind in BY_DATA and op.function in RULES:  # the last input says where, and is no number
+        return tuple(range(len(op.inputs) - 1))
     return tuple(range(len(op.inputs))) if op.function in RULES else None
 
 

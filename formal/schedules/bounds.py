@@ -1,0 +1,108 @@
+"""Lower bounds of a shop with their arguments: longest path, best load of a stream, refutations.
+
+`refuted` tries one makespan at a time: edge finding alone first, then branching with a limit on nodes that grows while
+time is left.  Between the best load and a known schedule the makespans are halved with edge finding alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...models.problem.selection_problem import Ints
+from ...proofs.schedules.certificate import Bound, Load, Path, Refutation
+from .kernels import best_load, heads
+from .refute import CLOSED, OPEN, branch
+from .shop import Shop
+
+MOST_ROWS = 400_000
+"""Rows of a refutation: what the checker replays in half a minute."""
+
+DEEPEST = 190
+"""Splits above one another; the checker takes 200."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Heads and tails of a shop, shape (tasks,) each, and the bound that they give at once."""
+
+    shop: Shop
+    head: Ints
+    tail: Ints
+    value: int
+    bound: Bound
+
+
+def frame(shop: Shop) -> Frame:
+    """Longest paths and the best load.
+
+    >>> from ...models.schedules.pipeline import Pipeline
+    >>> from .shop import shop
+    >>> frame(shop(Pipeline(((1, 1, 1),) * 4, 8, 0, 4))).value
+    27
+    """
+    f, b = shop.forward, shop.backward
+    head = heads(f.order, shop.times, f.at, f.to, f.lag)
+    tail = heads(b.order, shop.times, b.at, b.to, b.lag)
+    path = int((head + shop.times + tail).max())
+    load, stream, r, q = best_load(shop.times, head, tail, shop.tasks_at, shop.tasks)
+    if load > path:
+        return Frame(shop, head, tail, int(load), Load(int(stream), int(r), int(q)))
+    return Frame(shop, head, tail, path, Path())
+
+
+@dataclass(frozen=True, eq=False)
+class Tried:
+    """What became of one makespan: refuted, or a schedule no longer than it, or neither."""
+
+    refutation: Refutation | None
+    starts: Ints | None
+
+
+def tried(found: Frame, makespan: int, nodes: int, rows: Ints) -> Tried:
+    """Branch on at most `nodes` nodes; `rows` is room for the argument, shape (rows, 5)."""
+    shop = found.shop
+    f, b = shop.forward, shop.backward
+    starts = np.zeros(len(shop.times), dtype=np.int64)
+    state, used = branch(
+        shop.times,
+        shop.tasks_at,
+        shop.tasks,
+        f.at,
+        f.to,
+        f.lag,
+        b.at,
+        b.to,
+        b.lag,
+        found.head,
+        found.tail,
+        makespan,
+        rows,
+        nodes,
+        DEEPEST,
+        starts,
+    )
+    if state == CLOSED:
+        return Tried(Refutation(makespan, rows[:used].copy()), None)
+    return Tried(None, starts if state == OPEN else None)
+
+
+def improved(found: Frame, upper: int, seconds: Callable[[], float]) -> tuple[int, Bound]:
+    """The best bound that edge finding alone gives below `upper`, by halving; `seconds`: how many are left."""
+    rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
+    low, high, bound = found.value, upper, found.bound
+    step = 1
+    while low < high and seconds() > 0:
+        middle = min(low + step - 1, high - 1)
+        result = tried(found, middle, 1, rows)
+        if result.refutation is None:
+            high = middle
+            step = max(1, (high - low) // 2)
+            if high <= low:
+                break
+        else:
+            low, bound = middle + 1, result.refutation
+            step = min(2 * step, max(1, (high - low + 1) // 2))
+    return low, bound

@@ -1,0 +1,138 @@
+"""The search for a shortest schedule: list scheduling both ways, then refutations that branch.
+
+A list schedule takes tasks by the length of what follows them; its mirror image, scheduled from the end by the ends of
+the first, gives new priorities for the next (forward-backward improvement, Tormos and Lova 2001), with random changes
+from a fixed seed.  It stops at the lower bound.  Where a gap is left, makespans from the bound upward are refuted or
+reached by branching, with more nodes each round, in turn with more list schedules.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...models.problem.selection_problem import Ints
+from ...proofs.schedules.certificate import Bound
+from .bounds import MOST_ROWS, Frame, frame, improved, tried
+from .kernels import list_schedule
+from .shop import Shop
+
+FIRST_ROUNDS = 20
+"""Rounds of list scheduling before a gap is looked at from below."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """`starts`: shape (tasks,); it ends at `makespan`, and `bound` shows that none ends before `lower_bound`."""
+
+    starts: Ints
+    makespan: int
+    lower_bound: int
+    bound: Bound
+
+
+def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None) -> Found:
+    """The best schedule and bound within `seconds`; `first` is a schedule that is known already.
+
+    >>> from ...models.schedules.pipeline import Pipeline
+    >>> from .shop import shop
+    >>> found = search(shop(Pipeline(((1, 1, 1),) * 4, 8, 0, 4)), 10.0)
+    >>> found.makespan, found.lower_bound
+    (27, 27)
+    """
+    end = time.monotonic() + seconds
+
+    def left() -> float:
+        return end - time.monotonic()
+
+    start = frame(shop)
+    both_ways = BothWays(start, seed)
+    starts = both_ways.best if first is None else first
+    makespan = _end(shop, starts)
+    lower, bound = start.value, start.bound
+    starts, makespan = both_ways.run(starts, makespan, lower, left, FIRST_ROUNDS)
+    if makespan > lower:
+        value, argument = improved(start, makespan, lambda: left() - seconds * 0.5)
+        if value > lower:
+            lower, bound = value, argument
+    rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
+    nodes = 64
+    while makespan > lower and left() > 0:
+        begun = time.monotonic()
+        result = tried(start, lower, nodes, rows)
+        spent = time.monotonic() - begun
+        if result.refutation is not None:
+            lower, bound = lower + 1, result.refutation
+            continue
+        if result.starts is not None:
+            starts, makespan = result.starts, _end(shop, result.starts)
+            continue
+        nodes *= 2
+        until = left() - max(0.2, 2 * spent)
+        starts, makespan = both_ways.run(starts, makespan, lower, lambda until=until: left() - until)  # type: ignore[misc]
+        if 2.5 * spent > left():
+            starts, makespan = both_ways.run(starts, makespan, lower, left)
+    return Found(starts, makespan, lower, bound)
+
+
+def _end(shop: Shop, starts: Ints) -> int:
+    return int((starts + shop.times).max())
+
+
+class BothWays:
+    """List schedules forward and backward in turn."""
+
+    def __init__(self, found: Frame, seed: int) -> None:
+        self.found, self.random = found, np.random.default_rng(seed)
+        shop = found.shop
+        self.missing = [np.diff(shop.backward.at), np.diff(shop.forward.at)]
+        self.unit = float(shop.times.mean())
+        self.priority = found.tail.astype(np.float64)
+        self.best = self.once(0, self.priority, 0.0)
+        self.rounds = 0
+
+    def once(self, way: int, priority: np.ndarray[tuple[int, ...], np.dtype[np.float64]], patience: float) -> Ints:
+        """One list schedule: from the beginning (way 0) or, in reversed time, from the end."""
+        shop = self.found.shop
+        links = (shop.forward, shop.backward)[way]
+        return list_schedule(
+            shop.times,
+            shop.taken_at,
+            shop.taken,
+            shop.streams,
+            links.at,
+            links.to,
+            links.lag,
+            self.missing[way],
+            priority,
+            patience,
+        )
+
+    def run(
+        self, starts: Ints, makespan: int, lower: int, seconds: Callable[[], float], rounds: int = 1 << 60
+    ) -> tuple[Ints, int]:
+        """Improve a schedule until it meets `lower`, or no seconds or rounds are left."""
+        rounds += self.rounds
+        times, n = self.found.shop.times, len(self.found.shop.times)
+        random = self.random
+        while makespan > lower and seconds() > 0 and self.rounds < rounds:
+            priority = self.priority
+            if self.rounds:  # the first round is undisturbed
+                priority = priority + random.random(n) * random.choice([0.0, 0.1, 1.0, 5.0, 20.0]) * self.unit
+            self.rounds += 1
+            stale, nearest = 0, 1 << 62
+            while stale < 6 and makespan > lower and seconds() > 0:
+                ends = []
+                for way in (0, 1):
+                    found = self.once(way, priority, float(random.choice([0.0, 0.0, 0.3, 0.7, 1.0])))
+                    end = int((found + times).max())
+                    ends.append(end)
+                    if end < makespan:
+                        makespan, starts = end, found if way == 0 else end - found - times
+                    noise = random.random(n) * random.choice([0.0, 0.0, 1.0]) * self.unit
+                    priority = (found + times) + noise
+                stale, nearest = (0, min(ends)) if min(ends) < nearest else (stale + 1, nearest)
+        return starts, makespan

@@ -1,0 +1,33 @@
+"""This module holds the options of the phase `primal`: how solutions are improved and made to fit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .option import option
+
+
+@dataclass(frozen=True)
+class PrimalOptions:
+    """How solutions are improved and made to fit."""
+
+    pair_cells: int = option(1 << 14, "joint labels", "pairs of vertices with at most so many are moved together")
+    descent_rounds: int = option(20, "rounds", "of moves of single vertices at most")
+    repair_rounds: int = option(12, "rounds", "of moves at one weight of the overflow")
+    repair_weights: int = option(40, "weights", "tried, each so many times the last")
+    repair_factor: int = option(8, "factor", "between weights")
+    settle_rounds: int = option(20, "rounds", "of moves that keep every row")
+    idle: int = option(6, "turns", "of local search without gain after which it ends")
+    sizes: tuple[int, ...] = option((40, 200), "vertices", "of one move of local search, turn by turn")
+    savings: tuple[float, ...] = option(
+        (1.0, 0.5, 0.2, 0.0),
+        "factor of the prices",
+        "how much usage counts in local search, in turn: memory is saved with much and spent with little",
+    )
+    fit_size: int = option(12, "vertices", "of one move while a start is made to fit")
+    fit_rounds: int = option(60, "rounds", "until a start has to fit")
+
+
+PRIMAL: Final = PrimalOptions()
+"""As they are unless `solve` is told otherwise."""

@@ -1,0 +1,218 @@
+"""Verb `schedule`: the shortest schedule of a pipeline, or a published one and whether a shorter one exists.
+
+The status it prints is the checker's, handed back by `publish`.  Exit codes as of `audit`: 0 optimal, 5 a gap is left,
+10 a published schedule is not the shortest and a shorter one is there, 20 it does not fit the memory.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from ...models.files.output import write_file
+from ...models.problem.claims import Verdict
+from ...models.problem.selection_problem import Ints
+from ...models.schedules.pipeline import Pipeline, Times
+from ...models.schedules.problem import ScheduleProblem
+from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.options import SECONDS, Count, force_option, output_option
+from ...models.text import InputError
+from ...proofs.publishing.publisher import Published, Publisher
+from ...proofs.schedules.certificate import ScheduleCertificate
+from ..schedules.drawing import peaks, picture, text
+from ..schedules.published import KINDS, chunked, orders, starts_of
+from ..schedules.search import Found, search
+from ..schedules.shop import shop
+
+CHECK_SHARE = 0.15
+"""Of the time limit, kept for the checker."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer:
+    """A schedule and bound of `subject`; `shorter` is the makespan of a better one that was found beside it."""
+
+    subject: Pipeline | ScheduleProblem
+    problem: ScheduleProblem
+    found: Found
+    kind: str
+    shorter: int | None
+    fits: bool
+
+    @property
+    def scale(self) -> int:
+        return self.problem.scale
+
+    def certificate(self) -> ScheduleCertificate:
+        f = self.found
+        return ScheduleCertificate(self.subject, f.starts, f.makespan, f.lower_bound, f.bound, self.kind)
+
+
+@click.command("schedule")
+@click.option("--stages", type=Count(1, 256), help="Stages of the pipeline.")
+@click.option("--micro-batches", type=Count(1, 4096), help="Micro-batches of a step.")
+@click.option(
+    "--times",
+    help="Forward, backward for inputs, backward for weights: 1,1,1, or one triple per stage separated by ';'.",
+)
+@click.option("--send", type=Count(0, (1 << 32) - 1), default=0, show_default=True, help="Time of a send.")
+@click.option("--memory", type=Count(1, 1 << 20), help="Most activations that a stage keeps at once; default: any.")
+@click.option("--kind", default="best", show_default=True, help=f"best, or {', '.join(KINDS)}.")
+@click.option("--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds of work, check included.")
+@output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
+@output_option("--svg", help="Draw the schedule.")
+@force_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def schedule_command(
+    publisher: Publisher,
+    stages: int | None,
+    micro_batches: int | None,
+    times: str | None,
+    send: int,
+    memory: int | None,
+    kind: str,
+    time_limit: float,
+    output: Path | None,
+    svg: Path | None,
+    as_json: bool,
+) -> int:
+    """The shortest schedule of a pipeline with a proof, or a published schedule and whether a shorter one exists."""
+    start = time.monotonic()
+    for name, value in (("--stages", stages), ("--micro-batches", micro_batches), ("--times", times)):
+        if value is None:
+            raise click.UsageError(
+                f"{name} is missing; write for example schedule --stages 4 --micro-batches 8 --times 1,1,1 --memory 4"
+            )
+    assert stages is not None and micro_batches is not None and times is not None
+    pipe = Pipeline(_times(times, stages), micro_batches, send, memory).check()
+    with Watch("scheduling"):
+        answer = _pipeline(pipe, kind, time_limit * (1 - CHECK_SHARE))
+    return _publish(publisher, answer, output, svg, as_json, start)
+
+
+def _pipeline(pipe: Pipeline, kind: str, seconds: float) -> Answer:
+    if kind == "best":
+        found = search(shop(pipe), seconds)
+        return Answer(pipe, pipe.problem(), found, kind, None, True)
+    cut = chunked(kind, pipe).check()
+    starts = starts_of(cut, orders(kind, cut))
+    problem = cut.problem()
+    makespan = max(int(s) + t.time for s, t in zip(starts, problem.tasks, strict=True))
+    fits = _fits(problem, starts)
+    if not fits:  # of no use for the search; what it needs is said
+        return Answer(cut, problem, Found(starts, makespan, 0, search(shop(cut), 0.0).bound), kind, None, False)
+    best = search(shop(cut), seconds, first=starts)
+    # several chunks share a device's memory, which the arrays of the search do not know
+    shorter = best.makespan if best.makespan < makespan and _fits(problem, best.starts) else None
+    return Answer(cut, problem, replace(best, starts=starts, makespan=makespan), kind, shorter, True)
+
+
+def _fits(problem: ScheduleProblem, starts: Ints) -> bool:
+    return all(
+        limit is None or peak <= limit for peak, limit in zip(peaks(problem, starts), problem.limits, strict=True)
+    )
+
+
+def _times(value: str, stages: int) -> tuple[Times, ...]:
+    rows: list[Times] = []
+    for part in value.split(";"):
+        match = re.fullmatch(r"\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*,\s*([0-9]{1,10})\s*", part)
+        if match is None:
+            raise InputError(
+                f"--times {part[:60]!r}: write three integers, forward, backward for inputs and backward for weights, "
+                f"such as 1,1,1; one triple per stage is separated by ';'"
+            )
+        rows.append((int(match[1]), int(match[2]), int(match[3])))
+    if len(rows) == 1:
+        rows *= stages
+    if len(rows) != stages:
+        raise InputError(f"--times has {len(rows)} triples for {stages} stages; give one, or one per stage")
+    return tuple(rows)
+
+
+def _number(units: int, scale: int) -> int | float:
+    value = Fraction(units, scale)
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def _publish(
+    publisher: Publisher, answer: Answer, output: Path | None, svg: Path | None, as_json: bool, start: float
+) -> Exit:
+    found, scale = answer.found, answer.scale
+    most = peaks(answer.problem, found.starts)
+    shared = answer.subject.chunks if isinstance(answer.subject, Pipeline) else 1
+    document: dict[str, object] = {
+        "kind": answer.kind,
+        "makespan": _number(found.makespan, scale),
+        "lower_bound": None,
+        "makespan_units": found.makespan,
+        "scale": scale,
+        "peak_memory": [_number(m, shared) for m in most],
+    }
+    if svg is not None:
+        title = f"{answer.kind}: {answer.problem.name}, makespan {Fraction(found.makespan, scale)}"
+        write_file(svg, picture(answer.problem, found.starts, title).encode())
+    if not answer.fits:
+        return _unfit(answer, document, as_json, start)
+    with Watch("checking"):
+        published = publisher.schedule(output, answer.certificate())
+    status, code = _outcome(published, answer)
+    document |= {
+        "status": status,
+        "lower_bound": None if published.lower_bound is None else _number(published.lower_bound, scale),
+        "gap": None if published.lower_bound is None else 1 - published.lower_bound / found.makespan,
+        "verdict": published.verdict.value,
+        "identity": published.identity,
+        "certificate": None if published.path is None else str(published.path),
+        "seconds": round(time.monotonic() - start, 3),
+    }
+    if answer.shorter is not None:
+        document["better"] = _number(answer.shorter, scale)
+    if as_json:
+        emit(document)
+        return code
+    for line in text(answer.problem, found.starts):
+        say(line)
+    say(f"{answer.kind}: {_sentence(published, answer)}")
+    if isinstance(answer.subject, Pipeline):
+        say(f"most activations kept, by device: {', '.join(str(Fraction(m, shared)) for m in most)}")
+    if published.path is not None:
+        say(f"wrote {published.path} ({published.size} bytes) in {time.monotonic() - start:.1f} s")
+    return code
+
+
+def _outcome(published: Published, answer: Answer) -> tuple[str, Exit]:
+    if published.verdict is not Verdict.PROVED or published.cost is None or published.lower_bound is None:
+        return "feasible", Exit.UNDECIDED
+    if published.lower_bound >= published.cost:
+        return "optimal", Exit.DONE
+    return ("refuted", Exit.REFUTED) if answer.shorter is not None else ("feasible", Exit.UNDECIDED)
+
+
+def _sentence(published: Published, answer: Answer) -> str:
+    if published.cost is None or published.lower_bound is None:
+        return f"the checker says {published.verdict.value}: {published.reason}"
+    makespan, bound = Fraction(published.cost, answer.scale), Fraction(published.lower_bound, answer.scale)
+    if bound >= makespan:
+        return f"makespan {makespan}, proved: none is shorter"
+    gap = f"lower bound {bound}, gap {float(1 - bound / makespan):.2%}"
+    if answer.shorter is not None:
+        return f"makespan {makespan}, not the shortest: {Fraction(answer.shorter, answer.scale)} is possible; {gap}"
+    return f"makespan {makespan}, {gap}"
+
+
+def _unfit(answer: Answer, document: dict[str, object], as_json: bool, start: float) -> Exit:
+    limit = max(x for x in answer.problem.limits if x is not None)
+    shared = answer.subject.chunks if isinstance(answer.subject, Pipeline) else 1
+    need = Fraction(max(peaks(answer.problem, answer.found.starts)), shared)
+    if as_json:
+        emit({**document, "status": "infeasible", "needs": float(need), "seconds": round(time.monotonic() - start, 3)})
+    else:
+        say(f"{answer.kind}: keeps {need} activations on one stage, the memory is for {Fraction(limit, shared)}")
+    return Exit.INFEASIBLE

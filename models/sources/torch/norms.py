@@ -1,0 +1,54 @@
+"""Norms of vectors over given dimensions, or all: sums and extremes of powers of absolute values.
+
+ord 2          sqrt(sum x^2), whose gradient is 0 at 0          ord 0        the number of elements that are not 0
+ord 1          sum |x|                                          ord inf      max |x|        ord -inf   min |x|
+ord p          (sum |x|^p)^(1/p)
+"""
+
+from __future__ import annotations
+
+from math import inf
+
+from ..building.flat import pointwise, reduced
+from .context import Context, Handler, Node, dimension
+from .pointwise import cast, short_kind
+
+
+def vector_norm(c: Context, node: Node) -> None:
+    """linalg_vector_norm and norm."""
+    x = node.ref("self")
+    value, shape = c.operand(cast(c, node, x, node.dtype) or x)
+    order = node.number("ord" if short_kind(node) == "linalg_vector_norm" else "p", 2.0)
+    dims = sorted({dimension(node, k, len(shape)) for k in node.integers("dim") or range(len(shape))})
+    keep = bool(node.integer("keepdim", 0))
+
+    def each(part: str, function: str, tensor: str, **attributes: float) -> str:
+        return pointwise(c, node, part, function, [(tensor, shape)], None, **attributes)
+
+    combine, root = "sum", 1.0
+    if order == 2.0:
+        value, root = each("square", "power", value, exponent=2.0), 0.5
+    elif order == 0.0:
+        counted = pointwise(c, node, "not_zero", "not_equal", [(value, shape)], "bool", value=0.0)
+        value = pointwise(c, node, "count", "cast", [(counted, shape)], node.dtype, dtype=node.dtype)
+    else:
+        value = each("abs", "abs", value)
+        if abs(order) == inf:
+            combine = "max" if order > 0 else "min"
+        elif order != 1.0:
+            value, root = each("power", "power", value, exponent=order), 1.0 / order
+    if dims:
+        last = root == 1.0
+        value = reduced(c, node, "" if last else combine, value, shape, dims, combine, 1.0, keep)
+    if not c.g.tensors[value].shape:
+        value = c.view(node, "scalar", value, (1,))
+    if root != 1.0:
+        final = (value, c.g.tensors[value].shape)
+        if root == 0.5:
+            value = pointwise(c, node, "", "sqrt", [final], node.dtype, flat=1)
+        else:
+            value = pointwise(c, node, "", "power", [final], node.dtype, exponent=root)
+    c.put(node, value)
+
+
+HANDLERS: dict[str, Handler] = dict.fromkeys(("linalg_vector_norm", "norm"), vector_norm)

@@ -1,0 +1,157 @@
+"""Core ATen operators that order and count: topk, sort, argmax, histc; and constants that are made from numbers alone.
+
+sort, topk   order = argsort(x), equal elements by position (PyTorch leaves them open); values = x[order]; the first k
+argmax       MIN of the positions i with x[i] = MAX x: the first one, as PyTorch says
+histc        the number of elements in each of `bins` intervals of [min, max]; integers of as many bins are counted
+"""
+
+from __future__ import annotations
+
+from ...program.index import Affine
+from ..building.flat import Unsupported, normalised, part_of, pointwise, reduced
+from .context import Context, Handler, Node, Ref, dimension
+from .scattered import along, picked_along, positions
+
+
+def _order(c: Context, node: Node, x: Ref, dim: int, descending: bool) -> str:
+    tensor, shape = c.operand(x)
+    attributes = {"descending": 1} if descending else {}
+    return normalised(c, node, "order", "argsort", [(tensor, shape)], [dim], "int64", **attributes)
+
+
+def sort(c: Context, node: Node) -> None:
+    """sort, argsort: values and positions in order."""
+    x = node.ref("self")
+    shape = c.shapes[x]
+    if not shape:
+        raise Unsupported("a scalar")
+    dim = dimension(node, node.integer("dim", -1), len(shape))
+    descending = bool(node.integer("descending", 0))
+    order = _order(c, node, x, dim, descending)
+    if not node.kind.startswith("aten.argsort"):
+        values = picked_along(c, node, "values", c.operand(x), (order, shape), dim)
+        c.put(node, values)
+        if len(shape) == 1 and not descending:
+            c.ascending.add(values)
+    index = len(node.shapes) - 1
+    c.put(node, order, index)
+    if len(shape) == 1:
+        c.permutations.add(Ref(node.name, index))
+
+
+def top_k(c: Context, node: Node) -> None:
+    """topk: the k largest or smallest, in order; indices that only mark the chosen become a mask where they are used
+    (`scattered.scatter`).
+    """
+    x, k = node.ref("self"), node.integer("k", 1)
+    shape = c.shapes[x]
+    if not shape:
+        raise Unsupported("a scalar")
+    dim, largest = dimension(node, node.integer("dim", -1), len(shape)), bool(node.integer("largest", 1))
+    if largest:
+        c.chosen[Ref(node.name, 1)] = (x, k, dim)
+    order = _order(c, node, x, dim, largest)
+    kept = tuple(k if d == dim else n for d, n in enumerate(shape))
+    first = order if kept == shape else part_of(c, node, "first", order, kept, {dim: (1, 0)})
+    c.put(node, first, 1)
+    if Ref(node.name, 0) in c.read:
+        c.put(node, picked_along(c, node, "values", c.operand(x), (first, kept), dim))
+
+
+def extreme_position(c: Context, node: Node, dim: int | None, largest: bool, result: int = 0) -> None:
+    """Put the first position of the largest (smallest) element along a dimension, or in the flattened tensor."""
+    tensor, shape = c.operand(node.ref("self"))
+    if dim is None or not shape:
+        tensor, shape, dim = c.view(node, "all", tensor, (max(1, _size(shape)),)), (max(1, _size(shape)),), 0
+    n, kept = shape[dim], tuple(1 if k == dim else m for k, m in enumerate(shape))
+    best = reduced(c, node, "best", tensor, shape, [dim], "max" if largest else "min", 1.0, True)
+    hit = pointwise(c, node, "hit", "equal", [(tensor, shape), (best, kept)], "bool")
+    column = tuple(n if k == dim else 1 for k in range(len(shape)))
+    place = (c.view(node, "place", positions(c, node, "positions", n), column), column)
+    here = pointwise(c, node, "here", "mask_fill", [place, (hit, shape)], "int64", value=n)
+    y = reduced(c, node, "first", here, shape, [dim], "min", 1.0, True)
+    c.put(node, c.view(node, "position", y, node.shapes[result] or (1,)), result)
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for n in shape:
+        size *= n
+    return size
+
+
+def arg_extreme(c: Context, node: Node) -> None:
+    """argmax, argmin."""
+    dim = node.arguments.get("dim")
+    at = dimension(node, dim, len(c.shapes[node.ref("self")])) if isinstance(dim, int) else None
+    extreme_position(c, node, at, node.kind.startswith("aten.argmax"))
+
+
+def histogram(c: Context, node: Node) -> None:
+    """histc with given limits."""
+    x, bins = node.ref("self"), node.integer("bins", 100)
+    low, high = node.number("min", 0.0), node.number("max", 0.0)
+    if low >= high:
+        raise Unsupported("limits that are those of the data (give min < max)")
+    tensor, shape = c.operand(x)
+    size = _size(shape)
+    flat = c.view(node, "flat", tensor, (size,))
+    whole = _counted(c, flat) if (low, high) == (0.0, bins - 1.0) else None
+    if whole is None:
+        moved = pointwise(c, node, "moved", "shift", [(flat, (size,))], None, shift=-low) if low else flat
+        factor = bins / (high - low)
+        spaced = moved if factor == 1.0 else pointwise(c, node, "spaced", "scale", [(moved, (size,))], scale=factor)
+        bin_ = pointwise(c, node, "floor", "floor", [(spaced, (size,))])
+        last = pointwise(c, node, "last", "clip", [(bin_, (size,))], None, high=float(bins - 1))
+        inside = pointwise(c, node, "inside", "less_equal", [(flat, (size,))], "bool", value=high)
+        kept = pointwise(c, node, "kept", "mask_fill", [(last, (size,)), (inside, (size,))], None, value=-1.0)
+        whole = pointwise(c, node, "bin", "cast", [(kept, (size,))], "int64", dtype="int64")
+    else:
+        c.counted[Ref(node.name)] = whole
+    one = pointwise(c, node, "one", "fill", [(flat, (size,))], node.dtype, value=1.0)
+    c.put(node, along(c, node, "", "scatter_add", (one, (size,)), (whole, (size,)), 0, bins))
+
+
+def _counted(c: Context, tensor: str) -> str | None:
+    """The integers that a tensor of floats holds, if it is a conversion of integers."""
+    found = next((op for op in reversed(c.g.operators) if op.output.tensor == tensor), None)
+    if found is None or found.function != "cast" or len(found.inputs[0].index) != 1:
+        return None
+    source = found.inputs[0].tensor
+    same = found.inputs[0].index[0] == Affine.axis(found.output.axes[0])
+    return source if same and c.g.tensors[source].dtype in ("int64", "int32") else None
+
+
+def made(c: Context, node: Node) -> None:
+    """full, scalar_tensor, zeros, ones: one number; empty: contents that nobody may use are 0."""
+    kind = node.kind.removeprefix("aten.").partition(".")[0]
+    number = 1.0 if kind == "ones" else 0.0
+    if kind in ("full", "scalar_tensor"):
+        found = c.uniform(node.arguments.get("fill_value", node.arguments.get("s")))
+        if found is None:
+            raise Unsupported("a computed number")
+        number = found
+    c.fill(node, number)
+
+
+HANDLERS: dict[str, Handler] = {
+    **dict.fromkeys(("sort", "argsort"), sort),
+    "topk": top_k,
+    **dict.fromkeys(("argmax", "argmin"), arg_extreme),
+    "histc": histogram,
+    **dict.fromkeys(
+        (
+            "full",
+            "scalar_tensor",
+            "zeros",
+            "ones",
+            "empty",
+            "empty_like",
+            "empty_permuted",
+            "empty_strided",
+            "new_empty",
+            "new_empty_strided",
+        ),
+        made,
+    ),
+}

@@ -1,0 +1,63 @@
+"""Where a program stops gradients: `detach`, and regions under `torch.no_grad`.
+
+    y = detach(x)        y is x, and a training step hands no gradient from y to x
+
+What depends on no weight has no gradient to stop, so there nothing is added.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...program.graph import Role
+from ..building.flat import pointwise
+from .context import Context, Handler, Node
+from .pointwise import identity
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+
+def mark_regions(exported: ExportedProgram) -> None:
+    """Detach the results of regions under `torch.no_grad`, which the decomposition merges into the program."""
+    import torch
+
+    for module in exported.graph_module.modules():
+        if not isinstance(module, torch.fx.GraphModule):
+            continue
+        for node in module.graph.nodes:
+            if node.target is not torch.ops.higher_order.wrap_with_set_grad_enabled or node.args[0]:
+                continue
+            region = module.get_submodule(node.args[1].target)
+            (result,) = region.graph.find_nodes(op="output")
+            with region.graph.inserting_before(result):
+                result.args = torch.fx.map_arg(
+                    result.args, lambda n, g=region.graph: g.call_function(torch.ops.aten.detach.default, (n,))
+                )
+            region.recompile()
+
+
+def detach(c: Context, node: Node) -> None:
+    """The operand, without a gradient."""
+    x = node.ref("self")
+    if x in c.constants or not _trained(c, c.tensor(x)):
+        identity(c, node)
+        return
+    c.put(node, pointwise(c, node, "", "stop_gradient", [c.operand(x)], node.dtype))
+
+
+def _trained(c: Context, tensor: str) -> bool:
+    """Does a value depend on a weight?"""
+    writer = {op.output.tensor: op for op in c.g.operators}
+    seen, waiting = {tensor}, [tensor]
+    while waiting:
+        name = waiting.pop()
+        if c.g.tensors[name].role is Role.PARAMETER:
+            return True
+        more = {a.tensor for a in writer[name].inputs} - seen if name in writer else set()
+        seen |= more
+        waiting += more
+    return False
+
+
+HANDLERS: dict[str, Handler] = dict.fromkeys(("detach", "detach_copy"), detach)

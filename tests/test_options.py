@@ -1,0 +1,122 @@
+"""Options of the search: every one is listed and read, and what `solve` is given reaches every phase."""
+
+from __future__ import annotations
+
+import ast
+import json
+from dataclasses import fields
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from contest_cases import contest_problem
+from house import ROOT
+from oracles import random_problem
+
+from shardproof.__main__ import run
+from shardproof.formal.selection.options import Options, SolveOptions, TreeOptions, listed
+from shardproof.formal.selection.relax_resources import relax_resources
+from shardproof.formal.selection.solve import solve
+from shardproof.models.problem.selection_problem import SelectionProblem
+
+from .test_seams import TIGHT, bound_rows, ladder
+
+PHASES = tuple(f.name for f in fields(Options))
+
+
+def test_every_option_is_read_somewhere() -> None:
+    read = set()
+    for path in Path(ROOT, "formal", "selection").rglob("*.py"):
+        if path.parent.name != "options":
+            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            read |= {n.attr for n in nodes if isinstance(n, ast.Attribute)}
+    assert not {o.name for o in listed(Options()) if o.name.partition(".")[2] not in read}
+
+
+def test_every_option_has_a_unit_and_a_reason() -> None:
+    shown = list(listed(Options()))
+    assert len({o.name for o in shown}) == len(shown) > 150
+    assert all(o.value and o.unit and o.reason for o in shown)
+
+
+def test_the_verb_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["solve", "--options", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)["options"]
+    assert document == {o.name: {"value": o.value, "unit": o.unit, "reason": o.reason} for o in listed(Options())}
+    assert run(["solve", "--options"]) == 0
+    table = capsys.readouterr().out
+    assert all(o.name in table and o.value in table for o in listed(Options()))
+    assert run(["solve"]) == 2
+    assert "PROBLEM" in capsys.readouterr().err
+
+
+class Reads:
+    """Which options are read from which phase, and whether from those that were given."""
+
+    def __init__(self, given: Options, patch: pytest.MonkeyPatch) -> None:
+        self.seen: dict[str, set[str]] = {phase: set() for phase in PHASES}
+        self.others: set[tuple[str, str]] = set()
+        for phase in PHASES:
+            part = getattr(given, phase)
+            self._watch(phase, part, patch)
+
+    def _watch(self, phase: str, part: object, patch: pytest.MonkeyPatch) -> None:
+        names = {f.name for f in fields(part)}  # type: ignore[arg-type]
+
+        def read(one: object, name: str) -> object:
+            if name in names:
+                if one is part:
+                    self.seen[phase].add(name)
+                else:
+                    self.others.add((phase, name))
+            return object.__getattribute__(one, name)
+
+        patch.setattr(type(part), "__getattribute__", read)
+
+
+FACTORED = Options(
+    solve=SolveOptions(dense_vertices_with_rows=10**6, plain_joint=0), tree=TreeOptions(nodes=1), limits=TIGHT
+)
+"""Neither the dense search nor elimination."""
+
+ROWS, _ = bound_rows(0, Fraction(9, 10), 1)
+"""Repeated blocks under a limit that binds."""
+
+
+@pytest.mark.parametrize(
+    ("problem", "given", "engine", "phases"),
+    [
+        (contest_problem(9, 5, 2, tight=0.4), Options(), "native", {"solve", "presolve", "dense", "primal"}),
+        (ladder(60, 0), FACTORED, "native", {"solve", "limits", "bound", "tree", "decomposition"}),
+        (ROWS, FACTORED, "native", {"solve", "limits", "bound", "tree", "decomposition", "primal"}),
+        (random_problem(8, rows=False), Options(), "native", {"solve", "elimination"}),
+        (random_problem(8, rows=False), Options(), "ilp", {"solve", "engines", "bound"}),
+    ],
+    ids=["dense", "repeated", "repeated under rows", "eliminated", "engine"],
+)
+def test_what_is_given_reaches_every_phase(
+    problem: SelectionProblem, given: Options, engine: str, phases: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read from defaults, whatever search a problem gets."""
+    reads = Reads(given, monkeypatch)
+    answer = solve(problem, engine=engine, options=given, time_limit_s=3.0)  # type: ignore[arg-type]
+    assert answer.solution is not None
+    assert not reads.others
+    assert {phase for phase in PHASES if reads.seen[phase]} >= phases
+
+
+def test_relaxing_the_rows_hands_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = Options()
+    reads = Reads(given, monkeypatch)
+    relax_resources(contest_problem(9, 5, 2, tight=0.4), options=given)
+    assert not reads.others and "relaxed_share" in reads.seen["solve"]
+
+
+def test_options_change_what_a_search_does() -> None:
+    """Without room for tables nothing is eliminated."""
+    problem = random_problem(11)
+    stored = solve(problem).certificate
+    without = Options(elimination=type(Options().elimination)(stored=0))
+    bare = solve(problem, options=without).certificate
+    assert stored is not None and bare is not None
+    assert stored.proof.messages and not bare.proof.messages  # type: ignore[union-attr]

@@ -1,0 +1,1 @@
+"""This package checks schedules: every start against its problem, every lower bound by integer arguments."""

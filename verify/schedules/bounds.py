@@ -1,0 +1,216 @@
+"""Lower bounds of a network, recomputed: longest paths, loads of streams, and refutations replayed row by row.
+
+Heads and tails are kept under precedences: raising one raises those behind it.  A SPLIT opens two cases one after the
+other; each begins with the heads, tails and precedences of the rows before it.  Every case must end in a row that
+contradicts it; a raise whose condition does not hold, or a row that is left over, refutes the certificate.
+Source: `proofs/schedules/certificate.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...models.problem.selection_problem import Ints
+from ...proofs.container.canonical import ContainerError
+from ...proofs.schedules.certificate import (
+    LOAD,
+    ORDER,
+    PATH,
+    RAISE_HEAD,
+    RAISE_TAIL,
+    SPLIT,
+    Bound,
+    Load,
+    Path,
+    Refutation,
+)
+from ..budget import OBJECT, Budget
+from .network import Network
+
+DEEPEST = 200
+"""Splits above one another: each holds the heads and tails of its second case."""
+
+
+class BadBound(Exception):
+    """An argument that does not hold; the message names the row."""
+
+
+@dataclass
+class State:
+    """Heads and tails of all tasks and the links that keep them: `follow[t]` lists (task, lag) after t, `lead[t]`
+    before it.
+    """
+
+    head: list[int]
+    tail: list[int]
+    follow: list[list[tuple[int, int]]]
+    lead: list[list[tuple[int, int]]]
+
+
+def state(net: Network, budget: Budget) -> State:
+    """Longest paths; `ContainerError` if precedences run in a circle."""
+    n = len(net.times)
+    budget.charge(OBJECT * 8 * (n + len(net.before)), "the longest paths")
+    times = net.times.tolist()
+    follow: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+    lead: list[list[tuple[int, int]]] = [[] for _ in range(n)]
+    for a, b, lag in zip(net.before.tolist(), net.after.tolist(), net.lag.tolist(), strict=True):
+        follow[a].append((b, lag))
+        lead[b].append((a, lag))
+    missing = [len(x) for x in lead]
+    order = [t for t in range(n) if not missing[t]]
+    head, tail = [0] * n, [0] * n
+    for t in order:  # grows while it is walked
+        for u, lag in follow[t]:
+            head[u] = max(head[u], head[t] + times[t] + lag)
+            missing[u] -= 1
+            if not missing[u]:
+                order.append(u)
+    if len(order) < n:
+        raise ContainerError("precedences", "run in a circle, so that nothing can be scheduled")
+    for t in reversed(order):
+        for u, lag in follow[t]:
+            tail[t] = max(tail[t], tail[u] + times[u] + lag)
+    return State(head, tail, follow, lead)
+
+
+def lower_bound(net: Network, bound: Bound, budget: Budget) -> int:
+    """The bound that the argument gives; `BadBound` if it does not hold."""
+    found = state(net, budget)
+    times = net.times.tolist()
+    match bound:
+        case Path():
+            return max(h + p + q for h, p, q in zip(found.head, times, found.tail, strict=True))
+        case Load(stream, head, tail):
+            return load(found, times, _stream(net, stream, "the bound"), head, tail)
+        case Refutation(makespan, rows):
+            _replay(net, found, times, makespan, rows, budget)
+            return makespan + 1
+
+
+def load(found: State, times: list[int], tasks: list[int], head: int, tail: int) -> int:
+    """Least head, times and least tail of the tasks with head and tail at least these; 0 if there are none."""
+    taken = [t for t in tasks if found.head[t] >= head and found.tail[t] >= tail]
+    if not taken:
+        return 0
+    return min(found.head[t] for t in taken) + sum(times[t] for t in taken) + min(found.tail[t] for t in taken)
+
+
+def _stream(net: Network, number: int, place: str) -> list[int]:
+    if not 0 <= number < len(net.streams):
+        raise BadBound(f"{place}: there is no stream {number}")
+    tasks: list[int] = net.streams[number].tolist()
+    return tasks
+
+
+def _replay(net: Network, found: State, times: list[int], makespan: int, rows: Ints, budget: Budget) -> None:
+    n = len(times)
+    streams = [s.tolist() for s in net.streams]
+    longest = max((len(s) for s in streams), default=0)
+    open_cases: list[tuple[list[int], list[int], int, int, int]] = []  # heads, tails, links made, a, b
+    made: list[tuple[int, int]] = []  # links of the splits that we are under
+    done = False
+    for k, (word, a, b, c, d) in enumerate(rows.tolist()):
+        place = f"row {k}"
+        budget.charge(OBJECT * (longest + 16), place)
+        if done:
+            raise BadBound(f"{place}: all cases are closed already")
+        if word in (RAISE_HEAD, RAISE_TAIL):
+            if not (0 <= a < n and 0 <= b < len(streams)) or a not in streams[b]:
+                raise BadBound(f"{place}: task {a} is not on stream {b}")
+            others = [t for t in streams[b] if t != a]
+            if word == RAISE_HEAD:
+                value = _last(found.head, found.tail, times, others, a, c, d, makespan, place)
+                _raise(found.head, found.follow, times, a, value, makespan, budget)
+            else:
+                value = _last(found.tail, found.head, times, others, a, d, c, makespan, place)
+                _raise(found.tail, found.lead, times, a, value, makespan, budget)
+        elif word == SPLIT:
+            if a == b or not any(a in s and b in s for s in streams):
+                raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
+            if len(open_cases) >= DEEPEST:
+                raise ContainerError(place, f"more than {DEEPEST} splits above one another")
+            budget.charge(n >> 1, place)
+            open_cases.append((found.head[:], found.tail[:], len(made), a, b))
+            _link(found, times, a, b, makespan, budget, made)
+        elif word == ORDER:
+            if a == b or not any(a in s and b in s for s in streams):
+                raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
+            length = found.head[b] + times[b] + times[a] + found.tail[a]
+            if length <= makespan:
+                raise BadBound(f"{place}: task {b} before {a} takes {length}, not more than {makespan}")
+            _after(found, times, a, b, makespan, budget)
+        elif word in (LOAD, PATH):
+            if word == LOAD:
+                length = load(found, times, _stream(net, a, place), b, c)
+            elif 0 <= a < n:
+                length = found.head[a] + times[a] + found.tail[a]
+            else:
+                raise BadBound(f"{place}: there is no task {a}")
+            if length <= makespan:
+                raise BadBound(f"{place}: shows {length} only, not more than {makespan}")
+            done = not open_cases
+            if open_cases:
+                found.head, found.tail, links, x, y = open_cases.pop()
+                while len(made) > links:
+                    p, q = made.pop()
+                    found.follow[p].pop()
+                    found.lead[q].pop()
+                _link(found, times, y, x, makespan, budget, made)
+        else:
+            raise BadBound(f"{place}: unknown word {word}")
+    if not done:
+        raise BadBound(f"{len(open_cases) + 1} cases are left open")
+
+
+def _last(
+    head: list[int], tail: list[int], times: list[int], others: list[int], task: int, r: int, q: int, t: int, place: str
+) -> int:
+    """The head of `task` behind all others with head >= r and tail >= q, if it cannot come before the last of them."""
+    taken = sorted((head[x], times[x], tail[x]) for x in others if head[x] >= r and tail[x] >= q)
+    if not taken:
+        raise BadBound(f"{place}: no tasks that task {task} would come after")
+    whole = sum(p for _, p, _ in taken)
+    length = min(head[task], taken[0][0]) + whole + times[task] + min(x for _, _, x in taken)
+    if length <= t:
+        raise BadBound(f"{place}: task {task} may come before them, {length} is not more than {t}")
+    end = 0
+    for h, p, _ in taken:
+        end = max(end, h) + p
+    return end
+
+
+def _raise(
+    values: list[int],
+    links: list[list[tuple[int, int]]],
+    times: list[int],
+    task: int,
+    value: int,
+    makespan: int,
+    budget: Budget,
+) -> None:
+    """Raise one value and those behind it.  Beyond the makespan all is contradicted, and values stop there."""
+    todo = [(task, min(value, makespan + 1))]
+    while todo:
+        t, v = todo.pop()
+        if v <= values[t]:
+            continue
+        values[t] = v
+        budget.charge(OBJECT * (1 + len(links[t])), "a raise")
+        todo += [(u, min(v + times[t] + lag, makespan + 1)) for u, lag in links[t]]
+
+
+def _link(
+    found: State, times: list[int], a: int, b: int, makespan: int, budget: Budget, made: list[tuple[int, int]]
+) -> None:
+    """Task a before task b, from here on."""
+    found.follow[a].append((b, 0))
+    found.lead[b].append((a, 0))
+    made.append((a, b))
+    _after(found, times, a, b, makespan, budget)
+
+
+def _after(found: State, times: list[int], a: int, b: int, makespan: int, budget: Budget) -> None:
+    """What follows at once from a before b."""
+    _raise(found.head, found.follow, times, b, found.head[a] + times[a], makespan, budget)
+    _raise(found.tail, found.lead, times, a, found.tail[b] + times[b], makespan, budget)
