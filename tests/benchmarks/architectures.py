@@ -170,6 +170,10 @@ def warm() -> None:
     import torch._export
     from torch import nn
 
+    import shardproof.__main__
+    import shardproof.models.sources.torch.importer
+    import shardproof.models.verbs.describe  # noqa: F401
+
     torch.set_num_threads(1)
     torch.export.export(nn.Linear(2, 2), (torch.zeros(1, 2),)).run_decompositions()
 
