@@ -19,9 +19,10 @@ from collections import Counter
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from shardproof.models.program.attention import ROLES, role
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Access, Affine
-from shardproof.models.program.operators import Operator, Value
+from shardproof.models.program.operators import NodeKind, Operator, Value
 
 _COMMUTING = frozenset(
     {
@@ -369,7 +370,8 @@ def _index(index: Affine, names: dict[str, str]) -> str:
 def _roles(op: Operator, axis: str) -> tuple[str, ...]:
     """How attributes name an axis."""
     named = [k for k, v in op.attributes if k in _AXIS_NAMES and v == axis]
-    return (*named, *(["over"] if axis in op.over else []))
+    roles = [k for k in ROLES if axis in role(op, k)] if op.kind is NodeKind.ATTENTION else []
+    return (*named, *roles, *(["over"] if axis in op.over else []))
 
 
 _AXIS_NAMES = ("rows", "along", "axis")
@@ -381,6 +383,9 @@ def _attributes(op: Operator, names: dict[str, str] | None = None) -> list[str]:
     for key, value in sorted(op.attributes):
         if key == "over":
             out.append(f"over={sorted(names[a] for a in op.over)}" if names is not None else f"over={len(op.over)}")
+        elif key in ROLES and op.kind is NodeKind.ATTENTION:
+            members = role(op, key)
+            out.append(f"{key}={sorted(names[a] for a in members)}" if names is not None else f"{key}={len(members)}")
         elif key in _AXIS_NAMES:
             out.append(f"{key}={names[str(value)]}" if names is not None else key)
         else:

@@ -16,6 +16,7 @@ from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
+from shardproof.models.sources.building.attention import attention, lse_of
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.numpy.trace import trace
 from shardproof.models.sources.training import build_step, training_step
@@ -351,6 +352,24 @@ def moments() -> Graph:
     return replace(b.build("norm", after), state=(("w", new), ("m", after))).check()
 
 
+def attentions(**options: int) -> Graph:
+    """Grouped queries with a band, whose result and log-sum-exp two readers want."""
+    b = Builder("attentions")
+    q, k, v = b.input("q", (2, 6, 2, 3, 4)), b.input("k", (2, 8, 2, 4)), b.input("v", (2, 8, 2, 5))
+    a = attention(b, "a", "b s h g d, b t h d, b t h e -> b s h g e", q, k, v, query="s", **options)
+    l = lse_of(b, "l", a)
+    return b.build(b.map("relu", "relu", a), b.map("scaled", "scale", l, scale=2.0), a)
+
+
+def masked_attention() -> Graph:
+    """A mask per head, no positions."""
+    b = Builder("masked", "float64")
+    q, k, v = b.input("q", (4, 6, 4)), b.input("k", (4, 6, 4)), b.input("v", (4, 6, 4))
+    return b.build(
+        attention(b, "a", "h s d, h t d, h t e, h s t -> h s e", q, k, v, b.input("m", (4, 6, 6), "bool"), scale=0.5)
+    )
+
+
 @dataclass(frozen=True)
 class Case:
     """`slow`: left to `make test-slow`."""
@@ -404,6 +423,13 @@ CASES: dict[str, Case] = {
     "pairs of products": Case(pairs, "2x2"),
     "an unread result": Case(unread, "2x2"),
     "moments that are read": Case(moments, "localhost:6"),
+    "attention operator": Case(attentions, "2x2"),
+    "causal attention operator": Case(lambda: attentions(ahead=2), "2x2"),
+    "causal attention operator, mixed machine": Case(lambda: attentions(ahead=2), "mixed"),
+    "attention operator in a window, uneven": Case(
+        lambda: attentions(ahead=1, behind=2), "localhost:3", "complete,uneven"
+    ),
+    "masked attention operator": Case(masked_attention, "2x3", "two-per-level,uneven"),
     "attention": Case(lambda: small("attention", batch=2, tokens=4, width=8, heads=2), "2x2"),
     "attention, uneven": Case(
         lambda: small("attention", batch=3, tokens=5, width=8, heads=2), "localhost:3", "complete,uneven"

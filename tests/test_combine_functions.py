@@ -9,6 +9,7 @@ from itertools import product
 
 import pytest
 
+from shardproof.models.program.attention import OPERANDS
 from shardproof.models.program.graph import Graph, GraphError, Role, Tensor
 from shardproof.models.program.index import Axis, Combine, access
 from shardproof.models.program.operators import BY_DATA, FUNCTIONS, NodeKind, Operator, Value
@@ -16,12 +17,27 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as zoo
 
-SUMS = {NodeKind.CONTRACT, NodeKind.REDUCE, NodeKind.WINDOW, NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED}
+SUMS = {
+    NodeKind.CONTRACT,
+    NodeKind.REDUCE,
+    NodeKind.WINDOW,
+    NodeKind.GATHER,
+    NodeKind.SCATTER,
+    NodeKind.GROUPED,
+    NodeKind.ATTENTION,
+}
 """Kinds that add, unless the function says otherwise below; written here a second time, from the text of
 `models/program/operators.py`.
 """
-OTHERS = {"max": Combine.MAX, "max_pool": Combine.MAX, "min": Combine.MIN, "copy_gradient": Combine.SUM}
-OTHERS |= {"scatter_max": Combine.MAX, "scatter_min": Combine.MIN}
+OTHERS = {
+    "max": Combine.MAX,
+    "max_pool": Combine.MAX,
+    "min": Combine.MIN,
+    "copy_gradient": Combine.SUM,
+    "scatter_max": Combine.MAX,
+    "scatter_min": Combine.MIN,
+    "attention_lse": Combine.MAX,
+}
 
 
 def allowed(name: str) -> set[Combine]:
@@ -35,6 +51,8 @@ def graph_of(function: str, *combines: Combine, splittable: bool = False) -> Gra
     count = max(FUNCTIONS[function].arity[0], 1 if FUNCTIONS[function].arity[1] else 0)
     axes = tuple(Axis(f"r{i}", 2, c, splittable) for i, c in enumerate(combines))
     shape, names = (2,) * len(axes), [a.name for a in axes]
+    if FUNCTIONS[function].kind is NodeKind.ATTENTION:
+        return attention_of(function, axes)
     inputs = tuple(Tensor(f"x{i}", shape, role=Role.INPUT) for i in range(count))
     attributes: tuple[tuple[str, Value], ...] = (("rows", "r0"),) if FUNCTIONS[function].kind in BY_DATA else ()
     reads = [access(t.name, *names) for t in inputs]
@@ -42,6 +60,18 @@ def graph_of(function: str, *combines: Combine, splittable: bool = False) -> Gra
         inputs = (*inputs[:-1], replace(inputs[-1], shape=shape[1:]))
         reads[-1] = access(inputs[-1].name, *names[1:])
     op = Operator("made", function, axes, tuple(reads), access("y"), attributes)
+    return Graph("g", (*inputs, Tensor("y", ())), (op,), ("y",))
+
+
+def attention_of(function: str, axes: tuple[Axis, ...]) -> Graph:
+    """Attention reduces keys, gradients of what keys have reduce rows."""
+    names, least = tuple(a.name for a in axes), FUNCTIONS[function].arity[0]
+    keys = function in ("attention", "attention_lse", "attention_query_gradient")
+    has = {name: names if (name in "kv") == keys and name != "mask" else () for name in OPERANDS[function][:least]}
+    inputs = tuple(Tensor(name, (2,) * len(a), role=Role.INPUT) for name, a in has.items())
+    given = {"query": () if keys else names, "key": names if keys else (), "feature": (), "value_feature": ()}
+    reads = tuple(access(name, *a) for name, a in has.items())
+    op = Operator("made", function, axes, reads, access("y"), tuple(sorted(given.items())))
     return Graph("g", (*inputs, Tensor("y", ())), (op,), ("y",))
 
 

@@ -25,6 +25,7 @@ from shardproof.backends.kernels.gradients import GRADIENTS
 from shardproof.models.program.graph import Graph, GraphError, Role, UnsupportedOperators
 from shardproof.models.program.index import Affine, Axis, Combine, access
 from shardproof.models.program.operators import FUNCTIONS, NodeKind
+from shardproof.models.sources.building.attention import attention
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.training.maps import MAP_RULES
@@ -343,6 +344,38 @@ def update(rng: Rng) -> Graph:
     return g.build(g.operator("y", "update", [Axis("a", a), Axis("b", b)], [old, read], ["a", "b"], attributes))
 
 
+def attention_of_heads(rng: Rng) -> Graph:
+    """Grouped queries; bands, caps, masks that are added or select; operands that are slices; any order of results."""
+    g = Builder("attention", "float64")
+    b, h, p, s, t, d, e = (int(n) for n in rng.integers(1, 4, 7))
+    s, t = s + 2, t + 2
+    q, k, v = g.parameter("q", (b, h, p, s, d)), g.parameter("k", (b, t, h, d)), g.parameter("v", (b, h, t, e))
+    kind, mask, text = int(rng.integers(0, 5)), [], ""
+    if kind:
+        letters = ["s t", "h s t", "p t", "b s t"][kind - 1]
+        extent = {"b": b, "h": h, "p": p, "s": s, "t": t}
+        shape = [extent[a] for a in letters.split()]
+        mask = [g.input("m", shape, "bool") if kind == 1 else g.parameter("m", shape)]
+        text = f", {letters}"
+    y = attention(
+        g,
+        "y",
+        f"b h p s d, b t h d, b h t e{text} -> " + str(rng.choice(["b h p s e", "b s h p e", "e p h s b"])),
+        *(q, k, v, *mask),
+        query="s",
+        scale=float(rng.choice([1.0, 0.6])),
+        softcap=float(rng.choice([0.7, 2.0])) if rng.integers(0, 2) else None,
+        behind=int(rng.integers(0, 3)) if rng.integers(0, 3) == 0 else None,
+        ahead=int(rng.integers(0, 3)) if rng.integers(0, 2) else None,
+    )
+    if rng.integers(0, 3) == 0:  # k is a part of something longer
+        op = g.operators[-1]
+        g.tensors["k"] = replace(g.tensors["k"], shape=(b, t + 2, h, d))
+        moved = access("k", "b", Affine.axis("t").shift(int(rng.integers(0, 3))), "h", "d")
+        g.operators[-1] = replace(op, inputs=(op.inputs[0], moved, *op.inputs[2:]))
+    return g.build(y)
+
+
 SMOOTH = sorted(n for n, rule in MAP_RULES.items() if any(rule)) + ["sum_inputs"]
 CASES: dict[str, Callable[[Rng], Graph]] = {
     **{n: elementwise(n) for n in SMOOTH},
@@ -360,6 +393,7 @@ CASES: dict[str, Callable[[Rng], Graph]] = {
     "copy": copy,
     "update": update,
     **indexed_cases.CASES,
+    "attention": attention_of_heads,
 }
 
 
@@ -371,7 +405,8 @@ def test_every_function_has_a_rule_or_ends_the_pass() -> None:
     assert ruled <= set(FUNCTIONS)
     assert {n for n in RULES} | set(SMOOTH) <= set(CASES)
     gradients = {n for n in FUNCTIONS if n.endswith(("_gradient", "_update")) or n.startswith("adam_")} - ruled
-    assert set(FUNCTIONS) - ruled == gradients | {"product_sum", "reverse_cumulative_sum", "mask_clear", "opaque"}
+    others = {"product_sum", "reverse_cumulative_sum", "mask_clear", "opaque", "attention_lse"}
+    assert set(FUNCTIONS) - ruled == gradients | others
 
 
 def test_every_gradient_function_has_a_kernel() -> None:

@@ -15,6 +15,7 @@ from test_gradients import CASES, MODELS, inputs_of
 
 from shardproof.backends.execution.reference import run_graph
 from shardproof.backends.kernels import Block, execute, full_box
+from shardproof.models.program.attention import role
 from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.program.operators import NodeKind, Operator
 from shardproof.models.sources.training import build_step
@@ -153,6 +154,38 @@ def normalised(op: Operator, a: list[Any]) -> Any:
     return y
 
 
+def attended(op: Operator, a: list[Any]) -> Any:
+    """Attention by its definition, scores stored."""
+    letters = {x.name: chr(97 + i) for i, x in enumerate(op.axes)}
+    words = ["".join(letters[x] for x in access.axes) for access in op.inputs]
+    out, key = "".join(letters[x] for x in op.output.axes), letters[role(op, "key")[0]]
+    rows = "".join(x for x in out if x not in {letters[n] for n in role(op, "value_feature")})
+    values = [seen(op, j, x) for j, x in enumerate(a)]
+    s = torch.einsum(f"{words[0]},{words[1]}->{rows}{key}", *values[:2]) * attribute(op, "scale", 1.0)
+    if cap := attribute(op, "softcap", 0.0):
+        s = cap * torch.tanh(s / cap)
+    hidden = torch.zeros(s.shape, dtype=torch.bool)
+    if len(values) > 3:
+        mask = spread_to(values[3], words[3], rows + key)
+        s, hidden = (s, mask.expand(s.shape) == 0) if a[3].dtype == torch.bool else (s + mask, hidden)
+    extent = {letters[x.name]: x.extent for x in op.axes}
+    if {"behind", "ahead"} & dict(op.attributes).keys():
+        query = letters[role(op, "query")[0]]
+        apart = torch.arange(extent[key])[None, :] - torch.arange(extent[query])[:, None]
+        outside = (apart < -attribute(op, "behind", 99)) | (apart > attribute(op, "ahead", 99))
+        hidden = hidden | spread_to(outside, query + key, rows + key)
+    s = s.masked_fill(hidden, -torch.inf)
+    none = hidden.all(-1, keepdim=True)  # PyTorch gives nan where no key is seen
+    p = torch.softmax(s.masked_fill(none, 0.0), dim=-1).masked_fill(none, 0.0)
+    return torch.einsum(f"{rows}{key},{words[2]}->{out}", p, values[2])
+
+
+def spread_to(x: Any, have: str, want: str) -> Any:
+    """Dimensions `have` in the order of `want`, length 1 where there is none."""
+    moved = x.permute([have.index(n) for n in want if n in have])
+    return moved[tuple(slice(None) if n in have else None for n in want)]
+
+
 def applied(op: Operator, a: list[Any]) -> Any:
     """The operator by PyTorch."""
     out = op.output.axes
@@ -181,6 +214,8 @@ def applied(op: Operator, a: list[Any]) -> Any:
             return normalised(op, a)
         case NodeKind.WINDOW if any(len(i.terms) > 2 for i in op.inputs[0].index):
             pytest.skip("PyTorch has no windows in digits")
+        case NodeKind.ATTENTION:
+            return attended(op, a)
         case NodeKind.WINDOW if op.function != "local_response":
             k, stride, _, front, back = window(op, tuple(a[0].shape))
             if op.function == "max_pool":

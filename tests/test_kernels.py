@@ -114,7 +114,7 @@ def run_parts(
                         graph,
                         box,
                         tight(op, graph, box, arrays),
-                        reducer if op.kind is NodeKind.NORMALISE else None,
+                        reducer if op.kind in (NodeKind.NORMALISE, NodeKind.ATTENTION) else None,
                     )
                 )
             except Pause:
@@ -137,7 +137,9 @@ def check_split(op: Operator, graph: Graph, arrays: list[np.ndarray], axis: Axis
     """Blocks of one axis (empty ones too), combined, equal the whole."""
     edges = [0, *sorted(cuts), axis.extent]
     boxes = [{**full_box(op.axes), axis.name: (a, b) if a < b else (0, 0)} for a, b in pairwise(edges)]
-    if op.kind is NodeKind.NORMALISE and axis.name not in op.over:  # every block has statistics of its own
+    if (
+        op.kind in (NodeKind.NORMALISE, NodeKind.ATTENTION) and axis.name not in op.over
+    ):  # every block has statistics of its own
         parts = [run_parts(op, graph, [box], arrays)[0] for box in boxes]
     else:
         parts = run_parts(op, graph, boxes, arrays)

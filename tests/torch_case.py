@@ -17,9 +17,9 @@ from shardproof.models.sources.torch.program import build
 Made = tuple[nn.Module, object] | tuple[nn.Module, object, object]
 
 
-def imported(factory: Callable[[], Made], name: str = "model") -> Imported:
-    """The graph of what the factory makes, through the meta device."""
-    return convert(build(factory, name))
+def imported(factory: Callable[[], Made], name: str = "model", attention: bool = False) -> Imported:
+    """The graph of what the factory makes, through the meta device; `attention`: as one operator."""
+    return convert(build(factory, name, attention=attention))
 
 
 def _inputs(made: Made) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
@@ -34,14 +34,18 @@ def _inputs(made: Made) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
 
 
 def compare(
-    factory: Callable[[], Made], dtype: torch.dtype = torch.float64, tolerance: float = 1e-9, largest: int = 2
+    factory: Callable[[], Made],
+    dtype: torch.dtype = torch.float64,
+    tolerance: float = 1e-9,
+    largest: int = 2,
+    attention: bool = False,
 ) -> Imported:
     """Outputs of the module (its own weights, in `dtype`) against the reference run of its graph, relative to the
     largest element.
 
     Integer inputs are drawn below `largest`.  Returns the import.
     """
-    found = imported(factory)
+    found = imported(factory, attention=attention)
     draw = torch.Generator().manual_seed(1)
     made = factory()
     module = made[0].to(dtype)

@@ -12,6 +12,7 @@ from typing import assert_never
 
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
+from .attention import ATTENTION
 from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, lengths, spread, view
 from .contract import contract
 from .elementwise import MAPS
@@ -81,6 +82,9 @@ def execute(
             result = grouped_product(Task(xp, op, graph, exact, operands, collectives))
         case NodeKind.LAYOUT:
             result = _layout(xp, op, graph, exact, operands)
+        case NodeKind.ATTENTION:
+            task = Task(xp, op, graph, exact, operands, collectives)
+            result = spread(xp, ATTENTION[op.function](task), task.shape)
         case NodeKind.OPAQUE:
             result = opaque(xp, op, graph, exact, operands)
         case _:

@@ -11,7 +11,7 @@ With g the incoming gradient, sums over `over` (all-reduced where the box holds 
     reverse_cumulative_sum  SUM over j >= i of g[j];  exclusive = 1: j > i
     embedding_gradient      SUM [ids = v] g
 
-Windows: `gradient_windows`.
+Windows: `gradient_windows`.  Attention: `attention`.
 
 copy_gradient: element o of g goes to index  terms o + offset  of the dimensions `at`, all others straight through.
 """
@@ -28,6 +28,7 @@ from typing import Final
 from ...models.program.graph import Graph
 from ...models.program.index import Combine
 from ...models.program.operators import Operator
+from .attention import ATTENTION_GRADIENTS
 from .blocks import Array, Block, KernelError, StatisticsReducer, align, fold, lengths, spread
 from .contract import contract
 from .elementwise import number
@@ -157,6 +158,7 @@ GRADIENTS: Final = MappingProxyType[str, Callable[[Task], Array]](
         "local_response_gradient": local_response_gradient,
         "embedding_gradient": scatter,
         "copy_gradient": _copy,
+        **ATTENTION_GRADIENTS,
     }
 )
 """Function -> kernel."""

@@ -224,10 +224,10 @@ def lower(graph: Graph, hierarchy: tuple[int, ...], choices: Choices) -> Program
 def _statistics(
     op: Operator, placement: Placement, hierarchy: tuple[int, ...], boxes: list[dict[str, tuple[int, int]]]
 ) -> tuple[Reduction, ...]:
-    """One all-reduce per statistic of a normalise operator, over the digits that split its `over` axes (nothing
-    scattered).
+    """One all-reduce per statistic of a normalise or attention operator, over the digits that split its `over` axes
+    (nothing scattered).
     """
-    if op.kind is not NodeKind.NORMALISE:
+    if op.kind not in (NodeKind.NORMALISE, NodeKind.ATTENTION) or not op.spec.statistics:
         return ()
     digits = statistics_digits(op, placement.axes, placement.matrix)
     if not digits:

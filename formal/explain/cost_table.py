@@ -126,7 +126,7 @@ def render_cost_table(planning: Planning, rows: Sequence[CostRow], width: int = 
 
 def _formulas(planning: Planning, problem: SelectionProblem) -> list[str]:
     machine, graph = planning.machine, planning.graph
-    used = {graph.tensor(op.output.tensor).dtype for op in graph.operators if graph.flops_per_point(op)}
+    used = {graph.computed_in(op) for op in graph.operators if graph.flops_per_point(op)}
     out = ["flops and bytes are those of the busiest device; the time is that of the slowest one"]
     for device in machine.classes:
         peaks = ", ".join(f"{show(rate, 'flops')} ({dtype})" for dtype, rate in device.peaks if dtype in used)

@@ -234,7 +234,7 @@ def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[
         out.append(Constant(Part.BANDWIDTH, i, f"{level.name}.bandwidth", level.bandwidth, "rate"))
         if level.latency:
             out.append(Constant(Part.LATENCY, i, f"{level.name}.latency", level.latency, "time"))
-    used = [graph.tensor(op.output.tensor).dtype for op in graph.operators if graph.flops_per_point(op)]
+    used = [graph.computed_in(op) for op in graph.operators if graph.flops_per_point(op)]
     for dtype, value in machine.device.peaks:
         if dtype in used:
             out.append(Constant(Part.PEAK, dtype, f"peak.{dtype}", value, "flops"))

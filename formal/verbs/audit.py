@@ -15,10 +15,10 @@ from ...models.cost.selection import Planning
 from ...models.layout.placement import SpaceError, space
 from ...models.machine.machine import load_machine
 from ...models.problem.claims import Verdict
-from ...models.sources.load import load_model
+from ...models.sources.load import Attention, load_model
 from ...models.sources.zoo import ZOO
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import AMOUNT, BATCH, force_option, output_option
+from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_option, output_option
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
@@ -41,6 +41,7 @@ from .plan import EngineName, asked_json, asked_lines, engine_option, gap_option
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
+@attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @click.option(
@@ -62,6 +63,7 @@ def audit_command(
     strategy_file: Path,
     machine: str | None,
     batch: int | None,
+    attention: Attention | None,
     memory: int | None,
     space_name: str | None,
     carry: bool,
@@ -95,7 +97,7 @@ def audit_command(
                 )
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
-            graph = load_model(subject, batch)
+            graph = load_model(subject, batch, attention=attention)
             default = fitting_space(graph, target)
             check_sizes(graph, target, where or default)
             if carry:

@@ -16,12 +16,21 @@ from ...models.problem.claims import Infeasible, Verdict
 from ...models.problem.selection_problem import SelectionProblem, Usage
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.program.graph import Graph
-from ...models.sources.load import load_model
+from ...models.sources.load import Attention, load_model
 from ...models.sources.training import OPTIMIZERS, TrainingStep, build_step
 from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import AMOUNT, BATCH, SECONDS, SHARE, THREADS, force_option, output_option
+from ...models.terminal.options import (
+    AMOUNT,
+    BATCH,
+    SECONDS,
+    SHARE,
+    THREADS,
+    attention_option,
+    force_option,
+    output_option,
+)
 from ...models.text import InputError, bytes_text, seconds_text
 from ...models.verbs.describe import training_of
 from ...proofs.publishing.publisher import Published, Publisher
@@ -93,6 +102,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
     "--memory: as many as pay).",
 )
 @click.option("--batch", type=BATCH, help="Batch size.")
+@attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
 @engine_option
@@ -119,6 +129,7 @@ def plan_command(
     loss: str | None,
     recompute: str,
     batch: int | None,
+    attention: Attention | None,
     memory: int | None,
     space_name: str | None,
     engine: str,
@@ -146,7 +157,7 @@ def plan_command(
             "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
         )
     notes: list[str] = []
-    forward = graph = load_model(model, batch, notes.append)
+    forward = graph = load_model(model, batch, notes.append, attention)
     step = training_of(graph, train, loss, "none" if recompute == "auto" and train is not None else recompute)
     if step is not None:
         graph = step.graph

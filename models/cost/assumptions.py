@@ -6,6 +6,8 @@
     even-groups                        the groups of every grouped product (experts) have equally many points (tokens)
     one-step-redistribution            a tensor goes from its writer's layout to its reader's (or its copy's) directly;
                                        one in between is not tried
+    contiguous-queries(n: op ..)       queries of an attention with a band are cut into blocks: placements that balance
+                                       a causal mask (zigzag) are not in the space, its slowest block is priced
     unpriced-resources(a b ..)         shared links of the machine file that the cost of a plan leaves out
     unsplit-axes(n: op.axis ..)        axes longer than 1 that the graph says are never split: the space has no
                                        placement that does
@@ -20,7 +22,9 @@ from typing import Final
 
 from ..layout.placement import Space
 from ..machine.machine import Machine
+from ..program.attention import band
 from ..program.graph import Graph
+from ..program.operators import NodeKind
 from . import cost, memory
 
 MOST_NAMED: Final = 3
@@ -37,6 +41,9 @@ def flags(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
         found.add("one-step-redistribution")
     if machine.resources:
         found.add(f"unpriced-resources({_named([r.name for r in machine.resources])})")
+    banded = [op.name for op in graph.operators if op.kind is NodeKind.ATTENTION and band(op) is not None]
+    if banded:
+        found.add(f"contiguous-queries({len(banded)}: {_named(banded)})")
     unsplit = [f"{op.name}.{a.name}" for op in graph.operators for a in op.axes if a.extent > 1 and not a.splittable]
     if unsplit:
         found.add(f"unsplit-axes({len(unsplit)}: {_named(unsplit)})")

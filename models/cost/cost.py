@@ -4,11 +4,11 @@
                                 bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's
                                 profile has one
       flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis; grouped
-                 product: the same, or divided by the number of groups and rounded up where they are even); none if the
-                 result is no float
+                 product: the same, or divided by the number of groups and rounded up where they are even; attention:
+                 pairs of query and key that its band leaves in the box); none if the result is no float
       bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element
                  per point of the iteration box without the row axis, whether or not the rows are on the device)
-      statistics normalise operators whose `over` axes are split all-reduce each statistic ((L2) of
+      statistics normalise and attention operators whose `over` axes are split all-reduce each statistic ((L2) of
       `models.communication.pricing`,
                  nothing scattered), float32
     edge, layouts A -> B        t_e = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i         ((L1) to
@@ -37,6 +37,8 @@ from ..communication.pricing import PairLoads, check_reduction
 from ..layout.layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
 from ..machine.machine import DeviceClass, Machine
 from ..problem.selection_problem import Ints, TooFine
+from ..program.attention import Band
+from ..program.attention_pairs import count
 from ..program.operators import Function, NodeKind, Operator
 from .forms import OperatorForm
 
@@ -122,12 +124,21 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     """
     gathered = form.spec.kind is NodeKind.GATHER
     touched = [intervals(operand.access, operand.shape, tables) for operand in (*form.inputs, form.output)[gathered:]]
-    some = _one_of_a_kind(machine, [*tables.tables, *(table for dims, _ in touched for table in dims)])
+    banded = () if form.band is None else (form.band.query, form.band.key)
+    placed = [i for i, a in enumerate(form.axes) if a.name in banded]
+    some = _one_of_a_kind(
+        machine,
+        [*tables.tables, *(table for dims, _ in touched for table in dims)],
+        [tables.tables[i][..., 0] for i in placed],
+    )
     tables = replace(tables, tables=tuple(table[:, some] for table in tables.tables))
-    counted = [i for i, a in enumerate(form.axes) if form.even or a.name != form.rows]
+    hidden = {*form.inner} if form.even else {form.rows, *form.inner}
+    counted = [i for i, a in enumerate(form.axes) if a.name not in hidden and i not in placed]
     points = device_volumes(tables.tables, tables.codes, counted, some.size)
     if form.even:  # of the points of all groups together, a group's share
         points = -(-points // next(a.extent for a in form.axes if a.name == form.rows))
+    if form.band is not None:
+        points = points * _pairs(form.band, form, tables)
     moved = points * form.inputs[0].element_bytes if gathered else np.zeros_like(points)
     for operand, (dims, codes) in zip((*form.inputs, form.output)[gathered:], touched, strict=True):
         moved += (
@@ -137,7 +148,7 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     work = points * form.flops
     measured = measured_times(form, tables, machine, some.size)
     extra = statistics_terms(form.spec, form.over, tables, machine, unit)
-    dtype = form.output.dtype
+    dtype = form.computed_in
     classes = [(device, np.flatnonzero(np.isin(some, ranks))) for device, ranks in _ranks(machine)]
     by_formula = _slowest(classes, dtype, work, moved, measured, [], unit)
     busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
@@ -148,15 +159,23 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
     return OperatorCosts(times, busy, times - busy, flops, read, decided)
 
 
-def _one_of_a_kind(machine: Machine, tables: Sequence[Ints]) -> Ints:
+def _pairs(band: Band, form: OperatorForm, tables: AxisTables) -> Ints:
+    """Pairs of query and key in the band, per placement and device of the tables."""
+    names = [a.name for a in form.axes]
+    query, key = ((tables.tables[i], tables.codes[:, i]) for i in (names.index(band.query), names.index(band.key)))
+    found = count(query[0][:, None], key[0][None], band.behind, band.ahead)
+    return np.asarray(found[query[1], key[1]])
+
+
+def _one_of_a_kind(machine: Machine, tables: Sequence[Ints], placed: Sequence[Ints] = ()) -> Ints:
     """Devices that stand for all: every other one is of the class of one of them, and all its intervals are as
-    long.  Ascending.
+    long.  Ascending.  `placed`: where intervals begin, of axes whose work depends on that.
     """
     rows = [table[..., 1] - table[..., 0] for table in tables]
     kind = np.zeros((1, machine.devices), dtype=np.int64)
     for number, (_, ranks) in enumerate(_ranks(machine)):
         kind[0, ranks] = number
-    lengths = np.concatenate([kind, *rows])
+    lengths = np.concatenate([kind, *rows, *placed])
     if (lengths == lengths[:, :1]).all():
         return np.zeros(1, dtype=np.int64)
     return np.sort(np.unique(lengths, axis=1, return_index=True)[1])
@@ -205,6 +224,8 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, dev
     """Per placement and each of the `devices` of the tables the measured time of its box in picoseconds, -1 where
     the profile has none; None if it has none anywhere.
     """
+    if form.band is not None:  # extents do not say how many pairs there are
+        return None
     order = form.measured
     rows = [
         p
@@ -240,10 +261,8 @@ def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int], de
 def statistics_terms(
     spec: Function, over_axes: Sequence[str], tables: AxisTables, machine: Machine, unit: Fraction = UNIT
 ) -> list[tuple[Fraction, Ints]]:
-    """Terms of `ceil_sum` for the all-reduces of a normalise operator's statistics over some axes; empty if it has
-    none.
-    """
-    if spec.kind is not NodeKind.NORMALISE:
+    """Terms of `ceil_sum` for the all-reduces of an operator's statistics over some axes; empty if it has none."""
+    if not spec.statistics:
         return []
     over = [i for i, a in enumerate(tables.axes) if a.name in over_axes]
     rest = [i for i, a in enumerate(tables.axes) if a.name not in over_axes]

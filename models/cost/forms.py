@@ -8,11 +8,12 @@ and element type.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..program.attention import Band, band, inner
 from ..program.graph import ELEMENT_BYTES, Graph
 from ..program.index import Access, Affine, Axis
-from ..program.operators import FUNCTIONS, Function, Operator
+from ..program.operators import FUNCTIONS, Function, NodeKind, Operator
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class OperatorForm:
     (profiles list extents so).
 
     `over`: axes of statistics; `rows`: the row axis of a gather, scatter or grouped product, else empty; `flops` per
-    point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.
+    point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.  Attention:
+    `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees.
     """
 
     function: str
@@ -52,11 +54,18 @@ class OperatorForm:
     rows: str
     flops: int
     even: bool = False
+    inner: tuple[str, ...] = ()
+    band: Band | None = None
 
     @property
     def spec(self) -> Function:
         """Row of the function table."""
         return FUNCTIONS[self.function]
+
+    @property
+    def computed_in(self) -> str:
+        """The element type whose peak counts: the result's; attention computes in that of its first operand."""
+        return self.inputs[0].dtype if self.spec.kind is NodeKind.ATTENTION else self.output.dtype
 
     @property
     def measured(self) -> tuple[str, ...]:
@@ -92,6 +101,8 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         tensor = graph.tensor(a.tensor)
         return OperandForm(_renamed(a.index, number), tensor.shape, tensor.dtype)
 
+    attention = op.kind is NodeKind.ATTENTION
+    seen = band(op) if attention else None
     return OperatorForm(
         op.function,
         tuple(Axis(number[n], a.extent, a.combine, a.splittable) for n in order for a in (op.axis(n),)),
@@ -102,6 +113,8 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         number.get(op.rows, ""),
         graph.flops_per_point(op),
         op.even,
+        tuple(number[n] for n in inner(op)) if attention else (),
+        None if seen is None else replace(seen, query=number[seen.query], key=number[seen.key]),
     )
 
 

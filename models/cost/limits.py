@@ -34,7 +34,7 @@ from ..layout.placement import Space
 from ..machine.machine import Machine
 from ..program.graph import Graph, Role
 from ..program.index import Access
-from ..program.operators import NodeKind, Operator
+from ..program.operators import Operator
 
 MOST_DEVICES: Final = 4096
 MOST_AXES: Final = 64
@@ -173,8 +173,7 @@ def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = L
 
 def _check_operator(op: Operator, graph: Graph) -> None:
     place, extent = f"operator {op.name!r}", {a.name: a.extent for a in op.axes}
-    rows = op.attribute("rows", "") if op.kind in (NodeKind.GATHER, NodeKind.SCATTER) else None
-    flops = prod(n for name, n in extent.items() if name != rows) * max(1, graph.flops_per_point(op))
+    flops = graph.points(op) * max(1, graph.flops_per_point(op))
     moved = sum(graph.tensor(a.tensor).elements * graph.tensor(a.tensor).element_bytes for a in (*op.inputs, op.output))
     if len(extent) > MOST_AXES or flops > MOST_NUMBER or moved > MOST_NUMBER:
         raise TooLarge(

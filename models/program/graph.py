@@ -26,6 +26,7 @@ from math import inf, isfinite, isnan, nan, prod
 from typing import Final
 
 from ..files.json_text import JsonError, parse_json
+from . import attention, attention_pairs
 from .index import Access, Affine, Axis, Combine
 from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator, Value
 
@@ -128,20 +129,28 @@ class Graph:
         return self._by_operator[name]
 
     def flops_per_point(self, op: Operator) -> int:
-        """Floating-point operations of `op` per point of its iteration space: none where the result is integer or
-        logical.
+        """Floating-point operations of `op` per point of its iteration space (attention: per pair of query and key):
+        none where the result is integer or logical.
         """
         if not self.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
             return 0
         if op.kind is NodeKind.OPAQUE:  # what its reference does
             flops = op.attribute("flops", op.spec.flops)
             return flops if isinstance(flops, int) and flops >= 0 else op.spec.flops
+        if op.kind is NodeKind.ATTENTION:
+            return attention.operations(op)
         return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
+
+    def computed_in(self, op: Operator) -> str:
+        """The element type whose peak counts for `op`: its result's; attention computes in its first operand's."""
+        return self.tensor((op.inputs[0] if op.kind is NodeKind.ATTENTION else op.output).tensor).dtype
 
     def points(self, op: Operator) -> int:
         """Points of the iteration space of `op` that cost: all, but one row of a table that rows are picked from or
-        added to, and one group of a grouped product.
+        added to, and one group of a grouped product; of attention the pairs of query and key that its band leaves.
         """
+        if op.kind is NodeKind.ATTENTION:
+            return attention_pairs.points(op)
         return prod(a.extent for a in op.axes if a.name != op.rows)
 
     def work(self, op: Operator) -> int:
@@ -280,6 +289,8 @@ class Graph:
                 place,
                 f"{op.function} needs ids that do not depend on axis {op.rows!r}, and attribute load: one of {LOADS}",
             )
+        if op.kind is NodeKind.ATTENTION and (reason := attention.wrong(op)):
+            raise GraphError(place, reason)
         if op.function == "product_sum" and len(op.inputs) % 2:
             raise GraphError(place, "product_sum takes pairs of inputs")
         if self.work(op) > MOST_WORK:

@@ -22,6 +22,9 @@ grouped       product of the inputs before the last, where the last, ids, names 
               [ids = e] only.  The group axis `rows` is summed (tokens through the experts they chose) or parallel (the
               gradient of the experts); cost counts one group per point, shared evenly by the devices that hold groups
               (attribute load = even, the assumption `even-groups`) or all of them on one device (load = any)
+attention     softmax of scores of queries and keys times values, without storing scores (`models.program.attention`):
+              keys and features are reduction axes, features are never split; splitting the keys all-reduces the
+              row maximum and sum; cost counts the pairs of query and key that a mask leaves
 layout        copies elements (transpose, concat, slice, pad, expand): sum of the inputs that are in range; iota:
               positions; constant: values of the program; update: a part of an array overwritten
 opaque        the user's own function (`models.program.opaque`); axes and accesses come from its reference
@@ -38,6 +41,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+from .attention import inner, role
 from .index import Access, Axis, Combine
 
 
@@ -53,6 +57,7 @@ class NodeKind(Enum):
     SCATTER = "scatter"
     GROUPED = "grouped"
     LAYOUT = "layout"
+    ATTENTION = "attention"
     OPAQUE = "opaque"
 
 
@@ -69,8 +74,9 @@ class Function:
     """A row of the function table.
 
     `flops`: floating-point operations per point of the iteration box.  `statistics`: the combine functions of the
-    statistics a normalise operator reduces, in order (each is all-reduced when an `over` axis is split); a normalise
-    function without statistics reads its `over` axes whole, so they are not splittable.  `logical`: the result is bool.
+    statistics a normalise or attention operator reduces, in order (each is all-reduced when an `over` axis is split); a
+    normalise function without statistics reads its `over` axes whole, so they are not splittable.  `logical`: the
+    result is bool.
     """
 
     name: str
@@ -103,6 +109,7 @@ _COMBINES_OF_KIND: Final[Mapping[NodeKind, tuple[Combine, ...]]] = MappingProxyT
         NodeKind.SCATTER: _SUM,
         NodeKind.GROUPED: _SUM,
         NodeKind.LAYOUT: (),
+        NodeKind.ATTENTION: _SUM,
         NodeKind.OPAQUE: tuple(Combine),  # as its reference does, which no file holds
     }
 )
@@ -114,6 +121,7 @@ _COMBINES_OF_FUNCTION: Final[Mapping[str, tuple[Combine, ...]]] = MappingProxyTy
         "scatter_max": (Combine.MAX,),
         "scatter_min": (Combine.MIN,),
         "copy_gradient": _SUM,  # repeated elements add up
+        "attention_lse": (Combine.MAX,),  # every part has the statistics of all keys
     }
 )
 """Functions that differ from their kind.  Statistics of a normalise operator are no reduction axes: see
@@ -194,6 +202,13 @@ _ROWS: Final[list[Function]] = [
     Function(
         "iota", NodeKind.LAYOUT, (0, 0), 0
     ),  # attributes along (an axis), start (0), step (1): start + step * index
+    # attention: operands and attributes in `models.program.attention`; flops of a pair besides its features
+    Function("attention", NodeKind.ATTENTION, (3, 4), 12, (Combine.MAX, Combine.SUM)),
+    Function("attention_lse", NodeKind.ATTENTION, (2, 3), 12, (Combine.MAX, Combine.SUM)),
+    Function("attention_value_gradient", NodeKind.ATTENTION, (4, 5), 10),
+    Function("attention_query_gradient", NodeKind.ATTENTION, (6, 7), 14),
+    Function("attention_key_gradient", NodeKind.ATTENTION, (6, 7), 14),
+    Function("attention_mask_gradient", NodeKind.ATTENTION, (7, 7), 14),
     # training: gradients (first input: the incoming gradient), losses, updates; formulas in
     # backends/kernels/gradients.py
     Function("product_sum", NodeKind.CONTRACT, (2, _MANY), 2),  # inputs 0 * 1 + 2 * 3 + ..; flops per pair
@@ -279,7 +294,9 @@ class Operator:
 
     @property
     def over(self) -> tuple[str, ...]:
-        """Axes over which a normalise operator takes statistics (empty for other kinds)."""
+        """Axes that the statistics of a normalise or attention operator do not have (empty for other kinds)."""
+        if self.kind is NodeKind.ATTENTION:
+            return (*role(self, "key"), *inner(self))
         value = self.attribute("over", ())
         return tuple(str(v) for v in value) if isinstance(value, tuple) else (str(value),)
 

@@ -8,10 +8,12 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 from ..files.input import regular
 from ..program.graph import Graph, GraphError
 from ..text import InputError, did_you_mean
+from .patterns.recognise import recognise
 from .zoo import ZOO
 from .zoo import build as build_zoo
 
@@ -19,13 +21,30 @@ PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name
 """FILE.py:NAME, or NAME of an importable module: package.module:NAME."""
 
 
-def load_model(spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None) -> Graph:
-    """The graph behind `spec`; `tell` hears what a frontend did to the model.  Raises `InputError` naming what can be
-    given, or the error of the frontend.
+Attention = Literal["operator", "matrices"]
+"""How attention is written: as one operator wherever it is recognised, or as products and softmax of whole scores."""
+
+
+def load_model(
+    spec: str,
+    batch: int | None = None,
+    tell: Callable[[str], None] | None = None,
+    attention: Attention | None = None,
+) -> Graph:
+    """The graph behind `spec`; `tell` hears what a frontend did to the model.  `attention`: None leaves zoo, ONNX and
+    JSON graphs as they are written, and imports PyTorch programs with the operator.  Raises `InputError` naming what
+    can be given, or the error of the frontend.
 
     >>> load_model("mlp-unity").name
     'mlp-unity'
+    >>> [op.function for op in load_model("attention", attention="operator").operators if op.kind.value == "attention"]
+    ['attention']
     """
+    graph = _load(spec, batch, tell, attention != "matrices")
+    return graph if attention != "operator" else recognise(graph, attention=True).graph
+
+
+def _load(spec: str, batch: int | None, tell: Callable[[str], None] | None, attention: bool) -> Graph:
     if batch is not None and batch < 1:
         raise InputError(f"--batch {batch}: the batch must be at least 1")
     if "\0" in spec:
@@ -34,7 +53,7 @@ def load_model(spec: str, batch: int | None = None, tell: Callable[[str], None] 
         return build_zoo(spec, batch=batch)
     named = PYTHON.match(spec)
     if named is not None:
-        return _from_python(Path(named["file"]), named["name"], batch, tell)
+        return _from_python(Path(named["file"]), named["name"], batch, tell, attention)
     path = Path(spec)
     if not _exists(path):
         raise InputError(
@@ -50,7 +69,7 @@ def load_model(spec: str, batch: int | None = None, tell: Callable[[str], None] 
     if path.suffix == ".pt2":
         from .torch.importer import load_torch
 
-        return load_torch(spec, batch, tell)
+        return load_torch(spec, batch, tell, attention)
     if path.suffix == ".json":
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a JSON graph has its sizes written in")
@@ -79,7 +98,9 @@ def _exists(path: Path) -> bool:
         return False
 
 
-def _from_python(path: Path, name: str, batch: int | None, tell: Callable[[str], None] | None) -> Graph:
+def _from_python(
+    path: Path, name: str, batch: int | None, tell: Callable[[str], None] | None, attention: bool
+) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
     from .building.python_file import load_object
     from .numpy.program import is_numpy_program
@@ -101,4 +122,4 @@ def _from_python(path: Path, name: str, batch: int | None, tell: Callable[[str],
         )
     from .torch.importer import load_torch
 
-    return load_torch(f"{path}:{name}", batch, tell)
+    return load_torch(f"{path}:{name}", batch, tell, attention)

@@ -108,6 +108,14 @@ SEED: Final = Count(0, (1 << 64) - 1)
 RANKS: Final = Count(1, 1 << 16)
 
 
+attention_option = click.option(
+    "--attention",
+    type=click.Choice(("operator", "matrices")),
+    help="Attention as one operator that stores no scores, wherever it is recognised, or as products and softmax "
+    "(default: the operator in PyTorch programs; other models as they are written).",
+)
+
+
 def output_option(
     *names: str, help: str, required: bool = False, replaces_results: bool = False
 ) -> Callable[[Command], Command]:

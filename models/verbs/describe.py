@@ -11,10 +11,10 @@ from ..files.output import write_file
 from ..machine.machine import builtin_names, load_machine
 from ..machine.text import render
 from ..program.graph import Graph
-from ..sources.load import load_model
+from ..sources.load import Attention, load_model
 from ..sources.training import OPTIMIZERS, TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, force_option, output_option
+from ..terminal.options import BATCH, attention_option, force_option, output_option
 
 
 @click.command("import")
@@ -30,6 +30,7 @@ from ..terminal.options import BATCH, force_option, output_option
     show_default=True,
     help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
 )
+@attention_option
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
@@ -40,6 +41,7 @@ def import_command(
     train: str | None,
     loss: str | None,
     recompute: str,
+    attention: Attention | None,
     output: Path | None,
     list_ops: bool,
     as_json: bool,
@@ -65,7 +67,7 @@ def import_command(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program"
         )
     notes: list[str] = []
-    graph = load_model(file, batch, notes.append)
+    graph = load_model(file, batch, notes.append, attention)
     step = training_of(graph, train, loss, recompute)
     if step is not None:
         graph = step.graph

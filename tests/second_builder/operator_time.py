@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, prod
 
+from .attention_work import is_banded, operations_per_pair, query_key_pairs
 from .description import BYTES, Device, Machine, Operator, Program
 from .placements import Interval, Matrix, iteration_boxes, touched
 from .redistribution_time import transfer_time
@@ -30,10 +31,11 @@ def busy(op: Operator, program: Program, box: dict[str, Interval], device: Devic
     """Seconds of one device."""
     dtype = program.tensors[op.output.tensor].dtype
     extents = tuple(length(box[a]) for a in (*op.written, *op.reduced))
-    if (op.function, dtype, extents) in machine.measured:
+    if (op.function, dtype, extents) in machine.measured and not is_banded(op):
         return machine.measured[op.function, dtype, extents]
     work = flops_per_point(op, dtype) * points(op, box)
-    arithmetic = work / device.peaks[dtype] if work else Fraction(0)
+    peak = program.tensors[op.inputs[0].tensor].dtype if op.kind == "attention" else dtype
+    arithmetic = work / device.peaks[peak] if work else Fraction(0)
     return max(arithmetic, bytes_moved(op, program, box) / device.bandwidth) + device.launch
 
 
@@ -45,6 +47,8 @@ def points(op: Operator, box: dict[str, Interval]) -> int:
     """Points of an iteration box; an operator that picks rows of a table visits one row, not all, and each point of a
     grouped product belongs to one group.
     """
+    if op.kind == "attention":
+        return query_key_pairs(op, box)
     rows = op.attributes["rows"] if op.kind in ("gather", "scatter", "grouped") else None
     met = prod(length(box[a]) for a in box if a != rows)
     if op.kind == "grouped" and op.attributes.get("load", "even") == "even":  # the share of the groups held here
@@ -58,6 +62,8 @@ def flops_per_point(op: Operator, dtype: str) -> int:
         return 0
     if op.function == "product_sum":
         return op.flops * (len(op.inputs) // 2)
+    if op.kind == "attention":
+        return operations_per_pair(op)
     if op.kind == "opaque":
         return int(op.attributes.get("flops", op.flops))
     return op.flops
@@ -82,7 +88,10 @@ def statistics_time(
     """All-reduces of the statistics of a normalise operator whose axes `over` are split."""
     named = op.attributes.get("over", ())
     over = (named,) if isinstance(named, str) else named
-    digits = split_digits(matrix, [i for i, a in enumerate(order) if a in over]) if op.kind == "normalise" else ()
+    if op.kind == "attention":
+        over = [a for role in ("key", "feature", "value_feature") for a in op.attributes[role]]
+    reduces = op.kind in ("normalise", "attention") and op.statistics > 0
+    digits = split_digits(matrix, [i for i, a in enumerate(order) if a in over]) if reduces else ()
     if not digits:
         return Fraction(0)
     tile = max(prod(length(box[a]) for a in op.written if a not in over) for box in boxes)

@@ -11,6 +11,7 @@ from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind
+from .bands import bounds_of
 from .structure import moves
 
 _ALWAYS = (
@@ -52,6 +53,9 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
         found.update(("every-operand-received", "packing-not-counted"))
         if graph.state:
             found.add("donated-state")
+    banded = tuple(op.name for op in graph.operators if bounds_of(op) is not None)
+    if banded:
+        found.add(f"contiguous-queries({len(banded)}: " + _some(banded) + ")")
     if machine.resources:
         found.add("unpriced-resources(" + _some(tuple(r.name for r in machine.resources)) + ")")
     pinned = tuple(

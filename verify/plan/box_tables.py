@@ -21,6 +21,7 @@ from ...models.problem.selection_problem import Ints
 from ...models.program.graph import Graph
 from ...models.program.index import Affine
 from ...models.program.operators import FUNCTIONS, Function, NodeKind, Operator
+from .bands import Bounds, bounds_of, named
 from .boxes import Digit, open_digits
 
 CHUNK = 1 << 20
@@ -51,7 +52,9 @@ class Operand:
 class Shape:
     """An operator without names; axes are rows of the matrix.  `sizes`: element bytes of the inputs, then of the
     output; `order`: rows in the order of a profile's extents; `rows`: the row axis of a gather, a scatter or a
-    grouped product; `groups`: over how many groups the points of a grouped product are spread evenly, else 0."""
+    grouped product; `peak`: the element type it computes in; `groups`: over how many groups the points of a grouped
+    product are spread evenly, else 0.  Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
+    query and key, and what a query sees of the keys."""
 
     function: str
     dtype: str
@@ -63,7 +66,10 @@ class Shape:
     over: tuple[int, ...]
     rows: int | None
     flops: int
+    peak: str
     groups: int = 0
+    inner: tuple[int, ...] = ()
+    band: tuple[int, int, Bounds] | None = None
 
     @property
     def spec(self) -> Function:
@@ -87,7 +93,10 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     name = str(op.attribute("rows", ""))
     rows = row[name] if op.kind in (NodeKind.GATHER, NodeKind.SCATTER, NodeKind.GROUPED) else None
     even = op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even"
-    over = tuple(sorted(row[n] for n in op.over)) if op.kind is NodeKind.NORMALISE else ()
+    attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
+    over = tuple(sorted(row[n] for n in op.over)) if attention or op.kind is NodeKind.NORMALISE else ()
+    inside = tuple(row[n] for role in ("feature", "value_feature") for n in named(op, role))
+    (query, key) = (row[n] for role in ("query", "key") for n in named(op, role)) if bounds else (0, 0)
     return Shape(
         op.function,
         graph.tensor(op.output.tensor).dtype,
@@ -99,7 +108,10 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         over,
         rows,
         graph.flops_per_point(op),
+        graph.tensor((op.inputs[0] if attention else op.output).tensor).dtype,
         extent[name] if even else 0,
+        inside,
+        (query, key, bounds) if bounds else None,
     )
 
 

@@ -6,9 +6,11 @@
                element type and extents of device d's box
                flops_d   flops per point x points of device d's iteration box (gather, scatter: without their row axis;
                          grouped product: of one group per point, those of its own groups, rounded up, where they are
-                         even); none if the result is no float
+                         even; attention: without features, only pairs of query and key in the band), at the peak of
+                         the result's element type (attention: of its first operand's); none if the result is no float
                bytes_d   elements of every operand's box x element size (gather: of the table only the rows touched)
-               statistics of softmax and layer norm: all-reduced over the digits of the `over` axes, 4 bytes each
+               statistics of softmax, attention and layer norm: all-reduced over the digits of the `over` axes, each
+                         4 bytes
     movement   t = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i
                fetch     load_i = max over level-i subtrees u of | union_{d in u} B_d  minus  union_{d in u} A_d |,
                          nothing if every B_d is inside A_d
@@ -34,6 +36,7 @@ from ...models.machine.machine import Machine
 from ...models.machine.parts import DeviceClass
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
+from .bands import bounds_of, named, pairs
 from .boxes import (
     Digit,
     Ends,
@@ -70,28 +73,37 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     sizes = [graph.tensor(tensor).element_bytes for _, tensor in operands]
     order = (*op.output.axes, *(a.name for a in op.reduced))
     dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
+    attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
+    peak_of = graph.tensor(op.inputs[0].tensor).dtype if attention else dtype
+    hidden = {rows, *named(op, "feature"), *named(op, "value_feature")}
+    banded = [placement.axes.index(a) for role in ("query", "key") for a in named(op, role)] if bounds else []
     device, number = (
         _classes(machine) if machine.others else ((machine.device,), np.zeros(machine.devices, dtype=np.int64))
     )
     lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held, _ in operands))]
     measured = measured_by_box(machine) if machine.profiles else {}
     busy = Fraction(0)
-    for d in distinct(np.concatenate([number[:, None], *lengths], axis=1)):  # devices with equal boxes count once
+    same = [number[:, None], *lengths, *(blocks[:, i, :1] for i in banded)]
+    for d in distinct(np.concatenate(same, axis=1)):  # devices with equal boxes count once
         at, (mine, *boxes) = device[number[d]], [n[d].tolist() for n in lengths]
         length = dict(zip(placement.axes, mine, strict=True))
-        known = measured.get((op.function, dtype, tuple(length[name] for name in order)))
+        known = None if bounds else measured.get((op.function, dtype, tuple(length[name] for name in order)))
         if known is not None:
             busy = max(busy, known)
             continue
-        points = prod(n for name, n in length.items() if name != rows)
+        points = prod(n for name, n in length.items() if name not in hidden)
         if even:  # every group has as many points as any other
             points = ceil(Fraction(points * length[str(rows)], extent[str(rows)]))
+        if bounds:
+            (query, key) = banded
+            points = points // max(1, mine[query] * mine[key])
+            points *= pairs(tuple(blocks[d, query].tolist()), tuple(blocks[d, key].tolist()), bounds)
         elements = [prod(max(0, n) for n in box) for box in boxes]
         if op.kind is NodeKind.GATHER:
             elements[0] = points
         time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / at.bandwidth
         if flops:
-            time = max(time, points * flops / at.peak(dtype))
+            time = max(time, points * flops / at.peak(peak_of))
         busy = max(busy, time + at.launch)
     return ceil((busy + _statistics(op, placement, machine, blocks)) * scale)
 
@@ -112,10 +124,10 @@ def measured_by_box(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], 
 
 
 def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: Ends) -> Fraction:
-    """Seconds of the all-reduces of a normalise operator's statistics: one value per point of the axes that are not
-    in `over`.
+    """Seconds of the all-reduces of a normalise or attention operator's statistics: one value per point of the axes
+    that are not in `over`.
     """
-    if op.kind is not NodeKind.NORMALISE:
+    if op.kind not in (NodeKind.NORMALISE, NodeKind.ATTENTION):
         return Fraction(0)
     digits = open_digits(placement.matrix, [i for i, name in enumerate(placement.axes) if name in op.over])
     lengths = blocks[:, [i for i, name in enumerate(placement.axes) if name not in op.over]]

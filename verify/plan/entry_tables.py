@@ -20,6 +20,7 @@ import numpy as np
 from ...models.machine.machine import Machine
 from ...models.problem.selection_problem import Ints
 from ...models.program.operators import NodeKind
+from .bands import pairs_of_boxes
 from .box_tables import Layouts, Shape, blocks, parts, touched, volumes
 from .boxes import Box, difference, open_digits
 from .entries import STATISTIC_BYTES, Loads, measured_by_box, reduction, seconds
@@ -45,11 +46,15 @@ def operator_times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -
 def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
     block = blocks(shape.extents, matrices, machine.hierarchy)
     length = block[..., 1] - block[..., 0]
+    apart = {shape.rows, *shape.inner, *((shape.band[:2]) if shape.band else ())}
     points = np.asarray(
-        length[:, :, [i for i in range(len(shape.extents)) if i != shape.rows]].prod(axis=2, dtype=np.int64)
+        length[:, :, [i for i in range(len(shape.extents)) if i not in apart]].prod(axis=2, dtype=np.int64)
     )
     if shape.groups:  # every group has as many points as any other
         points = -(-points * length[:, :, shape.rows] // shape.groups)
+    if shape.band:
+        query, key, bounds = shape.band
+        points = points * pairs_of_boxes(block[:, :, query], block[:, :, key], bounds)
     moved = np.zeros_like(points)
     for k, (operand, size) in enumerate(zip((*shape.inputs, shape.output), shape.sizes, strict=True)):
         rows_only = k == 0 and shape.spec.kind is NodeKind.GATHER
@@ -60,7 +65,7 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
         for (function, dtype, extents), time in measured_by_box(machine).items()
         if (function, dtype) == (shape.function, shape.dtype)
     }
-    if table:
+    if table and not shape.band:
         per_box = length[:, :, list(shape.order)]
         for number, extents in enumerate(table):
             if len(extents) == len(shape.order):
@@ -81,7 +86,7 @@ def _rounded(
 ) -> Ints:
     """The slowest device of every placement, plus its statistics, over one denominator."""
     rates = [
-        (1 / c.peak(shape.dtype) if shape.flops else Fraction(0), 1 / c.bandwidth, c.launch) for c in machine.classes
+        (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / c.bandwidth, c.launch) for c in machine.classes
     ]
     statistics = _statistics(shape, matrices, machine, length)
     whole = lcm(*(f.denominator for rate in rates for f in rate), *(f.denominator for f in (*measured, *statistics)))
@@ -99,8 +104,8 @@ def _rounded(
 
 
 def _statistics(shape: Shape, matrices: Ints, machine: Machine, length: Ints) -> list[Fraction]:
-    """Seconds of the all-reduces of a normalise operator's statistics under every placement."""
-    if shape.spec.kind is not NodeKind.NORMALISE:
+    """Seconds of the all-reduces of a normalise or attention operator's statistics under every placement."""
+    if shape.spec.kind not in (NodeKind.NORMALISE, NodeKind.ATTENTION):
         return [Fraction(0)] * matrices.shape[0]
     rest = [i for i in range(len(shape.extents)) if i not in shape.over]
     values = length[:, :, rest].prod(axis=2, dtype=np.int64).max(axis=1)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.container.canonical import ContainerError
+from ...proofs.container.effort import OBJECT
 from ...proofs.schedules.certificate import (
     LOAD,
     ORDER,
@@ -24,7 +25,7 @@ from ...proofs.schedules.certificate import (
     Path,
     Refutation,
 )
-from ..budget import OBJECT, Budget
+from ..budget import Budget
 from .network import Network
 
 DEEPEST = 200

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ...program.attention import ROLES, role
 from ...program.graph import Graph, Role, Tensor
 from ...program.index import Access, Affine, Axis
 from ...program.operators import NodeKind, Operator, Value
@@ -199,6 +200,9 @@ class _Writer:
         ]
         attributes: list[tuple[str, Value]] = []
         for key, value in op.attributes:
+            if key in ROLES and op.kind is NodeKind.ATTENTION:
+                kept = {a.name for a in axes}
+                value = tuple(name for a in role(op, key) for name, _, _ in digits[a] if name in kept)
             if key == "over":
                 value = tuple(name for a in op.over for name, _, _ in digits[a])
             attributes.append((key, value))

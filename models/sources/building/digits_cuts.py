@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
 from math import prod
 
+from ...program.attention import band
 from ...program.graph import Graph, GraphError
 from ...program.index import Affine
 from ...program.operators import NodeKind, Operator
@@ -179,6 +180,8 @@ class CutSystem:
                 self._fixed.add(("axis", op.name, value))
         if op.kind is NodeKind.NORMALISE and not op.spec.statistics:  # these go along one axis, element after element
             self._fixed |= {("axis", op.name, a) for a in op.over}
+        if op.kind is NodeKind.ATTENTION and (seen := band(op)) is not None:  # a band counts positions
+            self._fixed |= {("axis", op.name, seen.query), ("axis", op.name, seen.key)}
         if (kept := op.attribute("positional", ())) and isinstance(
             kept, tuple
         ):  # these axes, and what is read whole, keep the user's shape

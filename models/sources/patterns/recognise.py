@@ -9,6 +9,7 @@
     norm-gain      rms_norm(x) * w, w over the normalised axes        -> rms_norm with gamma
     exclusive-sum  sums along an axis minus the element itself        -> cumulative_sum with exclusive = 1
     safe-softmax   softmax(s), 0 where every s of the row is -inf     -> softmax, if no row is all -inf
+    attention      softmax(scale q k + mask) v, where asked for      -> attention
 
 Formulas are compared in normal form (`algebra`).  A pattern is applied where everything inside it serves nothing else.
 For safe-softmax, rows hold a finite score if scores are products of finite numbers, and constant masks leave one in
@@ -30,6 +31,7 @@ from ...program.graph import Graph
 from ...program.index import Access
 from ...program.operators import Operator
 from ..building.flat import used
+from . import attention as pattern_attention
 from . import masks as pattern_masks
 from . import norms as pattern_norms
 from . import pointwise as pattern_pointwise
@@ -45,8 +47,11 @@ class Recognised:
     renamed: Mapping[str, str]
 
 
-def recognise(graph: Graph, stated: Mapping[str, npt.NDArray[np.generic]] | None = None) -> Recognised:
-    """Apply all patterns; `stated` gives the contents of inputs that are constants of the program.
+def recognise(
+    graph: Graph, stated: Mapping[str, npt.NDArray[np.generic]] | None = None, attention: bool = False
+) -> Recognised:
+    """Apply all patterns, that of attention where it is asked for; `stated` gives the contents of inputs that are
+    constants of the program.
 
     >>> from ..building.builder import Builder
     >>> g = Builder("g")
@@ -57,11 +62,12 @@ def recognise(graph: Graph, stated: Mapping[str, npt.NDArray[np.generic]] | None
     (['silu'], (('silu', 'y'),))
     """
     applied: dict[str, str] = {}
+    patterns = {**PATTERNS, **({"attention": pattern_attention.attend} if attention else {})}
     while True:
         view = View(graph, stated or {})
         found = {}
         for op in graph.operators:
-            for name, pattern in PATTERNS.items():
+            for name, pattern in patterns.items():
                 new = pattern(view, op)
                 if new is not None:
                     found[op.name] = new

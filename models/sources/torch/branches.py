@@ -1,7 +1,7 @@
 """Branches that a program takes on tensors whose contents are known while it is exported.
 
     made from numbers alone (torch.ones, arange, and what is computed of them)    computed beside the traced tensors
-    isfinite(x), isinf(x), isnan(x)                                               all true, all false: numbers are finite
+    isfinite(x), isinf(x), isnan(x)                                               true and false: numbers are finite
 
 Exporting a module asks for the value of a tensor where Python branches on it (`if mask.all()`), and gives up, for a
 traced tensor has none.  Masks that nobody passed and guards against overflow have one all the same.  In-place writes
@@ -84,7 +84,7 @@ def known_branches() -> AbstractContextManager[object]:
             try:
                 with _disable_current_modes():
                     return func(*given, **options)
-            except Exception:  # what cannot be computed beside the traced program is not known
+            except Exception:  # noqa: BLE001  # what cannot be computed beside the traced program is not known
                 return _UNKNOWN
 
         def _small(self, func: Callable[..., object], name: str, out: object) -> bool:

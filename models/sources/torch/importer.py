@@ -28,6 +28,9 @@ from ..building.stated import carried
 from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
 from . import (
+    attention as torch_attention,
+)
+from . import (
     complex_numbers,
 )
 from . import (
@@ -111,6 +114,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_rounding.HANDLERS,
         **torch_stopped.HANDLERS,
         **torch_strided.HANDLERS,
+        **torch_attention.HANDLERS,
     }
 )
 """ATen operator, without overload -> what converts it."""
@@ -148,22 +152,25 @@ def supported_operators() -> list[str]:
     return sorted(f"aten.{k}" for k in HANDLERS)
 
 
-def load_torch(spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None) -> Graph:
+def load_torch(
+    spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None, attention: bool = True
+) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
-    takes it.  `tell` hears what was done to the model.
+    takes it.  `tell` hears what was done to the model.  `attention`: recognised as one operator, else products and
+    softmax.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
-    found = import_torch(spec, batch)
+    found = import_torch(spec, batch, attention)
     if tell is not None:
         for note in found.notes:
             tell(note)
     return carried(found.graph, found.stated)
 
 
-def import_torch(spec: str, batch: int | None = None) -> Imported:
+def import_torch(spec: str, batch: int | None = None, attention: bool = True) -> Imported:
     """Like `load_torch`, with the way back to the program."""
-    return convert(load_program(spec, batch))
+    return convert(load_program(spec, batch, attention))
 
 
 def convert(program: Program) -> Imported:
@@ -182,7 +189,7 @@ def convert(program: Program) -> Imported:
             flat = renamed(flat, loss, LOSS)
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
         digits = split_digits(unsorted(used(flat).check()))
-        found = recognise(digits.graph, context.contents)
+        found = recognise(digits.graph, context.contents, program.attention)
         graph = check_extents(found.graph)
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None

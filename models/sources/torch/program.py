@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
+from .attention import decompositions
 from .branches import known_branches
 from .context import TorchError
 from .outputs import without_caches
@@ -47,12 +48,13 @@ KEPT: Final = frozenset({"detach", *UPSAMPLING})
 @dataclass(frozen=True)
 class Program:
     """`exported`: decomposed to core ATen.  `contents`: what is known of buffers, by stored name.  `notes`: what was
-    done to the model, in words."""
+    done to the model, in words.  `attention`: whether attention is one operator, wherever it is recognised."""
 
     name: str
     exported: ExportedProgram
     contents: Mapping[str, torch.Tensor]
     notes: Sequence[str] = ()
+    attention: bool = True
 
 
 def need_torch() -> None:
@@ -65,18 +67,18 @@ def need_torch() -> None:
         ) from None
 
 
-def load_program(spec: str, batch: int | None = None) -> Program:
+def load_program(spec: str, batch: int | None = None, attention: bool = True) -> Program:
     """The program behind FILE.py:NAME or FILE.pt2.  Raises `TorchError`."""
     need_torch()
     file, colon, name = spec.rpartition(":")
     if colon and file.endswith(".py"):
-        return from_file(Path(file), name, batch)
+        return from_file(Path(file), name, batch, attention)
     if batch is not None:
         raise TorchError(spec, "--batch does not apply to a saved program; its sizes were fixed by torch.export")
-    return from_saved(Path(spec))
+    return from_saved(Path(spec), attention)
 
 
-def from_saved(path: Path) -> Program:
+def from_saved(path: Path, attention: bool = True) -> Program:
     """A program written by `torch.export.save`."""
     import torch
 
@@ -92,7 +94,7 @@ def from_saved(path: Path) -> Program:
     held = {**exported.state_dict, **exported.constants}
     parameters = set(exported.graph_signature.parameters)
     contents = {k: v for k, v in held.items() if k not in parameters and isinstance(v, torch.Tensor) and not v.is_meta}
-    return Program(path.stem, _core(exported, f"{path}"), contents)
+    return Program(path.stem, _core(exported, f"{path}", attention), contents, attention=attention)
 
 
 @contextmanager
@@ -111,7 +113,7 @@ def _no_pickles() -> Iterator[None]:
             os.environ[_TENSORS_ONLY] = before
 
 
-def from_file(path: Path, name: str, batch: int | None) -> Program:
+def from_file(path: Path, name: str, batch: int | None, attention: bool = True) -> Program:
     """Build, on the meta device, what `name` of a Python file describes, and export it.  The file may import its
     neighbours.
     """
@@ -121,12 +123,18 @@ def from_file(path: Path, name: str, batch: int | None) -> Program:
         found = load_object(path, name)
         if not callable(found):
             raise TorchError(f"{path}:{name}", f"is a {type(found).__name__}; give a function or a module class")
-        return build(found, name, batch, f"{path}:{name}")
+        return build(found, name, batch, f"{path}:{name}", attention)
     finally:
         sys.path.remove(folder)
 
 
-def build(factory: Callable[..., object], name: str, batch: int | None = None, place: str = "model") -> Program:
+def build(
+    factory: Callable[..., object],
+    name: str,
+    batch: int | None = None,
+    place: str = "model",
+    attention: bool = True,
+) -> Program:
     """Export what the factory (function or module class) describes; it runs on the meta device."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -157,7 +165,8 @@ def build(factory: Callable[..., object], name: str, batch: int | None = None, p
                 f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1",
             )
     notes = without_caches(module)
-    return Program(name, _core(_export(module, args, kwargs, place), place), contents, notes)
+    core = _core(_export(module, args, kwargs, place), place, attention)
+    return Program(name, core, contents, notes, attention)
 
 
 def _leaves(tree: object) -> list[tuple[str, torch.Tensor]]:
@@ -234,8 +243,8 @@ def _quiet() -> Iterator[list[logging.LogRecord]]:
 
 @contextmanager
 def _plain() -> Iterator[None]:
-    """Attention as matrix products and softmax; a fused kernel for the CPU decomposes into strides that views
-    reject.
+    """Attention that is decomposed is matrix products and softmax; a fused kernel for the CPU decomposes into strides
+    that views reject.
     """
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -256,14 +265,12 @@ def _export(
         raise TorchError(place, _why(e)) from e
 
 
-def _core(exported: ExportedProgram, place: str) -> ExportedProgram:
+def _core(exported: ExportedProgram, place: str, attention: bool) -> ExportedProgram:
     try:
         with _plain(), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            import torch
-
             mark_regions(exported)
-            table = torch.export.default_decompositions()
+            table = decompositions(attention)
             for op in [op for op in table if op._schema.name.removeprefix("aten::") in KEPT]:
                 del table[op]
             return exported.run_decompositions(table)

@@ -10,6 +10,7 @@ embedding         sum over uses of  [ids = v] g      (a scatter written as a one
 gradient)
 pools, local response                                functions of their own that read windows of g whole
 copy              the adjoint of reading
+attention         log-sum-exp, then scores again in tiles (`attention`)
 update            outside the part that is overwritten to the old value, inside to the new one
 """
 
@@ -24,6 +25,7 @@ from ...program.graph import GraphError
 from ...program.index import Access, Affine, Axis, access
 from ...program.operators import BY_DATA, Operator, Value
 from .adjoint import pull
+from .attention import attention
 from .backward import Backward, Pending
 from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
@@ -242,6 +244,7 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
         "average_pool": _window,
         "local_response": _window,
         **INDEXED,
+        "attention": attention,
     }
 )
 """Function -> rule, for functions that are no maps."""

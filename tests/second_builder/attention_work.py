@@ -1,0 +1,59 @@
+"""What attention computes: the pairs of query and key that it looks at, and the operations of each.
+
+A query at position i looks at the keys i - behind .. i + ahead.  Of a box of queries and keys, the pairs with the same
+difference key - query lie on a diagonal; as many as the shorter of what is left of both sides.
+
+Per pair, every matrix product along features (2 operations for each) that the function needs:
+
+    attention           q k, p v                        lse               q k
+    value gradient      q k, p g                        query gradient    q k, g v, w k
+    mask gradient       q k, g v                        key gradient      q k, g v, w q
+
+and the operations of the table of functions for the exponential and what is around it.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+from .description import Operator
+
+Interval = tuple[int, int]
+
+SCORES, VALUES = "feature", "value_feature"
+PRODUCTS = {
+    "attention": (SCORES, VALUES),
+    "attention_lse": (SCORES,),
+    "attention_value_gradient": (SCORES, VALUES),
+    "attention_query_gradient": (SCORES, VALUES, SCORES),
+    "attention_key_gradient": (SCORES, VALUES, SCORES),
+    "attention_mask_gradient": (SCORES, VALUES),
+}
+
+
+def is_banded(op: Operator) -> bool:
+    """Whether a query looks at some of the keys only."""
+    return op.kind == "attention" and ("behind" in op.attributes or "ahead" in op.attributes)
+
+
+def operations_per_pair(op: Operator) -> int:
+    """Operations of one pair of query and key."""
+    return op.flops + sum(2 * prod(op.axes[a].extent for a in op.attributes[along]) for along in PRODUCTS[op.function])
+
+
+def query_key_pairs(op: Operator, box: dict[str, Interval]) -> int:
+    """Pairs of a box, for all of its rows."""
+    inside = [a for role in (SCORES, VALUES) for a in op.attributes[role]]
+    if not is_banded(op):
+        return prod(high - low for a, (low, high) in box.items() if a not in inside)
+    (query,), (key,) = op.attributes["query"], op.attributes["key"]
+    rows = prod(high - low for a, (low, high) in box.items() if a not in (*inside, query, key))
+    (first, last), (low, high) = box[query], box[key]
+    least = max(low - last + 1, -op.attributes["behind"] if "behind" in op.attributes else low - last + 1)
+    most = min(high - 1 - first, op.attributes.get("ahead", high - 1 - first))
+    return rows * sum(diagonal(first, last, low, high, d) for d in range(least, most + 1))
+
+
+def diagonal(first: int, last: int, low: int, high: int, apart: int) -> int:
+    """Queries in [first, last) whose key at this distance is in [low, high)."""
+    return max(0, min(last, high - apart) - max(first, low - apart))

@@ -1,0 +1,250 @@
+"""Attention as an operator: values against the formula over whole scores, parts against the whole, pairs counted.
+
+The formula here stores scores and knows nothing of tiles.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_kernels import check_split, whole
+
+from shardproof.__main__ import run as command_line
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.kernels import attention_parts
+from shardproof.models.program import attention_pairs
+from shardproof.models.program.attention import inner
+from shardproof.models.program.graph import Graph, GraphError
+from shardproof.models.program.index import Access, Affine
+from shardproof.models.program.operators import NodeKind, Operator
+from shardproof.models.sources.building.attention import attention, lse_of
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.patterns.recognise import recognise
+from shardproof.models.sources.zoo import TINY
+from shardproof.models.sources.zoo import build as zoo
+
+Rng = np.random.Generator
+
+
+def scores(op: Operator, q: np.ndarray, k: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    """Scores [b, h, g, s, t] of q[b, h, g, s, d] and k[b, h, t, d]; -inf where a key is not seen."""
+    s = np.einsum("bhgsd,bhtd->bhgst", q, k) * float(op.attribute("scale", 1.0))
+    cap = float(op.attribute("softcap", 0.0))
+    s = cap * np.tanh(s / cap) if cap else s
+    if mask is not None:
+        s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
+    apart = np.arange(s.shape[-1])[None, :] - np.arange(s.shape[-2])[:, None]
+    behind, ahead = op.attribute("behind", 10**6), op.attribute("ahead", 10**6)
+    return np.where((apart >= -behind) & (apart <= ahead), s, -np.inf)
+
+
+def expected(op: Operator, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
+    s = scores(op, q, k, mask)
+    top = np.max(s, axis=-1, keepdims=True)
+    e = np.exp(s - np.where(np.isfinite(top), top, 0))
+    total = e.sum(axis=-1, keepdims=True)
+    return np.einsum("bhgst,bhte->bhgse", e / np.where(total > 0, total, 1), v)
+
+
+def case(rng: Rng) -> tuple[Graph, list[np.ndarray], np.ndarray]:
+    """A drawn attention over [b, h, g, s, ..], its operands, and what it should be."""
+    b, h, g, s, t, d, e = (int(n) for n in rng.integers(1, 5, 7))
+    s, t = s * 3, t * 3
+    builder = Builder("attention", "float64")
+    q, k, v = builder.input("q", (b, h, g, s, d)), builder.input("k", (b, h, t, d)), builder.input("v", (b, h, t, e))
+    values = [rng.standard_normal(builder.tensors[n].shape) for n in (q, k, v)]
+    mask, text, full = [], "", None
+    if (kind := int(rng.integers(0, 4))) > 0:
+        letters = ["t", "s t", "b h s t"][kind - 1]
+        shape = {"b": b, "h": h, "s": s, "t": t}
+        logical = bool(rng.integers(0, 2))
+        mask = [builder.input("m", [shape[a] for a in letters.split()], "bool" if logical else None)]
+        value = (
+            rng.integers(0, 3, builder.tensors["m"].shape) > 0
+            if logical
+            else rng.standard_normal(builder.tensors["m"].shape)
+        )
+        values.append(value)
+        full = np.broadcast_to(
+            value.reshape((b, h, 1, s, t) if kind == 3 else (s, t) if kind == 2 else (t,)), (b, h, g, s, t)
+        )
+        text = f", {letters}"
+    attention(
+        builder,
+        "y",
+        f"b h g s d, b h t d, b h t e{text} -> " + str(rng.choice(["b h g s e", "b s h g e", "e g h s b"])),
+        q,
+        k,
+        v,
+        *mask,
+        query="s",
+        scale=float(rng.choice([1.0, 0.3])),
+        softcap=float(rng.choice([0.5, 2.0])) if rng.integers(0, 3) == 0 else None,
+        behind=int(rng.integers(0, 6)) if rng.integers(0, 3) == 0 else None,
+        ahead=int(rng.integers(0, 6)) if rng.integers(0, 2) == 0 else None,
+    )
+    graph = builder.build("y")
+    (op,) = graph.operators
+    y = expected(op, *values[:3], full)
+    return graph, values, np.einsum("bhgse->" + "".join(op.output.axes), y)
+
+
+@pytest.fixture
+def small_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles so small that every case has several."""
+    monkeypatch.setattr(attention_parts, "KEYS", 4)
+    monkeypatch.setattr(attention_parts, "QUERIES", 2)
+    monkeypatch.setattr(attention_parts, "SCORES", 40)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_values(seed: int, small_tiles: None) -> None:
+    graph, values, y = case(np.random.default_rng(seed))
+    np.testing.assert_allclose(whole(graph.operators[0], graph, values), y, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_parts_of_every_axis(seed: int, small_tiles: None) -> None:
+    """Batch, heads, groups, queries as parts of the result; keys as parts of a sum, with statistics in between."""
+    rng = np.random.default_rng(1000 + seed)
+    graph, values, _ = case(rng)
+    (op,) = graph.operators
+    for axis in op.axes:
+        if axis.splittable:
+            cuts = [int(c) for c in rng.integers(0, axis.extent + 1, 2)]
+            check_split(op, graph, values, axis, cuts)
+
+
+def test_log_sum_exp(small_tiles: None) -> None:
+    rng = np.random.default_rng(3)
+    for seed in range(20):
+        graph, values, _ = case(np.random.default_rng(seed))
+        g = Builder("lse", "float64")
+        g.tensors.update({t.name: t for t in graph.tensors})
+        g.operators.extend(graph.operators)
+        lse_of(g, "l", "y")
+        both = g.build("y", "l")
+        op = both.operator("l")
+        reads = [x for j, x in enumerate(values) if j != 2]
+        found = whole(op, both, reads)
+        mask = None
+        if len(values) > 3:
+            letters = "".join(graph.operators[0].inputs[3].axes)
+            sizes = {a.name: a.extent for a in op.axes}
+            mask = values[3].reshape([sizes[a] if a in letters else 1 for a in "bhgst"])
+        s = scores(graph.operators[0], values[0], values[1], mask)
+        with np.errstate(divide="ignore"):
+            wanted = np.einsum("bhgs->" + "".join(op.output.axes), np.log(np.exp(s).sum(axis=-1)))
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-13)
+        axis = op.axis("t")
+        check_split(op, both, reads, axis, [int(rng.integers(0, axis.extent + 1))])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_pairs_are_counted(data: st.DataObject) -> None:
+    queries, keys = (sorted(data.draw(st.tuples(st.integers(0, 12), st.integers(0, 12)))) for _ in range(2))
+    behind, ahead = (data.draw(st.one_of(st.none(), st.integers(-8, 12))) for _ in range(2))
+    wanted = sum(
+        (behind is None or j - i >= -behind) and (ahead is None or j - i <= ahead)
+        for i in range(*queries)
+        for j in range(*keys)
+    )
+    assert int(attention_pairs.count(np.array(queries), np.array(keys), behind, ahead)) == wanted
+
+
+def causal(rows: int = 8, keys: int = 8, **options: int) -> Graph:
+    g = Builder("causal", "float64")
+    q, k, v = g.input("q", (2, rows, 4)), g.input("k", (2, keys, 4)), g.input("v", (2, keys, 6))
+    return g.build(attention(g, "y", "h s d, h t d, h t e -> h s e", q, k, v, **options))
+
+
+def test_flops_know_the_mask() -> None:
+    each = 2 * 4 + 2 * 6 + 12
+    assert causal().work(causal().operators[0]) == 2 * 64 * each
+    assert causal(ahead=0).work(causal(ahead=0).operators[0]) == 2 * 36 * each
+    window = causal(ahead=0, behind=1)
+    assert window.work(window.operators[0]) == 2 * 15 * each
+
+
+def test_scores_are_not_stored() -> None:
+    """1 x 2,048 queries x 2,048 keys: 32 MiB of scores in float64; operands and result are 3 MiB."""
+    g = Builder("long", "float64")
+    n, d = 2048, 32
+    graph = g.build(attention(g, "y", "s d, t d, t e -> s e", *(g.input(x, (n, d)) for x in "qkv"), scale=0.2, ahead=0))
+    values = [np.random.default_rng(i).standard_normal((n, d)) for i in range(3)]
+    tracemalloc.start()
+    whole(graph.operators[0], graph, values)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 12 << 20 < n * n * 8
+
+
+@pytest.mark.parametrize("name", ["attention", "bert-tiny", "llama", "transformer", "vit"])
+def test_models_of_the_zoo_are_recognised(name: str) -> None:
+    """The same values without a softmax of scores; a model that nobody asked about stays as it was."""
+    sizes = {**TINY[name], **({} if name == "bert-tiny" else {"dtype": "float64"})}
+    before = zoo(name, **sizes)
+    after = recognise(before, attention=True).graph
+    assert recognise(before).graph == before
+    made = [op for op in after.operators if op.kind is NodeKind.ATTENTION]
+    assert len(made) == sum(op.function == "softmax" and len(op.axes) > 3 for op in before.operators) > 0
+    values = random_inputs(before, 0)
+    kept = {n: v for n, v in values.items() if n in {t.name for t in after.tensors}}
+    for x, y in zip(run_graph(before, values).values(), run_graph(after, kept).values(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+    if name == "llama":
+        assert {op.attribute("ahead", None) for op in made} == {0} and "greater_equal" not in {
+            op.function for op in after.operators
+        }
+
+
+def test_the_command_line_asks_for_it(tmp_path: Path) -> None:
+    def functions(*options: str) -> set[str]:
+        assert command_line(["import", "attention", *options, "-o", str(tmp_path / "g.json"), "--force"]) == 0
+        return {op.function for op in Graph.from_json((tmp_path / "g.json").read_text()).operators}
+
+    assert "attention" in functions("--attention", "operator") and "softmax" in functions()
+    assert functions("--attention", "matrices") == functions()
+
+
+WRONG = {
+    "must not be splittable": lambda op: replace(op, axes=tuple(replace(a, splittable=True) for a in op.axes)),
+    "names unknown axis 'z'": lambda op: with_attribute(op, "key", ("z",)),
+    "must be a tuple of axis names": lambda op: with_attribute(op, "feature", "d"),
+    "an axis has two roles": lambda op: with_attribute(op, "query", ("t",)),
+    "needs one query axis and one key axis": lambda op: with_attribute(op, "query", ()),
+    "no key lies from 1 behind to -2 ahead": lambda op: with_attribute(with_attribute(op, "behind", 1), "ahead", -2),
+    "operand k must not be read along axis 's'": lambda op: replace(
+        op, inputs=(op.inputs[0], Access("k", (Affine.axis("h"), Affine.axis("s"), Affine.axis("d"))), op.inputs[2])
+    ),
+    "operand v is not read along axis 't'": lambda op: replace(
+        op, inputs=(*op.inputs[:2], Access("v", (Affine.axis("h"), Affine(), Affine.axis("e"))))
+    ),
+}
+
+
+def with_attribute(op: Operator, name: str, value: object) -> Operator:
+    return replace(op, attributes=tuple(sorted({**dict(op.attributes), name: value}.items())))
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_malformed(message: str) -> None:
+    graph = causal(ahead=0)
+    changed = replace(graph, operators=(WRONG[message](graph.operators[0]),))
+    with pytest.raises(GraphError, match=f"operator 'y': .*{message}"):
+        changed.check()
+
+
+def test_written_and_read() -> None:
+    graph = causal(ahead=0, behind=2)
+    assert Graph.from_json(graph.to_json()) == graph
+    op = graph.operators[0]
+    assert prod(op.axis(a).extent for a in inner(op)) == 24
