@@ -27,63 +27,25 @@ from ..building.flat import Unsupported, check_extents, used
 from ..building.stated import carried
 from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
-from . import (
-    attention as torch_attention,
-)
-from . import (
-    complex_numbers,
-)
-from . import (
-    dense as torch_dense,
-)
-from . import (
-    elements as torch_elements,
-)
-from . import (
-    experts as torch_experts,
-)
-from . import (
-    layout as torch_layout,
-)
-from . import (
-    noise as torch_noise,
-)
-from . import (
-    normalise as torch_normalise,
-)
-from . import (
-    norms as torch_norms,
-)
-from . import (
-    ordered as torch_ordered,
-)
-from . import (
-    picked as torch_picked,
-)
-from . import (
-    pointwise as torch_pointwise,
-)
-from . import (
-    resample as torch_resample,
-)
-from . import (
-    rounding as torch_rounding,
-)
-from . import (
-    scattered as torch_scattered,
-)
-from . import (
-    stopped as torch_stopped,
-)
-from . import (
-    strided as torch_strided,
-)
-from . import (
-    transposed as torch_transposed,
-)
-from . import (
-    window as torch_window,
-)
+from . import attention as torch_attention
+from . import complex_numbers
+from . import dense as torch_dense
+from . import elements as torch_elements
+from . import experts as torch_experts
+from . import layout as torch_layout
+from . import noise as torch_noise
+from . import normalise as torch_normalise
+from . import norms as torch_norms
+from . import ordered as torch_ordered
+from . import picked as torch_picked
+from . import pointwise as torch_pointwise
+from . import resample as torch_resample
+from . import rounding as torch_rounding
+from . import scattered as torch_scattered
+from . import stopped as torch_stopped
+from . import strided as torch_strided
+from . import transposed as torch_transposed
+from . import window as torch_window
 from .constants import emit
 from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
