@@ -37,6 +37,7 @@ from . import noise as torch_noise
 from . import normalise as torch_normalise
 from . import norms as torch_norms
 from . import ordered as torch_ordered
+from . import padded as torch_padded
 from . import picked as torch_picked
 from . import pointwise as torch_pointwise
 from . import resample as torch_resample
@@ -70,6 +71,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_experts.HANDLERS,
         **torch_noise.HANDLERS,
         **torch_elements.HANDLERS,
+        **torch_padded.HANDLERS,
         **torch_transposed.HANDLERS,
         **torch_norms.HANDLERS,
         **torch_resample.HANDLERS,
