@@ -115,6 +115,14 @@ def test_padding_by_content_folds_and_diagonals() -> None:
     _equal(lambda x, y: torch.cdist(x, y), (2, 3, 4), (2, 5, 4))
 
 
+@pytest.mark.parametrize("options", [{}, {"padding_mode": "border", "align_corners": True}, {"mode": "nearest"}])
+def test_images_read_between_pixels(options: dict[str, str]) -> None:
+    def sampled(x: Tensor, grid: Tensor) -> Tensor:
+        return nn.functional.grid_sample(x, grid, **{"align_corners": False, **options})
+
+    _equal(sampled, (2, 3, 4, 5), (2, 6, 3, 2))
+
+
 @pytest.mark.parametrize("n", [6, 7, 72, 67])
 def test_fourier_transforms(n: int) -> None:
     def filtered(x: Tensor, y: Tensor) -> Tensor:
@@ -201,6 +209,7 @@ class _Layer(nn.Module):
         (lambda x: nn.functional.pad(x[None], (2, 1), mode="reflect"), (2, 6)),
         (lambda x: nn.functional.fold(x[..., :4], (3, 3), 2), (2, 8, 6)),
         (lambda x: torch.diagonal(x), (4, 6)),
+        (lambda x: nn.functional.grid_sample(x[None, None], x[None, :, :2, None].repeat(1, 1, 1, 2) * 0.5), (4, 6)),
         (lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(x.tanh()), n=6), (2, 6)),
     ],
 )

@@ -1,11 +1,11 @@
 """Which architectures import, and which of them become a training step: the page docs/architectures.md.
 
     python tests/benchmarks/architectures.py [--only GLOB ..] [--families NAME ..] [--again] [--failed]
-                                             [--seconds 120] [--gigabytes 4] [--results FILE.json]
+                                             [--seconds 60] [--gigabytes 4] [--results FILE.json]
     python tests/benchmarks/architectures.py --page        writes the page from the results
 
 What is tried is the public command, `shardproof import FILE.py:NAME [--train adam] -o graph.json`, each in a process of
-its own under a limit of time and memory; the written graph is read back.  Results are kept in a JSON file after each
+its own under a limit of processor time and memory; the written graph is read back.  Results are kept in a JSON file after each
 try, so that an interrupted run goes on where it stopped; the page holds no times of the day and is the same for equal
 results.  The entries are in `published/`, one module per library.
 """
@@ -119,23 +119,22 @@ def _written(arguments: list[str], graph: Path, seconds: float, gigabytes: float
 def _run(arguments: list[str], seconds: float, gigabytes: float) -> Result:
     """The command line in a process of its own, forked from this one so that the libraries are loaded once."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        begin, most, stopped = time.monotonic(), 0.0, ""
+        most, stopped = 0.0, ""
         child = os.fork()
         if child == 0:
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
             _command(arguments)
         while True:
-            done, status = os.waitpid(child, os.WNOHANG)
+            done, status, used = os.wait4(child, os.WNOHANG)
             if done:
                 break
             time.sleep(0.05)
-            most = max(most, _resident(child))
-            taken = time.monotonic() - begin
+            most, taken = max(most, _resident(child)), _worked(child)
             if not stopped and (taken > seconds or most > gigabytes):
                 stopped = f"more than {seconds:g} s" if taken > seconds else f"more than {gigabytes:g} GiB"
                 os.kill(child, signal.SIGKILL)
-        taken = round(time.monotonic() - begin, 1)
+        taken = round(used.ru_utime + used.ru_stime, 1)
         out.seek(0)
         err.seek(0)
         said, errors = out.read().decode(), err.read().decode(errors="replace")
@@ -187,6 +186,15 @@ def _resident(pid: int) -> float:
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS")), 0) / 2**20
 
 
+def _worked(pid: int) -> float:
+    """Processor seconds of a process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def load(path: Path) -> dict[str, dict[str, object]]:
     """Results so far, by entry and mode."""
     return json.loads(path.read_text()) if path.exists() else {}
@@ -216,7 +224,7 @@ def main() -> None:
     parser.add_argument("--families", nargs="*")
     parser.add_argument("--again", action="store_true", help="try also what has a result")
     parser.add_argument("--failed", action="store_true", help="try again what failed")
-    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--gigabytes", type=float, default=4.0)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true")

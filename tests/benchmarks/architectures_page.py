@@ -20,7 +20,7 @@ architecture made from its configuration only (few layers, published widths), an
 
 with the files in `tests/benchmarks/published/`.  *Imports*: the graph was written and read back.  *Trains*: so was the training
 step; the loss is the one the model returns for labels, or cross entropy or mean squared error around it as its users write it.
-Seconds are those of one process on the machine that wrote this page, shared with other work.
+Seconds are processor time of one process, PyTorch's own export included (most of it).
 """
 
 

@@ -42,6 +42,7 @@ from . import picked as torch_picked
 from . import pointwise as torch_pointwise
 from . import resample as torch_resample
 from . import rounding as torch_rounding
+from . import sampled as torch_sampled
 from . import scattered as torch_scattered
 from . import stopped as torch_stopped
 from . import strided as torch_strided
@@ -72,6 +73,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_noise.HANDLERS,
         **torch_elements.HANDLERS,
         **torch_padded.HANDLERS,
+        **torch_sampled.HANDLERS,
         **torch_transposed.HANDLERS,
         **torch_norms.HANDLERS,
         **torch_resample.HANDLERS,
