@@ -29,60 +29,27 @@ from ..building.slots import Places, slotted
 from ..building.stated import carried
 from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
-from . import (
-    attention as torch_attention,
-)
-from . import (
-    dense as torch_dense,
-)
-from . import (
-    elements as torch_elements,
-)
-from . import (
-    experts as torch_experts,
-)
-from . import (
-    layout as torch_layout,
-)
-from . import (
-    noise as torch_noise,
-)
-from . import (
-    normalise as torch_normalise,
-)
-from . import (
-    norms as torch_norms,
-)
-from . import (
-    ordered as torch_ordered,
-)
-from . import (
-    picked as torch_picked,
-)
-from . import (
-    pointwise as torch_pointwise,
-)
-from . import (
-    resample as torch_resample,
-)
-from . import (
-    rounding as torch_rounding,
-)
-from . import (
-    scattered as torch_scattered,
-)
-from . import (
-    stopped as torch_stopped,
-)
-from . import (
-    strided as torch_strided,
-)
-from . import (
-    transposed as torch_transposed,
-)
-from . import (
-    window as torch_window,
-)
+from . import attention as torch_attention
+from . import complex_numbers
+from . import dense as torch_dense
+from . import elements as torch_elements
+from . import experts as torch_experts
+from . import layout as torch_layout
+from . import noise as torch_noise
+from . import normalise as torch_normalise
+from . import norms as torch_norms
+from . import ordered as torch_ordered
+from . import padded as torch_padded
+from . import picked as torch_picked
+from . import pointwise as torch_pointwise
+from . import resample as torch_resample
+from . import rounding as torch_rounding
+from . import sampled as torch_sampled
+from . import scattered as torch_scattered
+from . import stopped as torch_stopped
+from . import strided as torch_strided
+from . import transposed as torch_transposed
+from . import window as torch_window
 from .constants import emit
 from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
@@ -108,6 +75,8 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_experts.HANDLERS,
         **torch_noise.HANDLERS,
         **torch_elements.HANDLERS,
+        **torch_padded.HANDLERS,
+        **torch_sampled.HANDLERS,
         **torch_transposed.HANDLERS,
         **torch_norms.HANDLERS,
         **torch_resample.HANDLERS,
@@ -437,6 +406,10 @@ def _known_dtype(place: str, dtype: str) -> None:
         )
 
 
+def _complex(c: Context, node: Node) -> None:
+    complex_numbers.convert(c, node, HANDLERS)
+
+
 def _convert(c: Context, reader: _Reader) -> None:
     """Run every node's handler."""
     folder: Folder = reader.folder  # type: ignore[attr-defined]
@@ -456,15 +429,17 @@ def _convert(c: Context, reader: _Reader) -> None:
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
         c.places[node.name] = node
-        kind = node.kind.removeprefix("aten.").partition(".")[0]
+        kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
-        handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
+        handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
+        if node.kind.startswith("aten.") and complex_numbers.involved(c, node):
+            handler = _complex
         if handler is None:
             refused.add(node, place)
             continue
         try:
             for k, dtype in enumerate(node.dtypes):
-                if Ref(node.name, k) in c.read:
+                if Ref(node.name, k) in c.read and handler is not _complex:
                     _known_dtype(f"node {place!r}", dtype)
             if not without_elements(c, node):
                 handler(c, node)

@@ -79,8 +79,15 @@ def output_names(exported: ExportedProgram) -> list[str]:
     tree = tree_unflatten(list(range(spec.num_leaves)), spec)
     return [
         ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path)
-        for path, _ in tree_flatten_with_path(tree)[0]
+        for path, _ in tree_flatten_with_path(_of_dicts(tree))[0]
     ]
+
+
+def _of_dicts(tree: object) -> object:
+    """The tree with dictionaries in place of the mappings that libraries register without names of their parts."""
+    if isinstance(tree, Mapping):
+        return {k: _of_dicts(v) for k, v in tree.items()}
+    return tree
 
 
 def loss_among(scalars: Sequence[tuple[str, str]]) -> str | None:

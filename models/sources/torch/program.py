@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
 from .attention import decompositions
+from .branches import known_branches
 from .context import TorchError
 from .outputs import without_caches
 from .resample import HANDLERS as UPSAMPLING
@@ -265,7 +266,7 @@ def _export(
     import torch
 
     try:
-        with _plain(), warnings.catch_warnings():
+        with _plain(), warnings.catch_warnings(), known_branches():
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs, strict=False)
     except Exception as e:
@@ -292,8 +293,10 @@ def _why(error: Exception) -> str:
         "GuardOnDataDependentSymNode",
         "DataDependentOutputException",
     ):
-        at = re.search(r"Caused by: (.*)|File \"([^\"]+)\", line (\d+), in forward", text)
-        where = "" if at is None else f" at {at[1] or f'{at[2]}:{at[3]}'}"
+        at = re.search(
+            r"raised this error:\s+File \"([^\"]+)\", line (\d+)|File \"([^\"]+)\", line (\d+), in forward", text
+        )
+        where = "" if at is None else f" at {at[1] or at[3]}:{at[2] or at[4]}"
         return (
             f"a shape or a branch depends on the contents of a tensor{where}: {_first(error)}; give it a static size "
             f"(pad and mask)"
