@@ -91,9 +91,9 @@ def smoothed_ascent(
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def _sweep(
+def _sweep(  # type: ignore[no-untyped-def]
     order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward, temperature, far, shares
-):  # type: ignore[no-untyped-def]
+):
     """As `dense_kernels.sweep` with soft minima of edges; writes the shares of every vertex as it is passed."""
     n = label.shape[0] - 1
     widest = 0
