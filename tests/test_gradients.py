@@ -367,6 +367,7 @@ def attention_of_heads(rng: Rng) -> Graph:
         softcap=float(rng.choice([0.7, 2.0])) if rng.integers(0, 2) else None,
         behind=int(rng.integers(0, 3)) if rng.integers(0, 3) == 0 else None,
         ahead=int(rng.integers(0, 3)) if rng.integers(0, 2) else None,
+        block=2 if rng.integers(0, 4) == 0 else None,
     )
     if rng.integers(0, 3) == 0:  # k is a part of something longer
         op = g.operators[-1]
