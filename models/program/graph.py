@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf, isfinite, isnan, nan, prod
@@ -41,13 +41,19 @@ class GraphError(ValueError):
 
 
 class UnsupportedOperators(ValueError):
-    """A model uses operators we cannot represent.  `missing` maps operator kind -> places, all listed at once."""
+    """A model uses operators we cannot represent.  `missing` maps operator kind -> places, all listed at once;
+    `nearest` some kinds -> how to write them otherwise.
+    """
 
     def __init__(
-        self, missing: dict[str, list[str]], hint: str = "supported operators: 'shardproof import --list-ops'"
+        self,
+        missing: dict[str, list[str]],
+        hint: str = "supported operators: 'shardproof import --list-ops'",
+        nearest: Mapping[str, str] | None = None,
     ) -> None:
         parts = [
             f"{kind} ({len(at)}: {', '.join(at[:4])}{', ..' if len(at) > 4 else ''})"
+            + (f", nearest: {nearest[kind]}" if nearest and nearest.get(kind) else "")
             for kind, at in sorted(missing.items())
         ]
         super().__init__(f"unsupported operators: {'; '.join(parts)}; {hint}")

@@ -15,7 +15,7 @@ from ..program.graph import Graph
 from ..sources.load import Attention, load_model
 from ..sources.training import TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, attention_option, force_option, output_option
+from ..terminal.options import BATCH, Count, attention_option, force_option, output_option
 from .optimizer import LOSS, OPTIMIZER
 
 
@@ -33,6 +33,12 @@ from .optimizer import LOSS, OPTIMIZER
     help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
 )
 @attention_option
+@click.option(
+    "--expert-places",
+    type=Count(0, 1 << 20),
+    help="Places of every expert of a PyTorch program in every sentence, in percent of its even share (0: one for "
+    "every token and choice); tokens beyond are dropped.  Without it none is, and experts are grouped products.",
+)
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
@@ -44,6 +50,7 @@ def import_command(
     loss: str | None,
     recompute: str,
     attention: Attention | None,
+    expert_places: int | None,
     output: Path | None,
     list_ops: bool,
     as_json: bool,
@@ -69,7 +76,7 @@ def import_command(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program"
         )
     notes: list[str] = []
-    graph = load_model(file, batch, notes.append, attention)
+    graph = load_model(file, batch, notes.append, attention, expert_places)
     step = training_of(graph, train, loss, recompute)
     if step is not None:
         graph = step.graph

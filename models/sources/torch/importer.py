@@ -19,12 +19,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ...program.graph import Graph, GraphError, UnsupportedOperators
+from ...program.graph import Graph, GraphError
 from ...program.index import Axis, Combine, access
 from ...program.operators import Operator
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
+from ..building.slots import Places, slotted
 from ..building.stated import carried
 from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
@@ -88,6 +89,7 @@ from .fold import Folder
 from .layout import without_elements
 from .outputs import LOSS, loss_among, output_names, renamed
 from .program import Program, load_program
+from .refused import Refused
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -119,8 +121,6 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
 
 ALIASES: Final = MappingProxyType({"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"})
 """Operators of libraries that are ATen's by another name."""
-
-_HINT = "supported operators: 'shardproof import --list-ops'"
 
 
 @dataclass(frozen=True)
@@ -179,15 +179,21 @@ def supported_operators() -> list[str]:
 
 
 def load_torch(
-    spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None, attention: bool = True
+    spec: str,
+    batch: int | None = None,
+    tell: Callable[[str], None] | None = None,
+    attention: bool = True,
+    expert_places: int | None = None,
 ) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
     takes it.  `tell` hears what was done to the model.  `attention`: recognised as one operator, else products and
-    softmax.
+    softmax; `expert_places`: percent of the even share of places that experts get in every sentence, 0: one per
+    token.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
-    found = import_torch(spec, batch, attention)
+    places = None if expert_places is None else Places(expert_places)
+    found = convert(load_program(spec, batch, attention), places)
     if tell is not None:
         for note in found.notes:
             tell(note)
@@ -199,8 +205,8 @@ def import_torch(spec: str, batch: int | None = None, attention: bool = True) ->
     return convert(load_program(spec, batch, attention))
 
 
-def convert(program: Program) -> Imported:
-    """The graph of an exported program."""
+def convert(program: Program, places: Places | None = None) -> Imported:
+    """The graph of an exported program; `places`: the capacity that experts are given (`building.slots`)."""
     exported = program.exported
     reader = _Reader(exported)
     context = _context(program, reader)
@@ -214,7 +220,8 @@ def convert(program: Program) -> Imported:
         if loss is not None and len(wanted) > 1:
             flat = renamed(flat, loss, LOSS)
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
-        digits = split_digits(unsorted(used(flat).check()))
+        flat = unsorted(used(flat).check())
+        digits = split_digits(flat if places is None else slotted(flat, places))
         found = recognise(digits.graph, context.contents, program.attention)
         graph = _frozen(check_extents(found.graph), _untrained(exported))
     except GraphError as e:
@@ -310,7 +317,8 @@ class _Reader:
         path, own = self._module(node)
         shapes = tuple(self.shape(node.name, t) for t in results)
         dtypes = tuple(str(getattr(t, "dtype", "torch.float32")).removeprefix("torch.") for t in results)
-        return Node(str(target), node.name, path, own, arguments, shapes, dtypes)
+        kind = ALIASES.get(str(target), str(target))
+        return Node(kind, node.name, path, own, arguments, shapes, dtypes)
 
     def shape(self, name: str, value: object) -> tuple[int, ...]:
         """A static shape."""
@@ -432,42 +440,38 @@ def _known_dtype(place: str, dtype: str) -> None:
 def _convert(c: Context, reader: _Reader) -> None:
     """Run every node's handler."""
     folder: Folder = reader.folder  # type: ignore[attr-defined]
-    missing: dict[str, list[str]] = {}
-    lost: set[str] = set()
+    refused = Refused(c, HANDLERS)
     for fx in reader.live:
         if getattr(fx.target, "__name__", "") == "getitem":
             continue
+        behind = refused.touches(
+            n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes
+        )
         node = reader.plain(fx)
         for k, (shape, dtype) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
             c.shapes[Ref(node.name, k)], c.dtypes[Ref(node.name, k)] = shape, dtype
-        inputs = {
-            n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes
-        }
-        if lost & inputs:  # depends on what was refused already
-            lost.add(node.name)
-            continue
+        if behind:
+            refused.follow(node)
         if folder.fold(fx):
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
         c.places[node.name] = node
-        kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
+        kind = node.kind.removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
-        handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
+        handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
         if handler is None:
-            missing.setdefault(node.kind, []).append(place)
-            lost.add(node.name)
-            continue
-        for k, dtype in enumerate(node.dtypes):
-            if Ref(node.name, k) in c.read:
-                _known_dtype(f"node {place!r}", dtype)
-        if without_elements(c, node):
+            refused.add(node, place)
             continue
         try:
-            handler(c, node)
+            for k, dtype in enumerate(node.dtypes):
+                if Ref(node.name, k) in c.read:
+                    _known_dtype(f"node {place!r}", dtype)
+            if not without_elements(c, node):
+                handler(c, node)
         except Unsupported as e:
-            missing.setdefault(f"{node.kind} with {e.reason}", []).append(place)
-            lost.add(node.name)
-        except GraphError as e:
-            raise flat_error(node, e) from None
-    if missing:
-        raise UnsupportedOperators(missing, _HINT)
+            refused.add(node, place, e.reason)
+        except (GraphError, TorchError) as e:
+            if not behind:
+                raise (flat_error(node, e) if isinstance(e, GraphError) else e) from None
+            refused.stand_in(node)
+    refused.done()
