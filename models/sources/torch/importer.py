@@ -32,6 +32,9 @@ from . import (
     attention as torch_attention,
 )
 from . import (
+    complexes as torch_complexes,
+)
+from . import (
     dense as torch_dense,
 )
 from . import (
@@ -105,6 +108,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_ordered.HANDLERS,
         **torch_scattered.HANDLERS,
         **torch_experts.HANDLERS,
+        **torch_complexes.HANDLERS,
         **torch_noise.HANDLERS,
         **torch_elements.HANDLERS,
         **torch_transposed.HANDLERS,
@@ -435,7 +439,7 @@ def _convert(c: Context, reader: _Reader) -> None:
             continue
         try:
             for k, dtype in enumerate(node.dtypes):
-                if Ref(node.name, k) in c.read:
+                if Ref(node.name, k) in c.read and not (kind in torch_complexes.KINDS and dtype.startswith("complex")):
                     _known_dtype(f"node {place!r}", dtype)
             if not without_elements(c, node):
                 handler(c, node)
