@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..files.input import regular
+from ..program.contents import read_beside
 from ..program.graph import Graph, GraphError
 from ..text import InputError, did_you_mean
 from .patterns.recognise import recognise
@@ -84,9 +85,11 @@ def _load(
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{spec}: cannot be read: {error}") from None
         try:
-            return Graph.from_json(text)
+            return read_beside(path, Graph.from_json(text))
         except GraphError as error:
             raise GraphError(f"{spec}, {error.place}", error.message) from None
+        except ValueError as error:
+            raise InputError(str(error)) from None
     if path.suffix == ".spz":
         raise InputError(
             f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan"

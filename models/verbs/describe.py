@@ -10,11 +10,13 @@ from ..files.json_text import parse_json
 from ..files.output import write_file
 from ..machine.machine import builtin_names, load_machine
 from ..machine.text import render
+from ..program.contents import write_beside
 from ..program.graph import Graph
 from ..sources.load import Attention, load_model
-from ..sources.training import OPTIMIZERS, TrainingStep, build_step
+from ..sources.training import TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
 from ..terminal.options import BATCH, Count, attention_option, force_option, output_option
+from .optimizer import LOSS, OPTIMIZER
 
 
 @click.command("import")
@@ -22,8 +24,8 @@ from ..terminal.options import BATCH, Count, attention_option, force_option, out
 @click.option(
     "--batch", type=BATCH, help="Replace the batch size of an ONNX file or zoo model; handed to a PyTorch factory."
 )
-@click.option("--train", type=click.Choice(OPTIMIZERS), help="Make it one training step: forward, backward, optimizer.")
-@click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
+@click.option("--train", type=OPTIMIZER, help="Make it one training step: forward, backward, optimizer.")
+@click.option("--loss", help=LOSS)
 @click.option(
     "--recompute",
     default="none",
@@ -80,6 +82,7 @@ def import_command(
         graph = step.graph
     if output is not None:
         write_file(output, graph.to_json().encode("ascii") + b"\n")
+        constants = write_beside(output, graph)
     if as_json:
         emit(
             {
@@ -104,7 +107,7 @@ def import_command(
             + (f", {len(step.constant)} are constant" if step.constant else "")
         )
     if output is not None:
-        say(f"wrote {output}")
+        say(f"wrote {output}" + (f" and its constants {constants}" if constants is not None else ""))
     return Exit.DONE
 
 

@@ -132,7 +132,6 @@ class Context(Flat):
     dimension).  `opposite`: a negated mask -> the mask.
     `permutations`: values that hold every position once; `ascending`: tensors in order; `counted`: numbers per integer,
     or their running sums -> the integers; `pieces`: (dimension, parts first to last) of what is written part by part.
-    `pairs`: complex values -> tensors of real and imaginary parts.
     `noise`: random numbers, even in [0, 1), -> what was added to them (`noise`).
     """
 
@@ -153,7 +152,6 @@ class Context(Flat):
     permutations: set[Ref] = field(default_factory=set)
     ascending: set[str] = field(default_factory=set)
     counted: dict[Ref, str] = field(default_factory=dict)
-    pairs: dict[Ref, str] = field(default_factory=dict)
     pieces: dict[Ref, tuple[int, tuple[tuple[int, int, str], ...]]] = field(default_factory=dict)
     noise: dict[Ref, float] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)

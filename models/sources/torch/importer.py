@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from ...program.graph import Graph, GraphError
 from ...program.index import Axis, Combine, access
+from ...program.operators import Operator
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
@@ -28,63 +29,27 @@ from ..building.slots import Places, slotted
 from ..building.stated import carried
 from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
-from . import (
-    attention as torch_attention,
-)
-from . import (
-    complexes as torch_complexes,
-)
-from . import (
-    dense as torch_dense,
-)
-from . import (
-    elements as torch_elements,
-)
-from . import (
-    experts as torch_experts,
-)
-from . import (
-    layout as torch_layout,
-)
-from . import (
-    noise as torch_noise,
-)
-from . import (
-    normalise as torch_normalise,
-)
-from . import (
-    norms as torch_norms,
-)
-from . import (
-    ordered as torch_ordered,
-)
-from . import (
-    picked as torch_picked,
-)
-from . import (
-    pointwise as torch_pointwise,
-)
-from . import (
-    resample as torch_resample,
-)
-from . import (
-    rounding as torch_rounding,
-)
-from . import (
-    scattered as torch_scattered,
-)
-from . import (
-    stopped as torch_stopped,
-)
-from . import (
-    strided as torch_strided,
-)
-from . import (
-    transposed as torch_transposed,
-)
-from . import (
-    window as torch_window,
-)
+from . import attention as torch_attention
+from . import complex_numbers
+from . import dense as torch_dense
+from . import elements as torch_elements
+from . import experts as torch_experts
+from . import layout as torch_layout
+from . import noise as torch_noise
+from . import normalise as torch_normalise
+from . import norms as torch_norms
+from . import ordered as torch_ordered
+from . import padded as torch_padded
+from . import picked as torch_picked
+from . import pointwise as torch_pointwise
+from . import resample as torch_resample
+from . import rounding as torch_rounding
+from . import sampled as torch_sampled
+from . import scattered as torch_scattered
+from . import stopped as torch_stopped
+from . import strided as torch_strided
+from . import transposed as torch_transposed
+from . import window as torch_window
 from .constants import emit
 from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
@@ -108,9 +73,10 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_ordered.HANDLERS,
         **torch_scattered.HANDLERS,
         **torch_experts.HANDLERS,
-        **torch_complexes.HANDLERS,
         **torch_noise.HANDLERS,
         **torch_elements.HANDLERS,
+        **torch_padded.HANDLERS,
+        **torch_sampled.HANDLERS,
         **torch_transposed.HANDLERS,
         **torch_norms.HANDLERS,
         **torch_resample.HANDLERS,
@@ -141,6 +107,34 @@ class Imported:
     digits: Digits
     patterns: tuple[tuple[str, str], ...]
     notes: tuple[str, ...] = ()
+
+
+def _untrained(exported: ExportedProgram) -> frozenset[str]:
+    """Stored names of what PyTorch hands no gradient to: parameters without `requires_grad`, buffers."""
+    from torch.export.graph_signature import InputKind
+
+    out = set()
+    for spec in exported.graph_signature.input_specs:
+        held = exported.state_dict.get(spec.target) if spec.target is not None else None
+        fixed = spec.kind is InputKind.PARAMETER and held is not None and not held.requires_grad
+        if spec.target is not None and (fixed or spec.kind is InputKind.BUFFER):
+            out.add(spec.target)
+    return frozenset(out)
+
+
+def _frozen(graph: Graph, candidates: frozenset[str]) -> Graph:
+    """The graph with the weights frozen that PyTorch does not train: those without `requires_grad`, and buffers that
+    an operator could hand a gradient to (running statistics get none).
+    """
+    reached = {op.inputs[j].tensor for op in graph.operators for j in _smooth(op) if op.inputs[j].tensor in candidates}
+    if not reached:
+        return graph
+    return replace(graph, tensors=tuple(replace(t, frozen=t.name in reached) for t in graph.tensors))
+
+
+def _smooth(op: Operator) -> range:
+    """Inputs of an operator that are no statistics."""
+    return range(3 if op.function == "batch_norm" else len(op.inputs))
 
 
 def supported_operators() -> list[str]:
@@ -198,7 +192,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
         flat = unsorted(used(flat).check())
         digits = split_digits(flat if places is None else slotted(flat, places))
         found = recognise(digits.graph, context.contents, program.attention)
-        graph = check_extents(found.graph)
+        graph = _frozen(check_extents(found.graph), _untrained(exported))
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
     kept, held = {op.name for op in graph.operators}, {t.name for t in graph.tensors}
@@ -412,6 +406,10 @@ def _known_dtype(place: str, dtype: str) -> None:
         )
 
 
+def _complex(c: Context, node: Node) -> None:
+    complex_numbers.convert(c, node, HANDLERS)
+
+
 def _convert(c: Context, reader: _Reader) -> None:
     """Run every node's handler."""
     folder: Folder = reader.folder  # type: ignore[attr-defined]
@@ -431,15 +429,17 @@ def _convert(c: Context, reader: _Reader) -> None:
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
         c.places[node.name] = node
-        kind = node.kind.removeprefix("aten.").partition(".")[0]
+        kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
-        handler = HANDLERS.get(kind) if node.kind.startswith("aten.") else None
+        handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
+        if node.kind.startswith("aten.") and complex_numbers.involved(c, node):
+            handler = _complex
         if handler is None:
             refused.add(node, place)
             continue
         try:
             for k, dtype in enumerate(node.dtypes):
-                if Ref(node.name, k) in c.read and not (kind in torch_complexes.KINDS and dtype.startswith("complex")):
+                if Ref(node.name, k) in c.read and handler is not _complex:
                     _known_dtype(f"node {place!r}", dtype)
             if not without_elements(c, node):
                 handler(c, node)
