@@ -82,6 +82,7 @@ VERBS = {
     ),
     "check": ("verify.verbs.check", "check_command", "Check plans and certificates; trusts no solver."),
     "explain": ("formal.verbs.explain", "explain_command", "What a plan decided, why, and what alternatives cost."),
+    "export": ("backends.verbs.export", "export_command", "Write a checked plan for PyTorch's DTensor or for JAX."),
     "import": ("models.verbs.describe", "import_command", "Read a model and write it as a JSON graph."),
     "machine": ("models.verbs.describe", "machine_command", "Show machine descriptions."),
     "plan": ("formal.verbs.plan", "plan_command", "Plan a model on a machine and prove the plan."),

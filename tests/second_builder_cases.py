@@ -429,6 +429,9 @@ CASES: dict[str, Case] = {
     "attention operator in a window, uneven": Case(
         lambda: attentions(ahead=1, behind=2), "localhost:3", "complete,uneven"
     ),
+    "attention operator in blocks, uneven": Case(
+        lambda: attentions(ahead=0, block=4), "localhost:3", "complete,uneven"
+    ),
     "masked attention operator": Case(masked_attention, "2x3", "two-per-level,uneven"),
     "attention": Case(lambda: small("attention", batch=2, tokens=4, width=8, heads=2), "2x2"),
     "attention, uneven": Case(

@@ -25,10 +25,12 @@ from shardproof.models.program.graph import Graph, GraphError
 from shardproof.models.program.index import Access, Affine
 from shardproof.models.program.operators import NodeKind, Operator
 from shardproof.models.sources.building.attention import attention, lse_of
+from shardproof.models.sources.building.band import Bounds, bounds_of
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.patterns.recognise import recognise
 from shardproof.models.sources.zoo import TINY
 from shardproof.models.sources.zoo import build as zoo
+from shardproof.verify.plan import bands
 
 Rng = np.random.Generator
 
@@ -42,7 +44,9 @@ def scores(op: Operator, q: np.ndarray, k: np.ndarray, mask: np.ndarray | None) 
         s = np.where(mask, s, -np.inf) if mask.dtype == bool else s + mask
     apart = np.arange(s.shape[-1])[None, :] - np.arange(s.shape[-2])[:, None]
     behind, ahead = op.attribute("behind", 10**6), op.attribute("ahead", 10**6)
-    return np.where((apart >= -behind) & (apart <= ahead), s, -np.inf)
+    block = op.attribute("block", 10**6)
+    same = np.arange(s.shape[-1])[None, :] // block == np.arange(s.shape[-2])[:, None] // block
+    return np.where((apart >= -behind) & (apart <= ahead) & same, s, -np.inf)
 
 
 def expected(op: Operator, q: np.ndarray, k: np.ndarray, v: np.ndarray, mask: np.ndarray | None) -> np.ndarray:
@@ -89,6 +93,7 @@ def case(rng: Rng) -> tuple[Graph, list[np.ndarray], np.ndarray]:
         softcap=float(rng.choice([0.5, 2.0])) if rng.integers(0, 3) == 0 else None,
         behind=int(rng.integers(0, 6)) if rng.integers(0, 3) == 0 else None,
         ahead=int(rng.integers(0, 6)) if rng.integers(0, 2) == 0 else None,
+        block=int(rng.integers(2, 8)) if rng.integers(0, 4) == 0 else None,
     )
     graph = builder.build("y")
     (op,) = graph.operators
@@ -152,12 +157,48 @@ def test_log_sum_exp(small_tiles: None) -> None:
 def test_pairs_are_counted(data: st.DataObject) -> None:
     queries, keys = (sorted(data.draw(st.tuples(st.integers(0, 12), st.integers(0, 12)))) for _ in range(2))
     behind, ahead = (data.draw(st.one_of(st.none(), st.integers(-8, 12))) for _ in range(2))
+    block = data.draw(st.one_of(st.none(), st.integers(1, 14)))
     wanted = sum(
-        (behind is None or j - i >= -behind) and (ahead is None or j - i <= ahead)
+        (behind is None or j - i >= -behind)
+        and (ahead is None or j - i <= ahead)
+        and (block is None or i // block == j // block)
         for i in range(*queries)
         for j in range(*keys)
     )
-    assert int(attention_pairs.count(np.array(queries), np.array(keys), behind, ahead)) == wanted
+    assert int(attention_pairs.count(np.array(queries), np.array(keys), behind, ahead, block)) == wanted
+    assert bands.pairs(tuple(queries), tuple(keys), (behind, ahead, block)) == wanted
+
+
+def test_pairs_of_long_sequences_do_not_overflow() -> None:
+    n = 1 << 30
+    for ahead, pairs in ((0, n * (n + 1) // 2), (1 << 40, n * n), (-(1 << 40), 0)):
+        assert int(attention_pairs.count(np.array([0, n]), np.array([0, n]), None, ahead)) == pairs
+        assert bands.pairs((0, n), (0, n), (None, ahead, None)) == pairs
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_masks_that_are_bands_are_found(data: st.DataObject) -> None:
+    """Whatever is found says the same as the mask; a band is found."""
+    rows, keys = data.draw(st.integers(1, 9)), data.draw(st.integers(1, 9))
+    behind, ahead = (data.draw(st.one_of(st.none(), st.integers(0, 9))) for _ in range(2))
+    block = data.draw(st.one_of(st.none(), st.integers(2, 9)))
+    query, key = np.arange(rows)[:, None], np.arange(keys)[None, :]
+
+    def plane(b: Bounds) -> np.ndarray:
+        low, high = (10**6 if n is None else n for n in (b.behind, b.ahead))
+        same = (query // (b.block or 10**6)) == (key // (b.block or 10**6))
+        return (key - query >= -low) & (key - query <= high) & same
+
+    seen = plane(Bounds(behind, ahead, block))
+    if data.draw(st.booleans()):
+        seen[data.draw(st.integers(0, rows - 1)), data.draw(st.integers(0, keys - 1))] ^= True
+        found = bounds_of(seen)
+        assert found is None or bool((plane(found) == seen).all())
+    else:
+        found = bounds_of(seen)
+        assert found is None or bool((plane(found) == seen).all())
+        assert found is not None or block is not None or not seen.any()
 
 
 def causal(rows: int = 8, keys: int = 8, **options: int) -> Graph:
@@ -222,6 +263,7 @@ WRONG = {
     "an axis has two roles": lambda op: with_attribute(op, "query", ("t",)),
     "needs one query axis and one key axis": lambda op: with_attribute(op, "query", ()),
     "no key lies from 1 behind to -2 ahead": lambda op: with_attribute(with_attribute(op, "behind", 1), "ahead", -2),
+    "attribute block is 0": lambda op: with_attribute(op, "block", 0),
     "operand k must not be read along axis 's'": lambda op: replace(
         op, inputs=(op.inputs[0], Access("k", (Affine.axis("h"), Affine.axis("s"), Affine.axis("d"))), op.inputs[2])
     ),

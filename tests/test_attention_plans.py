@@ -47,6 +47,7 @@ def layer(dtype: str = "float64", **options: int) -> Graph:
 GRAPHS = {
     "whole": lambda: layer(),
     "causal": lambda: layer(ahead=0),
+    "blocks": lambda: layer(ahead=0, block=3),
     "window": lambda: layer(ahead=0, behind=2),
     "causal step": lambda: build_step(layer(ahead=0), "sgd").graph,
     "causal step with moments": lambda: build_step(layer(ahead=0), "adam").graph,
@@ -120,7 +121,15 @@ def test_bands_of_equal_shape_have_prices_of_their_own() -> None:
     placement."""
     g = Builder("bands", "float64")
     q, k, v = (g.input(n, (KV, 8, HEAD)) for n in "qkv")
-    bands = [{}, {"ahead": 0}, {"ahead": 3}, {"behind": 1}, {"ahead": 0, "behind": 1}, {"ahead": -2}]
+    bands = [
+        {},
+        {"ahead": 0},
+        {"ahead": 3},
+        {"behind": 1},
+        {"ahead": 0, "behind": 1},
+        {"ahead": -2},
+        {"block": 3, "ahead": 0},
+    ]
     made = [
         attention(g, f"y{i}", "h s d, h t d, h t e -> h s e", q, k, v, query="s", **band)
         for i, band in enumerate(bands)

@@ -169,10 +169,14 @@ def attended(op: Operator, a: list[Any]) -> Any:
         mask = spread_to(values[3], words[3], rows + key)
         s, hidden = (s, mask.expand(s.shape) == 0) if a[3].dtype == torch.bool else (s + mask, hidden)
     extent = {letters[x.name]: x.extent for x in op.axes}
-    if {"behind", "ahead"} & dict(op.attributes).keys():
+    if {"behind", "ahead", "block"} & dict(op.attributes).keys():
         query = letters[role(op, "query")[0]]
         apart = torch.arange(extent[key])[None, :] - torch.arange(extent[query])[:, None]
+        block = int(attribute(op, "block", 99))
         outside = (apart < -attribute(op, "behind", 99)) | (apart > attribute(op, "ahead", 99))
+        outside = outside | (
+            torch.arange(extent[key])[None, :] // block != torch.arange(extent[query])[:, None] // block
+        )
         hidden = hidden | spread_to(outside, query + key, rows + key)
     s = s.masked_fill(hidden, -torch.inf)
     none = hidden.all(-1, keepdim=True)  # PyTorch gives nan where no key is seen

@@ -114,6 +114,20 @@ def test_masks_of_the_user_are_operands() -> None:
     assert [a.tensor for a in op.inputs][3:] == [t.name for t in found.graph.tensors if t.role is Role.INPUT][3:]
 
 
+def test_padding_is_an_operand_and_the_causal_part_is_not() -> None:
+    """What decoders of Hugging Face make of an attention mask: causal and padding."""
+
+    def causal_and(q: Tensor, k: Tensor, v: Tensor, padding: Tensor) -> Tensor:
+        n = torch.arange(4)
+        mask = (n[None, :] <= n[:, None])[None, None] & padding[:, None, None, :]
+        return F.scaled_dot_product_attention(q, k, v, mask)
+
+    found = compare(made(causal_and, Q, Q, Q, torch.ones(2, 4, dtype=torch.bool)), attention=True)
+    (op,) = found.graph.operators
+    assert op.function == "attention" and op.attribute("ahead", None) == 0
+    assert [len(a.axes) for a in op.inputs] == [4, 4, 4, 2]
+
+
 def test_scores_that_are_wanted_stay() -> None:
     def both(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         p = torch.softmax(torch.matmul(q, k.transpose(-1, -2)), -1)

@@ -65,6 +65,9 @@ class Part:
             (first, last), (low, _) = self.box[found.query], self.box[found.key]
             begin = 0 if found.behind is None else max(0, first - found.behind - low)
             end = self.keys if found.ahead is None else min(self.keys, last + found.ahead - low)
+            if found.block is not None:
+                begin = max(begin, first // found.block * found.block - low)
+                end = min(end, ((last - 1) // found.block + 1) * found.block - low)
         for start in range(begin, end, KEYS):
             yield start, min(start + KEYS, end)
 
@@ -138,12 +141,15 @@ class Part:
         if found is None:
             return None
         first = self.box[found.key][0]
-        apart = xp.arange(first + low, first + high)[None, :] - xp.arange(*self.box[found.query])[:, None]
+        key, query = xp.arange(first + low, first + high)[None, :], xp.arange(*self.box[found.query])[:, None]
+        apart = key - query
         seen = xp.ones(apart.shape, dtype=bool)
         if found.behind is not None:
             seen &= apart >= -found.behind
         if found.ahead is not None:
             seen &= apart <= found.ahead
+        if found.block is not None:
+            seen &= key // found.block == query // found.block
         return seen.reshape((*(apart.shape[0] if a == found.query else 1 for a in self.own), high - low))  # type: ignore[no-any-return]
 
 

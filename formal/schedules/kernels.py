@@ -48,7 +48,7 @@ def list_schedule(
     to: Ints,
     lag: Ints,
     missing: Ints,
-    priority: np.ndarray,  # type: ignore[type-arg]
+    priority: np.ndarray,
     patience: float,
 ) -> Ints:
     """Starts, shape (tasks,): again and again the task that would end first, or one of higher priority that shares a

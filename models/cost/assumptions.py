@@ -6,8 +6,8 @@
     even-groups                        the groups of every grouped product (experts) have equally many points (tokens)
     one-step-redistribution            a tensor goes from its writer's layout to its reader's (or its copy's) directly;
                                        one in between is not tried
-    contiguous-queries(n: op ..)       queries of an attention with a band are cut into blocks: placements that balance
-                                       a causal mask (zigzag) are not in the space, its slowest block is priced
+    contiguous-queries(n: op ..)       queries of an attention with a band are cut into runs: placements that balance
+                                       a causal mask (zigzag) are not in the space, its slowest run is priced
     unpriced-resources(a b ..)         shared links of the machine file that the cost of a plan leaves out
     unsplit-axes(n: op.axis ..)        axes longer than 1 that the graph says are never split: the space has no
                                        placement that does

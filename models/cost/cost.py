@@ -163,7 +163,7 @@ def _pairs(band: Band, form: OperatorForm, tables: AxisTables) -> Ints:
     """Pairs of query and key in the band, per placement and device of the tables."""
     names = [a.name for a in form.axes]
     query, key = ((tables.tables[i], tables.codes[:, i]) for i in (names.index(band.query), names.index(band.key)))
-    found = count(query[0][:, None], key[0][None], band.behind, band.ahead)
+    found = count(query[0][:, None], key[0][None], band.behind, band.ahead, band.block)
     return np.asarray(found[query[1], key[1]])
 
 

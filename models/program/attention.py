@@ -5,7 +5,8 @@ are *rows* r (batch, heads, queries), among them `query`.  Heads that share keys
 k and v do not have: with heads h = kv * group they are two axes.
 
     s[r, t]      =  cap( scale * sum_f q[r, f] k[r, t, f] ) + mask[r, t]      cap(x) = softcap tanh(x / softcap), or x
-    keys(r)      =  { t :  -behind <= t - query(r) <= ahead,  mask[r, t] true if the mask is bool }
+    keys(r)      =  { t :  -behind <= t - query(r) <= ahead,  t // block = query(r) // block,
+                           mask[r, t] true if the mask is bool }
     attention[r, e]      =  sum over t in keys(r) of  p[r, t] v[r, t, e],      p = exp(s - lse)
     attention_lse[r]     =  log  sum over t in keys(r) of  exp(s)              (-inf, and attention 0, without keys)
     gradients, of g[r, e]; lse as above; delta[r] = sum_e g[r, e] attention[r, e];  w = p (sum_e g v - delta)
@@ -14,12 +15,12 @@ k and v do not have: with heads h = kv * group they are two axes.
       attention_key_gradient[.., t, f]     =  scale sum over the rows that k does not have of  w cap' q
       attention_mask_gradient[..]          =  sum over what the mask does not have of  w
 
-`behind` and `ahead` are optional integers: causal is ahead = 0, a window of w keys ahead = 0 and behind = w - 1,
-queries that continue n older keys ahead = n.  A band needs positions, hence one `query` and one `key` axis.  Features
-are never split (flag `unsplit-axes`): that would move scores.  Keys may be: then the row maximum and sum are
-all-reduced (`Function.statistics`) and the results of the parts add up, which is the running maximum and sum of a tiled
-kernel across devices.  `attention_lse` combines by maximum: all parts hold the same numbers once the statistics are
-known.
+`behind`, `ahead` and `block` are optional integers: causal is ahead = 0, a window of w keys ahead = 0 and
+behind = w - 1, queries that continue n older keys ahead = n, chunks that see only themselves block = their length.
+Such a band needs positions, hence one `query` and one `key` axis.  Features are never split (flag `unsplit-axes`): that
+would move scores.  Keys may be: then the row maximum and sum are all-reduced (`Function.statistics`) and the results of
+the parts add up, which is the running maximum and sum of a tiled kernel across devices.  `attention_lse` combines by
+maximum: all parts hold the same numbers once the statistics are known.
 
 Source: Dao et al., FlashAttention (2022); Liu et al., Ring attention (2023); Gemma 2 (2024) for soft caps.
 """
@@ -65,12 +66,23 @@ product that goes over them, or makes them, counts two.  What else a pair costs 
 
 @dataclass(frozen=True)
 class Band:
-    """Pairs of positions of two axes with  -behind <= key - query <= ahead;  None: no bound."""
+    """Pairs of positions of two axes with  -behind <= key - query <= ahead,  in the same block;  None: no bound."""
 
     query: str
     key: str
     behind: int | None
     ahead: int | None
+    block: int | None = None
+
+
+BOUNDS: Final = ("behind", "ahead", "block")
+"""Attributes of a band."""
+
+MOST_POSITIONS: Final = 1 << 30
+"""Queries and keys of a band: its pairs are counted in int64."""
+
+MOST_BLOCKS: Final = 1 << 12
+"""Blocks of a band: they are counted one by one."""
 
 
 def role(op: Operator, name: str) -> tuple[str, ...]:
@@ -86,12 +98,12 @@ def inner(op: Operator) -> tuple[str, ...]:
 
 def band(op: Operator) -> Band | None:
     """The band of keys that a query sees, if it has one."""
-    found = [op.attribute(name, "") for name in ("behind", "ahead")]
-    behind, ahead = (v if isinstance(v, int) else None for v in found)
-    if behind is None and ahead is None:
+    found = [op.attribute(name, "") for name in BOUNDS]
+    if all(v == "" for v in found):
         return None
+    behind, ahead, block = (v if isinstance(v, int) else None for v in found)
     (query,), (key,) = role(op, "query"), role(op, "key")
-    return Band(query, key, behind, ahead)
+    return Band(query, key, behind, ahead, block)
 
 
 def operations(op: Operator) -> int:
@@ -130,19 +142,32 @@ def wrong(op: Operator) -> str:
         return "an axis has two roles among query, key, feature and value_feature"
     if split := [m for m in inner(op) if axes[m].splittable]:
         return f"axis {split[0]!r} is summed inside a score, so it must not be splittable"
-    for name in ("behind", "ahead"):
-        if type(op.attribute(name, 0)) is not int:
+    for name in BOUNDS:
+        if type(op.attribute(name, 1)) is not int:
             return f"attribute {name} must be an integer"
     for name, default in (("scale", 1.0), ("softcap", 1.0)):
         if not isinstance(op.attribute(name, default), (int, float)):
             return f"attribute {name} must be a number"
-    banded = any(name in dict(op.attributes) for name in ("behind", "ahead"))
+    banded = any(name in dict(op.attributes) for name in BOUNDS)
     if banded and (len(named["query"]) != 1 or len(named["key"]) != 1):
         return "a band of keys needs one query axis and one key axis"
+    return _wrong_band(op) or _wrong_operands(op, named)
+
+
+def _wrong_band(op: Operator) -> str:
+    """Whether a band has keys, and few enough of everything to be counted."""
     found = band(op)
-    if found is not None and found.behind is not None and found.ahead is not None and found.behind + found.ahead < 0:
+    if found is None:
+        return ""
+    if found.behind is not None and found.ahead is not None and found.behind + found.ahead < 0:
         return f"no key lies from {found.behind} behind to {found.ahead} ahead of a query"
-    return _wrong_operands(op, named)
+    extent = {a.name: a.extent for a in op.axes}
+    longest = max(extent[found.query], extent[found.key])
+    if longest > MOST_POSITIONS:
+        return f"a band over {longest} positions cannot be counted; at most {MOST_POSITIONS}"
+    if found.block is not None and (found.block < 1 or longest > found.block * MOST_BLOCKS):
+        return f"attribute block is {found.block}: {longest} positions must be at most {MOST_BLOCKS} blocks"
+    return ""
 
 
 def _wrong_operands(op: Operator, named: Mapping[str, tuple[str, ...]]) -> str:

@@ -3,7 +3,8 @@
     count(queries [a, b), keys [c, d))  =  #{ (i, j) :  -behind <= j - i <= ahead }
 
 With  T(n) = n (n + 1) / 2  for n > 0, else 0,  the pairs with  j - i <= m  are  H(m + 1 - c) - H(m + 1 - d),  where
-H(k) = sum over i of max(0, i + k) = T(b - 1 + k) - T(a - 1 + k).  A band is the difference of two of them.
+H(k) = sum over i of max(0, i + k) = T(b - 1 + k) - T(a - 1 + k).  A band is the difference of two of them; one with
+blocks, the sum over its blocks.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from .attention import band, inner
+from .attention import MOST_POSITIONS, band, inner
 
 if TYPE_CHECKING:
     from .operators import Operator
@@ -30,17 +31,25 @@ def points(op: Operator) -> int:
     hidden |= {found.query, found.key}
     rows = prod(a.extent for a in op.axes if a.name not in hidden)
     queries, keys = (np.array([0, op.axis(n).extent]) for n in (found.query, found.key))
-    return rows * int(count(queries, keys, found.behind, found.ahead))
+    return rows * int(count(queries, keys, found.behind, found.ahead, found.block))
 
 
-def count(queries: Ints, keys: Ints, behind: int | None, ahead: int | None) -> Ints:
+def count(queries: Ints, keys: Ints, behind: int | None, ahead: int | None, block: int | None = None) -> Ints:
     """Pairs in boxes: `queries` and `keys` are half-open intervals in the last dimension, and broadcast otherwise.
 
     >>> count(np.array([2, 4]), np.array([0, 4]), None, 0).tolist()     # causal, the lower half of 4 x 4
     7
     >>> count(np.array([[0, 2], [2, 4]]), np.array([0, 4]), 1, 0).tolist()
     [3, 4]
+    >>> count(np.array([0, 6]), np.array([0, 6]), None, 0, 4).tolist()
+    13
     """
+    if block is not None:
+        total = np.zeros(np.broadcast_shapes(queries.shape[:-1], keys.shape[:-1]), dtype=np.int64)
+        for begin in range(0, int(min(queries.max(initial=0), keys.max(initial=0))), block):
+            some, of = (np.asarray(ends.clip(begin, begin + block)) for ends in (queries, keys))
+            total += count(some, of, behind, ahead)
+        return total
     first, last = queries[..., 0], queries[..., 1]
     low, high = keys[..., 0], keys[..., 1]
     every = np.maximum(last - first, 0) * np.maximum(high - low, 0)
@@ -51,6 +60,7 @@ def count(queries: Ints, keys: Ints, behind: int | None, ahead: int | None) -> I
 
 def _below(first: Ints, last: Ints, low: Ints, high: Ints, most: int) -> Ints:
     """Pairs with key - query <= most."""
+    most = min(max(most, -MOST_POSITIONS), MOST_POSITIONS)  # beyond, nothing changes
 
     def triangle(n: Ints) -> Ints:
         return np.where(n > 0, n * (n + 1) // 2, 0)

@@ -1,7 +1,8 @@
 """What attention computes: the pairs of query and key that it looks at, and the operations of each.
 
-A query at position i looks at the keys i - behind .. i + ahead.  Of a box of queries and keys, the pairs with the same
-difference key - query lie on a diagonal; as many as the shorter of what is left of both sides.
+A query at position i looks at the keys i - behind .. i + ahead, if there are blocks at those of its own.  Of a box of
+queries and keys, the pairs with the same difference key - query lie on a diagonal; as many as the shorter of what is left
+of both sides.
 
 Per pair, every matrix product along features (2 operations for each) that the function needs:
 
@@ -33,7 +34,7 @@ PRODUCTS = {
 
 def is_banded(op: Operator) -> bool:
     """Whether a query looks at some of the keys only."""
-    return op.kind == "attention" and ("behind" in op.attributes or "ahead" in op.attributes)
+    return op.kind == "attention" and not {"behind", "ahead", "block"}.isdisjoint(op.attributes)
 
 
 def operations_per_pair(op: Operator) -> int:
@@ -48,10 +49,15 @@ def query_key_pairs(op: Operator, box: dict[str, Interval]) -> int:
         return prod(high - low for a, (low, high) in box.items() if a not in inside)
     (query,), (key,) = op.attributes["query"], op.attributes["key"]
     rows = prod(high - low for a, (low, high) in box.items() if a not in (*inside, query, key))
-    (first, last), (low, high) = box[query], box[key]
-    least = max(low - last + 1, -op.attributes["behind"] if "behind" in op.attributes else low - last + 1)
-    most = min(high - 1 - first, op.attributes.get("ahead", high - 1 - first))
-    return rows * sum(diagonal(first, last, low, high, d) for d in range(least, most + 1))
+    length = op.attributes.get("block", max(box[query][1], box[key][1], 1))
+    found = 0
+    for start in range(0, max(box[query][1], box[key][1]), length):
+        first, low = (max(box[a][0], start) for a in (query, key))
+        last, high = (min(box[a][1], start + length) for a in (query, key))
+        least = max(low - last + 1, -op.attributes["behind"] if "behind" in op.attributes else low - last + 1)
+        most = min(high - 1 - first, op.attributes.get("ahead", high - 1 - first))
+        found += sum(diagonal(first, last, low, high, d) for d in range(least, most + 1))
+    return rows * found
 
 
 def diagonal(first: int, last: int, low: int, high: int, apart: int) -> int:

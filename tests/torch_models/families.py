@@ -31,7 +31,7 @@ STEPS: Final = {
 PYRAMID: Final = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32]}
 
 
-class First(nn.Module):
+class First(nn.Module):  # type: ignore[misc]
     """The first tensor that a module returns; dropout and stochastic depth off."""
 
     def __init__(self, module: nn.Module) -> None:

@@ -1,30 +1,34 @@
-"""Pairs of query and key that a band of attention leaves in a box, query by query from the definition, with no code of
-`models/program/attention_pairs`.
+"""Pairs of query and key that a band of attention leaves in a box, with no code of `models/program/attention_pairs`.
 
-    query i sees the keys  i - behind <= j <= i + ahead;  of the keys [c, d) of a box
-    min(d, i + ahead + 1) - max(c, i - behind),  or none
+    query i sees of the keys [c, d) of a box   n(i) = max(0, min(d, i + ahead + 1) - max(c, i - behind))
+
+n is linear between the places where a minimum or maximum turns, i = c - ahead - 1, d - ahead - 1, c + behind, d +
+behind, so a run of queries between two of them sees (first + last) / 2 keys on average.  Where only keys of the query's
+own block are seen, blocks are counted one by one.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...models.program.operators import NodeKind, Operator
 
-Bounds = tuple[int | None, int | None]
-"""How far behind and ahead of a query its keys lie; None: no bound."""
+Bounds = tuple[int | None, int | None, int | None]
+"""How far behind and ahead of a query its keys lie, and in blocks of which length; None: no bound."""
+Interval = tuple[int, int]
 
 
 def bounds_of(op: Operator) -> Bounds | None:
     """The band of an attention operator, if it has one."""
     given = dict(op.attributes)
-    if op.kind is not NodeKind.ATTENTION or not {"behind", "ahead"} & given.keys():
+    if op.kind is not NodeKind.ATTENTION or not {"behind", "ahead", "block"} & given.keys():
         return None
-    behind, ahead = given.get("behind"), given.get("ahead")
-    return behind if isinstance(behind, int) else None, ahead if isinstance(ahead, int) else None
+    behind, ahead, block = (v if isinstance(v := given.get(n), int) else None for n in ("behind", "ahead", "block"))
+    return behind, ahead, block
 
 
 def named(op: Operator, attribute: str) -> tuple[str, ...]:
@@ -34,17 +38,34 @@ def named(op: Operator, attribute: str) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=1 << 14)
-def pairs(queries: tuple[int, int], keys: tuple[int, int], bounds: Bounds) -> int:
+def pairs(queries: Interval, keys: Interval, bounds: Bounds) -> int:
     """Pairs of a box.
 
-    >>> pairs((2, 4), (0, 4), (None, 0)), pairs((0, 4), (0, 4), (1, 0))
-    (7, 7)
+    >>> pairs((2, 4), (0, 4), (None, 0, None)), pairs((0, 4), (0, 4), (1, 0, None)), pairs((0, 6), (0, 6), (None, 0, 4))
+    (7, 7, 13)
     """
-    behind, ahead = bounds
-    place = np.arange(queries[0], queries[1], dtype=np.int64)
-    first = np.full_like(place, keys[0]) if behind is None else np.maximum(keys[0], place - behind)
-    last = np.full_like(place, keys[1]) if ahead is None else np.minimum(keys[1], place + ahead + 1)
-    return int(np.maximum(last - first, 0).sum())
+    behind, ahead, block = bounds
+    if block is not None:
+        whole = (behind, ahead, None)
+        return sum(
+            pairs(_inside(queries, low, low + block), _inside(keys, low, low + block), whole)
+            for low in range(queries[0] // block * block, queries[1], block)
+        )
+    (first, last), (low, high) = queries, keys
+
+    def seen(query: int) -> int:
+        begin = low if behind is None else max(low, query - behind)
+        end = high if ahead is None else min(high, query + ahead + 1)
+        return max(0, end - begin)
+
+    turns = [n - ahead - 1 for n in keys if ahead is not None] + [n + behind for n in keys if behind is not None]
+    cuts = sorted({first, last, *(n for n in turns if first < n < last)})
+    return sum((b - a) * (seen(a) + seen(b - 1)) // 2 for a, b in pairwise(cuts) if a < b)
+
+
+def _inside(interval: Interval, low: int, high: int) -> Interval:
+    first, last = max(interval[0], low), min(interval[1], high)
+    return (first, last) if first < last else (0, 0)
 
 
 def pairs_of_boxes(queries: NDArray[np.int64], keys: NDArray[np.int64], bounds: Bounds) -> NDArray[np.int64]:

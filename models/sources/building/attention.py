@@ -21,6 +21,7 @@ def attention(
     softcap: float | None = None,
     behind: int | None = None,
     ahead: int | None = None,
+    block: int | None = None,
     dtype: str | None = None,
 ) -> str:
     """softmax(scale q k + mask) v of q, k, v and perhaps a mask; see `models.program.attention`.
@@ -55,7 +56,7 @@ def attention(
         "feature": feature,
         "value_feature": tuple(a for a in operands[2] if a in out and a not in q),
     }
-    options = attributes(scale=scale, softcap=softcap, behind=behind, ahead=ahead)
+    options = attributes(scale=scale, softcap=softcap, behind=behind, ahead=ahead, block=block)
     return g.operator(name, "attention", axes_of(out, extents, roles), reads, out, {**roles, **options}, dtype)
 
 
@@ -70,7 +71,11 @@ def axes_of(out: Sequence[str], extents: Mapping[str, int], roles: Mapping[str, 
 
 
 def attributes(
-    scale: float = 1.0, softcap: float | None = None, behind: int | None = None, ahead: int | None = None
+    scale: float = 1.0,
+    softcap: float | None = None,
+    behind: int | None = None,
+    ahead: int | None = None,
+    block: int | None = None,
 ) -> dict[str, Value]:
     """Attributes that differ from their defaults."""
     given: dict[str, Value | None] = {
@@ -78,6 +83,7 @@ def attributes(
         "softcap": softcap,
         "behind": behind,
         "ahead": ahead,
+        "block": block,
     }
     return {k: v for k, v in given.items() if v is not None}
 

@@ -159,7 +159,7 @@ def _masks(
     for read, value in (*((r, None) for r in found.added), *found.filled):
         if not set(axes_of(read)) <= {*rows, *key}:
             return None
-        seen = _band(view, read, rows, key, value)
+        seen = band_of(view, read, rows, key, value)
         if seen is None:
             if value is not None and value != -np.inf:
                 return None  # a query without keys would give the mean of all values
@@ -169,17 +169,32 @@ def _masks(
         if query and axis and query != axis:
             return None
         query = axis or query
-        bounds = Bounds(_least(bounds.behind, limit.behind), _least(bounds.ahead, limit.ahead))
-    if bounds.behind is not None and bounds.ahead is not None and bounds.behind + bounds.ahead < 0:
-        return None
+        both = least(bounds, limit)
+        if both is None:
+            return None
+        bounds = both
     return (bounds, query, operands) if len(operands) < 2 else None
 
 
-def _least(a: int | None, b: int | None) -> int | None:
-    return b if a is None else a if b is None else min(a, b)
+def least(a: Bounds, b: Bounds) -> Bounds | None:
+    """What both bands leave; None where that is nothing, or no band.
+
+    >>> least(Bounds(None, 0), Bounds(3, 3))
+    Bounds(behind=3, ahead=0, block=None)
+    """
+    if a.block is not None and b.block is not None and a.block != b.block:
+        return None
+
+    def smaller(x: int | None, y: int | None) -> int | None:
+        return y if x is None else x if y is None else min(x, y)
+
+    behind, ahead = smaller(a.behind, b.behind), smaller(a.ahead, b.ahead)
+    if behind is not None and ahead is not None and behind + ahead < 0:
+        return None
+    return Bounds(behind, ahead, b.block if a.block is None else a.block)
 
 
-def _band(
+def band_of(
     view: View, read: Read, rows: Sequence[str], key: Sequence[str], value: float | None
 ) -> tuple[Bounds, str] | None:
     """The band and its query axis of a mask of known contents; ("", no bounds) if it hides nothing."""
@@ -287,7 +302,7 @@ def _operator(
         "value_feature": tuple(content),
     }
     scale = found.scale if found.cap is None else found.scale * found.cap
-    given = {**roles, **attributes(scale, found.cap, bounds.behind, bounds.ahead)}
+    given = {**roles, **attributes(scale, found.cap, bounds.behind, bounds.ahead, bounds.block)}
     inputs = tuple(Access(t, tuple(_renamed(i, renamed) for i in index)) for t, index in (*reads, *operands))
     return Operator(op.name, "attention", (*axes, *features), inputs, op.output, tuple(sorted(given.items())))
 

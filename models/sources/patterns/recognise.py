@@ -10,6 +10,7 @@
     exclusive-sum  sums along an axis minus the element itself        -> cumulative_sum with exclusive = 1
     safe-softmax   softmax(s), 0 where every s of the row is -inf     -> softmax, if no row is all -inf
     attention      softmax(scale q k + mask) v, where asked for      -> attention
+    attention-mask attention with a mask that is a band and more     -> attention in the band, with what is left
 
 Formulas are compared in normal form (`algebra`).  A pattern is applied where everything inside it serves nothing else.
 For safe-softmax, rows hold a finite score if scores are products of finite numbers, and constant masks leave one in
@@ -32,6 +33,7 @@ from ...program.index import Access
 from ...program.operators import Operator
 from ..building.flat import used
 from . import attention as pattern_attention
+from . import attention_masks as pattern_attention_masks
 from . import masks as pattern_masks
 from . import norms as pattern_norms
 from . import pointwise as pattern_pointwise
@@ -62,7 +64,7 @@ def recognise(
     (['silu'], (('silu', 'y'),))
     """
     applied: dict[str, str] = {}
-    patterns = {**PATTERNS, **({"attention": pattern_attention.attend} if attention else {})}
+    patterns = {**PATTERNS, **(ATTENTION if attention else {})}
     while True:
         view = View(graph, stated or {})
         found = {}
@@ -102,6 +104,11 @@ def _with_names(graph: Graph, names: Mapping[str, str]) -> Graph:
     )
     return replace(graph, tensors=tensors, operators=operators).check()
 
+
+ATTENTION: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = MappingProxyType(
+    {"attention": pattern_attention.attend, "attention-mask": pattern_attention_masks.narrow}
+)
+"""Patterns that are applied where attention is wanted as an operator."""
 
 PATTERNS: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = MappingProxyType(
     {

@@ -70,7 +70,7 @@ def scaled_dot_product(c: Context, node: Node) -> None:
     size = {**dict(zip(lead, extents, strict=True)), "s": length, "t": keys, "d": q[1][-1], "e": v[1][-1]}
     roles = {"query": ("s",), "key": ("t",), "feature": ("d",), "value_feature": ("e",)}
     scale = node.number("scale", 1.0 / sqrt(q[1][-1]))
-    given: dict[str, Value] = {**roles, **attributes(scale, None, bounds.behind, bounds.ahead)}
+    given: dict[str, Value] = {**roles, **attributes(scale, None, bounds.behind, bounds.ahead, bounds.block)}
     out = [*lead, "s", "e"]
     y = c.operator(node, "", "attention", axes_of(out, size, roles), reads, out, given)
     c.put(node, c.view(node, "heads", y, node.shape))

@@ -26,9 +26,8 @@ LOSS: Final = "loss"
 """What the loss that a module returns is called in the graph."""
 
 
-def without_caches(module: torch.nn.Module) -> list[str]:
-    """Switch caches off; return what was done, in words.  Outputs that hold no tensors are left out from now on."""
-    notes: list[str] = []
+def without_caches(module: torch.nn.Module, notes: list[str]) -> None:
+    """Switch caches off, and leave out outputs that hold no tensors from now on; `notes` gets it in words."""
     seen: set[int] = set()
     for part in module.modules():
         for value in vars(part).values():
@@ -47,7 +46,6 @@ def without_caches(module: torch.nn.Module) -> list[str]:
         return kept if left and kept is not None else out
 
     module.register_forward_hook(only_tensors)
-    return notes
 
 
 def _kept(value: object, at: str, left: list[str]) -> object | None:

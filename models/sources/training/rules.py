@@ -26,7 +26,8 @@ from ...program.index import Access, Affine, Axis, access
 from ...program.operators import BY_DATA, Operator, Value
 from .adjoint import pull
 from .attention import attention
-from .backward import Backward, Pending
+from .backward import Backward
+from .contributions import Pending
 from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
