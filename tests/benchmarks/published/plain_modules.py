@@ -217,7 +217,10 @@ class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.gate = nn.Linear(512, 16)
-        self.up, self.down = nn.Parameter(0.1 * torch.randn(16, 512, 1024)), nn.Parameter(0.1 * torch.randn(16, 1024, 512))
+        self.up, self.down = (
+            nn.Parameter(0.1 * torch.randn(16, 512, 1024)),
+            nn.Parameter(0.1 * torch.randn(16, 1024, 512)),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
@@ -560,7 +563,10 @@ class FourierOperator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.enter, self.exit = nn.Linear(2, 64), nn.Linear(64, 1)
-        self.real, self.imaginary = nn.Parameter(0.1 * torch.randn(64, 64, 16)), nn.Parameter(0.1 * torch.randn(64, 64, 16))
+        self.real, self.imaginary = (
+            nn.Parameter(0.1 * torch.randn(64, 64, 16)),
+            nn.Parameter(0.1 * torch.randn(64, 64, 16)),
+        )
         self.local = nn.Conv1d(64, 64, 1)
 
     def forward(self, x: Tensor) -> Tensor:
