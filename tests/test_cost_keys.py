@@ -152,6 +152,18 @@ CASES: dict[str, Case] = {
         rows="e",
         load="even",
     ),
+    "attention": case(
+        "attention",
+        [Axis("s", 6), Axis("t", 6, SUM), Axis("f", 2, SUM, False), Axis("e", 3, None, False)],
+        {"q": ((6, 2), "float32"), "k": ((6, 2), "float32"), "v": ((6, 3), "float32")},
+        [access("q", "s", "f"), access("k", "t", "f"), access("v", "t", "e")],
+        ["s", "e"],
+        query=("s",),
+        key=("t",),
+        feature=("f",),
+        value_feature=("e",),
+        ahead=0,
+    ),
     "opaque": case(
         "opaque",
         [Axis("i", 6), Axis("j", 4, None, False)],
@@ -176,7 +188,7 @@ def changes(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, str):
         yield from (
             (path, other)
-            for other in (value + "'", "float64", "strided_gradient", "log_softmax", "relu", "i", "k", "m")
+            for other in (value + "'", "float64", "strided_gradient", "log_softmax", "relu", "any", "i", "k", "m")
             if other != value
         )
     elif value is None and path.endswith(".contents"):
@@ -300,6 +312,7 @@ def test_together_the_cases_tell_every_field() -> None:
     """
     told = set().union(*(untouched(name)[1] for name in CASES))
     silent = {"Operator.name", "Axis.combine", "Tensor.name", "Tensor.role", "Tensor.source_shape", "Axis.name"}
+    silent |= {"Tensor.contents"}
     for kind, prefix in ((Operator, "[]."), (Tensor, "[][]."), (Axis, "[].axes[]."), (Affine, "[].inputs[].index[].")):
         for f in fields(kind):
             if f"{kind.__name__}.{f.name}" not in silent:
