@@ -12,11 +12,13 @@ from fractions import Fraction
 from typing import Any
 
 from shardproof.models.machine.machine import ReductionConstants
+from shardproof.models.program.contents import Contents
 from shardproof.models.program.index import Combine
 
 INSTEAD_OF_NOTHING: dict[str, object] = {
     "combine": Combine.MAX,
     "source_shape": (7,),
+    "contents": Contents("0" * 64),
     "reduction": ReductionConstants(),
     "tree_flow": Fraction(7),
     "copy": Fraction(7),

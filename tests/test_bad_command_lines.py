@@ -87,6 +87,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--seed": [n for n in INTEGERS if n != "0"], "--timeout": NUMBERS, "--dtype": ["float16", ""], "--backend": ["", "torch"],
         "--inputs": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", "other.npz", "one.npy", "cut.npz", "/dev/zero", ""],
     },
+    ("export", "plan.spz", "-o", "new.py"): {"--to": ["", "csv", "DTensor", "\x1b"]},
     ("explain", "plan.spz"): {"--error": SHARES, "--time-limit": NUMBERS, "--op": ["", "nobody", "\x1b[1m", "9" * 500]},
     ("explain", "plan.spz", "--op", "fc1"): {"--instead": ["{", '{"x": 1}', "b over nowhere", "b over 0 of ranks", "b over 99999999999 of ranks", "\udcff", '{"b": {"ranks": -1}}']},
     ("sensitivity", "plan.spz"): {"--solve-limit": NUMBERS, "--time-limit": NUMBERS},
@@ -136,6 +137,7 @@ SPZ = [*FILES, "problem.json", "other.spz"]
 ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("check", "{}"): [*FILES, "problem.json", "other.spz", "certificate.spz"],
     ("run", "{}", "-n", "2", "--virtual"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
+    ("export", "{}", "--to", "dtensor", "-o", "new.py"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("explain", "{}"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("sensitivity", "{}"): [*SPZ, "certificate.spz", "library.spz"],
     ("solve", "{}"): [*FILES, "other.spz", "certificate.spz", "plan.spz", "library.spz", "choices.json", "graph.json"],
@@ -155,7 +157,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
 OTHERS: list[tuple[str, ...]] = [
     (), ("",), ("plna",), ("PLAN",), ("-x",), ("--jsn",), ("rules",), ("rules", "prov"), ("machine",), ("machine", "shwo"), ("rules", ""), ("\x1b[31m",), ("--",), ("plan",), ("plan", "mlp-unity"),
     ("plan", "mlp-unity", "--machine", "localhost:2"), ("plan", "--machine", "localhost:2", "-o", "new.spz"), ("plan", "a", "b", "--machine", "localhost:2", "-o", "new.spz"), ("check",), ("run", "plan.spz"),
-    ("explain",), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
+    ("explain",), ("export",), ("export", "plan.spz"), ("export", "plan.spz", "--to", "jax"), ("export", "plan.spz", "--to", "jax", "-o", "folder"), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
     ("explain", "plan.spz", "--instead", "b over ranks"), ("explain", "plan.spz", "--cost", "--op", "fc1"), ("explain", "plan.spz", "--symbolic"), ("explain", "plan.spz", "--state"), ("import",),
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--loss", "x"), ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--recompute", "auto"),
     ("plan", "graph.json", "--batch", "3", "--machine", "localhost:2", "-o", "new.spz"), ("machine", "calibrate"), ("machine", "calibrate", "p2-a100", "--train", "sgd", "--timings", "timings.csv"),

@@ -113,6 +113,24 @@ class Cases:
         self.tail[a] = max(self.tail[a], min(self.tail[b] + times[b], self.most))
         self.settle()
 
+    def all_before(self, task: int, stream: list[int], least: int, before: bool) -> None:
+        """Tasks of a stream that come before `task` by the links run one after another (or after it, mirrored)."""
+        found: set[int] = set()
+        todo = [task]
+        while todo:
+            t = todo.pop()
+            for x, y, _ in self.links:
+                near, far = (y, x) if before else (x, y)
+                if near == t and far not in found:
+                    found.add(far)
+                    todo.append(far)
+        values = self.head if before else self.tail
+        end = 0
+        for t in sorted((t for t in stream if t in found and values[t] >= least), key=lambda t: values[t]):
+            end = max(end, values[t]) + self.shop.times[t]
+        values[task] = max(values[task], min(end, self.most))
+        self.settle()
+
     def raised(self, values: list[int], others: list[int], task: int, taken: list[int]) -> None:
         """`task` comes after all of `taken`, seen from the side of `values`."""
         times = self.shop.times
@@ -149,6 +167,9 @@ def refute(shop: Shop, makespan: int, rows: list[tuple[int, ...]]) -> None:
             length = cases.head[b] + shop.times[b] + shop.times[a] + cases.tail[a]
             need(length > makespan, "b may be before a", Refuted)
             cases.order(a, b)
+        elif word in (6, 7):
+            need(0 <= a < n and 0 <= b < len(shop.streams), "no such task or stream", Refuted)
+            cases.all_before(a, shop.streams[b], c, word == 6)
         else:
             need(word in (3, 4) and (word == 3 or 0 <= a < n), "no such row", Refuted)
             need((cases.load(a, b, c) if word == 3 else cases.path(a)) > makespan, "no contradiction", Refuted)
