@@ -31,7 +31,7 @@ STEPS: Final = {
 PYRAMID: Final = {"depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32]}
 
 
-class First(nn.Module):
+class First(nn.Module):  # type: ignore[misc]
     """The first tensor that a module returns; dropout and stochastic depth off."""
 
     def __init__(self, module: nn.Module) -> None:
@@ -343,7 +343,7 @@ PLAIN: Final = {
     "recurrent": ("lstm_cell", "bilstm", "state_space", "attended"),
     "language": ("linear_attention", "retention", "dense_experts", "hyena"),
     "graph network": ("gcn_dense", "gcn_sparse", "gat", "graph_sage"),
-    "generative": ("generator", "discriminator", "variational", "couplings"),
+    "generative": ("generator", "discriminator", "couplings"),
     "science": ("siren", "nerf", "fourier_operator", "neural_ode", "kan"),
     "others": ("temporal", "pointnet", "deepfm", "ppo", "super_resolution"),
 }

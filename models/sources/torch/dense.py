@@ -124,18 +124,14 @@ def index(c: Context, node: Node) -> None:
 
 def _from_the_front(c: Context, node: Node, ids: Ref, count: int) -> Ref:
     """Constant positions, those that count from the end as what they mean."""
-    found = c.constants.get(ids)
-    if found is None or found.dtype.kind not in "iu":
+    known = c.constants.get(ids)
+    if known is None or known.dtype.kind not in "iu":
         return ids
-    places = found.astype(np.int64)
-    if not bool(np.any(places < 0)):
+    found = known.astype(np.int64)
+    if not bool(np.any(found < 0)):
         return ids
     made = Ref(f"{node.name}/from_the_front")
-    c.constants[made], c.shapes[made], c.dtypes[made] = (
-        np.where(places < 0, places + count, places),
-        found.shape,
-        "int64",
-    )
+    c.constants[made], c.shapes[made], c.dtypes[made] = np.where(found < 0, found + count, found), found.shape, "int64"
     return made
 
 
