@@ -75,7 +75,7 @@ def bert(attention: str, **sizes: int):
     from transformers import BertConfig, BertModel
 
     def factory():
-        config = BertConfig(**{**BERT, **sizes}, attn_implementation=attention)
+        config = BertConfig(**{**BERT, **sizes}, pad_token_id=None, attn_implementation=attention)
         ids = torch.zeros(2, config.max_position_embeddings, dtype=torch.int32)
         return BertModel(config, add_pooling_layer=False).eval(), (ids,), {"token_type_ids": ids}
 
