@@ -102,6 +102,12 @@ def test_functions_by_others() -> None:
     _equal(lambda x: torch.where(torch.logical_xor(x > 0, x < 1) & ~torch.isinf(x), x, -x), (3, 5))
 
 
+def test_powers() -> None:
+    gaps = torch.tensor([[0, 1, 5], [3, 2, 7]])
+    _equal(lambda x: x**gaps, (2, 1))
+    _equal(lambda x: 2.0**x + torch.tensor([1.5, 3.0]) ** x, (3, 2))
+
+
 def test_products_along_a_dimension() -> None:
     _equal(lambda x: torch.cumprod(x, 1), (3, 7))
     _equal(lambda x: torch.prod(x, 0) + torch.prod(x), (5, 3))

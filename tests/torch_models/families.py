@@ -343,7 +343,7 @@ PLAIN: Final = {
     "recurrent": ("lstm_cell", "bilstm", "state_space", "attended"),
     "language": ("linear_attention", "retention", "dense_experts", "hyena"),
     "graph network": ("gcn_dense", "gcn_sparse", "gat", "graph_sage"),
-    "generative": ("generator", "discriminator", "variational", "couplings"),
+    "generative": ("generator", "discriminator", "couplings"),
     "science": ("siren", "nerf", "fourier_operator", "neural_ode", "kan"),
     "others": ("temporal", "pointnet", "deepfm", "ppo", "super_resolution"),
 }

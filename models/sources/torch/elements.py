@@ -13,9 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import inf, log
 
+import numpy as np
+
+from ...program.operators import Value
 from ..building.flat import Unsupported, joined, part_of, pointwise, reduced
-from .context import Context, Handler, Node, dimension
+from .context import Constant, Context, Handler, Node, Ref, dimension
 from .pointwise import cast
+from .pointwise import power as pointwise_power
 
 Step = Callable[..., str]
 """Adds an elementwise operator over tensors of the node's shape."""
@@ -26,9 +30,9 @@ def _start(c: Context, node: Node) -> tuple[str, Step]:
     x = node.ref("self")
     tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
 
-    def step(function: str, *tensors: str, part: str | None = None, **attributes: float) -> str:
+    def step(function: str, *tensors: str, part: str | None = None, **attributes: Value) -> str:
         return pointwise(
-            c, node, function if part is None else part, function, [(t, shape) for t in tensors], **attributes
+            c, node, function if part is None else part, function, [(t, shape) for t in tensors], None, **attributes
         )
 
     return tensor, step
@@ -165,7 +169,45 @@ def distances(c: Context, node: Node) -> None:
     c.put(node, pointwise(c, node, "", "sqrt", [(total, node.shape)]))
 
 
+def power(c: Context, node: Node) -> None:
+    """pow by a number, of known positive numbers, and by known whole exponents (squares of squares, chosen by bits)."""
+    base, exponent = node.arguments["self"], node.arguments["exponent"]
+    known, whole = c.known(base), c.known(exponent)
+    if isinstance(base, Ref) and c.uniform(exponent) is not None:
+        pointwise_power(c, node)
+    elif isinstance(exponent, Ref) and known is not None and bool(np.all(np.greater(known, 0))):
+        logs = Ref(f"{node.name}/log")
+        c.constants[logs] = np.log(known.astype("float64"))
+        c.shapes[logs], c.dtypes[logs] = known.shape, node.dtype
+        y = c.operand(cast(c, node, exponent, node.dtype) or exponent)
+        turned = pointwise(c, node, "logarithm", "multiply", [y, c.operand(logs)])
+        c.put(node, pointwise(c, node, "", "exp", [(turned, node.shape)]))
+    elif isinstance(base, Ref) and whole is not None and _counts(whole):
+        square, total, bits = c.operand(cast(c, node, base, node.dtype) or base), None, whole.astype("int64")
+        for bit in range(int(bits.max()).bit_length()):
+            if bit:
+                square = pointwise(c, node, "square", "power", [square], exponent=2.0), square[1]
+            mask = Ref(f"{node.name}/bit{bit}")
+            c.constants[mask] = (bits >> bit) % 2 == 1
+            c.shapes[mask], c.dtypes[mask] = bits.shape, "bool"
+            factor = pointwise(c, node, "factor", "mask_fill", [square, c.operand(mask)], value=1.0), node.shape
+            total = factor if total is None else (pointwise(c, node, "", "multiply", [total, factor]), node.shape)
+        if total is None:
+            c.fill(node, 1.0)
+        else:
+            c.put(node, total[0])
+    else:
+        raise Unsupported("a computed exponent of a base that may be negative (write exp(y * log(x)))")
+
+
+def _counts(exponent: Constant) -> bool:
+    """Whether all are whole numbers from 0 to 65535."""
+    number = np.asarray(exponent, dtype=np.float64)
+    return bool(np.all((number >= 0) & (number < 1 << 16) & (number == np.floor(number))))
+
+
 HANDLERS: dict[str, Handler] = {
+    "pow": power,
     "elu": elu,
     "leaky_relu": leaky,
     "expm1": less_one,
