@@ -16,22 +16,43 @@ from types import MappingProxyType
 from typing import Final
 
 from ...program.graph import GraphError
-from ...program.index import Axis, Combine, access
-from ...program.operators import Operator
+from ...program.index import Access, Affine, Axis, Combine, access
+from ...program.operators import Operator, Value
+from .adjoint import pull
 from .backward import Backward
 from .contributions import Pending
 
 
 def _plain(b: Backward, op: Operator, position: int) -> tuple[str, ...]:
-    """The axes of an input that is read axis by axis.  Raises `GraphError` for any other."""
+    """The axes of an input that is read axis by axis, or at its beginning.  Raises `GraphError` for any other."""
     a = op.inputs[position]
-    names = tuple(str(i.single) for i in a.index)
-    whole = all(i.single is not None for i in a.index) and len(set(names)) == len(names)
-    if not whole or tuple(op.axis(n).extent for n in names) != b.tensors[a.tensor].shape:
+    names = tuple(i.single for i in a.index if i != Affine())
+    extents = tuple(n for n, i in zip(b.tensors[a.tensor].shape, a.index, strict=True) if i != Affine())
+    if None in names or len(set(names)) < len(names) or tuple(op.axis(str(n)).extent for n in names) != extents:
         raise GraphError(
             f"operator {op.name!r}", f"no gradient of {op.function} through an input that is not read axis by axis"
         )
-    return names
+    return tuple(str(n) for n in names)
+
+
+def _give(
+    b: Backward,
+    op: Operator,
+    position: int,
+    function: str,
+    axes: tuple[Axis, ...],
+    inputs: tuple[Access, ...],
+    attributes: tuple[tuple[str, Value], ...],
+) -> None:
+    """The gradient of an input over the axes it is read by (the parallel ones), then its place in the input."""
+    a, names = op.inputs[position], tuple(x.name for x in axes if x.combine is None)
+    if len(names) == len(a.index):
+        b.give(op, position, Pending(op.name, function, axes, inputs, names, attributes))
+        return
+    dtype = b.tensors[a.tensor].dtype
+    part = b.emit(f"grad:{op.name}/input{position}", function, axes, inputs, names, attributes, dtype)
+    own = tuple(x for x in axes if x.combine is None)
+    pull(b, replace(op, axes=own, output=access(part, *names)), position, part)
 
 
 def _axes(op: Operator, kept: tuple[str, ...]) -> tuple[Axis, ...]:
@@ -48,14 +69,13 @@ def _grouped(b: Backward, op: Operator) -> None:
             names = _plain(b, op, j)
             others = [b.forward(x) for i, x in enumerate(op.inputs[:-1]) if i != j]
             inputs = (b.incoming(op), *others, ids)
-            b.give(op, j, Pending(op.name, "grouped_product", _axes(op, names), inputs, names, kept))
+            _give(b, op, j, "grouped_product", _axes(op, names), inputs, kept)
 
 
 def _added(b: Backward, op: Operator) -> None:
     if b.wants(op, 0):
         names, ids = _plain(b, op, 0), b.forward(op.inputs[1])
-        attributes = (("rows", op.rows),)
-        b.give(op, 0, Pending(op.name, "embedding", _axes(op, names), (b.incoming(op), ids), names, attributes))
+        _give(b, op, 0, "embedding", _axes(op, names), (b.incoming(op), ids), (("rows", op.rows),))
 
 
 def _extreme(b: Backward, op: Operator) -> None:
@@ -76,7 +96,7 @@ def _extreme(b: Backward, op: Operator) -> None:
     share = b.emit(f"{place}/share", "divide", result, [b.incoming(op), access(least, *out)], out, (), dtype)
     back = b.emit(f"{place}/back", "embedding", own, [access(share, *out), ids], names, rows, dtype)
     inputs = (access(back, *names), access(hit, *names))
-    b.give(op, 0, Pending(op.name, "mask_fill", parallel, inputs, names, (("value", 0.0),)))
+    _give(b, op, 0, "mask_fill", parallel, inputs, (("value", 0.0),))
 
 
 def _summed(op: Operator) -> tuple[Axis, ...]:
