@@ -43,6 +43,7 @@ def decompositions(attention: bool) -> CustomDecompTable:
 
 def scaled_dot_product(c: Context, node: Node) -> None:
     """See the module docstring."""
+    c.unused(node, 1)
     q, k, v = (c.operand(node.ref(n)) for n in ("query", "key", "value"))
     rank = len(q[1])
     if rank < 2 or len(k[1]) != rank or len(v[1]) != rank:
@@ -62,7 +63,7 @@ def scaled_dot_product(c: Context, node: Node) -> None:
         _read(*v, lead[: rank - 2], extents, ["t", "e"]),
     ]
     bounds = Bounds(None, 0) if node.integer("is_causal", 0) else Bounds(None, None)
-    if (mask := node.optional("attn_mask")) is not None:
+    if (mask := node.optional("attn_mask") or node.optional("attn_bias")) is not None:
         found = _band(c, mask, length, keys)
         bounds = found or bounds
         if found is None:
@@ -134,4 +135,17 @@ def _mask(c: Context, node: Node, mask: Ref, lead: Sequence[str], extents: Seque
     return broadcast(tensor, shape, [*lead, "s", "t"], [*extents, length, keys])
 
 
-HANDLERS: dict[str, Handler] = {"scaled_dot_product_attention": scaled_dot_product}
+_FUSED = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+"""What the call becomes in programs that were decomposed for a device; results beside the first serve PyTorch's own
+gradient."""
+
+HANDLERS: dict[str, Handler] = {
+    "scaled_dot_product_attention": scaled_dot_product,
+    **dict.fromkeys(_FUSED, scaled_dot_product),
+}
