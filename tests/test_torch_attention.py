@@ -75,6 +75,11 @@ FORMS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...], dict[
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, WINDOW), (Q, K, V), {"ahead": 3, "behind": -2}
     ),
     "sdpa, mask that is no band": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, ODD), (Q, K, V), {}),
+    "fused for the cpu": (
+        lambda q, k, v: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True, scale=0.3)[0],
+        (Q, Q, Q),
+        {"ahead": 0, "scale": 0.3},
+    ),
     "sdpa, two dimensions": (F.scaled_dot_product_attention, ((4, 5), (7, 5), (7, 3)), {}),
     "eager": (eager(), (Q, K, V), {"scale": 0.4}),
     "eager, in single precision": (eager(upcast=True), (Q, K, V), {}),

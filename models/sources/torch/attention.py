@@ -30,14 +30,26 @@ if TYPE_CHECKING:
     from torch.export.decomp_utils import CustomDecompTable
 
 
+_FUSED = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+"""What the call becomes in programs that were decomposed for a device; results beside the first serve PyTorch's own
+gradient."""
+
+
 def decompositions(attention: bool) -> CustomDecompTable:
     """What is decomposed: all that is not core ATen, `attention` not if it is wanted as an operator."""
     import torch
 
     table = torch.export.default_decompositions()
-    if attention:
-        kept: OpOverload = torch.ops.aten.scaled_dot_product_attention.default
-        table.pop(kept, None)
+    for name in ("scaled_dot_product_attention", *_FUSED) if attention else ():
+        if hasattr(torch.ops.aten, name):
+            kept: OpOverload = getattr(torch.ops.aten, name).default
+            table.pop(kept, None)
     return table
 
 
@@ -134,16 +146,6 @@ def _mask(c: Context, node: Node, mask: Ref, lead: Sequence[str], extents: Seque
     length, keys = c.shapes[node.ref("query")][-2], c.shapes[node.ref("key")][-2]
     return broadcast(tensor, shape, [*lead, "s", "t"], [*extents, length, keys])
 
-
-_FUSED = (
-    "_scaled_dot_product_flash_attention_for_cpu",
-    "_scaled_dot_product_flash_attention",
-    "_scaled_dot_product_efficient_attention",
-    "_scaled_dot_product_cudnn_attention",
-    "_scaled_dot_product_fused_attention_overrideable",
-)
-"""What the call becomes in programs that were decomposed for a device; results beside the first serve PyTorch's own
-gradient."""
 
 HANDLERS: dict[str, Handler] = {
     "scaled_dot_product_attention": scaled_dot_product,
