@@ -56,7 +56,7 @@ test-mpi: $(READY)
 
 # PyTorch's CPU build is named by number: without it pip takes gigabytes of CUDA packages.
 test-torch: $(READY)
-	$(PY) -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers
+	$(PY) -m pip install --quiet --disable-pip-version-check torch==2.13.0 transformers jax
 	$(PY) -m pytest -m torch $(PYTEST)
 
 test-all: lint typecheck

@@ -131,7 +131,7 @@ def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionC
                 yield "dual with more", problem, cases.certified(problem, WithinGap(best[1], best[0], bound), proof)
     reduction = presolve(problem)
     if reduction is not None:
-        proof = reduction.record(
+        proof = reduction.proof_back(
             Open() if reduction.problem is None else cases.points(reduction.problem, conflicts=True)
         )
         for claim in claims(proof):

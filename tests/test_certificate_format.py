@@ -21,6 +21,7 @@ from shardproof.models.collective_programs.collectives import READINGS
 from shardproof.models.rewrites.ops import OPERATORS
 from shardproof.proofs.rewrites.derivation import Derivation
 from shardproof.proofs.rewrites.judgement import Judgement
+from shardproof.proofs.schedules import certificate as schedules
 from shardproof.proofs.selection.certificates import Record
 from shardproof.proofs.selection.presolve_log import Rule
 
@@ -90,6 +91,7 @@ def read(module: str) -> set[str]:
         ("proofs/collective_programs/file", ("placement", "reduction"), set()),
         ("proofs/rewrites/library", ("rules",), set()),
         ("proofs/plan/bundle", ("plan",), set()),
+        ("proofs/schedules/file", ("schedule",), set()),
     ],
 )
 def test_fields_are_those_of_the_document(module: str, marks: tuple[str, ...], beside: set[str]) -> None:
@@ -112,6 +114,8 @@ def cases(module: str, function: str) -> set[str]:
         ("selection records", "proofs/selection/file", "_decode_records"),
         ("reduction requests", "proofs/collective_programs/file", "_request"),
         ("reduction claims", "proofs/collective_programs/file", "_claim"),
+        ("schedule subjects", "proofs/schedules/file", "_subject"),
+        ("schedule bounds", "proofs/schedules/file", "_bound"),
     ],
 )
 def test_kinds_are_those_of_the_document(mark: str, module: str, function: str) -> None:
@@ -150,6 +154,12 @@ def test_members_and_formats_are_those_of_the_document() -> None:
 
 def test_log_entries_are_those_of_the_document() -> None:
     assert [(row[0].strip("`"), int(row[1])) for row in tables("names", "log entries")] == [(r.name, r) for r in Rule]
+
+
+def test_rows_of_refutations_are_those_of_the_document() -> None:
+    rows = {row[0].strip("`"): int(row[1]) for row in tables("names", "schedule rows")}
+    constants = {name: value for name, value in vars(schedules).items() if name.isupper() and isinstance(value, int)}
+    assert rows == constants
 
 
 def classes(kind: object, found: dict[str, set[str]]) -> dict[str, set[str]]:

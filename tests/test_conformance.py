@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import random
 import sys
 from collections import Counter
 from pathlib import Path
@@ -11,16 +12,27 @@ from pathlib import Path
 import forgeries_selection
 import independent_checker
 import pytest
+import test_schedule_search
 from conformance.make import EXITS, FOLDERS, files
 from forgeries import head_of, put
 from independent_checker.__main__ import main
+from independent_checker.collective import check_collective
+from independent_checker.schedules import check_schedule as second_schedule
 
 from shardproof.__main__ import run
+from shardproof.formal.collective_programs.synthesize import synthesize
+from shardproof.models.collective_programs.cost import PRESETS, Algorithm
+from shardproof.models.collective_programs.parallelism import ReductionRequest
+from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.selection_problem import ProblemError
+from shardproof.proofs.collective_programs.certificate import CostSpec, ReductionCertificate
+from shardproof.proofs.collective_programs.file import write_reduction
 from shardproof.proofs.container.archive import write_container
 from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.schedules.file import write_schedule
 from shardproof.proofs.selection.file import decode_certificate
 from shardproof.proofs.selection.problem_file import parse_problem
+from shardproof.verify.schedules.certificate import check_schedule
 from shardproof.verify.selection.certificate import check_selection
 
 HERE = Path(__file__).parent / "conformance"
@@ -56,7 +68,7 @@ def test_the_script_writes_these_bytes() -> None:
 def test_the_suite_is_small_and_covers_every_kind() -> None:
     count = Counter((e["kind"], e["verdict"]) for e in EXPECTED)
     kinds = {kind for kind, _ in count}
-    assert kinds == {"selection certificate", "plan", "rule library", "collective programs", "placements"}
+    assert kinds == {"selection certificate", "plan", "rule library", "collective programs", "placements", "schedule"}
     for kind in kinds:
         assert all(count[kind, verdict] >= 3 for verdict in ("proved", "refuted", "malformed")), kind
     assert all(e["fault"] for e in EXPECTED if e["verdict"] != "proved"), "a file without a named fault"
@@ -72,6 +84,50 @@ def test_a_second_checker_agrees(entry: dict) -> None:
     """Written from docs/certificate-format.md alone."""
     verdict, why = independent_checker.check(*(Path(p).read_bytes() for p in paths(entry)))
     assert verdict == entry["verdict"], why
+
+
+COLLECTIVE = [e for e in EXPECTED if e["kind"] in ("placements", "collective programs") and e["verdict"] != "malformed"]
+
+
+@pytest.mark.parametrize("entry", COLLECTIVE, ids=lambda e: e["file"])
+def test_a_second_checker_of_collective_programs_agrees(entry: dict) -> None:
+    """It judges claims; of what is not well formed below the members it says nothing."""
+    assert check_collective((HERE / entry["file"]).read_bytes()) == entry["verdict"]
+
+
+SCHEDULES = [e for e in EXPECTED if e["kind"] == "schedule" and e["verdict"] != "malformed"]
+
+
+@pytest.mark.parametrize("entry", SCHEDULES, ids=lambda e: e["file"])
+def test_a_second_checker_of_schedules_agrees(entry: dict) -> None:
+    assert second_schedule((HERE / entry["file"]).read_bytes()) == entry["verdict"]
+
+
+@pytest.mark.slow
+def test_a_second_checker_agrees_on_changed_schedules() -> None:
+    """Schedules of the search, and what somebody could have got wrong in them."""
+    rnd, found = random.Random(5), Counter[str]()
+    for seed in range(40):
+        certificate = test_schedule_search.solved(test_schedule_search.small(seed))
+        changed = test_schedule_search.mutants(certificate, rnd)
+        for what, mutant in [("nothing", certificate), *(next(changed) for _ in range(10))]:
+            verdict = check_schedule(mutant).verdict.value
+            assert second_schedule(write_schedule(None, mutant)) == verdict, (seed, what)
+            found[verdict] += 1
+    assert found["proved"] >= 40 and found["refuted"] > 100
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize(("machine", "sizes"), [("p2-a100", (2, 4)), ("p2-v100", (2, 8)), ("dgx-a100", (2, 4))])
+def test_prices_of_collective_programs_follow_from_the_document(
+    machine: str, sizes: tuple[int, int], preset: str
+) -> None:
+    """Counts and cheapest programs of the search, on machines with switches, copies and flow limits."""
+    nodes, ranks = sizes
+    spec = CostSpec(preset, load_machine(machine).resized(sizes), 1 << 20, Algorithm.TREE)
+    for matrix, reduce in ((((nodes, 2), (1, ranks // 2)), (0,)), (((1, 2), (nodes, ranks // 2)), (1,))):
+        parts = synthesize(ReductionRequest(sizes, matrix, reduce), spec.model()).parts(0)
+        assert check_collective(write_reduction(None, ReductionCertificate((spec,), parts))) == "proved"
 
 
 @pytest.mark.parametrize("path", sorted(Path(independent_checker.__file__).parent.glob("*.py")), ids=lambda p: p.name)

@@ -37,6 +37,11 @@ ATTRIBUTES = {
     "clip_gradient": (("high", 0.8), ("low", -0.4)),
     "power_gradient": (("exponent", 1.7),),
     "fill": (("value", 2.5),),
+    "adamw_update": (("beta1", 0.8), ("beta2", 0.95), ("decay", 0.3), ("epsilon", 1e-4), ("rate", 0.1), ("step", 3)),
+    "lion_update": (("beta1", 0.8), ("decay", 0.3), ("rate", 0.1)),
+    "momentum": (("momentum", 0.7),),
+    "decayed_gradient": (("decay", 0.3),),
+    "clip_factor": (("clip", 0.9),),
     "adam_update": (("beta1", 0.8), ("beta2", 0.95), ("epsilon", 1e-4), ("rate", 0.1), ("step", 3)),
 }
 POSITIVE = {
@@ -53,6 +58,8 @@ POSITIVE = {
     "batch_norm_gradient",
     "batch_norm_scale_gradient",
     "adam_update",
+    "adamw_update",
+    "clip_factor",
 }
 ODD, EVEN = (37, 53), (12, 56)
 TOLERANCE = {"float32": 1e-6, "float64": 1e-12}

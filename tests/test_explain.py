@@ -141,8 +141,8 @@ def test_forced_choice_is_solved_again(planning: Planning) -> None:
         assert (
             planning.problem.cost_of(d.choices) - answer.cost == d.price == sum(r.difference for r in d.comparison.rows)
         )
-        smaller, _ = restrict(planning.problem, {v: (d.choices[v],)})
-        assert check_selection(smaller, d.certificate).verdict is Verdict.PROVED
+        smaller = restrict(planning.problem, {v: (d.choices[v],)})
+        assert check_selection(smaller.inner, d.certificate).verdict is Verdict.PROVED
         assert f"fc1 is {words}" in render_deviation(d, planning.problem)
 
 
@@ -155,7 +155,7 @@ def test_price_of_one_operator_is_the_least_forced_price(planning: Planning) -> 
         prices = []
         for a in range(planning.problem.domain_size(v)):
             if a != answer.solution[v]:
-                cost = solve(restrict(planning.problem, {v: (a,)})[0]).cost
+                cost = solve(restrict(planning.problem, {v: (a,)}).inner).cost
                 assert cost is not None and answer.cost is not None
                 prices.append(cost - answer.cost)
         assert found.deviation is not None and found.deviation.exact and found.deviation.price == min(prices)

@@ -252,7 +252,7 @@ def windows_in_digits(rng: Rng) -> Graph:
     columns = Affine((("x0", 2 * stride), ("x1", stride), ("kx", 1)), 0)
     x = access(g.parameter("x", (2, 2, stride * 2 * second, stride * 6 + 1)), "b", "c", rows, columns)
     out = [str(n) for n in rng.permutation(["b", "c", "y0", "y1", "x0", "x1"])]
-    name = ["product", "max_pool", "average_pool"][int(rng.integers(0, 3))]
+    name = ["product", "product", "max_pool", "average_pool"][int(rng.integers(0, 4))]
     combine = Combine.MAX if name == "max_pool" else Combine.SUM
     axes = [Axis(n, e, None if n in out else combine, n not in ("ky", "kx")) for n, e in extents.items()]
     w = [access(g.parameter("w", (2, 3, 2)), "c", "ky", "kx")] if name == "product" else []
@@ -586,6 +586,17 @@ def test_repeated_ids_add_up_and_unused_rows_stay_zero() -> None:
     )
 
 
+def test_the_row_of_padding_has_no_gradient() -> None:
+    g = Builder("g", "float64")
+    axes = [Axis("b", 3), Axis("m", 2), Axis("v", 4, Combine.SUM)]
+    table, ids = access(g.parameter("table", (4, 2)), "v", "m"), access(g.input("ids", (3,), "int32"), "b")
+    y = g.operator("y", "embedding", axes, [table, ids], ["b", "m"], {"padding": 2, "rows": "v"})
+    graph = g.build(g.reduce("total", "b m -> ", y))
+    np.testing.assert_array_equal(
+        gradient_of(graph, {"ids": np.array([2, 0, 2], dtype=np.int32)}, "table"), [[1, 1], [0, 0], [0, 0], [0, 0]]
+    )
+
+
 def test_large_logits_do_not_overflow() -> None:
     g = Builder("g", "float64")
     graph = g.build(g.normalise("y", "log_softmax", "b v -> b v", g.parameter("x", (2, 3)), over=("v",)))
@@ -625,6 +636,28 @@ def test_products_over_different_axes_do_not_share_a_sum() -> None:
     assert not any(o.function == "product_sum" for o in step.operators)
     assert step.operator("grad:x").function == "sum_inputs"
     check_gradients(g.build(y), 4)
+
+
+def test_parts_side_by_side_are_one_copy() -> None:
+    """Slices, single indices and projections of one tensor: no part is written in the shape of the whole."""
+    g = Builder("g", "float64")
+    x, w = g.parameter("x", (4, 6, 3)), g.parameter("w", (3, 3))
+    axes = [Axis("a", 4), Axis("n", 3)]
+    index = [
+        g.operator(f"i{k}", "copy", axes, [access(x, "a", Affine((), k), "n")], ["a", "n"]) for k in (0, 5)
+    ]  # the adjoint of one index has no gradient to read along it
+    at = access(x, "a", Affine((), 1), "k")
+    index.append(g.operator("p", "product", [*axes, Axis("k", 3, Combine.SUM)], [at, access(w, "k", "n")], ["a", "n"]))
+    middle = [Axis("a", 4), Axis("t", 3), Axis("n", 3)]
+    part = g.operator("s", "copy", middle, [access(x, "a", Affine.axis("t").shift(2), "n")], ["a", "t", "n"])
+    total = g.reduce("r", "a t n -> a n", g.map("e", "exp", part))
+    graph = g.build(g.map("y", "sum_inputs", total, *(g.map(f"m{k}", "sin", t) for k, t in enumerate(index))))
+    step = build_step(graph, "sgd").graph
+    op = step.operator("grad:x")
+    assert (op.function, [a.extent for a in op.axes]) == ("copy", [4, 6, 3]) and all(a.splittable for a in op.axes)
+    assert sorted(step.tensor(a.tensor).shape for a in op.inputs) == [(4, 1, 3)] * 3 + [(4, 3, 3)]
+    assert not any(o.function == "copy_gradient" for o in step.operators)
+    check_gradients(graph, 5)
 
 
 def test_unsupported_operators_are_listed_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

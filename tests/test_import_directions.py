@@ -46,7 +46,10 @@ ROOMS = {
 }
 EXCEPTIONS = {  # files that read a foreign format with the library of that format, inside functions
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
-    **{f"models/sources/torch/{f}.py": frozenset({"torch"}) for f in ("importer", "fold", "program", "shadow")},
+    **{
+        f"models/sources/torch/{f}.py": frozenset({"torch"})
+        for f in ("importer", "fold", "outputs", "program", "shadow", "stopped")
+    },
 }
 COMMAND_LINE = frozenset({"click", "rich"})
 """The verbs of a room (`verbs/`) and what they share (`models/terminal/`) talk to people; nothing else does."""

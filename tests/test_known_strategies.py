@@ -84,10 +84,10 @@ def test_forward_and_weight_gradient_agree_where_things_are() -> None:
         f'{{"forward": {split}, "weight_gradient": {split}, "tensor:x": {{"0": {{"gpus": 2}}}}, "tensor:forward": '
         f'{{"0": {{"gpus": 2}}, "1": {{"gpus": 4}}}}}}'
     )
-    small, back = restrict(planning.problem, apply(parse_strategy(text), planning))
-    answer = solve(small)
+    small = restrict(planning.problem, apply(parse_strategy(text), planning))
+    answer = solve(small.inner)
     assert answer.solution is not None
-    x, terms = back(answer.solution), PlanTerms(planning)
+    x, terms = small.solution_back(answer.solution), PlanTerms(planning)
     quiet = [
         e
         for e, r in enumerate(planning.routes)
@@ -136,10 +136,10 @@ def counted(perceptron: Planning) -> SelectionProblem:
 def test_elements_as_unity_counts_them(
     perceptron: Planning, counted: SelectionProblem, strategy: str, elements: int
 ) -> None:
-    small, back = restrict(counted, apply(parse_strategy(strategy), perceptron))
-    answer = solve(small)
+    small = restrict(counted, apply(parse_strategy(strategy), perceptron))
+    answer = solve(small.inner)
     assert answer.status.value == "optimal" and answer.solution is not None
-    assert answer.cost == elements == elements_moved(perceptron, back(answer.solution))
+    assert answer.cost == elements == elements_moved(perceptron, small.solution_back(answer.solution))
 
 
 def _splitting(planning: Planning) -> dict[int, tuple[int, ...]]:
@@ -180,10 +180,14 @@ def test_with_every_matmul_split_the_solver_moves_what_enumeration_finds(
     perceptron: Planning, counted: SelectionProblem
 ) -> None:
     allowed = _splitting(perceptron)
-    small, back = restrict(counted, allowed)
-    answer = solve(small)
+    small = restrict(counted, allowed)
+    answer = solve(small.inner)
     assert answer.solution is not None and answer.cost is not None and answer.status.value == "optimal"
-    assert answer.cost == _brute(counted, perceptron, allowed) == elements_moved(perceptron, back(answer.solution))
+    assert (
+        answer.cost
+        == _brute(counted, perceptron, allowed)
+        == elements_moved(perceptron, small.solution_back(answer.solution))
+    )
     assert 0 < answer.cost <= 1_280
     assert _brute(counted, perceptron, {}) == solve(counted).cost == 0  # everything on every device moves nothing
 

@@ -22,6 +22,8 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.priced import Floats
 from shardproof.formal.selection.model.restrict import condition
 from shardproof.formal.selection.options.bound import BoundOptions
+from shardproof.formal.selection.options.decomposition import DECOMPOSITION
+from shardproof.formal.selection.options.tree import TREE
 from shardproof.formal.selection.tree import neighbourhood as mending
 from shardproof.formal.selection.tree.neighbourhood import repair_by_prices, search_neighbourhood
 from shardproof.formal.selection.tree.run import Make, Run, converged
@@ -63,12 +65,12 @@ def test_conditioning_keeps_costs(seed: int) -> None:
     problem, rng = random_problem(seed), np.random.default_rng(seed)
     x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
     free = {int(v) for v in rng.choice(12, seed, replace=False)}
-    small, back = condition(problem, x, free)
-    assert len(small.vertices) == len(free)
+    small = condition(problem, x, free)
+    assert len(small.inner.vertices) == len(free)
     for _ in range(20):
-        y = tuple(int(rng.integers(v.cost.size)) for v in small.vertices)
-        whole = back(y)
-        assert small.cost_of(y) == problem.cost_of(whole)
+        y = tuple(int(rng.integers(v.cost.size)) for v in small.inner.vertices)
+        whole = small.solution_back(y)
+        assert small.inner.cost_of(y) == problem.cost_of(whole)
         assert all(whole[v] == a for v, a in enumerate(x) if v not in free)
 
 
@@ -77,11 +79,11 @@ def test_conditioning_forbids_what_the_others_forbid() -> None:
     pair = SelectionProblem(
         "pair", (Vertex("a", np.array([0, 0])), Vertex("b", np.array([0, 0]))), (table,), (Edge(0, 1, 0),)
     )
-    assert condition(pair, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2]
-    assert condition(pair, (0, 1), {1})[0].vertices[0].cost.tolist() == [0, FORBIDDEN]
-    assert condition(pair, (0, 1), set())[0].constant == 0, "left out: what the others do is not decided here"
+    assert condition(pair, (0, 1), {0}).inner.vertices[0].cost.tolist() == [FORBIDDEN, 2]
+    assert condition(pair, (0, 1), {1}).inner.vertices[0].cost.tolist() == [0, FORBIDDEN]
+    assert condition(pair, (0, 1), set()).inner.constant == 0, "left out: what the others do is not decided here"
     less = replace(pair, vertices=(Vertex("a", np.array([-5, 0])), pair.vertices[1]))
-    assert condition(less, (0, 1), {0})[0].vertices[0].cost.tolist() == [FORBIDDEN, 2], (
+    assert condition(less, (0, 1), {0}).inner.vertices[0].cost.tolist() == [FORBIDDEN, 2], (
         "a negative cost does not make it allowed"
     )
     with pytest.raises(ProblemError, match="in one part"):
@@ -100,16 +102,16 @@ def test_conditioning_keeps_rows(seed: int) -> None:
         x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
         free = {int(v) for v in rng.choice(12, 4, replace=False)}
         alone = replace(problem, usages=tuple(u for u in problem.usages if u.vertex not in free)).peak_of(x)[0]
-        small, back = condition(problem, x, free)
-        assert small.limit == limit and len(small.vertices) == len(free) + 1
-        for y in choices(small):
-            fits = small.peak_of(y)[0] <= limit
-            peak = problem.peak_of(back(y))[0]
-            assert small.cost_of(y) == problem.cost_of(back(y))
+        small = condition(problem, x, free)
+        assert small.inner.limit == limit and len(small.inner.vertices) == len(free) + 1
+        for y in choices(small.inner):
+            fits = small.inner.peak_of(y)[0] <= limit
+            peak = problem.peak_of(small.solution_back(y))[0]
+            assert small.inner.cost_of(y) == problem.cost_of(small.solution_back(y))
             assert fits == (peak <= limit) or alone > limit and fits
             seen.add((fits, alone > limit))
         if limit == 200:
-            assert not small.usages, "what cannot exceed the limit is left out"
+            assert not small.inner.usages, "what cannot exceed the limit is left out"
     assert {fits for fits, _ in seen} == {True, False}
 
 
@@ -122,8 +124,8 @@ def test_mend_searches_parts_that_no_edge_joins_one_after_another() -> None:
     search = searching(replace(problem, limit=None, usages=()))
     x = (0,) * len(problem.vertices)
     y = search_neighbourhood(search, tight, search.problem, x, free, Clock())
-    small, _ = condition(problem, x, free)
-    assert problem.cost_of(y) == optimum(small) < problem.cost_of(x)
+    small = condition(problem, x, free)
+    assert problem.cost_of(y) == optimum(small.inner) < problem.cost_of(x)
     assert all(y[v] == 0 for v in range(len(x)) if v not in free)
     assert search_neighbourhood(search, tight, search.problem, x, set(), Clock()) == x
 
@@ -229,7 +231,7 @@ def test_a_side_has_the_cheaper_plan_on_k_layers(early: bool) -> None:
         mixture = side.mixture(k)
         cheaper = {int(b) for b in layer[mixture == 7]}
         assert cheaper == (set(range(k)) if early else set(range(5 - k, 5)))
-        around, leaner = {int(layer[v]) for v in side.seam(k)}, {int(layer[v]) for v in side.leaner(k)}
+        around, leaner = {int(layer[v]) for v in side.interface(k)}, {int(layer[v]) for v in side.leaner(k)}
         assert len(leaner) == 1
         if 0 < k < 5:
             assert around == ({k - 1, k} if early else {4 - k, 5 - k}) and leaner <= around and not leaner & cheaper
@@ -293,7 +295,7 @@ def test_prices_stop_where_the_limit_is_crossed(monkeypatch: pytest.MonkeyPatch)
     for start, n in ((2, 1.0), (0, 10.0)):
         tried.clear()
         repair_by_prices(searching(one), make, (start,), np.array([n]), {0}, Clock())
-        factors = mending.UP if start == 2 else mending.DOWN
+        factors = TREE.dearer if start == 2 else TREE.cheaper
         assert [t / n for t in tried[: len(factors)]] == list(factors), "prices at which nothing changes"
     for n, last in ((2.0, 2.0), (2.6, 1.5)):
         tried.clear()
@@ -331,16 +333,18 @@ def test_generate_returns_the_prices_that_bound_best(seed: int, monkeypatch: pyt
     plain = Column(
         inner.incumbent.solution, inner.incumbent.cost, Profile(problem, found).use(inner.incumbent.solution)
     )
-    assert np.array_equal(bounds[0][1], generating._steep([plain], problem.limit))
+    assert np.array_equal(bounds[0][1], generating._steep([plain], problem.limit, DECOMPOSITION))
 
 
 def test_steep_prices_grow_until_something_fits() -> None:
     """At the event where the leanest plan exceeds the limit most, more with every plan."""
     columns = [Column((0,), 80, np.array([9.0, 12.0])), Column((1,), 90, np.array([11.0, 8.0]))]
-    assert generating._steep(columns[:1], 10).tolist() == [0.0, 4.0]
-    assert generating._steep(columns, 10).tolist() == [4.0 * generating.STEEPER, 0.0], "of the first plan's cost"
+    assert generating._steep(columns[:1], 10, DECOMPOSITION).tolist() == [0.0, 4.0]
+    assert generating._steep(columns, 10, DECOMPOSITION).tolist() == [4.0 * DECOMPOSITION.steeper, 0.0], (
+        "of the first plan's cost"
+    )
     leaner = Column((2,), 95, np.array([3.0, 10.5]))
-    assert generating._steep([*columns, leaner], 10).tolist() == [0.0, 4.0 * generating.STEEPER**3]
+    assert generating._steep([*columns, leaner], 10, DECOMPOSITION).tolist() == [0.0, 4.0 * DECOMPOSITION.steeper**3]
 
 
 def test_an_end_is_searched_where_the_end_exceeds_the_limit() -> None:

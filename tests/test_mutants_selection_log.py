@@ -86,7 +86,7 @@ def originals() -> list[Original]:
             or len(problem.vertices) < 4
         ):
             continue
-        proof = reduction.record(cases.points(reduction.problem))
+        proof = reduction.proof_back(cases.points(reduction.problem))
         out.append(Original(f"log {seed}", problem, cases.certified(problem, Optimal(best[1], best[0]), proof)))
         if len(out) == 40:
             break

@@ -13,6 +13,7 @@ from contest_cases import contest_problem
 from house import ROOT
 from oracles import random_problem
 
+import shardproof.formal.selection.tree.dense_search  # noqa: F401  defaults are read when it is imported
 from shardproof.__main__ import run
 from shardproof.formal.selection.options import Options, SolveOptions, TreeOptions, listed
 from shardproof.formal.selection.relax_resources import relax_resources

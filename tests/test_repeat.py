@@ -141,7 +141,7 @@ def test_profile_agrees_with_the_rows_of_the_whole() -> None:
     profile = Profile(problem, found)
     rng = np.random.default_rng(0)
     plan = tuple(int(rng.integers(0, v.cost.size)) for v in found.problem.vertices)
-    whole_plan = found.expand(plan)
+    whole_plan = found.solution_back(plan)
     for k, t in enumerate(profile.events):
         live = sum(int(u.amount[whole_plan[u.vertex]]) for u in problem.usages if u.start <= t < u.end)
         assert profile.use(plan)[k] == live
@@ -181,12 +181,12 @@ def test_uniform_plans_cost_what_they_cost_in_the_whole(seed: int) -> None:
     allowed = 0
     for _ in range(200):
         plan = tuple(int(rng.integers(0, v.cost.size)) for v in same.vertices)
-        small, large = exact_cost(same, plan), exact_cost(problem, found.expand(plan))
+        small, large = exact_cost(same, plan), exact_cost(problem, found.solution_back(plan))
         assert small == large
         allowed += small is not None
     best = solve(same)
     if best.solution is not None:
-        assert exact_cost(problem, found.expand(best.solution)) == best.cost
+        assert exact_cost(problem, found.solution_back(best.solution)) == best.cost
     if seed == 0:
         assert allowed > 0 or best.solution is not None
 

@@ -31,7 +31,7 @@ def replayed(
     problem: SelectionProblem, reduction: Presolved, domains: list[np.ndarray] | None = None
 ) -> SelectionProblem | None:
     ground = Ground(problem)
-    made = replay(ground, reduction.record(Open()), domains or list(ground.full), Facts(), "record")
+    made = replay(ground, reduction.proof_back(Open()), domains or list(ground.full), Facts(), "record")
     return None if made is None else made.problem
 
 
@@ -57,11 +57,11 @@ def compare(problem: SelectionProblem, fired: Counter[str]) -> None:
     assert all(np.array_equal(a.cost, b.cost) for a, b in zip(made.vertices, reduction.problem.vertices, strict=True))
     points = np.argwhere(after < FORBIDDEN)
     for point in points[:: max(1, len(points) // 4)]:  # not only the optimum lifts, at its own cost
-        x = reduction.lift(tuple(point.tolist()))
+        x = reduction.solution_back(tuple(point.tolist()))
         assert int(before[x]) == int(after[tuple(point)])
         assert reduction.project(x) == tuple(point.tolist())
     if best < FORBIDDEN:
-        x = reduction.lift(tuple(int(a) for a in np.unravel_index(int(after.argmin()), after.shape)))
+        x = reduction.solution_back(tuple(int(a) for a in np.unravel_index(int(after.argmin()), after.shape)))
         assert int(before[x]) == best
 
 
@@ -70,7 +70,7 @@ def test_a_literal_reading_of_the_log_makes_the_same_problem() -> None:
         problem = tiny.instance(seed, n=5, k=3)
         reduction = presolve(problem)
         assert reduction is not None
-        left = reduced(problem, reduction.record(Open()), [list(range(v.cost.size)) for v in problem.vertices])
+        left = reduced(problem, reduction.proof_back(Open()), [list(range(v.cost.size)) for v in problem.vertices])
         assert (left is None) == (reduction.problem is None)
         if left is not None and reduction.problem is not None:
             assert np.array_equal(tiny.landscape(left), tiny.landscape(reduction.problem))
@@ -121,11 +121,11 @@ def test_restricted_domains() -> None:
         reduction = presolve(problem, tuple(domains))
         assert reduction is not None
         then = Open() if reduction.problem is None else cases.points(reduction.problem)
-        root = reduction.record(then)
+        root = reduction.proof_back(then)
         for v, d in enumerate(domains):
             root = Split(v, (tuple(d.tolist()), tuple(range(problem.vertices[v].cost.size))), (root, Open()))
         ground = Ground(problem)
-        made = replay(ground, reduction.record(then), domains, Facts(), "record")
+        made = replay(ground, reduction.proof_back(then), domains, Facts(), "record")
         assert (made is None) == (reduction.problem is None)
         if made is not None:
             value = tree_bound(made, then, float("inf"), Facts())
@@ -140,7 +140,7 @@ def nested(problem: SelectionProblem, rng: random.Random, ub: float, depth: int 
     """Reduced, then fixing by a dual, then Reduced again on what is left, then points."""
     reduction = presolve(problem)
     if reduction is None or reduction.problem is None:
-        return reduction.record(Open())
+        return reduction.proof_back(Open())
     inner = reduction.problem
     if depth:
         dual = cases.random_dual(inner, rng, size=3)
@@ -148,8 +148,10 @@ def nested(problem: SelectionProblem, rng: random.Random, ub: float, depth: int 
         if all(kept) and bound < ub:
             again = presolve(inner, tuple(np.array(d) for d in kept))
             then = Open() if again.problem is None else nested(again.problem, rng, ub, depth - 1)
-            return reduction.record(Dual(dual.to_u, dual.to_v, dual.denominator, dual.multipliers, again.record(then)))
-    return reduction.record(cases.points(inner, conflicts=True))
+            return reduction.proof_back(
+                Dual(dual.to_u, dual.to_v, dual.denominator, dual.multipliers, again.proof_back(then))
+            )
+    return reduction.proof_back(cases.points(inner, conflicts=True))
 
 
 def test_nested_records_prove_every_claim_through_files() -> None:
@@ -182,7 +184,7 @@ def test_infeasible_claims_must_name_every_vertex_and_the_steps() -> None:
     emptied = presolve(problem)
     assert emptied is not None and emptied.problem is None
     early = Reduced(np.array([[Rule.ROWS, 0, 0, 0], [Rule.FIX, 2, 0, 0]]), (np.array([2, 6]),), RowConflict(((1, 1),)))
-    for proof in (emptied.record(Open()), early):
+    for proof in (emptied.proof_back(Open()), early):
         assert (
             check_selection(problem, cases.certified(problem, Infeasible((6,), (0, 1, 2), None, None), proof)).verdict
             is Verdict.PROVED
@@ -248,7 +250,9 @@ def test_usage_of_a_merged_vertex_counts() -> None:
     )  # fmt: skip
     reduction = presolve(problem)
     assert reduction is not None and reduction.problem is not None
-    assert reduction.problem.constant == 9 and reduction.lift(tuple(0 for _ in reduction.problem.vertices)) == (1, 1)
+    assert reduction.problem.constant == 9 and reduction.solution_back(
+        tuple(0 for _ in reduction.problem.vertices)
+    ) == (1, 1)
 
 
 def test_numbers_that_would_leave_the_range() -> None:
@@ -264,7 +268,7 @@ def test_numbers_that_would_leave_the_range() -> None:
     with pytest.raises(Refuted, match=r"2\*\*57"):
         replay(Ground(problem), Reduced(log, (), Open()), list(Ground(problem).full), Facts(), "record")
     reduction = presolve(problem)
-    assert reduction is None or reduction.lift((0,)) == (0, 0)
+    assert reduction is None or reduction.solution_back((0,)) == (0, 0)
     wide = SelectionProblem(
         "wide",
         problem.vertices,
@@ -311,8 +315,10 @@ def test_whole_certificate_from_the_reduced_problem() -> None:
     assert best is not None and reduction is not None and reduction.problem is not None
     inner = cases.brute(reduction.problem)
     assert inner is not None and inner[0] == best[0]
-    proof = reduction.record(
+    proof = reduction.proof_back(
         cases.points(reduction.problem) if any(v.cost.size > 1 for v in reduction.problem.vertices) else Point()
     )
-    result = check_selection(problem, cases.certified(problem, Optimal(reduction.lift(inner[1]), inner[0]), proof))
+    result = check_selection(
+        problem, cases.certified(problem, Optimal(reduction.solution_back(inner[1]), inner[0]), proof)
+    )
     assert result.verdict is Verdict.PROVED

@@ -9,11 +9,12 @@ import pytest
 
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection import relax_resources as relaxing
-from shardproof.formal.selection import solve as solve_module
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.fallback import plain_dual
 from shardproof.formal.selection.model.clock import Clock
-from shardproof.formal.selection.relax_resources import relax_resources, without_rows
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.solve import SolveOptions
+from shardproof.formal.selection.relax_resources import WithoutRows, relax_resources
 from shardproof.formal.selection.solve import searched, solve
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict, WithinGap
@@ -37,14 +38,17 @@ def made_up(seed: int) -> SelectionProblem:
     return SelectionProblem("made up", vertices, tables, edges, tuple(usages), int(r.integers(15, 40))).check()
 
 
+REDUCED = Options(solve=SolveOptions(dense_vertices=3))
+"""The problem without rows goes through presolve too."""
+
+
 @pytest.mark.parametrize("reduced", [False, True])
-def test_the_answer_is_that_of_the_problem_with_rows(reduced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if reduced:  # the problem without rows goes through reductions too
-        monkeypatch.setattr(solve_module, "SCALE_PLAIN", 3)
+def test_the_answer_is_that_of_the_problem_with_rows(reduced: bool) -> None:
+    options = REDUCED if reduced else Options()
     kept = 0
     for seed in range(20):
         problem = made_up(seed)
-        found, direct = relax_resources(problem), solve(problem)
+        found, direct = relax_resources(problem, options=options), solve(problem, options=options)
         assert (found.status, found.cost) == (direct.status, direct.cost)
         assert found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED
         free = solve(replace(problem, usages=(), limit=None))
@@ -80,15 +84,12 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
     assert better > 5
 
 
-def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused() -> None:
     """The entry is needed: dominance without rows is not dominance with them."""
-    monkeypatch.setattr(solve_module, "SCALE_PLAIN", 3)
     refused = 0
     for seed in range(20):
         problem = made_up(seed)
-        found = solve(replace(problem, usages=(), limit=None))
+        found = solve(replace(problem, usages=(), limit=None), options=REDUCED)
         assert (
             found.certificate is not None
             and found.solution is not None
@@ -98,7 +99,7 @@ def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused(
             continue
         bare = SelectionCertificate(problem.sha256(), found.certificate.claim, found.certificate.proof)
         refused += check_selection(problem, bare).verdict is Verdict.REFUTED
-        whole = replace(bare, proof=without_rows(bare.proof))
+        whole = replace(bare, proof=WithoutRows(problem).proof_back(bare.proof))
         assert check_selection(problem, whole).verdict is Verdict.PROVED
     assert refused > 0
 

@@ -165,8 +165,8 @@ def test_fixing_against_a_record_keeps_what_the_definition_keeps() -> None:
         if bound is None:
             continue
         removed += sum(v.cost.size - d.size for v, d in zip(problem.vertices, kept, strict=True))
-        smaller, _ = restrict(problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
-        assert brute_force(smaller)[0] == optimum  # against UB = optimum + 1 every optimal solution stays
+        smaller = restrict(problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
+        assert brute_force(smaller.inner)[0] == optimum  # against UB = optimum + 1 every optimal solution stays
     assert removed > 100
 
 
@@ -319,11 +319,11 @@ def test_infeasible_by_tables_alone() -> None:
 def test_restriction_maps_solutions_back_and_names_mistakes() -> None:
     problem = random_problem(17, rows=True)
     first = problem.vertices[0].cost.size - 1
-    smaller, back = restrict(problem, {0: (first,)})
-    x = back(tuple(0 for _ in problem.vertices))
+    smaller = restrict(problem, {0: (first,)})
+    x = smaller.solution_back(tuple(0 for _ in problem.vertices))
     assert x[0] == first
-    assert smaller.cost_of(tuple(0 for _ in problem.vertices)) == problem.cost_of(x)
-    assert smaller.peak_of(tuple(0 for _ in problem.vertices)) == problem.peak_of(x)
+    assert smaller.inner.cost_of(tuple(0 for _ in problem.vertices)) == problem.cost_of(x)
+    assert smaller.inner.peak_of(tuple(0 for _ in problem.vertices)) == problem.peak_of(x)
     with pytest.raises(ProblemError, match="vertex 0.*no choice is left"):
         restrict(problem, {0: ()})
     with pytest.raises(ProblemError, match="choice 99"):

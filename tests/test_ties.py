@@ -232,14 +232,14 @@ def test_a_part_that_was_far_enough_goes_on_when_it_is_the_lowest(ahead: int, mo
     """However early the second part is left, the parts end at the same place."""
     options = TreeOptions(part_ahead=ahead, part_stride=1)  # so that sweeps can be left early
     risen: list[int] = []
-    goes_on = branching._risen
+    goes_on = branching._swept_on
 
     def watched(search: Run, node: branching._Node) -> branching._Node:
         after = goes_on(search, node)
         risen.append(after.lower - node.lower)
         return after
 
-    monkeypatch.setattr(branching, "_risen", watched)
+    monkeypatch.setattr(branching, "_swept_on", watched)
     problem = row(24, 160, 727, 0)
     start = start_of(problem, options=options)
     best = problem.cost_of(best_of(problem))

@@ -5,6 +5,7 @@ refusals.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from shardproof.models.program.index import access
 from shardproof.models.sources.load import load_model
 from shardproof.models.sources.torch.context import TorchError
 from shardproof.models.sources.torch.importer import import_torch, supported_operators
+from shardproof.models.sources.torch.refused import NEAREST
 from shardproof.models.sources.zoo import build as build_zoo
 
 pytestmark = pytest.mark.torch
@@ -442,13 +444,41 @@ def test_unsupported_operators_are_listed_at_once_with_places() -> None:
 
         def forward(self, x: Tensor) -> Tensor:
             y = self.inner(x)
-            return y + torch.kthvalue(x, 1, 0).values + torch.atan2(x, y), nn.functional.softplus(x, beta=2.0)
+            return y + torch.kthvalue(x, 1, 0).values + torch.atan2(x, y), torch.histc(x, 4)
 
     with pytest.raises(UnsupportedOperators) as error:
         imported(lambda: (Bad(), (torch.zeros(4, 4),)))
     assert {k: len(v) for k, v in error.value.missing.items() if "kthvalue" in k} == {"aten.kthvalue.default": 2}
     assert "inner.kthvalue" in error.value.missing["aten.kthvalue.default"][0]
-    assert any("softplus" in k and "beta=2.0" in k for k in error.value.missing) and "--list-ops" in str(error.value)
+    assert any("histc" in k and "limits" in k for k in error.value.missing) and "--list-ops" in str(error.value)
+
+
+def test_import_goes_on_behind_what_is_refused() -> None:
+    """Every kind with its number and places, not only those that nothing refused comes before; and what is near."""
+
+    def chain(x: Tensor, i: Tensor) -> Tensor:
+        y = torch.linalg.inv(x)
+        y = torch.cumprod(y @ x, 0).sum(0)
+        y = torch.kthvalue(y, 2).values + torch.atan2(y, torch.kthvalue(x, 1).values)
+        return y.scatter_reduce(0, i, y, "prod")
+
+    with pytest.raises(UnsupportedOperators) as error:
+        imported(lambda: (Program(chain), (torch.zeros(4, 4), torch.zeros(4, dtype=torch.int64))))
+    counts = {k: len(v) for k, v in error.value.missing.items()}
+    assert counts == {
+        "aten.linalg_inv_ex.default": 1,
+        "aten.cumprod.default": 1,
+        "aten.kthvalue.default": 2,
+        "aten.atan2.default": 1,
+        "aten.scatter_reduce.two with reduce=prod of float32 (sum, amax, amin are supported, and mean of floats)": 1,
+    }
+    assert "aten.kthvalue.default (2: kthvalue, kthvalue_1), nearest: aten.topk;" in str(error.value)
+
+
+def test_what_is_near_is_supported() -> None:
+    known = set(supported_operators())
+    for text in NEAREST.values():
+        assert set(re.findall(r"aten[.]\w+", text)) <= known
 
 
 REFUSED = {

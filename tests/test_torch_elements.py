@@ -87,6 +87,69 @@ def test_exponential_units() -> None:
     _equal(lambda x: nn.functional.elu(x, 0.7) + nn.functional.selu(x) + nn.functional.celu(x, 1.3), (3, 5))
 
 
+def test_functions_by_others() -> None:
+    def many(x: Tensor) -> Tensor:
+        y = torch.sinh(x) + torch.cosh(x) + torch.tan(x) + torch.asinh(x) + torch.acosh(x * x + 1.5) + torch.expm1(x)
+        return (
+            y
+            + torch.atanh(torch.tanh(x))
+            + torch.log2(x * x + 1.0)
+            + torch.log10(x.exp())
+            + nn.functional.leaky_relu(x)
+        )
+
+    _equal(many, (3, 5))
+    _equal(lambda x: torch.where(torch.logical_xor(x > 0, x < 1) & ~torch.isinf(x), x, -x), (3, 5))
+
+
+def test_powers() -> None:
+    gaps = torch.tensor([[0, 1, 5], [3, 2, 7]])
+    _equal(lambda x: x**gaps, (2, 1))
+    _equal(lambda x: 2.0**x + torch.tensor([1.5, 3.0]) ** x, (3, 2))
+
+
+def test_products_along_a_dimension() -> None:
+    _equal(lambda x: torch.cumprod(x, 1), (3, 7))
+    _equal(lambda x: torch.prod(x, 0) + torch.prod(x), (5, 3))
+
+
+def test_padding_by_content_folds_and_diagonals() -> None:
+    _equal(lambda x: nn.functional.pad(x, (1, 2, 2, 1), mode="reflect") * 2.0, (2, 3, 4, 5))
+    _equal(lambda x: nn.functional.pad(x, (1, 0, 2, 1), mode="replicate") * 2.0, (2, 3, 4, 5))
+    _equal(lambda x: torch.diagonal(x, 1, 0, 2) * 2.0, (4, 3, 4))
+    _equal(lambda x: nn.functional.fold(x, (5, 6), (3, 2), stride=(2, 1), padding=(1, 0)) * 2.0, (2, 12, 15))
+    _equal(lambda x, y: torch.cdist(x, y), (2, 3, 4), (2, 5, 4))
+
+
+@pytest.mark.parametrize("options", [{}, {"padding_mode": "border", "align_corners": True}, {"mode": "nearest"}])
+def test_images_read_between_pixels(options: dict[str, str]) -> None:
+    def sampled(x: Tensor, grid: Tensor) -> Tensor:
+        return nn.functional.grid_sample(x, grid, **{"align_corners": False, **options})
+
+    _equal(sampled, (2, 3, 4, 5), (2, 6, 3, 2))
+
+
+@pytest.mark.parametrize("n", [6, 7, 72, 67])
+def test_fourier_transforms(n: int) -> None:
+    def filtered(x: Tensor, y: Tensor) -> Tensor:
+        z = torch.fft.rfft(x, dim=1) * torch.fft.rfft(y, dim=1).conj()
+        return torch.fft.irfft(z * 0.5 + 1.0, n=n, dim=1)
+
+    _equal(filtered, (2, n, 3), (2, n, 3))
+    _equal(lambda x: torch.fft.fftn(x, dim=(1, 2), norm="ortho").real, (2, n, 3))
+    _equal(lambda x: torch.fft.ifft(torch.fft.fft(x)[..., :4], norm="forward").abs(), (2, n))
+
+
+def test_complex_rotations_and_products() -> None:
+    def rotated(x: Tensor) -> Tensor:
+        angle = torch.outer(torch.arange(5.0), 1.0 / 10.0 ** torch.arange(3.0))
+        turn = torch.polar(torch.ones_like(angle), angle)
+        return torch.view_as_real(torch.view_as_complex(x.reshape(2, 5, 3, 2)) * turn).flatten(2)
+
+    _equal(rotated, (2, 5, 6))
+    _equal(lambda a, b: torch.einsum("bi,io->bo", torch.complex(a, -a), torch.complex(b, 2.0 * b)).imag, (4, 3), (3, 5))
+
+
 class _Deep(nn.Module):
     """Stochastic depth as Hugging Face, timm and torchvision write it, and dropout."""
 
@@ -129,3 +192,46 @@ def test_dropped_labels_are_kept() -> None:
 def test_other_random_numbers_are_refused_with_what_to_do(function: object) -> None:
     with pytest.raises(UnsupportedOperators, match="make them an input"):
         imported(lambda: (_Written(function), torch.zeros(2, 3)))
+
+
+class _Layer(nn.Module):
+    """The mean square of a function of a linear layer."""
+
+    def __init__(self, function: object) -> None:
+        super().__init__()
+        self.layer, self.function = nn.Linear(6, 6), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.layer(x)).square().mean()
+
+
+@pytest.mark.parametrize(
+    ("function", "shape"),
+    [
+        (lambda x: x.flip(0) * x, (3, 6)),
+        (lambda x: x.unfold(1, 4, 2), (2, 6)),
+        (lambda x: nn.functional.elu(x) + torch.expm1(x) + nn.functional.leaky_relu(x), (2, 6)),
+        (lambda x: torch.cumprod(x, 1), (2, 6)),
+        (lambda x: nn.functional.pad(x[None], (2, 1), mode="reflect"), (2, 6)),
+        (lambda x: nn.functional.fold(x[..., :4], (3, 3), 2), (2, 8, 6)),
+        (lambda x: torch.diagonal(x), (4, 6)),
+        (lambda x: nn.functional.grid_sample(x[None, None], x[None, :, :2, None].repeat(1, 1, 1, 2) * 0.5), (4, 6)),
+        (lambda x: torch.fft.irfft(torch.fft.rfft(x) * torch.fft.rfft(x.tanh()), n=6), (2, 6)),
+    ],
+)
+def test_gradients(function: object, shape: tuple[int, ...]) -> None:
+    from tests.torch_step_case import compare_step
+
+    compare_step(lambda: (_Layer(function), torch.zeros(shape)))
+
+
+@pytest.mark.parametrize("options", [{"kernel_size": 2, "stride": 2}, {"kernel_size": 3, "stride": 2, "padding": 1}])
+def test_gradients_of_transposed_convolutions(options: dict[str, int]) -> None:
+    from tests.torch_step_case import compare_step
+
+    compare_step(
+        lambda: (
+            _Layer(nn.Sequential(nn.Conv2d(2, 4, 1), nn.ConvTranspose2d(4, 3, **options))),
+            torch.zeros(1, 2, 3, 6),
+        )
+    )

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -16,6 +17,9 @@ import experts
 from torch_case import compare, imported
 from torch_training import compare_gradients
 
+from shardproof.__main__ import run
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.models.program.graph import Graph, Role
 from shardproof.models.program.operators import NodeKind
 
 pytestmark = pytest.mark.torch
@@ -77,9 +81,9 @@ def test_ends_that_are_given_name_the_experts() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", experts.CONFIGS)
 def test_decoders(name: str) -> None:
-    """Loss and gradients; PyTorch rounds norms, routers and softmax to float32."""
+    """Loss and gradients; PyTorch rounds norms, routers and softmax to float32.  Id 0 is padding, of no gradient there."""
     pytest.importorskip("transformers")
-    ids = torch.randint(0, 64, (2, 8), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(1, 64, (2, 8), generator=torch.Generator().manual_seed(1))
     step = compare_gradients(doubled(lambda how: experts.decoder(name, how)), {"ids": ids}, None, 2e-5)
     assert any(op.kind is NodeKind.GROUPED for op in step.graph.operators)
 
@@ -96,6 +100,44 @@ def test_pictures_and_text(name: str) -> None:
         "pixels": torch.randn(pixels.shape, generator=draw, dtype=torch.float64),
     }
     compare_gradients(factory, given, None, 2e-5)
+
+
+def test_experts_picked_one_by_one() -> None:
+    """A weight matrix for every token and choice is read where it lies (`batched_mm` of transformers)."""
+
+    class Picked(experts.Sorted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            tokens = x.reshape(-1, x.shape[-1])
+            values, chosen = torch.topk(torch.nn.functional.softmax(self.router(tokens), -1), self.chosen, dim=-1)
+            ids, rows = chosen.reshape(-1), tokens.repeat_interleave(self.chosen, dim=0)
+            y = torch.bmm(rows.unsqueeze(1), self.up[ids]).squeeze(1) + self.bias[ids]
+            y = torch.bmm(torch.relu(y).unsqueeze(1), self.down[ids]).squeeze(1) * values.reshape(-1, 1)
+            return y.view(tokens.shape[0], self.chosen, -1).sum(1).view(x.shape)
+
+    found = compare(lambda: (Picked(), (torch.zeros(2, 3, 6),)))
+    assert [p for p, _ in found.patterns if p == "picked-matrices"] == ["picked-matrices"] * 2
+    widest = max(t.elements for t in found.graph.tensors if t.role is Role.VALUE)
+    assert widest <= 2 * 3 * 2 * 6  # no matrix per token
+
+
+def test_places_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The same sums with a place for every token; with fewer, experts are axes all the same."""
+    model = f"{experts.__file__}:sorted_experts"
+    found = {}
+    for percent in (None, 0, 100):
+        file = tmp_path / f"{percent}.json"
+        more = () if percent is None else ("--expert-places", str(percent))
+        assert run(("import", model, *more, "-o", str(file))) == 0
+        found[percent] = Graph.from_json(file.read_text(encoding="utf-8"))
+    values = random_inputs(found[None], 3)
+    (wanted,) = run_graph(found[None], values).values()
+    (got,) = run_graph(found[0], values).values()
+    np.testing.assert_allclose(got.reshape(wanted.shape), wanted, rtol=1e-12, atol=1e-12)
+    for percent in (0, 100):
+        assert not any(op.kind is NodeKind.GROUPED for op in found[percent].operators)
+    capsys.readouterr()
+    assert run(("import", "moe", "--expert-places", "100")) == 3
+    assert "capacity_percent" in capsys.readouterr().err
 
 
 def test_import_of_experts_is_the_same_again() -> None:

@@ -119,11 +119,11 @@ def test_llama_is_llama() -> None:
     agrees(graph, v, decoded(p, ffn))
 
 
-@pytest.mark.parametrize("percent", [50, 100, 400])
+@pytest.mark.parametrize("percent", [0, 50, 100, 400])
 def test_experts_take_tokens_one_by_one(percent: int) -> None:
-    """Tokens in order, each to its two best experts as long as they have a place."""
+    """Tokens in order, each to its two best experts as long as they have a place; with 0 percent they always have."""
     graph, v, p = values_of("moe", capacity_percent=percent)
-    capacity, dropped = max(1, percent * 2 * 8 // 400), 0
+    capacity, dropped = max(1, percent * 2 * 8 // 400) if percent else 16, 0
 
     def ffn(x: np.ndarray, name: str) -> np.ndarray:
         nonlocal dropped
@@ -142,7 +142,7 @@ def test_experts_take_tokens_one_by_one(percent: int) -> None:
         return out
 
     agrees(graph, v, decoded(p, ffn))
-    assert (dropped > 0) == (percent < 400)
+    assert (dropped > 0) == (0 < percent < 400)
 
 
 def windowed(x: np.ndarray, w: np.ndarray, stride: int, pad: int, groups: int = 1) -> np.ndarray:

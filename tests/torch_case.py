@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import cast
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ def _inputs(made: Made) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
         if isinstance(part, dict):
             kwargs = part
         else:
-            args = (part,) if isinstance(part, Tensor) else tuple(part)
+            args = (part,) if isinstance(part, Tensor) else tuple(cast("Iterable[Tensor]", part))
     return args, kwargs
 
 

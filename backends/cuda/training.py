@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ..kernels.elementwise import number
-from .scalar import Row, Scalar, sigmoid
+from .scalar import Row, Scalar, sigmoid, smaller
 
 
 def _gelu(a: Sequence[str], c: Scalar) -> str:
@@ -64,6 +64,18 @@ def _moment(name: str, default: float, square: bool) -> Row:
     return row
 
 
+def _shrunk(w: str, c: Scalar, rate: float, decay: float) -> str:
+    """The weight after its decay, by default of these numbers."""
+    return f"({w} * {c.lit(1 - number(c.operator, 'rate', rate) * number(c.operator, 'decay', decay))})"
+
+
+def _lion(a: Sequence[str], c: Scalar) -> str:
+    b = number(c.operator, "beta1", 0.9)
+    u = f"({c.lit(b)} * {a[1]} + {c.lit(1 - b)} * {a[2]})"
+    sign = f"({u} > 0 ? {c.lit(1.0)} : {u} < 0 ? {c.lit(-1.0)} : {u})"
+    return f"({_shrunk(a[0], c, 0.0001, 0.0)} - {c.number('rate', 0.0001)} * {sign})"
+
+
 def _adam(a: Sequence[str], c: Scalar) -> str:
     t = number(c.operator, "step", 1)
     mean = f"{a[1]} / {c.lit(1 - number(c.operator, 'beta1', 0.9) ** t)}"
@@ -102,6 +114,13 @@ TRAINING: Final = MappingProxyType[str, Row](
         "adam_moment1": _moment("beta1", 0.9, False),
         "adam_moment2": _moment("beta2", 0.999, True),
         "adam_update": _adam,
+        "adamw_update": lambda a, c: _adam([_shrunk(a[0], c, 0.001, 0.01), *a[1:]], c),
+        "lion_update": _lion,
+        "momentum": lambda a, c: f"({c.number('momentum', 0.0)} * {a[0]} + {a[1]})",
+        "decayed_gradient": lambda a, c: f"({a[0]} + {c.number('decay', 0.0)} * {a[1]})",
+        "clip_factor": lambda a, c: smaller(
+            f"{c.number('clip', 1.0)} / (sqrt{c.f}({a[0]}) + {c.lit(1e-6)})", c.lit(1.0)
+        ),
     }
 )
 """Name -> text, as in `expressions.EXPRESSIONS`, which holds these too."""

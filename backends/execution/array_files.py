@@ -18,6 +18,7 @@ from ...models.files.input import regular
 from ...models.program.graph import Graph, Role, Tensor
 from ...models.text import InputError
 from ..kernels import Array
+from .reference import stated
 
 KINDS: Final = "fiub"
 """NumPy's letters of the element types that programs compute with: reals, integers, truth values."""
@@ -26,10 +27,15 @@ _ORDINARY: Final = frozenset({zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED})
 
 
 def read_inputs(path: Path, graph: Graph) -> dict[str, Array]:
-    """Every input and parameter of the graph from an `.npz` file; others in it are left alone.  Raises `InputError`
-    naming file and array.
+    """Every input and parameter of the graph from an `.npz` file, but for constants whose values are known; others in
+    it are left alone.  Raises `InputError` naming file and array.
     """
-    wanted = {t.name: t for t in graph.tensors if t.role is not Role.VALUE}
+    known = {
+        t.name: stated(t, t.contents.values, None)
+        for t in graph.tensors
+        if t.contents is not None and t.contents.values is not None
+    }
+    wanted = {t.name: t for t in graph.tensors if t.role is not Role.VALUE and t.name not in known}
     try:
         with zipfile.ZipFile(regular(path)) as file:
             listed = [info for info in file.infolist() if info.filename.endswith(".npy")]
@@ -39,7 +45,7 @@ def read_inputs(path: Path, graph: Graph) -> dict[str, Array]:
             missing = sorted(wanted.keys() - held.keys())
             if missing:
                 raise InputError(f"{path}: lacks {len(missing)} of {len(wanted)} inputs: {', '.join(missing[:5])}")
-            return {
+            return known | {
                 name: _member(file, held[name], tensor, f"{path}: array {name!r}") for name, tensor in wanted.items()
             }
     except InputError:

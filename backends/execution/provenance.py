@@ -4,8 +4,8 @@ A result that is "equal" says that ranks and one process agree on the values the
 from a seed are not the model's own; where the model is a program that holds constants (rotary tables, masks), made-up
 ones are not even values of the right kind.
 
-    constants     inputs that an importer named `constant.*` because the program states their contents and the graph
-                  does not hold them
+    constants     inputs that an importer named `constant.*` because the program states their contents, where neither
+                  the graph nor the plan holds them
     precision     blocks are computed in the real types of the inputs; bfloat16 and float16 tensors that the program
                   makes are float32
 """
@@ -47,6 +47,7 @@ class MadeUp:
 def made_up(graph: Graph, seed: int) -> MadeUp:
     """What `random_inputs` makes."""
     given = [t for t in graph.tensors if t.role is not Role.VALUE]
+    given = [t for t in given if t.contents is None or t.contents.values is None]
     constants = tuple(t.name for t in given if t.name.startswith(STATED))
     inputs = sum(t.role is Role.INPUT and t.name not in constants for t in given)
     return MadeUp(seed, inputs, len(given) - inputs - len(constants), constants)

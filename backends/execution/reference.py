@@ -14,6 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
+from ...models.program.contents import Values
 from ...models.program.graph import Graph, GraphError, Role, Tensor
 from ...models.program.operators import BY_DATA, NodeKind
 from ..kernels import Array, Block, execute, execution_dtype, full_box
@@ -70,9 +71,15 @@ def run_graph(
     return {t.name: values[t.name] for t in graph.tensors if t.name in wanted}
 
 
+def stated(tensor: Tensor, values: Values, dtype: str | None) -> Array:
+    """The values of a constant as they are executed, in digit shape; `dtype` replaces floating types."""
+    own = execution_dtype(tensor.dtype)
+    return np.asarray(values.reshape(tensor.shape), dtype if dtype is not None and own.startswith("float") else own)
+
+
 def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dict[str, Array]:
     """Reproducible values for every input and parameter, in digit shape; each depends on the seed and its own name
-    only.
+    only.  Constants of the program whose values are known are what they are.
 
     `dtype` replaces floating types (None: the tensor's own, as executed).  Ids of an embedding lie within its table;
     weights are scaled by 1/sqrt(summed elements) so that deep graphs keep their magnitude; variances, divisors and
@@ -86,6 +93,9 @@ def random_inputs(graph: Graph, seed: int, dtype: str | None = "float64") -> dic
             continue
         rng = np.random.default_rng([seed, crc32(t.name.encode())])
         own = execution_dtype(t.dtype)
+        if t.contents is not None and t.contents.values is not None:
+            out[t.name] = stated(t, t.contents.values, dtype)
+            continue
         hint = hints.get(t.name, ("", 1))
         if own == "bool":
             out[t.name] = rng.integers(0, 2, t.shape).astype(bool)

@@ -188,7 +188,7 @@ def _scaled(x: Array, factor: float) -> Array:
 
 def _divisor(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     """The second operand, or the attribute `value` in the element type of the first."""
-    return a[1] if len(a) > 1 else xp.asarray(number(op, "value", 1.0), dtype=a[0].dtype)  # type: ignore[no-any-return]
+    return a[1] if len(a) > 1 else xp.asarray(number(op, "value", 1.0), dtype=a[0].dtype)
 
 
 def _compared(name: str) -> Elementwise:

@@ -11,7 +11,10 @@
     remainder_gradient(g, x, y)   - g floor(x / y)           fmod_gradient(g, x, y)   - g trunc(x / y)
     adam_moment1(m, g)      b1 m + (1 - b1) g          adam_moment2(v, g)    b2 v + (1 - b2) g^2
     adam_update(w, m, v)    w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon),   m, v: the new moments, t =
-                            step
+                            step;  adamw_update: w (1 - rate decay) in the place of w
+    lion_update(w, m, g)    w (1 - rate decay) - rate sign(b1 m + (1 - b1) g)
+    momentum(m, g)          momentum m + g              decayed_gradient(g, w)    g + decay w
+    clip_factor(n2)         min(1, clip / (sqrt(n2) + 1e-6)),   n2: sum of the squares of all gradients
 """
 
 from __future__ import annotations
@@ -83,6 +86,21 @@ def _adam(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
     return (w - number(op, "rate", 0.001) * mean / (xp.sqrt(spread) + number(op, "epsilon", 1e-8))).astype(w.dtype)  # type: ignore[no-any-return]
 
 
+def _adamw(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+    shrunk = a[0] * (1 - number(op, "rate", 0.001) * number(op, "decay", 0.01))
+    return _adam(xp, (shrunk.astype(a[0].dtype), a[1], a[2]), op)
+
+
+def _lion(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+    w, m, g = a
+    rate, b = number(op, "rate", 0.0001), number(op, "beta1", 0.9)
+    return (w * (1 - rate * number(op, "decay", 0.0)) - rate * xp.sign(b * m + (1 - b) * g)).astype(w.dtype)  # type: ignore[no-any-return]
+
+
+def _clip_factor(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+    return xp.minimum(number(op, "clip", 1.0) / (xp.sqrt(a[0]) + 1e-6), 1.0).astype(a[0].dtype)  # type: ignore[no-any-return]
+
+
 GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
     {
         "fill": lambda xp, a, op: xp.full_like(a[0], number(op, "value", 0.0)),
@@ -115,6 +133,11 @@ GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
         "adam_moment1": _moment1,
         "adam_moment2": _moment2,
         "adam_update": _adam,
+        "adamw_update": _adamw,
+        "lion_update": _lion,
+        "momentum": lambda xp, a, op: (number(op, "momentum", 0.0) * a[0] + a[1]).astype(a[0].dtype),
+        "decayed_gradient": lambda xp, a, op: (a[0] + number(op, "decay", 0.0) * a[1]).astype(a[0].dtype),
+        "clip_factor": _clip_factor,
     }
 )
 """Name -> function, as in `elementwise.MAPS`; a test holds both together equal to the function table."""

@@ -174,9 +174,9 @@ def _audit(
     clock: Clock | None,
 ) -> AuditReport:
     clock = (clock or Clock()).at_most(time_limit)
-    small, back = restrict(problem, applied.allowed)
-    inner = solve(small, clock=clock.share(0.5), engine=engine, progress=progress)
-    lifted = None if inner.solution is None else back(inner.solution)
+    small = restrict(problem, applied.allowed)
+    inner = solve(small.inner, clock=clock.share(0.5), engine=engine, progress=progress)
+    lifted = None if inner.solution is None else small.solution_back(inner.solution)
     completed = Answer(inner.status, None, inner.lower_bound, inner.cost, lifted, inner.seconds)
     best = solve(
         problem, clock=clock, gap=gap, engine=engine, progress=progress, brought=() if lifted is None else (lifted,)
@@ -202,7 +202,7 @@ def _audit(
         difference,
         _certificate(outcome, completed, best),
         inner.certificate,
-        small,
+        small.inner,
         gap,
         clock.seconds(),
     )

@@ -116,15 +116,15 @@ def _solved(
     terms: PlanTerms,
 ) -> Deviation:
     problem = planning.problem
-    small, back = restrict(problem, allowed)
-    answer: Answer = solve(small, time_limit_s=time_limit, engine=engine, progress=progress)
+    small = restrict(problem, allowed)
+    answer: Answer = solve(small.inner, time_limit_s=time_limit, engine=engine, progress=progress)
     cost = problem.cost_of(choices)
     least = None if answer.lower_bound is None else answer.lower_bound - cost
     exact = answer.status is Status.OPTIMAL or answer.status is Status.INFEASIBLE
     name = name_of(planning, vertex)
     if answer.solution is None or answer.cost is None:
         return Deviation(name, condition, None, least, exact, None, None, answer.certificate)
-    y = back(answer.solution)
+    y = small.solution_back(answer.solution)
     return Deviation(
         name, condition, answer.cost - cost, least, exact, y, compare(problem, terms, choices, y), answer.certificate
     )

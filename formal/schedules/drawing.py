@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from colorsys import hls_to_rgb
+from fractions import Fraction
 from xml.sax.saxutils import escape
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
+from ...models.text import bytes_text
 
 MOST_BOXES = 20_000
 """Tasks that are drawn one by one; of larger schedules the longest are."""
@@ -81,7 +84,7 @@ def picture(problem: ScheduleProblem, starts: Ints, title: str) -> str:
             rows += [_box(problem, starts, t, s, y, scale) for t in sorted(boxes[s])]
             y += ROW + 2
         if held[d]:
-            rows += _level(held[d], problem.limits[d], end, y, scale)
+            rows += _level(problem, d, held[d], end, y, scale)
             y += MEMORY
         y += GAP
     ticks = []
@@ -110,21 +113,29 @@ def _box(problem: ScheduleProblem, starts: Ints, t: int, s: int, y: int, scale: 
     label = ""
     if match:
         strength, light = _SHADE[match[1]]
-        colour = f"hsl({int(match[3]) * 137 % 360},{strength}%,{light}%)"
+        colour = _colour(int(match[3]) * 137, strength, light)
         if w > 14:
             ink = "#fff" if match[1] == "W" else "#222"
             label = f'<text x="{x + w / 2:.1f}" y="{y + 16}" class="l" style="fill:{ink}">{match[3]}</text>'
     else:
-        colour = f"hsl({s * 137 % 360},55%,{50 + t % 3 * 8}%)"
+        colour = _colour(s * 137 + 210, 55, 50 + t % 3 * 8)
     border = ' stroke="#fff" stroke-width="0.5"' if w > 3 else ""
     name = f"<title>{escape(task.name)}: {int(starts[t])} to {int(starts[t]) + task.time}</title>"
     box = f'<rect class="t" x="{x:.2f}" y="{y}" width="{w:.2f}" height="{ROW}" fill="{colour}"{border}>{name}</rect>'
     return box + label
 
 
-def _level(steps: Sequence[tuple[int, int]], limit: int | None, end: int, y: int, scale: float) -> list[str]:
+def _colour(hue: int, strength: int, light: int) -> str:
+    """Degrees and percent as six digits, which every reader of SVG knows."""
+    return "#" + "".join(f"{round(255 * x):02x}" for x in hls_to_rgb(hue % 360 / 360, light / 100, strength / 100))
+
+
+def _level(
+    problem: ScheduleProblem, device: int, steps: Sequence[tuple[int, int]], end: int, y: int, scale: float
+) -> list[str]:
+    limit = problem.limits[device]
     most = max(*(amount for _, amount in steps), limit or 0, 1)
-    high = MEMORY - 6
+    y, high = y + 3, MEMORY - 8
     points, before = [f"{LEFT},{y + high}"], 0
     for moment, amount in [*steps, (end, 0)]:
         x = LEFT + moment * scale
@@ -138,7 +149,8 @@ def _level(steps: Sequence[tuple[int, int]], limit: int | None, end: int, y: int
             'stroke-width="0.7" stroke-dasharray="4 3"/>'
         )
     peak = max(amount for _, amount in steps)
-    out.append(f'<text x="8" y="{y + high}" class="m">holds {peak} at most</text>')
+    most_held = bytes_text(peak) if problem.unit == "s" else f"{Fraction(peak, problem.scale)}"
+    out.append(f'<text x="8" y="{y + high}" class="m">holds {most_held} at most</text>')
     return out
 
 
@@ -149,7 +161,7 @@ def _legend(problem: ScheduleProblem) -> str:
     out, x = "", LEFT
     for kind, word in words.items():
         strength, light = _SHADE[kind]
-        out += f'<rect x="{x}" y="27" width="12" height="10" fill="hsl(210,{strength}%,{light}%)"/>'
+        out += f'<rect x="{x}" y="27" width="12" height="10" fill="{_colour(210, strength, light)}"/>'
         out += f'<text x="{x + 16}" y="36" class="k">{word}</text>'
         x += 40 + 7 * len(word)
     return (

@@ -104,7 +104,8 @@ def starts_of(pipe: Pipeline, actions: list[list[Action]]) -> Ints:
     table = np.array(arcs, dtype=np.int64).reshape(-1, 3)
     forward = links(pipe.tasks, table[:, 0], table[:, 1], table[:, 2])
     times = np.array([t.time for t in pipe.problem().tasks], dtype=np.int64)
-    return heads(forward.order, times, forward.at, forward.to, forward.lag)
+    found: Ints = heads(forward.order, times, forward.at, forward.to, forward.lag)
+    return found
 
 
 def _gpipe(pipe: Pipeline, s: int) -> list[Action]:

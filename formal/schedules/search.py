@@ -3,7 +3,7 @@
 A list schedule takes tasks by the length of what follows them; its mirror image, scheduled from the end by the ends of
 the first, gives new priorities for the next (forward-backward improvement, Tormos and Lova 2001), with random changes
 from a fixed seed.  It stops at the lower bound.  Where a gap is left, makespans from the bound upward are refuted or
-reached by branching, with more nodes each round, in turn with more list schedules.
+reached by branching, with more nodes each round, in turn with windows of the best schedule and more list schedules.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from ...proofs.schedules.certificate import Bound
 from .bounds import MOST_ROWS, Frame, frame, improved, tried
 from .kernels import list_schedule
 from .shop import Shop
+from .windows import windowed
 
 FIRST_ROUNDS = 20
 """Rounds of list scheduling before a gap is looked at from below."""
@@ -48,6 +49,11 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
     def left() -> float:
         return end - time.monotonic()
 
+    def within(span: float) -> Callable[[], float]:
+        """Seconds left of a part of the time."""
+        stop = left() - span
+        return lambda: left() - stop
+
     start = frame(shop)
     both_ways = BothWays(start, seed)
     starts = both_ways.best if first is None else first
@@ -59,11 +65,13 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
         if value > lower:
             lower, bound = value, argument
     rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
-    nodes = 64
+    nodes, each = 16, 0.0
     while makespan > lower and left() > 0:
         begun = time.monotonic()
+        nodes = max(1, min(nodes, int(0.4 * left() / each))) if each else nodes
         result = tried(start, lower, nodes, rows)
         spent = time.monotonic() - begun
+        each = max(each, spent / nodes)
         if result.refutation is not None:
             lower, bound = lower + 1, result.refutation
             continue
@@ -71,11 +79,30 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
             starts, makespan = result.starts, _end(shop, result.starts)
             continue
         nodes *= 2
-        until = left() - max(0.2, 2 * spent)
-        starts, makespan = both_ways.run(starts, makespan, lower, lambda until=until: left() - until)  # type: ignore[misc]
-        if 2.5 * spent > left():
-            starts, makespan = both_ways.run(starts, makespan, lower, left)
-    return Found(starts, makespan, lower, bound)
+        part = within(max(0.5, 2 * spent))
+        starts, makespan = windowed(shop, starts, makespan, lower, part, both_ways.random)
+        starts, makespan = both_ways.run(starts, makespan, lower, within(max(0.2, spent / 2)))
+        if 2.5 * spent > left() or each > left():  # the next round of branching would not end in time
+            starts, makespan = windowed(shop, starts, makespan, lower, left, both_ways.random)
+    return Found(pushed_left(shop, starts), makespan, lower, bound)
+
+
+def pushed_left(shop: Shop, starts: Ints) -> Ints:
+    """Every task as early as its predecessors and the order on its streams allow; no end comes later."""
+    rank = np.argsort(shop.forward.order)
+    ready, free = [0] * len(starts), [0] * shop.streams
+    found = np.zeros_like(starts)
+    links = shop.forward
+    for t in np.lexsort((rank, starts + shop.times, starts)).tolist():  # tasks of no time first
+        streams = shop.taken[shop.taken_at[t] : shop.taken_at[t + 1]].tolist()
+        found[t] = begin = max([ready[t], *(free[s] for s in streams)])
+        end = begin + int(shop.times[t])
+        for s in streams:
+            free[s] = end
+        for k in range(links.at[t], links.at[t + 1]):
+            u = links.to[k]
+            ready[u] = max(ready[u], end + int(links.lag[k]))
+    return found
 
 
 def _end(shop: Shop, starts: Ints) -> int:
@@ -98,7 +125,7 @@ class BothWays:
         """One list schedule: from the beginning (way 0) or, in reversed time, from the end."""
         shop = self.found.shop
         links = (shop.forward, shop.backward)[way]
-        return list_schedule(
+        found: Ints = list_schedule(
             shop.times,
             shop.taken_at,
             shop.taken,
@@ -110,6 +137,7 @@ class BothWays:
             priority,
             patience,
         )
+        return found
 
     def run(
         self, starts: Ints, makespan: int, lower: int, seconds: Callable[[], float], rounds: int = 1 << 60

@@ -12,7 +12,7 @@ so that is given only a share of the clock, and none where the smallest choices 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -38,6 +38,41 @@ from .model.clock import Clock, Progress
 from .model.factored import exact_cost
 from .options import Options
 from .solve import Engine, searched
+
+
+@dataclass(frozen=True, eq=False)
+class WithoutRows:
+    """`outer` without its resource rows (`model/transformation.py`)."""
+
+    outer: SelectionProblem
+
+    @property
+    def inner(self) -> SelectionProblem:
+        """The same problem without rows and limit."""
+        return replace(self.outer, usages=(), limit=None)
+
+    def solution_back(self, solution: tuple[int, ...]) -> tuple[int, ...]:
+        """The same; it may break a row."""
+        return solution
+
+    def messages_there(self, dual: Dual) -> Dual:
+        """The same, without multipliers of what is not there."""
+        return Dual(dual.to_u, dual.to_v, dual.denominator)
+
+    def proof_back(self, proof: Record) -> Record:
+        """The same, but for reductions: their log begins with an entry that lets all rows leave."""
+        match proof:
+            case Reduced():
+                leave = np.array([[Rule.ROWS, len(proof.steps), 0, 0]], dtype=np.int64)
+                return replace(
+                    proof, steps=(*proof.steps, np.zeros(0, dtype=np.int64)), log=np.concatenate([leave, proof.log])
+                )
+            case Split():
+                return replace(proof, children=tuple(self.proof_back(child) for child in proof.children))
+            case Dual() | Elimination():
+                return proof if proof.then is None else replace(proof, then=self.proof_back(proof.then))
+            case Point() | Open() | RowConflict():
+                return proof
 
 
 def relax_resources(
@@ -74,7 +109,7 @@ def relax_resources(
     kept: Answer | None = None
     loose: Answer | None = None
     if _may_fit(problem):
-        free = replace(problem, usages=(), limit=None)
+        free = WithoutRows(problem).inner
         loose = attempt(free, clock.share(options.solve.relaxed_share))
         kept = _with_rows(problem, loose)
         if kept is not None and not _closed(kept, gap) and clock.limit_s is not None and not clock.over():
@@ -97,7 +132,8 @@ def _no_worse(problem: SelectionProblem, answer: Answer, loose: Answer) -> Answe
     if answer.status is not Status.FEASIBLE or answer.solution is None or answer.cost is None or known is None:
         return answer
     with_rows = replace(
-        loose, certificate=SelectionCertificate(problem.sha256(), known.claim, without_rows(known.proof))
+        loose,
+        certificate=SelectionCertificate(problem.sha256(), known.claim, WithoutRows(problem).proof_back(known.proof)),
     )
     certificate, lower = certified(problem, answer.solution, answer.cost, with_rows)
     if answer.lower_bound is not None and lower <= answer.lower_bound:
@@ -148,24 +184,11 @@ def _with_rows(problem: SelectionProblem, found: Answer) -> Answer | None:
     if not isinstance(claim, Optimal | WithinGap):
         return None
     return replace(
-        found, certificate=SelectionCertificate(problem.sha256(), claim, without_rows(found.certificate.proof))
+        found,
+        certificate=SelectionCertificate(
+            problem.sha256(), claim, WithoutRows(problem).proof_back(found.certificate.proof)
+        ),
     )
-
-
-def without_rows(record: Record) -> Record:
-    """A record about a problem without rows as one about the same problem with rows."""
-    match record:
-        case Reduced():
-            leave = np.array([[Rule.ROWS, len(record.steps), 0, 0]], dtype=np.int64)
-            return replace(
-                record, steps=(*record.steps, np.zeros(0, dtype=np.int64)), log=np.concatenate([leave, record.log])
-            )
-        case Split():
-            return replace(record, children=tuple(without_rows(child) for child in record.children))
-        case Dual() | Elimination():
-            return record if record.then is None else replace(record, then=without_rows(record.then))
-        case Point() | Open() | RowConflict():
-            return record
 
 
 def ignores_rows(record: Record) -> bool:

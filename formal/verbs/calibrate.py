@@ -28,11 +28,11 @@ from ...models.machine.quantities import Dimension, show
 from ...models.machine.text import to_toml
 from ...models.program.graph import Graph
 from ...models.sources.load import load_model
-from ...models.sources.training import OPTIMIZERS
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import BATCH, SECONDS, Count, force_option, output_option
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
+from ...models.verbs.optimizer import OPTIMIZER
 from ..calibration.timings import Timing, program_of, read_timings, selected, write_timings
 from ..planning.plan import default_space
 
@@ -95,7 +95,7 @@ class PartsMeasurer(Protocol):
     "--model",
     help="Measure this model's operators and redistributions, and write its operators' times as profile rows.",
 )
-@click.option("--train", type=click.Choice(OPTIMIZERS), help="With --model: its training step.")
+@click.option("--train", type=OPTIMIZER, help="With --model: its training step.")
 @click.option("--batch", type=BATCH, help="With --model: the batch size.")
 @click.option(
     "--backend",

@@ -17,7 +17,7 @@ from ...models.problem.selection_problem import SelectionProblem, Usage
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.program.graph import Graph
 from ...models.sources.load import Attention, load_model
-from ...models.sources.training import OPTIMIZERS, TrainingStep, build_step
+from ...models.sources.training import TrainingStep, build_step
 from ...models.sources.training.recompute import blocks
 from ...models.sources.zoo import default_batch
 from ...models.terminal.console import Exit, Watch, emit, say
@@ -33,6 +33,7 @@ from ...models.terminal.options import (
 )
 from ...models.text import InputError, bytes_text, seconds_text
 from ...models.verbs.describe import training_of
+from ...models.verbs.optimizer import LOSS, OPTIMIZER
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.cost_table import cost_table, render_cost_table
@@ -92,8 +93,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @click.command("plan")
 @click.argument("model")
 @click.option("--machine", required=True, help="Built-in name, name:4x8, 4x8, or a TOML file.")
-@click.option("--train", type=click.Choice(OPTIMIZERS), help="Plan one training step: forward, backward, optimizer.")
-@click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
+@click.option("--train", type=OPTIMIZER, help="Plan one training step: forward, backward, optimizer.")
+@click.option("--loss", help=LOSS)
 @click.option(
     "--recompute",
     default="none",

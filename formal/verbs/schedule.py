@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,12 +20,15 @@ from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline, Times
 from ...models.schedules.problem import ScheduleProblem
+from ...models.sources.overlap.graph import OverlapGraph, read_overlap
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import SECONDS, Count, force_option, output_option
-from ...models.text import InputError
+from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
+from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
+from ..schedules.overlap import Overlapped, overlap
 from ..schedules.published import KINDS, chunked, orders, starts_of
 from ..schedules.search import Found, search
 from ..schedules.shop import shop
@@ -48,12 +52,19 @@ class Answer:
     def scale(self) -> int:
         return self.problem.scale
 
+    def time(self, units: int) -> str:
+        """A time as people read it: seconds of a graph, exact units of a pipeline."""
+        if isinstance(self.subject, Pipeline):
+            return str(Fraction(units, self.scale))
+        return seconds_text(units, self.scale)
+
     def certificate(self) -> ScheduleCertificate:
         f = self.found
         return ScheduleCertificate(self.subject, f.starts, f.makespan, f.lower_bound, f.bound, self.kind)
 
 
 @click.command("schedule")
+@click.argument("graph", required=False, type=click.Path(path_type=Path))
 @click.option("--stages", type=Count(1, 256), help="Stages of the pipeline.")
 @click.option("--micro-batches", type=Count(1, 4096), help="Micro-batches of a step.")
 @click.option(
@@ -64,6 +75,7 @@ class Answer:
 @click.option("--memory", type=Count(1, 1 << 20), help="Most activations that a stage keeps at once; default: any.")
 @click.option("--kind", default="best", show_default=True, help=f"best, or {', '.join(KINDS)}.")
 @click.option("--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds of work, check included.")
+@click.option("--machine", help="With a graph: machine for times that nobody published; default: dgx-a100.")
 @output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
 @output_option("--svg", help="Draw the schedule.")
 @force_option
@@ -71,6 +83,7 @@ class Answer:
 @click.pass_obj
 def schedule_command(
     publisher: Publisher,
+    graph: Path | None,
     stages: int | None,
     micro_batches: int | None,
     times: str | None,
@@ -78,12 +91,27 @@ def schedule_command(
     memory: int | None,
     kind: str,
     time_limit: float,
+    machine: str | None,
     output: Path | None,
     svg: Path | None,
     as_json: bool,
 ) -> int:
-    """The shortest schedule of a pipeline with a proof, or a published schedule and whether a shorter one exists."""
+    """The shortest schedule of a pipeline with a proof, or a published schedule and whether a shorter one exists; or
+    the shortest schedule of a GRAPH of operators and collectives (.json).
+    """
     start = time.monotonic()
+    if graph is not None:
+        if (stages, micro_batches, times, send, memory, kind) != (None, None, None, 0, None, "best"):
+            raise click.UsageError(
+                "a graph has its own tasks; --stages and the options of pipelines do not belong to it"
+            )
+        with Watch("scheduling"):
+            read = read_overlap(graph, machine)
+            done = overlap(read.problem, time_limit * (1 - CHECK_SHARE))
+        answer = Answer(read.problem, read.problem, done.found, "best", None, True)
+        return _publish(publisher, answer, output, svg, as_json, start, _overlap_extra(read, done))
+    if machine is not None:
+        raise click.UsageError("--machine belongs to a graph; a pipeline has --times")
     for name, value in (("--stages", stages), ("--micro-batches", micro_batches), ("--times", times)):
         if value is None:
             raise click.UsageError(
@@ -107,9 +135,8 @@ def _pipeline(pipe: Pipeline, kind: str, seconds: float) -> Answer:
     fits = _fits(problem, starts)
     if not fits:  # of no use for the search; what it needs is said
         return Answer(cut, problem, Found(starts, makespan, 0, search(shop(cut), 0.0).bound), kind, None, False)
-    best = search(shop(cut), seconds, first=starts)
-    # several chunks share a device's memory, which the arrays of the search do not know
-    shorter = best.makespan if best.makespan < makespan and _fits(problem, best.starts) else None
+    best = search_chunks(cut, seconds, starts)
+    shorter = best.makespan if best.makespan < makespan else None
     return Answer(cut, problem, replace(best, starts=starts, makespan=makespan), kind, shorter, True)
 
 
@@ -142,7 +169,13 @@ def _number(units: int, scale: int) -> int | float:
 
 
 def _publish(
-    publisher: Publisher, answer: Answer, output: Path | None, svg: Path | None, as_json: bool, start: float
+    publisher: Publisher,
+    answer: Answer,
+    output: Path | None,
+    svg: Path | None,
+    as_json: bool,
+    start: float,
+    extra: Mapping[str, object] | None = None,
 ) -> Exit:
     found, scale = answer.found, answer.scale
     most = peaks(answer.problem, found.starts)
@@ -156,7 +189,7 @@ def _publish(
         "peak_memory": [_number(m, shared) for m in most],
     }
     if svg is not None:
-        title = f"{answer.kind}: {answer.problem.name}, makespan {Fraction(found.makespan, scale)}"
+        title = f"{answer.kind}: {answer.problem.name}, makespan {answer.time(found.makespan)}"
         write_file(svg, picture(answer.problem, found.starts, title).encode())
     if not answer.fits:
         return _unfit(answer, document, as_json, start)
@@ -172,6 +205,7 @@ def _publish(
         "certificate": None if published.path is None else str(published.path),
         "seconds": round(time.monotonic() - start, 3),
     }
+    document |= extra or {}
     if answer.shorter is not None:
         document["better"] = _number(answer.shorter, scale)
     if as_json:
@@ -182,9 +216,29 @@ def _publish(
     say(f"{answer.kind}: {_sentence(published, answer)}")
     if isinstance(answer.subject, Pipeline):
         say(f"most activations kept, by device: {', '.join(str(Fraction(m, shared)) for m in most)}")
+    for word, value in (extra or {}).items():
+        say(f"{word.replace('_', ' ')}: {value}")
     if published.path is not None:
         say(f"wrote {published.path} ({published.size} bytes) in {time.monotonic() - start:.1f} s")
     return code
+
+
+def _overlap_extra(read: OverlapGraph, done: Overlapped) -> dict[str, object]:
+    """What is exposed: seconds of the schedule in which nothing is computed."""
+    scale = read.problem.scale
+    return {
+        "machine": read.machine.name,
+        "computing": read.busy / scale,
+        "communicating": sum(t.time for t in read.problem.tasks if t.streams != (0,)) / scale,
+        "exposed": (done.found.makespan - read.busy) / scale,
+        "exposed_at_least": max(0, done.found.lower_bound - read.busy) / scale,
+        "program_order": done.program_order / scale,
+        "greedy_prefetch": done.greedy / scale,
+        "compute_times_of_model": read.modelled_compute,
+        "collective_times_of_table": read.tabled,
+        "collective_times_of_model": read.modelled_collectives,
+        "memory_limit": read.problem.limits[0],
+    }
 
 
 def _outcome(published: Published, answer: Answer) -> tuple[str, Exit]:
@@ -198,12 +252,12 @@ def _outcome(published: Published, answer: Answer) -> tuple[str, Exit]:
 def _sentence(published: Published, answer: Answer) -> str:
     if published.cost is None or published.lower_bound is None:
         return f"the checker says {published.verdict.value}: {published.reason}"
-    makespan, bound = Fraction(published.cost, answer.scale), Fraction(published.lower_bound, answer.scale)
-    if bound >= makespan:
+    makespan, bound = answer.time(published.cost), answer.time(published.lower_bound)
+    if published.lower_bound >= published.cost:
         return f"makespan {makespan}, proved: none is shorter"
-    gap = f"lower bound {bound}, gap {float(1 - bound / makespan):.2%}"
+    gap = f"lower bound {bound}, gap {1 - published.lower_bound / published.cost:.2%}"
     if answer.shorter is not None:
-        return f"makespan {makespan}, not the shortest: {Fraction(answer.shorter, answer.scale)} is possible; {gap}"
+        return f"makespan {makespan}, not the shortest: {answer.time(answer.shorter)} is possible; {gap}"
     return f"makespan {makespan}, {gap}"
 
 

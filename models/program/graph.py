@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf, isfinite, isnan, nan, prod
@@ -27,6 +27,7 @@ from typing import Final
 
 from ..files.json_text import JsonError, parse_json
 from . import attention, attention_pairs
+from .contents import DIGEST, Contents
 from .index import Access, Affine, Axis, Combine
 from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator, Value
 
@@ -40,13 +41,19 @@ class GraphError(ValueError):
 
 
 class UnsupportedOperators(ValueError):
-    """A model uses operators we cannot represent.  `missing` maps operator kind -> places, all listed at once."""
+    """A model uses operators we cannot represent.  `missing` maps operator kind -> places, all listed at once;
+    `nearest` some kinds -> how to write them otherwise.
+    """
 
     def __init__(
-        self, missing: dict[str, list[str]], hint: str = "supported operators: 'shardproof import --list-ops'"
+        self,
+        missing: dict[str, list[str]],
+        hint: str = "supported operators: 'shardproof import --list-ops'",
+        nearest: Mapping[str, str] | None = None,
     ) -> None:
         parts = [
             f"{kind} ({len(at)}: {', '.join(at[:4])}{', ..' if len(at) > 4 else ''})"
+            + (f", nearest: {nearest[kind]}" if nearest and nearest.get(kind) else "")
             for kind, at in sorted(missing.items())
         ]
         super().__init__(f"unsupported operators: {'; '.join(parts)}; {hint}")
@@ -62,18 +69,22 @@ class Role(Enum):
 
 
 STATED: Final = "constant."
-"""How importers begin the name of an input whose contents the program states and the graph does not hold."""
+"""How importers begin the name of an input whose contents the program states: `contents`, where they are known."""
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """`shape` in digits, element type `dtype` (float32, bfloat16, float16, float64, int64, int32, bool)."""
+    """`shape` in digits, element type `dtype` (float32, bfloat16, float16, float64, int64, int32, bool).  `contents`:
+    of an input that is a constant of the program.  `frozen`: a parameter that no training step changes.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str = "float32"
     role: Role = Role.VALUE
     source_shape: tuple[int, ...] | None = None
+    contents: Contents | None = None
+    frozen: bool = False
 
     @property
     def elements(self) -> int:
@@ -190,6 +201,10 @@ class Graph:
                 )
             if any(n > MOST_AXIS for n in t.shape):
                 raise GraphError(f"tensor {t.name!r}", _too_long(max(t.shape)))
+            if t.contents is not None and (t.role is not Role.INPUT or not DIGEST.fullmatch(t.contents.digest)):
+                raise GraphError(f"tensor {t.name!r}", "has contents: it must be an input, and they a sha256")
+            if t.frozen and t.role is not Role.PARAMETER:
+                raise GraphError(f"tensor {t.name!r}", "is frozen, and no parameter")
             if t.dtype not in ELEMENT_BYTES:
                 raise GraphError(f"tensor {t.name!r}", f"unknown element type {t.dtype!r}")
             if t.elements * t.element_bytes > MOST_WORK:
@@ -344,6 +359,8 @@ class Graph:
                         "dtype": t.dtype,
                         "role": t.role.value,
                         **({} if t.source_shape is None else {"source_shape": list(t.source_shape)}),
+                        **({} if t.contents is None else {"contents": t.contents.digest}),
+                        **({"frozen": True} if t.frozen else {}),
                     }
                     for t in self.tensors
                 ],
@@ -377,6 +394,8 @@ class Graph:
                     _text(t["dtype"]),
                     Role(t["role"]),
                     _ints(t["source_shape"]) if "source_shape" in t else None,
+                    Contents(_text(t["contents"])) if "contents" in t else None,
+                    _flag(t.get("frozen", False)),
                 )
                 for t in data["tensors"]
             )

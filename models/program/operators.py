@@ -234,6 +234,10 @@ _ROWS: Final[list[Function]] = [
     *_maps(4, 5, "batch_norm_scale_gradient"),  # g, x, mean, variance
     *_maps(2, 3, "adam_moment1"),  # m, g; attribute beta1
     *_maps(2, 4, "adam_moment2"),  # v, g; attribute beta2
+    *_maps(2, 2, "decayed_gradient", "momentum"),  # g, w; decay.  m, g; momentum: momentum * m + g
+    *_maps(1, 12, "clip_factor"),  # sum of squares; attribute clip: the largest norm
+    *_maps(3, 10, "adamw_update"),  # as adam_update; attribute decay: of the weight, times rate
+    *_maps(3, 8, "lion_update"),  # w, m, g; attributes rate, beta1, decay
     *_maps(3, 8, "adam_update"),  # w, next m, next v; attributes rate, beta1, beta2, epsilon, step
     Function("softmax_gradient", NodeKind.NORMALISE, (2, 2), 4, (Combine.SUM,)),  # g, y
     Function("log_softmax_gradient", NodeKind.NORMALISE, (2, 2), 12, (Combine.SUM,)),  # g, y

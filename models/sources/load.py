@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ..files.input import regular
+from ..program.contents import read_beside
 from ..program.graph import Graph, GraphError
 from ..text import InputError, did_you_mean
 from .patterns.recognise import recognise
@@ -30,30 +31,36 @@ def load_model(
     batch: int | None = None,
     tell: Callable[[str], None] | None = None,
     attention: Attention | None = None,
+    expert_places: int | None = None,
 ) -> Graph:
     """The graph behind `spec`; `tell` hears what a frontend did to the model.  `attention`: None leaves zoo, ONNX and
-    JSON graphs as they are written, and imports PyTorch programs with the operator.  Raises `InputError` naming what
-    can be given, or the error of the frontend.
+    JSON graphs as they are written, and imports PyTorch programs with the operator.  `expert_places`: percent of the
+    even share of places that experts of a PyTorch program get in every sentence (`building.slots`), 0: one per token.
+    Raises `InputError` naming what can be given, or the error of the frontend.
 
     >>> load_model("mlp-unity").name
     'mlp-unity'
     >>> [op.function for op in load_model("attention", attention="operator").operators if op.kind.value == "attention"]
     ['attention']
     """
-    graph = _load(spec, batch, tell, attention != "matrices")
+    graph = _load(spec, batch, tell, attention != "matrices", expert_places)
     return graph if attention != "operator" else recognise(graph, attention=True).graph
 
 
-def _load(spec: str, batch: int | None, tell: Callable[[str], None] | None, attention: bool) -> Graph:
+def _load(
+    spec: str, batch: int | None, tell: Callable[[str], None] | None, attention: bool, expert_places: int | None
+) -> Graph:
     if batch is not None and batch < 1:
         raise InputError(f"--batch {batch}: the batch must be at least 1")
     if "\0" in spec:
         raise InputError(f"model {spec[:200]!r} holds a zero byte, which no name can")
+    named = PYTHON.match(spec)
+    if expert_places is not None and named is None and not spec.endswith(".pt2"):
+        raise InputError("--expert-places applies to PyTorch programs; the zoo's moe has an option capacity_percent")
     if spec in ZOO:
         return build_zoo(spec, batch=batch)
-    named = PYTHON.match(spec)
     if named is not None:
-        return _from_python(Path(named["file"]), named["name"], batch, tell, attention)
+        return _from_python(Path(named["file"]), named["name"], batch, tell, attention, expert_places)
     path = Path(spec)
     if not _exists(path):
         raise InputError(
@@ -69,7 +76,7 @@ def _load(spec: str, batch: int | None, tell: Callable[[str], None] | None, atte
     if path.suffix == ".pt2":
         from .torch.importer import load_torch
 
-        return load_torch(spec, batch, tell, attention)
+        return load_torch(spec, batch, tell, attention, expert_places)
     if path.suffix == ".json":
         if batch is not None:
             raise InputError("--batch applies to zoo names and ONNX files; a JSON graph has its sizes written in")
@@ -78,9 +85,11 @@ def _load(spec: str, batch: int | None, tell: Callable[[str], None] | None, atte
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{spec}: cannot be read: {error}") from None
         try:
-            return Graph.from_json(text)
+            return read_beside(path, Graph.from_json(text))
         except GraphError as error:
             raise GraphError(f"{spec}, {error.place}", error.message) from None
+        except ValueError as error:
+            raise InputError(str(error)) from None
     if path.suffix == ".spz":
         raise InputError(
             f"{spec}: is a result, not a model; 'shardproof check' says what it holds, 'shardproof run' executes a plan"
@@ -99,7 +108,12 @@ def _exists(path: Path) -> bool:
 
 
 def _from_python(
-    path: Path, name: str, batch: int | None, tell: Callable[[str], None] | None, attention: bool
+    path: Path,
+    name: str,
+    batch: int | None,
+    tell: Callable[[str], None] | None,
+    attention: bool,
+    expert_places: int | None,
 ) -> Graph:
     """The graph behind `name` of a Python file: a NumPy program, or what makes a PyTorch module."""
     from .building.python_file import load_object
@@ -122,4 +136,4 @@ def _from_python(
         )
     from .torch.importer import load_torch
 
-    return load_torch(f"{path}:{name}", batch, tell, attention)
+    return load_torch(f"{path}:{name}", batch, tell, attention, expert_places)

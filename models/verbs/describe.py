@@ -10,11 +10,13 @@ from ..files.json_text import parse_json
 from ..files.output import write_file
 from ..machine.machine import builtin_names, load_machine
 from ..machine.text import render
+from ..program.contents import write_beside
 from ..program.graph import Graph
 from ..sources.load import Attention, load_model
-from ..sources.training import OPTIMIZERS, TrainingStep, build_step
+from ..sources.training import TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, attention_option, force_option, output_option
+from ..terminal.options import BATCH, Count, attention_option, force_option, output_option
+from .optimizer import LOSS, OPTIMIZER
 
 
 @click.command("import")
@@ -22,8 +24,8 @@ from ..terminal.options import BATCH, attention_option, force_option, output_opt
 @click.option(
     "--batch", type=BATCH, help="Replace the batch size of an ONNX file or zoo model; handed to a PyTorch factory."
 )
-@click.option("--train", type=click.Choice(OPTIMIZERS), help="Make it one training step: forward, backward, optimizer.")
-@click.option("--loss", help="With --train: the scalar to minimise (default: the output, or a loss added to it).")
+@click.option("--train", type=OPTIMIZER, help="Make it one training step: forward, backward, optimizer.")
+@click.option("--loss", help=LOSS)
 @click.option(
     "--recompute",
     default="none",
@@ -31,6 +33,12 @@ from ..terminal.options import BATCH, attention_option, force_option, output_opt
     help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
 )
 @attention_option
+@click.option(
+    "--expert-places",
+    type=Count(0, 1 << 20),
+    help="Places of every expert of a PyTorch program in every sentence, in percent of its even share (0: one for "
+    "every token and choice); tokens beyond are dropped.  Without it none is, and experts are grouped products.",
+)
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
@@ -42,6 +50,7 @@ def import_command(
     loss: str | None,
     recompute: str,
     attention: Attention | None,
+    expert_places: int | None,
     output: Path | None,
     list_ops: bool,
     as_json: bool,
@@ -67,12 +76,13 @@ def import_command(
             "give a model: a zoo name, an ONNX file, FILE.py:NAME (NumPy or PyTorch) or a .pt2 program"
         )
     notes: list[str] = []
-    graph = load_model(file, batch, notes.append, attention)
+    graph = load_model(file, batch, notes.append, attention, expert_places)
     step = training_of(graph, train, loss, recompute)
     if step is not None:
         graph = step.graph
     if output is not None:
         write_file(output, graph.to_json().encode("ascii") + b"\n")
+        constants = write_beside(output, graph)
     if as_json:
         emit(
             {
@@ -97,7 +107,7 @@ def import_command(
             + (f", {len(step.constant)} are constant" if step.constant else "")
         )
     if output is not None:
-        say(f"wrote {output}")
+        say(f"wrote {output}" + (f" and its constants {constants}" if constants is not None else ""))
     return Exit.DONE
 
 

@@ -5,6 +5,7 @@
                        "communication": [[tensor, writer, reader, position, collective, loads, phases], ..],
                        "versions": {..}}
     graph.json        canonical JSON of the graph          machine.json   canonical JSON of the machine
+    constants/DIGEST  values of a constant input of the graph, where they are known and take at most 256 MiB in all
     certificate.*     the selection certificate
 
 Cost tables are not stored: whoever checks builds them again.  No times of day, no durations, no paths: two runs give
@@ -21,6 +22,7 @@ from typing import Final
 from ...models.communication.choices import Choices
 from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine, MachineError
+from ...models.program.contents import constants, encoded, filled
 from ...models.program.graph import Graph, GraphError
 from ..container.archive import Member, identity, read_container, read_json, write_container
 from ..container.canonical import ContainerError, Reader, canonical
@@ -84,8 +86,19 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         "plan.json": canonical(head),
         "graph.json": plan.graph.to_json().encode(),
         "machine.json": plan.machine.to_json().encode(),
+        **_constants(plan.graph),
         **encode_certificate(plan.certificate),
     }
+
+
+MOST_CONSTANTS: Final = 1 << 28
+"""Bytes of the constants that a plan holds; beyond, a run asks for them."""
+
+
+def _constants(graph: Graph) -> dict[str, Member]:
+    found = encoded(graph)
+    small = sum(map(len, found.values())) <= MOST_CONSTANTS
+    return {f"constants/{digest}": data for digest, data in found.items()} if small else {}
 
 
 def write_plan(path: Path | str | None, plan: Plan) -> bytes:
@@ -120,6 +133,7 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         machine = Machine.from_json(_text(members, "machine.json"))
     except (GraphError, MachineError) as error:
         raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
+    graph = _filled(graph, members)
     certificate = decode_certificate(members)
     for name, found in (
         ("graph_sha256", graph.sha256()),
@@ -142,6 +156,17 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         certificate,
         tuple((name, versions[name].text(200)) for name in sorted(versions.value)),
     )
+
+
+def _filled(graph: Graph, members: Mapping[str, Member]) -> Graph:
+    """The graph with the constants that the container holds."""
+    held = {name.removeprefix("constants/"): m for name, m in members.items() if name.startswith("constants/")}
+    if not held.keys() <= constants(graph).keys():
+        raise ContainerError("constants", f"{min(held.keys() - constants(graph).keys())!r} is none of the graph")
+    try:
+        return filled(graph, {digest: m for digest, m in held.items() if isinstance(m, bytes)})
+    except ValueError as error:
+        raise ContainerError("constants", str(error)) from None
 
 
 def _text(members: Mapping[str, Member], name: str) -> str:

@@ -21,6 +21,9 @@ and every schedule is at least as long as each of
         SPLIT       a, b, 0, 0    tasks of one stream: a before b in the rows that follow, then b before a
         LOAD        s, r, q, 0    the load of stream s is more than T: this case is done
         ORDER       a, b, 0, 0    tasks of one stream: b before a would take more than T, so a is before b
+        AFTER_ALL   t, s, r, 0    the tasks of stream s with head >= r that come before t by precedence run one after
+                                  another first: the head of t is at least their least head and times
+        BEFORE_ALL  t, s, q, 0    the mirror image: those after t with tail >= q; the tail of t grows
         PATH        t, 0, 0, 0    head + time + tail of t is more than T: this case is done
 
 Source: Carlier and Pinson 1989 (edge finding); Jackson 1955 (one machine with heads and tails).
@@ -35,6 +38,7 @@ from typing import Final
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline
 from ...models.schedules.problem import ScheduleProblem
+from ...models.text import seconds_text
 
 RAISE_HEAD: Final = 0
 RAISE_TAIL: Final = 1
@@ -42,6 +46,8 @@ SPLIT: Final = 2
 LOAD: Final = 3
 PATH: Final = 4
 ORDER: Final = 5
+AFTER_ALL: Final = 6
+BEFORE_ALL: Final = 7
 
 
 @dataclass(frozen=True)
@@ -100,5 +106,8 @@ class ScheduleCertificate:
         >>> c.text(6), c.text(7)
         ('3', '7/2')
         """
-        unit = "" if isinstance(self.subject, Pipeline) else f" {self.subject.unit}"
-        return f"{Fraction(units, self.scale)}{unit}"
+        if isinstance(self.subject, Pipeline):
+            return str(Fraction(units, self.scale))
+        if self.subject.unit == "s":
+            return seconds_text(units, self.scale)
+        return f"{Fraction(units, self.scale)} {self.subject.unit}"

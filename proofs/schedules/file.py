@@ -50,8 +50,8 @@ def encode_schedule(certificate: ScheduleCertificate) -> dict[str, Member]:
     match certificate.bound:
         case Path():
             bound = {"kind": "path"}
-        case Load(stream, head, tail):
-            bound = {"kind": "load", "stream": stream, "head": head, "tail": tail}
+        case Load(stream, least_head, least_tail):
+            bound = {"kind": "load", "stream": stream, "head": least_head, "tail": least_tail}
         case Refutation(makespan, found):
             bound, rows = {"kind": "refutation", "makespan": makespan}, np.asarray(found, dtype=np.int64)
         case _:

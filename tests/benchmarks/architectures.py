@@ -1,11 +1,11 @@
 """Which architectures import, and which of them become a training step: the page docs/architectures.md.
 
-    python tests/benchmarks/architectures.py [--only GLOB ..] [--families NAME ..] [--modes import,train] [--again]
-                                             [--seconds 120] [--gigabytes 4] [--results FILE.json]
+    python tests/benchmarks/architectures.py [--only GLOB ..] [--families NAME ..] [--again] [--failed]
+                                             [--seconds 60] [--gigabytes 4] [--results FILE.json]
     python tests/benchmarks/architectures.py --page        writes the page from the results
 
 What is tried is the public command, `shardproof import FILE.py:NAME [--train adam] -o graph.json`, each in a process of
-its own under a limit of time and memory; the written graph is read back.  Results are kept in a JSON file after each
+its own under a limit of processor time and memory; the written graph is read back.  Results are kept in a JSON file after each
 try, so that an interrupted run goes on where it stopped; the page holds no times of the day and is the same for equal
 results.  The entries are in `published/`, one module per library.
 """
@@ -88,41 +88,53 @@ def entries(modules: tuple[str, ...] = MODULES) -> Iterator[Entry]:
                 yield Entry(module, name, held.family, held.title, held.loss is not None)
 
 
-def attempt(entry: Entry, mode: str, seconds: float, gigabytes: float) -> Result:
-    """One try of the command; the graph is read back by another process of the command."""
+def attempt(entry: Entry, seconds: float, gigabytes: float) -> dict[str, Result]:
+    """The import and the training step of an entry; where the output itself is trained on, the step is made of the
+    graph that the import wrote.  What is written is read back by the same command.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        graph = Path(folder) / "graph.json"
-        spec = f"{LISTS / entry.module}.py:{entry.name}{'.training' if mode == 'train' else ''}"
-        train = [] if mode == "import" else ["--train", "adam"]
-        made = _run(["import", spec, *train, "-o", str(graph)], seconds, gigabytes)
-        if not made.good:
-            return made
-        read = _run(["import", str(graph), "--json"], seconds, gigabytes)
-        if not read.good:
-            return Result(False, made.seconds, made.gigabytes, 0, f"read back: {read.reason}")
-        return Result(True, made.seconds, made.gigabytes, read.operators)
+        spec = f"{LISTS / entry.module}.py:{entry.name}"
+        graph, step = Path(folder) / "graph.json", Path(folder) / "step.json"
+        imported = _written([spec], graph, seconds, gigabytes)
+        if entry.labelled:
+            trained = _written([f"{spec}.training", "--train", "adam"], step, seconds, gigabytes)
+        elif imported.good:
+            trained = _written([str(graph), "--train", "adam"], step, seconds, gigabytes)
+        else:
+            trained = Result(False, 0.0, 0.0, 0, "does not import")
+    return {"import": imported, "train": trained}
+
+
+def _written(arguments: list[str], graph: Path, seconds: float, gigabytes: float) -> Result:
+    """One command that writes a graph, and another that reads it."""
+    made = _run(["import", *arguments, "-o", str(graph)], seconds, gigabytes)
+    if not made.good:
+        return made
+    read = _run(["import", str(graph), "--json"], seconds, gigabytes)
+    if not read.good:
+        return Result(False, made.seconds, made.gigabytes, 0, f"read back: {read.reason}")
+    return Result(True, made.seconds, made.gigabytes, read.operators)
 
 
 def _run(arguments: list[str], seconds: float, gigabytes: float) -> Result:
     """The command line in a process of its own, forked from this one so that the libraries are loaded once."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        begin, most, stopped = time.monotonic(), 0.0, ""
+        most, stopped = 0.0, ""
         child = os.fork()
         if child == 0:
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
             _command(arguments)
         while True:
-            done, status = os.waitpid(child, os.WNOHANG)
+            done, status, used = os.wait4(child, os.WNOHANG)
             if done:
                 break
             time.sleep(0.05)
-            most = max(most, _resident(child))
-            taken = time.monotonic() - begin
+            most, taken = max(most, _resident(child)), _worked(child)
             if not stopped and (taken > seconds or most > gigabytes):
                 stopped = f"more than {seconds:g} s" if taken > seconds else f"more than {gigabytes:g} GiB"
                 os.kill(child, signal.SIGKILL)
-        taken = round(time.monotonic() - begin, 1)
+        taken = round(used.ru_utime + used.ru_stime, 1)
         out.seek(0)
         err.seek(0)
         said, errors = out.read().decode(), err.read().decode(errors="replace")
@@ -157,6 +169,10 @@ def warm() -> None:
     import torch._export
     from torch import nn
 
+    import shardproof.__main__
+    import shardproof.models.sources.torch.importer
+    import shardproof.models.verbs.describe  # noqa: F401
+
     torch.set_num_threads(1)
     torch.export.export(nn.Linear(2, 2), (torch.zeros(1, 2),)).run_decompositions()
 
@@ -168,6 +184,15 @@ def _resident(pid: int) -> float:
     except OSError:
         return 0.0
     return next((int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS")), 0) / 2**20
+
+
+def _worked(pid: int) -> float:
+    """Processor seconds of a process."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def load(path: Path) -> dict[str, dict[str, object]]:
@@ -183,15 +208,23 @@ def save(path: Path, results: dict[str, dict[str, object]]) -> None:
     beside.replace(path)
 
 
+def _spread(chosen: list[Entry]) -> list[Entry]:
+    """Some of every library early, so that an interrupted run says something about all."""
+    places: list[tuple[float, str, Entry]] = []
+    for module in MODULES:
+        own = [e for e in chosen if e.module == module]
+        places += [((k * 7 % len(own) + 0.5) / len(own), module, e) for k, e in enumerate(own)]
+    return [e for *_, e in sorted(places, key=lambda p: p[:2])]
+
+
 def main() -> None:
     """Try what is asked for and has no result yet; or write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=["*"], help="globs of MODULE:NAME or NAME")
     parser.add_argument("--families", nargs="*")
-    parser.add_argument("--modes", default="import,train", help="import, train (as a training step), plain (as it is)")
     parser.add_argument("--again", action="store_true", help="try also what has a result")
     parser.add_argument("--failed", action="store_true", help="try again what failed")
-    parser.add_argument("--seconds", type=float, default=120.0)
+    parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--gigabytes", type=float, default=4.0)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", action="store_true")
@@ -208,21 +241,19 @@ def main() -> None:
         and (not given.families or e.family in given.families)
     ]
     warm()
-    for mode in given.modes.split(","):
-        for e in chosen:
-            known = load(given.results).get(e.key, {}).get(mode)
-            failed = isinstance(known, dict) and not known["good"]
-            if known is not None and not given.again and not (given.failed and failed):
-                continue
-            result = attempt(e, mode, given.seconds, given.gigabytes)
-            results = load(given.results)
-            results.setdefault(e.key, {})[mode] = asdict(result)
-            save(given.results, results)
+    for e in _spread(chosen):
+        known = load(given.results).get(e.key, {})
+        failed = any(isinstance(t, dict) and not t["good"] for t in known.values())
+        if known and not given.again and not (given.failed and failed):
+            continue
+        tries = attempt(e, given.seconds, given.gigabytes)
+        save(given.results, {**load(given.results), e.key: {mode: asdict(t) for mode, t in tries.items()}})
+        for mode, t in tries.items():
+            said = "ok  " if t.good else "FAIL"
             print(
-                f"{'ok  ' if result.good else 'FAIL'} {mode:6} {e.key:40} {result.seconds:6.1f} s {result.gigabytes:5.2f} GiB "
-                f"{result.operators:6} {result.reason[:200]}",
-                flush=True,
+                f"{said} {mode:6} {e.key:40} {t.seconds:6.1f} s {t.gigabytes:5.2f} GiB {t.operators:6} {t.reason[:200]}"
             )
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

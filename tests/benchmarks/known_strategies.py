@@ -51,8 +51,8 @@ def main() -> None:
             ]
         )
         for name, make in KNOWN.items():
-            small, _ = restrict(planning.problem, apply(make(planning.graph, planning.machine), planning))
-            answer = solve(small, time_limit_s=120)
+            small = restrict(planning.problem, apply(make(planning.graph, planning.machine), planning))
+            answer = solve(small.inner, time_limit_s=120)
             more = "" if answer.cost is None else "+" + percent(answer.cost - best.cost, best.cost)
             rows.append(
                 [

@@ -142,8 +142,8 @@ def with_degrees(planning: Planning, operator: str, degrees: Mapping[str, int]) 
 
 def completed(problem: SelectionProblem, allowed: Mapping[int, tuple[int, ...]]) -> Answer:
     """The best solution with these choices."""
-    small, _ = restrict(problem, allowed)
-    return solve(small, time_limit_s=LIMIT_S)
+    small = restrict(problem, allowed)
+    return solve(small.inner, time_limit_s=LIMIT_S)
 
 
 def batch_axis(dom: Sequence[int]) -> int | None:

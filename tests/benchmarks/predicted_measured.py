@@ -109,11 +109,11 @@ def known(planning: Planning) -> dict[str, tuple[int, ...]]:
             if not split.size:
                 split = np.nonzero((degree[:, :-1] == 1).all(axis=1))[0]
             allowed[v] = (int(split[0]),)
-        small, back = restrict(planning.problem, allowed)
-        answer = solve(small, time_limit_s=30)
+        small = restrict(planning.problem, allowed)
+        answer = solve(small.inner, time_limit_s=30)
         if answer.solution is None:
             raise RuntimeError(f"no {kind} plan")
-        return back(answer.solution)
+        return small.solution_back(answer.solution)
 
     return {kind: parallel(kind) for kind in ("data parallel", "tensor parallel", "replicated")}
 

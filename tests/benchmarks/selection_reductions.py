@@ -58,7 +58,7 @@ def main() -> int:
         reduction = presolve(problem)
         reducing = seconds(start)
         assert reduction is not None and reduction.problem is not None
-        record = reduction.record(Open())
+        record = reduction.proof_back(Open())
         ground = Ground(problem)
         start = time.process_time()
         made = replay(ground, record, list(ground.full), Facts(), path.name)

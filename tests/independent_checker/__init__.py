@@ -1,4 +1,5 @@
-"""A second checker of selection certificates, written from docs/certificate-format.md alone: standard library only.
+"""A second checker of selection certificates, collective programs and schedules, written from docs/certificate-format.md alone: standard
+library only.
 
     cd tests; python -m independent_checker certificate.spz problem.json
 

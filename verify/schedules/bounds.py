@@ -9,11 +9,14 @@ Source: `proofs/schedules/certificate.py`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from ...models.problem.selection_problem import Ints
 from ...proofs.container.canonical import ContainerError
 from ...proofs.container.effort import OBJECT
 from ...proofs.schedules.certificate import (
+    AFTER_ALL,
+    BEFORE_ALL,
     LOAD,
     ORDER,
     PATH,
@@ -39,11 +42,12 @@ class BadBound(Exception):
 @dataclass
 class State:
     """Heads and tails of all tasks and the links that keep them: `follow[t]` lists (task, lag) after t, `lead[t]`
-    before it.
+    before it; `rank`: an order in which every task is behind those before it, as the precedences have it.
     """
 
     head: list[int]
     tail: list[int]
+    rank: list[int]
     follow: list[list[tuple[int, int]]]
     lead: list[list[tuple[int, int]]]
 
@@ -72,13 +76,16 @@ def state(net: Network, budget: Budget) -> State:
     for t in reversed(order):
         for u, lag in follow[t]:
             tail[t] = max(tail[t], tail[u] + times[u] + lag)
-    return State(head, tail, follow, lead)
+    rank = [0] * n
+    for k, t in enumerate(order):
+        rank[t] = k
+    return State(head, tail, rank, follow, lead)
 
 
 def lower_bound(net: Network, bound: Bound, budget: Budget) -> int:
     """The bound that the argument gives; `BadBound` if it does not hold."""
     found = state(net, budget)
-    times = net.times.tolist()
+    times: list[int] = net.times.tolist()
     match bound:
         case Path():
             return max(h + p + q for h, p, q in zip(found.head, times, found.tail, strict=True))
@@ -122,10 +129,10 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
             others = [t for t in streams[b] if t != a]
             if word == RAISE_HEAD:
                 value = _last(found.head, found.tail, times, others, a, c, d, makespan, place)
-                _raise(found.head, found.follow, times, a, value, makespan, budget)
+                _raise(found, times, True, a, value, makespan, budget)
             else:
                 value = _last(found.tail, found.head, times, others, a, d, c, makespan, place)
-                _raise(found.tail, found.lead, times, a, value, makespan, budget)
+                _raise(found, times, False, a, value, makespan, budget)
         elif word == SPLIT:
             if a == b or not any(a in s and b in s for s in streams):
                 raise BadBound(f"{place}: tasks {a} and {b} do not share a stream")
@@ -141,6 +148,14 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
             if length <= makespan:
                 raise BadBound(f"{place}: task {b} before {a} takes {length}, not more than {makespan}")
             _after(found, times, a, b, makespan, budget)
+        elif word in (AFTER_ALL, BEFORE_ALL):
+            if not (0 <= a < n and 0 <= b < len(streams)):
+                raise BadBound(f"{place}: there is no task {a} or no stream {b}")
+            after = word == AFTER_ALL
+            values = found.head if after else found.tail
+            beyond = _reached(found.lead if after else found.follow, a, budget)
+            value = _one_after_another(values, times, [t for t in streams[b] if t in beyond and values[t] >= c])
+            _raise(found, times, after, a, value, makespan, budget)
         elif word in (LOAD, PATH):
             if word == LOAD:
                 length = load(found, times, _stream(net, a, place), b, c)
@@ -164,6 +179,28 @@ def _replay(net: Network, found: State, times: list[int], makespan: int, rows: I
         raise BadBound(f"{len(open_cases) + 1} cases are left open")
 
 
+def _reached(links: list[list[tuple[int, int]]], task: int, budget: Budget) -> set[int]:
+    """All tasks that links lead to from `task`, without itself."""
+    seen: set[int] = set()
+    todo = [task]
+    while todo:
+        t = todo.pop()
+        budget.charge(OBJECT * (1 + len(links[t])), "tasks before another")
+        for u, _ in links[t]:
+            if u not in seen:
+                seen.add(u)
+                todo.append(u)
+    return seen
+
+
+def _one_after_another(values: list[int], times: list[int], tasks: list[int]) -> int:
+    """The least end of these tasks on one stream, each not before its head (or mirrored)."""
+    end = 0
+    for h, p in sorted((values[t], times[t]) for t in tasks):
+        end = max(end, h) + p
+    return end
+
+
 def _last(
     head: list[int], tail: list[int], times: list[int], others: list[int], task: int, r: int, q: int, t: int, place: str
 ) -> int:
@@ -181,24 +218,24 @@ def _last(
     return end
 
 
-def _raise(
-    values: list[int],
-    links: list[list[tuple[int, int]]],
-    times: list[int],
-    task: int,
-    value: int,
-    makespan: int,
-    budget: Budget,
-) -> None:
-    """Raise one value and those behind it.  Beyond the makespan all is contradicted, and values stop there."""
-    todo = [(task, min(value, makespan + 1))]
-    while todo:
-        t, v = todo.pop()
-        if v <= values[t]:
-            continue
-        values[t] = v
-        budget.charge(OBJECT * (1 + len(links[t])), "a raise")
-        todo += [(u, min(v + times[t] + lag, makespan + 1)) for u, lag in links[t]]
+def _raise(found: State, times: list[int], heads: bool, task: int, value: int, makespan: int, budget: Budget) -> None:
+    """Raise one head or tail and those behind it.  Beyond the makespan all is contradicted, and values stop there."""
+    values, links, sign = (found.head, found.follow, 1) if heads else (found.tail, found.lead, -1)
+    if min(value, makespan + 1) <= values[task]:
+        return
+    values[task] = min(value, makespan + 1)
+    todo, waiting = [(sign * found.rank[task], task)], {task}
+    while todo:  # in order of ranks, so that most tasks are looked at once
+        _, t = heappop(todo)
+        waiting.discard(t)
+        budget.charge(OBJECT * (2 + len(links[t])), "a raise")
+        for u, lag in links[t]:
+            v = min(values[t] + times[t] + lag, makespan + 1)
+            if v > values[u]:
+                values[u] = v
+                if u not in waiting:
+                    waiting.add(u)
+                    heappush(todo, (sign * found.rank[u], u))
 
 
 def _link(
@@ -213,5 +250,5 @@ def _link(
 
 def _after(found: State, times: list[int], a: int, b: int, makespan: int, budget: Budget) -> None:
     """What follows at once from a before b."""
-    _raise(found.head, found.follow, times, b, found.head[a] + times[a], makespan, budget)
-    _raise(found.tail, found.lead, times, a, found.tail[b] + times[b], makespan, budget)
+    _raise(found, times, True, b, found.head[a] + times[a], makespan, budget)
+    _raise(found, times, False, a, found.tail[b] + times[b], makespan, budget)

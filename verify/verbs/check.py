@@ -45,9 +45,9 @@ def _optimizer(context: click.Context, option: click.Parameter, value: str | Non
     """A name of an optimizer; the module that knows them is loaded only when one is given."""
     if value is None:
         return None
-    from ...models.sources.training import OPTIMIZERS
+    from ...models.verbs.optimizer import OPTIMIZER
 
-    return str(click.Choice(OPTIMIZERS).convert(value, option, context))
+    return OPTIMIZER.convert(value, option, context)
 
 
 @click.command("check")

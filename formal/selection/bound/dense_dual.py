@@ -4,7 +4,7 @@ floats, and the exact integer value of what they reach.
     LB(m, n, k) = constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t - sum_c k_c limit_c
     (proofs/selection/certificates.py, `Dual`)
 
-(c: rounded rows, `bound/mir_cuts.py`.)  A step is a forward and a backward sweep, then a projected subgradient step on
+(c: MIR cuts, `bound/mir_cuts.py`.)  A step is a forward and a backward sweep, then a projected subgradient step on
 n and k (direction averaged with the last one).  `quantise` writes messages and multipliers as integers over Q = 2^k
 and evaluates them in int64: rounding moves the bound by at most one unit of 1/Q per message, and by n's rounding times
 the slack of the rows, which is small because n is only positive where rows are nearly tight.  Entries are clipped at
@@ -27,6 +27,7 @@ from ..model.factored import Domains
 from ..options.dense import DENSE, DenseOptions
 from . import dense_kernels as kernels
 from .mir_cuts import NONE, Cuts, build, separate
+from .multipliers import StepRule, ascend
 
 LARGEST_SHIFT: Final = 30
 
@@ -38,9 +39,9 @@ class State:
     messages: Floats
     n: Floats
     bound: float = -np.inf
-    step: float = 0.3
+    step: float = DENSE.step
     k: Floats = field(default_factory=lambda: np.zeros(0))
-    """Multipliers of the rounded rows."""
+    """Multipliers of the MIR cuts."""
 
     def copy(self) -> State:
         return State(self.messages.copy(), self.n.copy(), self.bound, self.step, self.k.copy())
@@ -123,7 +124,7 @@ class DenseBounder:
         return self.x
 
     def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
-        """Drop rounded rows without a multiplier, add up to `most` that the relaxed solution breaks; how many were
+        """Drop MIR cuts without a multiplier, add up to `most` that the relaxed solution breaks; how many were
         added.
 
         The bound of `state` does not change.
@@ -145,51 +146,70 @@ class DenseBounder:
         Steps aim at `target` and the share `beyond` of it above: best at 0 when the incumbent is good, but then some
         runs stall.
         """
-        f = self.flat
-        now = state.copy()
-        self.apply(now)
-        best, anchor, still = state.copy(), -np.inf, 0
-        best.bound = -np.inf
-        rows = f.events.size
-        direction = np.zeros(rows + self.cuts.count)
-        rho = now.step
-        for _ in range(steps):
-            self.sweep(now.messages, True)
-            now.bound = self.sweep(now.messages, False) + self.offset(now)
-            if now.bound > best.bound:
-                best = now.copy()
-            if best.bound >= stop or clock.over():
-                break
-            if best.bound > anchor + self.options.step_gain * max(1.0, target - best.bound):
-                anchor, still = best.bound, 0
-            else:
-                still += 1
-            if f.events.size == 0:
-                if still >= self.options.patience:
-                    break
-                continue
-            if still >= self.options.patience:
-                rho, still = rho * self.options.step_factor, 0
-                if rho < self.options.least_step:
-                    break
-                now = best.copy()
-                self.apply(now)
-            chosen = f.label[:-1] + self.relaxed(now.messages)
-            self.often *= self.options.memory
-            self.often[chosen] += 1.0 - self.options.memory
-            over = np.concatenate([self.use.astype(np.float64) - f.limit, self.cuts.over(chosen)])
-            direction = self.options.averaged * direction + (1.0 - self.options.averaged) * over
-            here = np.concatenate([now.n, now.k])
-            g = np.where((here <= 0) & (direction < 0), 0.0, direction)
-            size = float(g @ g)
-            if size == 0.0:
-                continue
-            gap = max(target - max(now.bound, best.bound), 0.0) + (beyond + 1e-7) * abs(target)
-            here = np.maximum(here + rho * gap / size * g, 0.0)
-            now.n, now.k = here[:rows], here[rows:]
-            self.apply(now)
-        best.step = max(rho, self.options.next_step)
-        return best
+        ascent = _Ascent(self, state, target, clock, stop, beyond)
+        at = self.options
+        rule = StepRule(at.step_factor, at.least_step, at.patience, at.averaged, endless=True)
+        rho = ascend(ascent, rule, state.step, steps)
+        ascent.best.step = max(rho, at.next_step)
+        return ascent.best
+
+
+class _Ascent:
+    """Sweeps of a `DenseBounder` at the multipliers of rows and MIR cuts; usage of a decoded solution."""
+
+    def __init__(
+        self, bounder: DenseBounder, state: State, target: float, clock: Clock, stop: float, beyond: float
+    ) -> None:
+        self.bounder, self.target, self.clock, self.stop, self.beyond = bounder, target, clock, stop, beyond
+        self.now, self.best, self.anchor = state.copy(), state.copy(), -np.inf
+        self.best.bound = -np.inf
+        bounder.apply(self.now)
+
+    @property
+    def size(self) -> int:
+        """Cuts are cuts of rows: no rows, no multipliers."""
+        rows = self.bounder.flat.events.size
+        return rows + self.bounder.cuts.count if rows else 0
+
+    def sweep(self) -> float:
+        bounder, now = self.bounder, self.now
+        bounder.sweep(now.messages, True)
+        now.bound = bounder.sweep(now.messages, False) + bounder.offset(now)
+        return now.bound
+
+    def note(self, bound: float) -> bool:
+        if bound > self.best.bound:
+            self.best = self.now.copy()
+        if self.best.bound > self.anchor + self.bounder.options.step_gain * max(1.0, self.target - self.best.bound):
+            self.anchor = self.best.bound
+            return True
+        return False
+
+    def reached(self, bound: float) -> bool:
+        return self.best.bound >= self.stop or self.clock.over()
+
+    def over(self) -> Floats:
+        bounder = self.bounder
+        chosen = bounder.flat.label[:-1] + bounder.relaxed(self.now.messages)
+        bounder.often *= bounder.options.memory
+        bounder.often[chosen] += 1.0 - bounder.options.memory
+        return np.concatenate([bounder.use.astype(np.float64) - bounder.flat.limit, bounder.cuts.over(chosen)])
+
+    def aim(self, bound: float, rho: float) -> float:
+        gap = max(self.target - max(bound, self.best.bound), 0.0) + (self.beyond + 1e-7) * abs(self.target)
+        return rho * gap
+
+    def multipliers(self) -> Floats:
+        return np.concatenate([self.now.n, self.now.k])
+
+    def price(self, n: Floats) -> None:
+        rows = self.bounder.flat.events.size
+        self.now.n, self.now.k = n[:rows], n[rows:]
+        self.bounder.apply(self.now)
+
+    def restore(self) -> None:
+        self.now = self.best.copy()
+        self.bounder.apply(self.now)
 
 
 @dataclass(frozen=True, eq=False)

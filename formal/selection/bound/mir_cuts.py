@@ -10,7 +10,7 @@ d_v(a) = u_v(a) - u_v(z_v), C = L - sum_v u_v(z_v) and r = C mod g:
 Between multiples of g F is flat at first and then rises faster than d: a relaxed solution that mixes two labels of one
 vertex so that the row is just full breaks the rounded row when one of the two leaves room that nothing of size g can
 fill.  The reference makes the labels that the relaxed solution has decided on drop out: what is rounded is only the
-room that they leave.  F (g / (g - r)) has slope one on average: in these units multipliers of rows and rounded rows are
+room that they leave.  F (g / (g - r)) has slope one on average: in these units multipliers of rows and MIR cuts are
 alike.
 Source: L. Wolsey, "Integer Programming", 8.7 (mixed integer rounding); H. Marchand and L. Wolsey, "Aggregation and
 mixed integer rounding", 2001.
@@ -35,7 +35,7 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False)
 class Cut:
-    """Row `row` (number in the flat problem) rounded by `modulus`; `reference[v]`: label position of vertex v."""
+    """Row `row` (number in the dense problem) rounded by `modulus`; `reference[v]`: label position of vertex v."""
 
     row: int
     modulus: int
@@ -271,4 +271,4 @@ NONE: Final = Cuts(
     np.zeros(0),
     np.zeros(0),
 )
-"""No rounded rows."""
+"""No MIR cuts."""

@@ -8,7 +8,7 @@ messages move all the time, and the shares
     p_v(a)  ~  exp(-gamma_v theta_v(a) / t),     gamma_v = 1 / max(edges ahead, edges behind)
 
 that a sweep leaves are nearly those of the relaxed solution: their expected usage is the gradient for the rows, and
-what rounded rows are separated from.  t falls from phase to phase in proportion to the gap per vertex.  Any messages
+what MIR cuts are separated from.  t falls from phase to phase in proportion to the gap per vertex.  Any messages
 and multipliers are valid, so after every phase a few plain sweeps tell the true bound; nothing here is trusted.
 Source: T. Meltzer, A. Globerson, Y. Weiss, "Convergent message passing algorithms: a unifying view", UAI 2009.
 """
@@ -20,6 +20,7 @@ from numba import njit
 
 from ..model.clock import Clock
 from .dense_dual import DenseBounder, State
+from .multipliers import Steps
 
 
 def smoothed_ascent(
@@ -39,7 +40,7 @@ def smoothed_ascent(
     rows = f.events.size
     best, now = state, state.copy()
     shares, use = np.zeros(f.labels), np.zeros(rows)
-    direction = np.zeros(rows + bounder.cuts.count)
+    moves = Steps(rows + bounder.cuts.count, options.averaged)
     bounder.apply(now)
     for phase in phases:
         gap = max(upper - best.bound, 1e-6 * abs(upper), 1.0)
@@ -64,16 +65,17 @@ def smoothed_ascent(
                     now.messages,
                     forward,
                     temperature,
+                    options.cold * temperature,
                     shares,
                 )
             if not rows:
                 continue
             _expected(f.label, f.part, f.first, f.last, f.at, f.amount, shares, use)
             over = np.concatenate([use - f.limit, bounder.cuts.expected_over(shares)])
-            direction = options.averaged * direction + (1.0 - options.averaged) * over
-            here = np.concatenate([now.n, now.k])
-            g = np.where((here <= 0) & (direction < 0), 0.0, direction)
-            here = np.maximum(here + reach * gap / max(float(g @ g), (options.near * f.limit) ** 2) * g, 0.0)
+            least = (options.near * f.limit) ** 2
+            here = moves.next(np.concatenate([now.n, now.k]), over, reach * gap, least)
+            if here is None:
+                continue
             now.n, now.k = here[:rows], here[rows:]
             bounder.apply(now)
         true = now.copy()
@@ -89,14 +91,16 @@ def smoothed_ascent(
 
 
 @njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def _sweep(order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward, temperature, shares):  # type: ignore[no-untyped-def]
-    """As `flat_kernels.sweep` with soft minima of edges; writes the shares of every vertex as it is passed."""
+def _sweep(  # type: ignore[no-untyped-def]
+    order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward, temperature, far, shares
+):
+    """As `dense_kernels.sweep` with soft minima of edges; writes the shares of every vertex as it is passed."""
     n = label.shape[0] - 1
     widest = 0
     for i in range(n):
         widest = max(widest, label[i + 1] - label[i])
     theta, h, low_of, total_of = np.empty(widest), np.empty(widest), np.empty(widest), np.empty(widest)
-    inverse, far = 1.0 / temperature, 20.0 * temperature
+    inverse = 1.0 / temperature
     for step in range(n):
         i = order[step] if forward else order[n - 1 - step]
         here, k = label[i], label[i + 1] - label[i]

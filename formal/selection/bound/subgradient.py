@@ -3,10 +3,8 @@ ascent (Lagrangian relaxation): message sweeps alternate with steps.
 
     LB(m, n) = Q constant + sum_v min theta_v + sum_e min bracket_e - L sum_t n_t,    theta_v includes sum_t n_t u_t,v
 
-A step moves n along  use(argmin theta) - L  averaged with the last direction, kept at n >= 0, with length
-rho (target - best LB) / |g|^2; rho shrinks when the bound has not moved for a while.  Multipliers stay integers in
-units of 1/Q throughout: rounding them at the end would give back part of the bound.
-Source: Held, Wolfe and Crowder, "Validation of subgradient optimization", Mathematical Programming 1974.
+Steps are those of `bound/multipliers.py`.  Multipliers stay integers in units of 1/Q throughout: rounding them at the
+end would give back part of the bound.
 """
 
 from __future__ import annotations
@@ -14,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints
 from ..model.clock import Clock
@@ -22,6 +19,7 @@ from ..model.factored import INFINITE
 from ..model.resources import Rows
 from .accelerated import AcceleratedSweeper
 from .decode import decode
+from .multipliers import Floats, StepRule, ascend
 from .trws import Sweeper
 
 
@@ -51,9 +49,116 @@ def ceiling(rows: Rows) -> float:
     return float((1 << 56) // max(1, most))
 
 
-def _capped(n: NDArray[np.float64], top: float) -> Ints:
+def _capped(n: Floats, top: float) -> Ints:
     total = float(n.sum())
     return np.floor(n if total <= top else n * (top / total)).astype(np.int64)
+
+
+class _Plain:
+    """Plain sweeps; usage of the labels of least theta.  Leaves the last sweep backward."""
+
+    def __init__(self, sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: Clock) -> None:
+        self.sweeper, self.rows, self.target, self.clock = sweeper, rows, target, clock
+        self.options = sweeper.options
+        self.top = ceiling(rows)
+        self.n = _capped(start.astype(np.float64), self.top)
+        self.best = Ascended(self.n, None, 0.0)
+        self.kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
+        self.anchor: int | None = None
+        apply_multipliers(sweeper, rows, self.n)
+
+    @property
+    def size(self) -> int:
+        return len(self.rows.events)
+
+    def sweep(self) -> int | None:
+        swept = self.sweeper.sweep(True, self.clock)
+        if swept is not None and swept < INFINITE:
+            swept = self.sweeper.sweep(False, self.clock)
+        if swept is None or swept >= INFINITE:
+            return None
+        return swept - self.rows.limit * int(self.n.sum())
+
+    def keep(self, bound: int) -> bool:
+        """Keep the state if it is the best."""
+        if self.best.bound is not None and bound <= self.best.bound:
+            return False
+        self.best = Ascended(self.n, bound, 0.0)
+        self.kept = (list(self.sweeper.to_u), list(self.sweeper.to_v))
+        return True
+
+    def note(self, bound: float) -> bool:
+        now = int(bound)
+        self.keep(now)
+        if self.anchor is None or (now - self.anchor) * self.options.step_gain > abs(self.anchor):
+            self.anchor = now
+            return True
+        return False
+
+    def reached(self, bound: float) -> bool:
+        return self.target is not None and bound >= self.target
+
+    def over(self) -> Floats:
+        return _usage(self.sweeper, self.rows) - self.rows.limit
+
+    def aim(self, bound: float, rho: float) -> float:
+        """From the best bound, not the present one: just after a step the messages lag behind and the bound is far too
+        low.
+        """
+        reached = int(bound) if self.best.bound is None else self.best.bound
+        guess = self.options.guessed_gap * abs(reached) + 1.0
+        gap = float(self.target - reached) if self.target is not None else guess
+        return rho * max(gap, self.options.lagging_gap * abs(reached))
+
+    def multipliers(self) -> Floats:
+        return self.n.astype(np.float64)
+
+    def price(self, n: Floats) -> None:
+        self.n = _capped(np.rint(n), self.top)
+        apply_multipliers(self.sweeper, self.rows, self.n)
+
+    def restore(self) -> None:
+        self.n = self.best.n
+        self.sweeper.to_u, self.sweeper.to_v = list(self.kept[0]), list(self.kept[1])
+        apply_multipliers(self.sweeper, self.rows, self.n)
+
+
+class _Accelerated(_Plain):
+    """Strides of accelerated sweeps; usage of a decoded solution."""
+
+    def __init__(self, sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: Clock) -> None:
+        super().__init__(sweeper, rows, start, target, clock)
+        self.moving = AcceleratedSweeper(sweeper)
+        self.turns = 0
+
+    def sweep(self) -> int | None:
+        swept = None if self.clock.over() else self.moving.run(self.options.stride, self.clock)
+        if swept is None:
+            return None
+        self.turns += self.options.stride
+        self.moving.store()
+        return swept - self.rows.limit * int(self.n.sum())
+
+    def note(self, bound: float) -> bool:
+        return self.keep(int(bound))
+
+    def over(self) -> Floats:
+        choice = decode(self.sweeper, False)
+        x = [int(d[i]) for d, i in zip(self.sweeper.network.domains, choice, strict=True)]
+        return self.rows.use(x).astype(np.float64) - self.rows.limit
+
+    def aim(self, bound: float, rho: float) -> float:
+        now = int(bound)
+        gap = float(self.target - now) if self.target is not None else self.options.guessed_gap * abs(now)
+        return rho * max(gap, 0.0)
+
+    def price(self, n: Floats) -> None:
+        super().price(n)
+        self.moving.reprice()
+
+    def restore(self) -> None:
+        super().restore()
+        self.moving = AcceleratedSweeper(self.sweeper)
 
 
 def subgradient_ascent(
@@ -71,55 +176,11 @@ def subgradient_ascent(
     `target` is the incumbent in units of 1/Q without the constant, None without one; `rho`: the first step (default:
     `options.bound.step`).
     """
-    options = sweeper.options
-    rho = options.step if rho is None else rho
-    top = ceiling(rows)
-    n = _capped(start.astype(np.float64), top)
-    apply_multipliers(sweeper, rows, n)
-    best = Ascended(n, None, rho)
-    kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
-    direction = np.zeros(len(rows.events))
-    still = 0
-    anchor: int | None = None
-    for _ in range(steps):
-        swept = sweeper.sweep(True, clock)
-        if swept is not None and swept < INFINITE:
-            swept = sweeper.sweep(False, clock)
-        if swept is None or swept >= INFINITE:
-            break
-        bound = swept - rows.limit * int(n.sum())
-        if best.bound is None or bound > best.bound:
-            best = Ascended(n, bound, rho)
-            kept = (list(sweeper.to_u), list(sweeper.to_v))
-        if anchor is None or (bound - anchor) * options.step_gain > abs(anchor):
-            anchor, still = bound, 0
-        else:
-            still += 1
-        if target is not None and bound >= target:
-            break
-        if still >= options.step_patience:
-            rho, still = rho * options.step_factor, 0
-            if rho < options.least_step:
-                break
-            n = best.n
-            sweeper.to_u, sweeper.to_v = list(kept[0]), list(kept[1])
-            apply_multipliers(sweeper, rows, n)
-        over = _usage(sweeper, rows) - rows.limit
-        direction = options.averaged * direction + (1.0 - options.averaged) * over
-        g = np.where((n <= 0) & (direction < 0), 0.0, direction)
-        size = float(g @ g)
-        if size == 0.0:
-            break
-        # from the best bound, not the present one: just after a step the messages lag behind and the bound is far too
-        # low
-        reached = bound if best.bound is None else best.bound
-        gap = float(target - reached) if target is not None else options.guessed_gap * abs(reached) + 1.0
-        n = _capped(np.rint(np.maximum(n + rho * max(gap, 1e-3 * abs(reached)) / size * g, 0.0)), top)
-        apply_multipliers(sweeper, rows, n)
-    sweeper.to_u, sweeper.to_v = kept
-    apply_multipliers(sweeper, rows, best.n)
-    best.rho = rho
-    return best
+    at = sweeper.options
+    rule = StepRule(at.step_factor, at.least_step, at.step_patience, at.averaged)
+    plain = _Plain(sweeper, rows, start, target, clock)
+    last = ascend(plain, rule, at.step if rho is None else rho, steps)
+    return _best(plain, last)
 
 
 def accelerated_ascent(sweeper: Sweeper, rows: Rows, start: Ints, target: int | None, clock: Clock) -> Ascended:
@@ -128,54 +189,23 @@ def accelerated_ascent(sweeper: Sweeper, rows: Rows, start: Ints, target: int | 
 
     Ends with the time, at `target`, when steps have become small, or after `strides`.
     """
-    options = sweeper.options
-    top = ceiling(rows)
-    n, rho, worse = _capped(start.astype(np.float64), top), options.stride_step, 0
-    apply_multipliers(sweeper, rows, n)
-    moving = AcceleratedSweeper(sweeper)
-    best = Ascended(n, None, rho)
-    kept: tuple[list[Ints], list[Ints]] = (list(sweeper.to_u), list(sweeper.to_v))
-    direction = np.zeros(len(rows.events))
-    turns = 0
-    for _ in range(options.strides):
-        if rho < options.least_stride_step or clock.over():
-            break
-        swept = moving.run(options.stride, clock)
-        if swept is None:
-            break
-        turns += options.stride
-        moving.store()
-        bound = swept - rows.limit * int(n.sum())
-        if best.bound is None or bound > best.bound:
-            best, kept, worse = Ascended(n, bound, rho), (list(sweeper.to_u), list(sweeper.to_v)), 0
-        else:
-            worse += 1
-        if target is not None and bound >= target:
-            break
-        if worse >= options.lagging:
-            n, rho, worse, direction = best.n, options.step_factor * rho, 0, np.zeros(len(rows.events))
-            sweeper.to_u, sweeper.to_v = list(kept[0]), list(kept[1])
-            apply_multipliers(sweeper, rows, n)
-            moving = AcceleratedSweeper(sweeper)
-            continue
-        x = [int(d[i]) for d, i in zip(sweeper.network.domains, decode(sweeper, False), strict=True)]
-        over = rows.use(x).astype(np.float64) - rows.limit
-        direction = options.averaged * direction + (1.0 - options.averaged) * over
-        g = np.where((n <= 0) & (direction < 0), 0.0, direction)
-        size = float(g @ g)
-        if size == 0.0:
-            break
-        gap = float(target - bound) if target is not None else options.guessed_gap * abs(bound)
-        n = _capped(np.rint(np.maximum(n + rho * max(gap, 0.0) / size * g, 0.0)), top)
-        apply_multipliers(sweeper, rows, n)
-        moving.reprice()
-    sweeper.to_u, sweeper.to_v = kept
-    apply_multipliers(sweeper, rows, best.n)
-    best.rho, best.turns = rho, turns
+    at = sweeper.options
+    rule = StepRule(at.step_factor, at.least_stride_step, at.lagging, at.averaged, again=True)
+    moving = _Accelerated(sweeper, rows, start, target, clock)
+    best = _best(moving, ascend(moving, rule, at.stride_step, at.strides))
+    best.turns = moving.turns
     return best
 
 
-def _usage(sweeper: Sweeper, rows: Rows) -> NDArray[np.float64]:
+def _best(at: _Plain, rho: float) -> Ascended:
+    """The best state of `at`, its messages in the sweeper again."""
+    at.sweeper.to_u, at.sweeper.to_v = at.kept
+    apply_multipliers(at.sweeper, at.rows, at.best.n)
+    at.best.rho = rho
+    return at.best
+
+
+def _usage(sweeper: Sweeper, rows: Rows) -> Floats:
     """Usage per event of the labels that minimise theta."""
     x = []
     for v, d in enumerate(sweeper.network.domains):

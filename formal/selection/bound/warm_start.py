@@ -8,6 +8,7 @@ import numpy as np
 
 from ....models.problem.selection_problem import Ints
 from ..model.dense import DenseProblem, Floats
+from ..options.dense import DENSE, DenseOptions
 from ..presolve.presolve import Presolved
 from .dense_dual import State
 from .mir_cuts import NONE, Cut, Cuts, build, usage_of
@@ -18,7 +19,9 @@ def rows_left(presolved: Presolved) -> Ints:
     return presolved.steps[-1] if presolved.steps else np.array(presolved.original.events(), dtype=np.int64)
 
 
-def transfer(old: DenseProblem, state: State, presolved: Presolved, new: DenseProblem) -> State:
+def transfer(
+    old: DenseProblem, state: State, presolved: Presolved, new: DenseProblem, options: DenseOptions = DENSE
+) -> State:
     """Messages and multipliers of an enclosing problem on the reduced one, where vertices and rows have stayed; any
     numbers are valid.
     """
@@ -42,7 +45,7 @@ def transfer(old: DenseProblem, state: State, presolved: Presolved, new: DensePr
     positive = np.flatnonzero(state.n)
     if positive.size and new.events.size:
         np.add.at(n, _same_rows(old, positive, presolved, new), state.n[positive])
-    return State(messages, n, step=max(state.step, 0.05))
+    return State(messages, n, step=max(state.step, options.carried_step))
 
 
 def _same_rows(old: DenseProblem, rows: Ints, presolved: Presolved, new: DenseProblem) -> Ints:
@@ -58,7 +61,7 @@ def _same_rows(old: DenseProblem, rows: Ints, presolved: Presolved, new: DensePr
 
 
 def carry(old: DenseProblem, state: State, cuts: Cuts, presolved: Presolved, new: DenseProblem) -> tuple[Cuts, Floats]:
-    """Rounded rows of an enclosing problem on the reduced one, with multipliers; where a reference has left, the
+    """MIR cuts of an enclosing problem on the reduced one, with multipliers; where a reference has left, the
     label that uses about as much.
     """
     used = np.flatnonzero(state.k > 0)

@@ -6,7 +6,7 @@ block.
     limit   where it exceeds a limit, plans at prices of the resource rows (`decomposition/column_generation.py`), and
             mixtures of two over the layers (`decomposition/round_master.py`)
     ring    messages of one block, given to every repetition
-    seams   what they miss near the ends: through a shorter row where there are many blocks
+    interfaces   what they miss near the ends: through a shorter row where there are many blocks
             (`decomposition/coarsen.py`), in windows otherwise (`decomposition/interface.py`)
     whole   the search over the whole begins a few sweeps from its end
 
@@ -39,9 +39,9 @@ from .symmetric import symmetric_problem
 
 
 def begin(run: Run, make: Make) -> Dual | None:
-    """Offer solutions to the incumbent of `search`, return messages to start from; None when nothing is repeated.
+    """Offer solutions to the incumbent of `run`, return messages to start from; None when nothing is repeated.
 
-    Rows that the cheapest solution found keeps are dropped from `search`: its bound needs no prices then.
+    Rows that the cheapest solution found keeps are dropped from `run`: its bound needs no prices then.
     """
     problem, clock, options = run.problem, run.clock, run.options.decomposition
     if (
@@ -61,7 +61,7 @@ def begin(run: Run, make: Make) -> Dual | None:
     inner.search(first)
     solution = inner.incumbent.solution
     if solution is not None:
-        run.incumbent.offer(found.expand(solution))
+        run.incumbent.offer(found.solution_back(solution))
     free = ends(problem, found, options.reach, run.options.bound.hub)
     if len(free) * 2 > len(problem.vertices):  # the block describes too little of the whole
         free = set()
@@ -76,7 +76,7 @@ def begin(run: Run, make: Make) -> Dual | None:
 
 
 def settled(run: Run, found: Quotient, warm: Dual, across: bool = False) -> Dual:
-    """`warm` improved at its multipliers: in windows near the seams, or with `across` everywhere."""
+    """`warm` improved at its multipliers: in windows near the interfaces, or with `across` everywhere."""
     run.progress.update("seams", None, run.upper())
     network = build(run.base, allowed(run.problem))
     sweeper = run.sweeper(network)
@@ -107,8 +107,8 @@ def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | N
     """Messages for the whole from those of one block at prices `n` of the resource rows: what the ends ask of every
     block reaches it.
 
-    Through a shorter row where there are many blocks (`decomposition/coarsen.py`), in windows near the seams otherwise
-    (`decomposition/interface.py`).
+    Through a shorter row where there are many blocks (`decomposition/coarsen.py`), in windows near the interfaces
+    otherwise (`decomposition/interface.py`).
     """
     run.progress.update("seams", None, run.upper())
     row = run.problem if n is None else priced(run.problem, run.problem.events(), n)

@@ -52,7 +52,7 @@ def generate_columns(
     for _ in range(options.columns):
         mixed = master(columns, problem.limit, run.options.bound)
         values.append(mixed.value if mixed.over <= 0.0 else np.inf)
-        if len(values) > options.idle and values[-1 - options.idle] - values[-1] <= 0.001 * values[-1]:
+        if len(values) > options.idle and values[-1 - options.idle] - values[-1] <= options.idle_gain * values[-1]:
             break
         if until.over() or mixed.over <= 0.0 and mixed.value - best <= options.close * abs(mixed.value):
             break
@@ -63,14 +63,16 @@ def generate_columns(
         if value - slack > best:
             best, n = value - slack, at
         columns.append(column)
-        run.incumbent.offer(found.expand(column.plan))  # whatever comes of mixtures, a plan that fits is kept
+        run.incumbent.offer(found.solution_back(column.plan))  # whatever comes of mixtures, a plan that fits is kept
         run.progress.update("prices", None, run.upper())
     mixed = master(columns, problem.limit, run.options.bound)
     if mixed.over > 0.0:
         return None
     round_master(run, make, found, columns, mixed.n, free)
     _, cheap, lean = pair(columns, problem.limit)
-    run.active = ActiveColumns((found.expand(cheap.plan), found.expand(lean.plan)), layers(problem, found), make)
+    run.active = ActiveColumns(
+        (found.solution_back(cheap.plan), found.solution_back(lean.plan)), layers(problem, found), make
+    )
     return converged(make(profile.priced(found.problem, n, each=True), run.clock.share(options.priced_ring_share))), n
 
 
@@ -88,7 +90,7 @@ def _steep(columns: list[Column], limit: int, options: DecompositionOptions) -> 
 def _column(
     make: Make, same: SelectionProblem, profile: Profile, n: Floats, columns: list[Column], warm: Dual, until: Clock
 ) -> tuple[Column, Dual | None, float]:
-    """The uniform plan at prices `n`, messages, and how far the plan may be from the best one."""
+    """The symmetric solution at prices `n`, messages, and how far the plan may be from the best one."""
     inner = make(profile.priced(same, n, each=False), until)
     for column in columns:
         inner.incumbent.offer(column.plan)

@@ -2,8 +2,8 @@
 instead of over the whole.
 
 The messages of one block (`decomposition/quotient.py`), given to every repetition, are as good inside as they were
-there.  What they miss lies at the *seams*: edges that the block does not describe, and vertices that occur once.  A
-window holds the vertices within so many edges of a seam; its sweeps leave the messages outside alone, so that
+there.  What they miss lies at the *interfaces*: edges that the block does not describe, and vertices that occur once.
+A window holds the vertices within so many edges of an interface; its sweeps leave the messages outside alone, so that
 
     bound of the whole  =  part of the window  +  a constant,
 
@@ -37,14 +37,14 @@ def sweep_windows(
     """Sweep windows until they hold half of the vertices, or the bound reaches `enough` (both without the network's
     constant).
 
-    `distance[v]`: edges between v and the nearest seam.  Multipliers, if any, are in `sweeper.extra` and their part in
-    `enough`; None when no solution is known.
+    `distance[v]`: edges between v and the nearest interface.  Multipliers, if any, are in `sweeper.extra` and their
+    part in `enough`; None when no solution is known.
     """
     bound = _turn(sweeper, clock)
     if bound is None:
         return
     if enough is None:
-        enough = bound + abs(bound) // 20
+        enough = bound + abs(bound) // options.window_gap
     for chosen in windows(distance, options):
         if bound >= enough:
             return
@@ -63,7 +63,7 @@ def sweep_windows(
 
 
 def windows(distance: list[int], options: DecompositionOptions = DECOMPOSITION) -> list[set[int]]:
-    """Vertices by distance from the seams, from `window_first` of them on, doubling, at most half.
+    """Vertices by distance from the interfaces, from `window_first` of them on, doubling, at most half.
 
     >>> [len(w) for w in windows([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])]
     [1, 2, 4]
@@ -94,7 +94,7 @@ def rare(found: Quotient) -> set[int]:
 
 
 def ends(problem: SelectionProblem, found: Quotient, reach: int, hub: int = BOUND.hub) -> set[int]:
-    """Rare vertices, and those within `reach` edges of a seam."""
+    """Rare vertices, and those within `reach` edges of an interface."""
     return rare(found) | {v for v, d in enumerate(distances(problem, interface(problem, found), hub)) if d <= reach}
 
 

@@ -23,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....models.problem.selection_problem import Edge, Ints, SelectionProblem
+from ....proofs.selection.certificates import Dual, Record
 from ..options.decomposition import DECOMPOSITION, DecompositionOptions
 
 Label = tuple[int, int, int, int, int]
@@ -40,9 +41,27 @@ class Quotient:
     of_vertex: tuple[int, ...]
     of_edge: tuple[int | None, ...]
 
-    def expand(self, plan: tuple[int, ...]) -> tuple[int, ...]:
-        """The plan of the block at every repetition."""
-        return tuple(plan[c] for c in self.of_vertex)
+    @property
+    def inner(self) -> SelectionProblem:
+        """The problem of one block."""
+        return self.problem
+
+    def solution_back(self, solution: tuple[int, ...]) -> tuple[int, ...]:
+        """The solution of the block at every repetition."""
+        return tuple(solution[c] for c in self.of_vertex)
+
+    def messages_there(self, dual: Dual) -> Dual:
+        """Messages of the first edge of every kind."""
+        first: dict[int, int] = {}
+        for e, k in enumerate(self.of_edge):
+            if k is not None:
+                first.setdefault(k, e)
+        edges = [first[k] for k in range(len(self.problem.edges))]
+        to_u, to_v = (tuple(side[e] for e in edges) for side in (dual.to_u, dual.to_v))
+        return Dual(to_u, to_v, dual.denominator)
+
+    def proof_back(self, proof: Record) -> None:
+        """A bound of the ring is none of the row: its costs are those of one block."""
 
 
 def quotient(problem: SelectionProblem, options: DecompositionOptions = DECOMPOSITION) -> Quotient | None:

@@ -1,10 +1,10 @@
 """This module rounds the solution of the restricted master to one that exists: of the two columns that it mixes, the
 cheaper one on the first k layers or on the last k, the leaner one on the others.
 
-    k        from the proportion in which the plans fit; what ends and seam use is known when they have been searched,
-             so the seam moves on, or back
-    ends     vertices that the block does not describe, and the two layers at the seam where the plans change: searched
-             again at the prices (`search_neighbourhood`)
+    k        from the proportion in which the plans fit; what ends and interface use is known when they have been
+             searched, so the interface moves on, or back
+    ends     vertices that the block does not describe, and the two layers at the interface where the plans change:
+             searched again at the prices (`search_neighbourhood`)
     limit    the first leaner layer is searched under the limit (`repair_by_prices`), from what exceeds it a little and
              from what leaves some of it; an end, where it is the end that exceeds it, at a moment when no layer comes
              near it
@@ -45,7 +45,7 @@ def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n
     most = int(layer.max()) + 1
     before = run.incumbent.cost
     for other, dearer in ((lean, 1.0), (lean, run.options.decomposition.dearer), (leanest, 1.0)):
-        plans = np.array(found.expand(cheap.plan)), np.array(found.expand(other.plan))
+        plans = np.array(found.solution_back(cheap.plan)), np.array(found.solution_back(other.plan))
         step = max(1, int((cheap.use - other.use).max() / most))
         sides = [_Side(*plans, layer, most, step, early) for early in (True, False)]
         candidates = {
@@ -70,7 +70,7 @@ def round_master(run: Run, make: Make, found: Quotient, columns: list[Column], n
 
 
 def _window(run: Run, mixture: _Mixture, n: Floats, free: set[int]) -> set[int]:
-    """Where the limit can be kept: the leaner layer at the seam, or, where a row without a price is exceeded, the
+    """Where the limit can be kept: the leaner layer at the interface, or, where a row without a price is exceeded, the
     end that uses most of it.
     """
     rows = run.rows
@@ -128,7 +128,7 @@ class _Side:
         """The cheaper plan on k layers."""
         return np.where(self.layer < k if self.early else self.layer >= self.most - k, self.cheap, self.lean)
 
-    def seam(self, k: int) -> set[int]:
+    def interface(self, k: int) -> set[int]:
         """Vertices of the two layers between which the plans change."""
         at = k if self.early else self.most - k
         return set(np.flatnonzero((self.layer >= at - 1) & (self.layer <= at)).tolist())
@@ -151,7 +151,7 @@ class _Mixture:
 def _from_one_side(
     run: Run, make: Make, side: _Side, k: int, n: Floats, free: set[int], until: Clock
 ) -> list[_Mixture]:
-    """Mixtures near the limit, the first with the cheaper plan on `k` layers; ends and seam searched again at the
+    """Mixtures near the limit, the first with the cheaper plan on `k` layers; ends and interface searched again at the
     prices `n`.
     """
     rows = run.rows
@@ -163,7 +163,7 @@ def _from_one_side(
     while k not in tried and len(tried) <= run.options.decomposition.moves and not until.over():
         tried.add(k)
         mixture = side.mixture(k)
-        window = side.seam(k)
+        window = side.interface(k)
         if ends is None or window & free:
             window |= free
         if ends is not None:

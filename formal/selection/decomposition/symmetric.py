@@ -10,7 +10,7 @@ is the cost of the whole problem where every vertex takes the choice of its clas
 same cost, and at prices n_t of the resource rows the usage of all members is priced with it.  The ring of one block
 alone knows nothing of the ends, which may decide between two plans that are as good as each other in the middle.
 
-Measured (BERT-Large with Adam, ms): batch 64 on 4x8 the ring's plan at every repetition 126.1, the uniform optimum
+Measured (BERT-Large with Adam, ms): batch 64 on 4x8 the ring's plan at every repetition 126.1, the symmetric optimum
 84.619 after 7 s, which is the optimum; 16 layers, batch 128 on 2x8: 174.9, with the ends searched again 113.6, and
 107.082 after 5 s, which is the optimum.
 """
@@ -30,7 +30,7 @@ from .quotient import Numbers, Quotient
 
 
 def symmetric_problem(problem: SelectionProblem, found: Quotient) -> SelectionProblem:
-    """The uniform problem of `problem` without its resource rows: vertices are those of `found`.
+    """The symmetric problem of `problem` without its resource rows: vertices are those of `found`.
 
     >>> from ..options.decomposition import DecompositionOptions
     >>> from .quotient import quotient
@@ -40,7 +40,7 @@ def symmetric_problem(problem: SelectionProblem, found: Quotient) -> SelectionPr
     >>> found = quotient(chain, DecompositionOptions(rounds=4))
     >>> small = symmetric_problem(chain, found)
     >>> plan = tuple(i % 2 for i in range(len(small.vertices)))
-    >>> small.cost_of(plan) == chain.cost_of(found.expand(plan))
+    >>> small.cost_of(plan) == chain.cost_of(found.solution_back(plan))
     True
     """
     size = Counter(found.of_vertex)
@@ -78,7 +78,7 @@ def _times(n: int, costs: Ints) -> Ints:
 
 
 class Profile:
-    """Usage of uniform plans, as (class, amounts) groups with their live members over the events."""
+    """Usage of symmetric solutions, as (class, amounts) groups with their live members over the events."""
 
     def __init__(self, problem: SelectionProblem, found: Quotient) -> None:
         self.events = problem.events()

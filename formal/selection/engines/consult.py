@@ -110,7 +110,7 @@ def conversation(asked: Sequence[Asked], cost: int | None, cost_text: Callable[[
 
 
 def consult(run: Run, engine: EngineName, seed: int = 0) -> tuple[Dual | None, tuple[Asked, ...]]:
-    """Ask `engine` until it has decided or its time is over; offers its solutions to the incumbent of `search`.
+    """Ask `engine` until it has decided or its time is over; offers its solutions to the incumbent of `run`.
 
     Returns messages for the proof to start from (None: a vertex has no allowed choice), and the conversation.
     Raises `EngineRefused` when the engine can take no columns that hold a solution.

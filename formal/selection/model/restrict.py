@@ -9,9 +9,9 @@ domains is one of it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,22 +25,64 @@ from ....models.problem.selection_problem import (
     Usage,
     Vertex,
 )
+from ....proofs.selection.certificates import Dual, Record
 from .factored import saturate
 
-Back = Callable[[tuple[int, ...]], tuple[int, ...]]
+
+@dataclass(frozen=True, eq=False)
+class Restriction:
+    """A problem with fewer choices (`model/transformation.py`); `kept[v]`: those of v, where it has lost some."""
+
+    inner: SelectionProblem
+    kept: Mapping[int, Ints]
+
+    def solution_back(self, solution: tuple[int, ...]) -> tuple[int, ...]:
+        """The same choices by their numbers in the outer problem."""
+        return tuple(int(self.kept[v][a]) if v in self.kept else a for v, a in enumerate(solution))
+
+    def messages_there(self, dual: Dual) -> Dual:
+        """The same: the tables are."""
+        return Dual(dual.to_u, dual.to_v, dual.denominator, dual.multipliers)
+
+    def proof_back(self, proof: Record) -> None:
+        """A bound on some choices is none on all."""
 
 
-def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) -> tuple[SelectionProblem, Back]:
-    """(`problem` where vertex v may only take `domains[v]`, map of its solutions back); vertices not named keep every
-    choice.
+@dataclass(frozen=True, eq=False)
+class Conditioned:
+    """A problem on the vertices `order` alone, all others as in `outer`; `edges`: the outer numbers of its edges."""
+
+    inner: SelectionProblem
+    outer: tuple[int, ...]
+    order: tuple[int, ...]
+    edges: tuple[int, ...]
+
+    def solution_back(self, solution: tuple[int, ...]) -> tuple[int, ...]:
+        """The whole solution with these choices in it."""
+        out = list(self.outer)
+        for v, a in zip(self.order, solution[: len(self.order)], strict=True):
+            out[v] = a
+        return tuple(out)
+
+    def messages_there(self, dual: Dual) -> Dual:
+        """Those of the edges that are left."""
+        to_u, to_v = (tuple(side[e] for e in self.edges) for side in (dual.to_u, dual.to_v))
+        return Dual(to_u, to_v, dual.denominator)
+
+    def proof_back(self, proof: Record) -> None:
+        """A bound around one solution is none on all."""
+
+
+def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) -> Restriction:
+    """`problem` where vertex v may only take `domains[v]`; vertices not named keep every choice.
 
     Raises `ProblemError` for a vertex or choice that does not exist, or an empty domain.
 
     >>> import numpy as np
     >>> from shardproof.models.problem.selection_problem import SelectionProblem, Vertex
     >>> p = SelectionProblem("one", (Vertex("a", np.array([3, 1, 2])),), (), ())
-    >>> q, back = restrict(p, {0: (0, 2)})
-    >>> q.vertices[0].cost.tolist(), back((1,))
+    >>> q = restrict(p, {0: (0, 2)})
+    >>> q.inner.vertices[0].cost.tolist(), q.solution_back((1,))
     ([3, 2], (2,))
     """
     kept: dict[int, Ints] = {}
@@ -75,16 +117,11 @@ def restrict(problem: SelectionProblem, domains: Mapping[int, tuple[int, ...]]) 
         digits = [part[kept[v]] if v in kept else part.reshape(-1) for v, part in enumerate(parts)]
         fine = Fine(fine.bits, np.concatenate(digits))
 
-    def back(x: tuple[int, ...]) -> tuple[int, ...]:
-        return tuple(int(kept[v][a]) if v in kept else a for v, a in enumerate(x))
-
-    return replace(problem, vertices=vertices, edges=edges, usages=usages, fine=fine), back
+    return Restriction(replace(problem, vertices=vertices, edges=edges, usages=usages, fine=fine), kept)
 
 
-def condition(
-    problem: SelectionProblem, solution: tuple[int, ...], free: AbstractSet[int]
-) -> tuple[SelectionProblem, Back]:
-    """(`problem` on the vertices `free` alone, all others as in `solution`; map of its solutions to whole ones).
+def condition(problem: SelectionProblem, solution: tuple[int, ...], free: AbstractSet[int]) -> Conditioned:
+    """`problem` on the vertices `free` alone, all others as in `solution`.
 
     What the others cost is the constant, edges to them are in the costs of the free ones: a solution costs what it
     costs in the whole.  What is forbidden among the others is left out: it is no reason to choose worse here.  With
@@ -96,8 +133,8 @@ def condition(
     >>> from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Vertex
     >>> pair = SelectionProblem("pair", (Vertex("a", np.array([1, 2])), Vertex("b", np.array([5, 3]))), (np.array([[0,
     ...     9], [9, 0]]),), (Edge(0, 1, 0),))
-    >>> small, back = condition(pair, (1, 0), {0})
-    >>> small.vertices[0].cost.tolist(), small.constant, back((0,))
+    >>> small = condition(pair, (1, 0), {0})
+    >>> small.inner.vertices[0].cost.tolist(), small.inner.constant, small.solution_back((0,))
     ([1, 11], 5, (0, 0))
     """
     if problem.fine is not None:
@@ -107,9 +144,11 @@ def condition(
     costs = {v: problem.vertices[v].cost.astype(np.int64) for v in order}
     fixed = [int(x.cost[a]) for v, (x, a) in enumerate(zip(problem.vertices, solution, strict=True)) if v not in place]
     edges: list[Edge] = []
-    for e in problem.edges:
+    origin: list[int] = []
+    for k, e in enumerate(problem.edges):
         if e.u in place and e.v in place:
             edges.append(replace(e, u=place[e.u], v=place[e.v]))
+            origin.append(k)
             continue
         table = problem.tables[e.table]
         row = solution[e.u] if e.rows is None else int(e.rows[solution[e.u]])
@@ -123,17 +162,12 @@ def condition(
     constant = problem.constant + sum(c for c in fixed if c < FORBIDDEN)
     vertices = tuple(Vertex(problem.vertices[v].name, costs[v]) for v in order)
 
-    def back(x: tuple[int, ...]) -> tuple[int, ...]:
-        out = list(solution)
-        for v, a in zip(order, x[: len(order)], strict=True):
-            out[v] = a
-        return tuple(out)
-
     small = replace(problem, vertices=vertices, edges=tuple(edges), usages=(), constant=constant)
     if problem.limit is None:
-        return small, back
+        return Conditioned(small, solution, tuple(order), tuple(origin))
     usages = _around(problem, problem.limit, solution, place)
-    return replace(small, vertices=(*vertices, Vertex("the others", np.zeros(1, dtype=np.int64))), usages=usages), back
+    small = replace(small, vertices=(*vertices, Vertex("the others", np.zeros(1, dtype=np.int64))), usages=usages)
+    return Conditioned(small, solution, tuple(order), tuple(origin))
 
 
 def _around(

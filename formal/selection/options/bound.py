@@ -68,6 +68,9 @@ class BoundOptions:
         "largest multiplier of such a conflict: fractions of it are fine enough for conflicts of real "
         "plans, and small in a record",
     )
+    lagging_gap: float = option(
+        1e-3, "share of the bound", "the gap of a step at least: just after a step messages lag behind"
+    )
 
 
 BOUND: Final = BoundOptions()

@@ -81,6 +81,8 @@ class DecompositionOptions:
     moves: int = option(2, "times", "that the interface moves")
     dearer: float = option(1.25, "multiple of the prices", "for ends and interfaces when nothing fits at them")
     mixtures_share: float = option(0.4, "share of the time limit", "after which no other mixture is begun")
+    idle_gain: float = option(0.001, "share of the cost", "columns that gain at most that gain nothing")
+    window_gap: int = option(20, "one part in so many of the bound", "what the bound misses while no solution is known")
 
 
 DECOMPOSITION: Final = DecompositionOptions()

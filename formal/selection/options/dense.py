@@ -97,6 +97,29 @@ class DenseOptions:
     node_steps: int = option(150, "ascent steps", "at a node")
     node_moves: int = option(300, "moves", "of the local search at a node")
     node_rounds: int = option(4, "times", "that the ascent of a node is helped along (MIR cuts, smoothing)")
+    guessed_gap: float = option(0.3, "share of the bound", "the gap while no solution is known")
+    first_looks: int = option(4, "looks", "for a first solution before the bound goes on without one")
+    converged_gain: float = option(
+        0.02, "share of the gap", "a slice that gains at most that has hardly moved the bound"
+    )
+    slice_step: float = option(0.1, "share of the gap", "least first step of a slice")
+    renewed: float = option(
+        0.9, "share of the incumbent", "costs are clipped anew when a solution is cheaper than that of the last one"
+    )
+    cut_step: float = option(0.2, "share of the gap", "first step after MIR cuts were added")
+    cut_cool_steps: int = option(30, "double sweeps", "of the smoothed ascent before a separation at the root")
+    cut_idle: int = option(2, "rounds", "of separation without gain after which they end")
+    cut_idle_gain: float = option(0.005, "share of the gap", "a round that gains at most that gains nothing")
+    cut_worth: float = option(
+        0.01, "share of the gap", "an attempt that gains at most that is followed by slices without MIR cuts"
+    )
+    carried_step: float = option(0.05, "share of the gap", "least first step from messages of an enclosing problem")
+    node_fit_rounds: int = option(15, "rounds", "until a start at a node has to fit")
+    node_savings: tuple[float, ...] = option(
+        (1.0, 0.3, 0.0), "factor of the prices", "how much usage counts in local search at a node, in turn"
+    )
+    node_move: int = option(40, "vertices", "of one move of local search at a node")
+    cold: float = option(20.0, "temperatures", "entries that far above the least do not count in a soft minimum")
 
 
 DENSE: Final = DenseOptions()

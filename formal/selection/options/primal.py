@@ -27,6 +27,13 @@ class PrimalOptions:
     )
     fit_size: int = option(12, "vertices", "of one move while a start is made to fit")
     fit_rounds: int = option(60, "rounds", "until a start has to fit")
+    fit_growth: float = option(1.5, "factor", "of the extra price of a row that is still exceeded")
+    fit_over: float = option(0.1, "share of the price", "added per share by which the limit is exceeded")
+    fit_least: float = option(0.01, "share of the price", "added anyway")
+    fit_moves: int = option(100, "moves", "of a round, besides two for three vertices")
+    turn_moves: int = option(200, "moves", "of a turn at least")
+    turn_visits: int = option(20, "visits", "of every vertex in a turn")
+    turn_gain: float = option(1e-6, "share of the cost", "a smaller gain is none")
 
 
 PRIMAL: Final = PrimalOptions()

@@ -135,6 +135,16 @@ class TreeOptions:
     )
     least_limit_dense_s: float = option(20.0, "seconds", "the same for a problem of the dense search")
     least_s: float = option(2.0, "seconds", "for it when nothing is left")
+    early: int = option(3, "double sweeps", "at first, each followed by a look for a solution")
+    look: int = option(4, "double sweeps", "between later looks")
+    flat_from: int = option(8, "double sweeps", "before sweeps may end because the bound hardly moves")
+    slow_gap: int = option(50, "one part in so many of the bound", "gaps that are larger do not count as slow to close")
+    slow_gain: Fraction = option(  # noqa: RUF009  frozen
+        Fraction(3, 10), "share of the gap", "a sweep that closes less is slow: fixing is worth more"
+    )
+    least_limit_steps: int = option(
+        1_000, "parts of the usage", "to which the smallest limit that works is known at the end of a bisection"
+    )
 
 
 TREE: Final = TreeOptions()

@@ -17,7 +17,7 @@ from itertools import count, pairwise
 import numpy as np
 
 from ....models.problem.selection_problem import Edge, Ints, ProblemError, SelectionProblem, Usage, Vertex
-from ....proofs.selection.certificates import Record, Reduced
+from ....proofs.selection.certificates import Dual, Record, Reduced
 from ....proofs.selection.presolve_log import BASELINE, Rule
 from ..model.clock import Clock
 from ..model.factored import Domains, whole
@@ -45,13 +45,18 @@ class Presolved:
     left: tuple[tuple[int, Ints], ...]
     follows: tuple[Follows, ...]
 
-    def record(self, then: Record) -> Reduced:
+    @property
+    def inner(self) -> SelectionProblem | None:
+        """The reduced problem."""
+        return self.problem
+
+    def proof_back(self, proof: Record) -> Reduced:
         """The record about the original problem (on `domains`) from one about the reduced problem (any record if
         that is None).
         """
-        return Reduced(self.log, self.steps, then)
+        return Reduced(self.log, self.steps, proof)
 
-    def lift(self, solution: tuple[int, ...]) -> tuple[int, ...]:
+    def solution_back(self, solution: tuple[int, ...]) -> tuple[int, ...]:
         """The solution of the original problem with the same cost: choices of the reduced problem's vertices in,
         original choices out.
         """
@@ -63,6 +68,27 @@ class Presolved:
         for follows in reversed(self.follows):
             follows.set(x)
         return tuple(x)
+
+    def messages_there(self, dual: Dual) -> Dual:
+        """Messages at the labels and edges that have stayed; those of parallel edges add up."""
+        problem, place = self.problem, {v: (i, labels) for i, (v, labels) in enumerate(self.left)}
+        assert problem is not None
+        number = {(e.u, e.v): k for k, e in enumerate(problem.edges)}
+        shapes = [problem.tables[e.table].shape for e in problem.edges]
+        to_u, to_v = ([np.zeros(shape[side], dtype=np.int64) for shape in shapes] for side in (0, 1))
+        for e, edge in enumerate(self.original.edges):
+            if edge.u not in place or edge.v not in place:
+                continue
+            (i, a), (j, b) = place[edge.u], place[edge.v]
+            at_u = dual.to_u[e][a if edge.rows is None else edge.rows[a]]
+            at_v = dual.to_v[e][b if edge.cols is None else edge.cols[b]]
+            if (k := number.get((i, j))) is not None:
+                to_u[k] += at_u
+                to_v[k] += at_v
+            elif (k := number.get((j, i))) is not None:
+                to_u[k] += at_v
+                to_v[k] += at_u
+        return Dual(tuple(to_u), tuple(to_v), dual.denominator)
 
     def project(self, solution: tuple[int, ...]) -> tuple[int, ...] | None:
         """Choices of the reduced problem where `solution` agrees with it; None if one of its choices has left.  May
@@ -93,7 +119,7 @@ def presolve(
     >>> p = SelectionProblem("two", (Vertex("a", np.array([1, 0])), Vertex("b", np.array([0, 5]))),
     ...                      (np.array([[0, 9], [9, 0]]),), (Edge(0, 1, 0),))
     >>> r = presolve(p)
-    >>> r.problem.constant, r.lift((0,))
+    >>> r.problem.constant, r.solution_back((0,))
     (1, (0, 0))
     """
     d = whole(problem) if domains is None else domains

@@ -29,7 +29,7 @@ class Improver:
         self.cost, self.cells = flat.clipped(EXACT)
         self.price = np.zeros(flat.labels)
         self.rounded = np.zeros(flat.labels)
-        """What rounded rows add to the memory prices."""
+        """What MIR cuts add to the memory prices."""
         self.state = np.array([0x9E3779B97F4A7C15 ^ (seed * 0x5851F42D4C957F2D + 1) & (1 << 64) - 1], dtype=np.uint64)
         self.pool = np.flatnonzero(np.diff(flat.label) > 1)
         self.x = np.zeros(flat.vertices, dtype=np.int64)
@@ -123,7 +123,7 @@ class Improver:
         """Bring `x` under the limit: prices of rows that are over grow until they fit.  True when the present
         positions fit.
         """
-        f = self.flat
+        f, at = self.flat, self.options
         self.set(x)
         if not f.events.size:
             self.offer(self.x)
@@ -139,10 +139,14 @@ class Improver:
                 return self.value < EXACT
             if clock.over():
                 return False
-            extra = np.where(over, 1.5 * extra + rate * 0.1 * (use - f.limit) / max(1, f.limit) + rate * 0.01, extra)
+            extra = np.where(
+                over,
+                at.fit_growth * extra + rate * at.fit_over * (use - f.limit) / max(1, f.limit) + rate * at.fit_least,
+                extra,
+            )
             self.prices(n + extra)
             self.set(self.x)
-            self.run(2 * self.pool.size // 3 + 100, self.options.fit_size, 1.0)
+            self.run(2 * self.pool.size // 3 + at.fit_moves, self.options.fit_size, 1.0)
         return False
 
     def search(self, n: Floats, clock: Clock, turns: int) -> None:
@@ -156,11 +160,11 @@ class Improver:
             low = np.inf
             for s in self.options.savings:
                 size = self.options.sizes[turn % len(self.options.sizes)]
-                self.run(max(200, 20 * self.pool.size // size), size, s)
+                self.run(max(self.options.turn_moves, self.options.turn_visits * self.pool.size // size), size, s)
                 low = min(low, self.value)
                 if clock.over():
                     break
-            idle = 0 if low < least * (1 - 1e-6) else idle + 1
+            idle = 0 if low < least * (1 - self.options.turn_gain) else idle + 1
             least = min(least, low)
             turn += 1
 

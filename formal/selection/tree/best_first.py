@@ -34,6 +34,7 @@ from ..model.clock import Clock
 from ..model.dense import DenseProblem, Floats, dense_problem
 from ..model.factored import Domains
 from ..options import Options
+from ..options.dense import DENSE, DenseOptions
 from ..presolve.presolve import Presolved, presolve
 from ..primal.local_search import Improver
 
@@ -83,7 +84,7 @@ class Node:
             inner = dual
         elif self.children:
             inner = Split(self.vertex, self.parts, tuple(child.record(need) for child in self.children))
-        return self.presolved.record(inner)
+        return self.presolved.proof_back(inner)
 
     def steps(self, outer: Ints | None = None) -> set[int]:
         """Steps of the claim's problem whose rows the proof of infeasibility uses; `outer[t]` is that of step t of
@@ -109,17 +110,6 @@ class Node:
             return FORBIDDEN if self.exact is None or self.emptied else self.bound
         below = min((child.established() for child in self.children), default=-FORBIDDEN)
         return max(self.bound if self.exact is not None or self.point else -FORBIDDEN, below)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """Ascent steps at a node, moves of the local search there, and how often the ascent is helped along (rounded
-    rows, smoothing).
-    """
-
-    steps: int = 150
-    moves: int = 300
-    rounds: int = 4
 
 
 class Tree:
@@ -173,13 +163,17 @@ class Tree:
         if presolved.problem is None:
             node.closed = node.done = True
             return
-        node.lift = _chain(node.lift, presolved.lift)
+        node.lift = _chain(node.lift, presolved.solution_back)
         flat = dense_problem(presolved.problem)
         if flat.labels == flat.vertices:
             self._point(node, presolved.problem, flat)
             return
         self.bytes += 8 * (flat.cells.size + 2 * flat.amount.size + 4 * int(flat.message[-1]))
-        state = start(flat) if node.warm is None else transfer(*node.warm[:2], presolved, flat)
+        state = (
+            start(flat, self.options.dense)
+            if node.warm is None
+            else transfer(*node.warm[:2], presolved, flat, self.options.dense)
+        )
         bounder = DenseBounder(flat, big_for(self.upper, presolved.problem), self.options.dense)
         if node.warm is not None:
             old, before, cuts = node.warm
@@ -270,11 +264,11 @@ class Tree:
         bounder.sweep(messages, False)
         improver = Improver(flat, self.count, self.options.primal)
         bounder.cuts.weigh(state.k, improver.rounded)
-        if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=15):
+        if not improver.fit(bounder.relaxed(messages), state.n, self.clock, rounds=self.options.dense.node_fit_rounds):
             return
         improver.prices(state.n)
-        for s in (1.0, 0.3, 0.0):
-            improver.run(max(self.options.dense.node_moves, improver.pool.size // 2), 40, s)
+        for s in self.options.dense.node_savings:
+            improver.run(max(self.options.dense.node_moves, improver.pool.size // 2), self.options.dense.node_move, s)
         if improver.best is not None and self.offer(node.lift(flat.solution(improver.best))):
             self.better = improver.best_value + flat.problem.constant < self.upper
 
@@ -349,9 +343,9 @@ def _undecided(flat: DenseProblem, often: Floats, exact: Exact, kept: Domains, p
     return list(dict.fromkeys((int(x[-2]), int(x[-1])) for x in both))
 
 
-def start(flat: DenseProblem) -> State:
+def start(flat: DenseProblem, options: DenseOptions = DENSE) -> State:
     """No messages, no multipliers."""
-    return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size))
+    return State(np.zeros(int(flat.message[-1])), np.zeros(flat.events.size), step=options.step)
 
 
 def big_for(upper: int, problem: SelectionProblem) -> int:

@@ -2,10 +2,10 @@
 apart, until no mixture of them is free.
 
 Under a limit the best prices of the relaxation are those at which two plans tie, one that exceeds the limit and one
-that leaves some of it.  The bound is then a mixture of both at no cost for the *seam* between them, which every real
-mixture pays.  So the domain of a vertex where they differ is split into labels that go with the one plan and labels
-that go with the other: in each part one of the plans pays for two seams there, other prices are best, and the bound
-rises.
+that leaves some of it.  The bound is then a mixture of both at no cost for the *interface* between them, which every
+real mixture pays.  So the domain of a vertex where they differ is split into labels that go with the one plan and
+labels that go with the other: in each part one of the plans pays for two interfaces there, other prices are best, and
+the bound rises.
 
     vertex   in the middle of the longest run of layers where the plans differ; there the one where the other plan's
              label costs most
@@ -75,7 +75,7 @@ def branch_on_columns(run: Run, active: ActiveColumns, domains: Domains, record:
             break
         if node.rising:
             count += 1
-            node = _risen(run, node)
+            node = _swept_on(run, node)
             heapq.heappush(heap, (node.lower, count, node))
             continue
         split, children = _split(run, active, node)
@@ -218,7 +218,7 @@ def _part(run: Run, node: _Node, n: Floats, enough: int) -> _Node | None:
     if best is None:
         return None
     _, prices, sweeper.to_u, sweeper.to_v = best
-    return _noted(run, replace(node, rising=rising), sweeper, prices)
+    return _recorded(run, replace(node, rising=rising), sweeper, prices)
 
 
 def _far_enough(run: Run, plans: list[Column], old: Ints, aim: Ints) -> int:
@@ -261,7 +261,7 @@ def _swept(run: Run, sweeper: Sweeper, n: Ints, enough: int, floor: int) -> tupl
     return history[-1] // q, history[-1] >= enough * q and enough < run.enough()
 
 
-def _risen(run: Run, node: _Node) -> _Node:
+def _swept_on(run: Run, node: _Node) -> _Node:
     """`node` with more sweeps at its prices."""
     assert run.rows is not None
     sweeper = run.sweeper(build(run.base, node.domains))
@@ -269,10 +269,10 @@ def _risen(run: Run, node: _Node) -> _Node:
     n = run.multipliers(run.rows, node.record)
     if _swept(run, sweeper, n, run.enough(), node.lower) is None:
         return replace(node, rising=False)
-    return _noted(run, replace(node, rising=False), sweeper, n)
+    return _recorded(run, replace(node, rising=False), sweeper, n)
 
 
-def _noted(run: Run, node: _Node, sweeper: Sweeper, n: Ints) -> _Node:
+def _recorded(run: Run, node: _Node, sweeper: Sweeper, n: Ints) -> _Node:
     """`node` with the messages of `sweeper` at prices `n` as its record."""
     assert run.rows is not None
     record, score = run.record(sweeper.network, sweeper, run.rows.pairs(n))

@@ -24,38 +24,22 @@ from ..bound.dense_dual import DenseBounder, State
 from ..bound.smoothed import smoothed_ascent
 from ..model.clock import Clock, Progress, Quiet
 from ..model.dense import DenseProblem, Floats, dense_problem
-from ..model.factored import exact_cost, whole
+from ..model.factored import whole
 from ..model.resources import Rows
 from ..options import Options
 from ..presolve.presolve import presolve
+from ..primal.incumbent import Incumbent
 from ..primal.local_search import Improver
 from .best_first import Node, Tree, big_for, start
 
 
 @dataclass(frozen=True, eq=False)
 class Begin:
-    """Positions, row multipliers and what rounded rows add to the prices of the labels."""
+    """Positions, row multipliers and what MIR cuts add to the prices of the labels."""
 
     x: Ints
     n: Floats
     rounded: Floats
-
-
-@dataclass(eq=False)
-class Best:
-    """The cheapest feasible solution of the original problem so far."""
-
-    problem: SelectionProblem
-    solution: tuple[int, ...] | None = None
-    cost: int = FORBIDDEN
-
-    def offer(self, x: tuple[int, ...]) -> bool:
-        """Keep `x` if it is feasible and cheaper, by exact evaluation."""
-        cost = exact_cost(self.problem, x)
-        if cost is None or cost >= self.cost:
-            return False
-        self.solution, self.cost = x, cost
-        return True
 
 
 @dataclass(eq=False)
@@ -66,7 +50,7 @@ class Outcome:
 
     record: Record
     bound: int
-    best: Best
+    best: Incumbent
     steps: set[int]
 
 
@@ -89,7 +73,7 @@ class DenseSearch:
         self.options = options if options is not None else Options()
         self.problem, self.clock, self.gap, self.seed, self.threads = problem, clock, gap, seed, threads
         self.progress: Progress = progress if progress is not None else Quiet()
-        self.best = Best(problem)
+        self.best = Incumbent(problem)
         self.root = Node(problem, whole(problem), lambda x: x, -FORBIDDEN, 0)
         self.root_upper = FORBIDDEN
         self.converged = False
@@ -120,7 +104,7 @@ class DenseSearch:
         self.root.presolved = presolved = presolve(self.problem, clock=self.clock, options=self.options.presolve)
         if presolved is None or presolved.problem is None:
             return None
-        self.root.lift = presolved.lift
+        self.root.lift = presolved.solution_back
         flat = dense_problem(presolved.problem)
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
@@ -132,7 +116,7 @@ class DenseSearch:
     def _search(self, core: SelectionProblem) -> None:
         presolved = self.root.presolved
         assert presolved is not None
-        self.root.lift = presolved.lift
+        self.root.lift = presolved.solution_back
         flat = dense_problem(core)
         if flat.labels == flat.vertices:
             self._tree().work(self.root)
@@ -191,11 +175,11 @@ class DenseSearch:
             self.converged and self.best.cost - root.bound <= self.options.dense.close * abs(self.best.cost)
         ):
             return False
-        if labels > self.options.dense.trial_labels and self._aspire(root, bounder, state):
+        if labels > self.options.dense.trial_labels and self._try_cutoffs(root, bounder, state):
             return False
         return tree.run(root) or tree.bytes > self.options.dense.held
 
-    def _aspire(self, root: Node, bounder: DenseBounder, state: State) -> bool:
+    def _try_cutoffs(self, root: Node, bounder: DenseBounder, state: State) -> bool:
         """Look for a better solution in trees that pretend to have one already, close above the bound: what they fix
         leaves little to search.
 
@@ -237,13 +221,15 @@ class DenseSearch:
     def _first(self, flat: DenseProblem, once: bool = False) -> tuple[DenseBounder, State]:
         """Bound and first solution."""
         bounder = DenseBounder(flat, 1 << 50, self.options.dense)
-        state = start(flat)
+        state = start(flat, self.options.dense)
         for forward in (True, False):
             state.bound = bounder.sweep(state.messages, forward) + flat.problem.constant
         self.converged = False
         guess = state.bound
-        for _ in range(4):
-            state = bounder.ascend(state, guess + 0.3 * abs(guess), self.options.dense.root_steps, self.clock)
+        for _ in range(self.options.dense.first_looks):
+            state = bounder.ascend(
+                state, guess + self.options.dense.guessed_gap * abs(guess), self.options.dense.root_steps, self.clock
+            )
             guess = state.bound
             self._hunt(self._decoded(bounder, state), 0)
             self._merge(flat)
@@ -258,7 +244,7 @@ class DenseSearch:
     def _more(self, flat: DenseProblem, bounder: DenseBounder, state: State) -> tuple[DenseBounder, State]:
         """A slice of ascent and of local search; sets `converged` when the bound has hardly moved."""
         before, upper = state.bound, self.best.cost
-        target = float(upper) if upper < FORBIDDEN else state.bound + 0.3 * abs(state.bound)
+        target = float(upper) if upper < FORBIDDEN else state.bound + self.options.dense.guessed_gap * abs(state.bound)
         if self.slices == 0:  # nothing yet that a search could begin from
             state = self._ascent(bounder, state, target)
             self._hunt(self._decoded(bounder, state), self.options.dense.turns)
@@ -276,14 +262,14 @@ class DenseSearch:
         if upper < FORBIDDEN and state.bound > upper - 0.5:
             self.converged = True
             return bounder, state
-        self.converged = self.slices > len(self.options.dense.beyond) and state.bound - before <= 0.02 * max(
-            1.0, self.best.cost - state.bound
-        )
+        self.converged = self.slices > len(
+            self.options.dense.beyond
+        ) and state.bound - before <= self.options.dense.converged_gain * max(1.0, self.best.cost - state.bound)
         self.rest -= 1
         if self.converged and self.rest < 0:
             state = self._rounded(bounder, state)
-        state.step = max(state.step, 0.1)
-        if self.best.cost < 0.9 * upper:
+        state.step = max(state.step, self.options.dense.slice_step)
+        if self.best.cost < self.options.dense.renewed * upper:
             fresh = DenseBounder(flat, big_for(self.best.cost, flat.problem), self.options.dense)
             fresh.cuts, bounder = bounder.cuts, fresh
         return bounder, state
@@ -318,20 +304,20 @@ class DenseSearch:
         the relaxed solution hesitates, and a row that it just fills.
         """
         upper, idle, first = self.best.cost, 0, state.bound
-        while idle < 2 and upper < FORBIDDEN and not self.clock.over():
+        while idle < self.options.dense.cut_idle and upper < FORBIDDEN and not self.clock.over():
             before = state.bound
             state = smoothed_ascent(
-                bounder, state, float(upper), self.clock, self.options.dense.cool, self.options.dense.cut_steps // 5
+                bounder, state, float(upper), self.clock, self.options.dense.cool, self.options.dense.cut_cool_steps
             )
             added = bounder.tighten(state, self.options.dense.root_cuts, self.improver.best)
             if added:
-                state.step = 0.2
+                state.step = self.options.dense.cut_step
                 state = bounder.ascend(state, float(upper), self.options.dense.cut_steps, self.clock, upper - 0.5)
             self.progress.update("rounded rows", int(state.bound), self._upper())
-            idle = idle + 1 if state.bound - before <= 0.005 * (upper - before) else 0
+            idle = idle + 1 if state.bound - before <= self.options.dense.cut_idle_gain * (upper - before) else 0
             if not added:
                 break
-        if state.bound - first <= 0.01 * (upper - first):
+        if state.bound - first <= self.options.dense.cut_worth * (upper - first):
             self.rest = self.options.dense.rest
         return state
 
@@ -362,5 +348,5 @@ class DenseSearch:
         improver = self.improver
         assert self.root.presolved is not None
         if improver.best is not None and improver.best_value + flat.problem.constant < self.best.cost:
-            self.best.offer(self.root.presolved.lift(flat.solution(improver.best)))
+            self.best.offer(self.root.presolved.solution_back(flat.solution(improver.best)))
             self.progress.update("local search", None, self._upper())

@@ -141,7 +141,7 @@ def least_limit_dense(
     assert problem.limit is not None
     low, best = problem.limit, None
     high = sum(int(u.amount.max()) for u in problem.usages)
-    while best is None or (high - low > max(1, high // 1000) and not clock.over()):
+    while best is None or (high - low > max(1, high // options.tree.least_limit_steps) and not clock.over()):
         limit = high if best is None else (low + high) // 2
         dense = DenseSearch(
             replace(problem, limit=limit),

@@ -43,19 +43,19 @@ def search_neighbourhood(
     """
     left = len(free)
     for part in connected(problem, free):
-        smaller, back = condition(problem, solution, part)
+        small = condition(problem, solution, part)
         run.progress.update("ends", None, None)
-        inner = make(smaller, until.share(len(part) / left))
+        inner = make(small.inner, until.share(len(part) / left))
         left -= len(part)
         inner.nodes, inner.gap = run.options.tree.nodes, run.options.tree.part_gap
         inner.incumbent.offer(tuple(solution[v] for v in sorted(part)))
         inner.search(
             None
-            if inner.fits(elimination_order(build(inner.unit, whole(smaller)), inner.limits.joint))
+            if inner.fits(elimination_order(build(inner.unit, whole(small.inner)), inner.limits.joint))
             else converged(inner)
         )
         if inner.incumbent.solution is not None:
-            solution = back(inner.incumbent.solution)
+            solution = small.solution_back(inner.incumbent.solution)
     return solution
 
 
@@ -63,7 +63,7 @@ def repair_by_prices(
     run: Run, make: Make, solution: tuple[int, ...], n: Floats, free: set[int], until: Clock
 ) -> tuple[int, ...] | None:
     """The cheapest solution found that fits and differs from `solution` only in `free`; `n`: prices of the rows of
-    `search` over their events.
+    `run` over their events.
 
     Where `solution` exceeds the limit most at a row without a price, that one gets a price, otherwise all prices rise.
     None if none was found.
@@ -76,8 +76,8 @@ def repair_by_prices(
 
     def at(factor: float, x: tuple[int, ...]) -> tuple[tuple[int, ...], Dual]:
         prices = n + (factor - 1.0) * direction
-        small, back = condition(priced(run.problem, rows.events, prices), solution, free)
-        inner = make(small, until.share(run.options.tree.prices_share / len(run.options.tree.dearer)))
+        small = condition(priced(run.problem, rows.events, prices), solution, free)
+        inner = make(small.inner, until.share(run.options.tree.prices_share / len(run.options.tree.dearer)))
         inner.nodes = run.options.tree.nodes
         inner.incumbent.offer(tuple(x[v] for v in sorted(free)))
         warm = converged(inner)
@@ -88,7 +88,7 @@ def repair_by_prices(
             for t, k in zip(rows.events, prices.tolist(), strict=True)
             if k > 0.0
         )
-        return x if found is None else back(found), replace(warm, multipliers=pairs)
+        return x if found is None else small.solution_back(found), replace(warm, multipliers=pairs)
 
     run.progress.update("under the limit", None, run.upper())
     direction, use = n, rows.use(solution)
@@ -109,12 +109,12 @@ def repair_by_prices(
         return None
     if warm is None:
         _, warm = at(1.0, best)
-    small, back = condition(run.problem, best, free)
-    inner = make(small, until)
+    small = condition(run.problem, best, free)
+    inner = make(small.inner, until)
     inner.nodes = run.options.tree.nodes
     inner.incumbent.offer((*(best[v] for v in sorted(free)), 0))
     inner.search(warm)
-    return best if inner.incumbent.solution is None else back(inner.incumbent.solution)
+    return best if inner.incumbent.solution is None else small.solution_back(inner.incumbent.solution)
 
 
 def connected(problem: SelectionProblem, free: set[int]) -> list[set[int]]:

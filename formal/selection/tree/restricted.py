@@ -37,15 +37,15 @@ def search_restricted(run: Run, domains: Domains, result: Score) -> None:
             ]
         if any(d.size == 0 for d in kept):
             return
-        smaller, back = restrict(run.problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
-        if cells_of(smaller) <= run.options.tree.restricted_cells:
+        part = restrict(run.problem, {v: tuple(d.tolist()) for v, d in enumerate(kept)})
+        if cells_of(part.inner) <= run.options.tree.restricted_cells:
             break
     else:
         return
     run.progress.update("local search", None, run.upper())
     left = run.clock.left()
     found = DenseSearch(
-        smaller,
+        part.inner,
         run.clock.at_most(
             run.options.tree.restricted_s if left == float("inf") else run.options.tree.restricted_share * left
         ),
@@ -53,4 +53,4 @@ def search_restricted(run: Run, domains: Domains, result: Score) -> None:
         options=run.options,
     ).run()
     if found is not None and found.best.solution is not None:
-        run.incumbent.offer(back(found.best.solution))
+        run.incumbent.offer(part.solution_back(found.best.solution))

@@ -46,6 +46,7 @@ def sweep(run: Run, sweeper: Sweeper, depth: int, taken: int = 0) -> None:
     network = sweeper.network
     constant = network.base.constant - taken
     history: list[int] = []
+    at = run.options.tree
     rounds = run.limits.root_sweeps if depth == 0 else run.limits.node_sweeps
     settling = 0
     if depth == 0 and acceleration_pays(run, network):
@@ -62,7 +63,7 @@ def sweep(run: Run, sweeper: Sweeper, depth: int, taken: int = 0) -> None:
             if swept is None or swept >= INFINITE:
                 return
             bound = swept + constant
-            if not taken and (turn < 3 or turn % 4 == 0 or finish or settling):
+            if not taken and (turn < at.early or turn % at.look == 0 or finish or settling):
                 run.offer(network, decode(sweeper, forward), polish=True)
             if run.closed(bound):
                 return
@@ -70,9 +71,9 @@ def sweep(run: Run, sweeper: Sweeper, depth: int, taken: int = 0) -> None:
         if finish or run.clock.left() < 3 * (run.clock.seconds() - started):
             break
         history.append(bound)
-        flat = turn >= 8 and (history[-1] - history[-4]) * (
-            run.options.tree.priced_flat if taken else run.options.tree.flat
-        ) <= abs(history[-1])
+        flat = turn >= at.flat_from and (history[-1] - history[-4]) * (at.priced_flat if taken else at.flat) <= abs(
+            history[-1]
+        )
         settling += settling > 0 or flat
         finish = (
             depth == 0
@@ -123,7 +124,8 @@ def _slow(run: Run, history: list[int]) -> bool:
     if run.incumbent.cost >= INFINITY or len(history) < 2:
         return False
     gap = run.incumbent.cost * run.denominator - history[-1]
-    return gap * 50 <= abs(history[-1]) and (history[-1] - history[-2]) * 10 < gap * 3
+    at = run.options.tree
+    return gap * at.slow_gap <= abs(history[-1]) and history[-1] - history[-2] < gap * at.slow_gain
 
 
 def _fixable(run: Run, sweeper: Sweeper, bound: int) -> bool:

@@ -19,7 +19,7 @@ from math import prod
 
 from ...program.graph import Graph, GraphError, Role, Tensor
 from ...program.index import Access, Affine, Axis, Combine, access
-from ...program.operators import FUNCTIONS, Operator, Value
+from ...program.operators import EVEN, FUNCTIONS, Operator, Value
 
 
 class Builder:
@@ -196,6 +196,12 @@ class Builder:
             {"rows": rows},
             self.tensors[table].dtype,
         )
+
+    def grouped(self, name: str, text: str, *tensors: str, rows: str, load: str = EVEN) -> str:
+        """Grouped product: `grouped("h", "t k, e k n, t j -> t j n", x, w, ids, rows="e")`; the last tensor names
+        groups.
+        """
+        return self._einsum(name, "grouped_product", text, tensors, Combine.SUM, {"rows": rows, "load": load})
 
     def convolution(
         self,

@@ -1,7 +1,7 @@
 """Constants that a program states: carried by value where they are small, because they are content and no weights.
 
 up to `LIMIT` elements     an operator `constant` of the graph, with the values
-beyond                     an input called `constant.*`; whoever runs the graph is told that its values are not there
+beyond                     an input called `constant.*` with the digest of its values, which lie beside the graph
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ...program.contents import contents_of
 from ...program.graph import STATED, Graph, Role
 from ...program.index import Axis, access
 from ...program.operators import Operator, Value
@@ -47,7 +48,10 @@ def asked_for(g: Builder, name: str, array: npt.NDArray[np.generic], dtype: str)
     """An input for a constant that the graph does not hold; `name` begins as `STATED` says."""
     if not name.startswith(STATED):
         raise ValueError(f"{name}: does not say that it is a constant")
-    return g.input(name, array.shape or (1,), dtype, None if array.shape else ())
+    made = g.input(name, array.shape or (1,), dtype, None if array.shape else ())
+    if array.size > LIMIT and array.dtype.kind in "fiub":
+        g.tensors[made] = replace(g.tensors[made], contents=contents_of(array, dtype))
+    return made
 
 
 def carried(graph: Graph, contents: Mapping[str, npt.NDArray[np.generic]]) -> Graph:

@@ -60,20 +60,29 @@ def _positions(c: Context, value: Ref) -> tuple[int, int] | None:
     return (first, len(run)) if first >= 0 and bool((run == range(first, first + len(run))).all()) else None
 
 
-def _rows(c: Context, node: Node, table: tuple[str, tuple[int, ...]], dim: int, ids: Ref) -> None:
-    """Rows of a table along a dimension; consecutive ones are a slice, computed ones an embedding."""
+def _rows(
+    c: Context, node: Node, table: tuple[str, tuple[int, ...]], dim: int, ids: Ref, padding: int | None = None
+) -> None:
+    """Rows of a table along a dimension; consecutive ones are a slice, computed ones an embedding.  The row `padding`
+    gets no gradient.
+    """
     run, (tensor, shape) = _positions(c, ids), table
-    if run is not None and run[0] + run[1] <= shape[dim]:
+    if (
+        run is not None
+        and run[0] + run[1] <= shape[dim]
+        and not (padding is not None and 0 <= padding - run[0] < run[1])
+    ):
         extents = [*shape[:dim], run[1], *shape[dim + 1 :]]
         cut = tensor if list(shape) == extents else part_of(c, node, "", tensor, extents, {dim: (1, run[0])})
         c.put(node, c.view(node, "rows", cut, node.shape))
         return
-    c.put(node, gathered(c, node, "", table, dim, c.operand(ids)))
+    c.put(node, gathered(c, node, "", table, dim, c.operand(ids), padding=padding))
 
 
 def embedding(c: Context, node: Node) -> None:
-    """embedding: rows of a matrix (padding_idx only concerns gradients)."""
-    _rows(c, node, c.operand(node.ref("weight")), 0, node.ref("indices"))
+    """embedding: rows of a matrix; the row padding_idx gets no gradient."""
+    padding = node.integer("padding_idx", -1)
+    _rows(c, node, c.operand(node.ref("weight")), 0, node.ref("indices"), padding if padding >= 0 else None)
 
 
 def index_select(c: Context, node: Node) -> None:
@@ -95,7 +104,7 @@ def index(c: Context, node: Node) -> None:
         k, ids = given[0]
         if c.dtypes[ids] == "bool":
             raise Unsupported("a mask (the size of the result depends on its contents)")
-        _rows(c, node, (tensor, shape), k, ids)
+        _rows(c, node, (tensor, shape), k, _from_the_front(c, node, ids, shape[k]))
         return
     dims = [k for k, _ in given]
     known = [c.constants.get(v) for _, v in given]
@@ -111,6 +120,19 @@ def index(c: Context, node: Node) -> None:
     c.constants[ids] = flat
     c.shapes[ids], c.dtypes[ids] = c.constants[ids].shape, "int64"
     _rows(c, node, (c.view(node, "flat", tensor, merged), merged), dims[0], ids)
+
+
+def _from_the_front(c: Context, node: Node, ids: Ref, count: int) -> Ref:
+    """Constant positions, those that count from the end as what they mean."""
+    known = c.constants.get(ids)
+    if known is None or known.dtype.kind not in "iu":
+        return ids
+    found = known.astype(np.int64)
+    if not bool(np.any(found < 0)):
+        return ids
+    made = Ref(f"{node.name}/from_the_front")
+    c.constants[made], c.shapes[made], c.dtypes[made] = np.where(found < 0, found + count, found), found.shape, "int64"
+    return made
 
 
 def _many(c: Context, node: Node, given: Mapping[int, Ref]) -> None:

@@ -1,64 +1,225 @@
-"""Core ATen operators that are a few operators here: activations of two branches, windows of a dimension, norms.
+"""Core ATen operators that are a few elementwise operators here, or a few steps of them.
 
-elu(x)      scale relu(x) + alpha scale (exp(a min(x, 0)) - 1)
-expm1(x)    exp(x) - 1
-unfold      rows read at  step * place + tap, or a view where windows do not overlap
+elu(x)             scale relu(x) + alpha scale (exp(a min(x, 0)) - 1)
+leaky_relu(x)      relu(x) - slope relu(-x)
+expm1, log2, tan, sinh, atanh, ..   by exp, log, sin, cos
+isinf(x)           |x| = inf
+cumprod            y[i] = y[i] y[i - 2^k], k = 0, 1, ..;   prod multiplies halves
+cdist(x, y)        (sum |x - y|^2)^(1/2)
 """
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Callable
+from math import inf, log
 
 import numpy as np
 
-from ..building.flat import gathered, part_of, permuted, pointwise
-from .context import Context, Handler, Node, Ref, dimension
+from ...program.operators import Value
+from ..building.flat import Unsupported, joined, part_of, pointwise, reduced
+from .context import Constant, Context, Handler, Node, Ref, dimension
 from .pointwise import cast
+from .pointwise import power as pointwise_power
+
+Step = Callable[..., str]
+"""Adds an elementwise operator over tensors of the node's shape."""
+
+
+def _start(c: Context, node: Node) -> tuple[str, Step]:
+    """The operand in the element type of the result, and a function that adds operators over its shape."""
+    x = node.ref("self")
+    tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
+
+    def step(function: str, *tensors: str, part: str | None = None, **attributes: Value) -> str:
+        return pointwise(
+            c, node, function if part is None else part, function, [(t, shape) for t in tensors], None, **attributes
+        )
+
+    return tensor, step
 
 
 def elu(c: Context, node: Node) -> None:
     """elu with alpha, scale and input_scale (celu and selu become it)."""
-    x = node.ref("self")
-    tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
+    x, step = _start(c, node)
     alpha, scale, steep = (node.number(k, 1.0) for k in ("alpha", "scale", "input_scale"))
-    up = pointwise(c, node, "relu", "relu", [(tensor, shape)])
-    down = pointwise(c, node, "low", "clip", [(tensor, shape)], low=-inf, high=0.0)
+    up, down = step("relu", x), step("clip", x, low=-inf, high=0.0)
     if steep != 1.0:
-        down = pointwise(c, node, "steep", "scale", [(down, shape)], scale=steep)
-    down = pointwise(c, node, "exp", "exp", [(down, shape)])
-    down = pointwise(c, node, "shift", "shift", [(down, shape)], shift=-1.0)
+        down = step("scale", down, part="steep", scale=steep)
+    down = step("shift", step("exp", down), shift=-1.0)
     if alpha * scale != 1.0:
-        down = pointwise(c, node, "alpha", "scale", [(down, shape)], scale=alpha * scale)
+        down = step("scale", down, part="alpha", scale=alpha * scale)
     if scale != 1.0:
-        up = pointwise(c, node, "scale", "scale", [(up, shape)], scale=scale)
-    c.put(node, pointwise(c, node, "", "add", [(up, shape), (down, shape)]))
+        up = step("scale", up, scale=scale)
+    c.put(node, step("add", up, down, part=""))
+
+
+def leaky(c: Context, node: Node) -> None:
+    """leaky_relu."""
+    x, step = _start(c, node)
+    low = step("scale", step("relu", step("negate", x), part="low"), scale=node.number("negative_slope", 0.01))
+    c.put(node, step("subtract", step("relu", x), low, part=""))
+
+
+def _of_exponentials(function: str) -> Handler:
+    def convert(c: Context, node: Node) -> None:
+        x, step = _start(c, node)
+        up, down = step("exp", x), step("exp", step("negate", x), part="exp_negative")
+        c.put(node, step("scale", step(function, up, down), part="", scale=0.5))
+
+    return convert
 
 
 def less_one(c: Context, node: Node) -> None:
     """expm1: exp(x) - 1."""
+    x, step = _start(c, node)
+    c.put(node, step("shift", step("exp", x), part="", shift=-1.0))
+
+
+def _logarithm(base: float) -> Handler:
+    def convert(c: Context, node: Node) -> None:
+        x, step = _start(c, node)
+        c.put(node, step("scale", step("log", x), part="", scale=1.0 / log(base)))
+
+    return convert
+
+
+def tangent(c: Context, node: Node) -> None:
+    """tan: sin / cos."""
+    x, step = _start(c, node)
+    c.put(node, step("divide", step("sin", x), step("cos", x), part=""))
+
+
+def area(c: Context, node: Node) -> None:
+    """asinh, acosh: log(x + sqrt(x^2 +- 1)); atanh: (log(1 + x) - log(1 - x)) / 2."""
+    x, step = _start(c, node)
+    if "atanh" in node.kind:
+        above = step("log", step("shift", x, part="above", shift=1.0), part="log_above")
+        below = step("log", step("shift", step("negate", x), part="below", shift=1.0), part="log_below")
+        c.put(node, step("scale", step("subtract", above, below), part="", scale=0.5))
+        return
+    square = step("shift", step("power", x, exponent=2.0), shift=1.0 if "asinh" in node.kind else -1.0)
+    c.put(node, step("log", step("add", x, step("sqrt", square)), part=""))
+
+
+def infinite(c: Context, node: Node) -> None:
+    """isinf of floating-point numbers."""
     x = node.ref("self")
-    tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
-    grown = pointwise(c, node, "exp", "exp", [(tensor, shape)])
-    c.put(node, pointwise(c, node, "", "shift", [(grown, shape)], shift=-1.0))
+    if not c.dtypes[x].startswith(("float", "bfloat")):
+        c.fill(node, 0.0)
+        return
+    tensor, shape = c.operand(x)
+    size = pointwise(c, node, "abs", "abs", [(tensor, shape)])
+    c.put(node, pointwise(c, node, "", "equal", [(size, shape)], value=inf))
 
 
-def unfold(c: Context, node: Node) -> None:
-    """unfold(dim, size, step): a window for every step, its elements in a new last dimension."""
-    tensor, shape = c.operand(node.ref("self"))
-    k = dimension(node, node.integer("dimension", 0), len(shape))
-    size, step, count = node.integer("size", 1), node.integer("step", 1), node.shape[k]
-    if size == step:
-        kept = [*shape[:k], count * size, *shape[k + 1 :]]
-        cut = tensor if tuple(kept) == tuple(shape) else part_of(c, node, "cut", tensor, kept, {k: (1, 0)})
-        y = c.view(node, "windows", cut, [*shape[:k], count, size, *shape[k + 1 :]])
+def either(c: Context, node: Node) -> None:
+    """logical_xor, and bitwise_xor of masks."""
+    if node.dtype != "bool" or any(c.dtypes[node.ref(k)] != "bool" for k in ("self", "other")):
+        raise Unsupported("integers")
+    c.put(node, pointwise(c, node, "", "not_equal", [c.operand(node.ref(k)) for k in ("self", "other")]))
+
+
+def _slice(c: Context, node: Node, part: str, tensor: str, k: int, low: int, count: int) -> str:
+    shape = c.g.tensors[tensor].shape
+    return part_of(c, node, part, tensor, [*shape[:k], count, *shape[k + 1 :]], {k: (1, low)})
+
+
+def _times(c: Context, node: Node, a: str, b: str) -> str:
+    return pointwise(c, node, "multiply", "multiply", [(t, c.g.tensors[t].shape) for t in (a, b)])
+
+
+def running_product(c: Context, node: Node) -> None:
+    """cumprod along one dimension."""
+    y, _ = _start(c, node)
+    k, by = dimension(node, node.integer("dim", 0), len(node.shape)), 1
+    n = node.shape[k]
+    while by < n:
+        later, earlier = _slice(c, node, "later", y, k, by, n - by), _slice(c, node, "earlier", y, k, 0, n - by)
+        y = joined(c, node, "", [_slice(c, node, "done", y, k, 0, by), _times(c, node, later, earlier)], k)
+        by *= 2
+    c.put(node, y)
+
+
+def whole_product(c: Context, node: Node) -> None:
+    """prod over one dimension, or all."""
+    y, _ = _start(c, node)
+    given = node.arguments.get("dim")
+    if given is None:
+        y = c.view(node, "flat", y, (c.g.tensors[y].elements,))
+    k = 0 if given is None else dimension(node, node.integer("dim", 0), len(c.g.tensors[y].shape))
+    while (n := c.g.tensors[y].shape[k]) > 1:
+        half = n // 2
+        rest = [_slice(c, node, "rest", y, k, 2 * half, 1)] if n % 2 else []
+        both = _times(c, node, _slice(c, node, "first", y, k, 0, half), _slice(c, node, "second", y, k, half, half))
+        y = joined(c, node, "", [both, *rest], k) if rest else both
+    c.put(node, c.view(node, "drop", y, node.shape or (1,)))
+
+
+def distances(c: Context, node: Node) -> None:
+    """_cdist_forward with p = 2."""
+    if node.number("p", 2.0) != 2.0:
+        raise Unsupported(f"p={node.number('p', 2.0):g}")
+    (x, left), (y, right) = (c.operand(node.ref(k)) for k in ("x1", "x2"))
+    rows, columns = (*left[:-1], 1, left[-1]), (*right[:-2], 1, *right[-2:])
+    x, y = c.view(node, "rows", x, rows), c.view(node, "columns", y, columns)
+    apart = pointwise(c, node, "apart", "subtract", [(x, rows), (y, columns)])
+    shape = c.g.tensors[apart].shape
+    square = pointwise(c, node, "square", "power", [(apart, shape)], exponent=2.0)
+    total = reduced(c, node, "sum", square, shape, [len(shape) - 1], "sum", 1.0, False)
+    c.put(node, pointwise(c, node, "", "sqrt", [(total, node.shape)]))
+
+
+def power(c: Context, node: Node) -> None:
+    """pow by a number, of known positive numbers, and by known whole exponents (squares of squares, chosen by bits)."""
+    base, exponent = node.arguments["self"], node.arguments["exponent"]
+    known, whole = c.known(base), c.known(exponent)
+    if isinstance(base, Ref) and c.uniform(exponent) is not None:
+        pointwise_power(c, node)
+    elif isinstance(exponent, Ref) and known is not None and bool(np.all(np.greater(known, 0))):
+        logs = Ref(f"{node.name}/log")
+        c.constants[logs] = np.log(known.astype("float64"))
+        c.shapes[logs], c.dtypes[logs] = known.shape, node.dtype
+        y = c.operand(cast(c, node, exponent, node.dtype) or exponent)
+        turned = pointwise(c, node, "logarithm", "multiply", [y, c.operand(logs)])
+        c.put(node, pointwise(c, node, "", "exp", [(turned, node.shape)]))
+    elif isinstance(base, Ref) and whole is not None and _counts(whole):
+        square, total, bits = c.operand(cast(c, node, base, node.dtype) or base), None, whole.astype("int64")
+        for bit in range(int(bits.max()).bit_length()):
+            if bit:
+                square = pointwise(c, node, "square", "power", [square], exponent=2.0), square[1]
+            mask = Ref(f"{node.name}/bit{bit}")
+            c.constants[mask] = (bits >> bit) % 2 == 1
+            c.shapes[mask], c.dtypes[mask] = bits.shape, "bool"
+            factor = pointwise(c, node, "factor", "mask_fill", [square, c.operand(mask)], value=1.0), node.shape
+            total = factor if total is None else (pointwise(c, node, "", "multiply", [total, factor]), node.shape)
+        if total is None:
+            c.fill(node, 1.0)
+        else:
+            c.put(node, total[0])
     else:
-        at = Ref(f"{node.name}/places")
-        c.constants[at] = step * np.arange(count)[:, None] + np.arange(size)
-        c.shapes[at], c.dtypes[at] = (count, size), "int64"
-        y = gathered(c, node, "windows", (tensor, shape), k, c.operand(at))
-    last = len(shape)
-    order = [*range(k + 1), *range(k + 2, last + 1), k + 1]
-    c.put(node, y if order == list(range(last + 1)) else permuted(c, node, "", y, order))
+        raise Unsupported("a computed exponent of a base that may be negative (write exp(y * log(x)))")
 
 
-HANDLERS: dict[str, Handler] = {"elu": elu, "expm1": less_one, "unfold": unfold}
+def _counts(exponent: Constant) -> bool:
+    """Whether all are whole numbers from 0 to 65535."""
+    number = np.asarray(exponent, dtype=np.float64)
+    return bool(np.all((number >= 0) & (number < 1 << 16) & (number == np.floor(number))))
+
+
+HANDLERS: dict[str, Handler] = {
+    "pow": power,
+    "elu": elu,
+    "leaky_relu": leaky,
+    "expm1": less_one,
+    "log2": _logarithm(2.0),
+    "log10": _logarithm(10.0),
+    "tan": tangent,
+    "sinh": _of_exponentials("subtract"),
+    "cosh": _of_exponentials("add"),
+    **dict.fromkeys(("asinh", "acosh", "atanh"), area),
+    "isinf": infinite,
+    **dict.fromkeys(("logical_xor", "bitwise_xor"), either),
+    "cumprod": running_product,
+    "prod": whole_product,
+    "_cdist_forward": distances,
+}

@@ -15,78 +15,48 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from ...program.graph import Graph, GraphError, UnsupportedOperators
+from ...program.graph import Graph, GraphError
 from ...program.index import Axis, Combine, access
+from ...program.operators import Operator
 from ..building.builder import Builder
 from ..building.digits import Digits, split_digits
 from ..building.flat import Unsupported, check_extents, used
+from ..building.slots import Places, slotted
 from ..building.stated import carried
 from ..building.unsorted import unsorted
 from ..patterns.recognise import recognise
-from . import (
-    attention as torch_attention,
-)
-from . import (
-    dense as torch_dense,
-)
-from . import (
-    elements as torch_elements,
-)
-from . import (
-    experts as torch_experts,
-)
-from . import (
-    layout as torch_layout,
-)
-from . import (
-    noise as torch_noise,
-)
-from . import (
-    normalise as torch_normalise,
-)
-from . import (
-    norms as torch_norms,
-)
-from . import (
-    ordered as torch_ordered,
-)
-from . import (
-    picked as torch_picked,
-)
-from . import (
-    pointwise as torch_pointwise,
-)
-from . import (
-    resample as torch_resample,
-)
-from . import (
-    rounding as torch_rounding,
-)
-from . import (
-    scattered as torch_scattered,
-)
-from . import (
-    stopped as torch_stopped,
-)
-from . import (
-    strided as torch_strided,
-)
-from . import (
-    transposed as torch_transposed,
-)
-from . import (
-    window as torch_window,
-)
+from . import attention as torch_attention
+from . import complex_numbers
+from . import dense as torch_dense
+from . import elements as torch_elements
+from . import experts as torch_experts
+from . import layout as torch_layout
+from . import noise as torch_noise
+from . import normalise as torch_normalise
+from . import norms as torch_norms
+from . import ordered as torch_ordered
+from . import padded as torch_padded
+from . import picked as torch_picked
+from . import pointwise as torch_pointwise
+from . import resample as torch_resample
+from . import rounding as torch_rounding
+from . import sampled as torch_sampled
+from . import scattered as torch_scattered
+from . import stopped as torch_stopped
+from . import strided as torch_strided
+from . import transposed as torch_transposed
+from . import window as torch_window
 from .constants import emit
 from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
 from .layout import without_elements
 from .outputs import LOSS, loss_among, output_names, renamed
 from .program import Program, load_program
+from .refused import Refused
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -105,6 +75,8 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         **torch_experts.HANDLERS,
         **torch_noise.HANDLERS,
         **torch_elements.HANDLERS,
+        **torch_padded.HANDLERS,
+        **torch_sampled.HANDLERS,
         **torch_transposed.HANDLERS,
         **torch_norms.HANDLERS,
         **torch_resample.HANDLERS,
@@ -118,8 +90,6 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
 
 ALIASES: Final = MappingProxyType({"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"})
 """Operators of libraries that are ATen's by another name."""
-
-_HINT = "supported operators: 'shardproof import --list-ops'"
 
 
 @dataclass(frozen=True)
@@ -139,6 +109,34 @@ class Imported:
     notes: tuple[str, ...] = ()
 
 
+def _untrained(exported: ExportedProgram) -> frozenset[str]:
+    """Stored names of what PyTorch hands no gradient to: parameters without `requires_grad`, buffers."""
+    from torch.export.graph_signature import InputKind
+
+    out = set()
+    for spec in exported.graph_signature.input_specs:
+        held = exported.state_dict.get(spec.target) if spec.target is not None else None
+        fixed = spec.kind is InputKind.PARAMETER and held is not None and not held.requires_grad
+        if spec.target is not None and (fixed or spec.kind is InputKind.BUFFER):
+            out.add(spec.target)
+    return frozenset(out)
+
+
+def _frozen(graph: Graph, candidates: frozenset[str]) -> Graph:
+    """The graph with the weights frozen that PyTorch does not train: those without `requires_grad`, and buffers that
+    an operator could hand a gradient to (running statistics get none).
+    """
+    reached = {op.inputs[j].tensor for op in graph.operators for j in _smooth(op) if op.inputs[j].tensor in candidates}
+    if not reached:
+        return graph
+    return replace(graph, tensors=tuple(replace(t, frozen=t.name in reached) for t in graph.tensors))
+
+
+def _smooth(op: Operator) -> range:
+    """Inputs of an operator that are no statistics."""
+    return range(3 if op.function == "batch_norm" else len(op.inputs))
+
+
 def supported_operators() -> list[str]:
     """ATen operators that can be imported, sorted; operators on constants of the program are computed, whatever they
     are.
@@ -150,15 +148,21 @@ def supported_operators() -> list[str]:
 
 
 def load_torch(
-    spec: str, batch: int | None = None, tell: Callable[[str], None] | None = None, attention: bool = True
+    spec: str,
+    batch: int | None = None,
+    tell: Callable[[str], None] | None = None,
+    attention: bool = True,
+    expert_places: int | None = None,
 ) -> Graph:
     """The graph of FILE.py:NAME or FILE.pt2, in digits, small constants by value; `batch` is handed to a factory that
     takes it.  `tell` hears what was done to the model.  `attention`: recognised as one operator, else products and
-    softmax.
+    softmax; `expert_places`: percent of the even share of places that experts get in every sentence, 0: one per
+    token.
 
     Raises `TorchError` (cannot be built, exported or represented) and `UnsupportedOperators`.
     """
-    found = import_torch(spec, batch, attention)
+    places = None if expert_places is None else Places(expert_places)
+    found = convert(load_program(spec, batch, attention), places)
     if tell is not None:
         for note in found.notes:
             tell(note)
@@ -170,8 +174,8 @@ def import_torch(spec: str, batch: int | None = None, attention: bool = True) ->
     return convert(load_program(spec, batch, attention))
 
 
-def convert(program: Program) -> Imported:
-    """The graph of an exported program."""
+def convert(program: Program, places: Places | None = None) -> Imported:
+    """The graph of an exported program; `places`: the capacity that experts are given (`building.slots`)."""
     exported = program.exported
     reader = _Reader(exported)
     context = _context(program, reader)
@@ -185,9 +189,10 @@ def convert(program: Program) -> Imported:
         if loss is not None and len(wanted) > 1:
             flat = renamed(flat, loss, LOSS)
             context.where.update({LOSS: context.where[loss]} if loss in context.where else {})
-        digits = split_digits(unsorted(used(flat).check()))
+        flat = unsorted(used(flat).check())
+        digits = split_digits(flat if places is None else slotted(flat, places))
         found = recognise(digits.graph, context.contents, program.attention)
-        graph = check_extents(found.graph)
+        graph = _frozen(check_extents(found.graph), _untrained(exported))
     except GraphError as e:
         raise TorchError(program.name, str(e)) from None
     kept, held = {op.name for op in graph.operators}, {t.name for t in graph.tensors}
@@ -281,7 +286,8 @@ class _Reader:
         path, own = self._module(node)
         shapes = tuple(self.shape(node.name, t) for t in results)
         dtypes = tuple(str(getattr(t, "dtype", "torch.float32")).removeprefix("torch.") for t in results)
-        return Node(str(target), node.name, path, own, arguments, shapes, dtypes)
+        kind = ALIASES.get(str(target), str(target))
+        return Node(kind, node.name, path, own, arguments, shapes, dtypes)
 
     def shape(self, name: str, value: object) -> tuple[int, ...]:
         """A static shape."""
@@ -400,23 +406,25 @@ def _known_dtype(place: str, dtype: str) -> None:
         )
 
 
+def _complex(c: Context, node: Node) -> None:
+    complex_numbers.convert(c, node, HANDLERS)
+
+
 def _convert(c: Context, reader: _Reader) -> None:
     """Run every node's handler."""
     folder: Folder = reader.folder  # type: ignore[attr-defined]
-    missing: dict[str, list[str]] = {}
-    lost: set[str] = set()
+    refused = Refused(c, HANDLERS)
     for fx in reader.live:
         if getattr(fx.target, "__name__", "") == "getitem":
             continue
+        behind = refused.touches(
+            n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes
+        )
         node = reader.plain(fx)
         for k, (shape, dtype) in enumerate(zip(node.shapes, node.dtypes, strict=True)):
             c.shapes[Ref(node.name, k)], c.dtypes[Ref(node.name, k)] = shape, dtype
-        inputs = {
-            n.args[0].name if getattr(n.target, "__name__", "") == "getitem" else n.name for n in fx.all_input_nodes
-        }
-        if lost & inputs:  # depends on what was refused already
-            lost.add(node.name)
-            continue
+        if behind:
+            refused.follow(node)
         if folder.fold(fx):
             c.makers.update((Ref(node.name, k), node) for k in range(len(node.shapes)))
             continue
@@ -424,21 +432,21 @@ def _convert(c: Context, reader: _Reader) -> None:
         kind = ALIASES.get(node.kind, node.kind).removeprefix("aten.").partition(".")[0]
         place = f"{node.path}.{node.name}" if node.path else node.name
         handler = HANDLERS.get(kind) if ALIASES.get(node.kind, node.kind).startswith("aten.") else None
+        if node.kind.startswith("aten.") and complex_numbers.involved(c, node):
+            handler = _complex
         if handler is None:
-            missing.setdefault(node.kind, []).append(place)
-            lost.add(node.name)
-            continue
-        for k, dtype in enumerate(node.dtypes):
-            if Ref(node.name, k) in c.read:
-                _known_dtype(f"node {place!r}", dtype)
-        if without_elements(c, node):
+            refused.add(node, place)
             continue
         try:
-            handler(c, node)
+            for k, dtype in enumerate(node.dtypes):
+                if Ref(node.name, k) in c.read and handler is not _complex:
+                    _known_dtype(f"node {place!r}", dtype)
+            if not without_elements(c, node):
+                handler(c, node)
         except Unsupported as e:
-            missing.setdefault(f"{node.kind} with {e.reason}", []).append(place)
-            lost.add(node.name)
-        except GraphError as e:
-            raise flat_error(node, e) from None
-    if missing:
-        raise UnsupportedOperators(missing, _HINT)
+            refused.add(node, place, e.reason)
+        except (GraphError, TorchError) as e:
+            if not behind:
+                raise (flat_error(node, e) if isinstance(e, GraphError) else e) from None
+            refused.stand_in(node)
+    refused.done()

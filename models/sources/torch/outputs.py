@@ -26,9 +26,8 @@ LOSS: Final = "loss"
 """What the loss that a module returns is called in the graph."""
 
 
-def without_caches(module: torch.nn.Module) -> list[str]:
-    """Switch caches off; return what was done, in words.  Outputs that hold no tensors are left out from now on."""
-    notes: list[str] = []
+def without_caches(module: torch.nn.Module, notes: list[str]) -> None:
+    """Switch caches off, and leave out outputs that hold no tensors from now on; `notes` gets it in words."""
     seen: set[int] = set()
     for part in module.modules():
         for value in vars(part).values():
@@ -47,7 +46,6 @@ def without_caches(module: torch.nn.Module) -> list[str]:
         return kept if left and kept is not None else out
 
     module.register_forward_hook(only_tensors)
-    return notes
 
 
 def _kept(value: object, at: str, left: list[str]) -> object | None:
@@ -81,8 +79,15 @@ def output_names(exported: ExportedProgram) -> list[str]:
     tree = tree_unflatten(list(range(spec.num_leaves)), spec)
     return [
         ".".join(str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", "")))) for k in path)
-        for path, _ in tree_flatten_with_path(tree)[0]
+        for path, _ in tree_flatten_with_path(_of_dicts(tree))[0]
     ]
+
+
+def _of_dicts(tree: object) -> object:
+    """The tree with dictionaries in place of the mappings that libraries register without names of their parts."""
+    if isinstance(tree, Mapping):
+        return {k: _of_dicts(v) for k, v in tree.items()}
+    return tree
 
 
 def loss_among(scalars: Sequence[tuple[str, str]]) -> str | None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..building.python_file import load_object
 from .attention import decompositions
+from .branches import known_branches
 from .context import TorchError
 from .outputs import without_caches
 from .resample import HANDLERS as UPSAMPLING
@@ -141,6 +142,7 @@ def build(
     from torch.utils._pytree import tree_map_only
 
     context, shadow = watched()
+    notes: list[str] = []
     try:
         with warnings.catch_warnings(), context:
             warnings.simplefilter("ignore")
@@ -148,9 +150,16 @@ def build(
     except TorchError:
         raise
     except Exception as e:
-        raise TorchError(
-            place, f"cannot be built on the meta device (where tensors have shapes and no contents): {_first(e)}"
-        ) from e
+        why = f"cannot be built on the meta device (where tensors have shapes and no contents): {_first(e)}"
+        if "meta" not in str(e).lower():
+            raise TorchError(place, why) from e
+        try:  # it reads what it computes: then with contents
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                module, positional, keyword = _made(factory, batch, place)
+        except Exception as again:
+            raise TorchError(place, f"{why}; nor with its weights in memory: {_first(again)}") from again
+        notes.append(f"its weights were in memory for a moment: it {why}")
     buffers = [*module.named_buffers(remove_duplicate=False)]
     contents = {k: v for k, b in buffers if (v := shadow.value(b) if b.is_meta else b) is not None}
     mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
@@ -163,7 +172,7 @@ def build(
                 place,
                 f"example input {key} has shape {tuple(t.shape)}: every extent, also the batch, must be at least 1",
             )
-    notes = without_caches(module)
+    without_caches(module, notes)
     core = _core(_export(module, args, kwargs, place), place, attention)
     return Program(name, core, contents, notes, attention)
 
@@ -257,7 +266,7 @@ def _export(
     import torch
 
     try:
-        with _plain(), warnings.catch_warnings():
+        with _plain(), warnings.catch_warnings(), known_branches():
             warnings.simplefilter("ignore")
             return torch.export.export(module, args, kwargs, strict=False)
     except Exception as e:
@@ -284,8 +293,10 @@ def _why(error: Exception) -> str:
         "GuardOnDataDependentSymNode",
         "DataDependentOutputException",
     ):
-        at = re.search(r"Caused by: (.*)|File \"([^\"]+)\", line (\d+), in forward", text)
-        where = "" if at is None else f" at {at[1] or f'{at[2]}:{at[3]}'}"
+        at = re.search(
+            r"raised this error:\s+File \"([^\"]+)\", line (\d+)|File \"([^\"]+)\", line (\d+), in forward", text
+        )
+        where = "" if at is None else f" at {at[1] or at[3]}:{at[2] or at[4]}"
         return (
             f"a shape or a branch depends on the contents of a tensor{where}: {_first(error)}; give it a static size "
             f"(pad and mask)"

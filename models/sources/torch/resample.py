@@ -62,7 +62,8 @@ def nearest(n: int, m: int, factor: float | None, exact: bool) -> Rows:
     scale = np.float32(1.0 / factor) if factor is not None else np.float32(n) / np.float32(m)
     places = np.arange(m, dtype=np.float32)
     source = np.floor((places + np.float32(0.5)) * scale if exact else places * scale)
-    return np.minimum(source.astype(np.int64), n - 1)
+    rows: Rows = np.minimum(source.astype(np.int64), n - 1)
+    return rows
 
 
 def interpolation(n: int, m: int, factor: float | None, corners: bool, cubic: bool) -> Weights:

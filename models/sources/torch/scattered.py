@@ -20,6 +20,7 @@ from typing import Final
 import numpy as np
 
 from ...program.index import Access, Affine, Axis, Combine
+from ...program.operators import Value
 from ..building.flat import Unsupported, broadcast, gathered, joined, letters, normalised, part_of, permuted, pointwise
 from .context import Context, Handler, Node, Ref, dimension
 from .layout import slice_scatter as replaced_part
@@ -42,10 +43,11 @@ def indices_of(c: Context, value: Ref, extent: int) -> Shaped:
     if c.dtypes[value] == "bool":
         raise Unsupported("a mask as index (write where(mask, value, x))")
     known = c.constants.get(value)
-    if known is not None and bool((known < 0).any()):
+    places = None if known is None else known.astype(np.int64)
+    if places is not None and bool((places < 0).any()):
         turned = Ref(f"{value.node}/positive", value.result)
-        c.constants[turned] = np.where(known < 0, known + extent, known)
-        c.shapes[turned], c.dtypes[turned] = known.shape, c.dtypes[value]
+        c.constants[turned] = np.where(places < 0, places + extent, places)
+        c.shapes[turned], c.dtypes[turned] = places.shape, c.dtypes[value]
         return c.operand(turned)
     return c.operand(value)
 
@@ -108,7 +110,7 @@ def overwritten(c: Context, node: Node, part: str, old: Shaped, new: str, bounds
         Access(old[0], tuple(map(Affine.axis, names))),
         Access(new, tuple(Affine.axis(a).shift(-lo) for a, (lo, _) in zip(names, bounds, strict=True))),
     ]
-    attributes = {
+    attributes: dict[str, Value] = {
         "start": tuple(lo for lo, _ in bounds),
         "stop": tuple(hi for _, hi in bounds),
         "positional": tuple(a for a, n, (lo, hi) in zip(names, old[1], bounds, strict=True) if (lo, hi) != (0, n)),
@@ -320,7 +322,7 @@ def _at_mask(c: Context, node: Node, given: tuple[int, Ref], values: Ref, add: b
     seen = c.view(node, "mask", c.tensor(mask), (*c.shapes[mask], *(1 for _ in range(behind))))
     chosen = (seen, (*c.shapes[mask], *(1 for _ in range(behind))))
     old, value = value_of(c, node, node.ref("self"), node.dtype), value_of(c, node, values, node.dtype)
-    one = (c.view(node, "value", value[0], (1,)), (1,))
+    one: Shaped = (c.view(node, "value", value[0], (1,)), (1,))
     if add:
         one = (pointwise(c, node, "sum", "add", [old, one], node.dtype), node.shape)
     c.put(node, pointwise(c, node, "", "where", [chosen, one, old], node.dtype))
@@ -343,9 +345,10 @@ def masked_scatter(c: Context, node: Node) -> None:
     """masked_scatter: elements of the source, in order, where the mask is true."""
     mask, source, shape = node.ref("mask"), node.ref("source"), node.shape
     given, width = c.tensor(mask), c.shapes[source][-1] if c.shapes[source] else 1
-    rows = _repeated_last(c, given, c.shapes[mask]) if shape and width == shape[-1] else None
+    rows = _repeated_last(c, given, shape) if shape and width == shape[-1] and c.shapes[mask] == shape else None
+    tail: tuple[int, ...] = ()
     if rows is None:  # element by element
-        flat, width, tail = (c.view(node, "mask", spread(c, node, given, c.shapes[mask]), (prod(shape),))), 1, ()
+        flat, width = c.view(node, "mask", spread(c, node, given, c.shapes[mask]), (prod(shape),)), 1
     else:  # whole rows are written, or none of a row
         flat, tail = c.view(node, "mask", rows, (prod(shape[:-1]),)), (width,)
     count = prod(shape) // width

@@ -4,7 +4,8 @@ Under `torch.device("meta")` a tensor has a shape and no contents, so a model of
 tensors that are made from numbers alone (position ids, masks, rotary frequencies) are worth knowing: `Shadow` watches
 the operators of the construction and computes those beside the meta tensors, on the CPU.  An operator has a shadow if
 all its tensors have one, it draws no random numbers, and its result is small; what an unknown value is written into
-loses its shadow, with all its views.
+loses its shadow, with all its views.  A tensor that is overwritten entirely (`zero_`, `fill_`, `copy_`) gets one, and
+`tolist` and `numpy` read it.
 
 `hollow` then replaces the meta tensors by fake tensors of the CPU, so that code that names no device can be exported.
 """
@@ -47,6 +48,7 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             super().__init__()
             self._known = WeakIdKeyDictionary()
             self._lost: set[int] = set()  # storages of shadows that something unknown was written into
+            self._shadow_of: dict[int, int] = {}  # storages of tensors that were overwritten, and of their shadows
 
         def value(self, tensor: torch.Tensor) -> torch.Tensor | None:
             found = self._known.get(tensor)
@@ -69,12 +71,28 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             if complete and self._worth(func, out):
                 given = tree_map_only(torch.Tensor, lambda t: shadows[id(t)], (args, named))
                 self._keep(out, func(*given[0], **{**given[1], **({"device": "cpu"} if "device" in named else {})}))
+            elif (
+                func in overwriting
+                and self._covers(tensors[0])
+                and all(shadows[id(t)] is not None for t in tensors[1:])
+            ):
+                made = torch.empty_like(tensors[0], device="cpu")
+                func(made, *tree_map_only(torch.Tensor, lambda t: shadows[id(t)], args[1:]))
+                self._known[tensors[0]] = made
+                self._shadow_of[tensors[0].untyped_storage()._cdata] = made.untyped_storage()._cdata
             elif func._schema.is_mutable:  # type: ignore[attr-defined]
                 for argument, value in zip(func._schema.arguments, args, strict=False):  # type: ignore[attr-defined]
                     written = argument.alias_info is not None and argument.alias_info.is_write
-                    if written and isinstance(value, torch.Tensor) and (old := shadows.get(id(value))) is not None:
-                        self._lost.add(old.untyped_storage()._cdata)
+                    if written and isinstance(value, torch.Tensor):
+                        old = shadows.get(id(value))
+                        home = value.untyped_storage()._cdata
+                        self._lost.add(self._shadow_of.get(home, 0) if old is None else old.untyped_storage()._cdata)
             return out
+
+        def _covers(self, tensor: torch.Tensor) -> bool:
+            """Is a tensor all of its memory, and small?"""
+            whole: bool = tensor.numel() * tensor.element_size() == tensor.untyped_storage().nbytes()
+            return whole and bool(tensor.is_meta) and bool(tensor.numel() <= MOST_ELEMENTS)
 
         def _worth(self, func: Callable[..., object], out: object) -> bool:
             results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
@@ -95,11 +113,13 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             if plain and isinstance(out, torch.Tensor) and out.is_meta and out.numel() <= MOST_ELEMENTS:
                 self._known[out] = func(*args, **{**named, "device": "cpu"})
 
+    ops = torch.ops.aten
+    overwriting = (ops.zero_.default, ops.fill_.Scalar, ops.fill_.Tensor, ops.copy_.default)
     watch = Watch()
     stack = ExitStack()
 
     class Literals(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to mypy
-        """Watches the functions that make tensors of Python's numbers."""
+        """Watches the functions that make tensors of Python's numbers, and those that ask for them again."""
 
         def __torch_function__(
             self,
@@ -108,6 +128,8 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             args: tuple[object, ...] = (),
             kwargs: Options | None = None,
         ) -> object:
+            if func in (torch.Tensor.tolist, torch.Tensor.numpy) and (found := watch.value(args[0])) is not None:
+                args = (found, *args[1:])
             out = func(*args, **(kwargs or {}))
             if func in (torch.tensor, torch.as_tensor, torch.asarray):
                 watch.literal(out, func, args, kwargs or {})

@@ -4,7 +4,7 @@ What ZeRO, gradient synchronisation and re-gathering of weights do is not writte
 other, its stored weights have layouts (`Graph.state`), and the search finds them.
 """
 
-from .optimizers import OPTIMIZERS, Settings
+from .settings import OPTIMIZERS, Settings, parsed
 from .step import TrainingStep, build_step, training_step
 
-__all__ = ["OPTIMIZERS", "Settings", "TrainingStep", "build_step", "training_step"]
+__all__ = ["OPTIMIZERS", "Settings", "TrainingStep", "build_step", "parsed", "training_step"]

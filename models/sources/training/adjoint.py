@@ -23,7 +23,8 @@ from dataclasses import replace
 
 from ...program.index import Access, Affine, Axis, Combine, access
 from ...program.operators import Operator
-from .backward import Backward, Contribution, Existing, Pending
+from .backward import Backward
+from .contributions import Contribution, Existing, Pending
 
 
 def pull(b: Backward, op: Operator, position: int, source: str) -> None:

@@ -21,7 +21,8 @@ from ...program.index import Access, Axis, Combine, access
 from ...program.operators import Operator, Value
 from ..building.attention import log_sum_exp
 from .adjoint import pull
-from .backward import Backward, Pending
+from .backward import Backward
+from .contributions import Pending
 
 OF_OPERAND = {
     "q": "attention_query_gradient",

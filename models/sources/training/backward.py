@@ -7,44 +7,20 @@ A use contributes either a tensor that exists already (`x + y` hands its gradien
 part of the graph.  When every use of T is known, `Backward.finish` decides:
 
     one contribution        it is `grad:T`
-    several products over the same reduced axes up to renaming (the projections of q, k and v)
-                            one `product_sum`: partial sums are added before they travel, since no operator reads them
-                            open (flag `closed-reads`)
-    several others          each is computed, then one `sum_inputs`
+    several                 those that `contributions` makes one are one; each is computed, then one `sum_inputs`
 
 Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 3 (reverse mode).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from ...program.graph import Graph, Role, Tensor
-from ...program.index import Access, Affine, Axis, Combine, access
+from ...program.index import Access, Axis, access
 from ...program.operators import Operator, Value
-
-
-@dataclass(frozen=True)
-class Existing:
-    """A contribution that is a tensor of the graph already, with the dimensions of the tensor it is the gradient of."""
-
-    tensor: str
-
-
-@dataclass(frozen=True)
-class Pending:
-    """A contribution that is an operator to be: `out` names one axis per dimension; `label` tells the uses apart."""
-
-    label: str
-    function: str
-    axes: tuple[Axis, ...]
-    inputs: tuple[Access, ...]
-    out: tuple[str, ...]
-    attributes: tuple[tuple[str, Value], ...] = ()
-
-
-Contribution = Existing | Pending
+from .contributions import Contribution, Existing, Pending, merged, side_by_side
 
 
 def dimension_names(graph: Graph) -> dict[str, tuple[str, ...]]:
@@ -116,10 +92,12 @@ class Backward:
 
     def finish(self, tensor: str) -> None:
         """Add up the contributions to `tensor`; nothing happens when there are none."""
-        parts = _merged(self._parts.pop(tensor, []))
+        t = self.tensors[tensor]
+        parts = merged(self._parts.pop(tensor, []))
+        whole = dict(zip(self.names[tensor], t.shape, strict=True))
+        parts = side_by_side(parts, whole, lambda n: self.tensors[n].elements, lambda p: self._part(p, t.dtype))
         if not parts:
             return
-        t = self.tensors[tensor]
         if len(parts) == 1:
             only = parts[0]
             self.gradient[tensor] = only.tensor if isinstance(only, Existing) else self._add(f"grad:{tensor}", only, t)
@@ -139,63 +117,12 @@ class Backward:
             f"grad:{tensor}", "sum_inputs", axes, [access(n, *out) for n in names], out, (), t.dtype, t.source_shape
         )
 
+    def _part(self, part: Pending, dtype: str) -> str:
+        return self.emit(
+            f"grad:{part.label}/place", part.function, part.axes, part.inputs, part.out, part.attributes, dtype
+        )
+
     def _add(self, name: str, part: Pending, like: Tensor) -> str:
         return self.emit(
             name, part.function, part.axes, part.inputs, part.out, part.attributes, like.dtype, like.source_shape
         )
-
-
-def _merged(parts: Sequence[Contribution]) -> list[Contribution]:
-    """Products over the same reduced axes, up to renaming, as one `product_sum`, in the place of the first."""
-    groups: dict[object, list[Pending]] = {}
-    order: list[tuple[object, Contribution]] = []
-    for n, part in enumerate(parts):
-        key: object = n
-        if isinstance(part, Pending) and (form := _form(part)) is not None:
-            key = form
-            groups.setdefault(key, []).append(part)
-        if key == n or len(groups[key]) == 1:
-            order.append((key, part))
-    out: list[Contribution] = []
-    for key, part in order:
-        members = groups.get(key, [])
-        if len(members) < 2 or not isinstance(part, Pending):
-            out.append(part)
-            continue
-        names = list(_names(part))
-        inputs = [_renamed(a, dict(zip(_names(m), names, strict=True))) for m in members for a in m.inputs]
-        out.append(
-            replace(
-                part,
-                function="product_sum",
-                inputs=tuple(inputs),
-                label="+".join(dict.fromkeys(m.label for m in members)),
-            )
-        )
-    return out
-
-
-def _names(part: Pending) -> tuple[str, ...]:
-    """Axes in an order that does not depend on their names: the output's, then by first use in the inputs."""
-    return tuple(dict.fromkeys((*part.out, *(a for x in part.inputs for a in x.axes))))
-
-
-def _form(part: Pending) -> object | None:
-    """Equal for products that can share one sum; None for what is no plain product of two with a reduction."""
-    reduced = [a for a in part.axes if a.combine is Combine.SUM]
-    names = _names(part)
-    if (
-        part.function != "product"
-        or len(part.inputs) != 2
-        or part.attributes
-        or not reduced
-        or len(names) != len(part.axes)
-    ):
-        return None
-    number = {a: str(i) for i, a in enumerate(names)}
-    flags = {a.name: (a.extent, a.combine, a.splittable) for a in part.axes}
-    return tuple(flags[a] for a in names), tuple(_renamed(x, number).index for x in part.inputs)
-
-
-def _renamed(a: Access, names: Mapping[str, str]) -> Access:
-    return Access(a.tensor, tuple(Affine(tuple((names[n], c) for n, c in i.terms), i.offset, i.whole) for i in a.index))

@@ -28,9 +28,13 @@ def derived(graph: Graph) -> frozenset[str]:
     following = {value for _, value in graph.state}
     if not following:
         return frozenset()
-    operators = {
-        op.name for op in graph.operators if op.name.startswith((GRADIENT, PREFIX)) or op.output.tensor in following
-    }
+    operators: set[str] = set()
+    made: set[str] = set()
+    for op in graph.operators:  # what reads a gradient is no layer either
+        named = op.name.startswith((GRADIENT, PREFIX)) or op.output.tensor in following
+        if named or any(a.tensor in made for a in op.inputs):
+            operators.add(op.name)
+            made.add(op.output.tensor)
     written = {op.output.tensor for op in graph.operators if op.name not in operators}
     read = {a.tensor for op in graph.operators if op.name not in operators for a in op.inputs}
     known = written | read

@@ -18,7 +18,8 @@ from typing import Final
 from ...program.graph import GraphError
 from ...program.index import Axis, Combine, access
 from ...program.operators import Operator
-from .backward import Backward, Pending
+from .backward import Backward
+from .contributions import Pending
 
 
 def _plain(b: Backward, op: Operator, position: int) -> tuple[str, ...]:

@@ -17,7 +17,8 @@ from typing import Final
 from ...program.index import Access, Axis, Combine
 from ...program.operators import Operator, Value
 from .adjoint import pull
-from .backward import Backward, Pending
+from .backward import Backward
+from .contributions import Pending
 
 
 @dataclass(frozen=True)

@@ -1,34 +1,30 @@
 """Optimizers as ordinary operators: the next value of every parameter, and of what the optimizer remembers.
 
-    sgd     w := w - rate g
-    adam    m := b1 m + (1 - b1) g;   v := b2 v + (1 - b2) g^2;   w := w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t))
-                                      + epsilon)
+    sgd      g := g + decay w;   w := w - rate u,   u = g;   with momentum  m := momentum m + g,   u = m,   or with
+             nesterov  u = g + momentum m
+    adam     g := g + decay w;   m := b1 m + (1 - b1) g;   v := b2 v + (1 - b2) g^2;
+             w := w - rate (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + epsilon)
+    adamw    as adam without decay of g;   w (1 - rate decay) in the place of w
+    lion     w := w (1 - rate decay) - rate sign(b1 m + (1 - b1) g);   m := b2 m + (1 - b2) g
 
-m and v are parameters of the step, in float32 (float64 where the weight is); t is the attribute `step`, from 1.
-Source: Kingma and Ba, Adam (ICLR 2015), algorithm 1.
+What an optimizer remembers is a parameter of the step, in float32 (float64 where the weight is); t is the attribute
+`step`, from 1.
+
+Sources: Kingma and Ba, Adam (ICLR 2015), algorithm 1; Loshchilov and Hutter, Decoupled Weight Decay Regularization
+(ICLR 2019), algorithm 2; Chen et al., Symbolic Discovery of Optimization Algorithms (2023), algorithm 2; SGD of
+torch.optim.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
 from ...program.graph import Role, Tensor
 from ...program.index import Axis, access
 from ...program.operators import Operator, Value
+from .settings import OPTIMIZERS, Settings
 
-OPTIMIZERS: Final = ("sgd", "adam")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Numbers of the update.  `rate` None: 0.01 for sgd, 0.001 for adam."""
-
-    rate: float | None = None
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
-    step: int = 1
+__all__ = ["OPTIMIZERS", "Settings", "Update", "update"]
 
 
 @dataclass(frozen=True)
@@ -40,51 +36,71 @@ class Update:
     state: tuple[tuple[str, str], ...]
 
 
+@dataclass
+class _Made:
+    """The update of one weight as it grows."""
+
+    weight: Tensor
+    names: tuple[str, ...]
+    tensors: list[Tensor] = field(default_factory=list)
+    operators: list[Operator] = field(default_factory=list)
+    state: list[tuple[str, str]] = field(default_factory=list)
+
+    def operator(self, name: str, function: str, inputs: tuple[str, ...], dtype: str, **attributes: Value) -> str:
+        """An elementwise operator and its result, called alike."""
+        axes = tuple(Axis(a, n) for a, n in zip(self.names, self.weight.shape, strict=True))
+        reads = tuple(access(t, *self.names) for t in inputs)
+        written = access(name, *self.names)
+        self.operators.append(Operator(name, function, axes, reads, written, tuple(sorted(attributes.items()))))
+        self.tensors.append(Tensor(name, self.weight.shape, dtype, Role.VALUE, self.weight.source_shape))
+        return name
+
+    def remembered(self, name: str) -> tuple[str, str]:
+        """A tensor that the optimizer keeps, and its element type."""
+        dtype = "float64" if self.weight.dtype == "float64" else "float32"
+        full = f"{self.weight.name}.{name}"
+        self.tensors.append(Tensor(full, self.weight.shape, dtype, Role.PARAMETER, self.weight.source_shape))
+        self.state.append((full, f"{full}.next"))
+        return full, dtype
+
+    def done(self) -> Update:
+        """The weight's next value comes first in the state."""
+        w = self.weight.name
+        return Update(tuple(self.tensors), tuple(self.operators), ((w, f"{w}.next"), *self.state))
+
+
 def update(weight: Tensor, names: tuple[str, ...], gradient: str, optimizer: str, settings: Settings) -> Update:
     """The update of one parameter, its dimensions called `names`.  Raises ValueError for an unknown optimizer."""
-    axes = tuple(Axis(a, n) for a, n in zip(names, weight.shape, strict=True))
-
-    def operator(name: str, function: str, inputs: tuple[str, ...], attributes: dict[str, Value]) -> Operator:
-        return Operator(
-            name,
-            function,
-            axes,
-            tuple(access(t, *names) for t in inputs),
-            access(name, *names),
-            tuple(sorted(attributes.items())),
-        )
-
-    def tensor(name: str, dtype: str, role: Role) -> Tensor:
-        return Tensor(name, weight.shape, dtype, role, weight.source_shape)
-
-    w = weight.name
-    following = tensor(f"{w}.next", weight.dtype, Role.VALUE)
-    if optimizer == "sgd":
-        rate = 0.01 if settings.rate is None else settings.rate
-        step = operator(following.name, "sgd_update", (w, gradient), {"rate": rate})
-        return Update((following,), (step,), ((w, following.name),))
-    if optimizer != "adam":
-        raise ValueError(f"unknown optimizer {optimizer!r}; known: {', '.join(OPTIMIZERS)}")
-    dtype = "float64" if weight.dtype == "float64" else "float32"
-    m, v = f"{w}.adam_m", f"{w}.adam_v"
-    rate = 0.001 if settings.rate is None else settings.rate
-    numbers: dict[str, Value] = {
-        "rate": rate,
-        "beta1": settings.beta1,
-        "beta2": settings.beta2,
-        "epsilon": settings.epsilon,
-        "step": settings.step,
-    }
-    operators = (
-        operator(f"{m}.next", "adam_moment1", (m, gradient), {"beta1": settings.beta1}),
-        operator(f"{v}.next", "adam_moment2", (v, gradient), {"beta2": settings.beta2}),
-        operator(following.name, "adam_update", (w, f"{m}.next", f"{v}.next"), numbers),
-    )
-    tensors = (
-        tensor(m, dtype, Role.PARAMETER),
-        tensor(v, dtype, Role.PARAMETER),
-        tensor(f"{m}.next", dtype, Role.VALUE),
-        tensor(f"{v}.next", dtype, Role.VALUE),
-        following,
-    )
-    return Update(tensors, operators, ((w, following.name), (m, f"{m}.next"), (v, f"{v}.next")))
+    made = _Made(weight, names)
+    rate, decay = settings.number(optimizer, "rate"), settings.number(optimizer, "decay")
+    w, following = weight.name, f"{weight.name}.next"
+    if optimizer in ("sgd", "adam") and decay:
+        gradient = made.operator(f"{w}.decayed", "decayed_gradient", (gradient, w), weight.dtype, decay=decay)
+    match optimizer:
+        case "sgd":
+            momentum = settings.number(optimizer, "momentum")
+            if momentum:
+                m, dtype = made.remembered("momentum")
+                fresh = made.operator(f"{m}.next", "momentum", (m, gradient), dtype, momentum=momentum)
+                again = settings.number(optimizer, "nesterov")
+                gradient = (
+                    made.operator(f"{w}.nesterov", "momentum", (fresh, gradient), dtype, momentum=momentum)
+                    if again
+                    else fresh
+                )
+            made.operator(following, "sgd_update", (w, gradient), weight.dtype, rate=rate)
+        case "lion":
+            (m, dtype), beta = made.remembered("lion_m"), settings.number(optimizer, "beta1")
+            made.operator(following, "lion_update", (w, m, gradient), weight.dtype, rate=rate, beta1=beta, decay=decay)
+            made.operator(f"{m}.next", "adam_moment1", (m, gradient), dtype, beta1=settings.number(optimizer, "beta2"))
+        case _:
+            (m, dtype), (v, _) = made.remembered("adam_m"), made.remembered("adam_v")
+            keys = ("rate", "beta1", "beta2", "epsilon")
+            numbers: dict[str, Value] = {k: settings.number(optimizer, k) for k in keys}
+            one = made.operator(f"{m}.next", "adam_moment1", (m, gradient), dtype, beta1=numbers["beta1"])
+            two = made.operator(f"{v}.next", "adam_moment2", (v, gradient), dtype, beta2=numbers["beta2"])
+            more: dict[str, Value] = {"decay": decay} if optimizer == "adamw" else {}
+            made.operator(
+                following, f"{optimizer}_update", (w, one, two), weight.dtype, **numbers, **more, step=settings.step
+            )
+    return made.done()

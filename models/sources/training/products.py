@@ -22,7 +22,8 @@ from ...program.graph import GraphError
 from ...program.index import Access, Affine, Axis, Combine, access
 from ...program.operators import Operator
 from .adjoint import adjoint
-from .backward import Backward, Contribution, Pending
+from .backward import Backward
+from .contributions import Contribution, Pending
 from .merged import with_merged_positions
 from .windows import Window, opened, result_axes, reversed_windows, tap_axes, whole_windows, windows
 

@@ -26,7 +26,8 @@ from ...program.index import Access, Affine, Axis, access
 from ...program.operators import BY_DATA, Operator, Value
 from .adjoint import pull
 from .attention import attention
-from .backward import Backward, Pending
+from .backward import Backward
+from .contributions import Pending
 from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
@@ -136,7 +137,8 @@ def _of_table(
     inputs = (b.incoming(op), b.forward(op.inputs[1]))
     rows: tuple[tuple[str, Value], ...] = (("rows", op.rows),)
     if op.rows in kept:
-        return "embedding_gradient", axes, inputs, kept, rows
+        padding = tuple((k, v) for k, v in op.attributes if k == "padding")
+        return "embedding_gradient", axes, inputs, kept, (*padding, *rows)
     return "grouped_product", axes, inputs, kept, (*rows, ("load", "any"))  # all rows are the same
 
 

@@ -2,8 +2,9 @@
 
     1. a loss is found or added                                                         -> loss.with_loss()
     2. operators that the loss does not need are dropped                                -> needed()
-    3. active tensors: floating-point parameters that reach the loss, and what depends on them    -> active()
+    3. active tensors: floating-point parameters, not frozen, that reach the loss, and what depends on them  -> active()
     4. in reverse order every operator hands the gradient of its output to its inputs   -> rules.differentiate()
+       and the gradients may be clipped                                                 -> clipping.clipped()
     5. each parameter's update stands right behind the last operator that reads its old value     -> _scheduled()
 
 Outputs: the loss.  The next values of parameters and moments are the graph's `state`.  Gradients that nobody needs are
@@ -19,10 +20,12 @@ from ...program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperato
 from ...program.index import access
 from ...program.operators import Operator
 from .backward import Backward
+from .clipping import clipped
 from .loss import with_loss
-from .optimizers import Settings, Update, update
+from .optimizers import Update, update
 from .recompute import Blocks, compute_again, selected
 from .rules import differentiate, positions
+from .settings import Settings, parsed
 
 
 @dataclass(frozen=True)
@@ -52,8 +55,9 @@ def training_step(graph: Graph, optimizer: str, loss: str | None = None, setting
 def build_step(
     graph: Graph, optimizer: str, loss: str | None = None, settings: Settings | None = None, recompute: str = "none"
 ) -> TrainingStep:
-    """One training step and what was decided on the way.  `loss`: a scalar of the graph, or None for its output or a
-    default.  `recompute`: see `recompute.selected`.
+    """One training step and what was decided on the way.  `optimizer`: its name, without `settings` perhaps with
+    numbers (`settings.parsed`).  `loss`: a scalar of the graph, or None for its output or a default.  `recompute`: see
+    `recompute.selected`.
 
     Raises `GraphError` for a graph that has a state already, without parameters to train or without a possible loss,
     `UnsupportedOperators` listing every operator on the way from a parameter to the loss that has no derivative.
@@ -68,6 +72,10 @@ def build_step(
     forward = replace(
         forward, tensors=tuple(t for t in whole.tensors if t.role is not Role.VALUE or t.name in live)
     ).check()
+    try:
+        named, numbers = parsed(optimizer) if settings is None else (optimizer, settings)
+    except ValueError as error:
+        raise GraphError(f"graph {graph.name!r}", f"--train: {error}") from None
     chosen_blocks = selected(forward, recompute)
     reached = active(forward, scalar)
     backward = Backward(forward, reached)
@@ -87,9 +95,10 @@ def build_step(
             "has no floating-point parameter that the loss depends on: nothing to train; leave out --train to "
             "plan it as it is",
         )
-    updates = [update(forward.tensor(w), backward.names[w], g, optimizer, settings or Settings()) for w, g in trained]
-    operators = needed([*forward.operators, *backward.operators], [scalar, *(g for _, g in trained)])
-    scheduled = _scheduled(operators, list(zip(trained, updates, strict=True)))
+    used = trained if numbers.clip is None else clipped(backward, trained, numbers.clip)
+    updates = [update(forward.tensor(w), backward.names[w], g, named, numbers) for w, g in used]
+    operators = needed([*forward.operators, *backward.operators], [scalar, *(g for _, g in used)])
+    scheduled = _scheduled(operators, list(zip(used, updates, strict=True)))
     kept = {op.output.tensor for op in operators}
     tensors: dict[str, Tensor] = {n: t for n, t in backward.tensors.items() if t.role is not Role.VALUE or n in kept}
     tensors.update({t.name: t for u in updates for t in u.tensors})
@@ -116,7 +125,11 @@ def active(graph: Graph, loss: str, place: Callable[[Operator], str] = lambda op
 
     Raises `UnsupportedOperators` with the `place` of every operator on such a way that has no derivative.
     """
-    depends = {t.name for t in graph.tensors if t.role is Role.PARAMETER and t.dtype.startswith(("float", "bfloat"))}
+    depends = {
+        t.name
+        for t in graph.tensors
+        if t.role is Role.PARAMETER and not t.frozen and t.dtype.startswith(("float", "bfloat"))
+    }
     missing: dict[str, list[str]] = {}
     for op in graph.operators:
         carrying = positions(op)

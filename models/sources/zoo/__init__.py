@@ -65,8 +65,9 @@ def build(name: str, batch: int | None = None, **options: int | str) -> Graph:
         if key not in known:
             raise ZooError(f"model {name!r} has no option {key!r}; it has: {', '.join(known)}")
         if isinstance(known[key].default, int):
-            if type(value) is not int or value < 1:
-                raise ZooError(f"model {name!r}: option {key} must be an integer of at least 1, got {value!r}")
+            least = 0 if key.endswith("_percent") else 1
+            if type(value) is not int or value < least:
+                raise ZooError(f"model {name!r}: option {key} must be an integer of at least {least}, got {value!r}")
         elif key == "dtype" and value not in ELEMENT_BYTES:
             raise ZooError(f"model {name!r}: unknown element type {value!r}; known: {', '.join(ELEMENT_BYTES)}")
     return ZOO[name](**values)

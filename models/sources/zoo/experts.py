@@ -14,6 +14,12 @@ Where tokens are split over b and experts over e, `inside` and `outside` change 
 all-to-all of expert parallelism.  Places are counted per sequence (GShard's group = one sequence), so splitting b needs
 no communication; s is not split there.
 
+With capacity 0 no token is dropped: experts are grouped products, whose load is an assumption (`even-groups`).
+
+    y        = sum_{j, e, f}  [chosen_j = e]  gate_j  swiglu_e(x)  down[e]
+
+Split over e, these leave partial sums over experts: tokens are gathered, and their sums scattered again.
+
 One simplification: places are counted in token order over all k choices together, where GShard serves every first
 choice before any second one; this changes only which tokens are dropped when an expert overflows.  No load-balancing
 loss.
@@ -26,13 +32,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...program.graph import Graph, GraphError
+from ...program.index import Axis, Combine, access
 from ..building.builder import Builder
 from .decoder import Sizes, decoder, sizes
 
 
 @dataclass(frozen=True)
 class Experts:
-    """Number of experts, experts per token, places per expert and sequence in percent of an even distribution."""
+    """Number of experts, experts per token, places per expert and sequence in percent of an even distribution; 0: as
+    many as come.
+    """
 
     count: int
     chosen: int
@@ -44,10 +53,58 @@ class Experts:
 
     def __call__(self, g: Builder, name: str, x: str, w: Sizes) -> str:
         """The feed-forward half: x[b, s, m] -> [b, s, m]."""
+        if self.capacity_percent == 0:
+            return self._dropless(g, name, x, w)
         combine, dispatch = self.route(g, f"{name}.route", x, w)
         inside = g.contract(f"{name}.dispatch", "b s e c, b s m -> e b c m", dispatch, x)
         outside = self._swiglu(g, name, inside, w)
         return g.contract(f"{name}.combine", "b s e c, e b c m -> b s m", combine, outside)
+
+    def _dropless(self, g: Builder, name: str, x: str, w: Sizes) -> str:
+        """Every token through the experts it chose, however many chose the same."""
+        logits = g.contract(
+            f"{name}.route.logits", "b s m, m e -> b s e", x, g.parameter(f"{name}.route.weight", (w.model, self.count))
+        )
+        p = g.normalise(f"{name}.route.softmax", "softmax", "b s e -> b s e", logits, over=("e",))
+        order = g.normalise(
+            f"{name}.route.order", "argsort", "b s e -> b s e", p, over=("e",), dtype="int64", descending=1
+        )
+        (batch, sequence, _), j = g.tensors[x].shape, self.chosen
+        axes = [Axis(a, n) for a, n in (("b", batch), ("s", sequence), ("j", j))]
+        first = [access(order, "b", "s", "j")]
+        ids = g.operator(f"{name}.route.chosen", "copy", axes, first, ["b", "s", "j"], {}, "int64")
+        best = g.operator(
+            f"{name}.route.best",
+            "embedding",
+            [*axes, Axis("e", self.count, Combine.SUM)],
+            [access(p, "b", "s", "e"), access(ids, "b", "s", "j")],
+            ["b", "s", "j"],
+            {"rows": "e"},
+        )
+        gate = g.map(
+            f"{name}.route.gate",
+            "divide",
+            best,
+            g.reduce(f"{name}.route.total", "b s j -> b s", best),
+            text="b s j, b s -> b s j",
+        )
+        shape = (self.count, w.model, w.hidden)
+        up, wide = (
+            g.grouped(
+                f"{name}.{part}",
+                "b s m, e m f, b s j -> b s j f",
+                x,
+                g.parameter(f"{name}.{part}.weight", shape),
+                ids,
+                rows="e",
+            )
+            for part in ("gate", "up")
+        )
+        y = g.map(f"{name}.silu", "silu", up, text="b s j f -> b s j f")
+        y = g.map(f"{name}.gated", "multiply", y, wide, text="b s j f, b s j f -> b s j f")
+        y = g.map(f"{name}.weighed", "multiply", y, gate, text="b s j f, b s j -> b s j f")
+        down = g.parameter(f"{name}.down.weight", (self.count, w.hidden, w.model))
+        return g.grouped(f"{name}.down", "b s j f, e f m, b s j -> b s m", y, down, ids, rows="e")
 
     def route(self, g: Builder, name: str, x: str, w: Sizes) -> tuple[str, str]:
         """(combine, dispatch) of the module docstring."""
@@ -101,8 +158,8 @@ def moe(
     theta: int = 1_000_000,
     dtype: str = "bfloat16",
 ) -> Graph:
-    """Mixtral 8x7B: 46,702,792,704 parameters, 2 of 8 experts per token; capacity 1.25 times the even share;
-    output: logits [b, s, v].
+    """Mixtral 8x7B: 46,702,792,704 parameters, 2 of 8 experts per token; capacity 1.25 times the even share (0: no
+    token is dropped); output: logits [b, s, v].
     """
     if chosen > experts:
         raise GraphError("model 'moe'", f"chosen={chosen} experts per token, but there are only experts={experts}")

@@ -28,12 +28,15 @@ def causal(
     return Architecture(family, name, build, next_token)
 
 
-def encoder(stem: str, head: str = "ForMaskedLM", length: int = 64, **options: object) -> Architecture:
-    """An encoder with the head it is trained with first; two sequences with their attention masks."""
-    inputs: Callable[[], dict[str, Tensor]] = lambda: {
-        "input_ids": ids(2, length),
-        "attention_mask": torch.ones(2, length, dtype=torch.int64),
-    }
+def encoder(
+    stem: str, head: str = "ForMaskedLM", length: int = 64, masked: bool = True, **options: object
+) -> Architecture:
+    """An encoder with the head it is trained with first; two sequences, `masked`: with their attention masks."""
+
+    def inputs() -> dict[str, Tensor]:
+        mask = {"attention_mask": torch.ones(2, length, dtype=torch.int64)} if masked else {}
+        return {"input_ids": ids(2, length), **mask}
+
     loss: Loss | None = next_token if head in ("ForMaskedLM", "LMHeadModel", "WithLMHeadModel") else None
     if head == "ForSequenceClassification":
         loss = labelled(2)

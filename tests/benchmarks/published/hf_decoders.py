@@ -24,6 +24,7 @@ llama3 = causal(
     vocab_size=128256,
     intermediate_size=14336,
     num_key_value_heads=8,
+    max_position_embeddings=131072,
     rope_parameters={
         "rope_type": "llama3",
         "rope_theta": 500000.0,
@@ -52,7 +53,7 @@ cohere2 = causal(DENSE, "Cohere2", num_hidden_layers=4)
 granite = causal(DENSE, "Granite", **TWO)
 smollm3 = causal(DENSE, "SmolLM3", num_hidden_layers=4)
 glm4 = causal(DENSE, "Glm4", **TWO)
-nemotron = causal(DENSE, "Nemotron", **TWO)
+nemotron = causal(DENSE, "Nemotron", num_key_value_heads=8, **TWO)
 persimmon = causal(DENSE, "Persimmon", **TWO)
 exaone4 = causal(DENSE, "Exaone4", num_hidden_layers=4)
 biogpt = causal(DENSE, "BioGpt", **TWO)
@@ -70,18 +71,16 @@ gpt_oss = causal(EXPERTS, "GptOss", **TWO)
 olmoe = causal(EXPERTS, "Olmoe", **TWO)
 granitemoe = causal(EXPERTS, "GraniteMoe", num_local_experts=8, num_experts_per_tok=2, **TWO)
 phimoe = causal(EXPERTS, "Phimoe", **TWO)
-dbrx = causal(EXPERTS, "Dbrx", n_layers=2)
+dbrx = causal(EXPERTS, "Dbrx", n_layers=2, attn_config={"kv_n_heads": 8, "clip_qkv": 8.0, "rope_theta": 500000.0})
 llama4 = causal(EXPERTS, "Llama4", config="Llama4TextConfig", **TWO)
-jamba = causal(
-    EXPERTS, "Jamba", num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=2, use_mamba_kernels=False, length=16
-)
+jamba = causal(EXPERTS, "Jamba", num_hidden_layers=4, attn_layer_period=4, attn_layer_offset=2, length=16)
 
 mamba = causal(SCANS, "Mamba", num_hidden_layers=2, length=16)
 mamba2 = causal(SCANS, "Mamba2", **TWO)
 falcon_mamba = causal(SCANS, "FalconMamba", num_hidden_layers=2, length=16)
 rwkv = causal(SCANS, "Rwkv", num_hidden_layers=2, length=16)
 recurrent_gemma = causal(SCANS, "RecurrentGemma", num_hidden_layers=3)
-zamba2 = causal(SCANS, "Zamba2", num_hidden_layers=7, hybrid_layer_ids=[6])
+zamba2 = causal(SCANS, "Zamba2", num_hidden_layers=3, layer_types=["mamba", "mamba", "hybrid"])
 falcon_h1 = causal(SCANS, "FalconH1", **TWO)
 lfm2 = causal(SCANS, "Lfm2", num_hidden_layers=4, full_attn_idxs=[2])
 qwen3_next = causal(SCANS, "Qwen3Next", num_hidden_layers=4, num_experts=16, num_experts_per_tok=4)

@@ -217,7 +217,10 @@ class Experts(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.gate = nn.Linear(512, 16)
-        self.up, self.down = nn.Parameter(torch.empty(16, 512, 1024)), nn.Parameter(torch.empty(16, 1024, 512))
+        self.up, self.down = (
+            nn.Parameter(0.1 * torch.randn(16, 512, 1024)),
+            nn.Parameter(0.1 * torch.randn(16, 1024, 512)),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
@@ -560,7 +563,10 @@ class FourierOperator(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.enter, self.exit = nn.Linear(2, 64), nn.Linear(64, 1)
-        self.real, self.imaginary = nn.Parameter(torch.empty(64, 64, 16)), nn.Parameter(torch.empty(64, 64, 16))
+        self.real, self.imaginary = (
+            nn.Parameter(0.1 * torch.randn(64, 64, 16)),
+            nn.Parameter(0.1 * torch.randn(64, 64, 16)),
+        )
         self.local = nn.Conv1d(64, 64, 1)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -577,7 +583,7 @@ class LongConvolution(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.enter, self.exit = nn.Linear(256, 768), nn.Linear(256, 256)
-        self.filter, self.bias = nn.Parameter(torch.empty(256, 128)), nn.Parameter(torch.empty(256))
+        self.filter, self.bias = nn.Parameter(0.1 * torch.randn(256, 128)), nn.Parameter(0.1 * torch.randn(256))
 
     def forward(self, x: Tensor) -> Tensor:
         a, b, v = self.enter(x).transpose(1, 2).chunk(3, 1)
@@ -591,7 +597,7 @@ class StateSpace(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.decay, self.b, self.c = (nn.Parameter(torch.empty(128, 16)) for _ in range(3))
+        self.decay, self.b, self.c = (nn.Parameter(0.1 * torch.randn(128, 16)) for _ in range(3))
 
     def forward(self, x: Tensor) -> Tensor:
         h, out = x.new_zeros(x.shape[0], 128, 16), []
@@ -644,7 +650,7 @@ class Capsules(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.first, self.second = nn.Conv2d(1, 256, 9), nn.Conv2d(256, 256, 9, 2)
-        self.weight = nn.Parameter(torch.empty(1152, 10, 8, 16))
+        self.weight = nn.Parameter(0.1 * torch.randn(1152, 10, 8, 16))
 
     @staticmethod
     def _squash(x: Tensor) -> Tensor:
@@ -671,7 +677,7 @@ class Splines(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.a, self.b = nn.Parameter(torch.empty(64, 8, 64)), nn.Parameter(torch.empty(64, 8, 10))
+        self.a, self.b = nn.Parameter(0.1 * torch.randn(64, 8, 64)), nn.Parameter(0.1 * torch.randn(64, 8, 10))
         self.register_buffer("grid", torch.linspace(-2, 2, 8))
 
     def forward(self, x: Tensor) -> Tensor:

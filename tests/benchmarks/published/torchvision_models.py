@@ -14,10 +14,10 @@ def _named(name: str, size: int = 224, batch: int = 2, family: str = "convolutio
     return Architecture(family, name, build, classified(batch))
 
 
-def _segmented(name: str) -> Architecture:
+def _segmented(name: str, key: str = "x") -> Architecture:
     def build() -> Built:
         module = torchvision.models.get_model(name, weights=None, weights_backbone=None)
-        return module, {"x": torch.zeros(2, 3, 256, 256)}
+        return module, {key: torch.zeros(2, 3, 256, 256)}
 
     return Architecture("segmentation", name, build, classified(2, 256, 256))
 
@@ -52,7 +52,7 @@ swin_v2_t = _named("swin_v2_t", 256, family="vision transformer")
 maxvit_t = _named("maxvit_t", family="vision transformer")
 fcn_resnet50 = _segmented("fcn_resnet50")
 deeplabv3 = _segmented("deeplabv3_resnet50")
-lraspp = _segmented("lraspp_mobilenet_v3_large")
+lraspp = _segmented("lraspp_mobilenet_v3_large", "input")
 r3d_18 = _video("r3d_18")
 s3d = _video("s3d", 224)
 mvit_v2_s = _video("mvit_v2_s", 224)

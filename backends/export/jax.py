@@ -1,0 +1,98 @@
+"""This module writes a plan as a Python file of PartitionSpecs for JAX.
+
+A PartitionSpec lists for every dimension of an array the mesh axes that cut it, major first, in any order; blocks are
+equal.  Partial sums have no name in it, so results are said as they rest, after they were summed:
+
+    mesh       axes of the machine, as `jax.make_mesh` takes them
+    PARAMETERS name -> spec of the array as it is stored (`NamedSharding(mesh, spec)`)
+    RESULTS    operator -> spec of its result where it rests; `constrain(name, x)` in the function is the point where
+               the plan puts it
+
+What that cannot say (a dimension that its blocks do not divide, a digit inside a dimension) is listed in the file.
+"""
+
+from __future__ import annotations
+
+import json
+import pprint
+
+from ...models.communication.shardings import NotASharding, plan_shardings
+from ...models.layout.mesh import Mesh
+from ...models.layout.sharding import Sharding, ShardingError, unfold
+from ...models.program.graph import Graph, Role
+from ...proofs.plan.bundle import Plan
+from .exported import Exported
+
+_FUNCTIONS = '''
+
+def make_mesh(devices=None):
+    """The plan's mesh; device r of the plan is the r-th of `devices` (default: all of JAX's)."""
+    devices = np.array(jax.devices() if devices is None else devices)
+    return Mesh(devices.reshape([size for _, size in MESH]), [name for name, _ in MESH])
+
+
+def spec(splits):
+    """A PartitionSpec from lists of mesh axes, one per dimension."""
+    return PartitionSpec(*(tuple(names) if names else None for names in splits))
+
+
+def place(parameters, mesh):
+    """The parameters (name -> array), laid out as the plan stores them; others are copied to all devices."""
+    return {
+        name: jax.device_put(x, NamedSharding(mesh, spec(PARAMETERS.get(name, ()))))
+        for name, x in parameters.items()
+    }
+
+
+def constrain(name, x, mesh):
+    """`x`, the result of operator `name`, where the plan keeps it: call it inside the jitted function."""
+    splits = RESULTS.get(name)
+    return x if splits is None else jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec(splits)))
+'''
+
+
+def export_jax(plan: Plan, identity: str) -> Exported:
+    """The file for a plan.  Raises `MeshError` where no mesh holds the plan."""
+    graph = plan.graph
+    found = plan_shardings(graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
+    refused = list(found.refused)
+    parameters: dict[str, list[list[str]]] = {}
+    results: dict[str, list[list[str]]] = {}
+    for name, kept in found.rests.items():
+        try:
+            splits = partition_spec(graph, name, kept, found.mesh)
+        except ShardingError as error:
+            refused.append(NotASharding(f"tensor {name!r}", name, str(error)))
+            continue
+        (results if graph.tensor(name).role is Role.VALUE else parameters)[name] = splits
+    mesh = tuple((d.name, d.size) for d in found.mesh.dimensions)
+    head = (
+        f'"""PartitionSpecs of plan {identity[:16]} ({json.dumps(graph.name)[1:-1]} on {plan.machine.name}) for JAX, '
+        "written by shardproof.\n\nArrays of parameters have the shapes of the model; results those of the plan's "
+        'operators.  It needs jax and numpy.\n"""\n\nimport jax\nimport numpy as np\n'
+        "from jax.sharding import Mesh, NamedSharding, PartitionSpec\n\n"
+    )
+    body = "".join(
+        f"{word} = {pprint.pformat(value, width=118, sort_dicts=False, compact=True)}\n\n"
+        for word, value in (
+            ("IDENTITY", identity),
+            ("MESH", [list(pair) for pair in mesh]),
+            ("PARAMETERS", parameters),
+            ("RESULTS", results),
+            ("NOT_EXPRESSED", [[r.place, r.tensor, r.reason] for r in refused]),
+        )
+    )
+    return Exported(head + body.rstrip() + "\n" + _FUNCTIONS, mesh, len(parameters) + len(results), tuple(refused))
+
+
+def partition_spec(graph: Graph, tensor: str, kept: Sharding, mesh: Mesh) -> list[list[str]]:
+    """Mesh axes per dimension of the tensor as the user knows it.  Raises `ShardingError` for what JAX does not say."""
+    t = graph.tensor(tensor)
+    shape = t.shape if t.role is Role.VALUE else t.source_shape or t.shape
+    flat = unfold(kept, t.shape, shape, mesh)
+    if flat.partial:
+        raise ShardingError(f"it is partial over {' x '.join(flat.partial)}")
+    for k, names in enumerate(flat.splits):
+        if shape[k] % mesh.size(names):
+            raise ShardingError(f"dimension {k} of {shape[k]} is cut into {mesh.size(names)} blocks that are not equal")
+    return [list(names) for names in flat.splits]

@@ -1,0 +1,107 @@
+"""This module finds, for every module of a PyTorch program that has parameters, what it reads and leaves in a plan.
+
+A plan speaks of tensors and operators, a PyTorch job of modules.  The importer names parameters by their fully
+qualified names, so `blocks.0.f1.weight` ties the operators that read it to the module `blocks.0.f1`:
+
+    enters    the first of them in the order of execution; its inputs that are no parameters are the module's
+    leaves    the last of them; its result is the module's
+
+Between modules (attention scores, residual sums) nothing is said: what these operators do follows from what they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ...models.communication.shardings import PlanShardings
+from ...models.layout.sharding import Sharding
+from ...models.program.graph import Graph, Role
+from ...models.program.operators import Operator
+
+
+@dataclass(frozen=True)
+class Held:
+    """A tensor in one place of a plan: its digits, and how they are cut."""
+
+    tensor: str
+    digits: tuple[int, ...]
+    sharding: Sharding
+
+
+@dataclass(frozen=True)
+class ModuleLayouts:
+    """`reads`: the module's inputs that are no parameters, in the order of its first operator.  `parameters`: as its
+    operators take them.  `product`: for a matrix product with a bias, the result before the bias as the addition takes
+    it.  `result`: as it rests.  None: not said by a sharding.
+    """
+
+    name: str
+    reads: tuple[Held | None, ...]
+    parameters: tuple[tuple[str, Held], ...]
+    product: Held | None
+    result: Held | None
+
+
+def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts]:
+    """Modules in the order in which they are first entered."""
+    own: dict[str, list[Operator]] = {}
+    for op in forward_operators(graph):
+        modules = {a.tensor.rpartition(".")[0] for a in op.inputs if is_weight(graph, a.tensor)}
+        for name in sorted(modules - {""}):
+            own.setdefault(name, []).append(op)
+    for name, operators in own.items():
+        first, last = operators[0], operators[-1]
+        reads = tuple(
+            _held(graph, a.tensor, found.reads.get((first.name, i)))
+            for i, a in enumerate(first.inputs)
+            if not is_weight(graph, a.tensor)
+        )
+        parameters = tuple(
+            (a.tensor.rpartition(".")[2], held)
+            for op in operators
+            for i, a in enumerate(op.inputs)
+            if is_weight(graph, a.tensor)
+            and a.tensor.rpartition(".")[0] == name
+            and (held := _held(graph, a.tensor, found.reads.get((op.name, i)))) is not None
+        )
+        product = None
+        if len(operators) == 2 and first.function == "product" and last.function == "add":
+            at = next((i for i, a in enumerate(last.inputs) if a.tensor == first.output.tensor), None)
+            product = None if at is None else _held(graph, first.output.tensor, found.reads.get((last.name, at)))
+        result = _held(graph, last.output.tensor, found.rests.get(last.output.tensor))
+        yield ModuleLayouts(name, reads, tuple(dict(parameters).items()), product, result)
+
+
+def forward_operators(graph: Graph) -> Iterator[Operator]:
+    """Operators that no gradient comes before: those of the program itself, in order."""
+    later = {value for _, value in graph.state}
+    for op in graph.operators:
+        if any(a.tensor in later for a in op.inputs):
+            later.add(op.output.tensor)
+        if op.output.tensor.startswith("grad:"):  # how training steps name gradients (`sources.training.backward`)
+            later.add(op.output.tensor)
+        if op.output.tensor not in later:
+            yield op
+
+
+def is_weight(graph: Graph, tensor: str) -> bool:
+    """Whether a tensor is a parameter of the program, and not one that an optimizer keeps beside it."""
+    return graph.tensor(tensor).role is Role.PARAMETER and tensor not in {
+        name for names in moments(graph).values() for name in names.values()
+    }
+
+
+def moments(graph: Graph) -> dict[str, dict[str, str]]:
+    """Trained parameter -> what the optimizer keeps for it: ending of its name -> its name."""
+    stored = [name for name, _ in graph.state]
+    out: dict[str, dict[str, str]] = {}
+    for name in stored:
+        owner, _, ending = name.rpartition(".")
+        if owner in stored:
+            out.setdefault(owner, {})[ending] = name
+    return out
+
+
+def _held(graph: Graph, tensor: str, sharding: Sharding | None) -> Held | None:
+    return None if sharding is None else Held(tensor, graph.tensor(tensor).shape, sharding)

@@ -1,0 +1,109 @@
+"""Heads and tails raised by what must run before or after a task, whatever the makespan.
+
+The tasks of a stream that come before t by precedence run one after another, so t starts no earlier than their least
+end,  max over r of  r + times of those with head >= r;  tails are the mirror image.  Walked in topological order this
+adds up over the parts of a program that collectives separate, where a longest path sees one branch of each part only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from ...models.problem.selection_problem import Ints
+from ...proofs.schedules.certificate import AFTER_ALL, BEFORE_ALL, LOAD, PATH, Refutation
+from .bounds import Frame
+from .kernels import best_load
+
+MOST_TASKS = 20_000
+"""Above it the table of what comes before what is too large: one bit per pair."""
+
+
+@njit(cache=True)
+def before_bits(order: Ints, at: Ints, to: Ints) -> np.ndarray:
+    """Bit u of row t: u leads to t; shape (tasks, words of 64)."""
+    n = len(order)
+    bits = np.zeros((n, (n + 63) // 64), np.uint64)
+    for t in order:
+        for k in range(at[t], at[t + 1]):
+            u = to[k]
+            for w in range(bits.shape[1]):
+                bits[u, w] |= bits[t, w]
+            bits[u, t // 64] |= np.uint64(1) << np.uint64(t % 64)
+    return bits
+
+
+@njit(cache=True)
+def raised(
+    order: Ints,
+    times: Ints,
+    at: Ints,
+    to: Ints,
+    lag: Ints,
+    bits: np.ndarray,
+    tasks_at: Ints,
+    tasks: Ints,
+    rows: Ints,
+    word: int,
+) -> tuple[Ints, int]:
+    """Heads, shape (tasks,), and the number of rows that tell how they came about."""
+    n = len(times)
+    head = np.zeros(n, np.int64)
+    used = 0
+    streams = len(tasks_at) - 1
+    # tasks of each stream in order of their final heads; a task enters when it is reached
+    ranked = np.zeros(len(tasks), np.int64)
+    filled = np.zeros(streams, np.int64)
+    stream_of = np.full(n, -1, np.int64)
+    for s in range(streams):
+        for k in range(tasks_at[s], tasks_at[s + 1]):
+            stream_of[tasks[k]] = s
+    for t in order:
+        for s in range(streams):
+            base, load, best, threshold = tasks_at[s], 0, np.int64(0), np.int64(0)
+            for k in range(base + filled[s] - 1, base - 1, -1):  # falling heads
+                u = ranked[k]
+                if bits[t, u // 64] >> np.uint64(u % 64) & np.uint64(1):
+                    load += times[u]
+                    if head[u] + load > best:
+                        best, threshold = head[u] + load, head[u]
+            if best > head[t] and used < len(rows):
+                head[t] = best
+                rows[used, 0], rows[used, 1], rows[used, 2], rows[used, 3], rows[used, 4] = word, t, s, threshold, 0
+                used += 1
+        for k in range(at[t], at[t + 1]):
+            head[to[k]] = max(head[to[k]], head[t] + times[t] + lag[k])
+        s = stream_of[t]
+        if s >= 0:
+            k = tasks_at[s] + filled[s]
+            while k > tasks_at[s] and head[ranked[k - 1]] > head[t]:
+                ranked[k] = ranked[k - 1]
+                k -= 1
+            ranked[k] = t
+            filled[s] += 1
+    return head, used
+
+
+def levelled(found: Frame) -> Frame:
+    """The frame with raised heads and tails, if that bounds better; its bound is a refutation then."""
+    shop = found.shop
+    n = len(shop.times)
+    if n > MOST_TASKS:
+        return found
+    f, b = shop.forward, shop.backward
+    ahead, behind = np.zeros((4 * n, 5), dtype=np.int64), np.zeros((4 * n, 5), dtype=np.int64)
+    ranges = (shop.tasks_at, shop.tasks)
+    head, up = raised(
+        f.order, shop.times, f.at, f.to, f.lag, before_bits(f.order, f.at, f.to), *ranges, ahead, AFTER_ALL
+    )
+    tail, down = raised(
+        b.order, shop.times, b.at, b.to, b.lag, before_bits(b.order, b.at, b.to), *ranges, behind, BEFORE_ALL
+    )
+    load, stream, r, q = best_load(shop.times, head, tail, *ranges)
+    path = head + shop.times + tail
+    value = max(int(load), int(path.max()))
+    if value <= found.value:
+        return found
+    last = [LOAD, stream, r, q, 0] if load >= path.max() else [PATH, int(path.argmax()), 0, 0, 0]
+    rows = np.concatenate([ahead[:up], behind[:down], np.array([last], dtype=np.int64)])
+    return Frame(shop, head, tail, value, Refutation(value - 1, rows))

@@ -1,0 +1,209 @@
+"""A JSON graph of one rank's operators and collectives as a scheduling problem.
+
+    nodes      [id, kind, op, inputs, shape, dtype, bytes, more]; kind: input, compute, collective, wait, view
+    outputs    ids that are kept to the end
+    groups     name of a process group -> ranks
+
+    tasks        compute nodes on the compute stream, collectives on a stream per process group; waits and views take no
+                 time: who reads one depends on the task behind it
+    order        collectives of a group keep their program order; compute is free
+    memory       the result of a task is held from its start to the end of its last reader, outputs to the end; inputs
+                 from the beginning to the end of their last reader, as saved activations are, but parameters (inputs
+                 called `primals_..`) and inputs that are outputs stay and are left out
+    limit        the most that is held when all tasks run one after another in program order
+
+Times are nanoseconds (`times`).
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from ...files.input import regular
+from ...files.json_text import JsonError, parse_json
+from ...machine.machine import Machine, load_machine
+from ...schedules.problem import MOST_TASKS, Holding, Precedence, ScheduleProblem, Stream, Task
+from ...text import InputError
+from .times import DTYPES, Shaped, collective_ns, compute_ns
+
+MOST_BYTES = 1 << 28
+COLUMNS = ["id", "kind", "op", "inputs", "shape", "dtype", "bytes", "more"]
+WORDS = ("all_gather", "reduce_scatter", "all_reduce")
+
+
+@dataclass(frozen=True)
+class OverlapGraph:
+    """The problem, and where its times come from: nodes timed by the published table and by the machine's model."""
+
+    problem: ScheduleProblem
+    machine: Machine
+    modelled_compute: int
+    tabled: int
+    modelled_collectives: int
+
+    @property
+    def busy(self) -> int:
+        """Nanoseconds of all compute."""
+        return sum(t.time for t in self.problem.tasks if t.streams == (0,))
+
+
+def read_overlap(path: Path, machine: str | None = None) -> OverlapGraph:
+    """Read a graph (`.json` or `.json.gz`); `machine` as `load_machine` takes it, default: dgx-a100 with as many ranks
+    as the groups together, 8 in a node.  `InputError` names what is wrong.
+    """
+    data = regular(path).read_bytes()
+    try:
+        if data[:2] == b"\x1f\x8b":
+            unpack = zlib.decompressobj(31)
+            data = unpack.decompress(data, MOST_BYTES)
+        value = parse_json(data)
+    except (zlib.error, gzip.BadGzipFile, JsonError) as error:
+        raise InputError(f"{path}: is not a graph of operators and collectives: {error}") from None
+    try:
+        return _read(value, path, machine)
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
+        if isinstance(error, ValueError) and type(error).__module__.startswith("shardproof."):
+            raise
+        raise InputError(
+            f"{path}: is not a graph of operators and collectives: {type(error).__name__} {str(error)[:100]}; it needs "
+            f"columns {json.dumps(COLUMNS)}, nodes, groups and outputs"
+        ) from None
+
+
+def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
+    if value["columns"] != COLUMNS:
+        raise InputError(f"{path}: columns must be {json.dumps(COLUMNS)}")
+    groups = {str(k): _count(v, f"{path}: group {k}") for k, v in value["groups"].items()}
+    ranks = 1
+    for size in groups.values():
+        ranks *= size
+    machine = load_machine(spec or f"dgx-a100:{max(1, ranks // 8)}x{min(8, ranks)}")
+    nodes: list[list[Any]] = value["nodes"]
+    if not 1 <= len(nodes) <= MOST_TASKS:
+        raise InputError(f"{path}: has {len(nodes)} nodes, must have 1 to {MOST_TASKS}")
+    streams = {name: k + 1 for k, name in enumerate(groups)}
+    tensors: list[list[Shaped]] = []  # results, of views those that they show
+    for node in nodes:
+        shaped = [] if node[4] is None else [Shaped(tuple(_size(n, path) for n in node[4]), _dtype(node[5], path))]
+        tensors.append(shaped)
+    for k, node in enumerate(nodes):
+        if node[0] != k or any(not 0 <= _size(i, path) < k for i in node[3]):
+            raise InputError(f"{path}, node {k}: ids must count up, and inputs come before their readers")
+        if node[1:3] == ["view", "getitem"] and nodes[node[3][0]][1:5:3] == ["compute", None]:  # one of several results
+            tensors[node[3][0]] = [*tensors[node[3][0]], *tensors[k]]
+    roots: list[tuple[int, ...]] = []  # tasks behind each node
+    number: dict[int, int] = {}
+    tasks: list[Task] = []
+    before: list[Precedence] = []
+    readers: list[list[int]] = []
+    sizes: list[int] = []
+    last_of: dict[str, int] = {}
+    loaned: dict[int, list[int]] = {}  # input -> tasks that read it, perhaps through views
+    shows: list[tuple[int, ...]] = []  # inputs behind each node, through views
+    counts = [0, 0, 0]
+    for k, (_, kind, op, inputs, _, _, _, *more) in enumerate(nodes):
+        behind = tuple(dict.fromkeys(t for i in inputs for t in roots[i]))
+        given = tuple(dict.fromkeys(x for i in inputs for x in shows[i]))
+        if kind in ("input", "wait", "view"):
+            if kind == "input" and not str(op).startswith("primals_"):
+                loaned[k], given = [], (k,)
+            roots.append(behind)
+            shows.append(given)
+            continue
+        shows.append(())
+        for x in given:
+            loaned[x].append(len(tasks))
+        t = number[k] = len(tasks)
+        read = [x for i in inputs for x in tensors[i]]
+        if kind == "compute":
+            counts[0] += 1
+            tasks.append(Task(f"{k} {op}", compute_ns(op, read, tensors[k], machine), (0,)))
+        elif kind == "collective":
+            about = more[0]
+            group = str(about["group"])
+            if group not in streams or not op.startswith(WORDS):
+                raise InputError(f"{path}, node {k}: unknown collective {op!r} or group {group!r}")
+            if about.get("table_ms") is not None:
+                counts[1] += 1
+                time = ceil(Fraction(str(about["table_ms"])) * 10**6)
+            else:
+                counts[2] += 1
+                payload = max(sum(x.bytes for x in read), sum(x.bytes for x in tensors[k]))
+                time = collective_ns(op, group, payload, groups, machine)
+            tasks.append(Task(f"{k} {op}", time, (streams[group],)))
+            if group in last_of:
+                before.append(Precedence(last_of[group], t))
+            last_of[group] = t
+        else:
+            raise InputError(f"{path}, node {k}: unknown kind {str(kind)[:40]!r}")
+        before += [Precedence(b, t) for b in behind]
+        for b in behind:
+            readers[b].append(t)
+        readers.append([])
+        sizes.append(sum(x.bytes for x in tensors[k]))
+        roots.append((t,))
+    kept = {t for i in value["outputs"] for t in roots[_size(i, path)]}
+    holdings = [
+        Holding(0, size, t, () if t in kept else tuple(readers[t]) or (t,)) for t, size in enumerate(sizes) if size
+    ]
+    left = {x for i in value["outputs"] for x in shows[_size(i, path)]}
+    holdings += [
+        Holding(0, sum(x.bytes for x in tensors[k]), None, tuple(users))
+        for k, users in loaned.items()
+        if users and k not in left
+    ]
+    problem = ScheduleProblem(
+        f"graph {path.name}",
+        (Stream(0, "compute"), *(Stream(0, f"group {name}") for name in groups)),
+        tuple(tasks),
+        tuple(dict.fromkeys(before)),
+        tuple(holdings),
+        (program_peak(holdings),),
+        "s",
+        10**9,
+    ).check()
+    return OverlapGraph(problem, machine, *counts)
+
+
+def program_peak(holdings: list[Holding]) -> int:
+    """The most held when tasks run one after another in order of their numbers.
+
+    >>> program_peak([Holding(0, 5, 0, (1,)), Holding(0, 7, 1, (2,)), Holding(0, 1, 2, ())])
+    12
+    """
+    changes: dict[int, int] = {}
+    for h in holdings:
+        first = 0 if h.first is None else h.first
+        changes[first] = changes.get(first, 0) + h.amount
+        if h.last:
+            changes[max(h.last) + 1] = changes.get(max(h.last) + 1, 0) - h.amount
+    level = most = 0
+    for moment in sorted(changes):
+        level += changes[moment]
+        most = max(most, level)
+    return most
+
+
+def _size(value: Any, path: Path) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 40:
+        raise InputError(f"{path}: {str(value)[:40]!r} is not a size or an id")
+    return value
+
+
+def _count(value: Any, what: str) -> int:
+    if type(value) is not int or not 1 <= value <= 1 << 20:
+        raise InputError(f"{what}: {str(value)[:40]!r} is not a number of ranks")
+    return value
+
+
+def _dtype(value: Any, path: Path) -> str:
+    if value not in DTYPES:
+        raise InputError(f"{path}: unknown type {str(value)[:40]!r}; known are {', '.join(DTYPES)}")
+    return str(value)

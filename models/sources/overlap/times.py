@@ -1,0 +1,96 @@
+"""Times of the nodes of an operator-and-collective graph, in whole nanoseconds, rounded up.
+
+    compute      max( flops / peak, bytes / memory bandwidth ) + launch, as `models.cost.cost` has it; bytes of operands
+                 and results, each once.  flops: m n k 2 of a matrix product (`mm`), 4 b h s s d of attention over all
+                 pairs of positions (its backward: 10), one per element of the result of any other
+    collective   the published time of its table; without one, of the payload B (the whole tensor) on a group of g ranks
+                 with n of them in each node:
+                     B (1 - n/g) gpus / n / bandwidth of a node's link, if the group leaves the node
+                   + B (1 - 1/g) / bandwidth of a device's link
+                   + the latency of each of the two that is used;     an all-reduce takes both halves, twice that
+
+Groups are the rows of a mesh, the last one inside the node: ranks of a group are `stride` apart, the product of the
+groups after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, prod
+
+from ...machine.machine import Machine
+from ...text import InputError
+
+NANOSECOND = Fraction(1, 10**9)
+
+DTYPES = {
+    "bf16": ("bfloat16", 2),
+    "f16": ("float16", 2),
+    "f32": ("float32", 4),
+    "f64": ("float64", 8),
+    "i64": ("int64", 8),
+    "i32": ("int32", 4),
+    "bool": ("bool", 1),
+    "c64": ("float32", 8),
+}
+"""Type of a graph -> (type whose peak counts, bytes of an element)."""
+
+
+@dataclass(frozen=True)
+class Shaped:
+    """A tensor: its sizes and type."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        return prod(self.shape) * DTYPES[self.dtype][1]
+
+
+def compute_ns(op: str, inputs: Sequence[Shaped], outputs: Sequence[Shaped], machine: Machine) -> int:
+    """Time of a compute node.  Raises `MachineError` if the machine lacks the peak of a type.
+
+    >>> from ...machine.machine import load_machine
+    >>> square = Shaped((4096, 4096), "bf16")
+    >>> compute_ns("mm.default", (square, square), (square,), load_machine("dgx-a100"))
+    916260
+    """
+    results = sum(prod(t.shape) for t in outputs)
+    if op.startswith("mm.") and len(inputs) == 2:
+        work = 2 * inputs[0].shape[0] * inputs[0].shape[1] * inputs[1].shape[1]
+    elif "scaled_dot_product" in op and len(inputs[0].shape) == 4:
+        queries, keys = inputs[0].shape, inputs[1].shape
+        work = (10 if "backward" in op else 4) * prod(queries[:2]) * queries[2] * keys[2] * queries[3]
+    else:
+        work = results
+    floating = [t for t in (*outputs, *inputs) if t.dtype in ("bf16", "f16", "f32", "f64", "c64")]
+    dtype = DTYPES[(floating or [*outputs, *inputs, Shaped((), "f32")])[0].dtype][0]
+    moved = sum(t.bytes for t in inputs) + sum(t.bytes for t in outputs)
+    device = machine.device
+    seconds = max(work / device.peak(dtype), moved / device.bandwidth) + device.launch
+    return ceil(seconds / NANOSECOND)
+
+
+def collective_ns(op: str, group: str, payload: int, groups: Mapping[str, int], machine: Machine) -> int:
+    """Time of a collective that has no published one; `payload`: bytes of the whole tensor.
+
+    >>> from ...machine.machine import load_machine
+    >>> collective_ns("all_gather_into_tensor.default", "0", 10**9, {"0": 64}, load_machine("dgx-a100:8x8"))
+    100883056
+    """
+    if len(machine.levels) != 2:
+        raise InputError(f"machine {machine.name!r}: a graph with collectives needs two levels, nodes and devices")
+    node, device = machine.levels
+    names = list(groups)
+    size, stride = groups[group], prod(groups[n] for n in names[names.index(group) + 1 :])
+    inside = max(1, min(size, device.size // stride if stride <= device.size else 1))
+    seconds = payload * Fraction(size - 1, size) / device.bandwidth
+    if inside > 1:
+        seconds += device.latency
+    if inside < size:
+        seconds += payload * Fraction(size - inside, size) * Fraction(device.size, inside) / node.bandwidth
+        seconds += node.latency
+    return ceil((2 if op.startswith("all_reduce") else 1) * seconds / NANOSECOND)

@@ -1,0 +1,108 @@
+"""Branches that a program takes on tensors whose contents are known while it is exported.
+
+    made from numbers alone (torch.ones, arange, and what is computed of them)    computed beside the traced tensors
+    isfinite(x), isinf(x), isnan(x)                                               true and false: numbers are finite
+
+Exporting a module asks for the value of a tensor where Python branches on it (`if mask.all()`), and gives up, for a
+traced tensor has none.  Masks that nobody passed and guards against overflow have one all the same.  In-place writes
+are followed; a tensor that something unknown was written into is unknown, with all its views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import torch
+
+MOST_ELEMENTS = 1 << 20
+"""Largest tensor whose contents are followed."""
+
+_ASKED: Final = frozenset({"__bool__", "__int__", "__float__", "__index__", "item", "tolist", "is_nonzero", "equal"})
+_UNKNOWN: Final = object()
+_FINITE: Final = {"isfinite": True, "isinf": False, "isnan": False}
+
+
+def known_branches() -> AbstractContextManager[object]:
+    """A context for `torch.export`."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import _disable_current_modes
+    from torch.utils._pytree import tree_flatten, tree_map_only
+    from torch.utils.weak import WeakIdKeyDictionary
+
+    class Follow(TorchFunctionMode):  # type: ignore[misc]  # torch is Any to mypy
+        """See the module docstring."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._held = WeakIdKeyDictionary()
+            self._lost: set[int] = set()
+
+        def _value(self, tensor: torch.Tensor) -> torch.Tensor | None:
+            found = self._held.get(tensor)
+            return None if found is None or found.untyped_storage()._cdata in self._lost else found
+
+        def __torch_function__(
+            self,
+            func: Callable[..., object],
+            types: object,
+            args: tuple[object, ...] = (),
+            kwargs: dict[str, object] | None = None,
+        ) -> object:
+            named, name = kwargs or {}, getattr(func, "__name__", "")
+            tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
+            values = {id(t): self._value(t) for t in tensors}
+            complete = all(v is not None for v in values.values())
+            if name in _ASKED and tensors and complete:
+                answer = self._beside(func, args, named, values)
+                return func(*args, **named) if answer is _UNKNOWN else answer
+            written = name.endswith("_") and not name.endswith("__") or name == "__setitem__" or "out" in named
+            target = values.get(id(tensors[0])) if tensors and written else None
+            out = func(*args, **named)
+            if name in _FINITE and isinstance(out, torch.Tensor):
+                with _disable_current_modes():
+                    self._held[out] = torch.full((), _FINITE[name]).expand(out.shape)
+                return out
+            value = self._beside(func, args, named, values) if complete and self._small(func, name, out) else _UNKNOWN
+            if value is not _UNKNOWN:
+                self._keep(out, value)
+            elif target is not None:
+                self._lost.add(target.untyped_storage()._cdata)
+            return out
+
+        def _beside(
+            self,
+            func: Callable[..., object],
+            args: tuple[object, ...],
+            named: dict[str, object],
+            values: dict[int, torch.Tensor | None],
+        ) -> object:
+            given, options = tree_map_only(torch.Tensor, lambda t: values[id(t)], (args, named))
+            try:
+                with _disable_current_modes():
+                    return func(*given, **options)
+            except Exception:  # noqa: BLE001  # what cannot be computed beside the traced program is not known
+                return _UNKNOWN
+
+        def _small(self, func: Callable[..., object], name: str, out: object) -> bool:
+            results = [t for t in tree_flatten(out)[0] if isinstance(t, torch.Tensor)]
+            sizes = [n for t in results for n in t.shape]
+            random = name.startswith(("rand", "bernoulli", "multinomial", "normal", "dropout", "empty", "new_empty"))
+            return (
+                not random
+                and (bool(results) or name == "__setitem__")
+                and all(type(n) is int for n in sizes)
+                and all(t.numel() <= MOST_ELEMENTS for t in results)
+                and not any(isinstance(t, torch.nn.Parameter) for t in results)
+                and getattr(func, "__module__", "") != "torch.nn.init"
+            )
+
+        def _keep(self, out: object, value: object) -> None:
+            for t, v in zip(tree_flatten(out)[0], tree_flatten(value)[0], strict=False):
+                if isinstance(t, torch.Tensor) and isinstance(v, torch.Tensor) and t.shape == v.shape:
+                    self._held[t] = v
+
+    return Follow()

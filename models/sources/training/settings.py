@@ -1,0 +1,89 @@
+"""Which optimizer, with which numbers: one text, `NAME` or `NAME:key=value,..`, as `--train` takes it.
+
+    sgd      rate 0.01, momentum 0, nesterov 0, decay 0
+    adam     rate 0.001, beta1 0.9, beta2 0.999, epsilon 1e-8, decay 0 (added to the gradient)
+    adamw    the same, decay 0.01 (of the weight itself)
+    lion     rate 0.0001, beta1 0.9, beta2 0.99, decay 0 (of the weight itself)
+
+and of all: `clip` (of the norm of all gradients together; none), `step` (from 1; Adam corrects its bias by it).
+Defaults are those of torch.optim; Lion's of its paper.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+DEFAULTS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+    {
+        "sgd": {"rate": 0.01, "momentum": 0.0, "nesterov": 0, "decay": 0.0},
+        "adam": {"rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.0},
+        "adamw": {"rate": 0.001, "beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8, "decay": 0.01},
+        "lion": {"rate": 0.0001, "beta1": 0.9, "beta2": 0.99, "decay": 0.0},
+    }
+)
+OPTIMIZERS: Final = tuple(DEFAULTS)
+
+_LIMITS: Final[Mapping[str, tuple[float, float]]] = MappingProxyType(
+    {"rate": (0, 1e6), "beta1": (0, 1), "beta2": (0, 1), "momentum": (0, 1), "nesterov": (0, 1), "decay": (0, 1e6)}
+)
+_NUMBER: Final = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE)
+_MOST_TEXT: Final = 200
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Numbers of the update; None: the optimizer's default.  `clip`: largest norm of all gradients, None for any."""
+
+    rate: float | None = None
+    beta1: float | None = None
+    beta2: float | None = None
+    epsilon: float | None = None
+    momentum: float | None = None
+    nesterov: float | None = None
+    decay: float | None = None
+    clip: float | None = None
+    step: int = 1
+
+    def number(self, optimizer: str, name: str) -> float:
+        """One of the numbers.  Raises ValueError for an optimizer that does not have it."""
+        defaults = DEFAULTS.get(optimizer)
+        if defaults is None or name not in defaults:
+            raise ValueError(f"unknown optimizer {optimizer!r}; known: {', '.join(OPTIMIZERS)}")
+        given: float | None = getattr(self, name)
+        return defaults[name] if given is None else given
+
+
+def parsed(text: str) -> tuple[str, Settings]:
+    """Optimizer and settings of a text.  Raises ValueError that says what may be given.
+
+    >>> parsed("sgd:momentum=0.9,clip=1")
+    ('sgd', Settings(rate=None, beta1=None, beta2=None, epsilon=None, momentum=0.9, nesterov=None, decay=None,
+    clip=1.0, step=1))
+    >>> parsed("lion:epsilon=1")
+    Traceback (most recent call last):
+        ..
+    ValueError: lion has no 'epsilon'; it has: rate, beta1, beta2, decay, clip, step
+    """
+    name, _, rest = text.partition(":")
+    if name not in DEFAULTS:
+        raise ValueError(f"{name[:_MOST_TEXT]!r} is not one of {', '.join(map(repr, OPTIMIZERS))}.")
+    known = (*DEFAULTS[name], "clip", "step")
+    numbers: dict[str, float] = {}
+    for part in rest.split(",") if rest else ():
+        key, equals, value = part.partition("=")
+        if key not in known:
+            raise ValueError(f"{name} has no {key[:_MOST_TEXT]!r}; it has: {', '.join(known)}")
+        if not equals or key in numbers or len(value) > 64 or not _NUMBER.fullmatch(value):
+            raise ValueError(f"{part[:_MOST_TEXT]!r}: give {key}=NUMBER once, such as {key}=0.1")
+        number = float(value)
+        low, high = _LIMITS.get(key, (0, float("inf")))
+        whole = key in ("step", "nesterov")
+        if not low <= number <= high or (whole and not number.is_integer()) or (key in ("clip", "step") and not number):
+            raise ValueError(f"{part[:_MOST_TEXT]!r}: is out of range")
+        numbers[key] = number
+    step = int(numbers.pop("step", 1))
+    return name, Settings(**numbers, step=step)

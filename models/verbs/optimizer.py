@@ -1,0 +1,35 @@
+"""What `--train` and `--loss` take: an optimizer, perhaps with its numbers; a scalar, or a loss to be added."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from ..sources.training import OPTIMIZERS, parsed
+
+
+class OptimizerText(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
+    """`sgd`, or `adamw:rate=1e-4,decay=0.1,clip=1`: see `models.sources.training.settings`."""
+
+    name = "optimizer"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """As click shows choices."""
+        return f"[{'|'.join(OPTIMIZERS)}][:KEY=NUMBER,..]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            parsed(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+OPTIMIZER = OptimizerText()
+
+LOSS: Final = (
+    "With --train: the scalar to minimise, or 'cross-entropy' or 'squared-error', perhaps with ':OUTPUT' (default: the "
+    "loss that the model returns, else one that fits its output)."
+)
+"""Help of `--loss`."""

@@ -1,0 +1,204 @@
+"""Graphs of operators and collectives: how they are read, timed, scheduled under memory and bounded."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise, permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from shardproof.__main__ import run
+from shardproof.formal.schedules.bounds import frame
+from shardproof.formal.schedules.levels import levelled
+from shardproof.formal.schedules.overlap import overlap
+from shardproof.formal.schedules.shop import shop
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.schedules.problem import Holding, Precedence, ScheduleProblem, Stream, Task
+from shardproof.models.sources.overlap.graph import COLUMNS, read_overlap
+from shardproof.models.text import InputError
+from shardproof.proofs.schedules.certificate import Refutation, ScheduleCertificate
+from shardproof.verify.schedules.certificate import check_schedule
+
+GRAPH = Path(__file__).parent / "data" / "overlap" / "llama3_8b_fw_256_1d.json.gz"
+
+
+def document() -> dict[str, Any]:
+    """Two gathered weights, two products, one saved activation."""
+    half = {"group": "0", "ranks": 8, "in_bytes": 4096, "table_ms": 0.5}
+    return {
+        "columns": COLUMNS,
+        "groups": {"0": 8},
+        "outputs": [9],
+        "nodes": [
+            [0, "input", "primals_1", [], [64, 64], "bf16", 8192],
+            [1, "input", "mm_3", [], [512, 512], "bf16", 524288],
+            [2, "collective", "all_gather_into_tensor.default", [0], [512, 64], "bf16", 65536, half],
+            [3, "wait", "wait_tensor.default", [2], [512, 64], "bf16", 65536],
+            [4, "view", "permute.default", [3], [512, 64], "bf16", 65536],
+            [5, "compute", "mm.default", [1, 4], [512, 64], "bf16", 65536],
+            [
+                6,
+                "collective",
+                "all_gather_into_tensor.default",
+                [0],
+                [512, 64],
+                "bf16",
+                65536,
+                half | {"table_ms": None},
+            ],
+            [7, "wait", "wait_tensor.default", [6], [512, 64], "bf16", 65536],
+            [8, "compute", "mul.Tensor", [7, 5], [512, 64], "bf16", 65536],
+            [9, "compute", "mm.default", [1, 8], [512, 64], "bf16", 65536],
+        ],
+    }
+
+
+def written(tmp_path: Path, value: object) -> Path:
+    file = tmp_path / "g.json"
+    file.write_text(json.dumps(value))
+    return file
+
+
+def test_a_graph_is_read(tmp_path: Path) -> None:
+    read = read_overlap(written(tmp_path, document()), "dgx-a100:1x8")
+    p = read.problem
+    assert [t.streams for t in p.tasks] == [(1,), (0,), (1,), (0,), (0,)]
+    assert p.tasks[0].time == 500_000 and (read.tabled, read.modelled_collectives, read.modelled_compute) == (1, 1, 3)
+    assert {(x.before, x.after) for x in p.precedences} == {(0, 1), (0, 2), (2, 3), (1, 3), (3, 4)}
+    # the saved activation until the last product, weights and results until their readers end, the output to the end
+    assert (Holding(0, 524288, None, (1, 4)) in p.holdings) and (Holding(0, 65536, 4, ()) in p.holdings)
+    assert p.limits == (524288 + 3 * 65536,)
+    assert p.tasks[2].time == 5000 + -(-65536 * 7 // 8 * 10**9 // (270 * 10**9))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda d: d.pop("nodes"), "KeyError 'nodes'"),
+        (lambda d: d["nodes"][5].__setitem__(3, [9, 4]), "node 5: ids must count up"),
+        (lambda d: d["nodes"][5].__setitem__(5, "f7"), "unknown type 'f7'"),
+        (lambda d: d["nodes"][5].__setitem__(1, "magic"), "unknown kind 'magic'"),
+        (lambda d: d["nodes"][6][7].__setitem__("group", "9"), "group '9'"),
+        (lambda d: d["groups"].__setitem__("0", "many"), "is not a number of ranks"),
+        (lambda d: d.__setitem__("nodes", []), "has 0 nodes"),
+        (lambda d: d["nodes"][5].__setitem__(4, [-1]), "is not a size"),
+    ],
+)
+def test_bad_graphs_are_named(tmp_path: Path, change: Callable[[dict[str, Any]], object], words: str) -> None:
+    value = document()
+    change(value)
+    with pytest.raises(InputError, match=words.replace("'", ".")):
+        read_overlap(written(tmp_path, value), "dgx-a100:1x8")
+
+
+def test_a_real_graph_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "s.spz"
+    assert run(["schedule", str(GRAPH), "-o", str(file), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["status"] == "optimal" and found["exposed"] == found["exposed_at_least"]
+    assert found["peak_memory"][0] <= found["memory_limit"] and found["makespan"] < found["program_order"]
+    assert run(["check", str(file)]) == 0
+
+
+def small(seed: int) -> ScheduleProblem:
+    """Seven tasks on two streams with random precedences and memory; the second stream keeps its order."""
+    rnd = random.Random(seed)
+    tasks = tuple(Task(f"t{k}", rnd.randint(1, 6), (rnd.choice([0, 0, 1]),)) for k in range(7))
+    pairs = {(a, b) for a in range(7) for b in range(a + 1, 7) if rnd.random() < 0.25}
+    comm = [k for k, t in enumerate(tasks) if t.streams == (1,)]
+    pairs |= set(pairwise(comm))
+    holdings = tuple(
+        Holding(0, rnd.randint(1, 5), a, tuple(b for x, b in sorted(pairs) if x == a) or (a,)) for a in range(7)
+    )
+    limit = max(5, rnd.randint(6, 14))
+    precedences = tuple(Precedence(a, b) for a, b in sorted(pairs))
+    return ScheduleProblem("s", (Stream(0, "c"), Stream(0, "g")), tasks, precedences, holdings, (limit,))
+
+
+def least(problem: ScheduleProblem) -> int | None:
+    """By enumeration of integer starts, task by task in every order, each at every moment up to the best so far."""
+    net_best: int | None = None
+    n = len(problem.tasks)
+    leads = [[p.before for p in problem.precedences if p.after == t] for t in range(n)]
+    for order in permutations(range(n)):
+        place = {t: k for k, t in enumerate(order)}
+        if any(place[a] > place[b] for b in range(n) for a in leads[b]):
+            continue
+        # tasks begin in this order; each at the first moment at or after the one before that memory and stream allow
+        starts, ends, now, feasible = {}, {}, 0, True
+        for t in order:
+            task = problem.tasks[t]
+            now = max([now, *(ends[a] for a in leads[t])])
+            now = max([now, *(ends[u] for u in starts if problem.tasks[u].streams == task.streams)])
+            moments = sorted({now, *(e for e in ends.values() if e > now)})
+            for moment in moments:
+                held = sum(
+                    h.amount
+                    for h in problem.holdings
+                    if h.first in starts and (any(u not in ends or ends[u] > moment for u in h.last))
+                )
+                need = held + sum(h.amount for h in problem.holdings if h.first == t)
+                if need <= problem.limits[0]:
+                    now = moment
+                    break
+            else:
+                feasible = False
+                break
+            starts[t], ends[t] = now, now + task.time
+        if feasible and (net_best is None or max(ends.values()) < net_best):
+            net_best = max(ends.values())
+    return net_best
+
+
+@pytest.mark.parametrize("block", range(3))
+def test_never_better_than_enumeration(block: int) -> None:
+    met = tried = 0
+    for seed in range(20 * block, 20 * block + 20):
+        problem = small(seed)
+        best = least(problem)
+        try:
+            done = overlap(problem, 0.3)
+        except InputError:
+            continue
+        found = done.found
+        certificate = ScheduleCertificate(problem, found.starts, found.makespan, found.lower_bound, found.bound, "best")
+        result = check_schedule(certificate)
+        assert result.verdict is Verdict.PROVED, result.reason
+        assert best is not None and found.lower_bound <= best <= found.makespan
+        met, tried = met + (best == found.makespan), tried + 1
+    assert 2 * met >= tried >= 4, (met, tried)
+
+
+def test_raised_levels_add_up_between_collectives() -> None:
+    """Three parts of two parallel products each, separated by collectives: a path sees one product of each part."""
+    tasks, before = [], []
+    for part in range(3):
+        a = len(tasks)
+        tasks += [Task(f"p{part}", 4, (0,)), Task(f"q{part}", 3, (0,)), Task(f"c{part}", 2, (1,))]
+        before += [Precedence(a, a + 2), Precedence(a + 1, a + 2)]
+        if part:
+            before += [Precedence(a - 1, a), Precedence(a - 1, a + 1)]
+    problem = ScheduleProblem(
+        "parts", (Stream(0, "c"), Stream(0, "g")), tuple(tasks), tuple(before), (), (None,)
+    ).check()
+    plain = frame(shop(problem))
+    better = levelled(plain)
+    assert (plain.value, better.value) == (23, 27)
+    found = overlap(problem, 5.0).found
+    assert found.makespan == 27 and isinstance(found.bound, Refutation)
+    certificate = ScheduleCertificate(problem, found.starts, 27, 27, found.bound, "best")
+    assert check_schedule(certificate).verdict is Verdict.PROVED
+    for k in range(len(found.bound.rows) - 1):  # every row is needed here, none may be left out
+        rows = np.delete(found.bound.rows, k, axis=0)
+        shorter = replace(certificate, bound=Refutation(found.bound.makespan, rows))
+        if check_schedule(shorter).verdict is Verdict.PROVED:
+            break
+    else:
+        return
+    assert len(found.bound.rows) > 3
