@@ -26,6 +26,7 @@ from shardproof.backends.execution.reference import run_graph
 from shardproof.models.program.graph import Graph, Role
 from shardproof.models.program.operators import NodeKind, Operator
 from shardproof.models.sources.building.stated import carried
+from shardproof.models.sources.load import load_model
 from shardproof.models.sources.patterns.recognise import recognise
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build as build_zoo
@@ -74,6 +75,11 @@ FORMS: dict[str, tuple[Callable[..., Tensor], tuple[tuple[int, ...], ...], dict[
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, WINDOW), (Q, K, V), {"ahead": 3, "behind": -2}
     ),
     "sdpa, mask that is no band": (lambda q, k, v: F.scaled_dot_product_attention(q, k, v, ODD), (Q, K, V), {}),
+    "fused for the cpu": (
+        lambda q, k, v: torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, True, scale=0.3)[0],
+        (Q, Q, Q),
+        {"ahead": 0, "scale": 0.3},
+    ),
     "sdpa, two dimensions": (F.scaled_dot_product_attention, ((4, 5), (7, 5), (7, 3)), {}),
     "eager": (eager(), (Q, K, V), {"scale": 0.4}),
     "eager, in single precision": (eager(upcast=True), (Q, K, V), {}),
@@ -126,6 +132,24 @@ def test_padding_is_an_operand_and_the_causal_part_is_not() -> None:
     (op,) = found.graph.operators
     assert op.function == "attention" and op.attribute("ahead", None) == 0
     assert [len(a.axes) for a in op.inputs] == [4, 4, 4, 2]
+
+
+def test_saved_programs_whole_or_decomposed_for_the_cpu(tmp_path: Path) -> None:
+    class Model(nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+            y = F.scaled_dot_product_attention(q, k, v, mask)
+            return F.scaled_dot_product_attention(y, k, v, is_causal=True, scale=0.3)
+
+    tensors = [torch.randn(s, dtype=torch.float64) for s in ((2, 6, 4, 5), (2, 6, 7, 5), (2, 6, 7, 5), (4, 7))]
+    whole = torch.export.export(Model(), tuple(tensors), strict=False)
+    wanted = Model()(*tensors).numpy()
+    for name, program in (("whole", whole), ("parts", whole.run_decompositions())):
+        torch.export.save(program, tmp_path / f"{name}.pt2")
+        graph = load_model(str(tmp_path / f"{name}.pt2"))
+        assert [op.function for op in graph.operators] == ["attention"] * 2
+        inputs = dict(zip(["q", "k", "v", "mask"], (t.numpy() for t in tensors), strict=True))
+        (found,) = run_graph(graph, inputs).values()
+        np.testing.assert_allclose(found, wanted, rtol=1e-12, atol=1e-14)
 
 
 def test_scores_that_are_wanted_stay() -> None:

@@ -24,6 +24,7 @@ from ...program.index import Access, Affine, Axis, Combine
 from ...program.operators import Operator, Value
 from ..building.attention import attributes
 from ..building.band import HIDDEN, Bounds, bounds_of, seen_by
+from .masks import composition
 from .view import Read, View, axes_of, number
 
 MOST_ELEMENTS: Final = 1 << 27
@@ -51,20 +52,33 @@ def attend(view: View, op: Operator) -> Operator | None:
     for p, v in (reads, reads[::-1]):
         found = _softmax_below(view, op, p)
         if found is not None:
-            made = _made(view, op, *found, v)
+            made = _made(view, op, found, v)
             if made is not None:
                 return made
     return None
 
 
-def _softmax_below(view: View, op: Operator, read: Read) -> tuple[Operator, Read, tuple[str, ...]] | None:
-    """(softmax, its argument, operators passed) below casts."""
+@dataclass(frozen=True)
+class _Softmax:
+    """A softmax that the product reads at `index`, its argument, and the operators passed on the way."""
+
+    soft: Operator
+    index: tuple[Affine, ...]
+    argument: Read
+    inside: tuple[str, ...]
+
+
+def _softmax_below(view: View, op: Operator, read: Read) -> _Softmax | None:
+    """The softmax below casts; one that gives 0 to rows without keys is what attention gives them."""
     inside: list[str] = []
     while (writer := view.writer.get(read[0])) is not None and not _shared(view, read[0], op.name, inside):
         inside.append(writer.name)
+        if writer.function == "mask_fill" and (safe := composition(view, writer)) is not None:
+            inside += sorted(safe.inside - {writer.name})
+            writer = safe.soft
         (argument, *more) = view.reads(writer, read[1]) or [read]
         if writer.function == "softmax":
-            return writer, argument, tuple(inside)
+            return _Softmax(writer, read[1], argument, tuple(inside))
         if more or writer.function not in ("cast", "identity"):
             return None
         read = argument
@@ -76,8 +90,9 @@ def _shared(view: View, tensor: str, top: str, inside: Sequence[str]) -> bool:
     return tensor in view.graph.outputs or not set(view.readers[tensor]) <= {top, *inside}
 
 
-def _made(view: View, op: Operator, soft: Operator, scores: Read, passed: tuple[str, ...], v: Read) -> Operator | None:
-    own = dict(zip((i.single for i in soft.output.index), _seen_at(view, op, soft), strict=True))
+def _made(view: View, op: Operator, below: _Softmax, v: Read) -> Operator | None:
+    soft = below.soft
+    own = {i.single: o.single for i, o in zip(soft.output.index, below.index, strict=True)}
     key = tuple(own.get(a) or "" for a in soft.over)
     if "" in key or set(key) != {a.name for a in op.reduced} or None in own.values() or len({*own.values()}) < len(own):
         return None
@@ -87,7 +102,7 @@ def _made(view: View, op: Operator, soft: Operator, scores: Read, passed: tuple[
     seen = {*axes_of(v)}
     if not set(rows) <= set(out) or not seen <= {*rows, *key, *content} or not {*key, *content} <= seen:
         return None
-    for found in _walk(view, scores, _Scores(op, (), inside=passed), op.name):
+    for found in _walk(view, below.argument, _Scores(op, (), inside=below.inside), op.name):
         for q, k in (found.reads, found.reads[::-1]):
             feature = {f"'{a.name}" for a in found.product.reduced}
             fits = set(axes_of(q)) <= {*rows, *feature} and set(axes_of(k)) <= {*rows, *key, *feature}
@@ -108,19 +123,6 @@ def _unscaled(view: View, read: Read, found: _Scores) -> tuple[Read, float]:
         return read, 1.0
     below, factor = _unscaled(view, view.reads(op, read[1])[0], replace(found, product=op))
     return below, factor * number(op, "scale", 1.0)
-
-
-def _seen_at(view: View, op: Operator, soft: Operator) -> list[str | None]:
-    """Axes of `op` along which it sees the dimensions of the softmax."""
-    for a in op.inputs:
-        read: Read = (a.tensor, a.index)
-        while (writer := view.writer.get(read[0])) is not None:
-            if writer is soft:
-                return [i.single for i in read[1]]
-            if writer.function not in ("cast", "identity"):
-                break
-            (read,) = view.reads(writer, read[1])
-    return [None] * len(soft.output.index)
 
 
 def _walk(view: View, read: Read, found: _Scores, top: str) -> Iterator[_Scores]:

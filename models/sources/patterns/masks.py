@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -12,8 +13,25 @@ from ...program.operators import Operator
 from .view import Read, View, number, replaced
 
 
+@dataclass(frozen=True)
+class Safe:
+    """softmax whose rows of nothing but -inf are set to 0: as a plain softmax `soft` of `scores` over `over`, and what
+    it was made of."""
+
+    soft: Operator
+    scores: Read
+    over: frozenset[str | None]
+    inside: frozenset[str]
+
+
 def safe_softmax(view: View, op: Operator) -> Operator | None:
     """softmax whose rows of nothing but -inf are set to 0, where there is no such row."""
+    found = composition(view, op)
+    return found.soft if found is not None and _finite_rows(view, found.scores, {*found.over}, 12) else None
+
+
+def composition(view: View, op: Operator) -> Safe | None:
+    """softmax whose rows of nothing but -inf are set to 0."""
     if op.function != "mask_fill" or number(op, "value", 1.0) != 0.0:
         return None
     reads = view.reads(op)
@@ -43,10 +61,11 @@ def safe_softmax(view: View, op: Operator) -> Operator | None:
         else:
             return None
         (step,) = view.reads(writer, step[1])
-    if not reduced or not _finite_rows(view, scores, over, 12):
+    if not reduced:
         return None
     names = tuple(a for a in (at.get(a) for a in soft.over) if a is not None)
-    return replaced(op, "softmax", [Access(*scores)], {"over": names})
+    plain = replaced(op, "softmax", [Access(*scores)], {"over": names})
+    return Safe(plain, scores, frozenset(over), frozenset(inside))
 
 
 def _same_rows(source: Read, scores: Read, over: set[str | None]) -> bool:

@@ -30,19 +30,32 @@ if TYPE_CHECKING:
     from torch.export.decomp_utils import CustomDecompTable
 
 
+_FUSED = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+"""What the call becomes in programs that were decomposed for a device; results beside the first serve PyTorch's own
+gradient."""
+
+
 def decompositions(attention: bool) -> CustomDecompTable:
     """What is decomposed: all that is not core ATen, `attention` not if it is wanted as an operator."""
     import torch
 
     table = torch.export.default_decompositions()
-    if attention:
-        kept: OpOverload = torch.ops.aten.scaled_dot_product_attention.default
-        table.pop(kept, None)
+    for name in ("scaled_dot_product_attention", *_FUSED) if attention else ():
+        if hasattr(torch.ops.aten, name):
+            kept: OpOverload = getattr(torch.ops.aten, name).default
+            table.pop(kept, None)
     return table
 
 
 def scaled_dot_product(c: Context, node: Node) -> None:
     """See the module docstring."""
+    c.unused(node, 1)
     q, k, v = (c.operand(node.ref(n)) for n in ("query", "key", "value"))
     rank = len(q[1])
     if rank < 2 or len(k[1]) != rank or len(v[1]) != rank:
@@ -62,7 +75,7 @@ def scaled_dot_product(c: Context, node: Node) -> None:
         _read(*v, lead[: rank - 2], extents, ["t", "e"]),
     ]
     bounds = Bounds(None, 0) if node.integer("is_causal", 0) else Bounds(None, None)
-    if (mask := node.optional("attn_mask")) is not None:
+    if (mask := node.optional("attn_mask") or node.optional("attn_bias")) is not None:
         found = _band(c, mask, length, keys)
         bounds = found or bounds
         if found is None:
@@ -134,4 +147,7 @@ def _mask(c: Context, node: Node, mask: Ref, lead: Sequence[str], extents: Seque
     return broadcast(tensor, shape, [*lead, "s", "t"], [*extents, length, keys])
 
 
-HANDLERS: dict[str, Handler] = {"scaled_dot_product_attention": scaled_dot_product}
+HANDLERS: dict[str, Handler] = {
+    "scaled_dot_product_attention": scaled_dot_product,
+    **dict.fromkeys(_FUSED, scaled_dot_product),
+}
