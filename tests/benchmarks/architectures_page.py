@@ -82,7 +82,7 @@ def cause(reason: str) -> str:
     if listed is not None:
         kinds = re.findall(r"([\w.]+(?: with [^;]*?)?) \(\d+:", listed[1])
         return ", ".join(sorted(kinds))
-    plain = re.sub(r"'[^']*'", "..", re.sub(r"^error: [\w./:-]*:? ?", "", reason))
+    plain = re.sub(r"'[^']*'", "..", re.sub(r"^error: (?:[\w./-]+\.py:[\w.]+: )?", "", reason))
     return re.sub(r"[0-9]+", "N", plain)[:140]
 
 

@@ -82,6 +82,19 @@ def index_select(c: Context, node: Node) -> None:
     _rows(c, node, table, dimension(node, node.integer("dim", 0), len(table[1])), node.ref("index"))
 
 
+def _from_the_start(c: Context, node: Node, ids: Ref, extent: int) -> Ref:
+    """Constant positions that count from the end, counted from the start.  Raises `TorchError` beyond the extent."""
+    known = c.constants.get(ids)
+    if known is None or known.dtype.kind not in "iu" or not bool((known < 0).any()):
+        return ids
+    if bool((known < -extent).any()):
+        raise TorchError(f"node {node.name!r}", f"reads position {int(known.min())} of {extent}")
+    out = Ref(f"{ids.node}/from_the_start", ids.result)
+    c.constants[out] = np.where(known < 0, known + extent, known)
+    c.shapes[out], c.dtypes[out] = known.shape, c.dtypes[ids]
+    return out
+
+
 def index(c: Context, node: Node) -> None:
     """index.Tensor: one index tensor, or constant ones over neighbouring dimensions, which are read as one flat
     dimension.
@@ -95,7 +108,7 @@ def index(c: Context, node: Node) -> None:
         k, ids = given[0]
         if c.dtypes[ids] == "bool":
             raise Unsupported("a mask (the size of the result depends on its contents)")
-        _rows(c, node, (tensor, shape), k, ids)
+        _rows(c, node, (tensor, shape), k, _from_the_start(c, node, ids, shape[k]))
         return
     dims = [k for k, _ in given]
     known = [c.constants.get(v) for _, v in given]
