@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 
 # The public API.  A name is written three times: here for type checkers, in _HOME for the program, in __all__.
 if TYPE_CHECKING:
+    from .api import NoPlan, Plan, audit, load, plan
     from .models.machine.machine import Machine, load_machine
     from .models.program.graph import Graph
     from .models.sources.numpy.opaque import opaque
@@ -20,14 +21,19 @@ else:
     _HOME = {
         "Graph": "models.program.graph",
         "Machine": "models.machine.machine",
+        "NoPlan": "api",
+        "Plan": "api",
+        "audit": "api",
         "boolean": "models.sources.numpy.program",
         "float32": "models.sources.numpy.program",
         "float64": "models.sources.numpy.program",
         "int32": "models.sources.numpy.program",
         "int64": "models.sources.numpy.program",
+        "load": "api",
         "load_machine": "models.machine.machine",
         "opaque": "models.sources.numpy.opaque",
         "parameter": "models.sources.numpy.program",
+        "plan": "api",
         "program": "models.sources.numpy.program",
     }
 
@@ -45,14 +51,19 @@ else:
 __all__ = [
     "Graph",
     "Machine",
+    "NoPlan",
+    "Plan",
     "__version__",
+    "audit",
     "boolean",
     "float32",
     "float64",
     "int32",
     "int64",
+    "load",
     "load_machine",
     "opaque",
     "parameter",
+    "plan",
     "program",
 ]

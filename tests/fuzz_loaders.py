@@ -29,7 +29,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -57,20 +57,28 @@ from shardproof.formal.calibration.calibrate import calibrate
 from shardproof.formal.calibration.timings import read_timings
 from shardproof.formal.planning.plan import default_space
 from shardproof.formal.planning.strategy import load_strategy, parse_config
+from shardproof.formal.schedules.overlap import overlap
+from shardproof.formal.schedules.search import search
+from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost import selection
 from shardproof.models.machine import machine as machines
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
 from shardproof.models.program.graph import Graph
+from shardproof.models.schedules.pipeline import Pipeline
 from shardproof.models.sources.load import load_model
+from shardproof.models.sources.overlap.graph import read_overlap
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.collective_programs.file import read_reduction
 from shardproof.proofs.container.archive import read_container, write_container
 from shardproof.proofs.plan.bundle import read_plan
+from shardproof.proofs.schedules.certificate import Refutation, ScheduleCertificate
+from shardproof.proofs.schedules.file import write_schedule
 from shardproof.proofs.selection.file import decode_certificate, read_certificate, write_certificate
 from shardproof.proofs.selection.load import load_selection_problem
 from shardproof.proofs.selection.problem_file import encode_problem, problem_json
+from shardproof.verify.schedules.certificate import check_members as check_schedule_members
 from shardproof.verify.selection.certificate import check_selection
 
 HANG_S = 10
@@ -215,6 +223,29 @@ def reductions() -> list[bytes]:
     ]  # fmt: skip
 
 
+def schedules() -> list[bytes]:
+    """A pipeline with a load, one with a refutation that splits, and a problem task by task."""
+    pipe = Pipeline(((1, 2, 1), (2, 1, 1)), 2, 1, 2)
+    found = search(shop(pipe), 5.0)
+    whole = ScheduleCertificate(pipe, found.starts, found.makespan, found.lower_bound, found.bound, "best")
+    rows = np.array([[2, 0, 1, 0, 0], [3, 1, 0, 0, 0], [3, 1, 0, 0, 0]])
+    split = replace(whole, lower_bound=6, bound=Refutation(5, rows))
+    return [write_schedule(None, c) for c in (whole, split, replace(whole, subject=pipe.problem()))]
+
+
+def overlap_graphs() -> list[bytes]:
+    gather = {"group": "0", "ranks": 4, "in_bytes": 64, "table_ms": 0.25}
+    nodes = [
+        [0, "input", "primals_1", [], [4, 8], "bf16", 64],
+        [1, "input", "mm_1", [], [16, 16], "f32", 1024],
+        [2, "collective", "all_gather_into_tensor.default", [0], [16, 8], "bf16", 256, gather],
+        [3, "wait", "wait_tensor.default", [2], [16, 8], "bf16", 256],
+        [4, "compute", "mm.default", [1, 3], [16, 8], "f32", 512],
+    ]
+    columns = ["id", "kind", "op", "inputs", "shape", "dtype", "bytes", "more"]
+    return [json.dumps({"columns": columns, "groups": {"0": 4}, "outputs": [4], "nodes": nodes}).encode()]
+
+
 STRATEGIES = [
     b'{"fc1": {"b": {"ranks": 2}}, "tensor:x": null, "fc*": {"m": {"0": 2}}}',
     b"[0, 1, null, 2]",
@@ -325,6 +356,17 @@ def _graph(path: Path) -> object:
     return selection.build(graph, machine, default_space(machine))
 
 
+def _schedule(path: Path) -> object:
+    """A schedule file that is read is checked."""
+    return check_schedule_members(read_container(path))
+
+
+def _overlap(path: Path) -> object:
+    """A graph that is accepted can be scheduled."""
+    read = read_overlap(path)
+    return overlap(read.problem, 0.01) if len(read.problem.tasks) < 100 else read
+
+
 def _machine(path: Path) -> object:
     """A machine that is accepted is its own JSON read back, and prices a small model."""
     machine = load_machine(str(path))
@@ -414,6 +456,8 @@ LOADERS: dict[str, Loader] = {
     "plan": Loader(plans, (changed_members, changed_members, changed_bytes), read_plan, "p.spz"),
     "certificate": Loader(certificates, (changed_members, changed_members, changed_bytes), read_certificate, "c.spz"),
     "reduction": Loader(reductions, (changed_members, changed_members, changed_bytes), read_reduction, "r.spz"),
+    "schedule": Loader(schedules, (changed_members, changed_members, changed_bytes), _schedule, "s.spz"),
+    "overlap graph": Loader(overlap_graphs, (changed_json, changed_json, changed_bytes), _overlap, "g.json"),
     "onnx": Loader(
         onnx_files, (changed_protobuf, changed_protobuf, changed_bytes), lambda p: load_model(str(p)), "m.onnx"
     ),

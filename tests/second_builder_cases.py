@@ -439,6 +439,13 @@ CASES: dict[str, Case] = {
     ),
     "perceptron with sgd": Case(lambda: training_step(small("mlp-unity"), "sgd"), "2x2"),
     "perceptron with adam": Case(lambda: training_step(small("mlp-unity"), "adam"), "localhost:3", "complete,uneven"),
+    "perceptron with adamw, clipped": Case(lambda: training_step(small("mlp-unity"), "adamw:clip=1"), "2x2"),
+    "perceptron with momentum and decay": Case(
+        lambda: training_step(small("mlp-unity"), "sgd:momentum=0.9,nesterov=1,decay=0.1"),
+        "localhost:3",
+        "complete,uneven",
+    ),
+    "perceptron with lion": Case(lambda: training_step(small("mlp-unity"), "lion:decay=0.1"), "localhost:4"),
     "convolutions with sgd": Case(
         lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "2x2"
     ),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from shardproof.models.program.graph import Graph, GraphError, UnsupportedOperators
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
+from shardproof.models.sources.building.attention import attention, lse_of
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import training_step
 
@@ -103,6 +104,31 @@ def random_step(seed: int) -> Graph | None:
         return training_step(b.build(loss), rng.choice(("sgd", "adam")), loss=loss)
     except (GraphError, UnsupportedOperators):
         return None
+
+
+def random_attention(seed: int) -> Graph:
+    """Attention over some of the rows, with a band, a mask and a log-sum-exp perhaps; half of the seeds as one step of
+    training."""
+    rng = random.Random(seed)
+    step = seed % 2 == 1
+    extents = {a: rng.choice((1, 2, 3, 4) if step else EXTENTS) for a in "bhgst"} | {"d": 3, "e": rng.choice((1, 4))}
+    b = Builder(f"attention {seed}", "float32" if step else rng.choice(FLOATS))
+    rows = [a for a in ("b", "h") if rng.random() < 0.6]
+    own = ["s", *(["g"] if rng.random() < 0.4 else [])]
+    letters = {"q": [*rows, *own, "d"], "k": [*rows, "t", "d"], "v": [*rows, "t", "e"]}
+    if rng.random() < 0.4:
+        letters["m"] = rng.sample([*rows, *own, "t"], rng.randint(1, 2))
+    for name, axes in letters.items():
+        rng.shuffle(axes)
+        b.parameter(name, [extents[a] for a in axes], "bool" if name == "m" and rng.random() < 0.5 else None)
+    out = [*rows, *own, "e"]
+    rng.shuffle(out)
+    band = {n: rng.randint(low, 6) for n, low in (("ahead", 0), ("behind", 0), ("block", 2)) if rng.random() < 0.4}
+    text = ", ".join(" ".join(axes) for axes in letters.values()) + " -> " + " ".join(out)
+    y = attention(b, "y", text, *letters, query="s", **band)
+    wanted = [lse_of(b, "l", y)] if rng.random() < 0.5 and not step else []
+    graph = b.build(y, *wanted)
+    return training_step(graph, "sgd") if step else graph
 
 
 def _union(*operands: tuple[str, ...]) -> list[str]:

@@ -28,6 +28,7 @@ from shardproof.models.sources.building.attention import attention, lse_of
 from shardproof.models.sources.building.band import Bounds, bounds_of
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.patterns.recognise import recognise
+from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import TINY
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.verify.plan import bands
@@ -245,6 +246,24 @@ def test_models_of_the_zoo_are_recognised(name: str) -> None:
         assert {op.attribute("ahead", None) for op in made} == {0} and "greater_equal" not in {
             op.function for op in after.operators
         }
+
+
+def test_training_steps_are_the_same_with_and_without_the_operator() -> None:
+    """Loss, weights and moments after a step of Adam, also where layers are computed again."""
+    sizes = {**TINY["llama"], "dtype": "float64"}
+    plain = zoo("llama", **sizes)
+    made = recognise(plain, attention=True).graph
+    step = build_step(plain, "adam").graph
+    values = random_inputs(step, 0)
+    wanted = run_graph(step, values)
+    for recompute in ("none", "all"):
+        other = build_step(made, "adam", recompute=recompute).graph
+        assert [op.function for op in other.operators].count("attention") == (2 if recompute == "none" else 4)
+        kept = {t.name for t in other.tensors}
+        found = run_graph(other, {n: v for n, v in values.items() if n in kept})
+        assert found.keys() == wanted.keys()
+        for name, array in wanted.items():
+            np.testing.assert_allclose(found[name], array, rtol=1e-9, atol=1e-12)
 
 
 def test_the_command_line_asks_for_it(tmp_path: Path) -> None:

@@ -37,6 +37,7 @@ from shardproof.models.machine.machine import (
 )
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph, Role, Tensor
+from shardproof.models.program.contents import Contents
 from shardproof.models.program.index import Affine, Axis, Combine, access
 from shardproof.models.program.operators import Operator
 from shardproof.models.sources.numpy.opaque import opaque
@@ -178,6 +179,8 @@ def changes(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             for other in (value + "'", "float64", "strided_gradient", "log_softmax", "relu", "i", "k", "m")
             if other != value
         )
+    elif value is None and path.endswith(".contents"):
+        yield path, Contents("0" * 64)
     elif value is None:
         yield from ((path, other) for other in (*Combine, (2, 2), ReductionConstants()))
     elif isinstance(value, tuple):

@@ -586,6 +586,17 @@ def test_repeated_ids_add_up_and_unused_rows_stay_zero() -> None:
     )
 
 
+def test_the_row_of_padding_has_no_gradient() -> None:
+    g = Builder("g", "float64")
+    axes = [Axis("b", 3), Axis("m", 2), Axis("v", 4, Combine.SUM)]
+    table, ids = access(g.parameter("table", (4, 2)), "v", "m"), access(g.input("ids", (3,), "int32"), "b")
+    y = g.operator("y", "embedding", axes, [table, ids], ["b", "m"], {"padding": 2, "rows": "v"})
+    graph = g.build(g.reduce("total", "b m -> ", y))
+    np.testing.assert_array_equal(
+        gradient_of(graph, {"ids": np.array([2, 0, 2], dtype=np.int32)}, "table"), [[1, 1], [0, 0], [0, 0], [0, 0]]
+    )
+
+
 def test_large_logits_do_not_overflow() -> None:
     g = Builder("g", "float64")
     graph = g.build(g.normalise("y", "log_softmax", "b v -> b v", g.parameter("x", (2, 3)), over=("v",)))

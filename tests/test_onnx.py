@@ -20,6 +20,7 @@ from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.models.program.graph import Graph, Role, UnsupportedOperators
 from shardproof.models.program.index import Affine
 from shardproof.models.program.operators import NodeKind
+from shardproof.models.sources.load import load_model
 from shardproof.models.sources.onnx.importer import Imported, OnnxError, import_onnx, load_onnx, supported_operators
 
 LIGHT = Path(onnx.__file__).parent / "backend/test/data/light"
@@ -396,6 +397,17 @@ def test_negative_padding_crops(tmp_path: Path) -> None:
     )
     x = np.arange(15.0).reshape(3, 5)
     np.testing.assert_array_equal(run_graph(graph, {"x": x})["y"], np.pad(x, ((0, 1), (0, 1)))[:, 2:])
+
+
+def test_attention_is_recognised_where_it_is_asked_for(tmp_path: Path) -> None:
+    nodes, shapes, weights, opset = CASES["attention"]
+    path = save(tmp_path, graph_of(nodes, shapes, weights, ["y"], opset))
+    before, after = load_model(str(path)), load_model(str(path), attention="operator")
+    assert "softmax" in {op.function for op in before.operators}
+    assert [op.function for op in after.operators if op.function != "copy"] == ["product", "attention", "product"]
+    values = random_inputs(before, 0)
+    for x, y in zip(run_graph(before, values).values(), run_graph(after, values).values(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-12)
 
 
 def test_attention_written_flat_becomes_attention_over_heads(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -83,9 +84,20 @@ def test_the_norm_of_clipped_gradients(most: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["sgd:momentum=0.9,decay=0.1", "adamw:clip=0.5", "lion:decay=0.1"])
-def test_plans_are_proved_and_run_like_one_process(text: str, tmp_path: Path) -> None:
+def test_plans_are_proved_and_run_like_one_process(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = str(tmp_path / "p.spz")
     assert run(["plan", "mlp-unity", "--batch", "8", "--train", text, "--machine", "localhost:4", "-o", path]) == 0
     assert run(["check", path, "--model", "mlp-unity", "--batch", "8", "--train", text]) == 0
     assert run(["check", path, "--model", "mlp-unity", "--batch", "8", "--train", "sgd"]) == 10
     assert run(["run", path, "-n", "4", "--virtual"]) == 0
+    capsys.readouterr()
+    assert run(["explain", path, "--state", "--json"]) == 0
+    rows = {row["parameter"]: row for row in json.loads(capsys.readouterr().out)["stored_state"]}
+    assert set(rows) == {"fc1.weight", "fc2.weight"}
+    moments, sizes = 2 if text.startswith("adamw") else 1, {t.name: t for t in build("mlp-unity", batch=8).tensors}
+    for weight, row in rows.items():  # whole, or in two or four parts
+        whole = sizes[weight].elements * sizes[weight].element_bytes
+        assert row["state_bytes"] in {moments * whole // parts for parts in (1, 2, 4)}
+        assert row["gradient_bytes"] in {whole // parts for parts in (1, 2, 4)}

@@ -53,6 +53,16 @@ def gelu_tanh(g: Builder, x: str, cube: float = 0.044715) -> str:
     )
 
 
+def picked_matrices(g: Builder, x: str, whole: bool = True) -> str:
+    """A matrix for every row of x, picked from five; with `whole` = False a vector, which stays an embedding."""
+    ids = g.input("ids", (2, 3), "int64")
+    if not whole:
+        rows = g.embedding("picked", "v m, b s -> b s m", g.parameter("table", (5, 4)), ids)
+        return g.contract("y", "b s m, m n -> b s n", rows, g.parameter("w", (4, 4)))
+    picked = g.embedding("picked", "v m n, b s -> b s m n", g.parameter("stack", (5, 4, 4)), ids)
+    return g.contract("y", "b s m, b s m n -> b s n", x, picked)
+
+
 def sigmoid(g: Builder, x: str) -> str:
     return m(g, "reciprocal", m(g, "shift", m(g, "exp", m(g, "negate", x)), shift=1.0))
 
@@ -113,6 +123,7 @@ CASES: dict[str, tuple[Callable[[Builder, str], str], str, int]] = {
     "rms-norm": (rms, "rms_norm", 3),
     "norm-gain": (lambda g, x: rms(g, x, True), "rms_norm", 3),
     "exclusive-sum": (exclusive, "cumulative_sum", 3),
+    "picked-matrices": (picked_matrices, "grouped_product", 3),
     "safe-softmax": (lambda g, x: safe_softmax(g, scores(g, x)), "softmax", 4),
 }
 
@@ -138,6 +149,7 @@ NEAR_MISSES: dict[str, Callable[[Builder, str], str]] = {
     "another cube": lambda g, x: gelu_tanh(g, x, 0.0447),
     "another argument": lambda g, x: m(g, "multiply", x, m(g, "sigmoid", m(g, "scale", x, scale=1.702))),
     "another value": lambda g, x: m(g, "multiply", m(g, "exp", x), m(g, "sigmoid", x)),
+    "vectors of words": lambda g, x: m(g, "add", x, picked_matrices(g, x, whole=False)),
     "a sum, not a mean": lambda g, x: rms(g, x, factor=1.0),
     "a low threshold": lambda g, x: m(g, "where", m(g, "greater", x, value=1.0), x, m(g, "softplus", x)),
     "a total of something else": lambda g, x: m(

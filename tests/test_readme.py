@@ -18,10 +18,16 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
+def blocks(text: str, language: str) -> list[str]:
+    """Fenced blocks of a language, '' for those without a name."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    return [body for name, body in fences if name == language]
+
+
 def commands(text: str) -> list[tuple[str, list[str]]]:
     """(command, lines below it) of every fenced block."""
     found: list[tuple[str, list[str]]] = []
-    for block in re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+    for block in blocks(text, ""):
         for line in block.splitlines():
             if line.startswith("$ "):
                 found.append((line[2:], []))
@@ -59,6 +65,19 @@ def test_outputs(
                 f"{command}: the line {line!r} of {page.name} is not in the output, or not in this order"
             )
     assert ran
+
+
+WITH_PYTHON = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"), "python")]
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda p: p.name)
+def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of Python run, one after another, in one namespace."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    for body in blocks(page.read_text(encoding="utf-8"), "python"):
+        exec(body, namespace)  # noqa: S102
+    assert namespace
 
 
 def test_the_readme_runs_its_jobs() -> None:

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from schedule_oracle import least_makespan
 
+from shardproof.formal.schedules.chunks import search_chunks
+from shardproof.formal.schedules.published import chunked, orders, starts_of
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.models.problem.claims import Verdict
@@ -17,6 +19,7 @@ from shardproof.models.schedules.pipeline import Pipeline
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.schedules.certificate import Load, Path, Refutation, ScheduleCertificate
 from shardproof.verify.schedules.certificate import check_schedule
+from shardproof.verify.schedules.pipeline import pipeline_network
 
 
 def solved(pipe: Pipeline, seconds: float = 20.0) -> ScheduleCertificate:
@@ -126,3 +129,15 @@ def test_a_thousand_mutants_are_refused() -> None:
         assert verdict is Verdict.REFUTED, (word, mutant)
         refused[word] = refused.get(word, 0) + 1
     assert sum(refused.values()) == 1000 and len(refused) >= 8, refused
+
+
+def test_chunks_share_the_memory_of_their_device() -> None:
+    """A published schedule is beaten within its memory, by one that the checker accepts."""
+    cut = chunked("interleaved:2", Pipeline(((1, 1, 1),) * 2, 8, 0, 3))
+    starts = starts_of(cut, orders("interleaved:2", cut))
+    found = search_chunks(cut, 6.0, starts)
+    certificate = ScheduleCertificate(cut, found.starts, found.makespan, found.lower_bound, found.bound, "best")
+    result = check_schedule(certificate)
+    assert result.verdict is Verdict.PROVED, result.reason
+    net, _ = pipeline_network(cut, False)
+    assert found.makespan < int((starts + net.times).max())

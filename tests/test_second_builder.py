@@ -21,7 +21,7 @@ from second_builder.reduction_time import reduction
 from second_builder.tilings import Box, Digit
 from second_builder_cases import CASES, Case, small
 from second_builder_comparison import compare, compare_movements, entries_of, tables_of
-from second_builder_random import random_graph, random_step
+from second_builder_random import random_attention, random_graph, random_step
 from second_builder_random_machine import SPACES, random_machine
 
 from shardproof.models.communication import choices, exchange, pricing
@@ -118,10 +118,20 @@ def test_random_training_steps() -> None:
     check_random(0, STEPS_FAST, random_step, LARGEST_FAST)
 
 
+def test_random_attentions() -> None:
+    check_random(0, STEPS_FAST, random_attention, 2 * LARGEST_FAST)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(RANDOM_FAST, RANDOM_SLOW, AT_ONCE))
 def test_more_random_programs(first: int) -> None:
     check_random(first, AT_ONCE, random_graph, LARGEST_SLOW)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(STEPS_FAST, STEPS_SLOW, AT_ONCE))
+def test_more_random_attentions(first: int) -> None:
+    check_random(first, AT_ONCE, random_attention, LARGEST_SLOW)
 
 
 @pytest.mark.slow

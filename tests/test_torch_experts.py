@@ -19,7 +19,7 @@ from torch_training import compare_gradients
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
-from shardproof.models.program.graph import Graph
+from shardproof.models.program.graph import Graph, Role
 from shardproof.models.program.operators import NodeKind
 
 pytestmark = pytest.mark.torch
@@ -100,6 +100,24 @@ def test_pictures_and_text(name: str) -> None:
         "pixels": torch.randn(pixels.shape, generator=draw, dtype=torch.float64),
     }
     compare_gradients(factory, given, None, 2e-5)
+
+
+def test_experts_picked_one_by_one() -> None:
+    """A weight matrix for every token and choice is read where it lies (`batched_mm` of transformers)."""
+
+    class Picked(experts.Sorted):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            tokens = x.reshape(-1, x.shape[-1])
+            values, chosen = torch.topk(torch.nn.functional.softmax(self.router(tokens), -1), self.chosen, dim=-1)
+            ids, rows = chosen.reshape(-1), tokens.repeat_interleave(self.chosen, dim=0)
+            y = torch.bmm(rows.unsqueeze(1), self.up[ids]).squeeze(1) + self.bias[ids]
+            y = torch.bmm(torch.relu(y).unsqueeze(1), self.down[ids]).squeeze(1) * values.reshape(-1, 1)
+            return y.view(tokens.shape[0], self.chosen, -1).sum(1).view(x.shape)
+
+    found = compare(lambda: (Picked(), (torch.zeros(2, 3, 6),)))
+    assert [p for p, _ in found.patterns if p == "picked-matrices"] == ["picked-matrices"] * 2
+    widest = max(t.elements for t in found.graph.tensors if t.role is Role.VALUE)
+    assert widest <= 2 * 3 * 2 * 6  # no matrix per token
 
 
 def test_places_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -117,6 +117,8 @@ VALUES = {
         real(10, 3),
     ),
     "where": (lambda x, y, i: torch.where(i > 0, x, y), real(3, 4), real(4), ids(3, 1)),
+    "complex rotation": (lambda x: _rotated(x), real(2, 3, 4, 6)),
+    "complex product": (lambda x, y: _complex_product(x, y), real(3, 2), real(4, 3, 2)),
     "slice_scatter": (lambda x, s: torch.slice_scatter(x, s, 1, 1, 3), real(3, 4), real(3, 2)),
     "slices written side by side": (lambda x, s: _side_by_side(x, s), real(3, 4), real(3, 2)),
     "slices written over each other": (lambda x, s: _over(x, s), real(3, 4), real(3, 2)),
@@ -141,6 +143,17 @@ def _masked(x: Tensor, i: Tensor) -> Tensor:
     y = x.clone()
     y[i > 0] = 1.5
     return y
+
+
+def _rotated(x: Tensor) -> Tensor:
+    """Rotary embeddings as Llama was published with."""
+    angles = torch.outer(torch.arange(3, dtype=D), 0.5 ** torch.arange(3, dtype=D))
+    turn = torch.polar(torch.ones_like(angles), angles)[:, None]
+    return torch.view_as_real(torch.view_as_complex(x.reshape(2, 3, 4, 3, 2)) * turn).flatten(3)
+
+
+def _complex_product(x: Tensor, y: Tensor) -> Tensor:
+    return torch.view_as_real(torch.view_as_complex(x) * torch.view_as_complex(y))
 
 
 def _inverse(x: Tensor) -> Tensor:

@@ -215,6 +215,25 @@ class Dropped(nn.Module):
         return y / self.keep * one + y * other + F.dropout(y, 1 - self.keep)
 
 
+class Words(nn.Module):
+    """Tables with a row that is not trained: looked up, and read in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(7, 4, padding_idx=1), nn.Embedding(9, 4, padding_idx=2)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return torch.tanh(self.words(ids)) + self.places(torch.arange(ids.shape[1]))
+
+
+def test_a_row_for_padding_has_no_gradient() -> None:
+    compare_step(lambda: (Words(), torch.zeros(2, 5, dtype=torch.int64)))
+
+
+def test_indices_that_count_from_the_end() -> None:
+    compare_step(of(lambda x: x[:, [-2]] * x[:, [0, -1, 1]] + x[:, :, [-1, -3]].sum(-1, keepdim=True), 3, 3, 5))
+
+
 def test_a_fused_projection() -> None:
     compare_step(lambda: (Fused(), torch.zeros(2, 5, 12)))
 

@@ -20,7 +20,7 @@ from shardproof.models.sources.training import TrainingStep, build_step
 
 def _certain(module: nn.Module) -> None:
     for m in module.modules():
-        if isinstance(m, nn.modules.dropout._DropoutNd) or type(m).__name__ in ("StochasticDepth", "DropPath"):
+        if isinstance(m, nn.modules.dropout._DropoutNd) or type(m).__name__.endswith(("StochasticDepth", "DropPath")):
             m.eval()
         for held in ("dropout", "attn_dropout", "dropout_p"):
             if isinstance(getattr(m, held, None), float):

@@ -3,7 +3,7 @@
     embedding_gradient, scatter_add     out[v, j] = SUM  over b with ids[b] = v of x[b, j]
     scatter_max, scatter_min            out[v, j] = MAX (MIN) of the same, the neutral element where nothing goes
 
-Ids outside the rows of the box go nowhere.
+Ids outside the rows of the box go nowhere, nor do those equal to the attribute `padding`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Final
 
 from ...models.program.index import Combine
 from .blocks import Array, KernelError, align, lengths, neutral, view
+from .elementwise import number
 from .task import Task
 
 _HOW: Final = {"scatter_max": ("maximum", Combine.MAX), "scatter_min": ("minimum", Combine.MIN)}
@@ -40,6 +41,8 @@ def scatter(t: Task) -> Array:
     )
     low, high = t.box[rows]
     here = (ids >= low) & (ids < high)
+    if "padding" in dict(t.op.attributes):
+        here &= ids != number(t.op, "padding", -1)
     local = t.xp.where(here, ids - low, 0)
     index = tuple(
         local if a == rows else t.xp.broadcast_to(align(t.xp.arange(lengths(t.box, [a])[0]), (a,), order), shape)

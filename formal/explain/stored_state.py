@@ -25,12 +25,18 @@ from dataclasses import dataclass
 from ...models.communication.choices import Movement, copy_layout, input_layout, movements, output_layout
 from ...models.cost.selection import Planning
 from ...models.layout.layout import Layout
+from ...models.program.graph import Graph
+from ...models.program.operators import Operator
+from ...models.sources.training.clipping import CLIPPED
 from ...models.text import joined
 from ..planning.report import bytes_text, label, pattern, table_text
 from .terms import PlanTerms
 
-UPDATES = ("sgd_update", "adam_update")
+UPDATES = ("sgd_update", "adam_update", "adamw_update", "lion_update")
 """Functions that write the next value of a weight; their first input is the weight."""
+
+MOMENTS = ("adam_moment1", "adam_moment2", "momentum", "decayed_gradient")
+"""Functions between a gradient and the update: of what is remembered, and of the weight."""
 
 
 @dataclass(frozen=True)
@@ -81,13 +87,26 @@ def stored_state(planning: Planning, x: tuple[int, ...]) -> tuple[StoredState, .
     view = _View(planning, x)
     out = []
     for weight, update in updates.items():
-        if update.function == "sgd_update":
-            gradient, moments = update.inputs[1].tensor, []
-        else:
-            first = [graph.operators[writer[a.tensor]] for a in update.inputs[1:]]
-            gradient, moments = first[0].inputs[1].tensor, [op.inputs[0].tensor for op in first]
+        gradient, moments = _read(graph, update, weight)
         out.append(view.of(weight, gradient, moments))
     return tuple(out)
+
+
+def _read(graph: Graph, update: Operator, weight: str) -> tuple[str, list[str]]:
+    """The gradient that an update works on, before clipping, and what it remembers."""
+    writer, kept = graph.writer(), {name for name, _ in graph.state}
+    gradient, moments, waiting = "", list[str](), [a.tensor for a in update.inputs if a.tensor != weight]
+    while waiting:
+        tensor = waiting.pop(0)
+        if tensor in kept:
+            moments += [tensor] if tensor not in (weight, *moments) else []
+            continue
+        op = graph.operators[writer[tensor]]
+        if op.function in MOMENTS:
+            waiting += [a.tensor for a in op.inputs]
+        else:
+            gradient = op.inputs[0].tensor if op.name.startswith(CLIPPED) else tensor
+    return gradient, moments
 
 
 class _View:

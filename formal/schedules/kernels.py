@@ -12,6 +12,31 @@ from ...models.problem.selection_problem import Ints
 
 
 @njit(cache=True)
+def topological(at: Ints, to: Ints, missing: Ints) -> Ints:
+    """Tasks behind those before them, first come first; `missing`: how many lead to each.  Shorter if there is a
+    circle.
+    """
+    n = len(at) - 1
+    order = np.empty(n, np.int64)
+    missing = missing.copy()
+    first, last = 0, 0
+    for t in range(n):
+        if missing[t] == 0:
+            order[last] = t
+            last += 1
+    while first < last:
+        t = order[first]
+        first += 1
+        for k in range(at[t], at[t + 1]):
+            u = to[k]
+            missing[u] -= 1
+            if missing[u] == 0:
+                order[last] = u
+                last += 1
+    return order[:last]
+
+
+@njit(cache=True)
 def heads(order: Ints, times: Ints, at: Ints, to: Ints, lag: Ints) -> Ints:
     """Longest path to the start of every task, shape (tasks,); with reversed links and order: tails."""
     found = np.zeros(len(times), np.int64)

@@ -7,15 +7,18 @@ next end.  When nothing runs, the first task of the fixed order may always start
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.problem import ScheduleProblem
 from .shop import Shop
 
+Floats = NDArray[np.float64]
 UNLIMITED = 1 << 62
 TRIES = 60
 """Tasks of a stream that are tried at one moment, best first."""
@@ -67,9 +70,7 @@ def store(problem: ScheduleProblem) -> Store:
     )
 
 
-def scheduled(
-    shop: Shop, kept: Store, priority: np.ndarray[tuple[int, ...], np.dtype[np.float64]], order: Ints
-) -> Ints | None:
+def scheduled(shop: Shop, kept: Store, priority: Floats, order: Ints) -> Ints | None:
     """Starts within the limits, shape (tasks,), or None if even `order`, one task after another, exceeds them."""
     f = shop.forward
     starts, fine = _scheduled(
@@ -94,6 +95,23 @@ def scheduled(
         kept.held,
     )
     return starts if fine else None
+
+
+def shortened(shop: Shop, problem: ScheduleProblem, starts: Ints, priority: Floats, lower: int, seconds: float) -> Ints:
+    """A schedule at least as short as `starts`, which keeps the limits: list schedules with random changes of the
+    priorities, for which the order of `starts` is the way out.
+    """
+    end = time.monotonic() + seconds
+    kept, random = store(problem), np.random.default_rng(0)
+    best, makespan = starts, int((starts + shop.times).max())
+    noise = 0.0
+    while makespan > lower and time.monotonic() < end:
+        order = np.lexsort((np.argsort(shop.forward.order), best + shop.times, best))
+        found = scheduled(shop, kept, priority + noise * random.random(len(starts)), order)
+        if found is not None and (reached := int((found + shop.times).max())) < makespan:
+            best, makespan = found, reached
+        noise = float(random.choice([1e-3, 1e-2, 0.03, 0.1, 0.3])) * float(priority.max())
+    return best
 
 
 @njit(cache=True)

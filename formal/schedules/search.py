@@ -65,11 +65,13 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
         if value > lower:
             lower, bound = value, argument
     rows = np.zeros((MOST_ROWS, 5), dtype=np.int64)
-    nodes = 64
+    nodes, each = 16, 0.0
     while makespan > lower and left() > 0:
         begun = time.monotonic()
+        nodes = max(1, min(nodes, int(0.4 * left() / each))) if each else nodes
         result = tried(start, lower, nodes, rows)
         spent = time.monotonic() - begun
+        each = max(each, spent / nodes)
         if result.refutation is not None:
             lower, bound = lower + 1, result.refutation
             continue
@@ -80,7 +82,7 @@ def search(shop: Shop, seconds: float, seed: int = 0, first: Ints | None = None)
         part = within(max(0.5, 2 * spent))
         starts, makespan = windowed(shop, starts, makespan, lower, part, both_ways.random)
         starts, makespan = both_ways.run(starts, makespan, lower, within(max(0.2, spent / 2)))
-        if 2.5 * spent > left():  # the next round of branching would not end in time
+        if 2.5 * spent > left() or each > left():  # the next round of branching would not end in time
             starts, makespan = windowed(shop, starts, makespan, lower, left, both_ways.random)
     return Found(pushed_left(shop, starts), makespan, lower, bound)
 

@@ -13,6 +13,7 @@ import numpy as np
 from ...models.problem.selection_problem import Ints
 from ...models.schedules.pipeline import Pipeline
 from ...models.schedules.problem import ScheduleProblem
+from .kernels import topological
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,13 +100,7 @@ def links(n: int, source: Ints, target: Ints, lag: Ints) -> Links:
     by = np.argsort(source, kind="stable")
     at = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n))]).astype(np.int64)
     to = np.ascontiguousarray(target[by])
-    missing = np.bincount(target, minlength=n)
-    order = [int(t) for t in np.flatnonzero(missing == 0)]
-    for t in order:  # grows while it is walked
-        for u in to[at[t] : at[t + 1]].tolist():
-            missing[u] -= 1
-            if not missing[u]:
-                order.append(u)
+    order = topological(at, to, np.bincount(target, minlength=n).astype(np.int64))
     if len(order) < n:
         raise ValueError("precedences run in a circle")
-    return Links(at, to, np.ascontiguousarray(lag[by]), np.array(order, dtype=np.int64))
+    return Links(at, to, np.ascontiguousarray(lag[by]), order)

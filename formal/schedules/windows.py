@@ -37,13 +37,14 @@ def windowed(
         middle = random.random() * makespan
         density = n * count / shop.streams / makespan
         half = size / max(density, 1e-9) / 2
-        arcs = []
+        arcs, open_ = [], []
         for s, tasks in enumerate(by_stream):
             order = tasks[np.lexsort((starts[tasks] + shop.times[tasks], starts[tasks]))]
             inside = np.zeros(len(order), dtype=np.bool_)
             if first <= s < first + count:
                 inside = (starts[order] + shop.times[order] > middle - half) & (starts[order] < middle + half)
             arcs += _chain(order, inside)
+            open_.append(order[inside])  # all others have their place
         added = np.array(arcs, dtype=np.int64).reshape(-1, 2)
         try:
             forward = _with(shop.forward, source, added[:, 0], added[:, 1], n)
@@ -51,7 +52,9 @@ def windowed(
         except ValueError:  # tasks of no time in an order that precedences do not have
             size = max(LEAST, size * 0.9)
             continue
-        result = tried(frame(replace(shop, forward=forward, backward=backward)), makespan - 1, NODES, rows)
+        tasks_at = np.cumsum(np.array([0, *map(len, open_)], dtype=np.int64))
+        part = replace(shop, tasks_at=tasks_at, tasks=np.concatenate(open_), forward=forward, backward=backward)
+        result = tried(frame(part), makespan - 1, NODES, rows)
         if result.starts is not None:
             starts, makespan = result.starts, int((result.starts + shop.times).max())
         elif result.refutation is not None:

@@ -26,6 +26,7 @@ from ...models.terminal.options import SECONDS, Count, force_option, output_opti
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
+from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
 from ..schedules.overlap import Overlapped, overlap
 from ..schedules.published import KINDS, chunked, orders, starts_of
@@ -134,9 +135,8 @@ def _pipeline(pipe: Pipeline, kind: str, seconds: float) -> Answer:
     fits = _fits(problem, starts)
     if not fits:  # of no use for the search; what it needs is said
         return Answer(cut, problem, Found(starts, makespan, 0, search(shop(cut), 0.0).bound), kind, None, False)
-    best = search(shop(cut), seconds, first=starts)
-    # several chunks share a device's memory, which the arrays of the search do not know
-    shorter = best.makespan if best.makespan < makespan and _fits(problem, best.starts) else None
+    best = search_chunks(cut, seconds, starts)
+    shorter = best.makespan if best.makespan < makespan else None
     return Answer(cut, problem, replace(best, starts=starts, makespan=makespan), kind, shorter, True)
 
 

@@ -146,7 +146,7 @@ def suite() -> Suite:
         jobs(rows((SPLIT, 0, 1, 0, 0))),
         "the two tasks have no stream in common",
     )
-    refuted("word", "unknown word 6", jobs(rows((6, 0, 0, 0, 0))), "there is no such row")
+    refuted("word", "unknown word 99", jobs(rows((99, 0, 0, 0, 0))), "there is no such row")
     refuted(
         "pipeline-order",
         "precedence",

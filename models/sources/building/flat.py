@@ -258,9 +258,10 @@ def gathered(
     dim: int,
     ids: tuple[str, Sequence[int]],
     bag: int | None = None,
+    padding: int | None = None,
 ) -> str:
     """table[.., ids[..], ..] along dimension `dim`; the ids' dimensions take its place.  `bag`: a dimension of the
-    ids that is summed.
+    ids that is summed.  `padding`: a row that gets no gradient.
     """
     (t, shape), (i, places) = table, ids
     inner = [f"m{k}" for k in range(len(shape) - 1)] if len(shape) != 2 else ["m"]
@@ -271,10 +272,9 @@ def gathered(
     summed = [Axis("v", shape[dim], Combine.SUM)]
     if bag is not None:
         summed.append(Axis(where[bag], places[bag], Combine.SUM))
+    attributes: dict[str, Value] = {"rows": "v"} if padding is None else {"padding": padding, "rows": "v"}
     reads = [Access(t, tuple(map(Affine.axis, columns))), Access(i, tuple(map(Affine.axis, where)) or (Affine(),))]
-    return c.operator(
-        node, part, "embedding", [*(Axis(a, extents[a]) for a in out), *summed], reads, out, {"rows": "v"}
-    )
+    return c.operator(node, part, "embedding", [*(Axis(a, extents[a]) for a in out), *summed], reads, out, attributes)
 
 
 def used(graph: Graph) -> Graph:

@@ -68,7 +68,7 @@ def read_overlap(path: Path, machine: str | None = None) -> OverlapGraph:
         raise InputError(f"{path}: is not a graph of operators and collectives: {error}") from None
     try:
         return _read(value, path, machine)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, IndexError, AttributeError, ValueError) as error:
         if isinstance(error, ValueError) and type(error).__module__.startswith("shardproof."):
             raise
         raise InputError(

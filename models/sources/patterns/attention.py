@@ -197,7 +197,18 @@ def least(a: Bounds, b: Bounds) -> Bounds | None:
 def band_of(
     view: View, read: Read, rows: Sequence[str], key: Sequence[str], value: float | None
 ) -> tuple[Bounds, str] | None:
-    """The band and its query axis of a mask of known contents; ("", no bounds) if it hides nothing."""
+    """The band and its query axis of a mask of known contents, no bounds and no axis if it hides nothing; None if it is
+    no band.  Layers share masks, so each is looked at once."""
+    asked = ("band", read, tuple(rows), tuple(key), value)
+    if asked not in view.found:
+        view.found[asked] = _band(view, read, rows, key, value)
+    found = view.found[asked]
+    return found if isinstance(found, tuple) else None
+
+
+def _band(
+    view: View, read: Read, rows: Sequence[str], key: Sequence[str], value: float | None
+) -> tuple[Bounds, str] | None:
     known = contents(view, read)
     if known is None:
         return None

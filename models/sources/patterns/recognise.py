@@ -8,6 +8,7 @@
     rms-norm       x (sum(x^2)/n + epsilon)^(-1/2)                    -> rms_norm
     norm-gain      rms_norm(x) * w, w over the normalised axes        -> rms_norm with gamma
     exclusive-sum  sums along an axis minus the element itself        -> cumulative_sum with exclusive = 1
+    picked-matrices  sum_k x[s, k] w[ids[s], n, k]                  -> grouped_product
     safe-softmax   softmax(s), 0 where every s of the row is -inf     -> softmax, if no row is all -inf
     attention      softmax(scale q k + mask) v, where asked for      -> attention
     attention-mask attention with a mask that is a band and more     -> attention in the band, with what is left
@@ -34,6 +35,7 @@ from ...program.operators import Operator
 from ..building.flat import used
 from . import attention as pattern_attention
 from . import attention_masks as pattern_attention_masks
+from . import experts as pattern_experts
 from . import masks as pattern_masks
 from . import norms as pattern_norms
 from . import pointwise as pattern_pointwise
@@ -118,6 +120,7 @@ PATTERNS: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = Map
         "norm-gain": pattern_norms.norm_gain,
         "exclusive-sum": pattern_norms.exclusive_sum,
         "safe-softmax": pattern_masks.safe_softmax,
+        "picked-matrices": pattern_experts.picked_matrices,
     }
 )
 """Pattern -> rewriting of its topmost operator, or None where it does not apply."""

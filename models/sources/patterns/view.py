@@ -25,6 +25,7 @@ class View:
 
     def __init__(self, graph: Graph, stated: Mapping[str, npt.NDArray[np.generic]]) -> None:
         self.graph, self.stated = graph, stated
+        self.found: dict[object, object] = {}  # what patterns have found out that many operators ask for
         self.writer = {op.output.tensor: op for op in graph.operators}
         self.readers: dict[str, list[str]] = {t.name: [] for t in graph.tensors}
         for op in graph.operators:

@@ -101,7 +101,14 @@ def _read(tensor: str, shape: Sequence[int], lead: Sequence[str], extents: Seque
 
 
 def _band(c: Context, mask: Ref, length: int, keys: int) -> Bounds | None:
-    """The band that a constant mask is."""
+    """The band that a constant mask is; layers share masks, so each is looked at once."""
+    if mask not in c.bands:
+        c.bands[mask] = _look(c, mask, length, keys)
+    found = c.bands[mask]
+    return found if isinstance(found, Bounds) else None
+
+
+def _look(c: Context, mask: Ref, length: int, keys: int) -> Bounds | None:
     found = c.known(mask)
     if found is None or found.ndim < 2 or found.shape[-2:] != (length, keys):
         return None

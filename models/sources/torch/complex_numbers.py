@@ -187,15 +187,14 @@ def _combined(
 
 
 def _multiplied(c: Context, node: Node) -> None:
-    pairs = (_pair(c, node.ref(k)) for k in ("self", "other"))
-    _put(
-        c, node, *_combined(c, node, "", *pairs, lambda p, u, v: pointwise(c, node, p, "multiply", [u, v]), node.shape)
-    )
+    left, right = _pair(c, node.ref("self")), _pair(c, node.ref("other"))
+    made = _combined(c, node, "", left, right, lambda p, u, v: pointwise(c, node, p, "multiply", [u, v]), node.shape)
+    _put(c, node, *made)
 
 
 def _matrix(c: Context, node: Node) -> None:
-    pairs = (_pair(c, node.ref(k)) for k in ("self", "mat2"))
-    _put(c, node, *_combined(c, node, "", *pairs, lambda p, u, v: matrix_product(c, node, p, u, v), node.shape))
+    left, right = _pair(c, node.ref("self")), _pair(c, node.ref("mat2"))
+    _put(c, node, *_combined(c, node, "", left, right, lambda p, u, v: matrix_product(c, node, p, u, v), node.shape))
 
 
 def _made(c: Context, node: Node) -> None:
@@ -278,19 +277,22 @@ def _transformed(c: Context, node: Node, x: Pair, k: int, sign: int, dtype: str)
     n = shape[k]
     first = next((d for d in range(isqrt(n), 1, -1) if n % d == 0), 1) if n > DIRECT else 1
     if first == 1:
-        waves = (
-            _constant(c, node, f"{p}{n}{sign}", w, dtype)
-            for p, w in zip(("cos", "sin"), _wave(n, n, n, sign), strict=True)
+        cosines, sines = _wave(n, n, n, sign)
+        waves: Pair = (
+            _constant(c, node, f"cos{n}{sign}", cosines, dtype),
+            _constant(c, node, f"sin{n}{sign}", sines, dtype),
         )
-        real, imaginary = _combined(c, node, "", x, tuple(waves), lambda p, u, v: _along(c, node, p, u, k, v), shape)
+        real, imaginary = _combined(c, node, "", x, waves, lambda p, u, v: _along(c, node, p, u, k, v), shape)
         return (real, shape), (imaginary, shape)
     second = n // first
     digits = (*shape[:k], first, second, *shape[k + 1 :])
     split: Pair = _moved(x, lambda t: (c.view(node, "digits", t, digits), digits))
     inner = _transformed(c, node, split, k, sign, dtype)
-    factors = tuple(
-        _constant(c, node, f"twiddle_{p}{n}{sign}", w.reshape(first, second, *[1] * (len(shape) - k - 1)), dtype)
-        for p, w in zip(("cos", "sin"), _wave(n, first, second, sign), strict=True)
+    spread = (first, second, *[1] * (len(shape) - k - 1))
+    cosines, sines = (w.reshape(spread) for w in _wave(n, first, second, sign))
+    factors: Pair = (
+        _constant(c, node, f"twiddle_cos{n}{sign}", cosines, dtype),
+        _constant(c, node, f"twiddle_sin{n}{sign}", sines, dtype),
     )
     real, imaginary = _combined(
         c, node, "twiddle.", inner, factors, lambda p, u, v: pointwise(c, node, p, "multiply", [u, v]), digits

@@ -156,6 +156,7 @@ class Context(Flat):
     noise: dict[Ref, float] = field(default_factory=dict)
     where: dict[str, str] = field(default_factory=dict)
     places: dict[str, Node] = field(default_factory=dict)
+    bands: dict[Ref, object] = field(default_factory=dict)
     shared: dict[tuple[tuple[int, ...], str, bytes], str] = field(default_factory=dict)
 
     def name(self, node: Named, part: str = "") -> str:

@@ -60,39 +60,35 @@ def _positions(c: Context, value: Ref) -> tuple[int, int] | None:
     return (first, len(run)) if first >= 0 and bool((run == range(first, first + len(run))).all()) else None
 
 
-def _rows(c: Context, node: Node, table: tuple[str, tuple[int, ...]], dim: int, ids: Ref) -> None:
-    """Rows of a table along a dimension; consecutive ones are a slice, computed ones an embedding."""
+def _rows(
+    c: Context, node: Node, table: tuple[str, tuple[int, ...]], dim: int, ids: Ref, padding: int | None = None
+) -> None:
+    """Rows of a table along a dimension; consecutive ones are a slice, computed ones an embedding.  The row `padding`
+    gets no gradient.
+    """
     run, (tensor, shape) = _positions(c, ids), table
-    if run is not None and run[0] + run[1] <= shape[dim]:
+    if (
+        run is not None
+        and run[0] + run[1] <= shape[dim]
+        and not (padding is not None and 0 <= padding - run[0] < run[1])
+    ):
         extents = [*shape[:dim], run[1], *shape[dim + 1 :]]
         cut = tensor if list(shape) == extents else part_of(c, node, "", tensor, extents, {dim: (1, run[0])})
         c.put(node, c.view(node, "rows", cut, node.shape))
         return
-    c.put(node, gathered(c, node, "", table, dim, c.operand(ids)))
+    c.put(node, gathered(c, node, "", table, dim, c.operand(ids), padding=padding))
 
 
 def embedding(c: Context, node: Node) -> None:
-    """embedding: rows of a matrix (padding_idx only concerns gradients)."""
-    _rows(c, node, c.operand(node.ref("weight")), 0, node.ref("indices"))
+    """embedding: rows of a matrix; the row padding_idx gets no gradient."""
+    padding = node.integer("padding_idx", -1)
+    _rows(c, node, c.operand(node.ref("weight")), 0, node.ref("indices"), padding if padding >= 0 else None)
 
 
 def index_select(c: Context, node: Node) -> None:
     """index_select along one dimension."""
     table = c.operand(node.ref("self"))
     _rows(c, node, table, dimension(node, node.integer("dim", 0), len(table[1])), node.ref("index"))
-
-
-def _from_the_start(c: Context, node: Node, ids: Ref, extent: int) -> Ref:
-    """Constant positions that count from the end, counted from the start.  Raises `TorchError` beyond the extent."""
-    known = c.constants.get(ids)
-    if known is None or known.dtype.kind not in "iu" or not bool((known < 0).any()):
-        return ids
-    if bool((known < -extent).any()):
-        raise TorchError(f"node {node.name!r}", f"reads position {int(known.min())} of {extent}")
-    out = Ref(f"{ids.node}/from_the_start", ids.result)
-    c.constants[out] = np.where(known < 0, known + extent, known)
-    c.shapes[out], c.dtypes[out] = known.shape, c.dtypes[ids]
-    return out
 
 
 def index(c: Context, node: Node) -> None:
@@ -108,7 +104,7 @@ def index(c: Context, node: Node) -> None:
         k, ids = given[0]
         if c.dtypes[ids] == "bool":
             raise Unsupported("a mask (the size of the result depends on its contents)")
-        _rows(c, node, (tensor, shape), k, _from_the_start(c, node, ids, shape[k]))
+        _rows(c, node, (tensor, shape), k, _from_the_front(c, node, ids, shape[k]))
         return
     dims = [k for k, _ in given]
     known = [c.constants.get(v) for _, v in given]
@@ -124,6 +120,19 @@ def index(c: Context, node: Node) -> None:
     c.constants[ids] = flat
     c.shapes[ids], c.dtypes[ids] = c.constants[ids].shape, "int64"
     _rows(c, node, (c.view(node, "flat", tensor, merged), merged), dims[0], ids)
+
+
+def _from_the_front(c: Context, node: Node, ids: Ref, count: int) -> Ref:
+    """Constant positions, those that count from the end as what they mean."""
+    known = c.constants.get(ids)
+    if known is None or known.dtype.kind not in "iu":
+        return ids
+    found = known.astype(np.int64)
+    if not bool(np.any(found < 0)):
+        return ids
+    made = Ref(f"{node.name}/from_the_front")
+    c.constants[made], c.shapes[made], c.dtypes[made] = np.where(found < 0, found + count, found), found.shape, "int64"
+    return made
 
 
 def _many(c: Context, node: Node, given: Mapping[int, Ref]) -> None:

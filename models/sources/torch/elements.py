@@ -15,6 +15,7 @@ from math import inf, log
 
 import numpy as np
 
+from ...program.operators import Value
 from ..building.flat import Unsupported, joined, part_of, pointwise, reduced
 from .context import Constant, Context, Handler, Node, Ref, dimension
 from .pointwise import cast
@@ -29,9 +30,9 @@ def _start(c: Context, node: Node) -> tuple[str, Step]:
     x = node.ref("self")
     tensor, shape = c.operand(cast(c, node, x, node.dtype) or x)
 
-    def step(function: str, *tensors: str, part: str | None = None, **attributes: float) -> str:
+    def step(function: str, *tensors: str, part: str | None = None, **attributes: Value) -> str:
         return pointwise(
-            c, node, function if part is None else part, function, [(t, shape) for t in tensors], **attributes
+            c, node, function if part is None else part, function, [(t, shape) for t in tensors], None, **attributes
         )
 
     return tensor, step
@@ -174,7 +175,7 @@ def power(c: Context, node: Node) -> None:
     known, whole = c.known(base), c.known(exponent)
     if isinstance(base, Ref) and c.uniform(exponent) is not None:
         pointwise_power(c, node)
-    elif isinstance(exponent, Ref) and known is not None and bool(np.all(known > 0)):
+    elif isinstance(exponent, Ref) and known is not None and bool(np.all(np.greater(known, 0))):
         logs = Ref(f"{node.name}/log")
         c.constants[logs] = np.log(known.astype("float64"))
         c.shapes[logs], c.dtypes[logs] = known.shape, node.dtype
@@ -201,7 +202,8 @@ def power(c: Context, node: Node) -> None:
 
 def _counts(exponent: Constant) -> bool:
     """Whether all are whole numbers from 0 to 65535."""
-    return bool(np.all((exponent >= 0) & (exponent < 1 << 16) & (exponent == np.floor(exponent))))
+    number = np.asarray(exponent, dtype=np.float64)
+    return bool(np.all((number >= 0) & (number < 1 << 16) & (number == np.floor(number))))
 
 
 HANDLERS: dict[str, Handler] = {

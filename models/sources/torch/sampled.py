@@ -10,6 +10,7 @@ nearest one inside (border).  Pixels are rows of an embedding over the flat imag
 from __future__ import annotations
 
 from ...program.index import Access, Affine, Axis, Combine
+from ...program.operators import Value
 from ..building.flat import Unsupported, pointwise
 from .context import Context, Handler, Node
 
@@ -21,10 +22,10 @@ def _axes(node: Node, names: list[str]) -> list[Axis]:
     return [Axis(a, extents[a]) for a in names]
 
 
-def _step(c: Context, node: Node, part: str, function: str, *tensors: str, **attributes: float) -> str:
+def _step(c: Context, node: Node, part: str, function: str, *tensors: str, **attributes: Value) -> str:
     """An elementwise operator over the points."""
     shape = (node.shape[0], *node.shape[2:])
-    return pointwise(c, node, part, function, [(t, shape) for t in tensors], **attributes)
+    return pointwise(c, node, part, function, [(t, shape) for t in tensors], None, **attributes)
 
 
 def _cast(c: Context, node: Node, part: str, tensor: str, dtype: str) -> str:
@@ -42,7 +43,7 @@ def _neighbours(c: Context, node: Node, grid: str, k: int, n: int) -> list[tuple
     if node.integer("padding_mode", 0) == 1:
         at = _step(c, node, f"border{k}", "clip", at, low=0.0, high=float(n - 1))
     if node.integer("interpolation_mode", 0) == 1:
-        pixels = [(_step(c, node, f"nearest{k}", "round", at), None)]
+        pixels: list[tuple[str, str | None]] = [(_step(c, node, f"nearest{k}", "round", at), None)]
     else:
         low = _step(c, node, f"low{k}", "floor", at)
         far = _step(c, node, f"far{k}", "subtract", at, low)

@@ -9,9 +9,13 @@ Source: Pascanu, Mikolov and Bengio, On the difficulty of training recurrent neu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ...program.index import Axis, Combine, access
 from .backward import Backward
+
+CLIPPED: Final = "clipped:"
+"""How the names of clipped gradients begin."""
 
 
 def clipped(b: Backward, trained: Sequence[tuple[str, str]], most: float) -> list[tuple[str, str]]:
@@ -30,5 +34,5 @@ def clipped(b: Backward, trained: Sequence[tuple[str, str]], most: float) -> lis
         axes = [Axis(a, n) for a, n in zip(names, b.tensors[g].shape, strict=True)]
         reads = [access(g, *names), access(factor)]
         t = b.tensors[g]
-        out.append((w, b.emit(f"clipped:{w}", "multiply", axes, reads, names, (), t.dtype, t.source_shape)))
+        out.append((w, b.emit(f"{CLIPPED}{w}", "multiply", axes, reads, names, (), t.dtype, t.source_shape)))
     return out

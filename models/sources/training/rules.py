@@ -137,7 +137,8 @@ def _of_table(
     inputs = (b.incoming(op), b.forward(op.inputs[1]))
     rows: tuple[tuple[str, Value], ...] = (("rows", op.rows),)
     if op.rows in kept:
-        return "embedding_gradient", axes, inputs, kept, rows
+        padding = tuple((k, v) for k, v in op.attributes if k == "padding")
+        return "embedding_gradient", axes, inputs, kept, (*padding, *rows)
     return "grouped_product", axes, inputs, kept, (*rows, ("load", "any"))  # all rows are the same
 
 

@@ -1,0 +1,189 @@
+"""The one place that sees both those who make results and those who check them: what is made is encoded, decoded
+again, checked, and only then put into its place.
+
+Both ways in come through here, the command line (`__main__.py`) and Python (`api.py`); the status that anybody sees is
+the checker's.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from shardproof.models.collective_programs.programs import Program, ReductionSystem
+    from shardproof.models.communication.choices import Choices
+    from shardproof.models.problem.selection_problem import SelectionProblem
+    from shardproof.models.program.graph import Graph
+    from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
+    from shardproof.proofs.plan.bundle import Plan
+    from shardproof.proofs.publishing.publisher import Published
+    from shardproof.proofs.rewrites.library import Library
+    from shardproof.proofs.schedules.certificate import ScheduleCertificate
+    from shardproof.proofs.selection.certificates import SelectionCertificate
+    from shardproof.verify.verdict import CheckResult
+
+
+class FrontDoor:
+    """Implements `proofs.publishing.publisher.Publisher`."""
+
+    def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
+        """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
+        from shardproof.proofs.plan.bundle import write_plan
+        from shardproof.verify.plan.plan import check_plan
+
+        data = write_plan(None, plan)
+        checked = check_plan(data, notify=notify)
+        main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
+        return _publish(path, data, checked.identity, checked.results, main)
+
+    def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
+        """Publish a certificate of a selection problem."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.selection.file import decode_certificate, write_certificate
+        from shardproof.verify.selection.certificate import check_selection
+
+        data = write_certificate(None, certificate)
+        members = read_container(data)
+        result = check_selection(problem, decode_certificate(members))
+        return _publish(path, data, identity(members), (result,), result)
+
+    def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
+        """Publish placements, or reduction programs with their proofs."""
+        from shardproof.proofs.collective_programs.certificate import ReductionCertificate
+        from shardproof.proofs.collective_programs.file import write_placement, write_reduction
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.verify.collective_programs.program import check_members
+
+        data = (
+            write_reduction(None, certificate)
+            if isinstance(certificate, ReductionCertificate)
+            else write_placement(None, certificate)
+        )
+        members = read_container(data)
+        results = check_members(members)
+        main = next(
+            (r for kind in ("Best", "Cheapest", "Impossible", "Count") for r in results if r.kind == kind), results[0]
+        )
+        return _publish(path, data, identity(members), results, main)
+
+    def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
+        """Publish a schedule with its lower bound."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.schedules.file import write_schedule
+        from shardproof.verify.schedules.certificate import check_members
+
+        data = write_schedule(None, certificate)
+        members = read_container(data)
+        _, result = check_members(members)
+        return _publish(path, data, identity(members), (result,), result)
+
+    def rules(self, path: Path | None, library: Library) -> dict[str, str]:
+        """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,
+        derived).
+
+        Derivations come from a search that tests one instance; those that do not replay for all shapes are left out
+        ("rejected").
+        """
+        from dataclasses import replace
+
+        from shardproof.models.files.output import write_file
+        from shardproof.proofs.container.archive import read_container
+        from shardproof.proofs.publishing.publisher import SelfCheckFailed
+        from shardproof.proofs.rewrites.library import write_library
+        from shardproof.verify.rewrites.library import check_members
+
+        data = write_library(None, library)
+        _, results = check_members(read_container(data))
+        words = {r.name: r.word for r in results}
+        if any(words[d.rule.name] == "rejected" for d in library.derivations):
+            kept = tuple(d for d in library.derivations if words[d.rule.name] != "rejected")
+            return words | self.rules(path, replace(library, derivations=kept))
+        for r in results:
+            if r.word == "rejected":
+                raise SelfCheckFailed(
+                    f"our own checker rejected our own proof ({r.name}: {r.reason}); nothing was written. Please "
+                    f"report this."
+                )
+        if path is not None:
+            write_file(path, data)
+        return words
+
+    def checked_plan(self, path: Path) -> tuple[Plan, str]:
+        """Read a plan and check it: nothing is done with a plan that is refuted."""
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.proofs.container.archive import LIMITS, read_file
+        from shardproof.proofs.container.canonical import ContainerError
+        from shardproof.proofs.plan.bundle import read_plan
+        from shardproof.proofs.publishing.publisher import RefutedPlan
+        from shardproof.verify.plan.plan import check_plan
+
+        data = read_file(path, LIMITS.file)
+        try:
+            plan, name = read_plan(data)
+        except ContainerError as error:
+            raise ContainerError(f"{path}, {error.place}", error.message) from None
+        for r in check_plan(data).results:
+            if r.verdict is Verdict.REFUTED:
+                raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
+        return plan, name
+
+    def measure(
+        self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float
+    ) -> list[tuple[float, ...]]:
+        """Times of reduction programs on MPI ranks, for `machine calibrate`; see `formal.verbs.calibrate.Measurer`."""
+        from shardproof.backends.execution.collective_programs import run_mpi
+        from shardproof.backends.execution.launch import LaunchError
+
+        outcomes = run_mpi(programs, system, payload // (8 * system.chunks), repeats=repeats, timeout_s=timeout_s)
+        if not all(o.correct for o in outcomes):
+            raise LaunchError("MPI returned a wrong sum; nothing can be calibrated with it")
+        return [o.seconds for o in outcomes]
+
+    def measure_parts(
+        self,
+        graph: Graph,
+        hierarchy: tuple[int, ...],
+        candidates: Sequence[Choices],
+        rounds: int,
+        timeout_s: float,
+        backend: str,
+    ) -> tuple[list[tuple[int, int, tuple[float, ...]]], list[tuple[int, int, tuple[float, ...]]]]:
+        """Times of the distinct operators and redistributions of plans on MPI ranks; see
+        `formal.verbs.calibrate.PartsMeasurer`.
+        """
+        from shardproof.backends.execution.job import Options
+        from shardproof.backends.execution.timing import measure
+
+        options = Options(fuse=False, overlap=False, backend=backend)
+        times = measure(
+            graph, hierarchy, candidates, rounds=rounds, wholes=False, parts=True, options=options, timeout_s=timeout_s
+        )
+        return [(p.candidate, p.number, p.seconds) for p in times.operators], [
+            (p.candidate, p.number, p.seconds) for p in times.movements
+        ]
+
+
+def _publish(
+    path: Path | None, data: bytes, name: str, results: tuple[CheckResult, ...], main: CheckResult
+) -> Published:
+    from shardproof.models.files.output import write_file
+    from shardproof.models.problem.claims import Verdict
+    from shardproof.proofs.publishing.publisher import Published, SelfCheckFailed
+
+    bad = [r for r in results if r.verdict is Verdict.REFUTED]
+    if bad:
+        raise SelfCheckFailed(
+            f"our own checker refuted our own result ({bad[0].kind}: {bad[0].reason}); nothing was written. "
+            f"Please report this."
+        )
+    if path is not None:
+        write_file(path, data)
+    weakest = (
+        main
+        if main.verdict is not Verdict.PROVED
+        else next((r for r in results if r.verdict is not Verdict.PROVED), main)
+    )
+    return Published(weakest.verdict, main.kind, main.cost, main.lower_bound, weakest.reason, name, path, len(data))

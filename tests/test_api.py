@@ -1,0 +1,99 @@
+"""The Python way in does what the command line does, through the same functions."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import shardproof
+from shardproof.__main__ import run
+from shardproof.models.files.output import OutputError
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.text import InputError
+from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.publishing.publisher import RefutedPlan
+
+
+@pytest.fixture(scope="module")
+def plan() -> shardproof.Plan:
+    return shardproof.plan("mlp-unity", "localhost:4", batch=64, train="adam")
+
+
+def test_a_plan_is_the_command_lines(plan: shardproof.Plan, tmp_path: Path) -> None:
+    """Byte for byte: what is saved is what `plan` writes."""
+    plan.save(tmp_path / "api.spz")
+    out = tmp_path / "cli.spz"
+    words = ["plan", "mlp-unity", "--machine", "localhost:4", "--batch", "64", "--train", "adam", "-o", str(out)]
+    assert run(words) == 0
+    assert (tmp_path / "api.spz").read_bytes() == out.read_bytes()
+    again = shardproof.load(out)
+    assert again.identity == plan.identity and again.cost_s == plan.cost_s
+    assert plan.status == "optimal" and plan.cost_s == plan.lower_bound_s and isinstance(plan.cost_s, Fraction)
+    assert "optimal" in repr(plan) and plan.identity[:12] in repr(plan)
+
+
+def test_what_a_plan_says(plan: shardproof.Plan) -> None:
+    assert plan.check().verdict is Verdict.PROVED
+    assert set(plan.placements) == {op.name for op in plan.graph.operators}
+    assert set(plan.layouts) >= {"fc1.weight", "fc1.weight.adam_m", "loss"}
+    assert plan.explain().cost == plan.cost_s * plan.explain().planning.problem.scale
+    assert plan.diff(plan).difference == 0 and plan.diff(plan).rows == ()
+    assert "make_mesh" in plan.export("dtensor") and "PartitionSpec" in plan.export("jax")
+    assert "class-order" in plan.assumptions and plan.space == "complete"
+
+
+def test_models_of_all_kinds(tmp_path: Path) -> None:
+    @shardproof.program(x=(64, 32), w=shardproof.parameter(32, 16))
+    def layer(x, w):
+        return np.tanh(x @ w)
+
+    made = shardproof.plan(layer, shardproof.load_machine("localhost:2"))
+    assert shardproof.plan(made.graph, "localhost:2").identity == made.identity
+    for wrong, message in ((object(), "is no model"), (len, "is no model")):
+        with pytest.raises(InputError, match=message):
+            shardproof.plan(wrong, "localhost:2")
+    with pytest.raises(InputError, match="batch applies to"):
+        shardproof.plan(layer, "localhost:2", batch=3)
+
+
+def test_what_is_refused(plan: shardproof.Plan, tmp_path: Path) -> None:
+    with pytest.raises(shardproof.NoPlan, match="proved that no plan fits 4096 bytes") as caught:
+        shardproof.plan("mlp-unity", "localhost:4", batch=64, memory=4096)
+    assert caught.value.infeasible
+    (tmp_path / "bad.spz").write_bytes(b"PK nothing")
+    with pytest.raises(ContainerError):
+        shardproof.load(tmp_path / "bad.spz")
+    (tmp_path / "mine.txt").write_text("mine")
+    with pytest.raises(OutputError):
+        plan.save(tmp_path / "mine.txt")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    with pytest.raises(InputError, match="nothing to compare"):
+        plan.diff(shardproof.plan("mlp-unity", "localhost:4", batch=32))
+    with pytest.raises(InputError, match="no export to"):
+        plan.export("csv")  # type: ignore[arg-type]
+
+
+def test_a_refuted_file_is_not_loaded(plan: shardproof.Plan, tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from shardproof.proofs.plan.bundle import write_plan
+
+    first, *rest = plan.bundle.communication
+    moved = replace(first, loads=tuple(n + 1 for n in first.loads))
+    (tmp_path / "lie.spz").write_bytes(write_plan(None, replace(plan.bundle, communication=(moved, *rest))))
+    with pytest.raises(RefutedPlan):
+        shardproof.load(tmp_path / "lie.spz")
+
+
+def test_an_audit(tmp_path: Path) -> None:
+    """Data parallelism by hand is beaten, and the report is the command line's."""
+    strategy = tmp_path / "strategy.json"
+    strategy.write_text(json.dumps({"fc*": {"b": {"ranks": 4}}, "relu1": {"b": {"ranks": 4}}}))
+    report = shardproof.audit("mlp-unity", "localhost:4", strategy, batch=64)
+    assert report.outcome.value in ("optimal", "refuted")
+    code = run(["audit", "mlp-unity", "--batch", "64", "--machine", "localhost:4", "--strategy", str(strategy)])
+    assert code == report.exit_code
