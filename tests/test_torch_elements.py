@@ -108,6 +108,11 @@ def test_powers() -> None:
     _equal(lambda x: 2.0**x + torch.tensor([1.5, 3.0]) ** x, (3, 2))
 
 
+def test_constant_positions_count_from_the_end() -> None:
+    _equal(lambda x: x[:, [-2]] + x[:, [-1, 0, -3]], (2, 4, 3))
+    _equal(lambda x: x[[-1, 0], [1, -2]] * 2.0, (2, 4))
+
+
 def test_products_along_a_dimension() -> None:
     _equal(lambda x: torch.cumprod(x, 1), (3, 7))
     _equal(lambda x: torch.prod(x, 0) + torch.prod(x), (5, 3))

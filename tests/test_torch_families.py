@@ -19,7 +19,9 @@ from tests.torch_models.families import FAMILIES, PLAIN, First
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
-SINGLE: Final = frozenset({"falcon", "gemma2", "phi3", "lfm2", "modernbert", "unet", "conditional_unet", "dit"})
+SINGLE: Final = frozenset(
+    {"bloom", "gemma2", "mamba", "mamba2", "phi3", "lfm2", "modernbert", "unet", "conditional_unet", "dit"}
+)
 """Models with a part in float32."""
 
 

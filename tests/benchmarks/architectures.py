@@ -124,6 +124,7 @@ def _run(arguments: list[str], seconds: float, gigabytes: float) -> Result:
         if child == 0:
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
+            sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
             _command(arguments)
         while True:
             done, status, used = os.wait4(child, os.WNOHANG)
@@ -157,6 +158,7 @@ def _command(arguments: list[str]) -> NoReturn:
 
         code = run(arguments)
         sys.stdout.flush()
+        sys.stderr.flush()
     except BaseException as error:  # noqa: BLE001  # the parent reads it
         os.write(2, f"error: {type(error).__name__}: {error}\n".encode())
     finally:

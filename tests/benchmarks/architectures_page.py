@@ -20,7 +20,8 @@ architecture made from its configuration only (few layers, published widths), an
 
 with the files in `tests/benchmarks/published/`.  *Imports*: the graph was written and read back.  *Trains*: so was the training
 step; the loss is the one the model returns for labels, or cross entropy or mean squared error around it as its users write it.
-Seconds are processor time of one process, PyTorch's own export included (most of it).
+Seconds are processor time of one process, PyTorch's own export included (most of it); a
+row without them was tried before they were counted so.
 """
 
 
@@ -63,7 +64,8 @@ def _row(entry: Entry, tries: Mapping[str, Mapping[str, object]]) -> str:
     cells = []
     for mode in ("import", "train"):
         t = tries[mode]
-        cells += [str(t["operators"]), str(t["seconds"]), "yes"] if t["good"] else ["", str(t["seconds"]), _told(t)]
+        seconds = "" if t["seconds"] is None else str(t["seconds"])
+        cells += [str(t["operators"]), seconds, "yes"] if t["good"] else ["", seconds, _told(t)]
     return f"| `{entry.name}` {entry.title} | {_library(entry)} | {' | '.join(cells)} |"
 
 
@@ -82,7 +84,7 @@ def cause(reason: str) -> str:
     if listed is not None:
         kinds = re.findall(r"([\w.]+(?: with [^;]*?)?) \(\d+:", listed[1])
         return ", ".join(sorted(kinds))
-    plain = re.sub(r"'[^']*'", "..", re.sub(r"^error: [\w./:-]*:? ?", "", reason))
+    plain = re.sub(r"'[^']*'", "..", re.sub(r"^error: (?:[\w./-]+\.py:[\w.]+: )?", "", reason))
     return re.sub(r"[0-9]+", "N", plain)[:140]
 
 

@@ -344,7 +344,7 @@ PLAIN: Final = {
     "language": ("linear_attention", "retention", "dense_experts", "hyena"),
     "graph network": ("gcn_dense", "gcn_sparse", "gat", "graph_sage"),
     "generative": ("generator", "discriminator", "couplings"),
-    "science": ("siren", "nerf", "fourier_operator", "neural_ode", "kan"),
+    "science": ("siren", "fourier_operator", "neural_ode", "kan"),
     "others": ("temporal", "pointnet", "deepfm", "ppo", "super_resolution"),
 }
 """Family -> entries of `benchmarks/published/plain_modules.py` that are small as they are."""

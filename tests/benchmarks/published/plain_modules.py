@@ -224,7 +224,7 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         weights, chosen = self.gate(x).softmax(-1).topk(2, -1)
-        gates = torch.zeros(*x.shape[:-1], 16, device=x.device).scatter(-1, chosen, weights)
+        gates = x.new_zeros(*x.shape[:-1], 16).scatter(-1, chosen, weights)
         hidden = functional.gelu(torch.einsum("bsm,emh->besh", x, self.up))
         return torch.einsum("besh,ehm,bse->bsm", hidden, self.down, gates)
 
@@ -444,7 +444,7 @@ class GraphAttention(nn.Module):
         h = self.enter(x)
         source, target = edges[0], edges[1]
         weight = functional.leaky_relu(self.score(torch.cat([h[source], h[target]], -1)), 0.2).exp()
-        total = torch.zeros(x.shape[0], 1, device=x.device).scatter_add(0, target[:, None], weight)
+        total = x.new_zeros(x.shape[0], 1).scatter_add(0, target[:, None], weight)
         weighted = weight / total[target] * h[source]
         out = torch.zeros_like(h).scatter_add(0, target[:, None].expand_as(weighted), weighted)
         return self.head(functional.elu(out))
