@@ -36,8 +36,8 @@ from shardproof.models.machine.machine import (
     load_machine,
 )
 from shardproof.models.problem.claims import Verdict
-from shardproof.models.program.graph import Graph, Role, Tensor
 from shardproof.models.program.contents import Contents
+from shardproof.models.program.graph import Graph, Role, Tensor
 from shardproof.models.program.index import Affine, Axis, Combine, access
 from shardproof.models.program.operators import Operator
 from shardproof.models.sources.numpy.opaque import opaque
