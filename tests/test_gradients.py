@@ -406,7 +406,15 @@ def test_every_function_has_a_rule_or_ends_the_pass() -> None:
     assert ruled <= set(FUNCTIONS)
     assert {n for n in RULES} | set(SMOOTH) <= set(CASES)
     gradients = {n for n in FUNCTIONS if n.endswith(("_gradient", "_update")) or n.startswith("adam_")} - ruled
-    others = {"product_sum", "reverse_cumulative_sum", "mask_clear", "opaque", "attention_lse"}
+    others = {
+        "product_sum",
+        "reverse_cumulative_sum",
+        "mask_clear",
+        "opaque",
+        "attention_lse",
+        "clip_factor",
+        "momentum",
+    }
     assert set(FUNCTIONS) - ruled == gradients | others
 
 

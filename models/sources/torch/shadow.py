@@ -65,7 +65,10 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             tensors = [t for t in tree_flatten((args, named))[0] if isinstance(t, torch.Tensor)]
             shadows = {id(t): self.value(t) for t in tensors}
             complete = all(s is not None for s in shadows.values())
-            if func is torch.ops.aten._local_scalar_dense.default and (only := self.value(tensors[0])) is not None:
+            if func is torch.ops.aten._local_scalar_dense.default and tensors[0].is_meta:
+                only = self.value(tensors[0])
+                if only is None:  # PyTorch refuses too, but not in every state of its registrations
+                    raise RuntimeError("a number is read of a tensor whose contents are random or were never set")
                 return only.item()
             out = func(*args, **named)
             if complete and self._worth(func, out):
