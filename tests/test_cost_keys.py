@@ -94,12 +94,13 @@ def case(
     shapes: dict[str, tuple[tuple[int, ...], str]],
     reads: list[Any],
     out: list[str],
+    result: str = "float32",
     **attributes: Any,
 ) -> Case:
     extent = {a.name: a.extent for a in axes}
     op = Operator("op", function, tuple(axes), tuple(reads), access("y", *out), tuple(sorted(attributes.items())))
     tensors = [Tensor(n, s, d, Role.INPUT) for n, (s, d) in shapes.items()]
-    return op, (*tensors, Tensor("y", tuple(extent[a] for a in out)))
+    return op, (*tensors, Tensor("y", tuple(extent[a] for a in out), result))
 
 
 SUM = Combine.SUM
@@ -149,6 +150,7 @@ CASES: dict[str, Case] = {
         {"x": ((4, 3), "float32"), "w": ((4, 3, 2), "float32"), "ids": ((4,), "int64")},
         [access("x", "t", "k"), access("w", "e", "k", "n"), access("ids", "t")],
         ["t", "n"],
+        result="float64",  # slow to compute: what a device shares of the points shows
         rows="e",
         load="even",
     ),
@@ -312,7 +314,7 @@ def test_together_the_cases_tell_every_field() -> None:
     """
     told = set().union(*(untouched(name)[1] for name in CASES))
     silent = {"Operator.name", "Axis.combine", "Tensor.name", "Tensor.role", "Tensor.source_shape", "Axis.name"}
-    silent |= {"Tensor.contents"}
+    silent |= {"Tensor.contents", "Tensor.frozen"}
     for kind, prefix in ((Operator, "[]."), (Tensor, "[][]."), (Axis, "[].axes[]."), (Affine, "[].inputs[].index[].")):
         for f in fields(kind):
             if f"{kind.__name__}.{f.name}" not in silent:
@@ -334,7 +336,8 @@ def test_a_key_that_lacks_a_field_is_found(field: str, monkeypatch: pytest.Monke
         return known[key]
 
     monkeypatch.setattr(Structures, "costs", careless)
-    assert any(tried(name, machine())[0] for name in CASES), field
+    found = any(tried(name, machine())[0] for name in CASES)
+    assert found != (field == "inner"), field  # what lies inside a point is counted in `flops` too
 
 
 @pytest.mark.slow
