@@ -71,6 +71,8 @@ def main():
     answers = mp.get_context("spawn").SimpleQueue()
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     running = mp.spawn(rank, (ranks, exported, model, store, answers), nprocs=ranks, join=False)
+    while answers.empty():
+        running.join(timeout=1)  # raises what a rank raised
     found = answers.get()
     while not running.join():
         pass

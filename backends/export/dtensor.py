@@ -6,6 +6,7 @@ mesh dimension, so that rows of unequal blocks over two mesh dimensions differ f
 listed in the file and by the exporter:
 
     halo       a window reads beyond its block
+    window     a convolution is split over anything but the batch: DTensor gathers what the plan splits
     order      a dimension is cut by mesh dimensions in another order than the mesh's
     uneven     a dimension that its blocks do not divide is cut by two mesh dimensions
 
@@ -94,6 +95,12 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
 def _unsaid(graph: Graph, found: PlanShardings) -> Iterator[NotASharding]:
     """Shardings that DTensor's placements do not say."""
     for op in graph.operators:
+        if op.function == "product" and any(len(index.terms) > 1 for a in op.inputs for index in a.index):
+            data, weight = found.reads.get((op.name, 0)), found.reads.get((op.name, 1))
+            if (data is not None and any(data.splits[1:])) or (weight is not None and any(weight.splits)):
+                yield NotASharding(
+                    f"operator {op.name!r}", op.inputs[0].tensor, "window: a convolution that is split beyond the batch"
+                )
         for i, a in enumerate(op.inputs):
             yield from reasons(
                 f"input {i} of operator {op.name!r}", graph, a.tensor, found.reads.get((op.name, i)), found.mesh

@@ -115,6 +115,9 @@ def _hook(part: nn.Module, layouts: Mapping[str, Any], mesh: DeviceMesh) -> None
     if type(part) is nn.Linear:
         part.forward = _linear(part, layouts, mesh)
         return
+    if isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
+        part.forward = _convolution(part, layouts, mesh)
+        return
     reads = layouts["reads"]
 
     def enter(module: nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
@@ -138,6 +141,26 @@ def _linear(part: nn.Linear, layouts: Mapping[str, Any], mesh: DeviceMesh) -> Ca
             y = to(y, layouts["product"], mesh)
             y = y + to(part.bias, own.get("bias"), mesh)
         return to(y, layouts["result"], mesh)
+
+    return forward
+
+
+def _convolution(part: Any, layouts: Mapping[str, Any], mesh: DeviceMesh) -> Callable[[torch.Tensor], torch.Tensor]:
+    """DTensor's convolutions are right where the batch alone is split, evenly: anything else is gathered."""
+
+    def forward(x: Any) -> Any:
+        held = layouts["reads"][0] if layouts["reads"] else None
+        whole = [Replicate()] * mesh.ndim
+        if isinstance(x, DTensor):
+            splits = None if held is None else unfolded(held["splits"], held["digits"], tuple(x.shape), mesh)
+            parts = 1
+            for name, size in zip(mesh.mesh_dim_names or (), mesh.shape, strict=True):
+                parts *= size if splits is not None and name in splits[0] else 1
+            even = splits is not None and x.shape[0] % parts == 0
+            batch = [splits[0], *([] for _ in x.shape[1:])] if splits is not None and even else [[] for _ in x.shape]
+            x = x.redistribute(mesh, placed(batch, [], None, mesh))
+        bias = None if part.bias is None else part.bias.redistribute(mesh, whole)
+        return to(part._conv_forward(x, part.weight.redistribute(mesh, whole), bias), layouts["result"], mesh)
 
     return forward
 
