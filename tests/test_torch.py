@@ -458,7 +458,7 @@ def test_import_goes_on_behind_what_is_refused() -> None:
 
     def chain(x: Tensor, i: Tensor) -> Tensor:
         y = torch.linalg.inv(x)
-        y = torch.cumprod(y @ x, 0).sum(0)
+        y = (y @ x).sum(0)
         y = torch.kthvalue(y, 2).values + torch.atan2(y, torch.kthvalue(x, 1).values)
         return y.scatter_reduce(0, i, y, "prod")
 
@@ -467,7 +467,6 @@ def test_import_goes_on_behind_what_is_refused() -> None:
     counts = {k: len(v) for k, v in error.value.missing.items()}
     assert counts == {
         "aten.linalg_inv_ex.default": 1,
-        "aten.cumprod.default": 1,
         "aten.kthvalue.default": 2,
         "aten.atan2.default": 1,
         "aten.scatter_reduce.two with reduce=prod of float32 (sum, amax, amin are supported, and mean of floats)": 1,
@@ -495,7 +494,7 @@ REFUSED = {
         made(lambda x: x.relu(), (0, 4)),
         r"shape \(0, 4\): every extent, also the batch, must be at least 1",
     ),
-    "empty result": (made(lambda x: x[:, 4:].relu(), (3, 4)), r"shape \(3, 0\); every extent"),
+    "empty result": (made(lambda x: x[:, 4:].relu(), (3, 4)), "is a constant of the program"),
     "long axis": (made(lambda x: x.relu(), (1 << 31, 2)), "more than int32 can count"),
     "not a module": (lambda: 3, r"must return \(module, example inputs\), returned int"),
     "no tensor": (made(lambda x: 3, (3, 4)), "returns no tensor"),

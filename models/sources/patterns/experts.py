@@ -40,7 +40,7 @@ def _grouped(view: View, op: Operator, pick: Operator, position: int) -> Operato
     if len(matrix) + 1 != len(table.index) or len(points) != len(ids.index) or any(i.single is None for i in every):
         return None
     shape = view.graph.tensor(read.tensor).shape
-    if any(op.axis(str(i.single)).extent != n for i, n in zip(read.index, shape, strict=True)):
+    if any(i.single is None or op.axis(i.single).extent != n for i, n in zip(read.index, shape, strict=True)):
         return None
     names = {str(i.single) for i in matrix if op.axis(str(i.single)).extent > 1}
     summed = {a.name for a in op.reduced}

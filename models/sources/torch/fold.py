@@ -41,7 +41,7 @@ class Folder:
 
         if value not in self._tensors:
             made, dtype = self.c.constants[value], getattr(torch, self.c.dtypes[value])
-            if not any(made.strides):
+            if made.size and not any(made.strides):
                 self._tensors[value] = torch.tensor(made[(0,) * made.ndim].item(), dtype=dtype).expand(made.shape)
             else:
                 self._tensors[value] = torch.from_numpy(np.ascontiguousarray(made)).to(dtype)
