@@ -100,7 +100,7 @@ class Reads(nn.Module):
         return (self.linear(x) * self.table * self.scale).sum()
 
 
-@pytest.mark.parametrize("read", [lambda t: t.mean().item(), lambda t: t.tolist()[0][0], lambda t: t.numpy()[0, 0]])
+@pytest.mark.parametrize("read", [lambda t: t.tolist()[0][0], lambda t: t.numpy()[0, 0]])
 def test_modules_that_read_what_they_compute_are_built_with_their_weights(read: Callable[[Tensor], float]) -> None:
     def make() -> tuple[Any, ...]:
         return Reads(read), {"x": torch.zeros(2, 4)}

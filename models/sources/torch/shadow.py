@@ -68,7 +68,7 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
             if func is torch.ops.aten._local_scalar_dense.default and tensors[0].is_meta:
                 only = self.value(tensors[0])
                 if only is None:  # PyTorch refuses too, but not in every state of its registrations
-                    raise RuntimeError("a number is read of a meta tensor whose contents are random or were never set")
+                    raise RuntimeError("a number is read of a tensor whose contents are random or were never set")
                 return only.item()
             out = func(*args, **named)
             if complete and self._worth(func, out):
