@@ -7,6 +7,8 @@ import json
 import runpy
 import sys
 import types
+from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from click.testing import CliRunner
 
 from shardproof.__main__ import cli
 from shardproof.backends.export.dtensor import export_dtensor
+from shardproof.backends.export.exported import Exported
 from shardproof.backends.export.jax import export_jax
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.models.communication.choices import copy_layout, input_layout, needs_copy, output_layout
@@ -22,6 +25,7 @@ from shardproof.models.communication.shardings import plan_shardings
 from shardproof.models.layout.mesh import Mesh
 from shardproof.models.layout.sharding import Sharding, ShardingError, layout_of, unfold
 from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.graph import Graph
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.plan.bundle import Plan, read_plan, write_plan
@@ -151,6 +155,24 @@ def test_the_verb(tmp_path: Path) -> None:
     assert said["identity"][:16] in (tmp_path / "x.py").read_text()
     again = run(cli, ["export", str(tmp_path / "p.spz"), "--to", "jax", "-o", str(tmp_path / "x.py")])
     assert again.exit_code != 0, "an existing file needs --force"
+
+
+HOSTILE = 'x"""\nimport os\nos.system("false")\n"""' + "\\"
+
+
+@pytest.mark.parametrize("export", [export_dtensor, export_jax])
+def test_names_of_a_file_write_no_code(export: Callable[[Plan, str], Exported]) -> None:
+    """A graph, a machine and tensors whose names would end a text and go on as Python: they stay texts."""
+
+    def written(suffix: str) -> list[str]:
+        graph = build("mlp-unity", batch=8)
+        on = load_machine("localhost:2")
+        text = graph.to_json().replace('"fc1', '"fc1' + json.dumps(suffix)[1:-1])
+        planned = plan_graph(replace(Graph.from_json(text), name="g" + suffix), replace(on, name="m" + suffix))
+        assert planned.plan is not None
+        return [type(n).__name__ for n in ast.parse(export(planned.plan, "0" * 64).text).body]
+
+    assert written(HOSTILE) == written("")
 
 
 def test_what_dtensor_cannot_say_is_named() -> None:

@@ -16,7 +16,6 @@ alone.
 
 from __future__ import annotations
 
-import json
 import pprint
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,7 +26,7 @@ from ...models.layout.mesh import Mesh
 from ...models.layout.sharding import Sharding, ShardingError, unfold
 from ...models.program.graph import Graph, Role
 from ...proofs.plan.bundle import Plan
-from .exported import Exported
+from .exported import Exported, in_docstring
 from .modules import Held, is_weight, module_layouts, moments
 
 FORMAT: Final = "shardproof-dtensor/1"
@@ -151,9 +150,9 @@ def _held(held: Held | None) -> object:
 def _file(plan: Plan, data: dict[str, object], identity: str) -> str:
     runtime = RUNTIME.read_text(encoding="utf-8")
     body = runtime[runtime.index("from __future__") :].replace("from __future__ import annotations\n", "")
-    said = json.dumps(plan.graph.name)[1:-1]
+    said, where = in_docstring(plan.graph.name), in_docstring(plan.machine.name)
     head = (
-        f'"""Layouts of plan {identity[:16]} ({said} on {plan.machine.name} '
+        f'"""Layouts of plan {identity[:16]} ({said} on {where} '
         f"{'x'.join(map(str, plan.machine.hierarchy))}) for PyTorch's DTensor, written by shardproof.\n\n"
         "    mesh = make_mesh('cuda')\n"
         "    model = parallelize(model, mesh)      # inputs: whole tensors, equal on all ranks\n"

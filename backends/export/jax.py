@@ -13,7 +13,6 @@ What that cannot say (a dimension that its blocks do not divide, a digit inside 
 
 from __future__ import annotations
 
-import json
 import pprint
 
 from ...models.communication.shardings import NotASharding, plan_shardings
@@ -21,7 +20,7 @@ from ...models.layout.mesh import Mesh
 from ...models.layout.sharding import Sharding, ShardingError, unfold
 from ...models.program.graph import Graph, Role
 from ...proofs.plan.bundle import Plan
-from .exported import Exported
+from .exported import Exported, in_docstring
 
 _FUNCTIONS = '''
 
@@ -67,7 +66,8 @@ def export_jax(plan: Plan, identity: str) -> Exported:
         (results if graph.tensor(name).role is Role.VALUE else parameters)[name] = splits
     mesh = tuple((d.name, d.size) for d in found.mesh.dimensions)
     head = (
-        f'"""PartitionSpecs of plan {identity[:16]} ({json.dumps(graph.name)[1:-1]} on {plan.machine.name}) for JAX, '
+        f'"""PartitionSpecs of plan {identity[:16]} ({in_docstring(graph.name)} on '
+        f"{in_docstring(plan.machine.name)}) for JAX, "
         "written by shardproof.\n\nArrays of parameters have the shapes of the model; results those of the plan's "
         'operators.  It needs jax and numpy.\n"""\n\nimport jax\nimport numpy as np\n'
         "from jax.sharding import Mesh, NamedSharding, PartitionSpec\n\n"

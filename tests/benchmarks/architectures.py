@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -144,7 +145,7 @@ def _run(arguments: list[str], seconds: float, gigabytes: float) -> Result:
     if status != 0:
         lines = [line.strip() for line in errors.splitlines() if line.strip()]
         told = next((k for k, line in enumerate(lines) if line.startswith("error")), max(len(lines) - 1, 0))
-        reason = " ".join(lines[told:]).replace(f"{LISTS}{os.sep}", "")
+        reason = re.sub(r"/\S*/site-packages/", "", " ".join(lines[told:]).replace(f"{LISTS}{os.sep}", ""))
         return Result(False, taken, round(most, 2), 0, reason[:1500] or f"exit status {status}")
     operators = json.loads(said)["operators"] if "--json" in arguments else 0
     return Result(True, taken, round(most, 2), operators)
