@@ -15,7 +15,9 @@ from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, build, whole
 from shardproof.formal.selection.options import Limits
 from shardproof.formal.selection.options.elimination import EliminationOptions
+from shardproof.formal.selection.primal.incumbent import Incumbent
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.tree.branch_and_bound import new_run
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.proofs.container import effort
@@ -68,7 +70,7 @@ def test_whatever_the_budget_is_the_proof_fits_it(work: int, monkeypatch: pytest
     for module in (effort, replay, budget):
         monkeypatch.setattr(module, "WORK", work)
     monkeypatch.setattr(replay, "WORK_PER_NUMBER", 0)  # the checker keeps its own: room for messages
-    proved = 0
+    proved = eliminated = 0
     for seed in range(60):
         problem = instance(seed, n=10, k=5)
         answer = solve(problem, threads=1, limits=Limits(root_sweeps=3, node_sweeps=2))
@@ -76,4 +78,16 @@ def test_whatever_the_budget_is_the_proof_fits_it(work: int, monkeypatch: pytest
             verdict = check_selection(problem, answer.certificate).verdict
             assert verdict is Verdict.PROVED, (seed, verdict)
             proved += 1
+            eliminated += "Elimination(" in repr(answer.certificate.proof)
     assert proved > 40
+    assert (eliminated > 0) == (work > 0), eliminated
+
+
+def test_eliminations_of_a_tree_share_one_budget() -> None:
+    problem = instance(3, n=8, k=5)
+    run = new_run(problem, Incumbent(problem), Clock())
+    network = build(Base(problem), whole(problem))
+    outcome = eliminate(network, elimination_order(network), Clock())
+    assert outcome is not None and outcome.replay > 0
+    run.replay = 2 * outcome.replay + 1
+    assert [run.proves(outcome) for _ in range(4)] == [True, True, False, False]
