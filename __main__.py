@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -197,10 +197,10 @@ def cli(ctx: click.Context) -> None:
     ctx.obj = FrontDoor()
 
 
-def _report(message: str, code: int, as_json: bool) -> int:
+def _report(message: str, code: int, as_json: bool, notes: Sequence[str] = ()) -> int:
     from shardproof.models.terminal.console import emit, say
 
-    say(f"error: {message}", err=True)
+    say(f"error: {message}", *(f"    {note}" for note in notes), err=True)
     if as_json:
         emit({"error": message, "exit": int(code)})
     return code
@@ -236,7 +236,7 @@ def run(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         if not type(error).__module__.startswith("shardproof."):
             raise
-        return _report(str(error), Exit.BAD_INPUT, as_json)
+        return _report(str(error), Exit.BAD_INPUT, as_json, getattr(error, "__notes__", ()))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE
