@@ -11,8 +11,9 @@ from shardproof.__main__ import run
 from shardproof.models.program.contents import Contents
 from shardproof.models.program.graph import Graph, GraphError, Role, Tensor
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
-from shardproof.models.program.invariants import INVARIANTS, MOST_AXIS, first_broken
+from shardproof.models.program.invariants import INVARIANTS, first_broken
 from shardproof.models.program.notation import MOST, operator_text
+from shardproof.models.program.operator_invariants import MOST_AXIS
 from shardproof.models.program.operators import Operator
 
 N, K = Axis("n", 4), Axis("k", 3, Combine.SUM)
