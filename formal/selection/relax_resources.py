@@ -36,7 +36,7 @@ from .engines.consult import Asked
 from .fallback import certified, fallback
 from .model.clock import Clock, Progress
 from .model.factored import exact_cost
-from .options import Options
+from .options import OPTIONS, Options
 from .solve import Engine, searched
 
 
@@ -94,7 +94,7 @@ def relax_resources(
     share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
     with rows.  `clock`, `brought`: as in `solve`.
     """
-    clock, options = (clock or Clock()).at_most(time_limit_s), options or Options()
+    clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
 
     asked: list[Asked] = []
 
