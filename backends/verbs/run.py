@@ -18,7 +18,7 @@ from ...models.files.output import open_output
 from ...models.program.graph import Graph
 from ...models.program.opaque import OpaqueError
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import RANKS, SECONDS, SEED, force_option, output_option
+from ...models.terminal.options import RANKS, SECONDS, SEED, force_option, json_option, output_option
 from ...models.text import InputError, bytes_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
@@ -88,7 +88,7 @@ MPI_RANKS = 64
 )
 @output_option("-o", "--output", help="Write the outputs here (.npz).")
 @force_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_obj
 def run_command(
     publisher: Publisher,

@@ -15,7 +15,7 @@ from ..program.graph import Graph
 from ..sources.load import Attention, load_model
 from ..sources.training import TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, Count, attention_option, force_option, output_option
+from ..terminal.options import BATCH, Count, attention_option, force_option, json_option, output_option
 from .optimizer import LOSS, OPTIMIZER
 
 
@@ -42,7 +42,7 @@ from .optimizer import LOSS, OPTIMIZER
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def import_command(
     file: str | None,
     batch: int | None,
@@ -111,14 +111,19 @@ def import_command(
     return Exit.DONE
 
 
-def training_of(graph: Graph, train: str | None, loss: str | None, recompute: str = "none") -> TrainingStep | None:
-    """The training step that `--train`, `--loss` and `--recompute` ask for; None without `--train`."""
+def check_training(train: str | None, loss: str | None, recompute: str) -> None:
+    """Raises `UsageError` where `--loss` or `--recompute` stands without `--train`."""
     if train is None and recompute != "none":
         raise click.UsageError(
             "--recompute says what a backward pass computes again: give --train sgd or --train adam too"
         )
     if train is None and loss is not None:
         raise click.UsageError("--loss says what a training step minimises: give --train sgd or --train adam too")
+
+
+def training_of(graph: Graph, train: str | None, loss: str | None, recompute: str = "none") -> TrainingStep | None:
+    """The training step that `--train`, `--loss` and `--recompute` ask for; None without `--train`."""
+    check_training(train, loss, recompute)
     return None if train is None else build_step(graph, train, loss, recompute=recompute)
 
 
@@ -129,7 +134,7 @@ def machine_command() -> None:
 
 @machine_command.command("show")
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def machine_show(name: str | None, as_json: bool) -> int:
     """Show a machine with every constant and its source; without NAME list the built-in machines."""
     if name is None:
