@@ -24,8 +24,11 @@ operators like this, `graph_file` writes graphs as JSON.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
+from types import MappingProxyType
 
 from . import attention, attention_pairs
 from .graph_file import graph_fields, graph_text
@@ -102,17 +105,25 @@ class Graph:
         """What running the graph gives: its outputs, then the next values of its state."""
         return tuple(dict.fromkeys((*self.outputs, *(value for _, value in self.state))))
 
-    def writer(self) -> dict[str, int]:
+    def writer(self) -> Mapping[str, int]:
         """Tensor name -> position of the operator that writes it."""
-        return {op.output.tensor: i for i, op in enumerate(self.operators)}
+        return self._writer
 
-    def readers(self) -> dict[str, list[tuple[int, int]]]:
-        """Tensor name -> [(operator position, input position)], in order."""
+    def readers(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        """Tensor name -> ((operator position, input position), ..), in order."""
+        return self._readers
+
+    @cached_property  # asked for every tensor of a plan: found once
+    def _writer(self) -> Mapping[str, int]:
+        return MappingProxyType({op.output.tensor: i for i, op in enumerate(self.operators)})
+
+    @cached_property
+    def _readers(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
         out: dict[str, list[tuple[int, int]]] = {t.name: [] for t in self.tensors}
         for i, op in enumerate(self.operators):
             for j, a in enumerate(op.inputs):
                 out[a.tensor].append((i, j))
-        return out
+        return MappingProxyType({name: tuple(found) for name, found in out.items()})
 
     def check(self) -> Graph:
         """Return self if every invariant of `invariants.INVARIANTS` holds, else raise `GraphError`; its note is the

@@ -135,9 +135,11 @@ def _same_storage(s: Pair) -> Messages:
 
 
 def _late_reader(s: Pair) -> Messages:
-    for late in s.program.graph.operators[s.program.writer[s.value] + 1 :]:
-        if any(a.tensor == s.parameter for a in late.inputs):
-            yield f"operator {late.name!r} reads it after {s.value!r} has taken its place"
+    taken = s.program.writer[s.value]
+    for i, _ in s.program.graph.readers()[s.parameter]:
+        if i > taken:
+            late = s.program.graph.operators[i].name
+            yield f"operator {late!r} reads it after {s.value!r} has taken its place"
 
 
 # --- the table
