@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from .judging import Figures
+from . import vtrain
 
-Family = Callable[[Path, Path], Mapping[str, float | int | str]]
+Family = Callable[[Path, Path], Mapping[str, object]]
 
-FAMILIES: dict[str, Family] = {}
-
-__all__ = ["FAMILIES", "Family", "Figures"]
+FAMILIES: dict[str, Family] = {
+    "vtrain_single": vtrain.single,
+    "vtrain_multi": vtrain.multi,
+}
