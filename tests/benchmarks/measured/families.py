@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import vtrain
+from . import dgxc, mlperf, vtrain
 
 Family = Callable[[Path, Path], Mapping[str, object]]
 
 FAMILIES: dict[str, Family] = {
     "vtrain_single": vtrain.single,
     "vtrain_multi": vtrain.multi,
+    "mlperf_405b": mlperf.judged,
+    "dgxc": dgxc.judged,
 }
