@@ -10,10 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from .judging import Figures
+from . import dgxc, mlperf, vtrain
 
-Family = Callable[[Path, Path], Mapping[str, float | int | str]]
+Family = Callable[[Path, Path], Mapping[str, object]]
 
-FAMILIES: dict[str, Family] = {}
-
-__all__ = ["FAMILIES", "Family", "Figures"]
+FAMILIES: dict[str, Family] = {
+    "vtrain_single": vtrain.single,
+    "vtrain_multi": vtrain.multi,
+    "mlperf_405b": mlperf.judged,
+    "dgxc": dgxc.judged,
+}

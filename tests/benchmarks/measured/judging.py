@@ -24,7 +24,7 @@ def errors(predicted: Sequence[float], measured: Sequence[float]) -> Figures:
     >>> errors([], [])
     {'rows': 0}
     """
-    if not measured:
+    if not len(measured):
         return {"rows": 0}
     off = np.abs(np.asarray(predicted) / np.asarray(measured) - 1)
     return {"rows": len(measured), "mean_error": float(off.mean()), "worst_error": float(off.max())}
