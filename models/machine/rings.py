@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cache
-from itertools import permutations
+from itertools import pairwise, permutations
 from types import MappingProxyType
 from typing import Final
 
@@ -78,7 +78,7 @@ def _rings(links: tuple[tuple[tuple[int, int], int], ...], members: tuple[int, .
         if order[0] > order[-1]:  # the same cycle the other way round
             continue
         around = (members[0], *order, members[0])
-        edges = [(min(e), max(e)) for e in zip(around, around[1:], strict=False)]
+        edges = [(min(e), max(e)) for e in pairwise(around)]
         if all(left[e] for e in edges):
             cycles.append(edges)
     most = min(sum(n for e, n in left.items() if m in e) for m in members) // 2

@@ -166,7 +166,9 @@ def alpa_rows(folder: Path) -> list[AlpaRow]:
         operation = Operation.ALL_TO_ALL if name == "all_to_all" else Operation(name)
         ranks, elements, size = whole(row, "ranks", 1), whole(row, "elements", 0), whole(row, "bytes", 0)
         group = _alpa_group(row)
-        key = Key("p3.16xlarge", "", operation, _typed(operation, row["dtype"]), "network" if group.nodes > 1 else "node")
+        key = Key(
+            "p3.16xlarge", "", operation, _typed(operation, row["dtype"]), "network" if group.nodes > 1 else "node"
+        )
         pieces = elements // (ranks**2 if operation is Operation.ALL_TO_ALL else ranks)
         if operation is Operation.ALL_REDUCE:
             pieces = elements + 10**6  # in place: no rank waits for a share of its own
