@@ -195,6 +195,7 @@ def plan(
     train: str | None = None,
     loss: str | None = None,
     recompute: str = "none",
+    precision: str | None = None,
     memory: int | str | None = None,
     space_name: str | None = None,
     engine: Engine = "native",
@@ -209,12 +210,15 @@ def plan(
     and the errors of the frontends.
     """
     from shardproof.formal.planning.plan import plan_graph
+    from shardproof.models.sources.precision import mixed, parsed
     from shardproof.models.sources.training import build_step
     from shardproof.verify.plan.plan import check_plan
 
     graph = _graph(model, inputs, batch)
     if train is not None:
-        graph = build_step(graph, train, loss, recompute=recompute).graph
+        graph = build_step(graph, train, loss, recompute=recompute, precision=precision).graph
+    elif precision is not None:
+        graph = mixed(graph, parsed(precision))
     planned = plan_graph(
         graph,
         machine_of(machine),

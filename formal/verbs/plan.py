@@ -32,8 +32,8 @@ from ...models.terminal.options import (
     output_option,
 )
 from ...models.text import InputError, bytes_text, seconds_text
-from ...models.verbs.describe import training_of
-from ...models.verbs.optimizer import LOSS, OPTIMIZER
+from ...models.verbs.describe import in_precision, training_of
+from ...models.verbs.optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.cost_table import cost_table, render_cost_table
@@ -103,6 +103,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
     "--memory: as many as pay).",
 )
 @click.option("--batch", type=BATCH, help="Batch size.")
+@click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
@@ -130,6 +131,7 @@ def plan_command(
     loss: str | None,
     recompute: str,
     batch: int | None,
+    precision: str | None,
     attention: Attention | None,
     memory: int | None,
     space_name: str | None,
@@ -159,9 +161,9 @@ def plan_command(
         )
     notes: list[str] = []
     forward = graph = load_model(model, batch, notes.append, attention)
-    step = training_of(graph, train, loss, "none" if recompute == "auto" and train is not None else recompute)
-    if step is not None:
-        graph = step.graph
+    kept = "none" if recompute == "auto" and train is not None else recompute
+    step = training_of(graph, train, loss, kept, precision)
+    graph = in_precision(graph, precision) if step is None else step.graph
     target = load_machine(machine)
     where = space(space_name) if space_name is not None else None
     limit, allowed = memory, gap
@@ -171,7 +173,7 @@ def plan_command(
         if recompute == "auto" and train is not None:
 
             def candidate(which: str) -> TrainingStep:
-                return build_step(forward, train or "", loss, recompute=which)
+                return build_step(forward, train or "", loss, recompute=which, precision=precision)
 
             def planner(made: Graph, seconds: float | None) -> Planned:
                 return plan_graph(

@@ -153,7 +153,12 @@ class Graph:
         return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
 
     def computed_in(self, op: Operator) -> str:
-        """The element type whose peak counts for `op`: its result's; attention computes in its first operand's."""
+        """The element type whose peak counts for `op`: its result's; attention computes in its first operand's, a
+        product with attribute `arithmetic` in that of its factors.
+        """
+        stated = op.attribute("arithmetic", "")
+        if stated:
+            return str(stated)
         return self.tensor((op.inputs[0] if op.kind is NodeKind.ATTENTION else op.output).tensor).dtype
 
     def points(self, op: Operator) -> int:
@@ -306,6 +311,7 @@ class Graph:
             )
         if op.kind is NodeKind.ATTENTION and (reason := attention.wrong(op)):
             raise GraphError(place, reason)
+        self._check_arithmetic(op, place)
         if op.function == "product_sum" and len(op.inputs) % 2:
             raise GraphError(place, "product_sum takes pairs of inputs")
         if self.work(op) > MOST_WORK:
@@ -316,6 +322,22 @@ class Graph:
             moved += self.points(op) * operands[0].element_bytes
         if moved > MOST_WORK:
             raise GraphError(place, _too_large(f"reads and writes {moved} bytes"))
+
+    def _check_arithmetic(self, op: Operator, place: str) -> None:
+        """Factors of one type may be summed in a wider one: then `arithmetic` is the type of the factors."""
+        stated = op.attribute("arithmetic", "")
+        if not stated:
+            return
+        factors = op.inputs[:-1] if op.kind is NodeKind.GROUPED else op.inputs
+        result = self._by_name[op.output.tensor]
+        if op.kind not in (NodeKind.CONTRACT, NodeKind.GROUPED) or {self._by_name[a.tensor].dtype for a in factors} != {
+            stated
+        }:
+            raise GraphError(
+                place, f"attribute arithmetic is {stated!r}: it must be the type of every factor of a product"
+            )
+        if not result.dtype.startswith("float") or result.element_bytes < ELEMENT_BYTES[str(stated)]:
+            raise GraphError(place, f"sums {stated!r} in the narrower {result.dtype!r}; leave out attribute arithmetic")
 
     def _check_reductions(self, op: Operator, place: str) -> None:
         """A file may not say how partial results add up: that follows from the function."""

@@ -23,7 +23,7 @@ from typing import Final
 from ...program.graph import Graph, GraphError, Role, Tensor
 from ...program.index import Access, Axis, Combine, access
 from ...program.operators import NodeKind, Operator
-from .backward import dimension_names
+from ..building.dimensions import dimension_names
 
 ADDED: Final = ("cross-entropy", "squared-error")
 """What `--loss` may add to an output."""
