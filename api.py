@@ -195,6 +195,7 @@ def plan(
     train: str | None = None,
     loss: str | None = None,
     recompute: str = "none",
+    precision: str | None = None,
     memory: int | str | None = None,
     space_name: str | None = None,
     engine: Engine = "native",
@@ -224,6 +225,7 @@ def plan(
         engine=engine,
         gap=gap,
         threads=threads,
+        precision=precision,
     )
     planned = carry_out(request, TimeLimit(Clock(time_limit_s))).planned
     if planned.plan is None:

@@ -16,6 +16,7 @@ from ...models.cost.selection import Notify
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
+from ...models.sources.precision import mixed, parsed
 from ...models.sources.training import TrainingStep, build_step
 from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
@@ -33,6 +34,7 @@ class PlanRequest:
     """What is asked.  `graph`: the model, or with `train` (settings of an optimizer) what a step trains by `loss`.
     `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
     `memory`: bytes per device.  `strategy`: a file of schedules.  `gap`: (cost - bound) / cost that is enough.
+    `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
     """
 
     graph: Graph
@@ -46,6 +48,7 @@ class PlanRequest:
     engine: Engine = "native"
     gap: Fraction = Fraction(0)
     threads: int = 2
+    precision: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +77,9 @@ def carry_out(
         raise InputError("recompute 'auto' weighs time against memory: it needs train and memory, and no strategy")
 
     def step(which: str) -> TrainingStep:
-        return build_step(request.graph, request.train or "", request.loss, recompute=which)
+        return build_step(
+            request.graph, request.train or "", request.loss, recompute=which, precision=request.precision
+        )
 
     def planner(graph: Graph, seconds: float | None = None) -> Planned:
         return plan_graph(
@@ -95,7 +100,7 @@ def carry_out(
         chosen = plan_recomputed(tuple(blocks(request.graph)), step, planner, None, limit.clock)
         return PlanOutcome(chosen.step.graph, chosen.planned, chosen.step, chosen.attempts)
     trained = None if request.train is None else step(request.recompute)
-    graph = request.graph if trained is None else trained.graph
+    graph = _forward(request) if trained is None else trained.graph
     if request.strategy is None:
         return PlanOutcome(graph, planner(graph), trained)
     planned, given = plan_strategy(
@@ -110,3 +115,7 @@ def carry_out(
         limit=limit,
     )
     return PlanOutcome(graph, planned, trained, given=given)
+
+
+def _forward(request: PlanRequest) -> Graph:
+    return request.graph if request.precision is None else mixed(request.graph, parsed(request.precision))

@@ -27,7 +27,7 @@ from ...models.terminal.options import (
 )
 from ...models.text import InputError, bytes_text
 from ...models.verbs.describe import check_training
-from ...models.verbs.optimizer import LOSS, OPTIMIZER
+from ...models.verbs.optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..planning.given import render_given
@@ -50,6 +50,7 @@ class PlanOptions:
     loss: str | None
     recompute: str
     batch: int | None
+    precision: str | None
     attention: Attention | None
     memory: int | None
     space_name: str | None
@@ -91,6 +92,7 @@ class PlanOptions:
             self.engine,
             self.gap,
             self.threads,
+            self.precision,
         )
 
 
@@ -107,6 +109,7 @@ class PlanOptions:
     "--memory: as many as pay).",
 )
 @click.option("--batch", type=BATCH, help="Batch size.")
+@click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")

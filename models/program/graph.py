@@ -85,7 +85,12 @@ class Graph:
         return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
 
     def computed_in(self, op: Operator) -> str:
-        """The element type whose peak counts for `op`: its result's; attention computes in its first operand's."""
+        """The element type whose peak counts for `op`: its result's; attention computes in its first operand's, a
+        product with attribute `arithmetic` in that of its factors.
+        """
+        stated = op.attribute("arithmetic", "")
+        if stated:
+            return str(stated)
         return self.tensor((op.inputs[0] if op.kind is NodeKind.ATTENTION else op.output).tensor).dtype
 
     def points(self, op: Operator) -> int:
