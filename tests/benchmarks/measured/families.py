@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import collectives, dgxc, mlperf, vtrain
+from . import collectives, dgxc, megatron, mlperf, vtrain
 
 Family = Callable[[Path, Path], Mapping[str, object]]
 
@@ -22,4 +22,5 @@ FAMILIES: dict[str, Family] = {
     "nccl": collectives.nccl,
     "vidur": collectives.vidur,
     "alpa": collectives.alpa,
+    "megatron": megatron.within,
 }
