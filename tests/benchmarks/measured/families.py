@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import dgxc, mlperf, vtrain
+from . import bridge, dgxc, llmfoundry, mlperf, torchtitan, vtrain
 
 Family = Callable[[Path, Path], Mapping[str, object]]
 
@@ -19,4 +19,7 @@ FAMILIES: dict[str, Family] = {
     "vtrain_multi": vtrain.multi,
     "mlperf_405b": mlperf.judged,
     "dgxc": dgxc.judged,
+    "llmfoundry": llmfoundry.judged,
+    "torchtitan": torchtitan.judged,
+    "megatron_bridge": bridge.judged,
 }
