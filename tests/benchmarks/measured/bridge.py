@@ -22,7 +22,7 @@ import numpy as np
 from shardproof.formal.calibration.steps.devices import DEVICES
 from shardproof.formal.calibration.steps.effects import Effects, Factor, Row, fit
 
-from .judging import errors, pairs
+from .judging import Predictions
 from .rows import Cells, read, whole
 
 ACTIVE = {
@@ -178,18 +178,24 @@ def calibrate(rows: Sequence[Cells]) -> tuple[Tokens, Effects]:
     return tokens, fit([known(r) for r in rows], left, FACTORS, noise=0.02)
 
 
-def judged(fit_folder: Path, judge: Path) -> dict[str, object]:
-    """Errors and pairs of tokens per second and GPU."""
+def predictions(fit_folder: Path, judge: Path) -> Predictions:
+    """Tokens per second and GPU."""
     rows, fitted = usable(judge), usable(fit_folder)
-    if not rows:
-        return {"rows": 0}
     tokens, effects = calibrate(fitted)
     mean, sd = effects.predict([known(r) for r in rows])
-    predicted = [formula(r, tokens) * math.exp(m) for r, m in zip(rows, mean, strict=True)]
-    measured = [float(r["tokens_s_gpu"]) for r in rows]
-    return {
-        **errors(predicted, measured),
-        **pairs(predicted, measured),
-        "bar": float(sd.mean()),
-        "from": "steps" if fitted else "data sheets",
-    }
+    return Predictions(
+        labels=tuple(
+            f"{r['release']} {r['model']} {r['system']} {r['gpus']} GPUs {r['precision']}, ep {r['ep'] or 1}"
+            for r in rows
+        ),
+        predicted=tuple(formula(r, tokens) * math.exp(m) for r, m in zip(rows, mean, strict=True)),
+        measured=tuple(float(r["tokens_s_gpu"]) for r in rows),
+        lower=False,
+        bars=tuple(sd.tolist()),
+        facts={"from": "steps" if fitted else "data sheets"},
+    )
+
+
+def judged(fit_folder: Path, judge: Path) -> dict[str, object]:
+    """Errors and pairs of tokens per second and GPU."""
+    return predictions(fit_folder, judge).figures(paired=True)

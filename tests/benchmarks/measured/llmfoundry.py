@@ -20,7 +20,7 @@ from shardproof.formal.calibration.steps.robust import Floats, fit
 from shardproof.formal.calibration.steps.roofline import at_peaks
 from shardproof.formal.calibration.steps.transformer import MODELS, Layout, work
 
-from .judging import errors, pairs
+from .judging import Predictions, pairs
 from .rows import Cells, read, whole
 
 NAMES = ("a100", "h100", "a100_attention", "h100_attention", "activations", "shards", "host", "width", "fp8")
@@ -99,15 +99,25 @@ def usable(folder: Path) -> list[Cells]:
     ]
 
 
+def predictions(fit_folder: Path, judge: Path) -> Predictions:
+    """Seconds of a step."""
+    rows, known = usable(judge), usable(fit_folder)
+    return Predictions(
+        labels=tuple(
+            f"{r['model']} {r['gpu']} {r['precision']}, {r['gpus']} GPUs, {r['seq']} tokens, micro-batch {r['micro_batch']}"
+            for r in rows
+        ),
+        predicted=tuple(predict(columns(rows), calibrate(known)).tolist()) if rows else (),
+        measured=tuple(float(r["step_s"]) for r in rows),
+        facts={"from": "steps" if known else "data sheets"},
+    )
+
+
 def judged(fit_folder: Path, judge: Path) -> dict[str, object]:
     """Errors of the step; pairs by tokens per second and GPU."""
-    rows, known = usable(judge), usable(fit_folder)
-    if not rows:
-        return {"rows": 0}
-    predicted, measured = predict(columns(rows), calibrate(known)), np.array([float(r["step_s"]) for r in rows])
-    tokens = np.array([float(r["global_batch"]) * float(r["seq"]) / float(r["gpus"]) for r in rows])
-    return {
-        **errors(predicted.tolist(), measured.tolist()),
-        **pairs((tokens / predicted).tolist(), (tokens / measured).tolist()),
-        "from": "steps" if known else "data sheets",
-    }
+    found = predictions(fit_folder, judge)
+    if not found.measured:
+        return found.figures()
+    tokens = [float(r["global_batch"]) * float(r["seq"]) / float(r["gpus"]) for r in usable(judge)]
+    rates = [[n / t for n, t in zip(tokens, side, strict=True)] for side in (found.predicted, found.measured)]
+    return {**found.figures(), **pairs(*rates)}

@@ -21,7 +21,7 @@ from shardproof.formal.calibration.steps.robust import fit as fit_constants
 from shardproof.formal.calibration.steps.roofline import at_peaks
 from shardproof.formal.calibration.steps.transformer import MODELS, Layout, work
 
-from .judging import errors, pairs
+from .judging import Predictions
 from .rows import Cells, read, whole
 
 NAMES = ("bf16", "fp8", "attention", "activations", "fp8_casts", "tensor", "async_tensor", "shards", "eager", "rowwise")
@@ -124,18 +124,25 @@ def calibrate(rows: Sequence[Cells]) -> tuple[Floats, Effects]:
     return x, fit([known(r) for r in rows], left, FACTORS, noise=0.04, climb=False)
 
 
-def judged(fit_folder: Path, judge: Path) -> dict[str, object]:
-    """Errors and pairs of tokens per second and GPU."""
+def predictions(fit_folder: Path, judge: Path) -> Predictions:
+    """Tokens per second and GPU."""
     rows, fitted = usable(judge), usable(fit_folder)
-    if not rows:
-        return {"rows": 0}
     x, effects = calibrate(fitted)
     mean, sd = effects.predict([known(r) for r in rows])
-    predicted = (formula(columns(rows), x) * np.exp(mean)).tolist()
-    measured = [float(r["tokens_s_gpu"]) for r in rows]
-    return {
-        **errors(predicted, measured),
-        **pairs(predicted, measured),
-        "bar": float(sd.mean()),
-        "from": "steps" if fitted else "data sheets",
-    }
+    return Predictions(
+        labels=tuple(
+            f"{r['model']} {r['gpu']} {r['precision']}, {r['gpus']} GPUs, tp {r['tp'] or 1} cp {r['cp'] or 1} pp {r['pp'] or 1}, "
+            f"{r['seq'] or 8192} tokens, async {r['async_tp']}, compile {r['compile']}"
+            for r in rows
+        ),
+        predicted=tuple((formula(columns(rows), x) * np.exp(mean)).tolist()) if rows else (),
+        measured=tuple(float(r["tokens_s_gpu"]) for r in rows),
+        lower=False,
+        bars=tuple(sd.tolist()),
+        facts={"from": "steps" if fitted else "data sheets"},
+    )
+
+
+def judged(fit_folder: Path, judge: Path) -> dict[str, object]:
+    """Errors and pairs of tokens per second and GPU."""
+    return predictions(fit_folder, judge).figures(paired=True)
