@@ -22,4 +22,5 @@ FAMILIES: dict[str, Family] = {
     "llmfoundry": llmfoundry.judged,
     "torchtitan": torchtitan.judged,
     "megatron_bridge": bridge.judged,
+    "calculon": vtrain.calculon,
 }

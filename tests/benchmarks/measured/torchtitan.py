@@ -27,7 +27,7 @@ from .rows import Cells, read, whole
 NAMES = ("bf16", "fp8", "attention", "activations", "fp8_casts", "tensor", "async_tensor", "shards", "eager", "rowwise")
 START = np.array([0.6, 0.5, 0.4, 40, 20, 1.5, 0.9, 0.7, 1.25, 1.3])
 PRIOR = np.array([0.15, 0.15, 0.3, 0.5, 0.5, 0.4, 0.4, 0.4, 0.1, 0.2])
-SURE = 0.08
+SURE = 0.1
 """Residual of a row that weighs as much as a constant one prior away."""
 
 FACTORS = (

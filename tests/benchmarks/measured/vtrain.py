@@ -82,6 +82,26 @@ def judged(fit: Path, judge: Path, name: str) -> dict[str, object]:
     return found
 
 
+def check(fit: Path, judge: Path) -> Predictions:
+    """Steps of Megatron on Selene (Calculon's validation rows, `tables/calculon`) by the law of vTrain's machine."""
+    rows = [r for r in read(judge, "tables/calculon") if r.get("quantity") == "step" and r.get("value")]
+    fitted = law(fit)
+    arrays = {c: np.array([float(r[c]) for r in rows]) for c in COLUMNS}
+    recompute = np.array([float(r["recompute"] == "full") for r in rows])
+    chunks = np.array([float(r.get("interleaving") or 1) for r in rows])
+    return Predictions(
+        labels=tuple(f"{r['model']} {r['mode']}, {r['gpus']} GPUs" for r in rows),
+        predicted=tuple((predict(Steps(**arrays, recompute=recompute, virtual=chunks), fitted) / 1e3).tolist()),
+        measured=tuple(float(r["value"]) for r in rows),
+        facts={"from": "data sheets" if fitted is SHEET else "steps of vtrain"},
+    )
+
+
+def calculon(fit: Path, judge: Path) -> dict[str, object]:
+    """The check's figures: nothing of these rows was fitted."""
+    return check(fit, judge).figures()
+
+
 def single(fit: Path, judge: Path) -> dict[str, object]:
     """One node."""
     return judged(fit, judge, "single")
