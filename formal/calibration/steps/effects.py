@@ -121,8 +121,9 @@ def fit(
                     power, best, improved = tried, value, True
     *chosen, rest = scales(power)
     k = _covariance(factors, chosen, rows, rows) + (rest**2 + 1e-10) * np.eye(len(rows))
-    inverse = np.linalg.inv(k)
-    return Effects(factors, tuple(chosen), rest, tuple(rows), inverse @ left, inverse)
+    inverse: Floats = np.asarray(np.linalg.inv(k), np.float64)
+    solution: Floats = np.asarray(inverse @ left, np.float64)
+    return Effects(factors, tuple(chosen), rest, tuple(rows), solution, inverse)
 
 
 def _covariance(

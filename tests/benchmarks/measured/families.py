@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import bridge, dgxc, llmfoundry, mlperf, torchtitan, vtrain
+from . import bridge, collectives, dgxc, llmfoundry, mlperf, torchtitan, vtrain
 
 Family = Callable[[Path, Path], Mapping[str, object]]
 
@@ -23,4 +23,7 @@ FAMILIES: dict[str, Family] = {
     "torchtitan": torchtitan.judged,
     "megatron_bridge": bridge.judged,
     "calculon": vtrain.calculon,
+    "nccl": collectives.nccl,
+    "vidur": collectives.vidur,
+    "alpa": collectives.alpa,
 }
