@@ -23,8 +23,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -43,6 +46,20 @@ def _package() -> None:
     module = importlib.util.module_from_spec(spec)
     sys.modules["shardproof"] = module
     spec.loader.exec_module(module)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What solvers print goes to standard error: standard output is for the figures alone."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -79,7 +96,8 @@ def main(arguments: list[str] | None = None) -> int:
                 continue
             start = time.process_time()
             try:
-                parts = [dict(family(fit, judge)) for fit, judge in sides]
+                with _quiet():
+                    parts = [dict(family(fit, judge)) for fit, judge in sides]
                 figures = parts[0] if len(parts) == 1 else joined(parts)
             except Exception as error:  # noqa: BLE001  one family that fails must not hide the others
                 failed, figures = True, {"error": f"{type(error).__name__}: {error}"}

@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .rows import Cells
+from .rows import Cells, read
 
 TOGETHER: dict[str, tuple[str, ...]] = {
     "vtrain/single": ("hidden", "heads", "layers", "seq", "global_batch", "gpus"),
@@ -38,13 +38,10 @@ def part_of(name: str, row: Cells, parts: int, seed: int) -> int:
 def cut(source: Path, into: Path, parts: int, seed: int = 0) -> Iterator[tuple[Path, Path]]:
     """Write folders `into/N/fit` and `into/N/judge` for every part and yield them."""
     tables: dict[str, tuple[Sequence[str], list[Cells]]] = {}
-    for file in sorted(source.rglob("*.csv.gz")):
-        with gzip.open(file, "rt", encoding="utf-8", newline="") as opened:
-            reader = csv.DictReader(opened)
-            tables[file.relative_to(source).as_posix().removesuffix(".csv.gz")] = (
-                reader.fieldnames or (),
-                list(reader),
-            )
+    for file in sorted([*source.rglob("*.csv.gz"), *source.rglob("*.csv")]):
+        name = file.relative_to(source).as_posix().removesuffix(".gz").removesuffix(".csv")
+        rows = read(source, name)
+        tables[name] = (list(rows[0]) if rows else (), rows)
     for part in range(parts):
         for side in ("fit", "judge"):
             for name, (columns, rows) in tables.items():
