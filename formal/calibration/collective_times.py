@@ -14,7 +14,7 @@ the caller's ratios a1 / a0 and c / w hold (from other machines), and the result
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -89,7 +89,7 @@ def fit(rows: Sequence[Measured], ratios: Ratios, ramp: Fraction = Fraction(0)) 
             best, error = x, off
     assert best is not None
     values = tie @ best * np.array([_SECONDS, _SECONDS, _BYTES, _SECONDS, _BYTES, _BYTES])
-    time = CollectiveTime(*(Fraction(f"{v:.4e}") for v in values), ramp=ramp)
+    time = replace(CollectiveTime(*(Fraction(f"{v:.4e}") for v in values)), ramp=ramp)
     return Fitted(time, float(error), len(rows), borrowed)
 
 
