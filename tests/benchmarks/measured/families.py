@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import collectives, dgxc, mlperf, vtrain
+from . import bridge, collectives, dgxc, llmfoundry, megatron, mlperf, torchtitan, vtrain
 
 Family = Callable[[Path, Path], Mapping[str, object]]
 
@@ -19,7 +19,12 @@ FAMILIES: dict[str, Family] = {
     "vtrain_multi": vtrain.multi,
     "mlperf_405b": mlperf.judged,
     "dgxc": dgxc.judged,
+    "llmfoundry": llmfoundry.judged,
+    "torchtitan": torchtitan.judged,
+    "megatron_bridge": bridge.judged,
+    "calculon": vtrain.calculon,
     "nccl": collectives.nccl,
     "vidur": collectives.vidur,
     "alpa": collectives.alpa,
+    "megatron": megatron.within,
 }
