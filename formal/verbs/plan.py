@@ -10,6 +10,7 @@ from typing import Literal, cast
 import click
 import numpy as np
 
+from ...models.egraphs.egraph import EGraph
 from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
 from ...models.problem.claims import Infeasible, Verdict
@@ -35,7 +36,7 @@ from ...models.text import InputError, bytes_text, seconds_text
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import LOSS, OPTIMIZER
 from ...proofs.publishing.publisher import Published, Publisher
-from ...proofs.selection.load import load_selection_problem
+from ...proofs.selection.load import load_problem
 from ..explain.cost_table import cost_table, render_cost_table
 from ..planning.given import given_schedules, plan_strategy, render_given
 from ..planning.plan import Planned, plan_graph
@@ -49,6 +50,7 @@ from ..selection.model.clock import Clock
 from ..selection.model.interrupt import interruptible
 from ..selection.solve import solve
 from ..selection.tree.infeasible import least_use
+from .extraction import solve_extraction
 from .options import print_options
 
 EngineName = Literal["native", "ilp", "smt"]
@@ -316,16 +318,20 @@ def solve_command(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Solve a selection problem and write a certificate."""
+    """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate."""
     if show_options:
         return print_options(as_json)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
     clock = started(time_limit)
     with clock.phase("tables"):
-        problem = load_selection_problem(problem_file)
-    clock.hold_back(check_seconds(problem, clock))
+        problem = load_problem(problem_file)
     allowed = gap
+    if isinstance(problem, EGraph):
+        if engine != "native":
+            raise click.UsageError(f"--engine {engine} is for selection problems; e-graphs have a search of their own")
+        return solve_extraction(publisher, problem, clock, allowed, output, as_json)
+    clock.hold_back(check_seconds(problem, clock))
     with Watch("solving", problem.scale) as watch, clock.phase("search"):
         answer = solve(
             problem,
