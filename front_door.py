@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
     from shardproof.models.collective_programs.programs import Program, ReductionSystem
     from shardproof.models.communication.choices import Choices
+    from shardproof.models.egraphs.egraph import EGraph
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
+    from shardproof.proofs.egraphs.certificate import ExtractionCertificate
     from shardproof.proofs.plan.bundle import Plan
     from shardproof.proofs.publishing.publisher import Published
     from shardproof.proofs.rewrites.library import Library
@@ -48,6 +50,17 @@ class FrontDoor:
         data = write_certificate(None, certificate)
         members = read_container(data)
         result = check_selection(problem, decode_certificate(members))
+        return _publish(path, data, identity(members), (result,), result)
+
+    def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
+        """Publish an extraction from an e-graph."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.egraphs.file import decode_extraction, write_extraction
+        from shardproof.verify.egraphs.extraction import check_extraction
+
+        data = write_extraction(None, certificate)
+        members = read_container(data)
+        result = check_extraction(egraph, decode_extraction(members))
         return _publish(path, data, identity(members), (result,), result)
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:

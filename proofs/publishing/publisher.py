@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ...models.egraphs.egraph import EGraph
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
+from ..egraphs.certificate import ExtractionCertificate
 from ..plan.bundle import Plan
 from ..rewrites.library import Library
 from ..schedules.certificate import ScheduleCertificate
@@ -46,6 +48,10 @@ class Publisher(Protocol):
 
     def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
         """Publish a certificate of a selection problem."""
+        ...
+
+    def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
+        """Publish an extraction from an e-graph."""
         ...
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
