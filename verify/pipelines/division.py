@@ -128,9 +128,9 @@ def shortened(graph: Graph, count: int) -> tuple[Graph, str]:
     for op in graph.operators:
         if op.name in along and (reason := _unfit(op, along[op.name])):
             return graph, reason
-        if any(a.name in along.get(op.name, ()) for a in op.reduced):
-            if reason := _not_linear(op, used, by_name, following):
-                return graph, reason
+        summed = any(a.name in along.get(op.name, ()) for a in op.reduced)
+        if summed and (reason := _not_linear(op, used, by_name, following)):
+            return graph, reason
     new_tensors = tuple(
         replace(
             t,

@@ -209,9 +209,9 @@ class Units:
             begin, stop = 0, max(stop, last - updates)
         hold(begin, stop, 1)
         forward = writer is None or self.phase[writer] == "F"
-        if kept > 1 and forward and not (row.writer is not None and stop == begin + 1):
-            if any(self.phase[name] == "B" for name in readers):
-                hold(0, last - updates, kept - 1)
+        again = any(self.phase[name] == "B" for name in readers)
+        if kept > 1 and forward and again and not (row.writer is not None and stop == begin + 1):
+            hold(0, last - updates, kept - 1)
 
 
 def _multiple(values: Ints, factor: int) -> Ints:
