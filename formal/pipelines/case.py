@@ -15,7 +15,7 @@ from math import ceil, floor, prod
 from ...models.cost.selection import Planning, build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
-from ...models.pipelines.bound import Triangle, closure, least
+from ...models.pipelines.bound import Bounds, closure, least
 from ...models.pipelines.division import Division
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
@@ -65,7 +65,7 @@ class Case:
     job: Job
     stages: int
     micro: int
-    leaves: dict[tuple[int, int, bool], Leaf] = field(default_factory=dict)
+    leaves: dict[tuple[int, int, int, bool], Leaf] = field(default_factory=dict)
     bound: int = 0
     starts: tuple[int, ...] = ()
     size: int = 0
@@ -91,17 +91,22 @@ class Case:
         """Give the tables back; leaves and bound stay."""
         self._pieces = None
 
-    def triangles(self) -> tuple[Triangle, Triangle]:
-        """Bounds of (forward and backward of a micro-batch, all micro-batches and updates) of every run of units."""
-        micro = {(u, u + 1): w for u, w in enumerate(self.work)}
-        step = {(u, u + 1): w * self.micro for u, w in enumerate(self.work)}
-        for (i, j, once), leaf in self.leaves.items():
-            known = step if once else micro
-            known[i, j] = max(known.get((i, j), 0), leaf.bound)
+    def bounds(self) -> Bounds:
+        """What every run of units takes at least, as far as it is known."""
+        n, m = self.job.division.units, self.micro
+        one = {(u, u + 1): w for u, w in enumerate(self.work)}
+        updated, step = dict(one), {(u, u + 1): w * m for u, w in enumerate(self.work)}
+
+        def learn(known: dict[tuple[int, int], int], run: tuple[int, int], value: int) -> None:
+            known[run] = max(known.get(run, 0), value)
+
+        for (i, j, times, once), leaf in self.leaves.items():
             if not once:
-                step[i, j] = max(step.get((i, j), 0), leaf.bound * self.micro)
-        n = self.job.division.units
-        return closure(n, micro), closure(n, step)
+                learn(one, (i, j), leaf.bound)
+            if times == 1:
+                learn(updated, (i, j), leaf.bound)
+            learn(step, (i, j), leaf.bound if once else leaf.bound * m)
+        return Bounds(closure(n, one), closure(n, updated), closure(n, step))
 
     def sends(self) -> list[int]:
         """Per cut, picoseconds there and back at least; one entry per unit, the first of no meaning."""
@@ -118,8 +123,7 @@ class Case:
 
     def update_bound(self, most: int) -> None:
         """The bound again, after leaves came in; `most`: what is of no interest."""
-        micro, step = self.triangles()
-        value, starts = least(micro, step, self.sends(), self.stages, most)
+        value, starts = least(self.bounds(), self.micro, self.sends(), self.stages, most)
         self.bound = max(self.bound, value)
         self.starts = starts or self.starts
 
@@ -128,27 +132,29 @@ class Case:
         pieces, n = self.pieces, self.job.division.units
         solved: dict[object, Leaf | None] = {}
         for i in range(n - size + 1):
-            for once in (False, True):
-                key = (once, pieces.key(i, i + size, once))
+            for times, once in sorted({(1, False), (1, True), (self.micro, True)}):
+                if (self.stages == 1 and times < self.micro) or (times > 1 and self.stages > 1):
+                    continue  # of one stage the step counts, of several what a micro-batch takes
+                key = (times, once, pieces.key(i, i + size, once))
                 if key not in solved:
-                    solved[key] = self._solved(i, i + size, once, clock)
+                    solved[key] = self._solved(i, i + size, times, once, clock)
                 leaf = solved[key]
                 if leaf is not None:
-                    self.leaves[i, i + size, once] = leaf
+                    self.leaves[i, i + size, times, once] = leaf
         self.size = size
 
-    def _solved(self, first: int, end: int, once: bool, clock: Clock) -> Leaf | None:
+    def _solved(self, first: int, end: int, times: int, once: bool, clock: Clock) -> Leaf | None:
         if clock.over():
             return None
         try:
-            part = self.pieces.leaf(first, end, self.micro if once else 1, int(once))
+            part = self.pieces.leaf(first, end, times, int(once))
         except ProblemError:  # costs too large for their unit
             return None
         answer = solve(part.problem, clock=clock.at_most(None), gap=LEAF_GAP)
         if answer.certificate is None or answer.lower_bound is None:
             return None
         value = answer.lower_bound * PER_SECOND // part.problem.scale
-        return Leaf(self.stages, self.micro, first, end, once, value, answer.certificate)
+        return Leaf(self.stages, self.micro, first, end, times, once, value, answer.certificate)
 
     def plan(self, starts: tuple[int, ...], clock: Clock, order: tuple[int, ...]) -> list[StagePlan] | None:
         """Stages that begin at these units, cuts split along dimensions in this order; None where one is not found.

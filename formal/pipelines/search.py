@@ -13,6 +13,8 @@ from fractions import Fraction
 from math import ceil
 from typing import Protocol
 
+import numpy as np
+
 from ...models.communication.choices import Choices
 from ...models.cost.selection import DecisionKind
 from ...models.pipelines.work import PER_SECOND
@@ -33,6 +35,13 @@ LARGEST_TIME = 1 << 31
 
 TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
 """For the schedule of a plan under one limit of activations; for that of the best plan."""
+
+
+MOST_TRIED = 512
+"""Micro-batches times stages up to which cuts are moved one by one."""
+
+MOST_MOVES = 12
+"""Moves of cuts."""
 
 
 class Tell(Protocol):
@@ -110,6 +119,49 @@ def _pipeline(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, 
     return quantum, Pipeline(rows, case.micro, -(-send // quantum), kept).check()
 
 
+def _step(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
+    """Picoseconds until the last stage has updated; a stage updates as soon as its last backward has ended."""
+    pipe, scale = schedule.subject, case.pieces.planning.problem.scale
+    times = np.array([t.time for t in (pipe.problem() if isinstance(pipe, Pipeline) else pipe).tasks], dtype=np.int64)
+    ends = (schedule.starts + times).reshape(3, len(stages), case.micro).max(axis=(0, 2))
+    return max(int(end) * quantum + picoseconds(s.seconds.update, scale) for end, s in zip(ends, stages, strict=True))
+
+
+def _best_cut(case: Case) -> tuple[int, ...]:
+    """Starts of the stages for which a schedule of times as the bounds have them is shortest, by moving one cut at a
+    time from where the bound is least and from even times.
+    """
+    micro = case.bounds().one
+    n, p = case.job.division.units, case.stages
+    send = max((ceil(PER_SECOND * case.one_way(t, True)) for cut in case.job.division.cuts for t in cut), default=0)
+    quantum = max(1, max(micro[0][n], send) // (1 << 24))
+
+    def value(starts: tuple[int, ...]) -> int:
+        spans = [micro[i][j] // quantum for i, j in zip(starts, (*starts[1:], n), strict=True)]
+        pipe = Pipeline(tuple((t // 3 + 1, t - t // 3, 0) for t in spans), case.micro, send // quantum, case.micro)
+        return search(shop(pipe), 0.0).makespan
+
+    ends = [micro[0][i] for i in range(n)]
+    even = tuple(min(range(n), key=lambda i: abs(ends[i] * p - s * micro[0][n])) for s in range(p))
+    begins = [case.starts, *([even] if sorted(set(even)) == list(even) else [])]
+    if case.micro * p > MOST_TRIED or p == 1:
+        return case.starts
+    known = {starts: value(starts) for starts in begins}
+    for _ in range(MOST_MOVES):
+        best = min(known, key=lambda s: known[s])
+        around = [
+            (*best[:k], best[k] + d, *best[k + 1 :])
+            for k in range(1, p)
+            for d in (-1, 1)
+            if best[k - 1] < best[k] + d < (*best, n)[k + 1]
+        ]
+        new = [s for s in around if s not in known]
+        known |= {s: value(s) for s in new}
+        if min(known.values()) == known[best]:
+            break
+    return min(known, key=lambda s: known[s])
+
+
 def scheduled(
     case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None = None
 ) -> Scheduled | None:
@@ -139,9 +191,8 @@ def scheduled(
                 kept = tuple(peaks(pipe.problem(), starts))
                 if any(case.peak(s, k) > (case.job.memory or 0) for s, k in zip(placed, kept, strict=True)):
                     continue
-        update = max(picoseconds(s.seconds.update, case.pieces.planning.problem.scale) for s in placed)
         certificate = ScheduleCertificate(pipe, starts, makespan, lower, argument, "best")
-        made = Scheduled(case, placed, quantum, certificate, kept, makespan * quantum + update)
+        made = Scheduled(case, placed, quantum, certificate, kept, _step(case, placed, quantum, certificate))
         if best is None or made.step < best.step:
             best = made
     return best
@@ -157,8 +208,9 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
 
     def attempt(case: Case) -> None:
         nonlocal best, most
+        cut = _best_cut(case)
         for order in orders(case):
-            stages = case.plan(case.starts, clock, order)
+            stages = case.plan(cut, clock, order)
             if stages is None:
                 continue
             made = scheduled(case, stages, TRY_SECONDS, clock)

@@ -1,20 +1,22 @@
 """The least time of a step on a pipeline, from lower bounds of runs of units.
 
-With P stages, m micro-batches, a stage s of units [i, j) that takes a_s for forward and backward of a micro-batch and
-u_s for its updates, and sends c at the cuts: stage s begins when the first micro-batch has come through those before
-it, and when its last backward has ended the gradient goes back through them; then all stages update:
+P stages, m micro-batches; stage s of units [i, j) takes a_s for forward and backward of a micro-batch and u_s for its
+updates, sends take c there and back at a cut.  Stage s begins when the first micro-batch has come through those before
+it; when its last backward has ended the gradient still goes back through them, and the first stage updates:
 
-    step  >=  max over s of   sum over r < s of (a_r + sends there and back)  +  m a_s + u_s
+    step  >=  a_0 + u_0 + c_1  +  sum over 0 < r < s of (a_r + c_{r+1})  +  m a_s            for every s > 0
+    step  >=  m a_0 + u_0
 
-    A[i, j) <= a,    V[i, j) <= m a + u         from leaves: bounds of leaves side by side add up
+    A[i, j) <= a,    W[i, j) <= a + u,    V[i, j) <= m a + u         from leaves: bounds of leaves side by side add up
 
-The least of the right-hand side over all cuts into P stages is found by a program over (stages so far, end), which
-keeps the pairs (sum, maximum) that no other pair beats in both.
+The least of the largest right-hand side over all cuts into P stages is found by a program over (first unit, stages
+left).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 Triangle = list[list[int]]
 """T[i][j]: of units i .. j-1, for i < j."""
@@ -37,37 +39,45 @@ def closure(units: int, known: dict[tuple[int, int], int]) -> Triangle:
     return best
 
 
-def least(micro: Triangle, step: Triangle, sends: Sequence[int], stages: int, most: int) -> tuple[int, tuple[int, ...]]:
+@dataclass(frozen=True)
+class Bounds:
+    """What runs of units take at least: forward and backward of a micro-batch (`one`), these and updates (`updated`),
+    all micro-batches and updates (`step`).
+    """
+
+    one: Triangle
+    updated: Triangle
+    step: Triangle
+
+
+def least(known: Bounds, micro: int, sends: Sequence[int], stages: int, most: int) -> tuple[int, tuple[int, ...]]:
     """(the least bound over all cuts into `stages` stages, the starts of its stages).  `sends[c]`: there and back at
     cut c.  At `most` or above: (`most`, ()).
 
     >>> three = closure(3, {(0, 1): 1, (1, 2): 1, (2, 3): 1})
-    >>> least(three, [[4 * v for v in row] for row in three], [0, 0, 0], 3, 100)
+    >>> least(Bounds(three, three, [[4 * v for v in row] for row in three]), 4, [0, 0, 0], 3, 100)
     (6, (0, 1, 2))
     """
-    units = len(micro) - 1
+    one, units = known.one, len(known.one) - 1
     if stages > units:
         return most, ()
-    front: dict[int, list[tuple[int, int, tuple[int, ...]]]] = {0: [(0, 0, ())]}
-    for s in range(stages):
-        ahead: dict[int, list[tuple[int, int, tuple[int, ...]]]] = {}
-        for i, pairs in front.items():
-            ends = (units,) if s == stages - 1 else range(i + 1, units - (stages - 1 - s) + 1)
-            for j in ends:
-                for total, worst, starts in pairs:
-                    reached = max(worst, total + step[i][j])
-                    if reached >= most:
-                        continue
-                    after = total + micro[i][j] + (sends[j] if j < units else 0)
-                    ahead.setdefault(j, []).append((after, reached, (*starts, i)))
-        front = {j: _undominated(pairs) for j, pairs in ahead.items()}
-    found = [(worst, starts) for _, worst, starts in front.get(units, [])]
-    return min(found, default=(most, ()))
-
-
-def _undominated(pairs: list[tuple[int, int, tuple[int, ...]]]) -> list[tuple[int, int, tuple[int, ...]]]:
-    out: list[tuple[int, int, tuple[int, ...]]] = []
-    for pair in sorted(pairs):
-        if not out or pair[1] < out[-1][1]:
-            out.append(pair)
-    return out
+    if stages == 1:
+        value = known.step[0][units]
+        return (value, (0,)) if value < most else (most, ())
+    # What comes before a stage is added to every term of it and of those behind, so the rest is a number of its own.
+    rest = {(i, 1): (micro * one[i][units], units) for i in range(units)}
+    for left in range(2, stages):
+        for i in range(1, units - left + 1):
+            rest[i, left] = min(
+                (max(micro * one[i][j], one[i][j] + sends[j] + rest[j, left - 1][0]), j)
+                for j in range(i + 1, units - left + 2)
+            )
+    value, at = min(
+        (max(known.step[0][j], known.updated[0][j] + sends[j] + rest[j, stages - 1][0]), j)
+        for j in range(1, units - stages + 2)
+    )
+    starts = [0]
+    for left in range(stages - 1, 0, -1):
+        starts.append(at)
+        at = rest[at, left][1]
+    return (value, tuple(starts)) if value < most else (most, ())

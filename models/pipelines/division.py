@@ -3,7 +3,8 @@
 Operators of the forward pass, in order, are cut wherever one tensor goes on and one gradient comes back:
 
     unit 0 | unit 1 | .. | unit n-1          cut c lies before unit c
-    forward tensor x_c:  written by unit c-1, read behind the cut            gradient g_c: written by unit c, read before
+    forward tensor x_c:  written by unit c-1, read behind the cut
+    gradient g_c:        written by unit c, read before it
 
 An operator of the backward pass belongs to the unit of the forward operator whose adjoint it is part of, an update to
 the unit of its parameter.  Constants that are computed (positions, masks) belong to no unit: every stage computes those

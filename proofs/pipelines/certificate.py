@@ -22,13 +22,15 @@ from ..selection.certificates import SelectionCertificate
 @dataclass(frozen=True, eq=False)
 class Leaf:
     """Units first .. end-1 on a view of `stages`, with `micro` micro-batches, and all runs of units equal to them, take
-    at least `bound` picoseconds: forward and backward of one micro-batch, or (`once`) all of them and the updates.
+    at least `bound` picoseconds for forward and backward of `times` micro-batches (1 or all), with `once` and the
+    updates of a step.
     """
 
     stages: int
     micro: int
     first: int
     end: int
+    times: int
     once: bool
     bound: int
     certificate: SelectionCertificate

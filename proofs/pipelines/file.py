@@ -2,7 +2,7 @@
 
     pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
                       "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
-                      "lower_bound", "leaves": [[stages, micro, first, end, once, bound], ..]}
+                      "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound], ..]}
     graph.json       canonical JSON of the step with its whole batch      machine.json   canonical JSON of the machine
     schedule.*       the schedule of the chosen pipeline
     leaves/K.*       the selection certificate of leaf K
@@ -76,7 +76,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
         "quantum": c.quantum,
         "step": c.step,
         "lower_bound": c.lower_bound,
-        "leaves": [[x.stages, x.micro, x.first, x.end, x.once, x.bound] for x in c.leaves],
+        "leaves": [[x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound] for x in c.leaves],
     }
     members: dict[str, Member] = {
         PIPELINE: canonical(head),
@@ -114,12 +114,12 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     )
     leaves = tuple(
         Leaf(
-            *(x.integer(0, 1 << 20) for x in row[:4]),
-            row[4].flag(),
-            row[5].integer(0, 1 << 62),
+            *(x.integer(0, 1 << 20) for x in row[:5]),
+            row[5].flag(),
+            row[6].integer(0, 1 << 62),
             decode_certificate(members, f"leaves/{k}"),
         )
-        for k, row in enumerate(_row(r, 6) for r in head["leaves"].items(MOST_LEAVES))
+        for k, row in enumerate(_row(r, 7) for r in head["leaves"].items(MOST_LEAVES))
     )
     if {n for n in members if n.startswith("leaves/")} != {
         f"leaves/{k}.{end}" for k in range(len(leaves)) for end in ("json", "i64")

@@ -2,7 +2,10 @@
 
 work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit
 send   of S bytes:      sum over the levels from the one that is crossed inwards of  S / links / bandwidth + latency
-step   >=  max over stages s of   sum over r < s of (A_r + sends there and back)  +  V_s
+step   >=  W_0 + c_1 + sum over 0 < r < s of (A_r + c_{r+1}) + m A_s,  s > 0;      step  >=  V_0
+
+The first micro-batch comes to stage s through all forwards before it; stage s then works for m micro-batches, alone
+on its devices; the last backward there is followed by the backwards before it, and by the updates of stage 0.
 """
 
 from __future__ import annotations
@@ -63,30 +66,31 @@ def send(machine: Machine, stages: int, size: int, far: bool) -> Fraction:
     return seconds
 
 
-def least_step(units: int, stages: int, micro: Runs, step: Runs, sends: list[int]) -> int:
-    """The least bound over all cuts; runs that are known add up side by side.  `sends[c]`: there and back at cut c."""
+def least_step(units: int, stages: int, micro: int, known: tuple[Runs, Runs, Runs], sends: list[int]) -> int:
+    """The least bound over all cuts.  `known`: (A, W, V) of runs; those side by side add up.  `sends[c]`: there and
+    back at cut c.
+    """
 
-    def table(known: Runs) -> list[list[int]]:
+    def table(runs: Runs) -> list[list[int]]:
+        begins: dict[int, list[tuple[int, int]]] = {}
+        for (a, b), value in runs.items():
+            begins.setdefault(a, []).append((b, value))
         rows = [[0] * (units + 1) for _ in range(units + 1)]
         for i in range(units - 1, -1, -1):
             for j in range(i + 1, units + 1):
-                options = [rows[i + 1][j] if i + 1 <= j else 0]
-                options += [value + rows[b][j] for b, value in begins.get((id(known), i), []) if b <= j]
-                rows[i][j] = max(options)
+                rows[i][j] = max(rows[i + 1][j], *(value + rows[b][j] for b, value in begins.get(i, []) if b <= j), 0)
         return rows
 
-    begins: dict[tuple[int, int], list[tuple[int, int]]] = {}
-    for known in (micro, step):
-        for (a, b), value in known.items():
-            begins.setdefault((id(known), a), []).append((b, value))
-    a, v = table(micro), table(step)
-
-    # The value of units first .. with k stages under a head h is  min over cuts of max(h + V, value(h + A + send)).
-    # It is  h + w  for one number w: every term has the same h in it.
-    worst = {(u, 1): v[u][units] for u in range(units)}
-    for k in range(2, stages + 1):
-        for first in range(units - k + 1):
-            worst[first, k] = min(
-                max(v[first][j], a[first][j] + sends[j] + worst[j, k - 1]) for j in range(first + 1, units - k + 2)
+    one, updated, step = (table(runs) for runs in known)
+    if stages == 1:
+        return step[0][units]
+    behind = [micro * one[i][units] for i in range(units)]  # units i .. on the stages that are left
+    for left in range(2, stages):
+        behind = [
+            min(
+                (max(micro * one[i][j], one[i][j] + sends[j] + behind[j]) for j in range(i + 1, units - left + 2)),
+                default=0,
             )
-    return worst[0, stages]
+            for i in range(units)
+        ]
+    return min(max(step[0][j], updated[0][j] + sends[j] + behind[j]) for j in range(1, units - stages + 2))

@@ -2,7 +2,8 @@
 
 Pipeline   units, phases and cuts are the graph's; the batch may be cut; every stage has the placements of its
            operators and copies, the same even layouts at both sides of a cut, and fits the memory with as many
-           activations as the schedule keeps there; its times are the schedule's; step = makespan + longest update
+           activations as the schedule keeps there; its times are the schedule's; the step ends with the last update,
+               each right behind the last backward of its stage
 Schedule   the schedule obeys its times, order and memory (`verify.schedules`)
 Space, Entries   per pair that has leaves or is chosen: the choices are the space's, the entries those of index sets
 WithinGap  for every enumerated pair, least work and the leaves give a bound that is not below the stated one
@@ -179,7 +180,7 @@ class _Check:
 
     def _wrong_stages(self, units: Units) -> str:
         c, pipe = self.c, self.c.schedule.subject
-        scale, layouts, updates = units.planning.problem.scale, dict[str, int](), [0]
+        scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[int]()
         _, memory = pipeline_network(pipe, False)  # type: ignore[arg-type]
         net, _ = pipeline_network(pipe, True)  # type: ignore[arg-type]
         kept = peaks(memory, c.schedule.starts, c.schedule.starts + net.times)
@@ -205,7 +206,8 @@ class _Check:
                 seconds = send(c.machine, len(c.stages), t.elements * t.element_bytes, True)
                 if pipe.send * c.quantum < seconds * PICO:  # type: ignore[union-attr]
                     return f"sending {name!r} takes longer than the schedule says"
-        step = c.schedule.makespan * c.quantum + max(updates)
+        ends = (c.schedule.starts + net.times)[None].reshape(3, len(c.stages), c.micro).max(axis=(0, 2))
+        step = max(int(end) * c.quantum + update for end, update in zip(ends, updates, strict=True))
         return "" if step == c.step else f"the step takes {step} ps, the claim says {c.step}"
 
     def _wrong_choices(self, units: Units, stage: Stage, x: Mapping[int, int], layouts: dict[str, int]) -> str:
@@ -256,8 +258,8 @@ class _Check:
             raise Wrong(f"{stages} stages of {n} units")
         graph, view = self.graph(micro), self.view(stages)
         work = least_work(graph, view, c.division)
-        per_micro: Runs = {(u, u + 1): w for u, w in enumerate(work)}
-        per_step: Runs = {(u, u + 1): w * micro for u, w in enumerate(work)}
+        one: Runs = {(u, u + 1): w for u, w in enumerate(work)}
+        updated, step = dict(one), {(u, u + 1): w * micro for u, w in enumerate(work)}
         leaves = [leaf for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro)]
         if leaves:
             units = self.problem(stages, micro)
@@ -265,24 +267,27 @@ class _Check:
                 value = self.proved(units, leaf)
                 size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once)
                 for i in range(n - size + 1):
-                    if units.alike(i, i + size, leaf.once) == key:
-                        run = (i, i + size)
-                        if leaf.once:
-                            per_step[run] = max(per_step.get(run, 0), value)
-                        else:
-                            per_micro[run] = max(per_micro.get(run, 0), value)
-                            per_step[run] = max(per_step.get(run, 0), value * micro)
+                    run = (i, i + size)
+                    if units.alike(*run, leaf.once) != key:
+                        continue
+                    if not leaf.once:
+                        one[run] = max(one.get(run, 0), value)
+                    if leaf.times == 1:
+                        updated[run] = max(updated.get(run, 0), value)
+                    step[run] = max(step.get(run, 0), value if leaf.once else value * micro)
         sends = [0]
         for pair in c.division.cuts:
             sizes = (graph.tensor(t).elements * graph.tensor(t).element_bytes for t in pair)
             sends.append(int(PICO * sum(send(c.machine, stages, size, False) for size in sizes)))
-        return least_step(n, stages, per_micro, per_step, sends)
+        return least_step(n, stages, micro, (one, updated, step), sends)
 
     def proved(self, units: Units, leaf: Leaf) -> int:
         """Picoseconds that a leaf's certificate establishes."""
         if not 0 <= leaf.first < leaf.end <= self.c.division.units:
             raise Wrong(f"a leaf has units {leaf.first} to {leaf.end}")
-        problem = units.leaf(leaf.first, leaf.end, leaf.micro if leaf.once else 1, leaf.once)
+        if leaf.times not in (1, leaf.micro if leaf.once else 1):
+            raise Wrong(f"a leaf counts {leaf.times} of {leaf.micro} micro-batches")
+        problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once)
         found = check_selection(problem, leaf.certificate)
         if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
             raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")
