@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from shardproof.models.program.graph import Graph
     from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
     from shardproof.proofs.egraphs.certificate import ExtractionCertificate
+    from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.plan.bundle import Plan
     from shardproof.proofs.publishing.publisher import Published
     from shardproof.proofs.rewrites.library import Library
@@ -92,6 +93,24 @@ class FrontDoor:
         members = read_container(data)
         _, result = check_members(members)
         return _publish(path, data, identity(members), (result,), result)
+
+    def pipeline(
+        self,
+        path: Path | None,
+        certificate: PipelineCertificate,
+        notify: Callable[[int, int], None] | None = None,
+    ) -> Published:
+        """Publish a pipelined training step."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.pipelines.file import write_pipeline
+        from shardproof.verify.pipelines.certificate import check_members
+        from shardproof.verify.plan.tables import CELLS
+
+        data = write_pipeline(None, certificate)
+        members = read_container(data)
+        _, results = check_members(members, 1_000, CELLS, notify)
+        main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
+        return _publish(path, data, identity(members), results, main)
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,

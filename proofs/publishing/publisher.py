@@ -16,6 +16,7 @@ from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
 from ..egraphs.certificate import ExtractionCertificate
+from ..pipelines.certificate import PipelineCertificate
 from ..plan.bundle import Plan
 from ..rewrites.library import Library
 from ..schedules.certificate import ScheduleCertificate
@@ -60,6 +61,10 @@ class Publisher(Protocol):
 
     def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
         """Publish a schedule with its lower bound."""
+        ...
+
+    def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: Notify | None = None) -> Published:
+        """Publish a pipelined training step; times in picoseconds."""
         ...
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:

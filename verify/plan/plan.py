@@ -98,12 +98,12 @@ def check_plan(
     """
     plan, name = _read(source)
     planning = _build(plan, notify, budget)
-    results = [_parts(plan, planning), _space(planning)]
+    results = [_parts(plan, planning), space_result(planning)]
     certified = check_selection(planning.problem, plan.certificate)
     results.append(replace(certified, kind=type(plan.certificate.claim).__name__))
     if results[0].verdict is Verdict.PROVED:
         x = planning.solution(plan.choices) if plan.choices.operators else None
-        results.append(_entries(planning, x, samples, cells, name, notify))
+        results.append(entries_result(planning, x, samples, cells, name, notify))
         results.extend(_communication(plan, planning, budget))
     return PlanCheck(name, tuple(results), plan, planning)
 
@@ -205,7 +205,7 @@ def _wrong_part(plan: Plan, planning: Planning) -> str:
     return "" if found == solution else "choices: the certificate's solution has another length"
 
 
-def _space(planning: Planning) -> CheckResult:
+def space_result(planning: Planning) -> CheckResult:
     """Are the choices of every vertex the whole space?"""
     counter, known = Counter(planning.machine.hierarchy, planning.space), set[object]()
     operators = {op.name: op for op in planning.graph.operators}
@@ -226,7 +226,7 @@ def _space(planning: Planning) -> CheckResult:
     return _result(planning, "Space", "")
 
 
-def _entries(
+def entries_result(
     planning: Planning, x: tuple[int, ...] | None, samples: int, cells: int, seed: str, notify: Progress | None
 ) -> CheckResult:
     entries = Entries(planning)
