@@ -26,7 +26,7 @@ from math import inf, isfinite, isnan, nan, prod
 from typing import Final
 
 from ..files.json_text import JsonError, parse_json
-from . import attention, attention_pairs
+from . import attention, attention_pairs, fused
 from .contents import DIGEST, Contents
 from .index import Access, Affine, Axis, Combine
 from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator, Value
@@ -305,6 +305,8 @@ class Graph:
                 f"{op.function} needs ids that do not depend on axis {op.rows!r}, and attribute load: one of {LOADS}",
             )
         if op.kind is NodeKind.ATTENTION and (reason := attention.wrong(op)):
+            raise GraphError(place, reason)
+        if reason := fused.wrong(op):
             raise GraphError(place, reason)
         if op.function == "product_sum" and len(op.inputs) % 2:
             raise GraphError(place, "product_sum takes pairs of inputs")

@@ -23,6 +23,7 @@ from ...models.program.index import Affine
 from ...models.program.operators import FUNCTIONS, Function, NodeKind, Operator
 from .bands import Bounds, bounds_of, named
 from .boxes import Digit, open_digits
+from .epilogues import finishing
 
 CHUNK = 1 << 20
 """Cells (placements x devices x axes) worked on at a time."""
@@ -54,7 +55,7 @@ class Shape:
     output; `order`: rows in the order of a profile's extents; `rows`: the row axis of a gather, a scatter or a
     grouped product; `peak`: the element type it computes in; `groups`: over how many groups the points of a grouped
     product are spread evenly, else 0.  Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
-    query and key, and what a query sees of the keys."""
+    query and key, and what a query sees of the keys.  `finish`: operations per element of the result."""
 
     function: str
     dtype: str
@@ -70,6 +71,7 @@ class Shape:
     groups: int = 0
     inner: tuple[int, ...] = ()
     band: tuple[int, int, Bounds] | None = None
+    finish: int = 0
 
     @property
     def spec(self) -> Function:
@@ -112,6 +114,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         extent[name] if even else 0,
         inside,
         (query, key, bounds) if bounds else None,
+        finishing(op),
     )
 
 
