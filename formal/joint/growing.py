@@ -125,9 +125,7 @@ class Growing:
                 own = min(own, i)
             if any(a.tensor == op.output.tensor for a in other.inputs) or any(values.get(t) == writes for t in read):
                 high = min(high, i)
-            if op.output.tensor in parameters and any(
-                a.tensor == parameters[op.output.tensor] for a in other.inputs
-            ):
+            if op.output.tensor in parameters and any(a.tensor == parameters[op.output.tensor] for a in other.inputs):
                 low = max(low, i + 1)
         if low > high:
             return False

@@ -174,7 +174,9 @@ def wrong_equation(graph: Graph, left: Operator, right: Operator, by: Mapping[st
         except Cut as cut:
             k = int(cut.axis[1:])
             begin, end = spans[k]
-            rest.extend((*spans[:k], part, *spans[k + 1 :]) for part in ((begin, begin + cut.at), (begin + cut.at, end)))
+            rest.extend(
+                (*spans[:k], part, *spans[k + 1 :]) for part in ((begin, begin + cut.at), (begin + cut.at, end))
+            )
             continue
         except Undecided as error:
             return str(error)

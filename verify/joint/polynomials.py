@@ -133,9 +133,7 @@ class Polynomial:
 
     def summed(self, bound: tuple[tuple[str, int], ...]) -> Polynomial:
         """Summed over axes."""
-        return Polynomial(
-            tuple((c, Monomial(m.atoms, m.conditions, (*m.bound, *bound))) for c, m in self.terms)
-        )
+        return Polynomial(tuple((c, Monomial(m.atoms, m.conditions, (*m.bound, *bound))) for c, m in self.terms))
 
     def where(self, conditions: tuple[Condition, ...]) -> Polynomial:
         """Times conditions."""
@@ -163,9 +161,7 @@ def put(p: Polynomial, axes: Mapping[str, Position]) -> Polynomial:
 
 def _put_in(m: Monomial, axes: Mapping[str, Position]) -> Monomial:
     here = {a: at for a, at in axes.items() if all(a != b for b, _ in m.bound)}
-    return Monomial(
-        tuple(_put(a, here) for a in m.atoms), tuple((at.put(here), n) for at, n in m.conditions), m.bound
-    )
+    return Monomial(tuple(_put(a, here) for a in m.atoms), tuple((at.put(here), n) for at, n in m.conditions), m.bound)
 
 
 def _put(atom: Atom, axes: Mapping[str, Position]) -> Atom:

@@ -38,7 +38,9 @@ def _fused(op: Operator, j: int, product: Operator) -> Operator | None:
     if not any(a.combine for a in product.axes) or {k for k in own if k not in OWN} and op.attributes:
         return None
     names = {
-        a.single: b.single for a, b in zip(op.inputs[j].index, product.output.index, strict=True) if a.single and b.single
+        a.single: b.single
+        for a, b in zip(op.inputs[j].index, product.output.index, strict=True)
+        if a.single and b.single
     }
     others = tuple(_renamed(a, names) for i, a in enumerate(op.inputs) if i != j)
     maps = (*epilogue(product), op.function)
@@ -58,7 +60,11 @@ def relu_from_output(g: Growing, op: Operator) -> Iterator[Addition]:
     maps = epilogue(op) if op.function == FUSED else (op.function,)
     if "relu_gradient" not in maps:
         return
-    at = 1 if op.function != FUSED else factors(op) + sum(_operands(name) for name in maps[: maps.index("relu_gradient")])
+    at = (
+        1
+        if op.function != FUSED
+        else factors(op) + sum(_operands(name) for name in maps[: maps.index("relu_gradient")])
+    )
     x = op.inputs[at]
     for relu in list(g.order):
         if relu.function == "relu" and relu.inputs[0].tensor == x.tensor and _pointwise(relu, 0):
