@@ -23,7 +23,7 @@ rests in the parameter's copy, as in a plan (`models.communication.choices`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -54,12 +54,12 @@ class Block:
     node: Operator | None = None
     tag: Tag = ()
 
-    def assumes(self, tensor: str, mode: str | None) -> bool:
-        """Whether the tag leaves this mode of a class open."""
-        for t, modes in self.tag:
-            if t == tensor:
-                return mode in modes
-        return True
+    def assumed(self, tensor: str, rests: bool) -> dict[str, tuple[str | None, ...]]:
+        """Modes that a choice leaves open, for every class that it says something of; `tensor`: its own."""
+        own = {} if rests else {tensor: (None if self.node is None else self.node.name,)}
+        if self.kind is Kind.PASSED and self.node is not None:
+            own = {tensor: (self.node.name,)}
+        return {**dict(self.tag), **own}
 
 
 @dataclass(frozen=True)
@@ -75,10 +75,12 @@ class Link:
 
 
 class Skeleton:
-    """Vertices and edges, without numbers.  `tagged`: tags where they are not needed too, for a better relaxation."""
+    """Vertices and edges, without numbers.  `level`: how much tags say, for a better relaxation: 0 what is needed, 1
+    how often each class is read, 2 the modes of all readers and of the writer, 3 class vertices likewise.
+    """
 
-    def __init__(self, egraph: EGraph, tagged: bool = True) -> None:
-        self.egraph, self.tagged = egraph, tagged
+    def __init__(self, egraph: EGraph, level: int = 1) -> None:
+        self.egraph, self.level = egraph, level
         self.homes = {value: parameter for parameter, value in egraph.base.state}
         self.stored = set(self.homes.values())
 
@@ -109,7 +111,18 @@ class Skeleton:
 
     def blocks(self, tensor: str) -> tuple[Block, ...]:
         """Blocks of a class vertex."""
-        return tuple(Block(Kind.ABSENT) if m is None else Block(Kind.RUNS, m) for m in self.modes(tensor))
+        out = []
+        for mode in self.modes(tensor):
+            for tag in self._assumptions(self._beside(tensor)) if self.level > 2 else ((),):
+                if self._possible({**_sets(tag), tensor: (None if mode is None else mode.name,)}):
+                    out.append(Block(Kind.ABSENT if mode is None else Kind.RUNS, mode, tag))
+        return tuple(out)
+
+    def _beside(self, tensor: str) -> list[str]:
+        """Classes with several modes that read a class, or that it may read, in order."""
+        near = set(self.egraph.readers[tensor])
+        near |= {a.tensor for n in self.egraph.nodes.get(tensor, ()) for a in n.inputs}
+        return [t for t in self.classes if t in near and len(self.modes(t)) > 1]
 
     def _rest(self, t: str) -> tuple[Block, ...]:
         nodes = self.egraph.nodes.get(t, ())
@@ -119,10 +132,34 @@ class Skeleton:
         most, least = (sum(f(c) for c in counts.values()) for f in (max, min))
         if not always and most < 2:
             return ()
-        if (always or least > 1) and not self.tagged:
+        if (always or least > 1) and self.level == 0:
             return (Block(Kind.COPY),)
-        variable = [r for r in readers if len(set(counts[r])) > 1]
-        return tuple(b for tag, k in self._tags(t, variable, counts) for b in self._choices(t, nodes, tag, k, always))
+        if self.level < 2:
+            groups = [self._by_count(r, counts[r]) for r in readers if len(set(counts[r])) > 1]
+        else:
+            named = [r for r in readers if len(self.modes(r)) > 1]
+            if len(self.modes(t)) > 1 if t in self.egraph.nodes else False:
+                named.append(t)
+            groups = [[(r, (_name(m),)) for m in self.modes(r)] for r in named]
+        out: list[Block] = []
+        for choice in product(*groups):
+            tag = dict(choice)
+            if self._possible(tag):
+                reads = sum(
+                    min(k for m, k in zip(self.modes(r), counts[r], strict=True) if r not in tag or _name(m) in tag[r])
+                    for r in readers
+                )
+                out.extend(self._choices(t, nodes, choice, reads, always))
+        return tuple(out)
+
+    def _by_count(self, r: str, counts: tuple[int, ...]) -> list[tuple[str, tuple[str | None, ...]]]:
+        found: dict[int, list[str | None]] = {}
+        for mode, k in zip(self.modes(r), counts, strict=True):
+            found.setdefault(k, []).append(_name(mode))
+        return [(r, tuple(found[k])) for k in sorted(found)]
+
+    def _assumptions(self, classes: list[str]) -> Iterator[Tag]:
+        yield from product(*([(t, (_name(m),)) for m in self.modes(t)] for t in classes))
 
     def _choices(self, t: str, nodes: tuple[Operator, ...], tag: Tag, reads: int, always: bool) -> Iterator[Block]:
         if always or reads > 1:
@@ -135,33 +172,24 @@ class Skeleton:
         else:
             yield Block(Kind.GIVEN, None, tag)
 
-    def _tags(self, t: str, variable: list[str], counts: dict[str, tuple[int, ...]]) -> Iterator[tuple[Tag, int]]:
-        """Tags that some program keeps, with how often the class is read."""
-        fixed = sum(counts[r][0] for r in counts if r not in variable)
-        groups = []
-        for r in variable:
-            found: dict[int, list[Operator | None]] = {}
-            for mode, k in zip(self.modes(r), counts[r], strict=True):
-                found.setdefault(k, []).append(mode)
-            groups.append([(r, k, modes) for k, modes in sorted(found.items(), key=lambda item: item[0])])
-        for choice in product(*groups):
-            if self._possible({r: modes for r, _, modes in choice}):
-                tag = tuple((r, tuple(None if m is None else m.name for m in modes)) for r, _, modes in choice)
-                yield tag, fixed + sum(k for _, k, _ in choice)
-
-    def _possible(self, tag: dict[str, list[Operator | None]]) -> bool:
-        for t, modes in tag.items():
-            readers = [r for r in self.egraph.readers[t] if r in tag]
-            if all(m is None for m in modes) and any(all(self.egraph.count(t, m) for m in tag[r]) for r in readers):
+    def _possible(self, tag: Mapping[str, tuple[str | None, ...]]) -> bool:
+        """Whether some modes of these classes fit together, as far as they say."""
+        named = {t: [self._node(t, m) for m in modes] for t, modes in tag.items()}
+        for t, modes in named.items():
+            readers = [r for r in self.egraph.readers[t] if r in named]
+            if all(m is None for m in modes) and any(all(self.egraph.count(t, m) for m in named[r]) for r in readers):
                 return False
             if (
                 all(m is not None for m in modes)
                 and t in self.egraph.optional
                 and len(readers) == len(self.egraph.readers[t])
-                and not any(self.egraph.count(t, m) for r in readers for m in tag[r])
+                and not any(self.egraph.count(t, m) for r in readers for m in named[r])
             ):
                 return False
         return True
+
+    def _node(self, tensor: str, mode: str | None) -> Operator | None:
+        return None if mode is None else next(n for n in self.egraph.nodes[tensor] if n.name == mode)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
@@ -196,19 +224,30 @@ class Relation(Enum):
     MOVES = "moves"  # the redistribution
 
 
-def relation(link: Link, a: Block, b: Block, reads: int) -> Relation:
+def relation(link: Link, a: Block, b: Block, reads: int, home: str) -> Relation:
     """What a link costs between a block of its source and one of its target; `reads`: how often the target block reads
-    the class.
+    the class; `home`: the class in whose rest vertex it lies.
     """
+    source = a.assumed(home if link.from_rest else link.tensor, link.from_rest)
+    target = b.assumed(home if link.reader is None else link.reader, link.reader is None)
+    if any(t in source and not set(source[t]) & set(modes) for t, modes in target.items()):
+        return Relation.FORBIDDEN
     if link.reader is None:
         if a.kind is Kind.ABSENT or b.kind is Kind.ABSENT:
             return Relation.FREE if a.kind is b.kind else Relation.FORBIDDEN
         if b.kind is Kind.PASSED:
             return Relation.SAME if a.node is b.node else Relation.FORBIDDEN
         return Relation.MOVES
-    mode = None if b.node is None else b.node.name
-    if not a.assumes(link.reader, mode) or (a.kind is Kind.ABSENT and reads):
+    if a.kind is Kind.ABSENT and reads:
         return Relation.FORBIDDEN
     if a.kind is Kind.RUNS and not reads:  # its only reader does not want it
         return Relation.FORBIDDEN
     return Relation.MOVES if reads > link.number and a.kind is not Kind.GIVEN else Relation.FREE
+
+
+def _name(mode: Operator | None) -> str | None:
+    return None if mode is None else mode.name
+
+
+def _sets(tag: Tag) -> dict[str, tuple[str | None, ...]]:
+    return dict(tag)

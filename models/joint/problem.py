@@ -11,7 +11,7 @@ put together block by block, so every solution costs what the plan of its progra
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -29,6 +29,7 @@ from ..machine.machine import Machine
 from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, TooFine, Vertex
 from ..problem.unit import coarser
 from ..program.graph import Graph
+from ..program.operators import Operator
 from .choices import Block, Kind, Link, Relation, Skeleton, relation
 from .egraph import EGraph, Modes
 from .rules import LIBRARY
@@ -108,30 +109,26 @@ class JointPlanning:
         x = [0] * len(self.decisions)
         for t, v in self.classes.items():
             node, decision = settled[t], self.decisions[v]
-            i = next(i for i, b in enumerate(decision.blocks) if b.node is node)
+            i = next(i for i, b in enumerate(decision.blocks) if b.node is node and _keeps(b, settled))
             x[v] = decision.starts[i]
             if node is not None:
                 x[v] += _number(self.structures.of_operator(node), placements[node.name])
         for t, v in self.rests.items():
             decision = self.decisions[v]
             for i, block in enumerate(decision.blocks):
-                if all((None if settled[c] is None else settled[c].name) in modes for c, modes in block.tag):  # type: ignore[union-attr]
+                if _keeps(block, settled):
                     if block.kind is Kind.PASSED and settled[t] is not block.node:
                         continue
                     x[v] = decision.starts[i]
                     if block.kind is Kind.COPY:
                         x[v] += _number(self.structures.of_copy(t), copies[t])
                     if block.kind is Kind.PASSED and block.node is not None:
-                        k = x[self.classes[t]] - self._start(t, block)
+                        _, k = self.decisions[self.classes[t]].block(x[self.classes[t]])
                         x[v] += int(self.structures.written(block.node).layouts.of_choice[k])
                     break
             else:
                 raise LookupError(f"no choice of the copy of {t!r} stands for these modes")
         return tuple(x)
-
-    def _start(self, t: str, block: Block) -> int:
-        decision = self.decisions[self.classes[t]]
-        return next(s for b, s in zip(decision.blocks, decision.starts, strict=True) if b.node is block.node)
 
     def executable(self, x: Sequence[int]) -> str:
         """Why the plan of a solution is no plan of its program as it stands alone; empty if it is one.
@@ -147,6 +144,11 @@ class JointPlanning:
         if {t for t, _ in choices.copies} != needs_copy(graph):
             return "the copies are not those of the program alone"
         return ""
+
+
+def _keeps(block: Block, settled: Mapping[str, Operator | None]) -> bool:
+    """Whether modes are those that a tag assumes."""
+    return all((None if (n := settled[t]) is None else n.name) in modes for t, modes in block.tag)
 
 
 def _number(placements: Ints, placement: Placement) -> int:
@@ -169,7 +171,7 @@ def build_joint(
     where: Space,
     notify: Notify | None = None,
     *,
-    tagged: bool = True,
+    level: int = 1,
     unit: Fraction = cost.UNIT,
 ) -> JointPlanning:
     """The selection problem of an e-graph on a machine over a space, in the finest unit that fits.
@@ -184,18 +186,18 @@ def build_joint(
     """
     while True:
         try:
-            return _Builder(egraph, machine, where, tagged, unit, notify).build(rounds)
+            return _Builder(egraph, machine, where, level, unit, notify).build(rounds)
         except TooFine as error:
             unit = coarser(unit, error.total)
 
 
 class _Builder:
     def __init__(
-        self, egraph: EGraph, machine: Machine, where: Space, tagged: bool, unit: Fraction, notify: Notify | None
+        self, egraph: EGraph, machine: Machine, where: Space, level: int, unit: Fraction, notify: Notify | None
     ) -> None:
         self.egraph, self.machine, self.where, self.unit = egraph, machine, where, unit
         self.notify = notify
-        self.skeleton = Skeleton(egraph, tagged)
+        self.skeleton = Skeleton(egraph, level)
         self.structures = Structures(egraph.union, machine, where, axis_orders(egraph.union), unit)
         self.tables: list[Ints] = []
         self._number: dict[object, int] = {}
@@ -300,8 +302,9 @@ class _Builder:
         targets = [self._target(link, b, y) for y in b.blocks]
         reads = [self.egraph.count(link.tensor, y.node) if link.reader is not None else 0 for y in b.blocks]
         size = self.egraph.union.tensor(link.tensor).element_bytes
+        home = self.skeleton.homes.get(link.tensor, link.tensor)
         kinds = [
-            [relation(link, x, y, k) for y, k in zip(b.blocks, reads, strict=True)] for x in a.blocks
+            [relation(link, x, y, k, home) for y, k in zip(b.blocks, reads, strict=True)] for x in a.blocks
         ]  # one row per block
         # blocks of a source that relate to everything alike and hold the same layouts are one group of rows
         rows = _groups(
