@@ -10,7 +10,7 @@ Half of the time at most goes to programs with fixed modes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Final
@@ -22,21 +22,30 @@ from ...models.joint.egraph import EGraph, Modes
 from ...models.joint.problem import JointPlanning, build_joint
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
+from ...models.problem.claims import Status
 from ...models.program.graph import Graph
 from ...proofs.joint.derivation import Derivation
+from ...proofs.joint.file import Jointly
+from ...proofs.plan.bundle import Plan
+from ..planning.plan import communication, versions
 from ..planning.simple import simple_plans
 from ..selection.answer import Answer
+from ..selection.fallback import certified
 from ..selection.model.clock import Clock, Progress
 from ..selection.solve import solve
-from .saturate import RULES, Rule, saturate, same_order
+from .saturate import RULES, Rule, same_order, saturate
 from .starts import descend
 
-LEVELS: Final = (3, 1)
-"""How much tags say, the most first; the second where the tables of the first are too large."""
+SMALL, LARGE = 1, 3
+"""How much tags say: little where the problem can then be eliminated, everything where it has to be bounded."""
+MOST_SMALL: Final = 128
+"""Choices of one vertex up to which little is tried first."""
+SMALL_SHARE: Final = 0.25
+"""Share of the time for that."""
 MOST_CHOICES: Final = 20_000
-"""Choices of one vertex up to which tags say the most."""
+"""Choices of one vertex up to which tags say everything."""
 MOST_ENTRIES: Final = 1 << 26
-"""Entries of all tables up to which tags say the most."""
+"""Entries of all tables up to which tags say everything."""
 STARTS_SHARE: Final = 0.4
 """Share of the time for programs with fixed modes."""
 
@@ -73,18 +82,39 @@ def plan_jointly(
     search = _Search(machine, where, clock, gap, threads, progress)
     base = build(graph, machine, where)
     plain = search.plan(base, clock.share(STARTS_SHARE / 2))
-    planning = jointly(egraph, derivation.rounds, machine, where, level, notify)
+    planning = build_joint(egraph, derivation.rounds, machine, where, notify, level=SMALL if level is None else level)
     known = search.starts(planning, plain, base)
-    answer = solve(
-        planning.problem,
-        clock=clock,
-        gap=gap,
-        progress=progress,
-        threads=threads,
-        known=known,
-        brought=known,
-    )
-    return Joint(planning, derivation, answer, plain, search.programs)
+
+    def attempt(until: Clock) -> Answer:
+        return solve(
+            planning.problem, clock=until, gap=gap, progress=progress, threads=threads, known=known, brought=known
+        )
+
+    first = level is None and max(d.size for d in planning.decisions) <= MOST_SMALL
+    answer = attempt(clock.share(SMALL_SHARE) if first else clock) if first or level is not None else None
+    if level is None and not (answer is not None and answer.status is Status.OPTIMAL):
+        large = build_joint(egraph, derivation.rounds, machine, where, notify, level=LARGE)
+        if (
+            max(d.size for d in large.decisions) <= MOST_CHOICES
+            and sum(t.size for t in large.problem.tables) <= MOST_ENTRIES
+        ):
+            known = [large.solution(*_program(planning, x)) for x in known]
+            planning = large
+        answer = attempt(clock)
+    assert answer is not None
+    return Joint(planning, derivation, _runnable(planning, answer, known), plain, search.programs)
+
+
+def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int, ...]]) -> Answer:
+    """The answer, or where its plan is none of its program alone, the best of what is known that is one."""
+    if answer.solution is None or not planning.executable(answer.solution):
+        return answer
+    fine = [x for x in known if not planning.executable(x)]
+    x = min(fine, key=planning.problem.cost_of)
+    cost = planning.problem.cost_of(x)
+    certificate, lower = certified(planning.problem, x, cost, answer)
+    status = Status.OPTIMAL if lower >= cost else Status.FEASIBLE
+    return replace(answer, status=status, solution=x, cost=cost, certificate=certificate, lower_bound=lower)
 
 
 def safe(graph: Graph, rules: Mapping[str, Rule] = RULES) -> tuple[EGraph, Derivation]:
@@ -97,21 +127,28 @@ def safe(graph: Graph, rules: Mapping[str, Rule] = RULES) -> tuple[EGraph, Deriv
         left.popitem()
 
 
-def jointly(
-    egraph: EGraph,
-    rounds: int,
-    machine: Machine,
-    where: Space,
-    level: int | None = None,
-    notify: Notify | None = None,
-) -> JointPlanning:
-    """The joint problem with as much in its tags as its size allows."""
-    for tags in LEVELS if level is None else (level,):
-        planning = build_joint(egraph, rounds, machine, where, notify, level=tags)
-        largest = max(d.size for d in planning.decisions)
-        if largest <= MOST_CHOICES and sum(t.size for t in planning.problem.tables) <= MOST_ENTRIES:
-            break
-    return planning
+def _program(planning: JointPlanning, x: tuple[int, ...]) -> tuple[Modes, Choices]:
+    """Modes and placements of a solution."""
+    return planning.modes(x), planning.plan(x)[1]
+
+
+def joint_plan(joint: Joint) -> Plan | None:
+    """The plan file of what was found; None without a solution."""
+    planning, answer = joint.planning, joint.answer
+    if answer.solution is None or answer.certificate is None:
+        return None
+    graph, choices = planning.plan(answer.solution)
+    return Plan(
+        graph,
+        planning.machine,
+        planning.space.name,
+        None,
+        choices,
+        communication(graph, planning.machine, choices),
+        answer.certificate,
+        versions(),
+        Jointly(planning.egraph, joint.derivation, planning.skeleton.level),
+    )
 
 
 class _Search:

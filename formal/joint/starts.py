@@ -35,9 +35,7 @@ def kinds(egraph: EGraph) -> dict[Kind, list[str]]:
 
 def uniform(egraph: EGraph, taken: dict[Kind, int]) -> Modes:
     """Modes in which every class of a kind takes the e-node at one position; what nobody reads is absent."""
-    named = {
-        t: egraph.nodes[t][taken.get(kind, 0)].name for kind, classes in kinds(egraph).items() for t in classes
-    }
+    named = {t: egraph.nodes[t][taken.get(kind, 0)].name for kind, classes in kinds(egraph).items() for t in classes}
     return egraph.closed(named)
 
 

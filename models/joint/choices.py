@@ -4,7 +4,7 @@
                       runs(n)    e-node n computes it, at one of the placements of n
                       absent     nobody computes it                                       (optional classes only)
     rest vertex     of every class that may have a layout of its own between writer and readers:
-                      copy       it lies in one of the layouts of a copy                  (read twice or more, or wanted)
+                      copy       it lies in one of the layouts of a copy                 (read twice or more, or wanted)
                       passed(n)  its only reader takes it from n as n left it, in one of the layouts of n
                       given      its only reader finds it where it wants it               (inputs and parameters)
                       absent     nobody reads it
@@ -168,7 +168,8 @@ class Skeleton:
             if t in self.egraph.optional or not nodes:
                 yield Block(Kind.ABSENT, None, tag)
         elif nodes:
-            yield from (Block(Kind.PASSED, n, tag) for n in nodes)
+            open_ = dict(tag).get(t)
+            yield from (Block(Kind.PASSED, n, tag) for n in nodes if open_ is None or n.name in open_)
         else:
             yield Block(Kind.GIVEN, None, tag)
 

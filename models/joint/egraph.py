@@ -30,7 +30,7 @@ Modes = Mapping[str, str | None]
 
 @dataclass(frozen=True)
 class EGraph:
-    """See the module docstring.  `tensors`: classes that the user's graph lacks; `operators`: every e-node, in order."""
+    """See the module docstring.  `tensors`: classes that the user's graph lacks; `operators`: all e-nodes in order."""
 
     base: Graph
     tensors: tuple[Tensor, ...]
@@ -38,7 +38,7 @@ class EGraph:
 
     @cached_property
     def union(self) -> Graph:
-        """All classes and e-nodes as one graph, in which a tensor may have several writers: for shapes and axes only."""
+        """All classes and e-nodes as one graph, where a tensor may have several writers: for shapes and axes only."""
         return Graph(
             self.base.name, (*self.base.tensors, *self.tensors), self.operators, self.base.outputs, self.base.state
         )

@@ -12,7 +12,7 @@ put together block by block, so every solution costs what the plan of its progra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -23,12 +23,11 @@ from ..cost.assumptions import flags
 from ..cost.selection import Notify
 from ..cost.structures import Keyed, Structures
 from ..layout.classes import axis_orders, copy_key, operator_key
-from ..layout.layout import LayoutSet
 from ..layout.placement import Placement, Space
 from ..machine.machine import Machine
 from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, TooFine, Vertex
 from ..problem.unit import coarser
-from ..program.graph import Graph
+from ..program.graph import Graph, Role
 from ..program.operators import Operator
 from .choices import Block, Kind, Link, Relation, Skeleton, relation
 from .egraph import EGraph, Modes
@@ -96,7 +95,8 @@ class JointPlanning:
             block, k = self.decisions[v].block(x[v])
             if block.kind is Kind.COPY:
                 copies.append((t, self._placement(self.structures.of_copy(t)[k], copy_key(t))))
-        order = {t.name: i for i, t in enumerate(graph.tensors)}
+        given = [t.name for t in graph.tensors if t.role is not Role.VALUE]
+        order = {t: i for i, t in enumerate((*given, *(op.output.tensor for op in graph.operators)))}
         return graph, Choices(tuple(operators), tuple(sorted(copies, key=lambda c: order[c[0]])))
 
     def _placement(self, matrix: Ints, key: str) -> Placement:

@@ -1,13 +1,8 @@
 """Why every added operator computes the tensor that it writes: one step per operator.
 
-    egraph.json   {"format", "library", "rounds", "tensors": [[name, shape, dtype], ..],
-                   "order": names of all operators, "steps": [[rule, node, [operator, ..], [[fact, number], ..]], ..]}
-    nodes.json    canonical JSON of a graph that holds the added operators only, as written
-    base.json     canonical JSON of the user's graph
-
 A step (rule, node, place, facts) says:  the operators of `place` compute the tensors they write, by the user's graph or
-by earlier steps; the first of them writes the tensor that `node` writes; putting the others in for the tensors that they
-write, both compute the same.  A step `define` has no place: its node is the first to write a new tensor.  `facts` are
+by earlier steps; the first of them writes the tensor that `node` writes; putting the others in for the tensors that
+they write, both compute the same.  A step `define` has no place: its node is the first to write a new tensor.  `facts` are
 the sizes on which this rests.
 """
 

@@ -7,6 +7,8 @@
     graph.json        canonical JSON of the graph          machine.json   canonical JSON of the machine
     constants/DIGEST  values of a constant input of the graph, where they are known and take at most 256 MiB in all
     certificate.*     the selection certificate
+    joint.json, ..    of a joint plan (`proofs.joint.file`): then graph.json is the program that was chosen, and the
+                      certificate is about the problem over all programs
 
 Cost tables are not stored: whoever checks builds them again.  No times of day, no durations, no paths: two runs give
 the same bytes.  Identity: see `container.identity`.
@@ -27,6 +29,7 @@ from ...models.program.graph import Graph, GraphError
 from ..container.archive import Member, identity, read_container, read_json, write_container
 from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import require_kind
+from ..joint.file import HEAD, Jointly, decode_joint, encode_joint
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
 
@@ -50,7 +53,9 @@ class Moved:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a plan says.  `memory_limit`: bytes per device, or None."""
+    """Everything a plan says.  `memory_limit`: bytes per device, or None.  `joint`: of a plan whose program was chosen
+    together with its placements.
+    """
 
     graph: Graph
     machine: Machine
@@ -60,6 +65,7 @@ class Plan:
     communication: tuple[Moved, ...]
     certificate: SelectionCertificate
     versions: tuple[tuple[str, str], ...]
+    joint: Jointly | None = None
 
 
 def encode_plan(plan: Plan) -> dict[str, Member]:
@@ -88,6 +94,7 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         "machine.json": plan.machine.to_json().encode(),
         **_constants(plan.graph),
         **encode_certificate(plan.certificate),
+        **({} if plan.joint is None else encode_joint(plan.joint)),
     }
 
 
@@ -155,6 +162,7 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         tuple(_moved(m) for m in head["communication"].items()),
         certificate,
         tuple((name, versions[name].text(200)) for name in sorted(versions.value)),
+        decode_joint(members) if HEAD in members else None,
     )
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 from itertools import count
+from math import isfinite
 from typing import Final
 
 from ...models.program.graph import Graph
@@ -139,7 +140,7 @@ def _product(inputs: list[Callable[[], Polynomial]]) -> Polynomial:
 
 
 def _number(value: object, op: Operator) -> Fraction:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == float("inf"):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
         raise Undecided(f"operator {op.name!r} has an attribute that is no number")
     return Fraction(value)
 

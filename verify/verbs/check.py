@@ -26,8 +26,8 @@ from ...proofs.schedules.file import SCHEDULE
 from ...proofs.selection.file import decode_certificate
 from ...proofs.selection.load import selection_problem
 from ..collective_programs.program import check_members
+from ..joint.plan import check_any_plan
 from ..plan.own import Own
-from ..plan.plan import check_plan
 from ..plan.tables import CELLS, MORE_CELLS
 from ..rewrites.library import HEAD as RULES
 from ..rewrites.library import check_members as check_library_members
@@ -143,7 +143,7 @@ def _check(
             members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             if "plan.json" in members:
                 with Watch(f"checking {path.name}") as watch:
-                    checked = check_plan(
+                    checked = check_any_plan(
                         data,
                         samples=10_000 if second_opinion else 1_000,
                         cells=MORE_CELLS if second_opinion else CELLS,
