@@ -195,6 +195,7 @@ def plan(
     train: str | None = None,
     loss: str | None = None,
     recompute: str = "none",
+    precision: str | None = None,
     memory: int | str | None = None,
     space_name: str | None = None,
     engine: Engine = "native",
@@ -208,23 +209,25 @@ def plan(
     with its example `inputs`.  `memory`: bytes per device, or a text such as "80GiB".  Raises `NoPlan`, `InputError`,
     and the errors of the frontends.
     """
-    from shardproof.formal.planning.plan import plan_graph
-    from shardproof.models.sources.training import build_step
+    from shardproof.formal.planning.request import PlanRequest, carry_out
+    from shardproof.formal.planning.time_limit import TimeLimit
+    from shardproof.formal.selection.model.clock import Clock
     from shardproof.verify.joint.plan import check_any_plan
 
-    graph = _graph(model, inputs, batch)
-    if train is not None:
-        graph = build_step(graph, train, loss, recompute=recompute).graph
-    planned = plan_graph(
-        graph,
+    request = PlanRequest(
+        _graph(model, inputs, batch),
         machine_of(machine),
+        train,
+        loss,
+        recompute,
         None if space_name is None else space(space_name),
         _bytes(memory),
         engine=engine,
-        time_limit_s=time_limit_s,
         gap=gap,
         threads=threads,
+        precision=precision,
     )
+    planned = carry_out(request, TimeLimit(Clock(time_limit_s))).planned
     if planned.plan is None:
         raise _no_plan(planned.planning, planned.answer.certificate)
     checked = check_any_plan(write_plan(None, planned.plan))

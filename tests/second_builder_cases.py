@@ -459,6 +459,14 @@ CASES: dict[str, Case] = {
         "localhost:3",
         "complete,uneven",
     ),
+    "perceptron in mixed precision": Case(
+        lambda: build_step(small("mlp-unity"), "adam", precision="bf16-mixed").graph, "2x2"
+    ),
+    "perceptron in half precision, scaled": Case(
+        lambda: build_step(small("mlp-unity"), "sgd", precision="fp16-master:reduce=float16").graph,
+        "localhost:3",
+        "complete,uneven",
+    ),
     "perceptron with lion": Case(lambda: training_step(small("mlp-unity"), "lion:decay=0.1"), "localhost:4"),
     "convolutions with sgd": Case(
         lambda: training_step(small("conv-stack", batch=2, size=9, channels=2), "sgd"), "2x2"

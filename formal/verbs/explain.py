@@ -11,7 +11,7 @@ from ...models.cost.selection import Planning, build
 from ...models.layout.placement import space
 from ...models.machine.difference import builtin_notice
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import SECONDS, SHARE
+from ...models.terminal.options import SECONDS, SHARE, json_option
 from ...models.text import InputError
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
@@ -25,7 +25,7 @@ from ..explain.stored_state import render_stored_state, stored_state
 from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
 from ..selection.model.clock import Clock
-from .plan import json_option, time_option
+from .search_options import time_option
 
 plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
 

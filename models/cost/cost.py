@@ -228,7 +228,7 @@ def measured_times(form: OperatorForm, tables: AxisTables, machine: Machine, dev
     """Per placement and each of the `devices` of the tables the measured time of its box in picoseconds, -1 where
     the profile has none; None if it has none anywhere.
     """
-    if form.band is not None:  # extents do not say how many pairs there are
+    if form.band is not None or form.arithmetic:  # extents do not say how many pairs there are, nor of what type
         return None
     order = form.measured
     rows = [

@@ -24,7 +24,7 @@ FUSED: Final = "fused_product"
 MOST_MAPS: Final = 8
 """Maps of one epilogue."""
 
-OWN: Final = frozenset({"factors", "epilogue", "reversed"})
+OWN: Final = frozenset({"factors", "epilogue", "reversed", "arithmetic"})
 """Attributes that are not those of a map of the epilogue."""
 
 

@@ -2,7 +2,8 @@
 
 A step (rule, node, place, facts) says:  the operators of `place` compute the tensors they write, by the user's graph or
 by earlier steps; the first of them writes the tensor that `node` writes; putting the others in for the tensors that
-they write, both compute the same.  A step `define` has no place: its node is the first to write a new tensor.  `facts` are
+they write, both compute the same.  A step `define` has no place: its node is the first to write a new tensor.
+`facts` are
 the sizes on which this rests.
 """
 

@@ -33,14 +33,15 @@ def busy(op: Operator, program: Program, box: dict[str, Interval], device: Devic
     """Seconds of one device."""
     dtype = program.tensors[op.output.tensor].dtype
     extents = tuple(length(box[a]) for a in (*op.written, *op.reduced))
-    if (op.function, dtype, extents) in machine.measured and not is_banded(op):
+    factors = op.attributes.get("arithmetic")
+    if (op.function, dtype, extents) in machine.measured and not is_banded(op) and factors is None:
         return machine.measured[op.function, dtype, extents]
     work = flops_per_point(op, dtype) * points(op, box)
     if op.function == "fused_product" and work:  # every map of the epilogue, once per element of the result
         work += sum(FUNCTIONS[name].flops for name in op.attributes["epilogue"]) * prod(
             length(box[a]) for a in op.written
         )
-    peak = program.tensors[op.inputs[0].tensor].dtype if op.kind == "attention" else dtype
+    peak = factors or (program.tensors[op.inputs[0].tensor].dtype if op.kind == "attention" else dtype)
     arithmetic = work / device.peaks[peak] if work else Fraction(0)
     return max(arithmetic, bytes_moved(op, program, box) / device.bandwidth) + device.launch
 

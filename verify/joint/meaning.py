@@ -74,9 +74,9 @@ class Unfolding:
         known = dict(op.attributes)
         if op.kind is NodeKind.MAP:
             return self._map(op.function, [i() for i in inputs], op.attributes, op)
-        if op.function == "product" and not known:
+        if op.function == "product" and known.keys() <= {"arithmetic"}:  # how it is rounded
             return _product(inputs).summed(bound)
-        if op.function == "product_sum" and not known:
+        if op.function == "product_sum" and known.keys() <= {"arithmetic"}:
             total = Polynomial()
             for j in range(0, len(inputs), 2):
                 total = total + _product(inputs[j : j + 2])
@@ -93,7 +93,7 @@ class Unfolding:
             if not isinstance(many, int) or not isinstance(names, tuple):
                 raise Undecided(f"operator {op.name!r} has no factors or no epilogue")
             value, rest = _product(inputs[:many]).summed(bound), iter(inputs[many:])
-            left = tuple((k, v) for k, v in op.attributes if k not in ("factors", "epilogue"))
+            left = tuple((k, v) for k, v in op.attributes if k not in ("factors", "epilogue", "arithmetic"))
             for name in names:
                 others = [next(rest)() for _ in range(FUNCTIONS[str(name)].arity[0] - 1)]
                 plain = name in _MAPS or name in ("relu", "relu_gradient")  # these read no attribute

@@ -75,7 +75,8 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     order = (*op.output.axes, *(a.name for a in op.reduced))
     dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
     attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
-    peak_of = graph.tensor(op.inputs[0].tensor).dtype if attention else dtype
+    summed = str(op.attribute("arithmetic", ""))  # factors of this type, summed in that of the result
+    peak_of = summed or (graph.tensor(op.inputs[0].tensor).dtype if attention else dtype)
     hidden = {rows, *named(op, "feature"), *named(op, "value_feature")}
     banded = [placement.axes.index(a) for role in ("query", "key") for a in named(op, role)] if bounds else []
     device, number = (
@@ -88,7 +89,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     for d in distinct(np.concatenate(same, axis=1)):  # devices with equal boxes count once
         at, (mine, *boxes) = device[number[d]], [n[d].tolist() for n in lengths]
         length = dict(zip(placement.axes, mine, strict=True))
-        known = None if bounds else measured.get((op.function, dtype, tuple(length[name] for name in order)))
+        known = None if bounds or summed else measured.get((op.function, dtype, tuple(length[name] for name in order)))
         if known is not None:
             busy = max(busy, known)
             continue

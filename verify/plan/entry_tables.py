@@ -65,7 +65,7 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
         for (function, dtype, extents), time in measured_by_box(machine).items()
         if (function, dtype) == (shape.function, shape.dtype)
     }
-    if table and not shape.band:
+    if table and shape.profiled:
         per_box = length[:, :, list(shape.order)]
         for number, extents in enumerate(table):
             if len(extents) == len(shape.order):

@@ -16,7 +16,7 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.program.opaque import kernels_of
 from ...models.terminal.console import Exit, Watch, emit, say, worst
-from ...models.terminal.options import BATCH
+from ...models.terminal.options import BATCH, json_option
 from ...models.text import seconds_text
 from ...proofs.collective_programs.file import PLACEMENT, REDUCTION
 from ...proofs.container.archive import LIMITS, MANIFEST, Member, identity, read_container, read_file
@@ -74,7 +74,7 @@ def _optimizer(context: click.Context, option: click.Parameter, value: str | Non
 )
 @click.option("--batch", type=BATCH, help="With --model: batch size.")
 @click.option("--show-machine", is_flag=True, help="Print every constant of the plan's machine, with its source.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def check_command(
     files: tuple[Path, ...],
     second_opinion: bool,
