@@ -32,7 +32,7 @@ from ..planning.simple import simple_plans
 from ..selection.answer import Answer
 from ..selection.fallback import certified
 from ..selection.model.clock import Clock, Progress
-from ..selection.solve import solve
+from ..selection.solve import Engine, solve
 from .saturate import RULES, Rule, same_order, saturate
 from .starts import descend
 
@@ -53,13 +53,14 @@ STARTS_SHARE: Final = 0.4
 @dataclass(frozen=True, eq=False)
 class Joint:
     """What was found: the best program and its placements, the answer about all programs, and the cost of the user's
-    graph as it is (None: not planned in time).
+    graph as it is, in units of 1/`plain_scale` s.
     """
 
     planning: JointPlanning
     derivation: Derivation
     answer: Answer
     plain: Answer
+    plain_scale: int
     programs: int
 
 
@@ -71,6 +72,7 @@ def plan_jointly(
     clock: Clock,
     gap: Fraction = Fraction(0),
     threads: int = 1,
+    engine: Engine = "native",
     progress: Progress | None = None,
     notify: Notify | None = None,
     rules: Mapping[str, Rule] = RULES,
@@ -87,7 +89,14 @@ def plan_jointly(
 
     def attempt(until: Clock) -> Answer:
         return solve(
-            planning.problem, clock=until, gap=gap, progress=progress, threads=threads, known=known, brought=known
+            planning.problem,
+            clock=until,
+            gap=gap,
+            engine=engine,
+            progress=progress,
+            threads=threads,
+            known=known,
+            brought=known,
         )
 
     first = level is None and max(d.size for d in planning.decisions) <= MOST_SMALL
@@ -102,7 +111,7 @@ def plan_jointly(
             planning = large
         answer = attempt(clock)
     assert answer is not None
-    return Joint(planning, derivation, _runnable(planning, answer, known), plain, search.programs)
+    return Joint(planning, derivation, _runnable(planning, answer, known), plain, base.problem.scale, search.programs)
 
 
 def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int, ...]]) -> Answer:

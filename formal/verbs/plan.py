@@ -36,6 +36,7 @@ from ..planning.remarks import Batch, Remark, remarks
 from ..planning.request import PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .conflict import no_solution
+from .joint import run_joint
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import engine_option, gap_option, started, threads_option, time_option
 
@@ -66,8 +67,12 @@ class PlanOptions:
 
     def check(self) -> None:
         """Raises `UsageError` for options that contradict each other."""
-        if self.joint:
-            raise InputError("--joint is not supported by this version; plan the graph as it is")
+        if self.joint and (self.memory is not None or self.strategy_file is not None or self.recompute == "auto"):
+            raise InputError(
+                "--joint has no memory rows and no schedules yet: leave out --memory, --strategy and --recompute auto"
+            )
+        if self.joint and self.explain_cost:
+            raise click.UsageError("--joint chooses the operators: use 'shardproof explain PLAN --cost' afterwards")
         if self.strategy_file is not None and self.engine != "native":
             raise click.UsageError(
                 f"--strategy searches for nothing, so there is nothing to ask {self.engine} about: give one of the two"
@@ -124,7 +129,11 @@ class PlanOptions:
     type=click.Path(path_type=Path),
     help="Take these schedules, carried to what they are joined to; search for nothing.",
 )
-@click.option("--joint", is_flag=True, help="Optimise algebra and parallelism together.")
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
+)
 @output_option("-o", "--output", required=True, help="The plan file.", replaces_results=True)
 @force_option
 @json_option
@@ -138,6 +147,8 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     options.check()
     notes: list[str] = []
     request = options.request(notes)
+    if options.joint:
+        return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:
         found = carry_out(request, clock, watch, watch.count)
     problem, answer = found.planned.planning.problem, found.planned.answer
