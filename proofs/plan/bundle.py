@@ -17,7 +17,7 @@ the same bytes.  Identity: see `container.identity`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +25,7 @@ from ...models.communication.choices import Choices
 from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine, MachineError
 from ...models.program.contents import constants, encoded, filled
-from ...models.program.graph import Graph, GraphError
+from ...models.program.graph import Graph, GraphError, Role
 from ..container.archive import Member, identity, read_container, read_json, write_container
 from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import require_kind
@@ -66,6 +66,15 @@ class Plan:
     certificate: SelectionCertificate
     versions: tuple[tuple[str, str], ...]
     joint: Jointly | None = None
+
+    @property
+    def asked(self) -> Graph:
+        """The user's graph: that of the plan, or of a joint plan the one that its program is equal to."""
+        if self.joint is None:
+            return self.graph
+        base = self.joint.egraph.base
+        given = {t.name: t for t in self.graph.tensors}  # with the constants that the file holds
+        return replace(base, tensors=tuple(t if t.role is Role.VALUE else given[t.name] for t in base.tensors))
 
 
 def encode_plan(plan: Plan) -> dict[str, Member]:
