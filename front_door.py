@@ -35,10 +35,10 @@ class FrontDoor:
     def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
         """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
         from shardproof.proofs.plan.bundle import write_plan
-        from shardproof.verify.plan.plan import check_plan
+        from shardproof.verify.joint.plan import check_any_plan
 
         data = write_plan(None, plan)
-        checked = check_plan(data, notify=notify)
+        checked = check_any_plan(data, notify=notify)
         main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
         return _publish(path, data, checked.identity, checked.results, main)
 
@@ -150,14 +150,14 @@ class FrontDoor:
         from shardproof.proofs.container.canonical import ContainerError
         from shardproof.proofs.plan.bundle import read_plan
         from shardproof.proofs.publishing.publisher import RefutedPlan
-        from shardproof.verify.plan.plan import check_plan
+        from shardproof.verify.joint.plan import check_any_plan
 
         data = read_file(path, LIMITS.file)
         try:
             plan, name = read_plan(data)
         except ContainerError as error:
             raise ContainerError(f"{path}, {error.place}", error.message) from None
-        for r in check_plan(data).results:
+        for r in check_any_plan(data).results:
             if r.verdict is Verdict.REFUTED:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return plan, name

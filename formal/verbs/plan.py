@@ -36,6 +36,7 @@ from ..planning.remarks import Batch, Remark, remarks
 from ..planning.request import PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .conflict import no_solution
+from .joint import run_joint
 from .pipelined import plan_pipeline
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import engine_option, gap_option, started, threads_option, time_option
@@ -68,8 +69,12 @@ class PlanOptions:
 
     def check(self) -> None:
         """Raises `UsageError` for options that contradict each other."""
-        if self.joint:
-            raise InputError("--joint is not supported by this version; plan the graph as it is")
+        if self.joint and (self.memory is not None or self.strategy_file is not None or self.recompute == "auto"):
+            raise InputError(
+                "--joint has no memory rows and no schedules yet: leave out --memory, --strategy and --recompute auto"
+            )
+        if self.joint and self.explain_cost:
+            raise click.UsageError("--joint chooses the operators: use 'shardproof explain PLAN --cost' afterwards")
         if self.strategy_file is not None and self.engine != "native":
             raise click.UsageError(
                 f"--strategy searches for nothing, so there is nothing to ask {self.engine} about: give one of the two"
@@ -138,7 +143,11 @@ class PlanOptions:
     help="With --train: cut into stages, each with placements of its own on an equal part of the machine: auto, or P "
     "stages and M micro-batches.",
 )
-@click.option("--joint", is_flag=True, help="Optimise algebra and parallelism together.")
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
+)
 @output_option("-o", "--output", required=True, help="The plan file.", replaces_results=True)
 @force_option
 @json_option
@@ -168,6 +177,8 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             options.output,
             options.as_json,
         )
+    if options.joint:
+        return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:
         found = carry_out(request, clock, watch, watch.count)
     problem, answer = found.planned.planning.problem, found.planned.answer

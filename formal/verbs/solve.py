@@ -1,5 +1,5 @@
-"""The verb `solve`: a selection problem or an e-graph from a file, its certificate into another.  The status that is printed is the
-checker's, handed back by `publish`.
+"""The verb `solve`: a selection problem or an e-graph from a file, its certificate into another.  The status that is
+printed is the checker's, handed back by `publish`.
 """
 
 from __future__ import annotations

@@ -30,9 +30,9 @@ from ...proofs.selection.file import decode_certificate
 from ...proofs.selection.load import problem_of
 from ..collective_programs.program import check_members
 from ..egraphs.extraction import check_extraction
+from ..joint.plan import check_any_plan
 from ..pipelines.certificate import check_members as check_pipeline_members
 from ..plan.own import Own
-from ..plan.plan import check_plan
 from ..plan.tables import CELLS, MORE_CELLS
 from ..rewrites.library import HEAD as RULES
 from ..rewrites.library import check_members as check_library_members
@@ -149,7 +149,7 @@ def _check(
             members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             if "plan.json" in members:
                 with Watch(f"checking {path.name}") as watch:
-                    checked = check_plan(
+                    checked = check_any_plan(
                         data,
                         samples=10_000 if second_opinion else 1_000,
                         cells=MORE_CELLS if second_opinion else CELLS,
