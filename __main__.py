@@ -88,6 +88,11 @@ VERBS = {
         "The shortest schedule of a pipeline, or of computation and communication, with a proof.",
     ),
     "sensitivity": ("formal.verbs.explain", "sensitivity_command", "How far each machine constant may move."),
+    "verify-job": (
+        "backends.verbs.verify_job",
+        "verify_job_command",
+        "Compare what a planned PyTorch module sends with what its plan moves.",
+    ),
     "solve": ("formal.verbs.plan", "solve_command", "Solve a selection problem with a certificate."),
 }
 """Verb -> (module, command, one line of help): the help page loads none of the modules."""

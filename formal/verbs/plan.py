@@ -10,7 +10,7 @@ from typing import Literal, cast
 import click
 import numpy as np
 
-from ...models.layout.placement import space
+from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.claims import Infeasible, Verdict
 from ...models.problem.selection_problem import SelectionProblem, Usage
@@ -38,7 +38,7 @@ from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.cost_table import cost_table, render_cost_table
 from ..planning.given import given_schedules, plan_strategy, render_given
-from ..planning.plan import Planned, plan_graph
+from ..planning.plan import Planned, fitting_space, plan_graph
 from ..planning.recompute import Attempt, plan_recomputed, render_attempts
 from ..planning.remarks import Batch, remarks
 from ..planning.schedules import Propagated
@@ -106,6 +106,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 @attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
+@click.option(
+    "--vocabulary",
+    type=click.Choice(VOCABULARIES),
+    help="Only placements that this framework can say; the claim names the restriction.",
+)
 @engine_option
 @time_option
 @gap_option
@@ -133,6 +138,7 @@ def plan_command(
     attention: Attention | None,
     memory: int | None,
     space_name: str | None,
+    vocabulary: str | None,
     engine: str,
     time_limit: float,
     gap: Fraction,
@@ -164,6 +170,8 @@ def plan_command(
         graph = step.graph
     target = load_machine(machine)
     where = space(space_name) if space_name is not None else None
+    if vocabulary is not None:
+        where = space(f"{(where or fitting_space(graph, target)).name},{vocabulary}")
     limit, allowed = memory, gap
     given: Propagated | None = None
     attempts: tuple[Attempt, ...] = ()
