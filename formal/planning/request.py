@@ -34,8 +34,8 @@ class PlanRequest:
     """What is asked.  `graph`: the model, or with `train` (settings of an optimizer) what a step trains by `loss`.
     `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
     `memory`: bytes per device.  `strategy`: a file of schedules.  `gap`: (cost - bound) / cost that is enough.
-    `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.  `vocabulary`: the
-    framework that must be able to say every placement, or None.
+    `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
+    `vocabulary`: the framework that must be able to say every placement, or None.
     """
 
     graph: Graph

@@ -136,11 +136,6 @@ class PlanOptions:
     type=click.Choice(VOCABULARIES),
     help="Only placements that this framework can say; the claim names the restriction.",
 )
-@click.option(
-    "--vocabulary",
-    type=click.Choice(VOCABULARIES),
-    help="Only placements that this framework can say; the claim names the restriction.",
-)
 @engine_option
 @time_option
 @gap_option
