@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import bridge, collectives, dgxc, llmfoundry, megatron, mlperf, torchtitan, vtrain
+from . import bridge, collectives, dgxc, llmfoundry, megatron, mlperf, products, torchtitan, vtrain
 
 Family = Callable[[Path, Path], Mapping[str, object]]
 
@@ -26,5 +26,6 @@ FAMILIES: dict[str, Family] = {
     "nccl": collectives.nccl,
     "vidur": collectives.vidur,
     "alpa": collectives.alpa,
+    "gemm": products.gemm,
     "megatron": megatron.within,
 }
