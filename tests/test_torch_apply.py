@@ -104,6 +104,7 @@ def test_the_verb(tmp_path: Path) -> None:
     assert told["identity"] == plan.identity and {r[0] for r in told["rows"] if r[1] != "equal"} <= BESIDES
     text = run(cli, words, standalone_mode=False, obj=FrontDoor()).output
     assert "places send what is planned" in text and "job only  results" in text
-    (tmp_path / "model.py").write_text(MODELS["convolutions"])
+    (tmp_path / "other.py").write_text(MODELS["convolutions"])
+    words[-1] = f"{tmp_path / 'other.py'}:net"
     with pytest.raises(ValueError, match="is not the model of"):
         run(cli, words, standalone_mode=False, obj=FrontDoor(), catch_exceptions=False)
