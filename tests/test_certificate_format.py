@@ -92,6 +92,7 @@ def read(module: str) -> set[str]:
         ("proofs/rewrites/library", ("rules",), set()),
         ("proofs/plan/bundle", ("plan",), set()),
         ("proofs/schedules/file", ("schedule",), set()),
+        ("proofs/pipelines/file", ("pipeline",), set()),
     ],
 )
 def test_fields_are_those_of_the_document(module: str, marks: tuple[str, ...], beside: set[str]) -> None:
