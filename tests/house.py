@@ -65,6 +65,14 @@ CHECKERS = (
         "rule library", "verify.rewrites.library", GROUND | {"models.rewrites", "proofs.rewrites", "verify.rewrites"}
     ),
     Checker(
+        "pipelined step",
+        "verify.pipelines.certificate",
+        GROUND
+        | PROGRAMS
+        | {"models.pipelines", "models.schedules", "proofs.pipelines", "proofs.schedules", "proofs.selection"}
+        | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"},
+    ),
+    Checker(
         "plan",
         "verify.plan.plan",
         GROUND | PROGRAMS | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan"},

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from . import bridge, collectives, dgxc, llmfoundry, megatron, mlperf, products, torchtitan, vtrain
-from . import bridge, collectives, dgxc, llmfoundry, mlperf, torchtitan, vtrain
 from .judging import Predictions
 
 Family = Callable[[Path, Path], Mapping[str, object]]
