@@ -5,8 +5,7 @@
     edge            the redistribution where the reader reads, 0 where it does not, forbidden where a tag is not kept
 
 `models.joint.choices` says which choices there are.  Times and tables are those of a plan (`models.cost.structures`),
-put together block by block, so every solution costs what the plan of its program costs.  Memory rows: see
-`models.joint.memory`.
+put together block by block, so every solution costs what the plan of its program costs.  There are no memory rows.
 """
 
 from __future__ import annotations
