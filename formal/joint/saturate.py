@@ -71,7 +71,7 @@ def same_order(egraph: EGraph) -> bool:
     """Whether the axes of the user's operators and tensors stand in the order that they have without the others: then
     the user's plans are plans of the e-graph, at the same cost.
     """
-    base, union = axis_orders(egraph.base), axis_orders(egraph.union)
+    base, union = axis_orders(egraph.base), axis_orders(egraph.ordered)
     keys = [
         *(operator_key(op.name) for op in egraph.base.operators),
         *(copy_key(t.name) for t in egraph.base.tensors),

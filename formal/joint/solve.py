@@ -127,7 +127,9 @@ def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int
 
 
 def safe(graph: Graph, rules: Mapping[str, Rule] = RULES) -> tuple[EGraph, Derivation]:
-    """The e-graph in which the user's plans cost what they cost; rules that change that are left out: one, if that is enough, else the last ones."""
+    """The e-graph in which the user's plans cost what they cost.  Rules that change that are left out: one, if that
+    is enough, else the last ones.
+    """
     left = dict(rules)
     while True:
         egraph, derivation = saturate(graph, left)

@@ -197,7 +197,7 @@ class _Builder:
         self.egraph, self.machine, self.where, self.unit = egraph, machine, where, unit
         self.notify = notify
         self.skeleton = Skeleton(egraph, level)
-        self.structures = Structures(egraph.union, machine, where, axis_orders(egraph.union), unit)
+        self.structures = Structures(egraph.union, machine, where, egraph.orders, unit)
         self.tables: list[Ints] = []
         self._number: dict[object, int] = {}
         self._arrays: dict[tuple[object, ...], Ints] = {}
