@@ -93,8 +93,11 @@ def searched(
     threads: int = 1,
     limits: Limits | None = None,
     options: Options | None = None,
+    known: tuple[int, ...] | None = None,
 ) -> Answer:
-    """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over."""
+    """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over.
+    `known`: a solution to begin with.
+    """
     if engine not in get_args(Engine):
         raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
     problem.check()
@@ -104,6 +107,8 @@ def searched(
     if limits is not None:
         options = replace(options, limits=limits)
     task = Task(problem, clock, Incumbent(problem), options, limits is not None, gap, progress, seed, threads)
+    if known is not None:
+        task.incumbent.offer(known)
     asked = tuple[Asked, ...]()
     if engine != "native":
         with interruptible(clock):
