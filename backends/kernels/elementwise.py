@@ -205,7 +205,7 @@ def where_allowed(update: Elementwise, operands: int) -> Elementwise:
 
     def conditional(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
         new = update(xp, a[:operands], op)
-        return new if len(a) == operands else xp.where(a[operands], new, a[0])  # type: ignore[no-any-return]
+        return new if len(a) == operands else xp.where(a[operands], new, a[0])
 
     return conditional
 

@@ -11,7 +11,7 @@ import click
 
 from ...models.files.output import write_file
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import force_option, output_option
+from ...models.terminal.options import force_option, json_option, output_option
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
 from ..export.dtensor import export_dtensor
@@ -35,7 +35,7 @@ NAMED: Final = 5
 )
 @output_option("-o", "--output", required=True, help="The file to write.")
 @force_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_obj
 def export_command(publisher: Publisher, plan_file: Path, target: str, output: Path, as_json: bool) -> int:
     """Write PLAN for another framework; the file needs nothing of ours."""

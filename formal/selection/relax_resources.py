@@ -113,7 +113,7 @@ def relax_resources(
             seed=seed,
             threads=threads,
             options=options,
-            known=None if start is None else start.solution,
+            known=() if start is None or start.solution is None else (start.solution,),
         )
         asked.extend(replace(a, at=began + a.at) for a in answer.asked)
         return answer

@@ -87,7 +87,7 @@ def _load(
         try:
             return read_beside(path, Graph.from_json(text))
         except GraphError as error:
-            raise GraphError(f"{spec}, {error.place}", error.message) from None
+            raise GraphError(f"{spec}, {error.place}", error.message, error.notation) from None
         except ValueError as error:
             raise InputError(str(error)) from None
     if path.suffix == ".spz":

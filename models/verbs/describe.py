@@ -17,7 +17,7 @@ from ..sources.precision import mixed
 from ..sources.precision import parsed as parsed_precision
 from ..sources.training import TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, Count, attention_option, force_option, output_option
+from ..terminal.options import BATCH, Count, attention_option, force_option, json_option, output_option
 from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 
 
@@ -45,7 +45,7 @@ from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def import_command(
     file: str | None,
     batch: int | None,
@@ -114,6 +114,16 @@ def import_command(
     return Exit.DONE
 
 
+def check_training(train: str | None, loss: str | None, recompute: str) -> None:
+    """Raises `UsageError` where `--loss` or `--recompute` stands without `--train`."""
+    if train is None and recompute != "none":
+        raise click.UsageError(
+            "--recompute says what a backward pass computes again: give --train sgd or --train adam too"
+        )
+    if train is None and loss is not None:
+        raise click.UsageError("--loss says what a training step minimises: give --train sgd or --train adam too")
+
+
 def in_precision(graph: Graph, precision: str | None) -> Graph:
     """A forward graph as `--precision` asks for it."""
     return graph if precision is None else mixed(graph, parsed_precision(precision))
@@ -123,12 +133,7 @@ def training_of(
     graph: Graph, train: str | None, loss: str | None, recompute: str = "none", precision: str | None = None
 ) -> TrainingStep | None:
     """The training step that `--train`, `--loss`, `--recompute` and `--precision` ask for; None without `--train`."""
-    if train is None and recompute != "none":
-        raise click.UsageError(
-            "--recompute says what a backward pass computes again: give --train sgd or --train adam too"
-        )
-    if train is None and loss is not None:
-        raise click.UsageError("--loss says what a training step minimises: give --train sgd or --train adam too")
+    check_training(train, loss, recompute)
     return None if train is None else build_step(graph, train, loss, recompute=recompute, precision=precision)
 
 
@@ -139,7 +144,7 @@ def machine_command() -> None:
 
 @machine_command.command("show")
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def machine_show(name: str | None, as_json: bool) -> int:
     """Show a machine with every constant and its source; without NAME list the built-in machines."""
     if name is None:

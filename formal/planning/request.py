@@ -1,0 +1,130 @@
+"""This module carries out requests for plans: what the command line and the Python way in ask of the planner.
+
+model, as it is                                   plan_graph
+training step: forward, backward, optimizer       build_step, then plan_graph
+.. whose blocks are recomputed, as many as pay    plan_recomputed: a plan per candidate
+.. or not, with schedules that the user brings    plan_strategy: they are carried to the rest, nothing is searched
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from ...models.cost.selection import Notify
+from ...models.layout.placement import Space
+from ...models.machine.machine import Machine
+from ...models.program.graph import Graph
+from ...models.sources.precision import mixed, parsed
+from ...models.sources.training import TrainingStep, build_step
+from ...models.sources.training.recompute import blocks
+from ...models.text import InputError
+from ..selection.model.clock import Progress
+from ..selection.solve import Engine
+from .given import given_schedules, plan_strategy
+from .plan import Planned, plan_graph
+from .recompute import Attempt, plan_recomputed
+from .schedules import Propagated
+from .time_limit import TimeLimit
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What is asked.  `graph`: the model, or with `train` (settings of an optimizer) what a step trains by `loss`.
+    `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
+    `memory`: bytes per device.  `strategy`: a file of schedules.  `gap`: (cost - bound) / cost that is enough.
+    `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
+    """
+
+    graph: Graph
+    machine: Machine
+    train: str | None = None
+    loss: str | None = None
+    recompute: str = "none"
+    space: Space | None = None
+    memory: int | None = None
+    strategy: Path | None = None
+    engine: Engine = "native"
+    gap: Fraction = Fraction(0)
+    threads: int = 2
+    precision: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class PlanOutcome:
+    """What was found: the plan of `graph`; the training `step` that it is, what was recomputed on the way (`attempts`)
+    and which schedules were `given`, where the request asks for them.
+    """
+
+    graph: Graph
+    planned: Planned
+    step: TrainingStep | None = None
+    attempts: tuple[Attempt, ...] = ()
+    given: Propagated | None = None
+
+
+def carry_out(
+    request: PlanRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
+) -> PlanOutcome:
+    """The plan that is asked for, found within `limit`.  Raises `InputError` for what contradicts itself, and the
+    errors of the planners.
+    """
+    automatic = request.recompute == "auto"
+    if request.strategy is not None and request.engine != "native":
+        raise InputError(f"a strategy searches for nothing, so there is nothing to ask {request.engine} about")
+    if automatic and (request.train is None or request.memory is None or request.strategy is not None):
+        raise InputError("recompute 'auto' weighs time against memory: it needs train and memory, and no strategy")
+
+    def step(which: str) -> TrainingStep:
+        return build_step(
+            request.graph, request.train or "", request.loss, recompute=which, precision=request.precision
+        )
+
+    def planner(graph: Graph, seconds: float | None = None) -> Planned:
+        return plan_graph(
+            graph,
+            request.machine,
+            request.space,
+            request.memory,
+            engine=request.engine,
+            time_limit_s=seconds,
+            gap=request.gap,
+            threads=request.threads,
+            progress=progress,
+            notify=notify,
+            limit=limit,
+        )
+
+    if automatic:
+        chosen = plan_recomputed(tuple(blocks(request.graph)), step, planner, None, limit.clock)
+        return PlanOutcome(chosen.step.graph, chosen.planned, chosen.step, chosen.attempts)
+    graph, trained = program_of(request)
+    if request.strategy is None:
+        return PlanOutcome(graph, planner(graph), trained)
+    planned, given = plan_strategy(
+        graph,
+        request.machine,
+        given_schedules(request.strategy),
+        request.space,
+        request.memory,
+        threads=request.threads,
+        progress=progress,
+        notify=notify,
+        limit=limit,
+    )
+    return PlanOutcome(graph, planned, trained, given=given)
+
+
+def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
+    """The program that is asked about: a training step, or the model."""
+    if request.train is None:
+        return _forward(request), None
+    trained = build_step(
+        request.graph, request.train, request.loss, recompute=request.recompute, precision=request.precision
+    )
+    return trained.graph, trained
+
+
+def _forward(request: PlanRequest) -> Graph:
+    return request.graph if request.precision is None else mixed(request.graph, parsed(request.precision))
