@@ -10,10 +10,10 @@ import selection_cases as cases
 from random_problems import shared_tables
 
 from shardproof.formal.explain.explain import (
+    Neighbourhood,
     deviation_bounds,
     explain,
     forced,
-    local_alternative,
     render_deviation,
     render_explanation,
 )
@@ -81,7 +81,7 @@ def test_bounds_enclose_the_exact_price(seed: int) -> None:
     for v in range(len(problem.vertices)):
         rest = [d if w != v else [a for a in d if a != answer.solution[v]] for w, d in enumerate(cases.whole(problem))]
         exact = cases.brute(problem, rest) if rest[v] else None
-        most, other = local_alternative(problem, answer.solution, v)
+        most, other = Neighbourhood.of(problem, answer.solution).local_alternative(v)
         if exact is None:
             assert most is None
             continue
@@ -116,7 +116,20 @@ def test_local_alternatives_keep_the_limit() -> None:
     from shardproof.models.problem.selection_problem import Usage, Vertex
 
     p = SelectionProblem("p", (Vertex("a", np.array([0, 1, 5])),), (), (), (Usage(0, 0, 1, np.array([0, 9, 1])),), 5)
-    assert local_alternative(p, (0,), 0) == (5, 2)
+    assert Neighbourhood.of(p, (0,)).local_alternative(0) == (5, 2)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_local_alternatives_are_those_of_trying_every_choice(seed: int) -> None:
+    problem = cases.random_problem(seed, rows=True, n=6)
+    x = solve(problem).solution
+    if x is None:
+        return
+    near = Neighbourhood.of(problem, x)
+    for v, vertex in enumerate(problem.vertices):
+        others = [(*x[:v], a, *x[v + 1 :]) for a in range(len(vertex.cost)) if a != x[v]]
+        costs = [problem.cost_of(y) for y in others if problem.is_feasible(y)]
+        assert near.local_alternative(v)[0] == (min(costs) - problem.cost_of(x) if costs else None)
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """This module defines the language of programs, the computation graph, as data:
 
-    graph     ::=  name  tensor*  operator*  outputs: tensor*  state: (parameter -> next value)*
+    graph     ::=  name  tensor*  operator*  outputs: tensor*  state: (parameter -> next value)*  leading: dimension*
     tensor    ::=  name  [extent, ..]  element-type  role                  shape in digits: 1024 = 16 heads x 64
     role      ::=  input  |  parameter  |  value                           values have one writer, the others none
     operator  ::=  access = [combine axis ..:] function(access, ..; attribute = value, ..)    axis < extent [whole], ..
@@ -24,8 +24,11 @@ operators like this, `graph_file` writes graphs as JSON.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
+from types import MappingProxyType
 
 from . import attention, attention_pairs
 from .graph_file import graph_fields, graph_text
@@ -42,6 +45,9 @@ class Graph:
 
     `state`: pairs (parameter, tensor that holds its next value).  The next value is stored where the parameter was, in
     the layout that the parameter has at the start of the step, so that steps can follow each other.
+
+    `leading`: pairs (tensor, dimension) whose axes come first in the order of axes (`models.layout.classes`): of a
+    program that was made from another one, whose order it keeps.
     """
 
     name: str
@@ -49,6 +55,7 @@ class Graph:
     operators: tuple[Operator, ...]
     outputs: tuple[str, ...]
     state: tuple[tuple[str, str], ...] = ()
+    leading: tuple[tuple[str, int], ...] = ()
     _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
     _by_operator: dict[str, Operator] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
 
@@ -82,7 +89,12 @@ class Graph:
         return op.spec.flops * (len(op.inputs) // 2 if op.function == "product_sum" else 1)
 
     def computed_in(self, op: Operator) -> str:
-        """The element type whose peak counts for `op`: its result's; attention computes in its first operand's."""
+        """The element type whose peak counts for `op`: its result's; attention computes in its first operand's, a
+        product with attribute `arithmetic` in that of its factors.
+        """
+        stated = op.attribute("arithmetic", "")
+        if stated:
+            return str(stated)
         return self.tensor((op.inputs[0] if op.kind is NodeKind.ATTENTION else op.output).tensor).dtype
 
     def points(self, op: Operator) -> int:
@@ -102,17 +114,25 @@ class Graph:
         """What running the graph gives: its outputs, then the next values of its state."""
         return tuple(dict.fromkeys((*self.outputs, *(value for _, value in self.state))))
 
-    def writer(self) -> dict[str, int]:
+    def writer(self) -> Mapping[str, int]:
         """Tensor name -> position of the operator that writes it."""
-        return {op.output.tensor: i for i, op in enumerate(self.operators)}
+        return self._writer
 
-    def readers(self) -> dict[str, list[tuple[int, int]]]:
-        """Tensor name -> [(operator position, input position)], in order."""
+    def readers(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
+        """Tensor name -> ((operator position, input position), ..), in order."""
+        return self._readers
+
+    @cached_property  # asked for every tensor of a plan: found once
+    def _writer(self) -> Mapping[str, int]:
+        return MappingProxyType({op.output.tensor: i for i, op in enumerate(self.operators)})
+
+    @cached_property
+    def _readers(self) -> Mapping[str, tuple[tuple[int, int], ...]]:
         out: dict[str, list[tuple[int, int]]] = {t.name: [] for t in self.tensors}
         for i, op in enumerate(self.operators):
             for j, a in enumerate(op.inputs):
                 out[a.tensor].append((i, j))
-        return out
+        return MappingProxyType({name: tuple(found) for name, found in out.items()})
 
     def check(self) -> Graph:
         """Return self if every invariant of `invariants.INVARIANTS` holds, else raise `GraphError`; its note is the

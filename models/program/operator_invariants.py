@@ -10,9 +10,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from . import attention as attention_operator
+from . import fused
 from .index import Axis
 from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator
-from .tensor import Role, Tensor
+from .tensor import ELEMENT_BYTES, Role, Tensor
 
 if TYPE_CHECKING:
     from .graph import Graph
@@ -197,6 +198,26 @@ def attention(n: Node) -> Messages:
 def pairs(n: Node) -> Messages:
     if n.op.function == "product_sum" and len(n.op.inputs) % 2:
         yield "product_sum takes pairs of inputs"
+
+
+def epilogue(n: Node) -> Messages:
+    if reason := fused.wrong(n.op):
+        yield reason
+
+
+def arithmetic(n: Node) -> Messages:
+    """Factors of one type may be summed in a wider one: then `arithmetic` is the type of the factors."""
+    graph, op, stated = n.program.graph, n.op, n.op.attribute("arithmetic", "")
+    if not stated:
+        return
+    factors = op.inputs[:-1] if op.kind is NodeKind.GROUPED else op.inputs[: fused.factors(op)]
+    result = graph.tensor(op.output.tensor)
+    if op.kind not in (NodeKind.CONTRACT, NodeKind.GROUPED) or {graph.tensor(a.tensor).dtype for a in factors} != {
+        stated
+    }:
+        yield f"attribute arithmetic is {stated!r}: it must be the type of every factor of a product"
+    elif not result.dtype.startswith("float") or result.element_bytes < ELEMENT_BYTES[str(stated)]:
+        yield f"sums {stated!r} in the narrower {result.dtype!r}; leave out attribute arithmetic"
 
 
 def work(n: Node) -> Messages:

@@ -13,10 +13,12 @@ from ..machine.text import render
 from ..program.contents import write_beside
 from ..program.graph import Graph
 from ..sources.load import Attention, load_model
+from ..sources.precision import mixed
+from ..sources.precision import parsed as parsed_precision
 from ..sources.training import TrainingStep, build_step
 from ..terminal.console import Exit, emit, say
 from ..terminal.options import BATCH, Count, attention_option, force_option, json_option, output_option
-from .optimizer import LOSS, OPTIMIZER
+from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 
 
 @click.command("import")
@@ -32,6 +34,7 @@ from .optimizer import LOSS, OPTIMIZER
     show_default=True,
     help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
 )
+@click.option("--precision", type=PRECISION, help=PRECISION_HELP)
 @attention_option
 @click.option(
     "--expert-places",
@@ -49,6 +52,7 @@ def import_command(
     train: str | None,
     loss: str | None,
     recompute: str,
+    precision: str | None,
     attention: Attention | None,
     expert_places: int | None,
     output: Path | None,
@@ -77,9 +81,8 @@ def import_command(
         )
     notes: list[str] = []
     graph = load_model(file, batch, notes.append, attention, expert_places)
-    step = training_of(graph, train, loss, recompute)
-    if step is not None:
-        graph = step.graph
+    step = training_of(graph, train, loss, recompute, precision)
+    graph = in_precision(graph, precision) if step is None else step.graph
     if output is not None:
         write_file(output, graph.to_json().encode("ascii") + b"\n")
         constants = write_beside(output, graph)
@@ -121,10 +124,17 @@ def check_training(train: str | None, loss: str | None, recompute: str) -> None:
         raise click.UsageError("--loss says what a training step minimises: give --train sgd or --train adam too")
 
 
-def training_of(graph: Graph, train: str | None, loss: str | None, recompute: str = "none") -> TrainingStep | None:
-    """The training step that `--train`, `--loss` and `--recompute` ask for; None without `--train`."""
+def in_precision(graph: Graph, precision: str | None) -> Graph:
+    """A forward graph as `--precision` asks for it."""
+    return graph if precision is None else mixed(graph, parsed_precision(precision))
+
+
+def training_of(
+    graph: Graph, train: str | None, loss: str | None, recompute: str = "none", precision: str | None = None
+) -> TrainingStep | None:
+    """The training step that `--train`, `--loss`, `--recompute` and `--precision` ask for; None without `--train`."""
     check_training(train, loss, recompute)
-    return None if train is None else build_step(graph, train, loss, recompute=recompute)
+    return None if train is None else build_step(graph, train, loss, recompute=recompute, precision=precision)
 
 
 @click.group("machine")

@@ -1,4 +1,6 @@
-"""What `--train` and `--loss` take: an optimizer, perhaps with its numbers; a scalar, or a loss to be added."""
+"""What `--train`, `--loss` and `--precision` take: an optimizer, perhaps with its numbers; a scalar, or a loss to be
+added; element types.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from typing import Any, Final
 
 import click
 
+from ..sources import precision
+from ..sources.precision.settings import NAMES as PRECISIONS
 from ..sources.training import OPTIMIZERS, parsed
 
 
@@ -27,6 +31,32 @@ class OptimizerText(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
 
 OPTIMIZER = OptimizerText()
+
+
+class PrecisionText(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
+    """`bf16-mixed`, or `bf16-mixed:reduce=bfloat16`: see `models.sources.precision.settings`."""
+
+    name = "precision"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """As click shows choices."""
+        return f"[{'|'.join(PRECISIONS)}][:KEY=VALUE,..]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            precision.parsed(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+PRECISION = PrecisionText()
+
+PRECISION_HELP: Final = (
+    "Mixed precision: weights in float32, operators in the types of torch.autocast (-mixed), or everything but the "
+    "loss in 16 bits (-master)."
+)
+"""Help of `--precision`."""
 
 LOSS: Final = (
     "With --train: the scalar to minimise, or 'cross-entropy' or 'squared-error', perhaps with ':OUTPUT' (default: the "
