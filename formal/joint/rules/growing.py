@@ -164,8 +164,8 @@ def _identity(op: Operator, tensor: Tensor | None = None) -> object:
     for access in op.inputs:
         for a in access.axes:
             number.setdefault(a, len(number))
-    for a in op.axes:
-        number.setdefault(a.name, len(number))
+    for axis in op.axes:
+        number.setdefault(axis.name, len(number))
 
     def index(i: Affine) -> object:
         return tuple((number[a], c) for a, c in i.terms), i.offset, i.whole
