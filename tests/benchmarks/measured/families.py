@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import bridge, collectives, dgxc, llmfoundry, mlperf, torchtitan, vtrain
+from . import bridge, collectives, dgxc, llmfoundry, megatron, mlperf, products, torchtitan, vtrain
 from .judging import Predictions
 
 Family = Callable[[Path, Path], Mapping[str, object]]
@@ -27,6 +27,8 @@ FAMILIES: dict[str, Family] = {
     "nccl": collectives.nccl,
     "vidur": collectives.vidur,
     "alpa": collectives.alpa,
+    "gemm": products.gemm,
+    "megatron": megatron.within,
 }
 
 PREDICTIONS: dict[str, Callable[[Path, Path], Predictions]] = {
