@@ -127,9 +127,9 @@ class Plan:
 
     def check(self) -> PlanCheck:
         """Check every claim again, from the bytes: tables rebuilt, certificate replayed."""
-        from shardproof.verify.plan.plan import check_plan
+        from shardproof.verify.joint.plan import check_any_plan
 
-        return check_plan(write_plan(None, self.bundle))
+        return check_any_plan(write_plan(None, self.bundle))
 
     def explain(self, operator: str | None = None, time_limit_s: float | None = 60.0) -> Explanation:
         """Where the time goes and what other choices would cost; exactly, for one `operator`."""
@@ -212,7 +212,7 @@ def plan(
     from shardproof.formal.planning.request import PlanRequest, carry_out
     from shardproof.formal.planning.time_limit import TimeLimit
     from shardproof.formal.selection.model.clock import Clock
-    from shardproof.verify.plan.plan import check_plan
+    from shardproof.verify.joint.plan import check_any_plan
 
     request = PlanRequest(
         _graph(model, inputs, batch),
@@ -230,16 +230,16 @@ def plan(
     planned = carry_out(request, TimeLimit(Clock(time_limit_s))).planned
     if planned.plan is None:
         raise _no_plan(planned.planning, planned.answer.certificate)
-    checked = check_plan(write_plan(None, planned.plan))
+    checked = check_any_plan(write_plan(None, planned.plan))
     _refuse(checked)
     return Plan(checked.plan, checked)
 
 
 def load(path: Path | str) -> Plan:
     """A plan from its file, checked.  Raises `RefutedPlan`, or `ContainerError` for what is no plan."""
-    from shardproof.verify.plan.plan import check_plan
+    from shardproof.verify.joint.plan import check_any_plan
 
-    checked = check_plan(Path(path))
+    checked = check_any_plan(Path(path))
     _refuse(checked)
     return Plan(read_plan(Path(path))[0], checked)
 

@@ -40,6 +40,11 @@ PROGRAMS = frozenset({"models.program", "models.machine", "models.layout", "mode
 
 CHECKERS = (
     Checker("selection certificate", "verify.selection.certificate", GROUND | {"proofs.selection", "verify.selection"}),
+    Checker(
+        "extraction from an e-graph",
+        "verify.egraphs.extraction",
+        GROUND | {"models.egraphs", "proofs.egraphs", "verify.egraphs"},
+    ),
     Checker("redistribution", "verify.plan.communication", GROUND | PROGRAMS | {"verify.plan"}),
     Checker(
         "placements",

@@ -92,6 +92,7 @@ def read(module: str) -> set[str]:
         ("proofs/rewrites/library", ("rules",), set()),
         ("proofs/plan/bundle", ("plan",), set()),
         ("proofs/schedules/file", ("schedule",), set()),
+        ("proofs/egraphs/file", ("extraction",), set()),
     ],
 )
 def test_fields_are_those_of_the_document(module: str, marks: tuple[str, ...], beside: set[str]) -> None:
@@ -116,6 +117,8 @@ def cases(module: str, function: str) -> set[str]:
         ("reduction claims", "proofs/collective_programs/file", "_claim"),
         ("schedule subjects", "proofs/schedules/file", "_subject"),
         ("schedule bounds", "proofs/schedules/file", "_bound"),
+        ("extraction claims", "proofs/egraphs/file", "_claim"),
+        ("extraction records", "proofs/egraphs/file", "_record"),
     ],
 )
 def test_kinds_are_those_of_the_document(mark: str, module: str, function: str) -> None:

@@ -99,8 +99,7 @@ def carry_out(
     if automatic:
         chosen = plan_recomputed(tuple(blocks(request.graph)), step, planner, None, limit.clock)
         return PlanOutcome(chosen.step.graph, chosen.planned, chosen.step, chosen.attempts)
-    trained = None if request.train is None else step(request.recompute)
-    graph = _forward(request) if trained is None else trained.graph
+    graph, trained = program_of(request)
     if request.strategy is None:
         return PlanOutcome(graph, planner(graph), trained)
     planned, given = plan_strategy(
@@ -115,6 +114,16 @@ def carry_out(
         limit=limit,
     )
     return PlanOutcome(graph, planned, trained, given=given)
+
+
+def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
+    """The program that is asked about: a training step, or the model."""
+    if request.train is None:
+        return _forward(request), None
+    trained = build_step(
+        request.graph, request.train, request.loss, recompute=request.recompute, precision=request.precision
+    )
+    return trained.graph, trained
 
 
 def _forward(request: PlanRequest) -> Graph:

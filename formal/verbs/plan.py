@@ -26,7 +26,7 @@ from ...models.terminal.options import (
     output_option,
 )
 from ...models.text import InputError, bytes_text
-from ...models.verbs.describe import check_training
+from ...models.verbs.describe import check_training, training_of
 from ...models.verbs.optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
@@ -36,6 +36,8 @@ from ..planning.remarks import Batch, Remark, remarks
 from ..planning.request import PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .conflict import no_solution
+from .joint import run_joint
+from .pipelined import plan_pipeline
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import engine_option, gap_option, started, threads_option, time_option
 
@@ -61,13 +63,18 @@ class PlanOptions:
     explain_cost: bool
     strategy_file: Path | None
     joint: bool
+    pipeline: str | None
     output: Path
     as_json: bool
 
     def check(self) -> None:
         """Raises `UsageError` for options that contradict each other."""
-        if self.joint:
-            raise InputError("--joint is not supported by this version; plan the graph as it is")
+        if self.joint and (self.memory is not None or self.strategy_file is not None or self.recompute == "auto"):
+            raise InputError(
+                "--joint has no memory rows and no schedules yet: leave out --memory, --strategy and --recompute auto"
+            )
+        if self.joint and self.explain_cost:
+            raise click.UsageError("--joint chooses the operators: use 'shardproof explain PLAN --cost' afterwards")
         if self.strategy_file is not None and self.engine != "native":
             raise click.UsageError(
                 f"--strategy searches for nothing, so there is nothing to ask {self.engine} about: give one of the two"
@@ -76,6 +83,12 @@ class PlanOptions:
             raise click.UsageError(
                 "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
             )
+        if self.pipeline is not None and (self.strategy_file, self.engine, self.recompute == "auto") != (
+            None,
+            "native",
+            False,
+        ):
+            raise click.UsageError("--pipeline searches natively: leave out --strategy, --engine and --recompute auto")
         check_training(self.train, self.loss, self.recompute)
 
     def request(self, notes: list[str]) -> PlanRequest:
@@ -124,7 +137,17 @@ class PlanOptions:
     type=click.Path(path_type=Path),
     help="Take these schedules, carried to what they are joined to; search for nothing.",
 )
-@click.option("--joint", is_flag=True, help="Optimise algebra and parallelism together.")
+@click.option(
+    "--pipeline",
+    metavar="auto|P:M",
+    help="With --train: cut into stages, each with placements of its own on an equal part of the machine: auto, or P "
+    "stages and M micro-batches.",
+)
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
+)
 @output_option("-o", "--output", required=True, help="The plan file.", replaces_results=True)
 @force_option
 @json_option
@@ -138,6 +161,24 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     options.check()
     notes: list[str] = []
     request = options.request(notes)
+    if options.pipeline is not None:
+        where, text = request.space, options.pipeline
+        train = (options.train, options.loss, options.recompute, options.precision)
+        step = training_of(request.graph, *train)
+        return plan_pipeline(
+            publisher,
+            step,
+            request.machine,
+            where,
+            options.memory,
+            text,
+            options.gap,
+            clock,
+            options.output,
+            options.as_json,
+        )
+    if options.joint:
+        return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:
         found = carry_out(request, clock, watch, watch.count)
     problem, answer = found.planned.planning.problem, found.planned.answer
