@@ -17,7 +17,7 @@ Source: Huang et al., GPipe (NeurIPS 2019), section 2; `torch`'s own practice of
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
@@ -121,7 +121,7 @@ class _Unrolled:
         )
 
     @cached_property
-    def _writer(self) -> dict[str, int]:
+    def _writer(self) -> Mapping[str, int]:
         return self.part.writer()
 
     def graph(self) -> Graph:
