@@ -32,13 +32,13 @@ from ...proofs.selection.certificates import (
 )
 from ...proofs.selection.presolve_log import Rule
 from .answer import Answer
-from .decomposition.uniform import uniform_start
 from .engines.consult import Asked
 from .fallback import certified, fallback
 from .model.clock import Clock, Progress
 from .model.factored import exact_cost
 from .options import OPTIONS, Options
 from .solve import Engine, searched
+from .uniform import uniform_start
 
 
 @dataclass(frozen=True, eq=False)
