@@ -43,6 +43,11 @@ JOINT = frozenset({"models.joint", "proofs.joint"})
 
 CHECKERS = (
     Checker("selection certificate", "verify.selection.certificate", GROUND | {"proofs.selection", "verify.selection"}),
+    Checker(
+        "extraction from an e-graph",
+        "verify.egraphs.extraction",
+        GROUND | {"models.egraphs", "proofs.egraphs", "verify.egraphs"},
+    ),
     Checker("redistribution", "verify.plan.communication", GROUND | PROGRAMS | {"verify.plan"}),
     Checker(
         "placements",
@@ -61,6 +66,14 @@ CHECKERS = (
     ),
     Checker(
         "rule library", "verify.rewrites.library", GROUND | {"models.rewrites", "proofs.rewrites", "verify.rewrites"}
+    ),
+    Checker(
+        "pipelined step",
+        "verify.pipelines.certificate",
+        GROUND
+        | PROGRAMS
+        | {"models.pipelines", "models.schedules", "proofs.pipelines", "proofs.schedules", "proofs.selection"}
+        | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"},
     ),
     Checker(
         "plan",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ...models.layout.placement import space
+from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.load import Attention, load_model
@@ -26,7 +26,7 @@ from ...models.terminal.options import (
     output_option,
 )
 from ...models.text import InputError, bytes_text
-from ...models.verbs.describe import check_training
+from ...models.verbs.describe import check_training, training_of
 from ...models.verbs.optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
@@ -37,6 +37,7 @@ from ..planning.request import PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .conflict import no_solution
 from .joint import run_joint
+from .pipelined import plan_pipeline
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import engine_option, gap_option, started, threads_option, time_option
 
@@ -55,6 +56,7 @@ class PlanOptions:
     attention: Attention | None
     memory: int | None
     space_name: str | None
+    vocabulary: str | None
     engine: Engine
     time_limit: float
     gap: Fraction
@@ -62,6 +64,7 @@ class PlanOptions:
     explain_cost: bool
     strategy_file: Path | None
     joint: bool
+    pipeline: str | None
     output: Path
     as_json: bool
 
@@ -71,6 +74,9 @@ class PlanOptions:
             raise InputError(
                 "--joint has no memory rows and no schedules yet: leave out --memory, --strategy and --recompute auto"
             )
+        said = self.vocabulary or (self.space_name is not None and space(self.space_name).vocabulary)
+        if said and (self.joint or self.pipeline is not None):
+            raise InputError("--joint and --pipeline search whole spaces: leave out the vocabulary")
         if self.joint and self.explain_cost:
             raise click.UsageError("--joint chooses the operators: use 'shardproof explain PLAN --cost' afterwards")
         if self.strategy_file is not None and self.engine != "native":
@@ -81,6 +87,12 @@ class PlanOptions:
             raise click.UsageError(
                 "--recompute auto weighs time against memory and searches: give --memory, and no --strategy"
             )
+        if self.pipeline is not None and (self.strategy_file, self.engine, self.recompute == "auto") != (
+            None,
+            "native",
+            False,
+        ):
+            raise click.UsageError("--pipeline searches natively: leave out --strategy, --engine and --recompute auto")
         check_training(self.train, self.loss, self.recompute)
 
     def request(self, notes: list[str]) -> PlanRequest:
@@ -98,6 +110,7 @@ class PlanOptions:
             self.gap,
             self.threads,
             self.precision,
+            self.vocabulary,
         )
 
 
@@ -118,6 +131,11 @@ class PlanOptions:
 @attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
+@click.option(
+    "--vocabulary",
+    type=click.Choice(VOCABULARIES),
+    help="Only placements that this framework can say; the claim names the restriction.",
+)
 @engine_option
 @time_option
 @gap_option
@@ -128,6 +146,12 @@ class PlanOptions:
     "strategy_file",
     type=click.Path(path_type=Path),
     help="Take these schedules, carried to what they are joined to; search for nothing.",
+)
+@click.option(
+    "--pipeline",
+    metavar="auto|P:M",
+    help="With --train: cut into stages, each with placements of its own on an equal part of the machine: auto, or P "
+    "stages and M micro-batches.",
 )
 @click.option(
     "--joint",
@@ -147,6 +171,22 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     options.check()
     notes: list[str] = []
     request = options.request(notes)
+    if options.pipeline is not None:
+        where, text = request.space, options.pipeline
+        train = (options.train, options.loss, options.recompute, options.precision)
+        step = training_of(request.graph, *train)
+        return plan_pipeline(
+            publisher,
+            step,
+            request.machine,
+            where,
+            options.memory,
+            text,
+            options.gap,
+            clock,
+            options.output,
+            options.as_json,
+        )
     if options.joint:
         return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:

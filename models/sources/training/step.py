@@ -36,13 +36,16 @@ from .widened import sum_in_float32, with_arithmetic
 class TrainingStep:
     """`graph`: the whole step.  `loss`: what is minimised, in words.  `trained`: (parameter, its gradient), in graph
     order.  `constant`: parameters that the loss does not depend on smoothly; the step leaves them alone.  `recomputed`:
-    blocks whose values the reverse pass computes again."""
+    blocks whose values the reverse pass computes again.  `passes`: for every operator of the graph its pass ("F", "B",
+    "U": forward, backward, update) and the position of the forward operator that it is, or is part of the adjoint of
+    (an update: -1)."""
 
     graph: Graph
     loss: str
     trained: tuple[tuple[str, str], ...]
     constant: tuple[str, ...]
     recomputed: tuple[str, ...] = ()
+    passes: tuple[tuple[str, int], ...] = ()
 
 
 def training_step(graph: Graph, optimizer: str, loss: str | None = None, settings: Settings | None = None) -> Graph:
@@ -99,7 +102,7 @@ def build_step(
     )
     scaled = types is not None and types.scaled
     backward.gradient[scalar] = scaled_seed(backward) if scaled else backward.seed
-    _reverse(backward, forward, chosen_blocks)
+    origin = _reverse(backward, forward, chosen_blocks)
     if types is not None and types.reduce == "float32":
         sum_in_float32(backward)
     trained = tuple(
@@ -139,7 +142,10 @@ def build_step(
     step = Graph(name, tuple(tensors.values()), tuple(scheduled), (scalar,), state).check()
     chosen = {w for w, _ in trained}
     constant = tuple(t.name for t in graph.tensors if t.role is Role.PARAMETER and t.name not in chosen)
-    return TrainingStep(step, words, trained, constant, tuple(chosen_blocks))
+    part_of = {op.name: ("F", i) for i, op in enumerate(forward.operators)}
+    part_of |= {name: ("B", i) for name, i in origin.items()}
+    passes = tuple(part_of.get(op.name, ("U", -1)) for op in scheduled)
+    return TrainingStep(step, words, trained, constant, tuple(chosen_blocks), passes)
 
 
 def needed(operators: Iterable[Operator], results: Iterable[str]) -> list[Operator]:
@@ -184,11 +190,13 @@ def active(graph: Graph, loss: str, place: Callable[[Operator], str] = lambda op
     return depends & reaches
 
 
-def _reverse(b: Backward, graph: Graph, again: Blocks) -> None:
+def _reverse(b: Backward, graph: Graph, again: Blocks) -> dict[str, int]:
     """Differentiate in reverse order; a tensor is finished after the first of its readers, weights before activations.
 
-    Blocks of `again` are computed once more right before their first adjoint.
+    Blocks of `again` are computed once more right before their first adjoint.  Returned: every operator emitted so far,
+    and the position of the forward operator that it belongs to.
     """
+    origin = {op.name: len(graph.operators) - 1 for op in b.operators}
     block_of = {i: name for name, at in again.items() for i in at}
     waiting = set(again)
     first: dict[str, int] = {}
@@ -204,6 +212,8 @@ def _reverse(b: Backward, graph: Graph, again: Blocks) -> None:
         done = [t for t in dict.fromkeys(a.tensor for a in op.inputs) if first[t] == i and t in b.active]
         for t in sorted(done, key=lambda t: graph.tensor(t).role is not Role.PARAMETER):
             b.finish(t)
+        origin |= {op.name: i for op in b.operators[len(origin) :]}
+    return origin
 
 
 def _scheduled(
