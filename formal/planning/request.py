@@ -14,7 +14,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from ...models.cost.selection import Notify
-from ...models.layout.placement import Space
+from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.sources.precision import mixed, parsed
@@ -26,7 +26,7 @@ from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .given import given_schedules, plan_strategy
 from .micro import MicroAttempt, plan_micro
-from .plan import Planned, plan_graph
+from .plan import Planned, fitting_space, plan_graph
 from .recompute import Attempt, plan_recomputed
 from .schedules import Propagated
 from .time_limit import TimeLimit
@@ -40,6 +40,7 @@ class PlanRequest:
     `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
     `micro_batch`: into how many equal parts a step's batch is cut, N or N:once (gradients are brought together once per
     step), or auto.
+    `vocabulary`: the framework that must be able to say every placement, or None.
     """
 
     graph: Graph
@@ -55,6 +56,7 @@ class PlanRequest:
     threads: int = 2
     precision: str | None = None
     micro_batch: str = "1"
+    vocabulary: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +102,7 @@ def carry_out(
         return plan_graph(
             graph,
             request.machine,
-            request.space,
+            _space(request, graph),
             request.memory,
             engine=request.engine,
             time_limit_s=seconds,
@@ -124,7 +126,7 @@ def carry_out(
         graph,
         request.machine,
         given_schedules(request.strategy),
-        request.space,
+        _space(request, graph),
         request.memory,
         threads=request.threads,
         progress=progress,
@@ -175,3 +177,10 @@ def count_of(text: str) -> tuple[int, bool]:
 
 def _forward(request: PlanRequest) -> Graph:
     return request.graph if request.precision is None else mixed(request.graph, parsed(request.precision))
+
+
+def _space(request: PlanRequest, graph: Graph) -> Space | None:
+    """The space asked for, or the one that fits the size of the program, as far as the vocabulary says it."""
+    if request.vocabulary is None:
+        return request.space
+    return space(f"{(request.space or fitting_space(graph, request.machine)).name},{request.vocabulary}")
