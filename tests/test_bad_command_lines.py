@@ -77,7 +77,7 @@ AMOUNTS = [n for n in NUMBERS if n != "1e-400"] + [
 
 OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz"): {
-        "--micro-batch": ["0", "-1", "x", "1.5", "", "2", "auto", "9" * 400], "--precision": ["", "fp8", "bf16-master:scale=2"],
+        "--micro-batch": ["0", "-1", "x", "1.5", "", "2", "auto", "2:twice", ":once", "9" * 400], "--precision": ["", "fp8", "bf16-master:scale=2"],
         "--time-limit": NUMBERS, "--threads": INTEGERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS,
         "--space": ["", "all", "complete,odd", "\x1b", "9" * 500], "--engine": ["", "cplex", "\udcff"], "--train": ["", "sgdd"], "--strategy": ["", "absent", "folder", "pipe", "noise"],
         "--vocabulary": ["", "tensorflow", "DTensor"],
