@@ -196,6 +196,7 @@ def plan(
     loss: str | None = None,
     recompute: str = "none",
     precision: str | None = None,
+    micro_batch: int | str = 1,
     memory: int | str | None = None,
     space_name: str | None = None,
     engine: Engine = "native",
@@ -206,8 +207,8 @@ def plan(
     """The best plan found for a model on a machine, checked.
 
     `model`: what the command line takes (zoo name, file, FILE.py:NAME), a `Graph`, a NumPy program, or a PyTorch module
-    with its example `inputs`.  `memory`: bytes per device, or a text such as "80GiB".  Raises `NoPlan`, `InputError`,
-    and the errors of the frontends.
+    with its example `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text
+    such as "80GiB".  Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
     from shardproof.formal.planning.request import PlanRequest, carry_out
     from shardproof.formal.planning.time_limit import TimeLimit
@@ -226,6 +227,7 @@ def plan(
         gap=gap,
         threads=threads,
         precision=precision,
+        micro_batch=str(micro_batch),
     )
     planned = carry_out(request, TimeLimit(Clock(time_limit_s))).planned
     if planned.plan is None:

@@ -72,6 +72,7 @@ CHECKERS = (
         "verify.pipelines.certificate",
         GROUND
         | PROGRAMS
+        | JOINT
         | {"models.pipelines", "models.schedules", "proofs.pipelines", "proofs.schedules", "proofs.selection"}
         | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"},
     ),
