@@ -2,8 +2,8 @@
 
     python tests/benchmarks/real_steps_page.py --data DIR [--parts 5] [--to tests/benchmarks/results] [--only ..]
 
-Writes `real-steps.md` and `real-steps.svg` (a panel per family, logarithmic; the diagonal is a perfect prediction).  Words
-beside the worst rows stand in `measured/why.py`; the page names a family that has none.
+Writes `real-steps.md` and `real-steps.svg` (a panel per family, logarithmic; the diagonal is a perfect prediction).  With
+`--only`, the other families keep their rows of the table.  Words beside the worst rows stand in `measured/why.py`; the page names a family that has none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ def main() -> None:
                 points[name] = merged([PREDICTIONS[name](fit, judge) for fit, judge in sides])
             print(name, figures[name], file=sys.stderr, flush=True)
     given.to.mkdir(parents=True, exist_ok=True)
-    (given.to / "real-steps.md").write_text(page(figures, points, given.parts), encoding="utf-8")
+    target = given.to / "real-steps.md"
+    before = target.read_text(encoding="utf-8").splitlines() if target.exists() else []
+    kept = [line for line in before for name in FAMILIES if name not in figures and line.startswith(f"| {name} | ")]
+    target.write_text(page(figures, points, given.parts, kept), encoding="utf-8")
     (given.to / "real-steps.svg").write_text(svg(points), encoding="utf-8")
 
 
@@ -63,8 +66,10 @@ def merged(parts: Sequence[object]) -> object:
     )
 
 
-def page(figures: Mapping[str, Mapping[str, object]], points: Mapping[str, object], parts: int) -> str:
-    """The tables."""
+def page(
+    figures: Mapping[str, Mapping[str, object]], points: Mapping[str, object], parts: int, kept: Sequence[str]
+) -> str:
+    """The tables; `kept`: rows of families that were not asked for, as the page had them."""
     from measured.why import BARS, NOTES, WHY
 
     lines = [
@@ -82,7 +87,7 @@ def page(figures: Mapping[str, Mapping[str, object]], points: Mapping[str, objec
     ]
     for name, found in figures.items():
         lines.append(_row(name, found, BARS.get(name, "")))
-    lines += ["", *NOTES, "", "![predicted against measured](real-steps.svg)", "", "## Worst rows", ""]
+    lines += [*kept, "", *NOTES, "", "![predicted against measured](real-steps.svg)", "", "## Worst rows", ""]
     for name, found in points.items():
         lines += [f"### {name}", "", WHY.get(name, "No word on these yet."), ""]
         lines += ["| row | predicted | measured | off |", "|---|---|---|---|"]

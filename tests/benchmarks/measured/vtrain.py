@@ -20,7 +20,7 @@ from .rows import Cells, read
 
 COLUMNS = ("gpus", "global_batch", "micro_batch", "hidden", "heads", "layers", "seq", "tp", "dp", "pp")
 GROUP = ("hidden", "heads", "layers", "seq", "global_batch", "gpus")
-WEIGHTS = {"single": 1.0, "multi": 2.5}
+WEIGHTS = {"single": 1.0, "multi": 5.0}
 """Of a row: there are eighteen times fewer on many nodes, and they alone tell about the network."""
 
 
