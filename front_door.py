@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.egraphs.certificate import ExtractionCertificate
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.plan.bundle import Plan
-    from shardproof.proofs.publishing.publisher import Published
+    from shardproof.proofs.publishing.publisher import Published, Restricted
     from shardproof.proofs.rewrites.library import Library
     from shardproof.proofs.schedules.certificate import ScheduleCertificate
     from shardproof.proofs.selection.certificates import SelectionCertificate
@@ -161,6 +161,39 @@ class FrontDoor:
             if r.verdict is Verdict.REFUTED:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return plan, name
+
+    def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
+        """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""
+        from fractions import Fraction
+
+        from shardproof.formal.planning.vocabulary import plan_within
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.models.text import InputError
+        from shardproof.proofs.plan.bundle import write_plan
+        from shardproof.proofs.publishing.publisher import Restricted, SelfCheckFailed
+        from shardproof.verify.plan.plan import PlanCheck, check_plan
+
+        def proved(checked: PlanCheck) -> tuple[Fraction, Fraction]:
+            main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap"))
+            scale = checked.planning.problem.scale
+            return Fraction(main.cost or 0, scale), Fraction(main.lower_bound or 0, scale)
+
+        plan, _ = self.checked_plan(path)
+        if not plan.choices.operators:
+            raise InputError(f"{path} has no choices: nothing was found that fits its memory limit")
+        planned = plan_within(plan, vocabulary, time_limit_s)
+        if planned.plan is None:
+            raise InputError(
+                f"{path}: no plan within what {vocabulary} says was found; give it more time or more memory"
+            )
+        checked = check_plan(write_plan(None, planned.plan))
+        bad = next((r for r in checked.results if r.verdict is Verdict.REFUTED), None)
+        if bad is not None:
+            raise SelfCheckFailed(
+                f"our own checker refuted our own result ({bad.kind}: {bad.reason}); nothing was written. Please "
+                f"report this."
+            )
+        return Restricted(vocabulary, checked.plan, checked.identity, proved(check_plan(path)), proved(checked))
 
     def measure(
         self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float

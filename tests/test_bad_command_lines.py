@@ -79,6 +79,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz"): {
         "--time-limit": NUMBERS, "--threads": INTEGERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS,
         "--space": ["", "all", "complete,odd", "\x1b", "9" * 500], "--engine": ["", "cplex", "\udcff"], "--train": ["", "sgdd"], "--strategy": ["", "absent", "folder", "pipe", "noise"],
+        "--vocabulary": ["", "tensorflow", "DTensor"],
     },
     ("solve", "problem.json"): {"--time-limit": NUMBERS, "--threads": INTEGERS, "--gap": SHARES, "--engine": ["x"]},
     ("audit", "problem.json", "--strategy", "choices.json"): {"--time-limit": NUMBERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS, "--engine": ["x"]},
@@ -88,6 +89,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--inputs": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", "other.npz", "one.npy", "cut.npz", "/dev/zero", ""],
     },
     ("export", "plan.spz", "-o", "new.py"): {"--to": ["", "csv", "DTensor", "\x1b"]},
+    ("export", "plan.spz", "--to", "jax", "-o", "new.py", "--resolve"): {"--time-limit": NUMBERS, "--resolved": ["new.py", "folder", "-", ""]},
     ("explain", "plan.spz"): {"--error": SHARES, "--time-limit": NUMBERS, "--op": ["", "nobody", "\x1b[1m", "9" * 500]},
     ("explain", "plan.spz", "--op", "fc1"): {"--instead": ["{", '{"x": 1}', "b over nowhere", "b over 0 of ranks", "b over 99999999999 of ranks", "\udcff", '{"b": {"ranks": -1}}']},
     ("sensitivity", "plan.spz"): {"--solve-limit": NUMBERS, "--time-limit": NUMBERS},
@@ -138,6 +140,8 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("check", "{}"): [*FILES, "problem.json", "other.spz", "certificate.spz"],
     ("run", "{}", "-n", "2", "--virtual"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("export", "{}", "--to", "dtensor", "-o", "new.py"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
+    ("verify-job", "{}", "model.py:net"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
+    ("verify-job", "plan.spz", "{}"): [*FILES, "plan.spz", "mlp-unity", "absent.py:f", "text.py:f", "text.py:", "no.module:f"],
     ("explain", "{}"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("sensitivity", "{}"): [*SPZ, "certificate.spz", "library.spz"],
     ("solve", "{}"): [*FILES, "other.spz", "certificate.spz", "plan.spz", "library.spz", "choices.json", "graph.json"],
@@ -157,7 +161,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
 OTHERS: list[tuple[str, ...]] = [
     (), ("",), ("plna",), ("PLAN",), ("-x",), ("--jsn",), ("rules",), ("rules", "prov"), ("machine",), ("machine", "shwo"), ("rules", ""), ("\x1b[31m",), ("--",), ("plan",), ("plan", "mlp-unity"),
     ("plan", "mlp-unity", "--machine", "localhost:2"), ("plan", "--machine", "localhost:2", "-o", "new.spz"), ("plan", "a", "b", "--machine", "localhost:2", "-o", "new.spz"), ("check",), ("run", "plan.spz"),
-    ("explain",), ("export",), ("export", "plan.spz"), ("export", "plan.spz", "--to", "jax"), ("export", "plan.spz", "--to", "jax", "-o", "folder"), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
+    ("explain",), ("verify-job",), ("verify-job", "plan.spz"), ("export",), ("export", "plan.spz"), ("export", "plan.spz", "--to", "jax"), ("export", "plan.spz", "--to", "jax", "-o", "folder"), ("export", "plan.spz", "--to", "jax", "-o", "new.py", "--time-limit", "3"), ("plan", "mlp-unity", "--machine", "localhost:2", "--space", "complete,uneven", "--vocabulary", "jax", "-o", "new.spz"), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
     ("explain", "plan.spz", "--instead", "b over ranks"), ("explain", "plan.spz", "--cost", "--op", "fc1"), ("explain", "plan.spz", "--symbolic"), ("explain", "plan.spz", "--state"), ("import",),
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--loss", "x"), ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--recompute", "auto"),
     ("plan", "graph.json", "--batch", "3", "--machine", "localhost:2", "-o", "new.spz"), ("machine", "calibrate"), ("machine", "calibrate", "p2-a100", "--train", "sgd", "--timings", "timings.csv"),

@@ -68,7 +68,15 @@ def test_the_script_writes_these_bytes() -> None:
 def test_the_suite_is_small_and_covers_every_kind() -> None:
     count = Counter((e["kind"], e["verdict"]) for e in EXPECTED)
     kinds = {kind for kind, _ in count}
-    assert kinds == {"selection certificate", "plan", "rule library", "collective programs", "placements", "schedule"}
+    assert kinds == {
+        "selection certificate",
+        "plan",
+        "rule library",
+        "collective programs",
+        "placements",
+        "schedule",
+        "pipelined step",
+    }
     for kind in kinds:
         assert all(count[kind, verdict] >= 3 for verdict in ("proved", "refuted", "malformed")), kind
     assert all(e["fault"] for e in EXPECTED if e["verdict"] != "proved"), "a file without a named fault"

@@ -109,6 +109,8 @@ MUTANTS: dict[str, Callable[[Graph], Graph]] = {
     "groups": with_ids(lambda op: replace(op, attributes=(("load", "some"), ("rows", "r"))), "grouped_product"),
     "attention": attention,
     "pairs": operator(1, function="product_sum", inputs=(access("x", "n"), access("w", "k"), access("w", "k"))),
+    "epilogue": operator(1, function="fused_product", attributes=(("epilogue", ("relu",)), ("factors", 1))),
+    "leading": lambda g: replace(g, leading=(("x", 7),)),
     "work": huge,
     "computed": lambda g: replace(g, outputs=("nothing",)),
     "next value": lambda g: replace(g, state=(("x", "v"),)),

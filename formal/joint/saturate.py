@@ -14,8 +14,11 @@ from ...models.layout.classes import axis_orders, copy_key, operator_key
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...proofs.joint.derivation import Derivation
-from .growing import Addition, Growing
 from .rules.fuse import fuse_epilogue, relu_from_output
+from .rules.growing import Addition, Growing
+from .rules.layout import map_of_a_part, map_of_parts, read_through
+from .rules.products import merge_siblings, reassociate
+from .rules.sums import add_many, add_products, distribute
 
 Rule = Callable[[Growing, Operator], Iterator[Addition]]
 
@@ -23,6 +26,14 @@ RULES: Final[Mapping[str, Rule]] = MappingProxyType(
     {
         "fuse-epilogue": fuse_epilogue,
         "relu-from-output": relu_from_output,
+        "add-many": add_many,
+        "add-products": add_products,
+        "distribute": distribute,
+        "reassociate": reassociate,
+        "read-through-copy": read_through,
+        "merge-siblings": merge_siblings,
+        "map-of-parts": map_of_parts,
+        "map-of-a-part": map_of_a_part,
     }
 )
 """In the order in which they are tried."""
@@ -60,7 +71,7 @@ def same_order(egraph: EGraph) -> bool:
     """Whether the axes of the user's operators and tensors stand in the order that they have without the others: then
     the user's plans are plans of the e-graph, at the same cost.
     """
-    base, union = axis_orders(egraph.base), axis_orders(egraph.union)
+    base, union = axis_orders(egraph.base), axis_orders(egraph.ordered)
     keys = [
         *(operator_key(op.name) for op in egraph.base.operators),
         *(copy_key(t.name) for t in egraph.base.tensors),

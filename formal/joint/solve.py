@@ -127,12 +127,18 @@ def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int
 
 
 def safe(graph: Graph, rules: Mapping[str, Rule] = RULES) -> tuple[EGraph, Derivation]:
-    """The e-graph in which the user's plans cost what they cost; rules that change that are left out, last first."""
+    """The e-graph in which the user's plans cost what they cost.  Rules that change that are left out: one, if that
+    is enough, else the last ones.
+    """
     left = dict(rules)
     while True:
         egraph, derivation = saturate(graph, left)
         if same_order(egraph) or not left:
             return egraph, derivation
+        for name in reversed(left):
+            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name})
+            if same_order(egraph):
+                return egraph, derivation
         left.popitem()
 
 

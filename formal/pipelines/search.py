@@ -37,11 +37,15 @@ TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
 """For the schedule of a plan under one limit of activations; for that of the best plan."""
 
 
-MOST_TRIED = 512
+MOST_TRIED = 128
 """Micro-batches times stages up to which cuts are moved one by one."""
 
 MOST_MOVES = 12
 """Moves of cuts."""
+
+
+MOST_FAILED = 3
+"""Plans that are no better than the best known, one after another, until no more are made."""
 
 
 class Tell(Protocol):
@@ -219,8 +223,11 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
             break
 
     tried: set[int] = set()
+    failed = 0
     while not clock.over():
         waiting = [c for c in found if c.bound < most * (1 - gap) and id(c) not in tried]
+        if failed >= MOST_FAILED:
+            waiting = [c for c in waiting if c.size == 0]
         if not waiting:
             break
         case = min(waiting, key=lambda c: c.bound)
@@ -229,7 +236,9 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
             case.update_bound(most)
         else:
             tried.add(id(case))
+            before = most
             attempt(case)
+            failed = 0 if most < before else failed + 1
             if best is None or best.case is not case:
                 case.forget()
         if tell is not None:

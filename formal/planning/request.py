@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from ...models.cost.selection import Notify
-from ...models.layout.placement import Space
+from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.sources.precision import mixed, parsed
@@ -23,7 +23,7 @@ from ...models.text import InputError
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .given import given_schedules, plan_strategy
-from .plan import Planned, plan_graph
+from .plan import Planned, fitting_space, plan_graph
 from .recompute import Attempt, plan_recomputed
 from .schedules import Propagated
 from .time_limit import TimeLimit
@@ -35,6 +35,7 @@ class PlanRequest:
     `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
     `memory`: bytes per device.  `strategy`: a file of schedules.  `gap`: (cost - bound) / cost that is enough.
     `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
+    `vocabulary`: the framework that must be able to say every placement, or None.
     """
 
     graph: Graph
@@ -49,6 +50,7 @@ class PlanRequest:
     gap: Fraction = Fraction(0)
     threads: int = 2
     precision: str | None = None
+    vocabulary: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +87,7 @@ def carry_out(
         return plan_graph(
             graph,
             request.machine,
-            request.space,
+            _space(request, graph),
             request.memory,
             engine=request.engine,
             time_limit_s=seconds,
@@ -106,7 +108,7 @@ def carry_out(
         graph,
         request.machine,
         given_schedules(request.strategy),
-        request.space,
+        _space(request, graph),
         request.memory,
         threads=request.threads,
         progress=progress,
@@ -128,3 +130,10 @@ def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
 
 def _forward(request: PlanRequest) -> Graph:
     return request.graph if request.precision is None else mixed(request.graph, parsed(request.precision))
+
+
+def _space(request: PlanRequest, graph: Graph) -> Space | None:
+    """The space asked for, or the one that fits the size of the program, as far as the vocabulary says it."""
+    if request.vocabulary is None:
+        return request.space
+    return space(f"{(request.space or fitting_space(graph, request.machine)).name},{request.vocabulary}")

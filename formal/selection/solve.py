@@ -98,7 +98,9 @@ def searched(
     options: Options | None = None,
     known: Iterable[tuple[int, ...]] = (),
 ) -> Answer:
-    """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over."""
+    """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over.
+    `known`: solutions to begin with.
+    """
     if engine not in get_args(Engine):
         raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
     problem.check()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ...models.layout.placement import space
+from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.load import Attention, load_model
@@ -56,6 +56,7 @@ class PlanOptions:
     attention: Attention | None
     memory: int | None
     space_name: str | None
+    vocabulary: str | None
     engine: Engine
     time_limit: float
     gap: Fraction
@@ -73,6 +74,9 @@ class PlanOptions:
             raise InputError(
                 "--joint has no memory rows and no schedules yet: leave out --memory, --strategy and --recompute auto"
             )
+        said = self.vocabulary or (self.space_name is not None and space(self.space_name).vocabulary)
+        if said and (self.joint or self.pipeline is not None):
+            raise InputError("--joint and --pipeline search whole spaces: leave out the vocabulary")
         if self.joint and self.explain_cost:
             raise click.UsageError("--joint chooses the operators: use 'shardproof explain PLAN --cost' afterwards")
         if self.strategy_file is not None and self.engine != "native":
@@ -106,6 +110,7 @@ class PlanOptions:
             self.gap,
             self.threads,
             self.precision,
+            self.vocabulary,
         )
 
 
@@ -126,6 +131,11 @@ class PlanOptions:
 @attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
+@click.option(
+    "--vocabulary",
+    type=click.Choice(VOCABULARIES),
+    help="Only placements that this framework can say; the claim names the restriction.",
+)
 @engine_option
 @time_option
 @gap_option

@@ -18,9 +18,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
+from ..layout.classes import axis_orders, leading_dimensions
 from ..program.graph import Graph, GraphError, Role, Tensor
 from ..program.operators import Operator
 
@@ -41,6 +42,14 @@ class EGraph:
         """All classes and e-nodes as one graph, where a tensor may have several writers: for shapes and axes only."""
         return Graph(
             self.base.name, (*self.base.tensors, *self.tensors), self.operators, self.base.outputs, self.base.state
+        )
+
+    @cached_property
+    def ordered(self) -> Graph:
+        """`union` with the user's operators first: the order of axes is the user's as far as it says anything."""
+        own = {op.name for op in self.base.operators}
+        return replace(
+            self.union, operators=(*self.base.operators, *(op for op in self.operators if op.name not in own))
         )
 
     @cached_property
@@ -97,7 +106,8 @@ class EGraph:
         return out
 
     def graph(self, modes: Modes) -> Graph:
-        """The program of some modes.  Raises `GraphError` for modes that do not fit together.
+        """The program of some modes, whose axes stand in the order of the e-graph.  Raises `GraphError` for modes that
+        do not fit together.
 
         Named as the user's where it is the user's, else with `+rewritten`.
         """
@@ -113,7 +123,17 @@ class EGraph:
         same = {op.name for op in chosen} == {op.name for op in self.base.operators}
         name = self.base.name if same else f"{self.base.name}+rewritten"
         tensors = tuple(t for t in self.union.tensors if t.role is not Role.VALUE or t.name in computed)
-        return Graph(name, tensors, chosen, self.base.outputs, self.base.state).check()
+        alone = Graph(name, tensors, chosen, self.base.outputs, self.base.state)
+        orders = axis_orders(alone)
+        if any(self.orders[key] != order for key, order in orders.items()):
+            kept = {t.name for t in tensors}
+            alone = replace(alone, leading=tuple(at for at in leading_dimensions(self.ordered) if at[0] in kept))
+        return alone.check()
+
+    @cached_property
+    def orders(self) -> dict[str, tuple[str, ...]]:
+        """The order of axes of all e-nodes and classes."""
+        return axis_orders(self.ordered)
 
     def closed(self, modes: Modes) -> dict[str, str | None]:
         """Modes in which what nobody reads is absent and what is read is computed (by the e-node named, else by the

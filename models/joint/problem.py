@@ -5,8 +5,7 @@
     edge            the redistribution where the reader reads, 0 where it does not, forbidden where a tag is not kept
 
 `models.joint.choices` says which choices there are.  Times and tables are those of a plan (`models.cost.structures`),
-put together block by block, so every solution costs what the plan of its program costs.  Memory rows: see
-`models.joint.memory`.
+put together block by block, so every solution costs what the plan of its program costs.  There are no memory rows.
 """
 
 from __future__ import annotations
@@ -198,7 +197,7 @@ class _Builder:
         self.egraph, self.machine, self.where, self.unit = egraph, machine, where, unit
         self.notify = notify
         self.skeleton = Skeleton(egraph, level)
-        self.structures = Structures(egraph.union, machine, where, axis_orders(egraph.union), unit)
+        self.structures = Structures(egraph.union, machine, where, egraph.orders, unit)
         self.tables: list[Ints] = []
         self._number: dict[object, int] = {}
         self._arrays: dict[tuple[object, ...], Ints] = {}

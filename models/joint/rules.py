@@ -25,7 +25,6 @@ STATEMENTS: Final = MappingProxyType(
         "reassociate": "(a b) c = a (b c)",
         "read-through-copy": "an operator that reads a copy reads what was copied where it lies",
         "merge-siblings": "products of one tensor with several are parts of its product with all of them side by side",
-        "sum-side-by-side": "a b + c d = [a c] [b d], side by side along the summed axis",
         "map-of-parts": "f of tensors side by side is f of each, side by side",
         "map-of-a-part": "a part of f(x) is f of that part of x",
     }

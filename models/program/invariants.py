@@ -71,6 +71,15 @@ def _tensor_names(p: Program) -> Messages:
         yield "two tensors have the same name"
 
 
+def _leading(p: Program) -> Messages:
+    shapes = {t.name: len(t.shape) for t in p.graph.tensors}
+    for name, k in p.graph.leading:
+        if not 0 <= k < shapes.get(name, 0):
+            yield f"leading names dimension {k} of {name!r}, which there is not"
+    if len(set(p.graph.leading)) != len(p.graph.leading):
+        yield "leading names a dimension twice"
+
+
 # --- tensors
 
 
@@ -193,7 +202,10 @@ INVARIANTS: Final[tuple[Level, ...]] = (
         "graph",
         lambda p: (p,),
         lambda p: f"graph {p.graph.name!r}",
-        (Invariant("tensor names", "accesses name tensors", _tensor_names),),
+        (
+            Invariant("tensor names", "accesses name tensors", _tensor_names),
+            Invariant("leading", "the order of axes is told by dimensions of tensors, each once", _leading),
+        ),
     ),
     _Level(
         "operator",

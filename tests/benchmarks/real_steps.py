@@ -34,7 +34,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _package() -> None:
+def package() -> None:
     """Make `shardproof` importable where it is not installed: the root of the repository is the package."""
     if importlib.util.find_spec("shardproof") is not None:
         return
@@ -64,7 +64,7 @@ def _quiet() -> Iterator[None]:
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, or 1 if a family failed."""
-    _package()
+    package()
     from measured.families import FAMILIES
     from measured.folds import cut, joined
     from measured.judging import words

@@ -107,10 +107,6 @@ def _siblings(node: Operator, place: Place, graph: Graph) -> bool:
     return len(place) == 3 and [op.function for op in (node, *place)] == ["copy", "product", "product", "copy"]
 
 
-def _side(node: Operator, place: Place, graph: Graph) -> bool:
-    return [op.function for op in (node, *place)] == ["product", "product_sum", "copy", "copy"]
-
-
 def _parts(node: Operator, place: Place, graph: Graph) -> bool:
     return (
         len(place) >= 3
@@ -141,7 +137,6 @@ FORMS: Final[Mapping[str, Form]] = {
     "reassociate": Form(_reassociate),
     "read-through-copy": Form(_through),
     "merge-siblings": Form(_siblings),
-    "sum-side-by-side": Form(_side),
     "map-of-parts": Form(_parts),
     "map-of-a-part": Form(_part),
 }

@@ -63,6 +63,10 @@ def _check(
     plan: Plan, joint: Jointly, name: str, samples: int, cells: int, notify: Progress | None, budget: Budget
 ) -> PlanCheck:
     where = space(plan.space)
+    if where.vocabulary:  # the problem below holds all placements of the space
+        raise ContainerError(
+            "plan", f"is joint over the space {where.name!r}: vocabularies are for plans of one program"
+        )
     unequal = wrong_derivation(joint.egraph, joint.derivation) or _wrong_program(plan, joint)
     if unequal:
         result = CheckResult("Equivalent", Verdict.REFUTED, None, None, plan.space, (), unequal)

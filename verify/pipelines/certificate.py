@@ -110,7 +110,7 @@ class _Check:
             raise Wrong(str(error)) from None
 
     def graph(self, micro: int) -> Graph:
-        graph, reason = shortened(self.c.graph, micro)
+        graph, reason = shortened(self.c.graph, micro, self.c.division)
         if reason:
             raise Wrong(reason)
         return graph
@@ -122,6 +122,8 @@ class _Check:
         c, limit = self.c, NO_LIMIT if self.c.memory is None else self.c.memory
         try:
             graph, machine, where = self.graph(micro).check(), self.view(stages), space(c.space)
+            if where.vocabulary:  # the problem below holds all placements of the space
+                raise Wrong(f"space {where.name!r}: vocabularies are for plans without a pipeline")
             check_sizes(graph, machine, where, LARGE)
             planning = build(graph, machine, where, limit, self.notify)
         except TooLarge as error:
@@ -172,6 +174,8 @@ class _Check:
             return "the stages are not all units, one after another"
         if any(s.first >= s.end for s in c.stages) or (stages, c.micro) not in c.pairs:
             return "a stage is empty, or its number of stages and micro-batches is not among those enumerated"
+        if any((leaf.stages, leaf.micro) not in c.pairs for leaf in c.leaves):
+            return "a leaf belongs to none of the pairs that are enumerated"
         pipe = c.schedule.subject
         if type(pipe).__name__ != "Pipeline" or pipe.chunks != 1 or pipe.wave:  # type: ignore[union-attr]
             return "the schedule is not one of a pipeline with one chunk a stage"

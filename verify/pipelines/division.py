@@ -11,8 +11,9 @@ unit c, both with a layout of their own.
 
 Batch.  Axes that run along the batch are those that indices of one axis alone join to the first dimension of the
 inputs.  No statistics, window, table row or group runs along it; an operator that sums over it has a result without it,
-which only updates read, through operators that are linear in it, or nobody.  So the gradients of micro-batches add up
-to that of the batch.
+which only updates read, through operators that are linear in it, or nobody.  Updates read parameters, each other, and
+such sums: nothing that every micro-batch has for itself.  So the gradients of micro-batches add up to that of the
+batch, and what runs once per step can.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def wrong_division(graph: Graph, division: Division) -> str:
     return ""
 
 
-def shortened(graph: Graph, count: int) -> tuple[Graph, str]:
+def shortened(graph: Graph, count: int, division: Division) -> tuple[Graph, str]:
     """(the graph of one of `count` micro-batches, empty), or (`graph`, why there are none)."""
     first = next((t for t in graph.tensors if t.role is Role.INPUT and t.contents is None and t.shape), None)
     if count == 1:
@@ -124,12 +125,15 @@ def shortened(graph: Graph, count: int) -> tuple[Graph, str]:
     along: dict[str, set[str]] = {}
     for operator, axis_name in axes:
         along.setdefault(operator, set()).add(axis_name)
-    used, by_name, following = uses(graph), {op.name: op for op in graph.operators}, set(replaces(graph))
+    used, by_name = uses(graph), {op.name: op for op in graph.operators}
+    updates = {op.name for op, phase in zip(graph.operators, division.phase, strict=True) if phase == "U"}
+    if reason := _unsummed(graph, division, updates, along):
+        return graph, reason
     for op in graph.operators:
         if op.name in along and (reason := _unfit(op, along[op.name])):
             return graph, reason
         summed = any(a.name in along.get(op.name, ()) for a in op.reduced)
-        if summed and (reason := _not_linear(op, used, by_name, following)):
+        if summed and (reason := _not_linear(op, used, by_name, updates)):
             return graph, reason
     new_tensors = tuple(
         replace(
@@ -168,17 +172,40 @@ def _unfit(op: Operator, along: set[str]) -> str:
 
 
 def _not_linear(
-    op: Operator, used: Mapping[str, list[tuple[str, int]]], by_name: Mapping[str, Operator], following: set[str]
+    op: Operator, used: Mapping[str, list[tuple[str, int]]], by_name: Mapping[str, Operator], updates: set[str]
 ) -> str:
     """Who makes more than a linear thing of a sum over the batch."""
     todo, seen = [op.output.tensor], set[str]()
     while todo:
         for reader, _ in used[todo.pop()]:
             r = by_name[reader]
-            if r.output.tensor in following or reader in seen or r.function == "fill":
+            if reader in updates or reader in seen or r.function == "fill":
                 continue
             seen.add(reader)
             if r.function not in LINEAR:
                 return f"operator {reader!r} ({r.function}) needs the sum of {op.name!r} over the whole batch"
             todo.append(r.output.tensor)
+    return ""
+
+
+def _unsummed(graph: Graph, division: Division, updates: set[str], along: Mapping[str, set[str]]) -> str:
+    """Which update reads something that is no sum over the batch."""
+    summed: set[str] = set()
+    for op in graph.operators:
+        if along.get(op.name, set()) & {a.name for a in op.reduced}:
+            if not along[op.name] & set(op.output.axes):
+                summed.add(op.output.tensor)
+        elif op.function in LINEAR and op.inputs and all(a.tensor in summed for a in op.inputs):
+            summed.add(op.output.tensor)
+    writer = {op.output.tensor: op.name for op in graph.operators}
+    shared = {op.name for op, unit in zip(graph.operators, division.unit, strict=True) if unit == -1}
+    for op in graph.operators:
+        if op.name not in updates:
+            continue
+        if op.name in along:
+            return f"operator {op.name!r} updates and runs along the batch"
+        for a in op.inputs:
+            known = graph.tensor(a.tensor).role is Role.PARAMETER or writer.get(a.tensor) in updates | shared
+            if not known and a.tensor not in summed:
+                return f"operator {op.name!r} updates and reads {a.tensor!r}, which is no sum over the batch"
     return ""

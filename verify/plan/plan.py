@@ -6,7 +6,8 @@ claims:
     Parts          the parts belong together: the problem built again from graph, machine, space and memory limit is the
                    one the certificate is about (hash), its vertices, edges and memory rows are the graph's, it states
                    every assumption that is made (`verify/plan/assumptions.py`), and the choices are its solution
-    Space          the choices of every vertex are all placements of the named space, each once
+    Space          the choices of every vertex are all placements of the named space, each once; where the space is
+                   restricted to a vocabulary, those that it does not say are forbidden (`verify/plan/vocabulary.py`)
     Optimal, ..    the claim of the certificate (`verify/selection/certificate.py`)
     Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give
                    (`verify/plan/entries.py`); so are all distinct entries, or as many as `cells` allow
@@ -53,6 +54,7 @@ from .space import check_list
 from .structure import Move, moves, replaces
 from .tables import CELLS, wrong_anywhere
 from .used_entries import Entries, wrong_sampled, wrong_structure, wrong_used
+from .vocabulary import restrict
 
 MOST_TEXT = 1 << 24
 """Bytes of plan.json, and of graph.json: a hundred times those of BERT-Large."""
@@ -101,15 +103,18 @@ def check_plan(
     plan, name = (source, "") if isinstance(source, Plan) else read_checked(source)
     if plan.joint is not None and not alone:
         raise ContainerError("plan", "is a joint plan, which is checked together with its e-graph")
-    planning = _build(plan, notify, budget)
+    where = space(plan.space)
+    whole = _build(plan, notify, budget)
     if alone:
-        return _alone(plan, planning, samples, cells, name, notify, budget)
+        return _alone(plan, whole, samples, cells, name, notify, budget)
+    planning = restrict(whole, where, plan.memory_limit) if where.vocabulary else whole
     results = [_parts(plan, planning), space_result(planning)]
     certified = check_selection(planning.problem, plan.certificate)
     results.append(replace(certified, kind=type(plan.certificate.claim).__name__))
     if results[0].verdict is Verdict.PROVED:
         x = planning.solution(plan.choices) if plan.choices.operators else None
-        results.append(entries_result(planning, x, samples, cells, name, notify))
+        entries = entries_result(whole, x, samples, cells, name, notify)
+        results.append(replace(entries, space=where.name, assumptions=planning.problem.assumptions))
         results.extend(_communication(plan, planning, budget))
     return PlanCheck(name, tuple(results), plan, planning)
 
@@ -144,7 +149,7 @@ def read_checked(source: Path | bytes) -> tuple[Plan, str]:
 def _build(plan: Plan, notify: Progress | None, budget: Budget) -> Planning:
     """The selection problem, built again."""
     try:
-        where = space(plan.space)
+        where = space(plan.space).unrestricted
         plan.graph.check()
         check_sizes(plan.graph, plan.machine, where, budget)
         return build(plan.graph, plan.machine, where, plan.memory_limit, notify)

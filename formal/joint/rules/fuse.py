@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from ....models.program.fused import FUSED, OWN, can_follow, epilogue, factors
-from ....models.program.index import Access, Affine
+from ....models.program.index import Access
 from ....models.program.operators import FUNCTIONS, NodeKind, Operator
-from ..growing import Addition, Growing, computed
+from .growing import Addition, Growing, computed
+from .reading import index, pointwise, renamed
 
 COMMUTATIVE = frozenset({"add", "multiply"})
 
@@ -20,7 +21,7 @@ def fuse_epilogue(g: Growing, op: Operator) -> Iterator[Addition]:
     for j, read in enumerate(op.inputs):
         if j and op.function not in COMMUTATIVE:
             return
-        if not _pointwise(op, j) or [a.tensor for a in op.inputs].count(read.tensor) > 1:
+        if not pointwise(op, j) or [a.tensor for a in op.inputs].count(read.tensor) > 1:
             continue
         if not computed(g, read.tensor) or g.tensor(read.tensor).dtype != g.tensor(op.output.tensor).dtype:
             continue
@@ -42,7 +43,7 @@ def _fused(op: Operator, j: int, product: Operator) -> Operator | None:
         for a, b in zip(op.inputs[j].index, product.output.index, strict=True)
         if a.single and b.single
     }
-    others = tuple(_renamed(a, names) for i, a in enumerate(op.inputs) if i != j)
+    others = tuple(renamed(a, names) for i, a in enumerate(op.inputs) if i != j)
     maps = (*epilogue(product), op.function)
     attributes = {**own, **dict(op.attributes), "epilogue": maps, "factors": factors(product)}
     return Operator(
@@ -50,7 +51,7 @@ def _fused(op: Operator, j: int, product: Operator) -> Operator | None:
         FUSED,
         tuple(replace(a, splittable=a.splittable and a.combine is None) for a in product.axes),
         (*product.inputs, *others),
-        Access(op.output.tensor, tuple(_index(i, names) for i in op.output.index)),
+        Access(op.output.tensor, tuple(index(i, names) for i in op.output.index)),
         tuple(sorted(attributes.items())),
     )
 
@@ -67,22 +68,10 @@ def relu_from_output(g: Growing, op: Operator) -> Iterator[Addition]:
     )
     x = op.inputs[at]
     for relu in list(g.order):
-        if relu.function == "relu" and relu.inputs[0].tensor == x.tensor and _pointwise(relu, 0):
+        if relu.function == "relu" and relu.inputs[0].tensor == x.tensor and pointwise(relu, 0):
             inputs = (*op.inputs[:at], Access(relu.output.tensor, x.index), *op.inputs[at + 1 :])
             yield Addition("relu-from-output", replace(op, inputs=inputs), (op, relu))
 
 
 def _operands(name: str) -> int:
     return FUNCTIONS[name].arity[0] - 1
-
-
-def _pointwise(op: Operator, j: int) -> bool:
-    return tuple(i.single for i in op.inputs[j].index) == op.output.axes
-
-
-def _renamed(access: Access, names: dict[str, str]) -> Access:
-    return Access(access.tensor, tuple(_index(i, names) for i in access.index))
-
-
-def _index(i: Affine, names: dict[str, str]) -> Affine:
-    return Affine(tuple((names.get(a, a), c) for a, c in i.terms), i.offset, i.whole)

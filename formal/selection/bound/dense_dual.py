@@ -28,7 +28,7 @@ from ..options.dense import DENSE, DenseOptions
 from . import dense_kernels as kernels
 from .mir_cuts import NONE, Cuts, build, separate
 from .multipliers import StepRule, ascend
-from .sweep_kernels import sweep
+from .sweep_kernels import FAR, sweep
 
 LARGEST_SHIFT: Final = 30
 
@@ -294,7 +294,7 @@ def _usage_bound(flat: DenseProblem, state: State, cuts: Cuts) -> float:
 
 
 def _evaluate(flat: DenseProblem, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts) -> Exact:
-    cap = kernels.FAR // q
+    cap = FAR // q
     weight = np.empty(flat.labels, dtype=np.int64)
     prefix = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(n)])
     kernels.weigh(flat.label, np.minimum(flat.cost, cap) * q, flat.spans, prefix, weight)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from . import bridge, collectives, dgxc, llmfoundry, megatron, mlperf, products, torchtitan, vtrain
+from .judging import Predictions
 
 Family = Callable[[Path, Path], Mapping[str, object]]
 
@@ -29,3 +30,15 @@ FAMILIES: dict[str, Family] = {
     "gemm": products.gemm,
     "megatron": megatron.within,
 }
+
+PREDICTIONS: dict[str, Callable[[Path, Path], Predictions]] = {
+    "vtrain_single": lambda fit, judge: vtrain.predictions(fit, judge, "single"),
+    "vtrain_multi": lambda fit, judge: vtrain.predictions(fit, judge, "multi"),
+    "mlperf_405b": mlperf.predictions,
+    "dgxc": dgxc.predictions,
+    "llmfoundry": llmfoundry.predictions,
+    "torchtitan": torchtitan.predictions,
+    "megatron_bridge": bridge.predictions,
+    "calculon": vtrain.check,
+}
+"""Families whose rows the page plots and names one by one."""

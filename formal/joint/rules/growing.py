@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...models.joint.egraph import EGraph
-from ...models.joint.rules import DEFINE, LIBRARY
-from ...models.program.graph import Graph, Role, Tensor
-from ...models.program.index import Affine
-from ...models.program.operators import Operator
-from ...proofs.joint.derivation import Derivation, Step
+from ....models.joint.egraph import EGraph
+from ....models.joint.rules import DEFINE, LIBRARY
+from ....models.program.graph import Graph, Role, Tensor
+from ....models.program.index import Affine
+from ....models.program.operators import Operator
+from ....proofs.joint.derivation import Derivation, Step
 
 NAMED: Final = "~"
 """What stands between the tensor and the number in the name of an added operator."""
@@ -61,27 +61,27 @@ class Growing:
 
     def add(self, a: Addition) -> bool:
         """Whether something was added."""
-        operator, place, before = a.operator, a.place, (list(self.order), list(self.steps), dict(self.tensors))
-        for tensor, definition in a.defined:
+        before = (list(self.order), list(self.steps), dict(self.tensors))
+        names, place = dict[str, str](), a.place
+        for tensor, stated in a.defined:
+            definition = _reading(stated, names)
             known = self._meaning.get(_identity(definition, tensor))
             if known is not None:  # the same tensor by another name
-                operator = _reading(operator, {tensor.name: known})
-                there = self.nodes(known)[0]
-                place = tuple(there if op is definition else op for op in place)
+                names[tensor.name], there = known, self.nodes(known)[0]
+                place = tuple(there if op is stated else op for op in place)
                 continue
             name = self._name(tensor.name)
             made = replace(definition, name=name, output=replace(definition.output, tensor=name))
-            operator = _reading(operator, {tensor.name: name})
-            place = tuple(made if op is definition else op for op in place)
+            names[tensor.name] = name
+            place = tuple(made if op is stated else op for op in place)
             self.tensors[name] = replace(tensor, name=name)
             if not self._insert(made):
-                self.order, self.steps, self.tensors = before
+                self._forget(before)
                 return False
             self.steps.append(Step(DEFINE, made.name, (), facts(made)))
             self._meaning[_identity(definition, tensor)] = name
+        operator = _reading(a.operator, names)
         if _identity(operator) in self._known:
-            if self.tensors.keys() == before[2].keys():
-                return False
             self._forget(before)
             return False
         operator = replace(operator, name=self._name(operator.output.tensor))
@@ -116,13 +116,13 @@ class Growing:
         read = {a.tensor for a in op.inputs}
         values = dict(self.base.state)
         parameters = {v: p for p, v in self.base.state}
-        low, high, own = 0, len(self.order), len(self.order)
+        low, high, own = 0, len(self.order), -1  # what is new is computed as soon as it can be
         for i, other in enumerate(self.order):
             writes = other.output.tensor
             if writes in read:
                 low = i + 1
             if writes == op.output.tensor:
-                own = min(own, i)
+                own = i if own < 0 else own
             if any(a.tensor == op.output.tensor for a in other.inputs) or any(values.get(t) == writes for t in read):
                 high = min(high, i)
             if op.output.tensor in parameters and any(a.tensor == parameters[op.output.tensor] for a in other.inputs):
