@@ -54,7 +54,7 @@ GRAPHS = {
     "heads": heads,
     "swapped": swapped,
 }
-MACHINES = ["localhost:4", "localhost:6", "localhost:12", "dgx-a100:2x4"]
+MACHINES = ["localhost:4", "localhost:6", "localhost:12", "cloud-a100:2x4"]
 
 
 def machine_of(name: str) -> Machine:
@@ -93,7 +93,7 @@ def test_what_is_forbidden() -> None:
 def test_the_order_of_the_mesh_separates_dtensor_from_jax() -> None:
     kept = {}
     for target in ("dtensor", "jax"):
-        planning = build(swapped(), load_machine("dgx-a100:2x2"), space(f"complete,{target}"))
+        planning = build(swapped(), load_machine("cloud-a100:2x2"), space(f"complete,{target}"))
         kept[target] = [int((v.cost < FORBIDDEN).sum()) for v in planning.problem.vertices]
     assert kept["dtensor"] != kept["jax"] and all(a <= b for a, b in zip(*kept.values(), strict=True)), kept
 

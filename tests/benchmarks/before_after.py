@@ -112,15 +112,15 @@ def cases(data: Path) -> Iterator[Case]:
         ("bert-large", 8, "4x8", "complete"),
         ("bert-large", 64, "32x8", "two-per-level"),
     ):
-        yield Case("models", f"{name} batch {batch} {target}", f"model {name} {batch} - - dgx-a100:{target} {where}")
+        yield Case("models", f"{name} batch {batch} {target}", f"model {name} {batch} - - cloud-a100:{target} {where}")
     for layers in (1, 2, 4, 8, 16):
-        call = f"model bert-large 64 layers={layers} adam dgx-a100:4x8 complete"
+        call = f"model bert-large 64 layers={layers} adam cloud-a100:4x8 complete"
         yield Case("scaling", f"{layers} layers, 4x8", call)
     for devices, where in ((8, "complete"), (16, "complete"), (64, "complete"), (256, "two-per-level")):
-        call = f"model bert-large 1024 layers=2 adam dgx-a100:{devices // 8}x8 {where}"
+        call = f"model bert-large 1024 layers=2 adam cloud-a100:{devices // 8}x8 {where}"
         yield Case("scaling", f"2 layers, {devices} devices", call)
     for gib in (80, 4):
-        call = "model bert-large 64 - adam dgx-a100:4x8 complete"
+        call = "model bert-large 64 - adam cloud-a100:4x8 complete"
         yield Case("training", f"BERT-Large, Adam, {gib} GiB", call, memory=gib << 30)
     for name in ("flexflow-even", "taso-axioms", "taso-even"):
         yield Case("rules", f"prove {name}", ("rules", "prove", str(RULES / f"{name}.json"), "--jobs", "1", "--json"))

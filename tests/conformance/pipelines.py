@@ -23,7 +23,7 @@ from shardproof.proofs.pipelines.file import encode_pipeline
 
 def machine() -> Machine:
     """Two nodes of one device with links of round numbers."""
-    plain = load_machine("dgx-a100:2x1")
+    plain = load_machine("cloud-a100:2x1")
     levels = tuple(Level(x.name, x.size, Fraction(10**9), Fraction(1, 10**6)) for x in plain.levels)
     return replace(plain, name="two", levels=levels)
 
