@@ -91,8 +91,10 @@ def read(module: str) -> set[str]:
         ("proofs/collective_programs/file", ("placement", "reduction"), set()),
         ("proofs/rewrites/library", ("rules",), set()),
         ("proofs/plan/bundle", ("plan",), set()),
+        ("proofs/joint/file", ("joint",), set()),
         ("proofs/schedules/file", ("schedule",), set()),
         ("proofs/egraphs/file", ("extraction",), set()),
+        ("proofs/pipelines/file", ("pipeline",), set()),
     ],
 )
 def test_fields_are_those_of_the_document(module: str, marks: tuple[str, ...], beside: set[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
 from ..egraphs.certificate import ExtractionCertificate
+from ..pipelines.certificate import PipelineCertificate
 from ..plan.bundle import Plan
 from ..rewrites.library import Library
 from ..schedules.certificate import ScheduleCertificate
@@ -34,6 +36,42 @@ class Published:
     identity: str
     path: Path | None
     size: int
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """A plan within what `vocabulary` says, checked, beside the plan that was free to choose.  Seconds of a step: what
+    each costs, and what the checker proved that no plan of its space goes below.
+    """
+
+    vocabulary: str
+    plan: Plan
+    identity: str
+    free: tuple[Fraction, Fraction]
+    restricted: tuple[Fraction, Fraction]
+
+    @property
+    def price(self) -> tuple[Fraction, Fraction]:
+        """Least and most that the restriction costs, as a share of the free optimum.
+
+        >>> from fractions import Fraction as F
+        >>> Restricted("dtensor", None, "", (F(10), F(10)), (F(11), F(11))).price
+        (Fraction(1, 10), Fraction(1, 10))
+        """
+        (cost, bound), (own, own_bound) = self.free, self.restricted
+        least = max(Fraction(0), own_bound / cost - 1) if cost else Fraction(0)
+        return least, own / bound - 1 if bound else least
+
+    @property
+    def words(self) -> str:
+        """The price in words.
+
+        >>> from fractions import Fraction as F
+        >>> Restricted("dtensor", None, "", (F(10), F(9)), (F(11), F(11))).words
+        'what dtensor costs you: between 10.00 % and 22.22 %, proved'
+        """
+        least, most = (f"{float(100 * x):.2f} %" for x in self.price)
+        return f"what {self.vocabulary} costs you: {least if least == most else f'between {least} and {most}'}, proved"
 
 
 Notify = Callable[[int, int], None]
@@ -62,12 +100,20 @@ class Publisher(Protocol):
         """Publish a schedule with its lower bound."""
         ...
 
+    def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: Notify | None = None) -> Published:
+        """Publish a pipelined training step; times in picoseconds."""
+        ...
+
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says (proved, refuted, vacuous, undecided, derived)."""
         ...
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:
         """Read a plan that somebody wrote, and its identity; `RefutedPlan` if the checker refutes any of its claims."""
+        ...
+
+    def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
+        """Plan again within what a framework says, and have both plans checked; ValueError if nothing is found."""
         ...
 
 

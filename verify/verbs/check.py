@@ -17,20 +17,22 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.program.opaque import kernels_of
 from ...models.terminal.console import Exit, Watch, emit, say, worst
-from ...models.terminal.options import BATCH
+from ...models.terminal.options import BATCH, json_option
 from ...models.text import seconds_text
 from ...proofs.collective_programs.file import PLACEMENT, REDUCTION
 from ...proofs.container.archive import LIMITS, MANIFEST, Member, identity, read_container, read_file
 from ...proofs.container.canonical import ContainerError
 from ...proofs.egraphs.file import EXTRACTION, decode_extraction
+from ...proofs.pipelines.file import PIPELINE
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.schedules.file import SCHEDULE
 from ...proofs.selection.file import decode_certificate
 from ...proofs.selection.load import problem_of
 from ..collective_programs.program import check_members
 from ..egraphs.extraction import check_extraction
+from ..joint.plan import check_any_plan
+from ..pipelines.certificate import check_members as check_pipeline_members
 from ..plan.own import Own
-from ..plan.plan import check_plan
 from ..plan.tables import CELLS, MORE_CELLS
 from ..rewrites.library import HEAD as RULES
 from ..rewrites.library import check_members as check_library_members
@@ -39,6 +41,7 @@ from ..schedules.certificate import check_members as check_schedule_members
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult, report
 from ..verdict import worst as worst_verdict
+from .pipelined import pipeline_document, pipeline_lines
 from .subject import subject_document, subject_lines
 
 _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.REFUTED: Exit.REFUTED}
@@ -77,7 +80,7 @@ def _optimizer(context: click.Context, option: click.Parameter, value: str | Non
 )
 @click.option("--batch", type=BATCH, help="With --model: batch size.")
 @click.option("--show-machine", is_flag=True, help="Print every constant of the plan's machine, with its source.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def check_command(
     files: tuple[Path, ...],
     second_opinion: bool,
@@ -146,7 +149,7 @@ def _check(
             members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             if "plan.json" in members:
                 with Watch(f"checking {path.name}") as watch:
-                    checked = check_plan(
+                    checked = check_any_plan(
                         data,
                         samples=10_000 if second_opinion else 1_000,
                         cells=MORE_CELLS if second_opinion else CELLS,
@@ -188,6 +191,15 @@ def _check(
                     f"{path}: {'reduction programs' if REDUCTION in members else 'placements'} {identity(members)}"
                 )
                 lines.extend(_line(r) for r in found)
+            elif PIPELINE in members:
+                with Watch(f"checking {path.name}") as watch:
+                    samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
+                    pipelined, found = check_pipeline_members(members, samples, cells, watch.count)
+                found = (*own.results(pipelined.graph, pipelined.machine), *found)
+                results.extend(found)
+                codes.extend(_CODES[r.verdict] for r in found)
+                lines += [f"{path}: pipelined training step {identity(members)}", *pipeline_lines(pipelined, found)]
+                plans.append({"file": str(path), "identity": identity(members), **pipeline_document(pipelined)})
             elif SCHEDULE in members:
                 schedule, claim = check_schedule_members(members)
                 results.append(claim)
