@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from egraph_cases import DATA, enumerated, gym, mutants, random_egraph
+from every_field import changed
 
 from shardproof.__main__ import run
 from shardproof.formal.egraphs.solve import extract
@@ -87,8 +88,8 @@ def test_an_instance_that_is_branched_is_proved() -> None:
             continue
         weaker = replace(record, cuts=(), children=(), parents=(), then=None)
         if record.then is None and record != weaker:
-            changed = replace(certificate, records=(*certificate.records[:k], weaker, *certificate.records[k + 1 :]))
-            assert check_extraction(graph, changed).verdict is Verdict.UNDECIDED
+            forged = replace(certificate, records=(*certificate.records[:k], weaker, *certificate.records[k + 1 :]))
+            assert check_extraction(graph, forged).verdict is Verdict.UNDECIDED
             return
     raise AssertionError("no leaf with multipliers")
 
@@ -100,9 +101,9 @@ def test_mutants_are_not_accepted() -> None:
         certificate = solved(graph)
         if isinstance(certificate.claim, NoExtraction):
             continue
-        changed = mutants(graph, certificate, rnd)
+        stream = mutants(graph, certificate, rnd)
         for _ in range(60):
-            what, mutant = next(changed)
+            what, mutant = next(stream)
             if isinstance(mutant.claim, Extraction) and mutant.claim.chosen != certificate.claim.chosen:
                 cost = graph.cost_of([n for n in mutant.claim.chosen if n < len(graph.nodes)])
                 if cost == certificate.claim.cost and what.startswith("another node"):
@@ -259,3 +260,27 @@ def test_records_form_a_tree() -> None:
     ):
         with pytest.raises(ContainerError, match="record"):
             read_extraction(write_extraction(None, replace(good, records=records)))
+
+
+def test_the_page_shows_what_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[1] / "docs" / "extraction.md"
+    blocks = page.read_text(encoding="utf-8").split("```")[1].strip().split("\n\n")
+    (tmp_path / "tests").symlink_to(Path(__file__).parent)
+    monkeypatch.chdir(tmp_path)
+    assert len(blocks) == 2
+    for block in blocks:
+        command, *lines = block.split("\n")
+        assert run(command.removeprefix("$ shardproof ").split()) == 0
+        said = capsys.readouterr().out.split("\n")
+        assert lines and all(line in said for line in lines), said
+
+
+def test_the_hash_depends_on_all_but_the_name() -> None:
+    graph = EGraph("g", ("a", "b"), ("f", "x"), (0, 1), ((1,), ()), (1, 2), 10, (0,), ("gone",))
+    seen = {graph.sha256()}
+    for place, other in changed(graph):
+        assert (other.sha256() in seen) == (place == ".name"), place
+        seen.add(other.sha256())
+    assert len(seen) > 10

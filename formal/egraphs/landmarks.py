@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...models.problem.selection_problem import Ints
+from ..selection.model.clock import Clock
 from .kernels import blocked, landmark, narrow, trimmed
 from .reduced import Flags, Reduced
 from .relaxation import Landmark, Point
@@ -51,7 +52,8 @@ def separate(
     """Cuts that the point breaks; what is in `known` is not found again."""
     lack = point.classes - support(p, point.nodes)
     lacking = [int(k) for k in np.argsort(-lack) if lack[k] > 1e-3][:most]
-    tops = dict.fromkeys([*p.roots.tolist(), *np.flatnonzero(needed).tolist(), *lacking])
+    others = rng.permutation(np.flatnonzero(needed))[: 2 * most]
+    tops = dict.fromkeys([*p.roots[: 2 * most].tolist(), *others.tolist(), *lacking])
     cost = np.array([u / p.step if abs(u) < 10**300 else 0.0 for u in p.units])
     order = np.lexsort(
         (rng.random(len(p.nodes)), cost, np.maximum(point.reduced, 0).round(6), -np.round(point.nodes, 2))
@@ -81,15 +83,21 @@ def _new(cut: Landmark, known: set[bytes]) -> bool:
     return True
 
 
-def necessary(p: Reduced, chosen: Ints, known: set[bytes]) -> list[Landmark]:
-    """Cuts that say that a class is needed by every extraction, for those of the classes of an extraction."""
+def necessary(p: Reduced, chosen: Ints, needed: Flags, known: set[bytes], clock: Clock) -> list[Landmark]:
+    """Cuts that say that a class is needed by every extraction, for those of the classes of an extraction of which
+    `needed` does not say it; as many as there is time for.
+    """
     out = []
     for c in p.owner[chosen].tolist():
+        if needed[c]:
+            continue
+        if clock.left() <= 0:
+            break
         nodes = np.arange(len(p.nodes))
         order = np.concatenate([nodes[p.owner != c], nodes[p.owner == c]])
-        allowed, needed = everything(p)
+        allowed, wanted = everything(p)
         allowed[p.owner == c] = False
-        if narrowed(p, allowed, needed):
+        if narrowed(p, allowed, wanted):
             continue
         for top in p.roots.tolist():
             inside = blocked(top, order[: len(nodes) - len(p.members_of(c))], p.owner, *p.kids, *p.parents)

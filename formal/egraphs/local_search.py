@@ -42,7 +42,8 @@ def improved(p: Reduced, cost: np.ndarray, start: Ints, rounds: int, seed: int) 
     choice = cheapest_trees(np.maximum(cost, 0.0), p.owner, p.kids[0], *p.parents)
     choice[p.owner[start]] = start
     best = _tabu(choice, cost, p.owner, *p.kids, *p.members, p.roots, rounds, SAMPLE, TENURE, seed)
-    return needed_nodes(best, p.roots, *p.kids)
+    found: Ints = needed_nodes(best, p.roots, *p.kids)
+    return found
 
 
 @njit(cache=True)
@@ -70,7 +71,7 @@ def _count(
 @njit(cache=True)
 def _move(c: int, n: int, references: Ints, choice: Ints, cost: np.ndarray, ko: Ints, kc: Ints, stack: Ints) -> float:
     old = choice[c]
-    gain = cost[n] - cost[old] + _count(1, n, references, choice, cost, ko, kc, stack)
+    gain: float = cost[n] - cost[old] + _count(1, n, references, choice, cost, ko, kc, stack)
     gain += _count(-1, old, references, choice, cost, ko, kc, stack)
     choice[c] = n
     return gain

@@ -37,6 +37,9 @@ PROGRESS = 0.1
 FEWER = 0.8
 """A case of which less than this part stays after its bound is bounded again before it is split."""
 
+NECESSARY_SHARE = 0.1
+"""Part of the time that finding out what every extraction needs may take."""
+
 LOCAL_ROUNDS = 2_000
 LOCAL_STARTS = 20
 LOCAL_SHARE = 0.05
@@ -111,7 +114,7 @@ class Search:
         allowed, needed = everything(p)
         narrowed(p, allowed, needed)
         assert self.best is not None
-        self.relaxation.add(necessary(p, self.best, self._known))
+        self.relaxation.add(necessary(p, self.best, needed, self._known, self.clock.share(NECESSARY_SHARE)))
         self._push(Case(allowed, needed, -inf, self.root, None, 0))
         while self._heap:
             estimate, _, case = heapq.heappop(self._heap)
@@ -206,6 +209,8 @@ class Search:
             point = self.relaxation.solve(self._share())
         if point is not None:
             self.offer(chosen_nodes(point.nodes))
+            if case.depth == 0:
+                self._inside(point)
             case.estimate = max(case.estimate, point.value)
         return point
 
@@ -224,6 +229,15 @@ class Search:
         self.offer(tree_extraction(self.problem, cost * (1 - point.nodes) + 1e-6 * (1 - point.nodes)))
         if k % 8 == 0 and len(self.problem.nodes) < 20_000:
             self.offer(shared_extraction(self.problem, cost * (1 - 0.9 * point.nodes)))
+
+    def _inside(self, point: Point) -> None:
+        """Extractions from the nodes that a fractional point uses, as far as they reach."""
+        x, cost = point.nodes, self.relaxation.cost
+        outside = np.where(x < 1e-6, 1.0 + float(np.abs(cost).sum()), 0.0)
+        for weight in (cost * (1 - x) + outside, cost + outside):
+            self.offer(tree_extraction(self.problem, weight + 1e-6 * float(np.abs(cost).max(initial=1.0))))
+            if len(self.problem.nodes) < 50_000 and self.problem.parents[1].size < 200_000:
+                self.offer(shared_extraction(self.problem, np.maximum(weight, 0.0)))
 
     def _again(self, case: Case) -> Point | None:
         self.relaxation.restrict(case.allowed, case.needed)
