@@ -72,6 +72,7 @@ def test_the_suite_is_small_and_covers_every_kind() -> None:
     assert kinds == {
         "selection certificate",
         "plan",
+        "joint plan",
         "rule library",
         "collective programs",
         "placements",

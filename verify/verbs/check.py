@@ -156,7 +156,7 @@ def _check(
                         notify=watch.count,
                         budget=budget,
                     )
-                found = (*own.results(checked.plan.graph, checked.plan.machine), *checked.results)
+                found = (*own.results(checked.plan.asked, checked.plan.machine), *checked.results)
                 results.extend(found)
                 codes.extend(_CODES[r.verdict] for r in found)
                 lines.append(f"{path}: plan {checked.identity}")

@@ -1,0 +1,127 @@
+"""Joint plans of the conformance suite: a layer whose activation may be the epilogue of its product, on two devices.
+
+The e-graph is written by hand; the optimum is found by trying all solutions, the proof is one exact elimination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import product
+
+from conformance.plans import LAYER, MACHINE
+from conformance.writing import Head, Suite, changed, container
+from shardproof.models.communication.choices import movements
+from shardproof.models.joint.egraph import EGraph
+from shardproof.models.joint.problem import JointPlanning, build_joint
+from shardproof.models.joint.rules import LIBRARY
+from shardproof.models.layout.placement import space
+from shardproof.models.problem.claims import Optimal
+from shardproof.models.problem.selection_problem import FORBIDDEN
+from shardproof.models.program.operators import Operator
+from shardproof.proofs.container.archive import Member
+from shardproof.proofs.joint.derivation import Derivation, Step
+from shardproof.proofs.joint.file import Jointly
+from shardproof.proofs.plan.bundle import Moved, Plan, encode_plan
+from shardproof.proofs.selection.certificates import Elimination, SelectionCertificate
+from shardproof.verify.plan.communication import totals
+
+MULTIPLY, RELU = LAYER.operators
+FUSED = Operator(
+    "z~1",
+    "fused_product",
+    tuple(replace(a, splittable=a.combine is None) for a in MULTIPLY.axes),
+    MULTIPLY.inputs,
+    replace(MULTIPLY.output, tensor="z"),
+    (("epilogue", ("relu",)), ("factors", 2)),
+)
+EGRAPH = EGraph(LAYER, (), (MULTIPLY, FUSED, RELU))
+STEP = Step(
+    "fuse-epilogue",
+    "z~1",
+    ("relu", "product"),
+    (("axis b", 64), ("axis n", 16), ("sum over k, never split", 32)),
+)
+
+
+def solutions(of: JointPlanning) -> list[tuple[int, tuple[int, ...]]]:
+    """Every solution that is one, cheapest first."""
+    p = of.problem
+    every = product(*(range(p.domain_size(v)) for v in range(len(p.vertices))))
+    return sorted((c, x) for x in every if (c := p.cost_of(x)) < FORBIDDEN)
+
+
+def members(of: JointPlanning, cost: int, x: tuple[int, ...], steps: tuple[Step, ...] = (STEP,)) -> dict[str, Member]:
+    """The plan of a solution, with the claim that it is the best."""
+    n = len(of.problem.vertices)
+    record = Elimination(tuple(range(n)), tuple(tuple(range(v + 1, n)) for v in range(n)), ())
+    graph, choices = of.plan(x)
+    moved = tuple(
+        Moved(m.tensor, m.writer, m.reader, m.position, m.plan.collective(), *totals(m.plan))
+        for m in movements(graph, of.machine.hierarchy, choices)
+    )
+    certificate = SelectionCertificate(of.problem.sha256(), Optimal(x, cost), record)
+    joint = Jointly(of.egraph, Derivation(LIBRARY, of.rounds, steps), of.skeleton.level)
+    versions = (("made", "by hand"),)
+    return encode_plan(Plan(graph, of.machine, of.space.name, None, choices, moved, certificate, versions, joint))
+
+
+def suite() -> Suite:
+    out = Suite("joint plan")
+    of = build_joint(EGRAPH, 1, MACHINE, space("complete"))
+    every = solutions(of)
+    cost, x = every[0]
+    whole = members(of, cost, x)
+
+    def add(name: str, verdict: str, sentence: str, files: dict[str, Member], fault: str = "") -> None:
+        out.add(f"joint-{name}", verdict, sentence, container(files), fault=fault)
+
+    def head(name: str, verdict: str, sentence: str, change: Callable[[Head], object], fault: str) -> None:
+        add(name, verdict, sentence, changed(whole, "joint.json", change), fault)
+
+    add("layer", "proved", "Equivalent   proved", whole)
+    for level in (2, 3):
+        add(f"layer-{level}", "proved", "Equivalent   proved", _level(level))
+    worse_cost, worse = every[-1]
+    add("worse", "undecided", "Optimal", members(of, worse_cost, worse), "another solution is cheaper")
+    add("unproved", "refuted", "no step proves operator 'z~1'", members(of, cost, x, ()), "the derivation is empty")
+
+    def step(i: int, value: object) -> Callable[[Head], object]:
+        return lambda h: h["steps"][0].__setitem__(i, value)
+
+    head("rule", "refuted", "it has not the form of this rule", step(0, "add-many"), "another rule")
+    head("unknown-rule", "refuted", "there is no such rule", step(0, "magic"), "there is no such rule")
+    head("place", "refuted", "its place begins with", step(2, ["product", "relu"]), "the place is turned round")
+    head("short-place", "refuted", "it has not the form", step(2, ["relu"]), "the product is missing")
+    head(
+        "sizes",
+        "refuted",
+        "it rests on other sizes",
+        step(3, [["axis b", 64], ["axis n", 16], ["sum over k", 32]]),
+        "the sum may be split, it says",
+    )
+    head("library", "refuted", "it uses the rules", lambda h: h.update(library="0" * 64), "other rules")
+    head("tags", "refuted", "it is about the problem", lambda h: h.update(tags=3), "other tags than the problem's")
+    head("rounds", "refuted", "it is about the problem", lambda h: h.update(rounds=2), "another claim")
+    other = build_joint(_unequal(), 1, MACHINE, space("complete"))
+    first = solutions(other)[0]
+    add("unequal", "refuted", "it has not the form", members(other, *first), "the epilogue is another map")
+    head("format", "malformed", "this version reads", lambda h: h.update(format="shardproof-joint/9"), "a later format")
+    head("graphs", "malformed", "is not the hash", lambda h: h.update(graphs="0" * 64), "another hash of the e-graph")
+    head("operators", "malformed", "leaves out", lambda h: h["operators"].pop(), "an operator is not listed")
+    less = {n: v for n, v in whole.items() if n != "nodes.json"}
+    add("no-nodes", "malformed", "is missing", less, "the added operators are missing")
+    return out
+
+
+def _level(level: int) -> dict[str, Member]:
+    of = build_joint(EGRAPH, 1, MACHINE, space("complete"), level=level)
+    return members(of, *solutions(of)[0])
+
+
+def _unequal() -> EGraph:
+    attributes = (("epilogue", ("abs",)), ("factors", 2))
+    return EGraph(LAYER, (), (MULTIPLY, replace(FUSED, attributes=attributes), RELU))
+
+
+__all__ = ["suite"]
