@@ -1,7 +1,7 @@
 """The Python way in: plan a model, check a plan, read what it decided, audit a strategy, hand a plan on.
 
     import shardproof
-    plan = shardproof.plan("bert-large", "dgx-a100:4x8", batch=8, train="adam", memory="80GiB")
+    plan = shardproof.plan("bert-large", "cloud-a100:4x8", batch=8, train="adam", memory="80GiB")
     plan.check().verdict, plan.layouts["layer0.attention.query.weight"]
     plan.save("plan.spz")
 
@@ -260,12 +260,14 @@ def audit(
 ) -> AuditReport:
     """Whether a strategy (its file) is optimal, refuted by a better one, or undecided."""
     from shardproof.formal.explain.audit import audit as audit_planning
+    from shardproof.formal.planning.frameworks import framework_flags, strategy_of_flags
     from shardproof.formal.planning.plan import fitting_space
     from shardproof.formal.planning.strategy import ChoiceList, load_strategy
     from shardproof.models.cost.selection import build
 
     graph, target = _graph(model, inputs, batch), machine_of(machine)
-    read = load_strategy(strategy)
+    flags = framework_flags(strategy)
+    read = load_strategy(strategy) if flags is None else strategy_of_flags(flags, graph, target, str(strategy))
     if isinstance(read, ChoiceList):
         raise InputError(f"{strategy} is a list of choices, which belongs to a selection problem, not to a model")
     where = fitting_space(graph, target) if space_name is None else space(space_name)

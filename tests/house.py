@@ -72,8 +72,10 @@ CHECKERS = (
         "verify.pipelines.certificate",
         GROUND
         | PROGRAMS
+        | JOINT
         | {"models.pipelines", "models.schedules", "proofs.pipelines", "proofs.schedules", "proofs.selection"}
-        | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"},
+        | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"}
+        | {"models.joint", "proofs.joint"},  # a stage's plan is a bundle, which may hold a derivation
     ),
     Checker(
         "plan",

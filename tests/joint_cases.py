@@ -108,7 +108,7 @@ def _rewritten(graph: Graph) -> Iterator[Graph]:
                 tuple(replace(x, splittable=x.combine is None) for x in p.axes),
                 (*p.inputs, *rest),
                 Access(op.output.tensor, p.output.index),
-                (("epilogue", maps), ("factors", many)),  # type: ignore[arg-type]
+                (("epilogue", maps), ("factors", many)),
             )
             yield from _replaced(graph, op, made)
         if op.function == "relu_gradient" or "relu_gradient" in chain:  # type: ignore[operator]

@@ -151,7 +151,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("audit", "{}", "--strategy", "choices.json"): [*FILES, "plan.spz", "graph.json"],
     ("audit", "problem.json", "--strategy", "{}"): [*FILES, "plan.spz", "graph.json", "problem.json"],
     ("plan", "{}", "--machine", "localhost:2", "-o", "new.spz"): [*FILES, "plan.spz", "problem.json", "mlp-unty", "absent.py:f", "text.py:f", "text.py:", "no.module:f", "absent.onnx", "text.onnx", "graph.onnx"],
-    ("plan", "mlp-unity", "--machine", "{}", "-o", "new.spz"): [*FILES, "nowhere", "localhots", "localhost:0", "localhost:2x2", "-1x4", "9" * 400 + "x2", "text.toml", "folder.toml", "absent.toml", "localhost:", "dgx-a100:4xx8"],
+    ("plan", "mlp-unity", "--machine", "{}", "-o", "new.spz"): [*FILES, "nowhere", "localhots", "localhost:0", "localhost:2x2", "-1x4", "9" * 400 + "x2", "text.toml", "folder.toml", "absent.toml", "localhost:", "cloud-a100:4xx8"],
     ("machine", "show", "{}"): [*FILES, "nowhere", "localhost:0", "text.toml", "\x1b[31m"],
     ("import", "{}"): [*FILES, "plan.spz", "nothing"],
     ("rules", "check", "{}"): [*SPZ, "plan.spz", "problem.spz"],
@@ -353,7 +353,7 @@ def test_help(line: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None
     ("line", "meant"),
     [
         (("plna",), "plan"), (("chekc",), "check"), (("rules", "prov"), "prove"), (("machine", "calibrat"), "calibrate"), (("plan", "mlp-unty", "--machine", "4", "-o", "x.spz"), "mlp-unity"),
-        (("machine", "show", "localhots"), "localhost"), (("machine", "show", "dgx-a10:4x8"), "dgx-a100"), (("plan", "--machin", "4"), "--machine"),
+        (("machine", "show", "localhots"), "localhost"), (("machine", "show", "dgx-a10:4x8"), "cloud-a100"), (("plan", "--machin", "4"), "--machine"),
     ],
 )  # fmt: skip
 def test_the_nearest_is_named(

@@ -8,12 +8,12 @@ from fractions import Fraction
 import pytest
 from test_repeat import blocks
 
-from shardproof.formal.selection.decomposition.uniform import uniform_start
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
 from shardproof.formal.selection.relax_resources import relax_resources
 from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.uniform import uniform_start
 from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine

@@ -145,11 +145,12 @@ class _Table:
         rate = d.peak / d.processors
         first = [3e-6, 0.8 * d.bandwidth, 2e-6, 3e-7, 6e-10 * scale, 1e-13, 1e-13, 0.1, 2e-12]
         rates = [0.8 * scale * rate * min(1.0, (a * b / 32768) ** 0.4) for a, b in TILES]
-        return np.log(np.array(first + rates))
+        out: Floats = np.log(np.array(first + rates))
+        return out
 
     def predict(self, x: Floats) -> Floats:
         launch, bandwidth, split, tail, step, add, result, odd, cast = np.exp(x[: len(_NAMES)])
-        rates = np.exp(x[len(_NAMES) :])[self.tile][:, None]
+        rates: Floats = np.exp(x[len(_NAMES) :])[self.tile][:, None]
         time = self.waves * (self.depth * (self.area / rates) * (1 + odd * self.odd) + tail) + step * self.depth
         time += self.parts * split + add * self.sums
         product = np.maximum(time.min(axis=0), self.moved / bandwidth)

@@ -20,6 +20,7 @@ from ...models.problem.selection_problem import Ints
 from ...proofs.egraphs.certificate import ABSENT
 from ..selection.model.clock import Clock
 from .landmarks import everything, narrowed, necessary, separate
+from .local_search import improved, without_circles
 from .multipliers import Bound, Multipliers, chosen_nodes, fixed
 from .primal import acyclic, shared_extraction, tree_extraction
 from .reduced import Flags, Reduced
@@ -28,16 +29,24 @@ from .relaxation import Point, Relaxation
 ROOT_ROUNDS = 200
 NODE_ROUNDS = 4
 STALL = 12
-"""Rounds of cuts at the root without progress before it is branched."""
+"""Rounds of cuts at the root that together must close `PROGRESS` of the gap, or it is branched."""
 
-PROGRESS = 1e-4
-"""Part of the gap that a round of cuts must close."""
+PROGRESS = 0.1
+"""Part of the gap that so many rounds of cuts must close."""
 
 FEWER = 0.8
 """A case of which less than this part stays after its bound is bounded again before it is split."""
 
+LOCAL_ROUNDS = 2_000
+LOCAL_STARTS = 20
+LOCAL_SHARE = 0.05
+"""Moves of a local search, how many of them at most, and the part of the time that they may take."""
+
 CANDIDATES = 8
 TRIAL_ITERATIONS = 60
+PROPOSAL_SHARE = 0.1
+"""Part of the time left that the MIP solver gets when it is asked."""
+
 PROPOSALS = 12
 """Times that the MIP solver is asked again because its point ran in a circle."""
 
@@ -119,6 +128,12 @@ class Search:
         self.offer(tree_extraction(self.problem, cost))
         if len(self.problem.nodes) < 100_000:
             self.offer(shared_extraction(self.problem, cost))
+        if self.best is not None and without_circles(self.problem):
+            start = self.clock.left()
+            for seed in range(LOCAL_STARTS):
+                self.offer(improved(self.problem, cost, self.best, LOCAL_ROUNDS, seed))
+                if start - self.clock.left() > LOCAL_SHARE * start:
+                    break
 
     def _explore(self, case: Case) -> None:
         """Bound a case, close it, or split it; without time its step stays the best bound that is known."""
@@ -173,9 +188,14 @@ class Search:
     def _cut(self, case: Case, rounds: int) -> Point | None:
         """Solve the relaxation of a case and add cuts while they help; None if it has no solution."""
         point = self.relaxation.solve(self._share())
-        stalled, last = 0, -inf
+        values: list[float] = []
+        window = STALL if case.depth == 0 else 1
         for k in range(rounds):
             if point is None or self.clock.left() <= 0 or self._reached(point.value):
+                break
+            gap = (self.upper or 0) / self.relaxation.unit - point.value
+            values.append(point.value)
+            if len(values) > window and point.value - values[-1 - window] < PROGRESS * gap:
                 break
             if case.depth == 0:
                 self._round(point, k)
@@ -183,11 +203,6 @@ class Search:
             if not new:
                 break
             self.relaxation.add(new)
-            gap = (self.upper or 0) / self.relaxation.unit - point.value
-            stalled = 0 if point.value > last + PROGRESS * gap else stalled + 1
-            last = max(last, point.value)
-            if stalled > (STALL if case.depth == 0 else 1):
-                break
             point = self.relaxation.solve(self._share())
         if point is not None:
             self.offer(chosen_nodes(point.nodes))
@@ -220,7 +235,7 @@ class Search:
             left = self.clock.left()
             if left <= 0.5:
                 return
-            x = self.relaxation.propose(0.3 * left, self.best)
+            x = self.relaxation.propose(PROPOSAL_SHARE * left, self.best)
             if x is None:
                 return
             if acyclic(self.problem, chosen_nodes(x)) is not None:

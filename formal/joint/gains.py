@@ -117,12 +117,16 @@ def gains(plan: Plan, cost: Fraction, clock: Clock) -> Iterator[Gain]:
         yield Gain(alike, gain)
 
 
+def _time(gain: Fraction) -> str:
+    return ("-" if gain < 0 else "") + seconds_text(abs(gain.numerator), gain.denominator)
+
+
 def lines(found: list[Gain]) -> list[str]:
     """For people."""
     out = []
     for g in found:
         first, more = g.rewritings[0], len(g.rewritings) - 1
-        gained = "not known" if g.gain is None else ("-" if g.gain < 0 else "") + seconds_text(abs(g.gain), 1)
+        gained = "not known" if g.gain is None else _time(g.gain)
         said = "; ".join(f"{rule}: {STATEMENTS[rule]}" for rule in first.rules)
         out.append(
             f"  {first.tensor} computed by {first.operator} instead of {', '.join(first.place)}"

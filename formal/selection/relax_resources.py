@@ -32,13 +32,13 @@ from ...proofs.selection.certificates import (
 )
 from ...proofs.selection.presolve_log import Rule
 from .answer import Answer
-from .decomposition.uniform import uniform_start
 from .engines.consult import Asked
 from .fallback import certified, fallback
 from .model.clock import Clock, Progress
 from .model.factored import exact_cost
-from .options import Options
+from .options import OPTIONS, Options
 from .solve import Engine, searched
+from .uniform import uniform_start
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +95,7 @@ def relax_resources(
     share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
     with rows.  `clock`, `brought`: as in `solve`.
     """
-    clock, options = (clock or Clock()).at_most(time_limit_s), options or Options()
+    clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
 
     start = uniform_start(problem, clock, options, gap) if engine == "native" else None
     if start is not None and _closed(start, gap):

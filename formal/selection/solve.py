@@ -28,7 +28,7 @@ from .fallback import fallback
 from .model.clock import Clock, Progress
 from .model.factored import whole
 from .model.interrupt import interruptible
-from .options import Limits, Options
+from .options import OPTIONS, Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
 from .tree.infeasible import infeasible
@@ -106,7 +106,7 @@ def searched(
     problem.check()
     if clock.over():
         return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
-    options = options if options is not None else Options()
+    options = options or OPTIONS
     if limits is not None:
         options = replace(options, limits=limits)
     incumbent = Incumbent(problem)

@@ -195,7 +195,7 @@ class Skeleton:
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """Every edge: given tensors first, then class by class into its rest vertex, and to its readers."""
-        out = []
+        out = list[Link]()
         for t in self.rests:
             if t not in self.egraph.nodes:
                 out.extend(self._to_readers(t, True))

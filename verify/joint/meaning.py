@@ -11,8 +11,9 @@ operands at one point, of which nothing else is known; relu is [x > 0] x, its gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import count
 from math import isfinite
 from typing import Final
@@ -57,7 +58,7 @@ class Unfolding:
                 name = f"{a.name}~{next(self._fresh)}"
                 axes[a.name] = Position(((name, 1),))
                 bound.append((name, a.extent))
-        inputs = [lambda j=j: self._input(op, j, axes) for j in range(len(op.inputs))]
+        inputs = [partial(self._input, op, j, axes) for j in range(len(op.inputs))]
         return self._applied(op, inputs, tuple(bound))
 
     def _input(self, op: Operator, j: int, axes: Mapping[str, Position]) -> Polynomial:
@@ -69,7 +70,7 @@ class Unfolding:
         return self.of_tensor(a.tensor, at).where(tuple(zip(at, shape, strict=True)))
 
     def _applied(
-        self, op: Operator, inputs: list[Callable[[], Polynomial]], bound: tuple[tuple[str, int], ...]
+        self, op: Operator, inputs: Sequence[Callable[[], Polynomial]], bound: tuple[tuple[str, int], ...]
     ) -> Polynomial:
         known = dict(op.attributes)
         if op.kind is NodeKind.MAP:
@@ -131,7 +132,7 @@ _MAPS: Final[Mapping[str, Callable[[list[Polynomial]], Polynomial]]] = {
 """Maps that are polynomials."""
 
 
-def _product(inputs: list[Callable[[], Polynomial]]) -> Polynomial:
+def _product(inputs: Sequence[Callable[[], Polynomial]]) -> Polynomial:
     """A product of inputs, each unfolded apart, so that what one sums over no other does."""
     total = Polynomial.number(Fraction(1))
     for i in inputs:

@@ -69,9 +69,9 @@ def _check(
         )
     unequal = wrong_derivation(joint.egraph, joint.derivation) or _wrong_program(plan, joint)
     if unequal:
-        result = CheckResult("Equivalent", Verdict.REFUTED, None, None, plan.space, (), unequal)
+        refuted = CheckResult("Equivalent", Verdict.REFUTED, None, None, plan.space, (), unequal)
         alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
-        return PlanCheck(name, (result, *alone.results), plan, alone.planning)
+        return PlanCheck(name, (refuted, *alone.results), plan, alone.planning)
     check_sizes(joint.egraph.union, plan.machine, where, budget)
     planning = build_joint(joint.egraph, joint.derivation.rounds, plan.machine, where, notify, level=joint.tags)
     alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)

@@ -21,7 +21,7 @@ def fuse_epilogue(g: Growing, op: Operator) -> Iterator[Addition]:
     for j, read in enumerate(op.inputs):
         if j and op.function not in COMMUTATIVE:
             return
-        if not pointwise(op, j) or [a.tensor for a in op.inputs].count(read.tensor) > 1:
+        if not pointwise(g, op, j) or [a.tensor for a in op.inputs].count(read.tensor) > 1:
             continue
         if not computed(g, read.tensor) or g.tensor(read.tensor).dtype != g.tensor(op.output.tensor).dtype:
             continue
@@ -68,7 +68,7 @@ def relu_from_output(g: Growing, op: Operator) -> Iterator[Addition]:
     )
     x = op.inputs[at]
     for relu in list(g.order):
-        if relu.function == "relu" and relu.inputs[0].tensor == x.tensor and pointwise(relu, 0):
+        if relu.function == "relu" and relu.inputs[0].tensor == x.tensor and pointwise(g, relu, 0):
             inputs = (*op.inputs[:at], Access(relu.output.tensor, x.index), *op.inputs[at + 1 :])
             yield Addition("relu-from-output", replace(op, inputs=inputs), (op, relu))
 

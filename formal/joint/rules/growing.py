@@ -44,11 +44,12 @@ class Growing:
         self.steps: list[Step] = []
         self._known = {_identity(op) for op in graph.operators}
         self._meaning: dict[object, str] = {}
+        self._nodes: dict[str, list[Operator]] = {op.output.tensor: [op] for op in graph.operators}
+        self._taken = {op.name for op in graph.operators} | set(self.tensors)
 
     def nodes(self, tensor: str) -> list[Operator]:
-        """E-nodes of a class, those of the user first."""
-        own = {op.name for op in self.base.operators}
-        return sorted((op for op in self.order if op.output.tensor == tensor), key=lambda op: op.name not in own)
+        """E-nodes of a class, the user's first."""
+        return list(self._nodes.get(tensor, ()))
 
     def tensor(self, name: str) -> Tensor:
         """A class."""
@@ -61,6 +62,8 @@ class Growing:
 
     def add(self, a: Addition) -> bool:
         """Whether something was added."""
+        if not a.defined and _identity(a.operator) in self._known:
+            return False
         before = (list(self.order), list(self.steps), dict(self.tensors))
         names, place = dict[str, str](), a.place
         for tensor, stated in a.defined:
@@ -93,6 +96,9 @@ class Growing:
         return True
 
     def _forget(self, before: tuple[list[Operator], list[Step], dict[str, Tensor]]) -> None:
+        gone = {op.name for op in self.order} - {op.name for op in before[0]}
+        for nodes in self._nodes.values():
+            nodes[:] = [op for op in nodes if op.name not in gone]
         self.order, self.steps, self.tensors = before
         self._meaning = {k: name for k, name in self._meaning.items() if name in self.tensors}
 
@@ -106,10 +112,10 @@ class Growing:
         return Derivation(LIBRARY, rounds, tuple(self.steps))
 
     def _name(self, tensor: str) -> str:
-        taken = {op.name for op in self.order} | set(self.tensors)
         number = 1
-        while f"{tensor}{NAMED}{number}" in taken:
+        while f"{tensor}{NAMED}{number}" in self._taken:
             number += 1
+        self._taken.add(f"{tensor}{NAMED}{number}")
         return f"{tensor}{NAMED}{number}"
 
     def _insert(self, op: Operator) -> bool:
@@ -130,6 +136,7 @@ class Growing:
         if low > high:
             return False
         self.order.insert(max(low, min(high, own)), op)
+        self._nodes.setdefault(op.output.tensor, []).append(op)
         return True
 
 
@@ -157,8 +164,8 @@ def _identity(op: Operator, tensor: Tensor | None = None) -> object:
     for access in op.inputs:
         for a in access.axes:
             number.setdefault(a, len(number))
-    for a in op.axes:
-        number.setdefault(a.name, len(number))
+    for axis in op.axes:
+        number.setdefault(axis.name, len(number))
 
     def index(i: Affine) -> object:
         return tuple((number[a], c) for a, c in i.terms), i.offset, i.whole

@@ -69,7 +69,7 @@ def _composed(access: Access, copy: Operator) -> Access:
 
 def map_of_parts(g: Growing, op: Operator) -> Iterator[Addition]:
     """`op` is a map of tensors side by side."""
-    if op.kind is not NodeKind.MAP or len(op.inputs) != 1 or not pointwise(op, 0) or op.spec.logical:
+    if op.kind is not NodeKind.MAP or len(op.inputs) != 1 or not pointwise(g, op, 0) or op.spec.logical:
         return
     if not computed(g, op.inputs[0].tensor) or op.function == "cast":
         return
@@ -122,7 +122,7 @@ def map_of_a_part(g: Growing, op: Operator) -> Iterator[Addition]:
     if not computed(g, op.inputs[0].tensor):
         return
     for m in g.nodes(op.inputs[0].tensor):
-        if m.kind is not NodeKind.MAP or len(m.inputs) != 1 or not pointwise(m, 0) or m.spec.logical:
+        if m.kind is not NodeKind.MAP or len(m.inputs) != 1 or not pointwise(g, m, 0) or m.spec.logical:
             continue
         x, out = m.inputs[0].tensor, op.output
         if m.function == "cast" or not one_type(g, x, out.tensor) or singles(out) is None:

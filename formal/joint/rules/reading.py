@@ -10,9 +10,10 @@ from ....models.program.operators import Operator
 from .growing import Growing
 
 
-def pointwise(op: Operator, j: int) -> bool:
-    """Whether the operator reads input j at the index that it writes."""
-    return tuple(i.single for i in op.inputs[j].index) == op.output.axes
+def pointwise(g: Growing, op: Operator, j: int) -> bool:
+    """Whether the operator reads all of input j, at the index that it writes."""
+    alike = g.tensor(op.inputs[j].tensor).shape == g.tensor(op.output.tensor).shape
+    return alike and tuple(i.single for i in op.inputs[j].index) == op.output.axes
 
 
 def singles(access: Access) -> tuple[str, ...] | None:
@@ -47,7 +48,7 @@ def seen_through(op: Operator, j: int, writer: Operator, taken: set[str]) -> Ope
     is not read at one axis per dimension.
     """
     read = singles(op.inputs[j])
-    if read is None:
+    if read is None or [op.axis(n).extent for n in read] != [writer.axis(n).extent for n in writer.output.axes]:
         return None
     names = dict(zip(writer.output.axes, read, strict=True))
     for a in writer.axes:

@@ -16,13 +16,13 @@ SUMS = ("add", "sum_inputs")
 
 def add_many(g: Growing, op: Operator) -> Iterator[Addition]:
     """A term of `op` is a sum itself."""
-    if op.function not in SUMS or not all(pointwise(op, j) for j in range(len(op.inputs))):
+    if op.function not in SUMS or not all(pointwise(g, op, j) for j in range(len(op.inputs))):
         return
     for j, a in enumerate(op.inputs):
         if [b.tensor for b in op.inputs].count(a.tensor) > 1 or not computed(g, a.tensor):
             continue
         for inner in g.nodes(a.tensor):
-            if inner.function not in SUMS or not all(pointwise(inner, k) for k in range(len(inner.inputs))):
+            if inner.function not in SUMS or not all(pointwise(g, inner, k) for k in range(len(inner.inputs))):
                 continue
             seen = seen_through(op, j, inner, set())
             if seen is not None and one_type(g, op.output.tensor, *(b.tensor for b in (*op.inputs, *inner.inputs))):
@@ -54,7 +54,7 @@ def add_products(g: Growing, op: Operator) -> Iterator[Addition]:
 
 def _products(g: Growing, op: Operator) -> list[tuple[Operator, Operator]] | None:
     """The products that `op` adds, in its axes, and as they stand; None where there are others."""
-    if op.function not in SUMS or len(op.inputs) < 2 or not all(pointwise(op, j) for j in range(len(op.inputs))):
+    if op.function not in SUMS or len(op.inputs) < 2 or not all(pointwise(g, op, j) for j in range(len(op.inputs))):
         return None
     if len({a.tensor for a in op.inputs}) < len(op.inputs):
         return None

@@ -1,7 +1,7 @@
 """`vtrain`: training steps of Megatron on A100s in groups that differ in the strategy only, on one node and on many.
 
 One law for both tables (`formal/calibration/steps/megatron.py`): twelve constants and three profile rows.  The single-node
-rows fit without recomputation (with it their products would run at 1.3 times the peak); the others are those of the
+rows fit without recomputation (with it their products would run at 1.2 times the peak); the others are those of the
 launch files, with full recomputation.
 """
 

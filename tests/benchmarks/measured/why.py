@@ -24,7 +24,7 @@ NOTES: list[str] = [
         "shapes (hidden, tp, tokens) that the twelve miss most, chosen by the fit.  Without them the same law errs 4.7 % and "
         "picks 21 to 24 of 49 groups; with every shape of the table as a profile row (31) it errs 0.4 % and picks all 49.  The "
         "reason: the single-node rows are sums.  Time is linear in layers and in micro-batches to the microsecond printed, and "
-        "31 layer times and 31 head times with four constants give all 733 rows to 0.16 % (worst 1.5 %), which independent runs "
+        "31 layer times and 31 head times with six constants give all 733 rows to 0.16 % (worst 1.5 %), which independent runs "
         "would not.  What a planner has to know is therefore those 31 layer times, and five of them lie 15 to 35 % off anything "
         "smooth in hidden size, tp and tokens: (1024, tp 2, 4096 tokens) takes 3.2 ms where (1024, tp 4, 4096) takes 3.9."
     ),

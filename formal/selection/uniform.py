@@ -20,26 +20,26 @@ from functools import cached_property
 
 import numpy as np
 
-from ....models.problem.claims import Optimal, Status, WithinGap
-from ....models.problem.selection_problem import SelectionProblem
-from ....proofs.selection.certificates import Dual, SelectionCertificate
-from ..answer import Answer
-from ..bound import dual
-from ..bound.converge import converge
-from ..bound.decode import decode
-from ..bound.subgradient import apply_multipliers
-from ..bound.trws import Sweeper, load
-from ..model.clock import Clock
-from ..model.factored import Base, allowed, build, exact_cost, whole
-from ..model.priced import Floats
-from ..model.resources import Rows
-from ..options import Options
-from ..primal.descent import descend
-from ..primal.repair import settle
-from .blocks import spread
-from .layers import layers
-from .quotient import Quotient, quotient
-from .symmetric import Profile, symmetric_problem
+from ...models.problem.claims import Optimal, Status, WithinGap
+from ...models.problem.selection_problem import SelectionProblem
+from ...proofs.selection.certificates import Dual, SelectionCertificate
+from .answer import Answer
+from .bound import dual
+from .bound.converge import converge
+from .bound.decode import decode
+from .bound.subgradient import apply_multipliers
+from .bound.trws import Sweeper, load
+from .decomposition.blocks import spread
+from .decomposition.layers import layers
+from .decomposition.quotient import Quotient, quotient
+from .decomposition.symmetric import Profile, symmetric_problem
+from .model.clock import Clock
+from .model.factored import Base, allowed, build, exact_cost, whole
+from .model.priced import Floats
+from .model.resources import Rows
+from .options import Options
+from .primal.descent import descend
+from .primal.repair import settle
 
 Plan = tuple[int, ...]
 
