@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -73,12 +73,12 @@ VERBS = {
     "machine": ("models.verbs.describe", "machine_command", "Show machine descriptions."),
     "plan": ("formal.verbs.plan", "plan_command", "Plan a model on a machine and prove the plan."),
     "place": (
-        "formal.verbs.collective_programs",
+        "formal.verbs.place",
         "place_command",
         "All placements of parallelism axes over a hierarchy; the best one for given reductions.",
     ),
     "reduce": (
-        "formal.verbs.collective_programs",
+        "formal.verbs.reduce",
         "reduce_command",
         "All reduction programs of a request, and the cheapest one with a proof.",
     ),
@@ -91,12 +91,12 @@ VERBS = {
         "The shortest schedule of a pipeline, or of computation and communication, with a proof.",
     ),
     "sensitivity": ("formal.verbs.explain", "sensitivity_command", "How far each machine constant may move."),
+    "solve": ("formal.verbs.solve", "solve_command", "Solve a selection problem with a certificate."),
     "verify-job": (
         "backends.verbs.verify_job",
         "verify_job_command",
         "Compare what a planned PyTorch module sends with what its plan moves.",
     ),
-    "solve": ("formal.verbs.plan", "solve_command", "Solve a selection problem with a certificate."),
 }
 """Verb -> (module, command, one line of help): the help page loads none of the modules."""
 
@@ -120,7 +120,7 @@ WORDS = {
             "rules_check_command",
             "Replay the proofs of a rule library; trusts no solver.",
         ),
-        "show": ("formal.verbs.rewrites", "show_command", "Show a rule, its preconditions and its proof."),
+        "show": ("formal.verbs.rules_show", "show_command", "Show a rule, its preconditions and its proof."),
     },
 }
 """Verb -> word -> (module, command, one line of help): verbs whose words live in several rooms, each loaded when it
@@ -205,10 +205,10 @@ def cli(ctx: click.Context) -> None:
     ctx.obj = FrontDoor()
 
 
-def _report(message: str, code: int, as_json: bool) -> int:
+def _report(message: str, code: int, as_json: bool, notes: Sequence[str] = ()) -> int:
     from shardproof.models.terminal.console import emit, say
 
-    say(f"error: {message}", err=True)
+    say(f"error: {message}", *(f"    {note}" for note in notes), err=True)
     if as_json:
         emit({"error": message, "exit": int(code)})
     return code
@@ -244,7 +244,7 @@ def run(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         if not type(error).__module__.startswith("shardproof."):
             raise
-        return _report(str(error), Exit.BAD_INPUT, as_json)
+        return _report(str(error), Exit.BAD_INPUT, as_json, getattr(error, "__notes__", ()))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.DONE

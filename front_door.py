@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
     from shardproof.models.collective_programs.programs import Program, ReductionSystem
     from shardproof.models.communication.choices import Choices
+    from shardproof.models.egraphs.egraph import EGraph
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
+    from shardproof.proofs.egraphs.certificate import ExtractionCertificate
+    from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.plan.bundle import Plan
     from shardproof.proofs.publishing.publisher import Published, Restricted
     from shardproof.proofs.rewrites.library import Library
@@ -32,10 +35,10 @@ class FrontDoor:
     def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
         """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
         from shardproof.proofs.plan.bundle import write_plan
-        from shardproof.verify.plan.plan import check_plan
+        from shardproof.verify.joint.plan import check_any_plan
 
         data = write_plan(None, plan)
-        checked = check_plan(data, notify=notify)
+        checked = check_any_plan(data, notify=notify)
         main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
         return _publish(path, data, checked.identity, checked.results, main)
 
@@ -48,6 +51,17 @@ class FrontDoor:
         data = write_certificate(None, certificate)
         members = read_container(data)
         result = check_selection(problem, decode_certificate(members))
+        return _publish(path, data, identity(members), (result,), result)
+
+    def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
+        """Publish an extraction from an e-graph."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.egraphs.file import decode_extraction, write_extraction
+        from shardproof.verify.egraphs.extraction import check_extraction
+
+        data = write_extraction(None, certificate)
+        members = read_container(data)
+        result = check_extraction(egraph, decode_extraction(members))
         return _publish(path, data, identity(members), (result,), result)
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
@@ -79,6 +93,24 @@ class FrontDoor:
         members = read_container(data)
         _, result = check_members(members)
         return _publish(path, data, identity(members), (result,), result)
+
+    def pipeline(
+        self,
+        path: Path | None,
+        certificate: PipelineCertificate,
+        notify: Callable[[int, int], None] | None = None,
+    ) -> Published:
+        """Publish a pipelined training step."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.pipelines.file import write_pipeline
+        from shardproof.verify.pipelines.certificate import check_members
+        from shardproof.verify.plan.tables import CELLS
+
+        data = write_pipeline(None, certificate)
+        members = read_container(data)
+        _, results = check_members(members, 1_000, CELLS, notify)
+        main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
+        return _publish(path, data, identity(members), results, main)
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
         """Publish judgements of rules: rule -> what the checker says of it (proved, refuted, vacuous, undecided,
@@ -118,14 +150,14 @@ class FrontDoor:
         from shardproof.proofs.container.canonical import ContainerError
         from shardproof.proofs.plan.bundle import read_plan
         from shardproof.proofs.publishing.publisher import RefutedPlan
-        from shardproof.verify.plan.plan import check_plan
+        from shardproof.verify.joint.plan import check_any_plan
 
         data = read_file(path, LIMITS.file)
         try:
             plan, name = read_plan(data)
         except ContainerError as error:
             raise ContainerError(f"{path}, {error.place}", error.message) from None
-        for r in check_plan(data).results:
+        for r in check_any_plan(data).results:
             if r.verdict is Verdict.REFUTED:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return plan, name

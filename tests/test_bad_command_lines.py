@@ -77,6 +77,7 @@ AMOUNTS = [n for n in NUMBERS if n != "1e-400"] + [
 
 OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz"): {
+        "--micro-batch": ["0", "-1", "x", "1.5", "", "2", "auto", "9" * 400], "--precision": ["", "fp8", "bf16-master:scale=2"],
         "--time-limit": NUMBERS, "--threads": INTEGERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS,
         "--space": ["", "all", "complete,odd", "\x1b", "9" * 500], "--engine": ["", "cplex", "\udcff"], "--train": ["", "sgdd"], "--strategy": ["", "absent", "folder", "pipe", "noise"],
         "--vocabulary": ["", "tensorflow", "DTensor"],
@@ -102,7 +103,9 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     },
     ("reduce",): {"--nodes": ["", "0", "x", "-1", "1,2,3x"]},
     ("import", "mlp-unity"): {"--batch": INTEGERS, "--train": ["adamm"], "--loss": ["x"], "--recompute": ["x"]},
-    ("import", "mlp-unity", "--train", "sgd"): {"--loss": ["nobody", ""], "--recompute": ["nobody*"]},
+    ("import", "mlp-unity", "--train", "sgd"): {
+        "--loss": ["nobody", ""], "--recompute": ["nobody*"], "--micro-batch": [*INTEGERS, "7"], "--precision": ["", "bf16", "bf16-mixed:x=1", "bf16-mixed:reduce=int8", "fp16-mixed:growth=nan"],
+    },
     ("machine", "calibrate", "p2-a100"): {"--timings": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", ""], "--rounds": INTEGERS, "--time-limit": NUMBERS, "--batch": ["1"]},
     ("machine", "calibrate", "p2-a100", "--timings", "timings.csv"): {"--where": ["x", "=1", "nodes", "nothing=1"], "--hold-out": ["x", "nothing=1"]},
     ("schedule", "--stages", "2", "--micro-batches", "2", "--times", "1,1,1", "-o", "new.spz"): {

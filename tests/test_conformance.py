@@ -17,6 +17,7 @@ from conformance.make import EXITS, FOLDERS, files
 from forgeries import head_of, put
 from independent_checker.__main__ import main
 from independent_checker.collective import check_collective
+from independent_checker.extraction import check_extraction as second_extraction
 from independent_checker.schedules import check_schedule as second_schedule
 
 from shardproof.__main__ import run
@@ -68,7 +69,16 @@ def test_the_script_writes_these_bytes() -> None:
 def test_the_suite_is_small_and_covers_every_kind() -> None:
     count = Counter((e["kind"], e["verdict"]) for e in EXPECTED)
     kinds = {kind for kind, _ in count}
-    assert kinds == {"selection certificate", "plan", "rule library", "collective programs", "placements", "schedule"}
+    assert kinds == {
+        "selection certificate",
+        "plan",
+        "rule library",
+        "collective programs",
+        "placements",
+        "schedule",
+        "pipelined step",
+        "extraction",
+    }
     for kind in kinds:
         assert all(count[kind, verdict] >= 3 for verdict in ("proved", "refuted", "malformed")), kind
     assert all(e["fault"] for e in EXPECTED if e["verdict"] != "proved"), "a file without a named fault"
@@ -101,6 +111,15 @@ SCHEDULES = [e for e in EXPECTED if e["kind"] == "schedule" and e["verdict"] != 
 @pytest.mark.parametrize("entry", SCHEDULES, ids=lambda e: e["file"])
 def test_a_second_checker_of_schedules_agrees(entry: dict) -> None:
     assert second_schedule((HERE / entry["file"]).read_bytes()) == entry["verdict"]
+
+
+EXTRACTIONS = [e for e in EXPECTED if e["kind"] == "extraction"]
+
+
+@pytest.mark.parametrize("entry", EXTRACTIONS, ids=lambda e: e["file"])
+def test_a_second_checker_of_extractions_agrees(entry: dict) -> None:
+    verdict, why = second_extraction(*(Path(p).read_bytes() for p in paths(entry)))
+    assert verdict == entry["verdict"], why
 
 
 @pytest.mark.slow

@@ -7,12 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import selection_cases as cases
+from random_problems import shared_tables
 
 from shardproof.formal.explain.explain import (
+    Neighbourhood,
     deviation_bounds,
     explain,
     forced,
-    local_alternative,
     render_deviation,
     render_explanation,
 )
@@ -71,7 +72,7 @@ def test_parts_add_up(name: str, machine: str, where: str) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_bounds_enclose_the_exact_price(seed: int) -> None:
-    problem = cases.random_problem(seed, rows=False, n=5)
+    problem = shared_tables(seed, rows=False, n=5)
     answer = solve(problem, limits=Limits(joint=1))  # never eliminates: the root is a dual record
     if answer.solution is None or answer.cost is None:
         return
@@ -80,7 +81,7 @@ def test_bounds_enclose_the_exact_price(seed: int) -> None:
     for v in range(len(problem.vertices)):
         rest = [d if w != v else [a for a in d if a != answer.solution[v]] for w, d in enumerate(cases.whole(problem))]
         exact = cases.brute(problem, rest) if rest[v] else None
-        most, other = local_alternative(problem, answer.solution, v)
+        most, other = Neighbourhood.of(problem, answer.solution).local_alternative(v)
         if exact is None:
             assert most is None
             continue
@@ -95,7 +96,7 @@ def test_bounds_enclose_the_exact_price(seed: int) -> None:
 def test_some_certified_price_is_positive() -> None:
     found = 0
     for seed in range(40):
-        problem = cases.random_problem(seed, rows=False, n=5)
+        problem = shared_tables(seed, rows=False, n=5)
         answer = solve(problem, limits=Limits(joint=1))
         if (
             answer.solution is not None
@@ -107,7 +108,7 @@ def test_some_certified_price_is_positive() -> None:
 
 
 def test_a_certificate_of_another_problem_bounds_nothing() -> None:
-    problem, other = cases.random_problem(3, rows=False, forbidden=0), cases.random_problem(4, rows=False, forbidden=0)
+    problem, other = shared_tables(3, rows=False, forbidden=0), shared_tables(4, rows=False, forbidden=0)
     assert deviation_bounds(problem, tuple(0 for _ in problem.vertices), solve(other).certificate)[0] is None
 
 
@@ -115,7 +116,20 @@ def test_local_alternatives_keep_the_limit() -> None:
     from shardproof.models.problem.selection_problem import Usage, Vertex
 
     p = SelectionProblem("p", (Vertex("a", np.array([0, 1, 5])),), (), (), (Usage(0, 0, 1, np.array([0, 9, 1])),), 5)
-    assert local_alternative(p, (0,), 0) == (5, 2)
+    assert Neighbourhood.of(p, (0,)).local_alternative(0) == (5, 2)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_local_alternatives_are_those_of_trying_every_choice(seed: int) -> None:
+    problem = cases.random_problem(seed, rows=True, n=6)
+    x = solve(problem).solution
+    if x is None:
+        return
+    near = Neighbourhood.of(problem, x)
+    for v, vertex in enumerate(problem.vertices):
+        others = [(*x[:v], a, *x[v + 1 :]) for a in range(len(vertex.cost)) if a != x[v]]
+        costs = [problem.cost_of(y) for y in others if problem.is_feasible(y)]
+        assert near.local_alternative(v)[0] == (min(costs) - problem.cost_of(x) if costs else None)
 
 
 @pytest.fixture(scope="module")

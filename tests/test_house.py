@@ -47,3 +47,9 @@ def test_the_sources_and_the_terminal_are_never_believed() -> None:
 def test_the_trust_table_is_true() -> None:
     text = Path(house.ROOT, "docs", "trust.md").read_text(encoding="utf-8")
     assert house.trust() in text, "python tests/house.py trust"
+
+
+def test_no_module_is_longer_than_450_lines() -> None:
+    long = {p: n for p in Path(house.ROOT).glob("*.py") if (n := len(p.read_text(encoding="utf-8").splitlines())) > 450}
+    long |= {p: n for m, p in house.modules().items() if (n := house.lines([m])) > 450}
+    assert not long, "a file is one concept"

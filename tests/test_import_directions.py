@@ -48,7 +48,7 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
     "models/sources/onnx/importer.py": frozenset({"onnx", "google"}),
     **{
         f"models/sources/torch/{f}.py": frozenset({"torch"})
-        for f in ("attention", "branches", "importer", "fold", "outputs", "program", "shadow", "stopped")
+        for f in ("attention", "branches", "importer", "reader", "fold", "outputs", "program", "shadow", "stopped")
     },
 }
 JOBS = {

@@ -82,7 +82,7 @@ def test_a_full_disk_is_found_before_the_work(tmp_path: Path) -> None:
         import resource, signal, sys
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         from shardproof.__main__ import run
-        import shardproof.formal.verbs.plan as cli
+        import shardproof.formal.verbs.solve as cli
         cli.load_selection_problem = lambda path: sys.exit("the work was begun")
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 19, 1 << 19))
         sys.exit(run(["solve", "p.json", "-o", "c.spz"]))

@@ -112,6 +112,21 @@ def scores(g: Builder, x: str) -> str:
     return g.contract("scores", "b s k, k m -> b s m", x, g.parameter("wk", (4, 4)))
 
 
+def low(g: Builder, x: str, to: str = "bfloat16") -> str:
+    return g.map(f"cast{len(g.operators)}", "cast", x, dtype=to)
+
+
+def narrow(g: Builder, x: str, between: str = "bfloat16") -> str:
+    """A function that its program widens and narrows again; its operand stays a 16-bit tensor of the program."""
+    return low(g, low(g, m(g, "silu", low(g, low(g, x, between), "float32"))), "float32")
+
+
+def narrow_norm(g: Builder, x: str) -> str:
+    wide = low(g, low(g, x), "float32")
+    norm = g.normalise("norm", "rms_norm", TEXT, wide, over=("m",), epsilon=1e-5, dtype="bfloat16")
+    return low(g, norm, "float32")
+
+
 CASES: dict[str, tuple[Callable[[Builder, str], str], str, int]] = {
     "gelu-exact": (gelu, "gelu", 3),
     "gelu-exact distributed": (gelu_distributed, "gelu", 3),
@@ -122,6 +137,8 @@ CASES: dict[str, tuple[Callable[[Builder, str], str], str, int]] = {
     "softplus-where": (softplus_where, "softplus", 3),
     "rms-norm": (rms, "rms_norm", 3),
     "norm-gain": (lambda g, x: rms(g, x, True), "rms_norm", 3),
+    "narrow": (narrow, "silu", 5),
+    "narrow-norm": (narrow_norm, "rms_norm", 5),
     "exclusive-sum": (exclusive, "cumulative_sum", 3),
     "picked-matrices": (picked_matrices, "grouped_product", 3),
     "safe-softmax": (lambda g, x: safe_softmax(g, scores(g, x)), "softmax", 4),
@@ -162,6 +179,7 @@ NEAR_MISSES: dict[str, Callable[[Builder, str], str]] = {
         ),
     ),
     "scores from outside": safe_softmax,
+    "widened from another type": lambda g, x: narrow(g, x, "float16"),
 }
 
 

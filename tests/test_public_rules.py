@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.models.rewrites.rule import Substitution
+from shardproof.models.sources.rules.axiom_meaning import axiom_substitutions
 from shardproof.models.sources.rules.axioms import check_term, parse_term, read_public_axioms
 from shardproof.models.sources.rules.formats import (
     PublicOperator,
@@ -22,7 +23,7 @@ from shardproof.models.sources.rules.formats import (
     read_public_rules,
     write_public_rules,
 )
-from shardproof.models.sources.rules.meaning import Reading, axiom_substitutions, reading_of, substitutions
+from shardproof.models.sources.rules.meaning import Reading, reading_of, substitutions
 from shardproof.models.sources.rules.wire import decode_rules, encode_rules
 from shardproof.models.sources.rules.writer import public_rule
 

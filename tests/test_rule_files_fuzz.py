@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from shardproof.models.rewrites.rule import SubstitutionError
+from shardproof.models.sources.rules.axiom_meaning import axiom_substitutions
 from shardproof.models.sources.rules.axioms import parse_public_axioms
 from shardproof.models.sources.rules.formats import (
     PublicRule,
@@ -26,7 +27,7 @@ from shardproof.models.sources.rules.formats import (
     parse_public_rules,
     read_public_rules,
 )
-from shardproof.models.sources.rules.meaning import axiom_substitutions, reading_of, substitutions
+from shardproof.models.sources.rules.meaning import reading_of, substitutions
 from shardproof.models.sources.rules.wire import decode_rules, encode_rules
 from shardproof.proofs.container.archive import write_container
 from shardproof.proofs.container.canonical import ContainerError

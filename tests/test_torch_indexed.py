@@ -50,6 +50,19 @@ VALUES = {
     "full_like": (lambda x: x * torch.full_like(x, 3.0), real(3, 2)),
     "new_full": (lambda x: x.new_full((2, 3), 2.5) + x[:2, :1], real(3, 2)),
     "scalar_tensor": (lambda x: torch.where(x > 0, torch.tensor(0.5, dtype=D), x), real(3, 2)),
+    "computed index from the end": (lambda x, i: x[i - 2], real(5, 3), ids(4)),
+    "two computed indices from the end": (lambda x, i, j: x[i - 1, :, j - 3], real(5, 3, 4), ids(6), ids(6)),
+    "written at an index from the end": (
+        lambda x, i: x.index_put((i - 2,), torch.ones(1, dtype=D), accumulate=True),
+        real(4),
+        ids(3),
+    ),
+    "a number and part of a mask": (lambda x: torch.add(0.25, x > 0, alpha=0.5) * x, real(3, 4)),
+    "a number less a part": (lambda x: torch.sub(torch.tensor(2.0, dtype=D), x, alpha=0.5), real(3, 4)),
+    "a pool of all there is": (
+        lambda x: F.avg_pool2d(x, 9, ceil_mode=True) + F.max_pool2d(x, 16, ceil_mode=True),
+        real(1, 2, 5, 4),
+    ),
     "arange": (lambda x: x + torch.arange(1, 9, 3, dtype=D), real(2, 3)),
     "floor division": (lambda i: (i * 7 + 5) // 3, ids(12)),
     "floor division of reals": (lambda x: torch.div(x, 0.3, rounding_mode="floor"), real(12)),
@@ -256,3 +269,28 @@ def test_gradients(names: tuple[str, ...]) -> None:
     for n, g in step.trained:
         wanted = weights[n].grad
         np.testing.assert_allclose(got[g].reshape(wanted.shape), wanted.numpy(), rtol=1e-9, atol=1e-12)
+
+
+def test_positions_that_count_from_the_front_need_no_remainder() -> None:
+    """What a sort or a count gives is never negative."""
+
+    class Sorted(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x[x[:, 0].argsort()]
+
+    graph = imported(lambda: (Sorted(), (torch.zeros(5, 3),))).graph
+    assert "remainder" not in {op.function for op in graph.operators}
+
+
+def test_draws_without_noise_are_the_likeliest() -> None:
+    """Experts drawn by exponential waiting times, and jitter around one."""
+
+    class Drawn(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            best = (x - torch.empty_like(x).exponential_().log()).argmax(-1)
+            return x.gather(1, best[:, None]) * torch.empty_like(x[:, :1]).uniform_(0.75, 1.25)
+
+    found = imported(lambda: (Drawn(), (torch.zeros(6, 5),)))
+    x = np.random.default_rng(0).standard_normal((6, 5))
+    got = run_graph(found.graph, {"x": x, **found.stated})[found.graph.outputs[0]]
+    np.testing.assert_allclose(got.reshape(-1), x.max(1))

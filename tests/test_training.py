@@ -565,7 +565,7 @@ def test_a_model_that_counts_the_next_value_too_long_or_too_short_is_refuted(mon
 def test_a_late_reader_is_refused_by_the_checker_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = weight_decay()
     late = replace(graph, operators=graph.operators[::-1])
-    monkeypatch.setattr(Graph, "_check_state", lambda self, ready: None)
+    monkeypatch.setattr(Graph, "check", lambda self: self)
     found = plan_graph(late, load_machine("2x2"), space("complete"), None)
     assert found.plan is not None
     checked = check_plan(write_plan(None, found.plan), samples=10)

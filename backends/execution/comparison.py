@@ -19,7 +19,7 @@ import numpy as np
 
 from ..kernels import Array
 
-TOLERANCE: Final = {"float64": 1e-10, "float32": 1e-3, "float16": 5e-2}
+TOLERANCE: Final = {"float64": 1e-10, "float32": 1e-3, "float16": 5e-2, "bfloat16": 5e-2}
 """Largest difference that counts as equal, by the least precise real type that is computed in."""
 
 

@@ -12,11 +12,10 @@ from typing import assert_never
 
 from ...models.communication.redistribution import Reduction
 from ...models.communication.transfers import Box
-from ...models.program.graph import Graph
 from ...models.program.index import Combine
 from ..cuda import device
 from ..cuda.events import EventRecorder
-from ..kernels import Array, Block, execute
+from ..kernels import Array, Block, execute, execute_stored
 from ..lowering.program import Compute, Finish, Free, Fused, Instruction, Load, Move, Program, Start
 from ..trace import Recorder
 from ..transport import Transport, TransportError
@@ -154,9 +153,7 @@ def _step(state: _Rank, instruction: Instruction) -> None:
                 recorder.add(program.place(instruction), "flight", begun)
         case Compute():
             kind = "compute"
-            slots[instruction.slot] = alone(
-                _compute(program.graph, program.hierarchy, instruction, slots, transport, xp)
-            )
+            slots[instruction.slot] = alone(_compute(program, instruction, slots, transport, xp))
         case Fused():
             kind = "compute"
             slots.update(execute_fused(xp, program.graph, instruction, slots, execute, state.launch))
@@ -168,18 +165,12 @@ def _step(state: _Rank, instruction: Instruction) -> None:
         recorder.add(program.place(instruction), kind, start)
 
 
-def _compute(
-    graph: Graph,
-    hierarchy: tuple[int, ...],
-    step: Compute,
-    slots: dict[str, Array],
-    transport: Transport,
-    xp: ModuleType,
-) -> Array:
+def _compute(program: Program, step: Compute, slots: dict[str, Array], transport: Transport, xp: ModuleType) -> Array:
+    graph, run = program.graph, execute_stored if program.stored else execute
     op = graph.operators[step.operator]
     box = {a.name: interval for a, interval in zip(op.axes, step.box, strict=True)}
     blocks = [Block(slots[slot], origin) for slot, origin in step.operands]
     if not step.statistics:
-        return execute(xp, op, graph, box, blocks)
+        return run(xp, op, graph, box, blocks)
     transport.account(statistics_label(op.name))
-    return execute(xp, op, graph, box, blocks, Statistics(xp, transport, step.statistics, hierarchy))
+    return run(xp, op, graph, box, blocks, Statistics(xp, transport, step.statistics, program.hierarchy))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -40,12 +40,15 @@ _FORMAT = "shardproof-job/1"
 
 @dataclass(frozen=True)
 class Options:
-    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy or cupy."""
+    """How a program is run.  `fuse`, `overlap`: see these modules; `trace`: record times; `backend`: numpy or cupy.
+    `stored`: in the element types of the graph, rounded to them after every operator, which fuses none.
+    """
 
     fuse: bool = True
     overlap: bool = True
     trace: bool = False
     backend: str = "numpy"
+    stored: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,8 @@ class Job:
 
 def prepared(graph: Graph, hierarchy: tuple[int, ...], choices: Choices, options: Options) -> Program:
     """The program of all ranks, with the passes that the options ask for."""
-    program = lower(graph, hierarchy, choices)
-    program = fuse(program) if options.fuse else program
+    program = replace(lower(graph, hierarchy, choices), stored=options.stored)
+    program = fuse(program) if options.fuse and not options.stored else program
     return overlap(program) if options.overlap else program
 
 

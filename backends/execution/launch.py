@@ -26,13 +26,13 @@ import numpy as np
 
 from ...models.communication.choices import Choices, check_choices
 from ...models.program.graph import Graph
-from ..kernels import Array
+from ..kernels import Array, widened
 from ..lowering.program import Program
 from ..trace import Span, read_spans
 from . import progress
 from .interpreter import RankError
 from .job import Options, prepared, read_error, write_job
-from .reference import check_inputs
+from .reference import as_stored, check_inputs
 from .workplace import need_room, workplace
 
 ENVIRONMENT = {
@@ -224,6 +224,7 @@ def run_job(
     """
     check_choices(graph, hierarchy, choices)
     arrays = check_inputs(graph, inputs)
+    arrays = as_stored(graph, arrays) if options.stored else arrays
     ranks = prod(hierarchy)
     with workplace() as folder:
         need_room(
@@ -241,7 +242,10 @@ def run_job(
             if error is not None:
                 raise error from e
             raise
-        outputs = {t: np.load(folder / f"outputs/{n}.npy", allow_pickle=False) for n, t in enumerate(graph.results)}
+        outputs = {
+            t: widened(np, np.load(folder / f"outputs/{n}.npy", allow_pickle=False))
+            for n, t in enumerate(graph.results)
+        }
         spans = [s for r in range(ranks) if options.trace for s in read_spans(folder / f"trace/{r}.json")]
         return MpiResult(outputs, tuple(spans), (folder / "transport.txt").read_text())
 

@@ -6,8 +6,8 @@ ones are not even values of the right kind.
 
     constants     inputs that an importer named `constant.*` because the program states their contents, where neither
                   the graph nor the plan holds them
-    precision     blocks are computed in the real types of the inputs; bfloat16 and float16 tensors that the program
-                  makes are float32
+    precision     blocks are computed in the real types of the inputs, and bfloat16 and float16 tensors that the program
+                  makes are float32; or every tensor is stored in its own type, and what has 16 bits computed in float32
 """
 
 from __future__ import annotations
@@ -67,8 +67,13 @@ class Precision:
         return [f"computed in {', '.join(self.computed) or 'integers'}; the model states {', '.join(self.model)}"]
 
 
-def of_run(graph: Graph, arrays: Mapping[str, Array]) -> Precision:
-    """The types of the inputs and of casts; a cast to a half type is computed as `execution_dtype` says."""
+def of_run(graph: Graph, arrays: Mapping[str, Array], stored: bool = False) -> Precision:
+    """The types of the inputs and of casts; a cast to a half type is computed as `execution_dtype` says.  `stored`:
+    those of the graph.
+    """
+    if stored:
+        types = _ordered({t.dtype for t in graph.tensors if _real(t.dtype)})
+        return Precision(types, types)
     found = {a.dtype.name for a in arrays.values() if a.dtype.kind == "f"}
     found |= {
         execution_dtype(t)
@@ -76,6 +81,16 @@ def of_run(graph: Graph, arrays: Mapping[str, Array]) -> Precision:
         if op.function == "cast" and _real(t := str(op.attribute("dtype", "")))
     }
     return Precision(_ordered(found), _ordered({t.dtype for t in graph.tensors if _real(t.dtype)}))
+
+
+def rounds(graph: Graph) -> bool:
+    """Whether weights are cast to 16 bits, as `--precision` does: such a graph says where numbers are rounded."""
+    return any(
+        op.function == "cast"
+        and graph.tensor(op.output.tensor).dtype in ("bfloat16", "float16")
+        and graph.tensor(op.inputs[0].tensor).role is Role.PARAMETER
+        for op in graph.operators
+    )
 
 
 def _real(dtype: str) -> bool:

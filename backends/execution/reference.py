@@ -17,7 +17,7 @@ import numpy as np
 from ...models.program.contents import Values
 from ...models.program.graph import Graph, GraphError, Role, Tensor
 from ...models.program.operators import BY_DATA, NodeKind
-from ..kernels import Array, Block, execute, execution_dtype, full_box
+from ..kernels import Array, Block, execute, execute_stored, execution_dtype, full_box, narrowed, widened
 
 
 def as_digits(tensor: Tensor, array: Array) -> Array:
@@ -43,9 +43,10 @@ def check_inputs(graph: Graph, inputs: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def run_graph(
-    graph: Graph, inputs: Mapping[str, Array], xp: ModuleType = np, keep: Collection[str] = ()
+    graph: Graph, inputs: Mapping[str, Array], xp: ModuleType = np, keep: Collection[str] = (), stored: bool = False
 ) -> dict[str, Array]:
-    """Values of the graph's outputs, of its next state, and of the tensors in `keep`, in digit shape.
+    """Values of the graph's outputs, of its next state, and of the tensors in `keep`, in digit shape.  `stored`: every
+    tensor is rounded to its element type; what has 16 bits is given back in float32.
 
     Raises `GraphError` for inputs that do not fit, `KernelError` naming the operator that fails.
 
@@ -60,15 +61,22 @@ def run_graph(
         if not any(t.name == name for t in graph.tensors):
             raise GraphError(f"tensor {name!r}", "does not exist, so it cannot be kept")
     last = {a.tensor: i for i, op in enumerate(graph.operators) for a in op.inputs}
-    values = {n: xp.asarray(v) for n, v in check_inputs(graph, inputs).items()}
+    given = check_inputs(graph, inputs)
+    run = execute_stored if stored else execute
+    values = {n: xp.asarray(v) for n, v in (as_stored(graph, given) if stored else given).items()}
     for i, op in enumerate(graph.operators):
         blocks = [Block(values[a.tensor], (0,) * len(a.index)) for a in op.inputs]
-        values[op.output.tensor] = execute(xp, op, graph, full_box(op.axes), blocks)
+        values[op.output.tensor] = run(xp, op, graph, full_box(op.axes), blocks)
         del blocks
         for a in op.inputs:
             if last[a.tensor] == i and a.tensor not in wanted:
                 values.pop(a.tensor, None)
-    return {t.name: values[t.name] for t in graph.tensors if t.name in wanted}
+    return {t.name: widened(xp, values[t.name]) for t in graph.tensors if t.name in wanted}
+
+
+def as_stored(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, Array]:
+    """Inputs and parameters rounded to the element types of the graph, as blocks of them are kept."""
+    return {name: narrowed(np, array, graph.tensor(name).dtype) for name, array in arrays.items()}
 
 
 def stated(tensor: Tensor, values: Values, dtype: str | None) -> Array:

@@ -21,19 +21,22 @@ import numpy as np
 from ...models.communication.redistribution import Reduction, reduction_load
 from ...models.communication.transfers import Box
 from ...models.program.graph import GraphError
-from ..kernels import Array
+from ..kernels import Array, is_half, widened
 from ..lowering.program import Compute, Program
 from ..trace import Span
 from ..transport.received import is_even, receives, reduction_receives
 from ..transport.virtual import Hub, VirtualTransport, loads
 from .interpreter import RankError, Source, Watching, move_label, recorder_for, run_rank, statistics_label
 from .live import Meter
-from .reference import check_inputs
+from .reference import as_stored, check_inputs
 
 _ROUNDING: Final = 1e-3
 """Replicas may differ by this much, relative to 1 + their size, before they count as different values (float32 and
 deep graphs).
 """
+
+_HALF_ROUNDING: Final = 2.0**-6
+"""The same for numbers of 16 bits: two places of bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,8 @@ def run_virtual(
 
     Raises `GraphError` for inputs that do not fit, `RankError` naming rank and operator when one fails.
     """
-    arrays = {n: xp.asarray(v) for n, v in check_inputs(program.graph, inputs).items()}
+    given = check_inputs(program.graph, inputs)
+    arrays = {n: xp.asarray(v) for n, v in (as_stored(program.graph, given) if program.stored else given).items()}
     devices = prod(program.hierarchy)
     hub = Hub(timeout_s)
     transports = [VirtualTransport(hub, r, program.hierarchy, xp) for r in range(devices)]
@@ -154,7 +158,7 @@ def run_virtual(
     }
     for name in program.graph.results:
         if name not in outputs:
-            outputs[name] = arrays[name]
+            outputs[name] = widened(xp, arrays[name])
     return RunResult(
         {n: outputs[n] for n in program.graph.results},
         _traffic(program, transports),
@@ -164,7 +168,11 @@ def run_virtual(
 
 
 def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box, ...], blocks: list[Array]) -> Array:
-    """The whole tensor from its blocks.  Raises `GraphError` if an element is missing or replicas differ."""
+    """The whole tensor from its blocks, in float32 where they have 16 bits.  Raises `GraphError` if an element is
+    missing or replicas differ.
+    """
+    rounding = _HALF_ROUNDING if is_half(blocks[0]) else _ROUNDING
+    blocks = [widened(xp, b) for b in blocks]
     out: Array = xp.zeros(shape, dtype=blocks[0].dtype)
     seen = xp.zeros(shape, dtype=bool)
     for rank, (box, block) in enumerate(zip(boxes, blocks, strict=True)):
@@ -175,7 +183,7 @@ def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box
         if block.dtype.kind == "f":
             with np.errstate(invalid="ignore", over="ignore"):  # infinities are compared by themselves
                 near = (
-                    (abs(other - block) <= _ROUNDING * (1 + abs(block)))
+                    (abs(other - block) <= rounding * (1 + abs(block)))
                     | (other == block)
                     | (xp.isnan(other) & xp.isnan(block))
                 )

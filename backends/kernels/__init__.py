@@ -6,12 +6,13 @@ from .blocks import (
     Box,
     KernelError,
     StatisticsReducer,
-    combine_arrays,
     execution_dtype,
     full_box,
     neutral,
 )
 from .dispatch import execute
+from .half import combine_arrays, is_half, narrowed, stored_type, widened
+from .stored import execute_stored
 
 __all__ = [
     "Array",
@@ -21,7 +22,12 @@ __all__ = [
     "StatisticsReducer",
     "combine_arrays",
     "execute",
+    "execute_stored",
     "execution_dtype",
     "full_box",
+    "is_half",
+    "narrowed",
     "neutral",
+    "stored_type",
+    "widened",
 ]

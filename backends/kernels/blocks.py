@@ -10,7 +10,8 @@ Windows, strides, dilations, diagonals, slices and transposes are all this one v
 is.
 
 `xp` is the array module (numpy; cupy offers every function used here).  Kernels preserve the element type they get;
-bfloat16 and float16 tensors are executed as float32 (`execution_dtype`), because NumPy has no bfloat16.
+bfloat16 and float16 tensors are executed as float32 (`execution_dtype`), because NumPy has no bfloat16; in the types of
+the graph they are stored in 16 bits (`half`).
 """
 
 from __future__ import annotations

@@ -200,6 +200,16 @@ def _compared(name: str) -> Elementwise:
     return compare
 
 
+def where_allowed(update: Elementwise, operands: int) -> Elementwise:
+    """An update of its first operand, which stays where a truth value after the `operands` others is false."""
+
+    def conditional(xp: ModuleType, a: Sequence[Array], op: Operator) -> Array:
+        new = update(xp, a[:operands], op)
+        return new if len(a) == operands else xp.where(a[operands], new, a[0])
+
+    return conditional
+
+
 _COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 
 MAPS: Final = MappingProxyType[str, Elementwise](
@@ -250,7 +260,7 @@ MAPS: Final = MappingProxyType[str, Elementwise](
         "fused_scale_shift": lambda xp, a, op: a[0] * a[1] + a[2],
         "batch_norm": lambda xp, a, op: (a[0] - a[3]) / xp.sqrt(a[4] + number(op, "epsilon", 1e-5)) * a[1] + a[2],
         "sum_inputs": _sum_inputs,
-        "sgd_update": lambda xp, a, op: a[0] - number(op, "rate", 0.01) * a[1],
+        "sgd_update": where_allowed(lambda xp, a, op: a[0] - number(op, "rate", 0.01) * a[1], 2),
     }
 )
 """Name -> function of (xp, operands aligned to the output axes, operator).  A test holds it equal to the function

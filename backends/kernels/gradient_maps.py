@@ -14,6 +14,7 @@
                             step;  adamw_update: w (1 - rate decay) in the place of w
     lion_update(w, m, g)    w (1 - rate decay) - rate sign(b1 m + (1 - b1) g)
     momentum(m, g)          momentum m + g              decayed_gradient(g, w)    g + decay w
+                            updates and moments take a truth value last: where it is false their first operand stays
     clip_factor(n2)         min(1, clip / (sqrt(n2) + 1e-6)),   n2: sum of the squares of all gradients
 """
 
@@ -26,7 +27,7 @@ from typing import Final
 
 from ...models.program.operators import Operator
 from .blocks import Array
-from .elementwise import Elementwise, erf, number
+from .elementwise import Elementwise, erf, number, where_allowed
 
 
 def _sigmoid(xp: ModuleType, x: Array) -> Array:
@@ -130,12 +131,12 @@ GRADIENT_MAPS: Final = MappingProxyType[str, Elementwise](
         "batch_norm_scale_gradient": lambda xp, a, op: (
             a[0] * (a[1] - a[2]) / xp.sqrt(a[3] + number(op, "epsilon", 1e-5))
         ),
-        "adam_moment1": _moment1,
-        "adam_moment2": _moment2,
-        "adam_update": _adam,
-        "adamw_update": _adamw,
-        "lion_update": _lion,
-        "momentum": lambda xp, a, op: (number(op, "momentum", 0.0) * a[0] + a[1]).astype(a[0].dtype),
+        "adam_moment1": where_allowed(_moment1, 2),
+        "adam_moment2": where_allowed(_moment2, 2),
+        "adam_update": where_allowed(_adam, 3),
+        "adamw_update": where_allowed(_adamw, 3),
+        "lion_update": where_allowed(_lion, 3),
+        "momentum": where_allowed(lambda xp, a, op: (number(op, "momentum", 0.0) * a[0] + a[1]).astype(a[0].dtype), 2),
         "decayed_gradient": lambda xp, a, op: (a[0] + number(op, "decay", 0.0) * a[1]).astype(a[0].dtype),
         "clip_factor": _clip_factor,
     }

@@ -136,7 +136,7 @@ Instruction = Load | Move | Compute | Free | Fused | Start | Finish
 @dataclass(frozen=True, eq=False)
 class Program:
     """`ranks[r]`: instructions of rank r (row-major device number).  `outputs`: (tensor, box per rank), closed
-    layouts.
+    layouts.  `stored`: blocks are kept in the element types of the graph, and results rounded to them.
     """
 
     graph: Graph
@@ -144,6 +144,7 @@ class Program:
     movements: tuple[Movement, ...]
     ranks: tuple[tuple[Instruction, ...], ...]
     outputs: tuple[tuple[str, tuple[Box, ...]], ...]
+    stored: bool = False
 
     def place(self, instruction: Instruction) -> str:
         """The instruction in words, for messages."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...models.program.index import Combine
-from ..kernels import Array
+from ..kernels import Array, combine_arrays, is_half
 from . import TransportError
 from .memory import Staging, cuda_aware, on_device
 from .patterns import Pattern, PatternKind
@@ -176,6 +176,8 @@ class MpiTransport:
         """
         from mpi4py import MPI
 
+        if is_half(array) and not (self._staging.aware and on_device(array)):
+            return _rounding(combine, array.dtype.name)
         handing = array.dtype.kind == "f" and not (self._staging.aware and on_device(array))
         match combine:
             case Combine.SUM:
@@ -281,6 +283,18 @@ def check_counts(counts: Sequence[int], limit: int = _LIMIT) -> None:
         raise TransportError(
             f"{sum(counts)} elements in one MPI buffer, the limit is {limit - 1}; use more ranks or smaller tensors"
         )
+
+
+@cache
+def _rounding(combine: Combine, dtype: str) -> MPI.Op:
+    """Numbers of 16 bits, combined in float32 and rounded after every step: MPI has no bfloat16."""
+    from mpi4py import MPI
+
+    def fold(source: Any, target: Any, _: MPI.Datatype) -> None:
+        into: Array = np.frombuffer(target, dtype=dtype)
+        into[...] = combine_arrays(np, np.frombuffer(source, dtype=dtype), into, combine)
+
+    return MPI.Op.Create(fold, commute=True)
 
 
 @cache

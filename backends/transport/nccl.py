@@ -32,6 +32,7 @@ _TYPES = {
     "float32": "NCCL_FLOAT32",
     "float64": "NCCL_FLOAT64",
     "float16": "NCCL_FLOAT16",
+    "uint16": "NCCL_BFLOAT16",  # its bits: see `kernels.half`
     "int8": "NCCL_INT8",
     "uint8": "NCCL_UINT8",
     "int32": "NCCL_INT32",

@@ -11,7 +11,7 @@ import click
 
 from ...models.files.output import write_file
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import SECONDS, force_option, output_option
+from ...models.terminal.options import SECONDS, force_option, json_option, output_option
 from ...models.text import seconds_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher, Restricted
@@ -43,7 +43,7 @@ NAMED: Final = 5
 @output_option("--resolved", help="With --resolve: the file for that plan.", replaces_results=True)
 @output_option("-o", "--output", required=True, help="The file to write.")
 @force_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_obj
 def export_command(
     publisher: Publisher,

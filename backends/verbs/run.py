@@ -18,7 +18,7 @@ from ...models.files.output import open_output
 from ...models.program.graph import Graph
 from ...models.program.opaque import OpaqueError
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import RANKS, SECONDS, SEED, force_option, output_option
+from ...models.terminal.options import RANKS, SECONDS, SEED, force_option, json_option, output_option
 from ...models.text import InputError, bytes_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
@@ -28,7 +28,7 @@ from ..execution.consent import allow, check_consent
 from ..execution.interpreter import RankError
 from ..execution.job import Options, prepared
 from ..execution.launch import LaunchError, mpi_available, run_job
-from ..execution.provenance import made_up, of_run
+from ..execution.provenance import made_up, of_run, rounds
 from ..execution.reference import random_inputs, run_graph
 from ..execution.run import Traffic, run_virtual
 from ..execution.step_report import losses, predicted_peak, renewed, step_lines
@@ -63,10 +63,9 @@ MPI_RANKS = 64
 @click.option("--seed", type=SEED, default=0, show_default=True, help="Seed of the inputs when none are given.")
 @click.option(
     "--dtype",
-    type=click.Choice(["float64", "float32"]),
-    default="float64",
-    show_default=True,
-    help="Type of the inputs made from the seed.",
+    type=click.Choice(["float64", "float32", "own"]),
+    help="Type of the inputs made from the seed; own: every tensor in its own type, rounded to it by every operator "
+    "(default: own after --precision, else float64).",
 )
 @click.option(
     "--allow-kernel",
@@ -88,7 +87,7 @@ MPI_RANKS = 64
 )
 @output_option("-o", "--output", help="Write the outputs here (.npz).")
 @force_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_obj
 def run_command(
     publisher: Publisher,
@@ -98,7 +97,7 @@ def run_command(
     virtual: bool,
     inputs: Path | None,
     seed: int,
-    dtype: str,
+    dtype: str | None,
     kernels: tuple[str, ...],
     timeout: float,
     trace: Path | None,
@@ -130,8 +129,11 @@ def run_command(
     except OpaqueError as error:
         raise InputError(str(error)) from None
     xp = _library(backend)
-    arrays = read_inputs(inputs, plan.graph) if inputs is not None else random_inputs(plan.graph, seed, dtype)
-    options = Options(fuse, overlap, True, xp.__name__)
+    asked = plan.asked  # what one process runs is the user's graph, whatever program was planned
+    stored = dtype == "own" or (dtype is None and rounds(plan.graph))
+    kind = None if stored else dtype or "float64"
+    arrays = read_inputs(inputs, asked) if inputs is not None else random_inputs(asked, seed, kind)
+    options = Options(fuse, overlap, True, xp.__name__, stored)
     program = prepared(plan.graph, plan.machine.hierarchy, plan.choices, options)
     start = time.monotonic()
     traffic: tuple[Traffic, ...] = ()
@@ -156,12 +158,12 @@ def run_command(
         return Exit.INTERNAL
     seconds = time.monotonic() - start
     with Watch("running in one process"):
-        expected = run_graph(plan.graph, arrays)
+        expected = run_graph(asked, arrays, stored=stored)
     worst, at = comparison.worst(outputs, expected, plan.graph.results)
-    precision = of_run(plan.graph, arrays)
+    precision = of_run(asked, arrays, stored)
     allowed = comparison.allowed(precision.computed)
     equal = worst <= allowed
-    made = made_up(plan.graph, seed) if inputs is None else None
+    made = made_up(asked, seed) if inputs is None else None
     moved = _bytes_by_collective(plan.graph, plan.machine.hierarchy, plan.choices)
     mismatched = [t.place for t in traffic if not t.fits]
     times, calls = summary(spans, ranks), count(program)

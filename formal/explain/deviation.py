@@ -6,7 +6,7 @@ Price of deviating at v:  min { F(x') : x'_v != x_v } - F(x).  Three statements,
                deviation_bounds() (`bound.dual`; any integer messages are valid, so this needs no trust in
                where they come from)
     at most    another choice at v, everything else as in the plan: feasible, hence an upper bound, not the price ->
-               local_alternative()
+               Neighbourhood.local_alternative()
     exactly    solved again without the choice (`deviation`), or with a forced one (`forced`), with a certificate
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from ...models.cost.selection import DecisionKind, Planning
 from ...models.layout.classes import copy_key, operator_key
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
-from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage
 from ...models.text import joined
 from ...proofs.selection.certificates import Dual, SelectionCertificate
 from ..planning.report import amount
@@ -166,29 +166,69 @@ def deviation_bounds(
     return lower, out
 
 
-def local_alternative(problem: SelectionProblem, x: tuple[int, ...], v: int) -> tuple[int | None, int | None]:
-    """(difference, choice) of the cheapest other choice at `v` with everything else kept and all resource rows
-    holding.
+@dataclass(frozen=True)
+class Neighbourhood:
+    """A feasible solution `x` and what changes of one choice need: the edges and usages of every vertex, and the usage
+    of every interval between two events (`times`, ascending; `load[i]` from times[i] to times[i + 1]).
     """
-    delta: Ints = problem.vertices[v].cost.copy()
-    bad = delta >= FORBIDDEN
-    for e in problem.edges:
-        if v in (e.u, e.v):
+
+    problem: SelectionProblem
+    x: tuple[int, ...]
+    edges: tuple[tuple[Edge, ...], ...]
+    usages: tuple[tuple[Usage, ...], ...]
+    times: Ints
+    load: Ints
+
+    @staticmethod
+    def of(problem: SelectionProblem, x: tuple[int, ...]) -> Neighbourhood:
+        """One pass over edges and usages."""
+        edges: list[list[Edge]] = [[] for _ in problem.vertices]
+        usages: list[list[Usage]] = [[] for _ in problem.vertices]
+        for e in problem.edges:
+            for v in {e.u, e.v}:
+                edges[v].append(e)
+        for usage in problem.usages:
+            usages[usage.vertex].append(usage)
+        times = np.array(sorted({t for u in problem.usages for t in (u.start, u.end)}), np.int64)
+        change = np.zeros(len(times), np.int64)
+        for u in problem.usages:
+            if u.start < u.end:
+                change[np.searchsorted(times, [u.start, u.end])] += [
+                    int(u.amount[x[u.vertex]]),
+                    -int(u.amount[x[u.vertex]]),
+                ]
+        return Neighbourhood(problem, x, tuple(map(tuple, edges)), tuple(map(tuple, usages)), times, np.cumsum(change))
+
+    def local_alternative(self, v: int) -> tuple[int | None, int | None]:
+        """(difference, choice) of the cheapest other choice at `v` with everything else kept and all resource rows
+        holding.
+        """
+        problem, x = self.problem, self.x
+        delta: Ints = problem.vertices[v].cost.copy()
+        bad = delta >= FORBIDDEN
+        for e in self.edges[v]:
             there, map_here, map_there = (e.v, e.rows, e.cols) if e.u == v else (e.u, e.cols, e.rows)
             table = problem.tables[e.table] if e.u == v else problem.tables[e.table].T
             column = table[:, x[there] if map_there is None else int(map_there[x[there]])]
             entries = column if map_here is None else column[map_here]
             bad |= entries >= FORBIDDEN
             delta = delta + np.where(entries >= FORBIDDEN, 0, entries)
-    bad[x[v]] = True
-    now = int(delta[x[v]])
-    for a in np.argsort(delta, kind="stable"):
-        if bad[a]:
-            continue
-        if problem.limit is not None and problem.peak_of((*x[:v], int(a), *x[v + 1 :]))[0] > problem.limit:
-            continue
-        return int(delta[a]) - now, int(a)
-    return None, None
+        bad[x[v]] = True
+        now = int(delta[x[v]])
+        for a in np.argsort(delta, kind="stable"):
+            if not bad[a] and self._fits(v, int(a)):
+                return int(delta[a]) - now, int(a)
+        return None, None
+
+    def _fits(self, v: int, choice: int) -> bool:
+        """Whether all resource rows hold with another choice at `v`."""
+        if self.problem.limit is None or not self.usages[v]:
+            return self.problem.limit is None or int(self.load.max(initial=0)) <= self.problem.limit
+        load = self.load.copy()
+        for u in self.usages[v]:
+            start, end = np.searchsorted(self.times, [u.start, u.end])
+            load[start:end] += int(u.amount[choice]) - int(u.amount[self.x[v]])
+        return int(load.max()) <= self.problem.limit
 
 
 def vertex_of(planning: Planning, op: str) -> int:

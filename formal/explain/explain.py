@@ -25,7 +25,7 @@ from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.report import amount, bytes_text, label, pattern, percent, table_text
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
-from .deviation import Deviation, deviation, deviation_bounds, forced, local_alternative, render_deviation, vertex_of
+from .deviation import Deviation, Neighbourhood, deviation, deviation_bounds, forced, render_deviation, vertex_of
 from .stored_state import StoredState, render_stored_state, stored_state
 from .terms import PlanTerms
 
@@ -132,9 +132,10 @@ def explain(
     cost = problem.cost_of(choices)
     parts = _parts(planning, terms, choices)
     lower, at_least = deviation_bounds(problem, choices, certificate)
+    neighbours = Neighbourhood.of(problem, choices)
     rows = []
     for v, decision in enumerate(planning.decisions):
-        at_most, other = local_alternative(problem, choices, v)
+        at_most, other = neighbours.local_alternative(v)
         neighbour = None if other is None else terms.words(v, other)
         compute, statistics, summing, moving, sent = parts[v]
         rows.append(
@@ -305,13 +306,13 @@ __all__ = [
     "DEFAULT_ERRORS",
     "Deviation",
     "Explanation",
+    "Neighbourhood",
     "OperatorTerms",
     "Worth",
     "deviation",
     "deviation_bounds",
     "explain",
     "forced",
-    "local_alternative",
     "render_deviation",
     "render_explanation",
 ]

@@ -15,6 +15,8 @@ Nothing here decides anything: the words are read off the layouts and the moveme
     not synchronised         replicated                                      nothing moves: every device computes what
                              it keeps of them
 
+A weight that is kept wider than it is computed with is read through its cast, which is what is gathered.
+
 Source: Rajbhandari et al., ZeRO (SC 2020), section 5, for the three stages.
 """
 
@@ -28,6 +30,8 @@ from ...models.layout.layout import Layout
 from ...models.program.graph import Graph
 from ...models.program.operators import Operator
 from ...models.sources.training.clipping import CLIPPED
+from ...models.sources.training.derived import GRADIENT
+from ...models.sources.training.scaling import UNSCALED
 from ...models.text import joined
 from ..planning.report import bytes_text, label, pattern, table_text
 from .terms import PlanTerms
@@ -104,8 +108,11 @@ def _read(graph: Graph, update: Operator, weight: str) -> tuple[str, list[str]]:
         op = graph.operators[writer[tensor]]
         if op.function in MOMENTS:
             waiting += [a.tensor for a in op.inputs]
-        else:
-            gradient = op.inputs[0].tensor if op.name.startswith(CLIPPED) else tensor
+        elif graph.tensor(tensor).dtype != "bool":  # whether gradients are finite is no gradient
+            while op.name.startswith((CLIPPED, UNSCALED)):
+                tensor = op.inputs[0].tensor
+                op = graph.operators[writer[tensor]]
+            gradient = tensor
     return gradient, moments
 
 
@@ -124,7 +131,8 @@ class _View:
     def of(self, weight: str, gradient: str, moments: list[str]) -> StoredState:
         stored, kept = self._layout(weight), [self._layout(m) for m in moments]
         update = self.graph.operators[self.writer[self.following[weight]]].name
-        fetched = [m for m in self.moved.get(weight, []) if m.reader != update]
+        narrow = [op.output.tensor for op in self.graph.operators if op.function == "cast" and self._casts(op, weight)]
+        fetched = [m for t in (weight, *narrow) for m in self.moved.get(t, []) if m.reader != update]
         gathered = [m for m in fetched if any(m.plan.loads())]
         brought = self._brought(gradient)
         split, split_state = _split(stored), any(_split(k) for k in kept)
@@ -159,6 +167,10 @@ class _View:
             self._bytes(gradient),
             sum(self._bytes(m) for m in moments),
         )
+
+    def _casts(self, op: Operator, weight: str) -> bool:
+        """Whether an operator makes the narrow copy of a weight that the model computes with."""
+        return op.inputs[0].tensor == weight and not op.name.startswith(GRADIENT)
 
     def _layout(self, tensor: str) -> Layout:
         if tensor in self.copies:

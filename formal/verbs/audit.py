@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from fractions import Fraction
 from pathlib import Path
-from typing import cast
 
 import click
 
@@ -18,16 +17,19 @@ from ...models.problem.claims import Verdict
 from ...models.sources.load import Attention, load_model
 from ...models.sources.zoo import ZOO
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_option, output_option
+from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_option, json_option, output_option
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.audit import AuditReport, Outcome, audit, audit_problem, render_audit
+from ..planning.frameworks import framework_flags, strategy_of_flags
 from ..planning.plan import fitting_space
 from ..planning.schedules import propagate
 from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
 from ..planning.time_limit import check_seconds, tables_in_time
-from .plan import EngineName, asked_json, asked_lines, engine_option, gap_option, json_option, started, time_option
+from ..selection.solve import Engine
+from .results import asked_json, asked_lines
+from .search_options import engine_option, gap_option, started, time_option
 
 
 @click.command("audit")
@@ -37,7 +39,7 @@ from .plan import EngineName, asked_json, asked_lines, engine_option, gap_option
     "strategy_file",
     required=True,
     type=click.Path(path_type=Path),
-    help="Strategy file: per operator name or glob, or a list of choices.",
+    help="Strategy file: per operator name or glob, a list of choices, or Megatron's, DeepSpeed's or FSDP's settings.",
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
@@ -67,7 +69,7 @@ def audit_command(
     memory: int | None,
     space_name: str | None,
     carry: bool,
-    engine: str,
+    engine: Engine,
     time_limit: float,
     gap: Fraction,
     output: Path | None,
@@ -75,8 +77,8 @@ def audit_command(
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit)
-    strategy = load_strategy(strategy_file)
-    name = cast("EngineName", engine)
+    flags = framework_flags(strategy_file)
+    strategy = Strategy((), str(strategy_file)) if flags is not None else load_strategy(strategy_file)
     with Watch("auditing") as watch:
         if isinstance(strategy, ChoiceList):
             if subject in ZOO or machine is not None:
@@ -88,7 +90,7 @@ def audit_command(
                 problem = load_selection_problem(Path(subject))
             clock.hold_back(check_seconds(problem, clock))
             with clock.phase("search"):
-                report = audit_problem(problem, strategy, None, gap, name, watch, clock.clock)
+                report = audit_problem(problem, strategy, None, gap, engine, watch, clock.clock)
         else:
             if machine is None:
                 raise InputError(
@@ -98,6 +100,8 @@ def audit_command(
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
             graph = load_model(subject, batch, attention=attention)
+            if flags is not None:
+                strategy = strategy_of_flags(flags, graph, target, str(strategy_file))
             default = fitting_space(graph, target)
             check_sizes(graph, target, where or default)
             if carry:
@@ -108,7 +112,7 @@ def audit_command(
                 planning = tables_in_time(graph, target, default, default, memory, clock, watch.count)
             clock.hold_back(check_seconds(planning.problem, clock))
             with clock.phase("search"):
-                report = audit(planning, strategy, None, gap, name, watch, clock=clock.clock)
+                report = audit(planning, strategy, None, gap, engine, watch, clock=clock.clock)
     with Watch("checking"), clock.phase("check"):
         checked = _confirm(publisher, report, output)
     written = output if checked and report.certificate is not None else None

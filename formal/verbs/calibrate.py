@@ -29,7 +29,7 @@ from ...models.machine.text import to_toml
 from ...models.program.graph import Graph
 from ...models.sources.load import load_model
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import BATCH, SECONDS, Count, force_option, output_option
+from ...models.terminal.options import BATCH, SECONDS, Count, force_option, json_option, output_option
 from ...models.text import InputError
 from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER
@@ -115,7 +115,7 @@ class PartsMeasurer(Protocol):
 @output_option("--save", help="Write the times measured here as CSV.")
 @output_option("-o", "--output", help="Write the calibrated machine (TOML).")
 @force_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_context
 def calibrate_command(
     ctx: click.Context,

@@ -22,7 +22,7 @@ from ...models.schedules.pipeline import Pipeline, Times
 from ...models.schedules.problem import ScheduleProblem
 from ...models.sources.overlap.graph import OverlapGraph, read_overlap
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import SECONDS, Count, force_option, output_option
+from ...models.terminal.options import SECONDS, Count, force_option, json_option, output_option
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
@@ -79,7 +79,7 @@ class Answer:
 @output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
 @output_option("--svg", help="Draw the schedule.")
 @force_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 @click.pass_obj
 def schedule_command(
     publisher: Publisher,

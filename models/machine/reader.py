@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from ..program.graph import ELEMENT_BYTES, MOST_EXTENT
+from ..program.graph import ELEMENT_BYTES
+from ..program.graph_file import MOST_EXTENT
 from ..program.operators import FUNCTIONS
 from .parts import (
     MAX_DEVICES,

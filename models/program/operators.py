@@ -5,7 +5,8 @@
 Node kinds:
 
 contract      product of the inputs, summed over the reduction axes (matmul, einsum, convolution, grouped convolution);
-              `product_sum`:  sum of products of pairs of inputs
+              `product_sum`:  sum of products of pairs of inputs; `fused_product`: maps of the finished sums
+              (`models.program.fused`)
 map           n-ary elementwise function with broadcast: every axis is parallel
 reduce        one input, combined over the reduction axes (sum, max, min; mean is a sum times `scale`)
 normalise     one value per element that depends on statistics over the axes named by attribute `over`
@@ -166,7 +167,7 @@ _ROWS: Final[list[Function]] = [
     *_maps(3, 2, "where", "fused_scale_shift"),  # x * a + b
     *_maps(5, 6, "batch_norm"),  # x, gamma, beta, mean, variance; attribute epsilon
     Function("sum_inputs", NodeKind.MAP, (1, _MANY), 1),
-    Function("sgd_update", NodeKind.MAP, (2, 2), 2),  # w, gradient; attribute rate
+    Function("sgd_update", NodeKind.MAP, (2, 3), 2),  # w, gradient[, allowed]; attribute rate
     Function("sum", NodeKind.REDUCE, (1, 1), 1),  # attribute scale (default 1)
     Function("max", NodeKind.REDUCE, (1, 1), 1),
     Function("min", NodeKind.REDUCE, (1, 1), 1),
@@ -213,6 +214,7 @@ _ROWS: Final[list[Function]] = [
     # backends/kernels/gradients.py
     Function("product_sum", NodeKind.CONTRACT, (2, _MANY), 2),  # inputs 0 * 1 + 2 * 3 + ..; flops per pair
     Function("strided_gradient", NodeKind.CONTRACT, (2, 2), 2),  # g, other factor; windows as attributes
+    Function("fused_product", NodeKind.CONTRACT, (1, _MANY), 2),  # `models.program.fused`: maps of every finished sum
     *_maps(1, 0, "fill"),  # attribute value: a constant in the shape of x
     *_maps(2, 1, "mask_clear"),  # x, mask: x where mask = 0, else 0
     *_maps(
@@ -232,13 +234,15 @@ _ROWS: Final[list[Function]] = [
     *_maps(3, 3, "squared_difference_gradient", "maximum_gradient", "minimum_gradient", "divide_gradient"),
     *_maps(3, 4, "batch_norm_gradient"),  # g, gamma, variance
     *_maps(4, 5, "batch_norm_scale_gradient"),  # g, x, mean, variance
-    *_maps(2, 3, "adam_moment1"),  # m, g; attribute beta1
-    *_maps(2, 4, "adam_moment2"),  # v, g; attribute beta2
-    *_maps(2, 2, "decayed_gradient", "momentum"),  # g, w; decay.  m, g; momentum: momentum * m + g
+    # updates may take a truth value last: where it is false, their first operand stays
+    Function("adam_moment1", NodeKind.MAP, (2, 3), 3),  # m, g; attribute beta1
+    Function("adam_moment2", NodeKind.MAP, (2, 3), 4),  # v, g; attribute beta2
+    *_maps(2, 2, "decayed_gradient"),  # g, w; decay
+    Function("momentum", NodeKind.MAP, (2, 3), 2),  # m, g; momentum: momentum * m + g
     *_maps(1, 12, "clip_factor"),  # sum of squares; attribute clip: the largest norm
-    *_maps(3, 10, "adamw_update"),  # as adam_update; attribute decay: of the weight, times rate
-    *_maps(3, 8, "lion_update"),  # w, m, g; attributes rate, beta1, decay
-    *_maps(3, 8, "adam_update"),  # w, next m, next v; attributes rate, beta1, beta2, epsilon, step
+    Function("adamw_update", NodeKind.MAP, (3, 4), 10),  # as adam_update; attribute decay: of the weight, times rate
+    Function("lion_update", NodeKind.MAP, (3, 4), 8),  # w, m, g; attributes rate, beta1, decay
+    Function("adam_update", NodeKind.MAP, (3, 4), 8),  # w, next m, next v; attributes rate, beta1, beta2, epsilon, step
     Function("softmax_gradient", NodeKind.NORMALISE, (2, 2), 4, (Combine.SUM,)),  # g, y
     Function("log_softmax_gradient", NodeKind.NORMALISE, (2, 2), 12, (Combine.SUM,)),  # g, y
     Function("layer_norm_gradient", NodeKind.NORMALISE, (2, 3), 16, (Combine.SUM,) * 4),  # g, x[, gamma]; epsilon

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from fractions import Fraction
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -107,6 +108,33 @@ THREADS: Final = Count(1, 1024)
 SEED: Final = Count(0, (1 << 64) - 1)
 RANKS: Final = Count(1, 1 << 16)
 
+
+Subject = TypeVar("Subject")
+Options = TypeVar("Options")
+
+
+def gathered(kind: type[Options]) -> Callable[[Callable[[Subject, Options], int]], Callable[..., int]]:
+    """A command takes what was given as one frozen dataclass, with a field per option, after the object of the group.
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass(frozen=True)
+    ... class Given:
+    ...     size: int
+    >>> gathered(Given)(lambda room, given: given.size)(None, size=3)
+    3
+    """
+
+    def decorate(command: Callable[[Subject, Options], int]) -> Callable[..., int]:
+        @wraps(command)
+        def run(subject: Subject, /, **given: Any) -> int:
+            return command(subject, kind(**given))
+
+        return run
+
+    return decorate
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 attention_option = click.option(
     "--attention",

@@ -13,10 +13,13 @@ from ..machine.text import render
 from ..program.contents import write_beside
 from ..program.graph import Graph
 from ..sources.load import Attention, load_model
+from ..sources.precision import mixed
+from ..sources.precision import parsed as parsed_precision
 from ..sources.training import TrainingStep, build_step
+from ..sources.training.accumulation import accumulated
 from ..terminal.console import Exit, emit, say
-from ..terminal.options import BATCH, Count, attention_option, force_option, output_option
-from .optimizer import LOSS, OPTIMIZER
+from ..terminal.options import BATCH, Count, attention_option, force_option, json_option, output_option
+from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
 
 
 @click.command("import")
@@ -32,6 +35,13 @@ from .optimizer import LOSS, OPTIMIZER
     show_default=True,
     help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
 )
+@click.option("--precision", type=PRECISION, help=PRECISION_HELP)
+@click.option(
+    "--micro-batch",
+    type=Count(1, 1 << 20),
+    default=1,
+    help="With --train: equal micro-batches that the batch is cut into.",
+)
 @attention_option
 @click.option(
     "--expert-places",
@@ -42,13 +52,15 @@ from .optimizer import LOSS, OPTIMIZER
 @output_option("-o", "--output", help="Write the graph here (JSON).")
 @force_option
 @click.option("--list-ops", is_flag=True, help="List the supported ONNX and PyTorch operators and stop.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def import_command(
     file: str | None,
     batch: int | None,
     train: str | None,
     loss: str | None,
     recompute: str,
+    precision: str | None,
+    micro_batch: int,
     attention: Attention | None,
     expert_places: int | None,
     output: Path | None,
@@ -77,9 +89,11 @@ def import_command(
         )
     notes: list[str] = []
     graph = load_model(file, batch, notes.append, attention, expert_places)
-    step = training_of(graph, train, loss, recompute)
-    if step is not None:
-        graph = step.graph
+    step = training_of(graph, train, loss, recompute, precision)
+    if step is None and micro_batch > 1:
+        raise click.UsageError("--micro-batch cuts a training step: give --train sgd or --train adam too")
+    step = None if step is None else accumulated(step, micro_batch)
+    graph = in_precision(graph, precision) if step is None else step.graph
     if output is not None:
         write_file(output, graph.to_json().encode("ascii") + b"\n")
         constants = write_beside(output, graph)
@@ -111,15 +125,27 @@ def import_command(
     return Exit.DONE
 
 
-def training_of(graph: Graph, train: str | None, loss: str | None, recompute: str = "none") -> TrainingStep | None:
-    """The training step that `--train`, `--loss` and `--recompute` ask for; None without `--train`."""
+def check_training(train: str | None, loss: str | None, recompute: str) -> None:
+    """Raises `UsageError` where `--loss` or `--recompute` stands without `--train`."""
     if train is None and recompute != "none":
         raise click.UsageError(
             "--recompute says what a backward pass computes again: give --train sgd or --train adam too"
         )
     if train is None and loss is not None:
         raise click.UsageError("--loss says what a training step minimises: give --train sgd or --train adam too")
-    return None if train is None else build_step(graph, train, loss, recompute=recompute)
+
+
+def in_precision(graph: Graph, precision: str | None) -> Graph:
+    """A forward graph as `--precision` asks for it."""
+    return graph if precision is None else mixed(graph, parsed_precision(precision))
+
+
+def training_of(
+    graph: Graph, train: str | None, loss: str | None, recompute: str = "none", precision: str | None = None
+) -> TrainingStep | None:
+    """The training step that `--train`, `--loss`, `--recompute` and `--precision` ask for; None without `--train`."""
+    check_training(train, loss, recompute)
+    return None if train is None else build_step(graph, train, loss, recompute=recompute, precision=precision)
 
 
 @click.group("machine")
@@ -129,7 +155,7 @@ def machine_command() -> None:
 
 @machine_command.command("show")
 @click.argument("name", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def machine_show(name: str | None, as_json: bool) -> int:
     """Show a machine with every constant and its source; without NAME list the built-in machines."""
     if name is None:

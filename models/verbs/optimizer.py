@@ -1,4 +1,6 @@
-"""What `--train` and `--loss` take: an optimizer, perhaps with its numbers; a scalar, or a loss to be added."""
+"""What `--train`, `--loss`, `--precision` and `--micro-batch` take: an optimizer, perhaps with its numbers; a scalar or
+a loss to be added; element types; a count.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,8 @@ from typing import Any, Final
 
 import click
 
+from ..sources import precision
+from ..sources.precision.settings import NAMES as PRECISIONS
 from ..sources.training import OPTIMIZERS, parsed
 
 
@@ -27,6 +31,57 @@ class OptimizerText(click.ParamType):  # type: ignore[type-arg]  # generic from 
 
 
 OPTIMIZER = OptimizerText()
+
+
+class PrecisionText(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
+    """`bf16-mixed`, or `bf16-mixed:reduce=bfloat16`: see `models.sources.precision.settings`."""
+
+    name = "precision"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """As click shows choices."""
+        return f"[{'|'.join(PRECISIONS)}][:KEY=VALUE,..]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        try:
+            precision.parsed(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        return str(value)
+
+
+PRECISION = PrecisionText()
+
+PRECISION_HELP: Final = (
+    "Mixed precision: weights in float32, operators in the types of torch.autocast (-mixed), or everything but the "
+    "loss in 16 bits (-master)."
+)
+"""Help of `--precision`."""
+
+
+class MicroText(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
+    """A number of micro-batches, or `auto`."""
+
+    name = "count"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """As click shows choices."""
+        return "[N|auto]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if text != "auto" and not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
+            self.fail(f"{text[:40]!r}: give the number of equal parts of the batch, or 'auto'.", param, ctx)
+        return text
+
+
+MICRO = MicroText()
+
+MICRO_HELP: Final = (
+    "With --train: micro-batches that the batch is cut into, one after another, gradients added up; auto (with "
+    "--memory): as many as pay."
+)
+"""Help of `--micro-batch`."""
 
 LOSS: Final = (
     "With --train: the scalar to minimise, or 'cross-entropy' or 'squared-error', perhaps with ':OUTPUT' (default: the "

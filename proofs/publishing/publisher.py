@@ -12,9 +12,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
+from ...models.egraphs.egraph import EGraph
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
+from ..egraphs.certificate import ExtractionCertificate
+from ..pipelines.certificate import PipelineCertificate
 from ..plan.bundle import Plan
 from ..rewrites.library import Library
 from ..schedules.certificate import ScheduleCertificate
@@ -85,12 +88,20 @@ class Publisher(Protocol):
         """Publish a certificate of a selection problem."""
         ...
 
+    def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
+        """Publish an extraction from an e-graph."""
+        ...
+
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
         """Publish placements, or reduction programs with their proofs."""
         ...
 
     def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
         """Publish a schedule with its lower bound."""
+        ...
+
+    def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: Notify | None = None) -> Published:
+        """Publish a pipelined training step; times in picoseconds."""
         ...
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:

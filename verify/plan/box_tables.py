@@ -23,6 +23,7 @@ from ...models.program.index import Affine
 from ...models.program.operators import FUNCTIONS, Function, NodeKind, Operator
 from .bands import Bounds, bounds_of, named
 from .boxes import Digit, open_digits
+from .epilogues import finishing
 
 CHUNK = 1 << 20
 """Cells (placements x devices x axes) worked on at a time."""
@@ -54,7 +55,8 @@ class Shape:
     output; `order`: rows in the order of a profile's extents; `rows`: the row axis of a gather, a scatter or a
     grouped product; `peak`: the element type it computes in; `groups`: over how many groups the points of a grouped
     product are spread evenly, else 0.  Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
-    query and key, and what a query sees of the keys."""
+    query and key, and what a query sees of the keys; `profiled`: whether a profile may hold its times.
+    `finish`: operations per element of the result."""
 
     function: str
     dtype: str
@@ -70,6 +72,8 @@ class Shape:
     groups: int = 0
     inner: tuple[int, ...] = ()
     band: tuple[int, int, Bounds] | None = None
+    profiled: bool = True
+    finish: int = 0
 
     @property
     def spec(self) -> Function:
@@ -97,6 +101,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     over = tuple(sorted(row[n] for n in op.over)) if attention or op.kind is NodeKind.NORMALISE else ()
     inside = tuple(row[n] for role in ("feature", "value_feature") for n in named(op, role))
     (query, key) = (row[n] for role in ("query", "key") for n in named(op, role)) if bounds else (0, 0)
+    factors = str(op.attribute("arithmetic", ""))
     return Shape(
         op.function,
         graph.tensor(op.output.tensor).dtype,
@@ -108,10 +113,12 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         over,
         rows,
         graph.flops_per_point(op),
-        graph.tensor((op.inputs[0] if attention else op.output).tensor).dtype,
+        factors or graph.tensor((op.inputs[0] if attention else op.output).tensor).dtype,
         extent[name] if even else 0,
         inside,
         (query, key, bounds) if bounds else None,
+        not bounds and not factors,
+        finishing(op),
     )
 
 

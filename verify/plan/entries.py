@@ -50,6 +50,7 @@ from .boxes import (
     read_by,
     written_by,
 )
+from .epilogues import finishing
 
 PER_SECOND = 10**12
 """Units of a problem in picoseconds."""
@@ -74,7 +75,8 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     order = (*op.output.axes, *(a.name for a in op.reduced))
     dtype, flops = graph.tensor(op.output.tensor).dtype, graph.flops_per_point(op)
     attention, bounds = op.kind is NodeKind.ATTENTION, bounds_of(op)
-    peak_of = graph.tensor(op.inputs[0].tensor).dtype if attention else dtype
+    summed = str(op.attribute("arithmetic", ""))  # factors of this type, summed in that of the result
+    peak_of = summed or (graph.tensor(op.inputs[0].tensor).dtype if attention else dtype)
     hidden = {rows, *named(op, "feature"), *named(op, "value_feature")}
     banded = [placement.axes.index(a) for role in ("query", "key") for a in named(op, role)] if bounds else []
     device, number = (
@@ -87,7 +89,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     for d in distinct(np.concatenate(same, axis=1)):  # devices with equal boxes count once
         at, (mine, *boxes) = device[number[d]], [n[d].tolist() for n in lengths]
         length = dict(zip(placement.axes, mine, strict=True))
-        known = None if bounds else measured.get((op.function, dtype, tuple(length[name] for name in order)))
+        known = None if bounds or summed else measured.get((op.function, dtype, tuple(length[name] for name in order)))
         if known is not None:
             busy = max(busy, known)
             continue
@@ -103,7 +105,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
             elements[0] = points
         time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / at.bandwidth
         if flops:
-            time = max(time, points * flops / at.peak(peak_of))
+            time = max(time, (points * flops + elements[-1] * finishing(op)) / at.peak(peak_of))
         busy = max(busy, time + at.launch)
     return ceil((busy + _statistics(op, placement, machine, blocks)) * scale)
 

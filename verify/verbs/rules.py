@@ -10,6 +10,7 @@ import click
 
 from ...models.problem.claims import Verdict
 from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.terminal.options import json_option
 from ...proofs.container.canonical import ContainerError
 from ...proofs.rewrites.library import read_library
 from ..rewrites.library import check_library, library_result
@@ -19,7 +20,7 @@ _CODES = {Verdict.PROVED: Exit.DONE, Verdict.UNDECIDED: Exit.UNDECIDED, Verdict.
 
 @click.command("check")
 @click.argument("library", type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@json_option
 def rules_check_command(library: Path, as_json: bool) -> int:
     """Check every proof and derivation of a rule library (.spz)."""
     start = time.monotonic()

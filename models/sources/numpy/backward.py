@@ -27,8 +27,8 @@ from ..training.rules import differentiate
 from ..training.step import active
 from .array import METHODS, Buffer, TracedArray
 from .contract import product
+from .elementwise import elementwise, view_of
 from .recorder import Recorder, TraceError, place
-from .ufuncs import elementwise, view_of
 from .views import View, broadcast
 from .write import materialise
 

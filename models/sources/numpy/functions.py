@@ -9,11 +9,13 @@ import numpy as np
 
 from . import contract
 from .array import TracedArray
+from .elementwise import cast, elementwise, number, shapes, view_of
 from .gather import positions, take
 from .recorder import Recorder, TraceError, place
+from .reductions import axes_of, cumulative, mean, reduced
 from .shapes import ravel
 from .table import common, new, traced, translates
-from .ufuncs import axes_of, cast, cumulative, elementwise, mean, number, reduced, shapes, ufunc, view_of
+from .ufuncs import ufunc
 from .views import broadcast
 from .write import assign, checked_shape
 

@@ -13,9 +13,9 @@ import operator
 import numpy as np
 
 from .array import METHODS, TracedArray
+from .elementwise import cast, number, view_of
 from .gather import positions, take
 from .recorder import TraceError, place
-from .ufuncs import cast, number, view_of
 from .views import Terms, View, constant
 from .write import assign
 

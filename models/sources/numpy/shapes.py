@@ -13,9 +13,10 @@ import numpy as np
 
 from ...program.index import Access, Axis
 from .array import METHODS, Reshaped, TracedArray
+from .elementwise import cast, number, view_of
 from .recorder import Recorder, TraceError, place
+from .reductions import axes_of
 from .table import common, new, traced, translates
-from .ufuncs import axes_of, cast, number, view_of
 from .views import View, broadcast, inserted, padded, removed, transposed, windows
 from .write import checked_shape, materialise
 

@@ -12,8 +12,9 @@ from typing import Final, TypeVar
 import numpy as np
 
 from .array import METHODS, TracedArray
+from .elementwise import cast, view_of
 from .recorder import Recorder, TraceError, place
-from .ufuncs import cast, unsupported, view_of
+from .ufuncs import unsupported
 from .views import View
 
 Translation = Callable[..., object]

@@ -8,22 +8,22 @@ another type than the result.  Integer arithmetic with numbers uses constants, b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import log, prod
+from math import log
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from ...program.graph import UnsupportedOperators
-from ...program.index import Axis, Combine
+from ...program.index import Axis
 from ...program.operators import Value
 from .array import TracedArray
 from .contract import matmul
+from .elementwise import LOGICAL, Number, cast, elementwise, number, view_of
 from .recorder import HINT, Recorder, TraceError, place
+from .reductions import REDUCE, cumulative, ufunc_reduce
 from .views import View, broadcast, inserted
-from .write import assign, materialise
-
-Number = bool | int | float
+from .write import assign
 
 UNARY: Final[Mapping[np.ufunc, str]] = MappingProxyType(
     {
@@ -70,73 +70,10 @@ COMPARE: Final[Mapping[np.ufunc, tuple[str, str]]] = MappingProxyType(
     }
 )
 """Ufunc -> function, and the function with its operands exchanged."""
-REDUCE: Final[Mapping[np.ufunc, tuple[str, Combine]]] = MappingProxyType(
-    {
-        np.add: ("sum", Combine.SUM),
-        np.maximum: ("max", Combine.MAX),
-        np.minimum: ("min", Combine.MIN),
-        np.fmax: ("max", Combine.MAX),
-        np.fmin: ("min", Combine.MIN),
-        np.logical_or: ("max", Combine.MAX),
-        np.logical_and: ("min", Combine.MIN),
-    }
-)
-_LOGICAL: Final = frozenset({np.logical_and, np.logical_or, np.bitwise_and, np.bitwise_or, np.logical_not, np.invert})
 OTHERS: Final = frozenset(
     {np.square, np.power, np.float_power, np.remainder, np.matmul, np.positive, np.log1p, np.expm1, np.rint}
 )
 SUPPORTED: Final = (*UNARY, *BINARY, *COMPARE, np.square, np.power, np.remainder, np.matmul, np.positive)
-
-
-def number(x: object) -> Number | None:
-    """A Python number, or the only element of a NumPy scalar or 0-dimensional array; else None."""
-    if isinstance(x, (bool, int, float)):
-        return x
-    if isinstance(x, (np.generic, np.ndarray)) and x.ndim == 0 and x.dtype.kind in "biuf":
-        value: Number = x.item()
-        return value
-    return None
-
-
-def view_of(recorder: Recorder, x: object) -> View:
-    """The view of any operand; arrays and numbers that are not traced become constants."""
-    if isinstance(x, TracedArray):
-        if x.recorder is not recorder:
-            raise TraceError(place(), "two arrays of different traces meet")
-        return x.view
-    return recorder.constant(np.asarray(x))
-
-
-def shapes(recorder: Recorder, views: Sequence[View]) -> tuple[int, ...]:
-    """The shape that NumPy broadcasts to; `TraceError` if it refuses."""
-    try:
-        return tuple(np.broadcast_shapes(*[v.shape for v in views]))
-    except ValueError as error:
-        raise TraceError(place(), str(error)) from None
-
-
-def cast(recorder: Recorder, view: View, dtype: np.dtype[np.generic]) -> View:
-    """The elements as another type."""
-    if recorder.dtype(view) == dtype:
-        return view
-    return elementwise(recorder, "cast", "cast", [view], dtype, {"dtype": dtype.name})
-
-
-def elementwise(
-    recorder: Recorder,
-    function: str,
-    base: str,
-    views: Sequence[View],
-    dtype: np.dtype[np.generic],
-    attributes: Mapping[str, Value] | None = None,
-) -> View:
-    """A map over the broadcast shape, axes i0, i1, .."""
-    shape = shapes(recorder, views)
-    names = [f"i{k}" for k in range(len(shape))]
-    inputs = [broadcast(v, shape).access(names) for v in views]
-    return recorder.emit(
-        function, base, [Axis(a, n) for a, n in zip(names, shape, strict=True)], inputs, names, dtype, attributes
-    )
 
 
 def ufunc_result(ufunc: np.ufunc, operands: Sequence[object]) -> np.dtype[np.generic]:
@@ -171,7 +108,7 @@ def ufunc(
     if method == "__call__" and not rest and known(function):
         result = _call(recorder, function, inputs)
     elif method == "reduce" and function in REDUCE:
-        result = _reduce(recorder, function, inputs, rest)
+        result = ufunc_reduce(recorder, function, inputs, rest)
     elif method == "outer" and len(inputs) == 2 and known(function):
         left, right = view_of(recorder, inputs[0]), view_of(recorder, inputs[1])
         wide = inserted(left, range(len(left.shape), len(left.shape) + len(right.shape)))
@@ -257,19 +194,19 @@ def _call(recorder: Recorder, function: np.ufunc, inputs: Sequence[object]) -> V
             raise TraceError(place(), "~ is supported for boolean arrays only")
         view = view_of(recorder, inputs[0])
         return elementwise(
-            recorder, UNARY[function], base, [view if function in _LOGICAL else cast(recorder, view, dtype)], dtype
+            recorder, UNARY[function], base, [view if function in LOGICAL else cast(recorder, view, dtype)], dtype
         )
     if function in (np.square, np.positive, np.log1p, np.expm1, np.rint):
         return _composed(recorder, function, cast(recorder, view_of(recorder, inputs[0]), dtype), dtype)
     numbers = [number(x) for x in inputs]
     if function in (np.power, np.float_power, np.remainder):
         return _with_number(recorder, function, inputs, numbers, dtype)
-    if dtype.kind == "f" and function not in _LOGICAL and any(n is not None for n in numbers):
+    if dtype.kind == "f" and function not in LOGICAL and any(n is not None for n in numbers):
         return _scalar(recorder, function, inputs, numbers, dtype)
     views = [view_of(recorder, x) for x in inputs]
     if function in (np.bitwise_and, np.bitwise_or) and dtype != bool:
         raise TraceError(place(), f"np.{base} is supported for boolean arrays only")
-    if function not in _LOGICAL:
+    if function not in LOGICAL:
         views = [cast(recorder, v, dtype) for v in views]
     return elementwise(recorder, BINARY[function], base, views, dtype)
 
@@ -372,82 +309,3 @@ def _composed(recorder: Recorder, function: np.ufunc, x: View, dtype: np.dtype[n
             recorder, "shift", base, [elementwise(recorder, "exp", base, [x], dtype)], dtype, {"shift": -1.0}
         )
     raise TraceError(place(), f"np.{base} is not supported")
-
-
-def axes_of(axis: object, rank: int) -> tuple[int, ...]:
-    """Dimensions that a reduction runs over, ascending; None: all."""
-    if axis is None:
-        return tuple(range(rank))
-    listed = axis if isinstance(axis, (tuple, list)) else (axis,)
-    try:
-        dims = [int(d) for d in listed]
-        found = sorted({range(rank)[d] for d in dims})
-    except (IndexError, TypeError, ValueError):
-        raise TraceError(place(), f"axis {axis!r} is out of bounds for an array of dimension {rank}") from None
-    return tuple(found)
-
-
-def _reduce(recorder: Recorder, function: np.ufunc, inputs: Sequence[object], options: Mapping[str, object]) -> View:
-    rest = dict(options)
-    view = view_of(recorder, inputs[0])
-    dims = axes_of(rest.pop("axis", inputs[1] if len(inputs) > 1 else 0), len(view.shape))
-    keepdims = bool(rest.pop("keepdims", False))
-    rest.pop("initial", None) if rest.get("initial") is np._NoValue else None
-    if rest:
-        raise TraceError(place(), f"np.{function.__name__}.reduce with {', '.join(rest)} is not supported")
-    logical = function in _LOGICAL
-    dtype = np.dtype(bool) if logical else np.asarray(function.reduce(np.ones(1, dtype=recorder.dtype(view)))).dtype
-    return reduced(recorder, function, cast(recorder, view, dtype), dims, keepdims)
-
-
-def reduced(
-    recorder: Recorder,
-    function: np.ufunc,
-    view: View,
-    dims: Sequence[int],
-    keepdims: bool,
-    scale: float = 1.0,
-    base: str = "",
-) -> View:
-    """Sum, maximum or minimum over `dims`; axes i0, i1, .. are the operand's dimensions."""
-    name, combine = REDUCE[function]
-    if combine is not Combine.SUM and view.padded:
-        view = materialise(recorder, view)  # beyond a tensor lies the neutral element, beyond a padded array zeros
-    names = [f"i{k}" for k in range(len(view.shape))]
-    axes = [
-        Axis(a, n, combine if k in dims else None, not (k in dims and k in view.taps))
-        for k, (a, n) in enumerate(zip(names, view.shape, strict=True))
-    ]
-    kept = [a.name for a in axes if a.combine is None]
-    attributes: dict[str, Value] = {} if scale == 1.0 else {"scale": scale}
-    out = view
-    if dims:
-        out = recorder.emit(
-            name,
-            base or name,
-            [a for a in axes if a.combine is None] + [a for a in axes if a.combine],
-            [view.access(names)],
-            kept,
-            recorder.dtype(view),
-            attributes,
-        )
-    return inserted(out, dims) if keepdims and dims else out
-
-
-def mean(recorder: Recorder, view: View, dims: Sequence[int], keepdims: bool) -> View:
-    """Sum times 1/n."""
-    dtype = recorder.dtype(view) if recorder.dtype(view).kind == "f" else np.dtype("float64")
-    return reduced(
-        recorder, np.add, cast(recorder, view, dtype), dims, keepdims, 1.0 / prod(view.shape[d] for d in dims), "mean"
-    )
-
-
-def cumulative(recorder: Recorder, x: object, axis: int) -> View:
-    """Running sums along one axis, which is never split."""
-    view = view_of(recorder, x)
-    dim = range(len(view.shape))[axis]
-    names = [f"i{k}" for k in range(len(view.shape))]
-    axes = [Axis(a, n, None, k != dim) for k, (a, n) in enumerate(zip(names, view.shape, strict=True))]
-    return recorder.emit(
-        "cumulative_sum", "cumsum", axes, [view.access(names)], names, recorder.dtype(view), {"over": (names[dim],)}
-    )

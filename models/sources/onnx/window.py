@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...program.graph import MOST_AXIS
+from ...program.operator_invariants import MOST_AXIS
 from ...program.operators import Value
 from ..building.flat import Unsupported, letters
 from ..building.flat_window import Window, convolved, pooled, window

@@ -7,6 +7,8 @@
     softplus       log(1 + exp(x)), or x itself where x > 20          -> softplus (beyond 20 they agree to 2.1e-9)
     rms-norm       x (sum(x^2)/n + epsilon)^(-1/2)                    -> rms_norm
     norm-gain      rms_norm(x) * w, w over the normalised axes        -> rms_norm with gamma
+    narrow         cast(f(cast(x))) of and to a 16-bit type           -> f, which widens inside
+    narrow-norm    norm(cast(x)) of and to a 16-bit type              -> norm(x), which widens inside
     exclusive-sum  sums along an axis minus the element itself        -> cumulative_sum with exclusive = 1
     picked-matrices  sum_k x[s, k] w[ids[s], n, k]                  -> grouped_product
     safe-softmax   softmax(s), 0 where every s of the row is -inf     -> softmax, if no row is all -inf
@@ -39,6 +41,7 @@ from . import experts as pattern_experts
 from . import masks as pattern_masks
 from . import norms as pattern_norms
 from . import pointwise as pattern_pointwise
+from . import widened as pattern_widened
 from .view import View
 
 
@@ -118,6 +121,8 @@ PATTERNS: Final[Mapping[str, Callable[[View, Operator], Operator | None]]] = Map
         "softplus-where": pattern_pointwise.softplus,
         "rms-norm": pattern_norms.rms_norm,
         "norm-gain": pattern_norms.norm_gain,
+        "narrow": pattern_widened.narrow,
+        "narrow-norm": pattern_widened.narrow_norm,
         "exclusive-sum": pattern_norms.exclusive_sum,
         "safe-softmax": pattern_masks.safe_softmax,
         "picked-matrices": pattern_experts.picked_matrices,

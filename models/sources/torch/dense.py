@@ -10,7 +10,7 @@ import numpy as np
 from ...program.index import Access, Affine, Axis, Combine
 from ..building.flat import Unsupported, gathered, matrix_product, part_of, permuted, pointwise
 from .context import Context, Handler, Node, Ref, TorchError, dimension
-from .scattered import flat_index
+from .scattered import flat_index, from_the_front
 
 
 def product(c: Context, node: Node) -> None:
@@ -123,9 +123,14 @@ def index(c: Context, node: Node) -> None:
 
 
 def _from_the_front(c: Context, node: Node, ids: Ref, count: int) -> Ref:
-    """Constant positions, those that count from the end as what they mean."""
+    """Positions, those that count from the end as what they mean."""
     known = c.constants.get(ids)
-    if known is None or known.dtype.kind not in "iu":
+    if known is None:
+        tensor, shape = from_the_front(c, node, c.operand(ids), count, "index")
+        made = Ref(f"{node.name}/from_the_front")
+        c.values[made], c.shapes[made], c.dtypes[made] = tensor, shape, c.dtypes[ids]
+        return ids if tensor == c.operand(ids)[0] else made
+    if known.dtype.kind not in "iu":
         return ids
     found = known.astype(np.int64)
     if not bool(np.any(found < 0)):

@@ -13,7 +13,6 @@ input `constant.*` whose contents are in `Imported.stated`.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -51,11 +50,12 @@ from . import strided as torch_strided
 from . import transposed as torch_transposed
 from . import window as torch_window
 from .constants import emit
-from .context import DTYPES, Argument, Constant, Context, Handler, Node, Ref, TorchError, flat_error
+from .context import DTYPES, Constant, Context, Handler, Node, Ref, TorchError, flat_error
 from .fold import Folder
 from .layout import without_elements
 from .outputs import LOSS, loss_among, output_names, renamed
 from .program import Program, load_program
+from .reader import ALIASES, Reader
 from .refused import Refused
 
 if TYPE_CHECKING:
@@ -87,9 +87,6 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
     }
 )
 """ATen operator, without overload -> what converts it."""
-
-ALIASES: Final = MappingProxyType({"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"})
-"""Operators of libraries that are ATen's by another name."""
 
 
 @dataclass(frozen=True)
@@ -177,9 +174,9 @@ def import_torch(spec: str, batch: int | None = None, attention: bool = True) ->
 def convert(program: Program, places: Places | None = None) -> Imported:
     """The graph of an exported program; `places`: the capacity that experts are given (`building.slots`)."""
     exported = program.exported
-    reader = _Reader(exported)
-    context = _context(program, reader)
-    _convert(context, reader)
+    reader = Reader(exported)
+    context, folder = _context(program, reader)
+    _convert(context, reader, folder)
     wanted, scalars = _outputs(context, reader)
     loss = loss_among(scalars)
     try:
@@ -206,7 +203,7 @@ def convert(program: Program, places: Places | None = None) -> Imported:
     )
 
 
-def _outputs(c: Context, reader: _Reader) -> tuple[list[str], list[tuple[str, str]]]:
+def _outputs(c: Context, reader: Reader) -> tuple[list[str], list[tuple[str, str]]]:
     """Tensors that the program returns; of its floating-point scalars (name, tensor)."""
     listed = reader.exported.graph_signature.user_outputs
     names = output_names(reader.exported)
@@ -233,114 +230,8 @@ def _outputs(c: Context, reader: _Reader) -> tuple[list[str], list[tuple[str, st
     return wanted, scalars
 
 
-class _Reader:
-    """FX nodes as plain data."""
-
-    def __init__(self, exported: ExportedProgram) -> None:
-        self.exported = exported
-        self.nodes: list[FxNode] = list(exported.graph.nodes)
-        self._by_name = {n.name: n for n in self.nodes}
-        self.live = self._live()
-        calls = [n for n in self.live if getattr(n.target, "__name__", "") != "getitem"]
-        self.read = frozenset(self.ref(n) for node in calls for n in node.all_input_nodes) | {
-            self.result(o) for o in exported.graph_signature.user_outputs if isinstance(o, str)
-        }
-
-    def _live(self) -> list[FxNode]:
-        """Calls that contribute to what the user wants, in order."""
-        needed = {o for o in self.exported.graph_signature.user_outputs if isinstance(o, str)}
-        out: list[FxNode] = []
-        for n in reversed(self.nodes):
-            if n.name in needed and n.op == "call_function":
-                needed.update(m.name for m in n.all_input_nodes)
-                out.append(n)
-        return out[::-1]
-
-    def ref(self, node: FxNode) -> Ref:
-        """The value of a node; `getitem` is a result of another."""
-        if node.op == "call_function" and getattr(node.target, "__name__", "") == "getitem":
-            return Ref(node.args[0].name, int(node.args[1]))
-        return Ref(node.name)
-
-    def result(self, name: str) -> Ref:
-        """The value of a node, by name."""
-        return self.ref(self._by_name[name])
-
-    def plain(self, node: FxNode) -> Node:
-        """A call as plain data.  Raises `TorchError` for sizes that are not numbers."""
-        import torch
-
-        target = node.target
-        if not isinstance(target, torch._ops.OpOverload):
-            return Node(getattr(target, "__name__", str(target)), node.name, "", False, {}, ((),), ("float32",))
-        names = [a.name for a in target._schema.arguments]
-        given = {
-            **{a.name: a.default_value for a in target._schema.arguments if a.has_default_value()},
-            **dict(zip(names, node.args, strict=False)),
-        }
-        arguments = {k: self._argument(node, v) for k, v in {**given, **node.kwargs}.items()}
-        if target is torch.ops.aten.as_strided.default:
-            held = node.args[0].meta["val"]
-            arguments |= {"self_strides": tuple(held.stride()), "self_offset": held.storage_offset()}
-        results = node.meta["val"] if isinstance(node.meta["val"], (tuple, list)) else (node.meta["val"],)
-        path, own = self._module(node)
-        shapes = tuple(self.shape(node.name, t) for t in results)
-        dtypes = tuple(str(getattr(t, "dtype", "torch.float32")).removeprefix("torch.") for t in results)
-        kind = ALIASES.get(str(target), str(target))
-        return Node(kind, node.name, path, own, arguments, shapes, dtypes)
-
-    def shape(self, name: str, value: object) -> tuple[int, ...]:
-        """A static shape."""
-        sizes = tuple(getattr(value, "shape", ()))
-        for n in sizes:
-            if type(n) is not int:
-                raise TorchError(
-                    f"value {name!r}",
-                    f"has the size {n} in shape {list(sizes)}, which depends on the contents of a tensor or is "
-                    f"dynamic; "
-                    "give it a static size (pad and mask; export without dynamic_shapes)",
-                )
-        return sizes
-
-    def _argument(self, node: FxNode, value: object) -> Argument:
-        import torch
-
-        match value:
-            case torch.fx.Node():
-                held = value.meta.get("val")
-                if not isinstance(held, (torch.Tensor, tuple, list)):
-                    raise TorchError(
-                        f"node {node.name!r}",
-                        f"reads the number {value.name!r}, which depends on the contents of a tensor; give it a "
-                        f"static size",
-                    )
-                return self.ref(value)
-            case bool() | int() | float() | str() | None:
-                return value
-            case tuple() | list():
-                return tuple(self._argument(node, v) for v in value)
-            case torch.dtype():
-                return str(value).removeprefix("torch.")
-            case _:
-                return None
-
-    def _module(self, node: FxNode) -> tuple[str, bool]:
-        """Path of the innermost module, and whether it is a layer of PyTorch."""
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        if not stack:
-            return "", False
-        path, kind = stack[-1]
-        kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
-        path = re.sub(r"^L\['self'\]\.?|@\d+$", "", path).replace("['", ".").replace("']", "")
-        own = kind.startswith("torch.nn.modules.") and not re.search(
-            r"container|transformer|MultiheadAttention|LSTM|GRU|RNN", kind
-        )
-        moves = str(node.target).removeprefix("aten.").partition(".")[0] in torch_layout.HANDLERS
-        return path, not moves and (own or kind.endswith(("Conv1D", "Norm")))
-
-
-def _context(program: Program, reader: _Reader) -> Context:
-    """Weights, buffers and inputs."""
+def _context(program: Program, reader: Reader) -> tuple[Context, Folder]:
+    """Weights, buffers and inputs; what folds constants."""
     from torch.export.graph_signature import InputKind
 
     exported = program.exported
@@ -395,8 +286,7 @@ def _context(program: Program, reader: _Reader) -> Context:
             c.values[ref] = c.g.input(node.name, shape or (1,), dtype, None if shape else ())
     for node, known in constants:
         folder.keep(Ref(node.name), known)
-    reader.folder = folder  # type: ignore[attr-defined]
-    return c
+    return c, folder
 
 
 def _known_dtype(place: str, dtype: str) -> None:
@@ -410,9 +300,8 @@ def _complex(c: Context, node: Node) -> None:
     complex_numbers.convert(c, node, HANDLERS)
 
 
-def _convert(c: Context, reader: _Reader) -> None:
+def _convert(c: Context, reader: Reader, folder: Folder) -> None:
     """Run every node's handler."""
-    folder: Folder = reader.folder  # type: ignore[attr-defined]
     refused = Refused(c, HANDLERS)
     for fx in reader.live:
         if getattr(fx.target, "__name__", "") == "getitem":

@@ -4,6 +4,8 @@
     bernoulli(p) / p * x           timm, torchvision      -> x               mean of bernoulli(p) is p
     floor(p + rand()) / p * x      Hugging Face           -> x               floor(p + u) is 1 with probability p
     where(rand() < p, a, b)        labels of guidance     -> b, for p < 1/2  the likelier of both
+    uniform(1 - e, 1 + e) * x      jitter of routers      -> x               its mean is 1
+    argmax(x - log(exponential()))   drawn experts        -> argmax(x)       the likeliest draw; the mean of each is 1
 
 So a training step computes the expectation over the masks, and costs what the step costs; what a program does with
 other random numbers has no such reading.  Memory that nobody has set (`empty`) may hold anything, so zeros.
@@ -37,6 +39,22 @@ def mask(c: Context, node: Node) -> None:
 def uniform(c: Context, node: Node) -> None:
     """rand: a value that only `shifted` and `rounded` may read."""
     c.noise[Ref(node.name)] = 0.0
+
+
+def jitter(c: Context, node: Node) -> None:
+    """uniform between two numbers: noise like rand, or jitter around 1, which is 1 on average."""
+    low, high = node.number("from", 0.0), node.number("to", 1.0)
+    if (low, high) == (0.0, 1.0):
+        c.noise[Ref(node.name)] = 0.0
+    elif abs(low + high - 2.0) < 1e-9:
+        c.fill(node, 1.0)
+    else:
+        raise Unsupported(_REASON)
+
+
+def waiting(c: Context, node: Node) -> None:
+    """exponential: who subtracts its logarithm draws by it, and without noise takes the likeliest."""
+    c.fill(node, 1.0 / node.number("lambd", 1.0))
 
 
 def shifted(c: Context, node: Node) -> None:
@@ -87,11 +105,16 @@ HANDLERS: dict[str, Handler] = {
     ),
     "bernoulli": mask,
     **dict.fromkeys(("rand", "rand_like"), uniform),
+    "uniform": jitter,
+    "exponential": waiting,
     "add": shifted,
     "floor": rounded,
     **dict.fromkeys(("lt", "le", "gt", "ge"), likelier),
     **dict.fromkeys(
-        ("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional", "multinomial"),
+        (
+            *("randn", "randn_like", "randint", "randint_like", "randperm", "normal", "normal_functional"),
+            "multinomial",
+        ),
         refused,
     ),
 }

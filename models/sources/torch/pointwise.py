@@ -130,6 +130,9 @@ def binary(c: Context, node: Node) -> None:
             raise Unsupported(f"rounding_mode={mode} (floor is supported)")
         function = "floor_divide"
     numbers = c.uniform(left), c.uniform(right)
+    if alpha != 1.0 and numbers[1] is None and isinstance(right, Ref):
+        right = _times(c, node, right, alpha)
+        alpha = 1.0
     if numbers[1] is not None and isinstance(left, Ref):
         _with_number(c, node, function, left, numbers[1] * alpha, False)
     elif numbers[0] is not None and isinstance(right, Ref) and alpha == 1.0:
@@ -137,15 +140,20 @@ def binary(c: Context, node: Node) -> None:
     elif isinstance(left, Ref) and isinstance(right, Ref):
         if function == "add" and alpha == 1.0 and (_masked(c, node, left, right) or _masked(c, node, right, left)):
             return
-        if alpha != 1.0:
-            tensor, shape = c.operand(right)
-            scaled = Ref(f"{node.name}/alpha")
-            c.values[scaled] = pointwise(c, node, "alpha", "scale", [(tensor, shape)], None, scale=alpha)
-            c.shapes[scaled], c.dtypes[scaled] = shape, c.dtypes[right]
-            right = scaled
         elementwise(c, node, function, [left, right])
     else:
         raise Unsupported("two numbers")
+
+
+def _times(c: Context, node: Node, value: Ref, number: float) -> Ref:
+    """What `alpha` multiplies, in the type of the result."""
+    real = not c.dtypes[value].startswith(("float", "bfloat")) and node.dtype.startswith(("float", "bfloat"))
+    kind = node.dtype if real else c.dtypes[value]
+    tensor, shape = c.operand(cast(c, node, value, kind) or value)
+    scaled = Ref(f"{node.name}/alpha")
+    c.values[scaled] = pointwise(c, node, "alpha", "scale", [(tensor, shape)], kind, scale=number)
+    c.shapes[scaled], c.dtypes[scaled] = shape, kind
+    return scaled
 
 
 _OUT_OF_SIGHT = -1e30

@@ -8,7 +8,8 @@
     masked_scatter                                   source[true elements of the mask before] where the mask is true
     slice_scatter                                    parts written side by side, as a concatenation
 
-An index is a position: computed negative ones, which PyTorch counts from the end, point nowhere here.
+An index is a position.  Those of index and index_put may be negative in PyTorch and then count from the end: computed
+ones that may be are taken modulo the extent.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 from ...program.index import Access, Affine, Axis, Combine
 from ...program.operators import Value
 from ..building.flat import Unsupported, broadcast, gathered, joined, letters, normalised, part_of, permuted, pointwise
+from ..building.signs import never_negative
 from .context import Context, Handler, Node, Ref, dimension
 from .layout import slice_scatter as replaced_part
 from .pointwise import cast, spread
@@ -50,6 +52,13 @@ def indices_of(c: Context, value: Ref, extent: int) -> Shaped:
         c.shapes[turned], c.dtypes[turned] = places.shape, c.dtypes[value]
         return c.operand(turned)
     return c.operand(value)
+
+
+def from_the_front(c: Context, node: Node, ids: Shaped, extent: int, part: str) -> Shaped:
+    """Computed positions that may be negative, modulo the extent: -1 is the last."""
+    if never_negative(c.g.operators, c.g.tensors, ids[0]):
+        return ids
+    return pointwise(c, node, part, "remainder", [ids], "int64", value=extent), ids[1]
 
 
 def positions(c: Context, node: Node, part: str, count: int) -> str:
@@ -282,6 +291,8 @@ def flat_index(c: Context, node: Node, given: Mapping[int, Ref], shape: Sequence
     step = 1
     for k in sorted(given, reverse=True):
         ids = indices_of(c, given[k], shape[k])
+        if given[k] not in c.constants:
+            ids = from_the_front(c, node, ids, shape[k], f"index{k}")
         if step > 1:
             ids = (pointwise(c, node, "stride", "scale", [ids], "int64", scale=float(step)), ids[1])
         if total is None:

@@ -59,6 +59,11 @@ def pool(c: Context, node: Node) -> None:
     sizes = _each(kernel, rank, 1)
     stride = _each(node.integers("stride") or sizes, rank, 1)
     pad, dilation = _each(node.integers("padding"), rank, 0), _each(node.integers("dilation"), rank, 1)
+    if node.integer("ceil_mode", 0):  # a window larger than all there is: what there is
+        sizes = tuple(
+            min(k, n + 2 * p) if m == 1 and d == 1 else k
+            for k, n, p, d, m in zip(sizes, spatial, pad, dilation, node.shape[2:], strict=True)
+        )
     wins = _windows(spatial, sizes, stride, pad, dilation, bool(node.integer("ceil_mode", 0)))
     attributes: dict[str, Value] = {}
     if average:

@@ -14,26 +14,14 @@ Source: Griewank and Walther, Evaluating Derivatives (2008), chapter 3 (reverse 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...program.graph import Graph, Role, Tensor
 from ...program.index import Access, Axis, access
 from ...program.operators import Operator, Value
+from ..building.dimensions import dimension_names
 from .contributions import Contribution, Existing, Pending, merged, side_by_side
-
-
-def dimension_names(graph: Graph) -> dict[str, tuple[str, ...]]:
-    """Tensor -> a name per dimension, as its writer (else its first plain reader) calls them: added operators read
-    like their neighbours.
-    """
-    names = {op.output.tensor: op.output.axes for op in graph.operators}
-    for op in graph.operators:
-        for a in op.inputs:
-            singles = tuple(i.single for i in a.index if i.single is not None)
-            if len(set(singles)) == len(a.index):
-                names.setdefault(a.tensor, singles)
-    return {t.name: names.get(t.name, tuple(f"i{k}" for k in range(len(t.shape)))) for t in graph.tensors}
 
 
 class Backward:
@@ -41,10 +29,12 @@ class Backward:
     starts from.
 
     `recomputed`: forward tensor -> the tensor that the reverse pass reads in its place (`recompute.compute_again`).
+    `typed`: no gradient is wider than its tensor, so that it is rounded where torch rounds it; else one that is handed
+    on keeps its type.
     """
 
-    def __init__(self, graph: Graph, active: set[str]) -> None:
-        self.graph, self.active = graph, active
+    def __init__(self, graph: Graph, active: set[str], typed: bool = False) -> None:
+        self.graph, self.active, self.typed = graph, active, typed
         self.recomputed: dict[str, str] = {}
         self.tensors: dict[str, Tensor] = {t.name: t for t in graph.tensors}
         self.operators: list[Operator] = []
@@ -100,6 +90,8 @@ class Backward:
             return
         if len(parts) == 1:
             only = parts[0]
+            if self.typed and isinstance(only, Existing) and self.tensors[only.tensor].element_bytes > t.element_bytes:
+                only = self._narrowed(only, t, whole)
             self.gradient[tensor] = only.tensor if isinstance(only, Existing) else self._add(f"grad:{tensor}", only, t)
             return
         names: list[str] = []
@@ -116,6 +108,10 @@ class Backward:
         self.gradient[tensor] = self.emit(
             f"grad:{tensor}", "sum_inputs", axes, [access(n, *out) for n in names], out, (), t.dtype, t.source_shape
         )
+
+    def _narrowed(self, part: Existing, t: Tensor, whole: Mapping[str, int]) -> Pending:
+        axes = tuple(Axis(a, n) for a, n in whole.items())
+        return Pending("cast", "cast", axes, (access(part.tensor, *whole),), tuple(whole), (("dtype", t.dtype),))
 
     def _part(self, part: Pending, dtype: str) -> str:
         return self.emit(

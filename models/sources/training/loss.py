@@ -23,7 +23,7 @@ from typing import Final
 from ...program.graph import Graph, GraphError, Role, Tensor
 from ...program.index import Access, Axis, Combine, access
 from ...program.operators import NodeKind, Operator
-from .backward import dimension_names
+from ..building.dimensions import dimension_names
 
 ADDED: Final = ("cross-entropy", "squared-error")
 """What `--loss` may add to an output."""
@@ -97,10 +97,12 @@ def _output(graph: Graph, real: Sequence[str], named: str) -> str:
     computed = graph.writer()
     logits = [o for o in real if _logits(graph, graph.operators[computed[o]]) is not None]
     if len(logits) != 1:
+        listed = [f"{o} {list(graph.tensor(o).source_shape or graph.tensor(o).shape)}" for o in graph.outputs[:10]]
         raise GraphError(
             f"graph {graph.name!r}",
             f"has {len(graph.outputs)} outputs; name the one scalar to be minimised with --loss, or say what is added "
-            f"to which: --loss {ADDED[1]}:{graph.outputs[0]}; outputs: {', '.join(graph.outputs[:10])}",
+            f"to which: --loss {ADDED[1]}:{graph.outputs[0]}; or let the model return its loss (labels among its "
+            f"example inputs); outputs: {', '.join(listed)}{', ..' if len(graph.outputs) > 10 else ''}",
         )
     return logits[0]
 

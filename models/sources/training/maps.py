@@ -119,7 +119,7 @@ def differentiate_map(b: Backward, op: Operator) -> None:
     for j, local in enumerate(map_positions(op)[: len(op.inputs)]):
         if local is None or not b.wants(op, j):
             continue
-        if local is PASS:
+        if local is PASS or (local.function == "cast" and b.typed):  # the gradient is rounded when it is complete
             pull(b, op, j, b.incoming(op).tensor)
             continue
         a, out = op.inputs[j], op.output.axes

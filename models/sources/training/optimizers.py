@@ -18,6 +18,7 @@ torch.optim.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from ...program.graph import Role, Tensor
 from ...program.index import Axis, access
@@ -44,12 +45,15 @@ class _Made:
     names: tuple[str, ...]
     tensors: list[Tensor] = field(default_factory=list)
     operators: list[Operator] = field(default_factory=list)
+    allowed: str = ""
     state: list[tuple[str, str]] = field(default_factory=list)
 
     def operator(self, name: str, function: str, inputs: tuple[str, ...], dtype: str, **attributes: Value) -> str:
         """An elementwise operator and its result, called alike."""
         axes = tuple(Axis(a, n) for a, n in zip(self.names, self.weight.shape, strict=True))
         reads = tuple(access(t, *self.names) for t in inputs)
+        if self.allowed and function in CONDITIONAL:
+            reads = (*reads, access(self.allowed))
         written = access(name, *self.names)
         self.operators.append(Operator(name, function, axes, reads, written, tuple(sorted(attributes.items()))))
         self.tensors.append(Tensor(name, self.weight.shape, dtype, Role.VALUE, self.weight.source_shape))
@@ -69,9 +73,19 @@ class _Made:
         return Update(tuple(self.tensors), tuple(self.operators), ((w, f"{w}.next"), *self.state))
 
 
-def update(weight: Tensor, names: tuple[str, ...], gradient: str, optimizer: str, settings: Settings) -> Update:
-    """The update of one parameter, its dimensions called `names`.  Raises ValueError for an unknown optimizer."""
-    made = _Made(weight, names)
+CONDITIONAL: Final = frozenset(
+    {"sgd_update", "adam_moment1", "adam_moment2", "adam_update", "adamw_update", "lion_update", "momentum"}
+)
+"""Updates that take a truth value last: where it is false, the old value (their first operand) stays."""
+
+
+def update(
+    weight: Tensor, names: tuple[str, ...], gradient: str, optimizer: str, settings: Settings, allowed: str = ""
+) -> Update:
+    """The update of one parameter, its dimensions called `names`.  `allowed`: a truth value of the graph; where it is
+    false, nothing changes.  Raises ValueError for an unknown optimizer.
+    """
+    made = _Made(weight, names, allowed=allowed)
     rate, decay = settings.number(optimizer, "rate"), settings.number(optimizer, "decay")
     w, following = weight.name, f"{weight.name}.next"
     if optimizer in ("sgd", "adam") and decay:

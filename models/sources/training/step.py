@@ -1,10 +1,11 @@
 """From a model to one step of its training: forward, backward, optimizer, in one graph.
 
     1. a loss is found or added                                                         -> loss.with_loss()
+       and the model put into mixed precision, if that is asked for                      -> precision.mixed()
     2. operators that the loss does not need are dropped                                -> needed()
     3. active tensors: floating-point parameters, not frozen, that reach the loss, and what depends on them  -> active()
     4. in reverse order every operator hands the gradient of its output to its inputs   -> rules.differentiate()
-       and the gradients may be clipped                                                 -> clipping.clipped()
+       and the gradients may be clipped, and their scale divided out                    -> clipping, scaling
     5. each parameter's update stands right behind the last operator that reads its old value     -> _scheduled()
 
 Outputs: the loss.  The next values of parameters and moments are the graph's `state`.  Gradients that nobody needs are
@@ -19,26 +20,32 @@ from dataclasses import dataclass, replace
 from ...program.graph import Graph, GraphError, Role, Tensor, UnsupportedOperators
 from ...program.index import access
 from ...program.operators import Operator
+from .. import precision as precisions
 from .backward import Backward
-from .clipping import clipped
+from .clipping import clipped, total_of_squares
 from .loss import with_loss
 from .optimizers import Update, update
 from .recompute import Blocks, compute_again, selected
 from .rules import differentiate, positions
+from .scaling import all_finite, renewed, scaled_seed, unscaled
 from .settings import Settings, parsed
+from .widened import sum_in_float32, with_arithmetic
 
 
 @dataclass(frozen=True)
 class TrainingStep:
     """`graph`: the whole step.  `loss`: what is minimised, in words.  `trained`: (parameter, its gradient), in graph
     order.  `constant`: parameters that the loss does not depend on smoothly; the step leaves them alone.  `recomputed`:
-    blocks whose values the reverse pass computes again."""
+    blocks whose values the reverse pass computes again.  `passes`: for every operator of the graph its pass ("F", "B",
+    "U": forward, backward, update) and the position of the forward operator that it is, or is part of the adjoint of
+    (an update: -1)."""
 
     graph: Graph
     loss: str
     trained: tuple[tuple[str, str], ...]
     constant: tuple[str, ...]
     recomputed: tuple[str, ...] = ()
+    passes: tuple[tuple[str, int], ...] = ()
 
 
 def training_step(graph: Graph, optimizer: str, loss: str | None = None, settings: Settings | None = None) -> Graph:
@@ -53,11 +60,16 @@ def training_step(graph: Graph, optimizer: str, loss: str | None = None, setting
 
 
 def build_step(
-    graph: Graph, optimizer: str, loss: str | None = None, settings: Settings | None = None, recompute: str = "none"
+    graph: Graph,
+    optimizer: str,
+    loss: str | None = None,
+    settings: Settings | None = None,
+    recompute: str = "none",
+    precision: str | None = None,
 ) -> TrainingStep:
     """One training step and what was decided on the way.  `optimizer`: its name, without `settings` perhaps with
     numbers (`settings.parsed`).  `loss`: a scalar of the graph, or None for its output or a default.  `recompute`: see
-    `recompute.selected`.
+    `recompute.selected`.  `precision`: see `precision.settings`; None leaves every type as the graph has it.
 
     Raises `GraphError` for a graph that has a state already, without parameters to train or without a possible loss,
     `UnsupportedOperators` listing every operator on the way from a parameter to the loss that has no derivative.
@@ -67,6 +79,12 @@ def build_step(
             f"graph {graph.name!r}", "is a training step already: leave out --train, or give the forward model"
         )
     whole, scalar, words = with_loss(graph, loss)
+    try:
+        types = None if precision is None else precisions.parsed(precision)
+    except ValueError as error:
+        raise GraphError(f"graph {graph.name!r}", f"--precision: {error}") from None
+    if types is not None:
+        whole = precisions.mixed(whole, types)
     forward = replace(whole, operators=tuple(needed(whole.operators, [scalar])))
     live = {op.output.tensor for op in forward.operators}
     forward = replace(
@@ -78,12 +96,15 @@ def build_step(
         raise GraphError(f"graph {graph.name!r}", f"--train: {error}") from None
     chosen_blocks = selected(forward, recompute)
     reached = active(forward, scalar)
-    backward = Backward(forward, reached)
+    backward = Backward(forward, reached, types is not None)
     backward.seed = backward.emit(
         f"grad:{scalar}", "fill", (), [access(scalar)], (), (("value", 1.0),), forward.tensor(scalar).dtype
     )
-    backward.gradient[scalar] = backward.seed
-    _reverse(backward, forward, chosen_blocks)
+    scaled = types is not None and types.scaled
+    backward.gradient[scalar] = scaled_seed(backward) if scaled else backward.seed
+    origin = _reverse(backward, forward, chosen_blocks)
+    if types is not None and types.reduce == "float32":
+        sum_in_float32(backward)
     trained = tuple(
         (t.name, backward.gradient[t.name])
         for t in forward.tensors
@@ -95,19 +116,36 @@ def build_step(
             "has no floating-point parameter that the loss depends on: nothing to train; leave out --train to "
             "plan it as it is",
         )
-    used = trained if numbers.clip is None else clipped(backward, trained, numbers.clip)
-    updates = [update(forward.tensor(w), backward.names[w], g, named, numbers) for w, g in used]
-    operators = needed([*forward.operators, *backward.operators], [scalar, *(g for _, g in used)])
-    scheduled = _scheduled(operators, list(zip(used, updates, strict=True)))
+    used, finite, known = trained, "", ""
+    state: tuple[tuple[str, str], ...] = ()
+    if scaled:
+        used = tuple(unscaled(backward, trained))
+        known = total_of_squares(backward, used)
+        finite = all_finite(backward, known)
+    if numbers.clip is not None:
+        used = tuple(clipped(backward, used, numbers.clip, known))
+    if scaled and types is not None:
+        state = renewed(backward, finite, types)
+    updates = [update(forward.tensor(w), backward.names[w], g, named, numbers, finite) for w, g in used]
+    results = [scalar, *(g for _, g in used), *([finite] if finite else ()), *(value for _, value in state)]
+    operators = needed([*forward.operators, *backward.operators], results)
+    if types is not None:
+        element = {t.name: t.dtype for t in backward.tensors.values()}
+        operators = [with_arithmetic(op, element) for op in operators]
+    scheduled = _scheduled(operators, list(zip(used, updates, strict=True)), finite)
     kept = {op.output.tensor for op in operators}
     tensors: dict[str, Tensor] = {n: t for n, t in backward.tensors.items() if t.role is not Role.VALUE or n in kept}
     tensors.update({t.name: t for u in updates for t in u.tensors})
-    state = tuple(pair for u in updates for pair in u.state)
+    state = (*(pair for u in updates for pair in u.state), *state)
     name = f"{graph.name}+{optimizer}" + (f"+recompute({','.join(chosen_blocks)})" if chosen_blocks else "")
+    name += "" if precision is None else f"+{precision}"
     step = Graph(name, tuple(tensors.values()), tuple(scheduled), (scalar,), state).check()
     chosen = {w for w, _ in trained}
     constant = tuple(t.name for t in graph.tensors if t.role is Role.PARAMETER and t.name not in chosen)
-    return TrainingStep(step, words, trained, constant, tuple(chosen_blocks))
+    part_of = {op.name: ("F", i) for i, op in enumerate(forward.operators)}
+    part_of |= {name: ("B", i) for name, i in origin.items()}
+    passes = tuple(part_of.get(op.name, ("U", -1)) for op in scheduled)
+    return TrainingStep(step, words, trained, constant, tuple(chosen_blocks), passes)
 
 
 def needed(operators: Iterable[Operator], results: Iterable[str]) -> list[Operator]:
@@ -152,11 +190,13 @@ def active(graph: Graph, loss: str, place: Callable[[Operator], str] = lambda op
     return depends & reaches
 
 
-def _reverse(b: Backward, graph: Graph, again: Blocks) -> None:
+def _reverse(b: Backward, graph: Graph, again: Blocks) -> dict[str, int]:
     """Differentiate in reverse order; a tensor is finished after the first of its readers, weights before activations.
 
-    Blocks of `again` are computed once more right before their first adjoint.
+    Blocks of `again` are computed once more right before their first adjoint.  Returned: every operator emitted so far,
+    and the position of the forward operator that it belongs to.
     """
+    origin = {op.name: len(graph.operators) - 1 for op in b.operators}
     block_of = {i: name for name, at in again.items() for i in at}
     waiting = set(again)
     first: dict[str, int] = {}
@@ -172,10 +212,14 @@ def _reverse(b: Backward, graph: Graph, again: Blocks) -> None:
         done = [t for t in dict.fromkeys(a.tensor for a in op.inputs) if first[t] == i and t in b.active]
         for t in sorted(done, key=lambda t: graph.tensor(t).role is not Role.PARAMETER):
             b.finish(t)
+        origin |= {op.name: i for op in b.operators[len(origin) :]}
+    return origin
 
 
-def _scheduled(operators: list[Operator], updates: list[tuple[tuple[str, str], Update]]) -> list[Operator]:
-    """The operators with every update right behind the gradient and the last reader of its parameter."""
+def _scheduled(
+    operators: list[Operator], updates: list[tuple[tuple[str, str], Update]], allowed: str = ""
+) -> list[Operator]:
+    """The operators with every update behind its gradient, what allows it, and the last reader of its parameter."""
     last = {op.output.tensor: i for i, op in enumerate(operators)}
     for i, op in enumerate(operators):
         for a in op.inputs:
@@ -183,5 +227,5 @@ def _scheduled(operators: list[Operator], updates: list[tuple[tuple[str, str], U
     behind: dict[int, list[Operator]] = {}
     writer = {op.output.tensor: i for i, op in enumerate(operators)}
     for (weight, gradient), u in updates:
-        behind.setdefault(max(writer[gradient], last[weight]), []).extend(u.operators)
+        behind.setdefault(max(writer[gradient], last[weight], writer.get(allowed, 0)), []).extend(u.operators)
     return [x for i, op in enumerate(operators) for x in (op, *behind.get(i, ()))]

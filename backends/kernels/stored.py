@@ -1,0 +1,36 @@
+"""Operators on blocks that are kept in the element types of the graph: rounded once, where the result is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+from ...models.program.graph import Graph
+from ...models.program.operators import Operator
+from .blocks import Array, Block, Box, StatisticsReducer
+from .dispatch import execute
+from .half import narrowed, widened
+
+
+def execute_stored(
+    xp: ModuleType,
+    op: Operator,
+    graph: Graph,
+    box: Box,
+    operands: Sequence[Block],
+    collectives: StatisticsReducer | None = None,
+) -> Array:
+    """`execute` on blocks in the types of the graph: its operands as they are stored, its result rounded to the type
+    of the tensor that it writes.
+
+    >>> import numpy as np
+    >>> from ...models.sources.building.builder import Builder
+    >>> g = Builder("g", "bfloat16")
+    >>> graph = g.build(g.map("y", "scale", g.input("x", (2,)), text="i -> i", scale=1.01))
+    >>> x = Block(narrowed(np, np.array([1.0, 3.0]), "bfloat16"), (0,))
+    >>> widened(np, execute_stored(np, graph.operators[0], graph, {"i": (0, 2)}, [x])).tolist()
+    [1.0078125, 3.03125]
+    """
+    wide = [Block(widened(xp, b.array), b.origin) for b in operands]
+    result = execute(xp, op, graph, box, wide, collectives)
+    return narrowed(xp, result, graph.tensor(op.output.tensor).dtype)

@@ -1,0 +1,1 @@
+"""This package plans training steps on pipelines: cuts, views, placements and micro-batches together."""

@@ -1,0 +1,262 @@
+"""The search over cuts, views, micro-batches and placements of a pipelined training step.
+
+Cases (stages, micro-batches) are taken by their least bound: first the leaves of one unit, which raise it, then a plan.
+A case whose bound is not below the best plan is left, with that bound as its proof; leaves grow where a gap stays.  A
+plan without pipelines is the case (1, 1), so that no answer is worse than that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil
+from typing import Protocol
+
+import numpy as np
+
+from ...models.communication.choices import Choices
+from ...models.cost.selection import DecisionKind
+from ...models.pipelines.work import PER_SECOND
+from ...models.problem.selection_problem import Ints
+from ...models.schedules.pipeline import Pipeline
+from ...proofs.pipelines.certificate import PipelineCertificate, Stage
+from ...proofs.schedules.certificate import ScheduleCertificate
+from ..schedules.drawing import peaks
+from ..schedules.published import orders as actions
+from ..schedules.published import starts_of
+from ..schedules.search import search
+from ..schedules.shop import shop
+from ..selection.model.clock import Clock
+from .case import Case, Job, StagePlan, cases, orders, picoseconds
+
+LARGEST_TIME = 1 << 31
+"""Times of a schedule stay below this."""
+
+TRY_SECONDS, SCHEDULE_SECONDS = 0.2, 5.0
+"""For the schedule of a plan under one limit of activations; for that of the best plan."""
+
+
+MOST_TRIED = 128
+"""Micro-batches times stages up to which cuts are moved one by one."""
+
+MOST_MOVES = 12
+"""Moves of cuts."""
+
+
+MOST_FAILED = 3
+"""Plans that are no better than the best known, one after another, until no more are made."""
+
+
+class Tell(Protocol):
+    """Hears of every step of the search: a text."""
+
+    def __call__(self, text: str, /) -> None: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Scheduled:
+    """A plan of a case with its schedule; `kept`: activations on each stage at once, `step` in picoseconds."""
+
+    case: Case
+    stages: list[StagePlan]
+    quantum: int
+    schedule: ScheduleCertificate
+    kept: tuple[int, ...]
+    step: int
+
+    @property
+    def memory(self) -> list[int]:
+        """Bytes on the fullest device of every stage."""
+        return [self.case.peak(s, k) for s, k in zip(self.stages, self.kept, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """The best plan (None: none was found), all cases with their bounds, and the least of these."""
+
+    job: Job
+    best: Scheduled | None
+    cases: list[Case]
+    lower_bound: int
+
+    def certificate(self) -> PipelineCertificate:
+        """What is claimed of the best plan."""
+        best, job = self.best, self.job
+        if best is None:
+            raise ValueError("only a plan has a certificate")
+        distinct = {id(leaf): leaf for case in self.cases for leaf in case.leaves.values()}
+        return PipelineCertificate(
+            job.graph,
+            job.machine,
+            job.where.name,
+            job.memory,
+            job.division,
+            tuple((c.stages, c.micro) for c in self.cases),
+            best.case.micro,
+            tuple(Stage(s.first, s.end, _choices(best.case, s)) for s in best.stages),
+            best.quantum,
+            best.schedule,
+            best.step,
+            self.lower_bound,
+            tuple(distinct.values()),
+        )
+
+
+def _choices(case: Case, stage: StagePlan) -> Choices:
+    decisions = case.pieces.planning.decisions
+    found = [(decisions[v], decisions[v].placement(x)) for v, x in sorted(stage.choices.items())]
+    return Choices(
+        tuple((d.name, p) for d, p in found if d.kind is DecisionKind.OPERATOR),
+        tuple((d.name, p) for d, p in found if d.kind is DecisionKind.COPY),
+    )
+
+
+def _pipeline(case: Case, stages: Sequence[StagePlan], kept: int) -> tuple[int, Pipeline]:
+    """Picoseconds per unit, and the pipeline with the stages' times in such units."""
+    scale = case.pieces.planning.problem.scale
+    sends = [case.one_way(t, True) for s in stages[1:] for t in case.job.division.cuts[s.first - 1]]
+    send = ceil(PER_SECOND * max(sends, default=Fraction(0)))
+    times = [(picoseconds(s.seconds.forward, scale), picoseconds(s.seconds.backward, scale)) for s in stages]
+    quantum = max(1, -(-max(send, *(t for pair in times for t in pair)) // LARGEST_TIME))
+    rows = tuple((-(-f // quantum), -(-b // quantum), 0) for f, b in times)
+    return quantum, Pipeline(rows, case.micro, -(-send // quantum), kept).check()
+
+
+def _step(case: Case, stages: Sequence[StagePlan], quantum: int, schedule: ScheduleCertificate) -> int:
+    """Picoseconds until the last stage has updated; a stage updates as soon as its last backward has ended."""
+    pipe, scale = schedule.subject, case.pieces.planning.problem.scale
+    times = np.array([t.time for t in (pipe.problem() if isinstance(pipe, Pipeline) else pipe).tasks], dtype=np.int64)
+    ends = (schedule.starts + times).reshape(3, len(stages), case.micro).max(axis=(0, 2))
+    return max(int(end) * quantum + picoseconds(s.seconds.update, scale) for end, s in zip(ends, stages, strict=True))
+
+
+def _best_cut(case: Case) -> tuple[int, ...]:
+    """Starts of the stages for which a schedule of times as the bounds have them is shortest, by moving one cut at a
+    time from where the bound is least and from even times.
+    """
+    micro = case.bounds().one
+    n, p = case.job.division.units, case.stages
+    send = max((ceil(PER_SECOND * case.one_way(t, True)) for cut in case.job.division.cuts for t in cut), default=0)
+    quantum = max(1, max(micro[0][n], send) // (1 << 24))
+
+    def value(starts: tuple[int, ...]) -> int:
+        spans = [micro[i][j] // quantum for i, j in zip(starts, (*starts[1:], n), strict=True)]
+        pipe = Pipeline(tuple((t // 3 + 1, t - t // 3, 0) for t in spans), case.micro, send // quantum, case.micro)
+        return search(shop(pipe), 0.0).makespan
+
+    ends = [micro[0][i] for i in range(n)]
+    even = tuple(min(range(n), key=lambda i: abs(ends[i] * p - s * micro[0][n])) for s in range(p))
+    begins = [case.starts, *([even] if sorted(set(even)) == list(even) else [])]
+    if case.micro * p > MOST_TRIED or p == 1:
+        return case.starts
+    known = {starts: value(starts) for starts in begins}
+    for _ in range(MOST_MOVES):
+        best = min(known, key=lambda s: known[s])
+        around = [
+            (*best[:k], best[k] + d, *best[k + 1 :])
+            for k in range(1, p)
+            for d in (-1, 1)
+            if best[k - 1] < best[k] + d < (*best, n)[k + 1]
+        ]
+        new = [s for s in around if s not in known]
+        known |= {s: value(s) for s in new}
+        if min(known.values()) == known[best]:
+            break
+    return min(known, key=lambda s: known[s])
+
+
+def scheduled(
+    case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None = None
+) -> Scheduled | None:
+    """A plan with the best schedule among several limits of activations, fewest first; None if none fits.  1F1B keeps
+    as many as there are stages behind; more hide what sending takes.
+    """
+    p, m = case.stages, case.micro
+    limits = sorted({min(k, m) for k in (p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
+    best: Scheduled | None = None
+    for limit in limits:
+        quantum, pipe = _pipeline(case, stages, max(limit, 1))
+        arrays, problem = shop(pipe), pipe.problem()
+        first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
+        found = search(arrays, seconds, first=first)
+        kept = tuple(peaks(problem, found.starts))
+        placed = case.fitted(stages, kept, clock)
+        if placed is None:
+            break  # more activations fit even less
+        starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
+        if placed is not stages and any(a is not b for a, b in zip(placed, stages, strict=True)):
+            quantum, pipe = _pipeline(case, placed, max(limit, 1))
+            again = search(shop(pipe), seconds)
+            starts, makespan, argument, lower = again.starts, again.makespan, again.bound, again.lower_bound
+            if any(a > b for a, b in zip(peaks(pipe.problem(), starts), kept, strict=True)):
+                starts = starts_of(pipe, actions("1f1b", pipe))
+                makespan = int((starts + shop(pipe).times).max())
+                kept = tuple(peaks(pipe.problem(), starts))
+                if any(case.peak(s, k) > (case.job.memory or 0) for s, k in zip(placed, kept, strict=True)):
+                    continue
+        certificate = ScheduleCertificate(pipe, starts, makespan, lower, argument, "best")
+        made = Scheduled(case, placed, quantum, certificate, kept, _step(case, placed, quantum, certificate))
+        if best is None or made.step < best.step:
+            best = made
+    return best
+
+
+def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction, tell: Tell | None = None) -> Searched:
+    """The best plan over these pairs within the time, and the bound of all of them."""
+    found = cases(job, pairs)
+    best: Scheduled | None = None
+    most = 1 << 62
+    for case in found:
+        case.update_bound(most)
+
+    def attempt(case: Case) -> None:
+        nonlocal best, most
+        cut = _best_cut(case)
+        for order in orders(case):
+            stages = case.plan(cut, clock, order)
+            if stages is None:
+                continue
+            made = scheduled(case, stages, TRY_SECONDS, clock)
+            if made is not None and made.step < most:
+                best, most = made, made.step
+            break
+
+    tried: set[int] = set()
+    failed = 0
+    while not clock.over():
+        waiting = [c for c in found if c.bound < most * (1 - gap) and id(c) not in tried]
+        if failed >= MOST_FAILED:
+            waiting = [c for c in waiting if c.size == 0]
+        if not waiting:
+            break
+        case = min(waiting, key=lambda c: c.bound)
+        if case.size == 0:
+            case.prove(1, clock)
+            case.update_bound(most)
+        else:
+            tried.add(id(case))
+            before = most
+            attempt(case)
+            failed = 0 if most < before else failed + 1
+            if best is None or best.case is not case:
+                case.forget()
+        if tell is not None:
+            tell(f"{case.stages} stages, {case.micro} micro-batches: at least {case.bound / 1e9:.4g} ms")
+    while best is not None and not clock.over():
+        case = min(found, key=lambda c: c.bound)
+        if case.bound >= most * (1 - gap) or 2 * case.size > job.division.units:
+            break
+        case.prove(max(1, 2 * case.size), clock)
+        before = case.starts
+        case.update_bound(most)
+        if case.starts != before:
+            attempt(case)
+        if best.case is not case:
+            case.forget()
+    if best is not None and clock.left() > 1:
+        seconds = min(SCHEDULE_SECONDS, clock.left() / 2)
+        better = scheduled(best.case, best.stages, seconds, clock, max(best.kept))
+        if better is not None and better.step < best.step:
+            best, most = better, better.step
+    return Searched(job, best, found, min([most, *(c.bound for c in found)]))

@@ -1,0 +1,170 @@
+"""This module carries out requests for plans: what the command line and the Python way in ask of the planner.
+
+model, as it is                                   plan_graph
+training step: forward, backward, optimizer       build_step, then plan_graph
+.. whose blocks are recomputed, as many as pay    plan_recomputed: a plan per candidate
+.. cut into micro-batches, as many as pay         plan_micro: likewise
+.. or not, with schedules that the user brings    plan_strategy: they are carried to the rest, nothing is searched
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from ...models.cost.selection import Notify
+from ...models.layout.placement import Space, space
+from ...models.machine.machine import Machine
+from ...models.program.graph import Graph
+from ...models.sources.precision import mixed, parsed
+from ...models.sources.training import TrainingStep, build_step
+from ...models.sources.training.accumulation import accumulated
+from ...models.sources.training.recompute import blocks
+from ...models.text import InputError
+from ..selection.model.clock import Progress
+from ..selection.solve import Engine
+from .given import given_schedules, plan_strategy
+from .micro import MicroAttempt, plan_micro
+from .plan import Planned, fitting_space, plan_graph
+from .recompute import Attempt, plan_recomputed
+from .schedules import Propagated
+from .time_limit import TimeLimit
+
+
+@dataclass(frozen=True)
+class PlanRequest:
+    """What is asked.  `graph`: the model, or with `train` (settings of an optimizer) what a step trains by `loss`.
+    `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
+    `memory`: bytes per device.  `strategy`: a file of schedules.  `gap`: (cost - bound) / cost that is enough.
+    `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
+    `vocabulary`: the framework that must be able to say every placement, or None.
+    `micro_batch`: into how many equal parts a step's batch is cut, or auto.
+    """
+
+    graph: Graph
+    machine: Machine
+    train: str | None = None
+    loss: str | None = None
+    recompute: str = "none"
+    space: Space | None = None
+    memory: int | None = None
+    strategy: Path | None = None
+    engine: Engine = "native"
+    gap: Fraction = Fraction(0)
+    threads: int = 2
+    precision: str | None = None
+    vocabulary: str | None = None
+    micro_batch: str = "1"
+
+
+@dataclass(frozen=True, eq=False)
+class PlanOutcome:
+    """What was found: the plan of `graph`; the training `step` that it is, what was recomputed on the way (`attempts`),
+    which schedules were `given` and which `counts` of micro-batches were tried, where the request asks for them.
+    """
+
+    graph: Graph
+    planned: Planned
+    step: TrainingStep | None = None
+    attempts: tuple[Attempt, ...] = ()
+    given: Propagated | None = None
+    counts: tuple[MicroAttempt, ...] = ()
+
+
+def carry_out(
+    request: PlanRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
+) -> PlanOutcome:
+    """The plan that is asked for, found within `limit`.  Raises `InputError` for what contradicts itself, and the
+    errors of the planners.
+    """
+    automatic = request.recompute == "auto"
+    if request.strategy is not None and request.engine != "native":
+        raise InputError(f"a strategy searches for nothing, so there is nothing to ask {request.engine} about")
+    if automatic and (request.train is None or request.memory is None or request.strategy is not None):
+        raise InputError("recompute 'auto' weighs time against memory: it needs train and memory, and no strategy")
+
+    counted = request.micro_batch == "auto"
+    if counted and (request.train is None or request.memory is None or request.strategy is not None or automatic):
+        raise InputError(
+            "micro-batch 'auto' weighs time against memory: it needs train and memory, no strategy, and recompute "
+            "settled"
+        )
+
+    def step(which: str) -> TrainingStep:
+        whole = build_step(
+            request.graph, request.train or "", request.loss, recompute=which, precision=request.precision
+        )
+        return whole if counted else accumulated(whole, count_of(request.micro_batch))
+
+    def planner(graph: Graph, seconds: float | None = None) -> Planned:
+        return plan_graph(
+            graph,
+            request.machine,
+            _space(request, graph),
+            request.memory,
+            engine=request.engine,
+            time_limit_s=seconds,
+            gap=request.gap,
+            threads=request.threads,
+            progress=progress,
+            notify=notify,
+            limit=limit,
+        )
+
+    if automatic:
+        chosen = plan_recomputed(tuple(blocks(request.graph)), step, planner, None, limit.clock)
+        return PlanOutcome(chosen.step.graph, chosen.planned, chosen.step, chosen.attempts)
+    if counted:
+        found = plan_micro(step(request.recompute), planner, limit.clock)
+        return PlanOutcome(found.step.graph, found.planned, found.step, counts=found.attempts)
+    graph, trained = program_of(request)
+    if request.strategy is None:
+        return PlanOutcome(graph, planner(graph), trained)
+    planned, given = plan_strategy(
+        graph,
+        request.machine,
+        given_schedules(request.strategy),
+        _space(request, graph),
+        request.memory,
+        threads=request.threads,
+        progress=progress,
+        notify=notify,
+        limit=limit,
+    )
+    return PlanOutcome(graph, planned, trained, given=given)
+
+
+def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
+    """The program that is asked about: a training step, or the model."""
+    if request.train is None:
+        if request.micro_batch != "1":
+            raise InputError("micro-batches are parts of a training step: give train too")
+        return _forward(request), None
+    trained = build_step(
+        request.graph, request.train, request.loss, recompute=request.recompute, precision=request.precision
+    )
+    trained = accumulated(trained, count_of(request.micro_batch))
+    return trained.graph, trained
+
+
+def count_of(text: str) -> int:
+    """A number of micro-batches.  Raises `InputError` for what is none.
+
+    >>> count_of("4")
+    4
+    """
+    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
+        raise InputError(f"micro-batch {text[:40]!r}: give the number of equal parts of the batch, or 'auto'")
+    return int(text)
+
+
+def _forward(request: PlanRequest) -> Graph:
+    return request.graph if request.precision is None else mixed(request.graph, parsed(request.precision))
+
+
+def _space(request: PlanRequest, graph: Graph) -> Space | None:
+    """The space asked for, or the one that fits the size of the program, as far as the vocabulary says it."""
+    if request.vocabulary is None:
+        return request.space
+    return space(f"{(request.space or fitting_space(graph, request.machine)).name},{request.vocabulary}")

@@ -1,0 +1,89 @@
+"""The verb `solve`: a selection problem or an e-graph from a file, its certificate into another.  The status that is
+printed is the checker's, handed back by `publish`.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+import click
+
+from ...models.egraphs.egraph import EGraph
+from ...models.terminal.console import Watch, emit, say
+from ...models.terminal.options import force_option, json_option, output_option
+from ...proofs.publishing.publisher import Publisher
+from ...proofs.selection.load import load_problem
+from ..planning.time_limit import check_seconds
+from ..selection.solve import Engine, solve
+from .conflict import no_solution
+from .extraction import solve_extraction
+from .options import print_options
+from .results import asked_json, asked_lines, document, outcome, sentence
+from .search_options import engine_option, gap_option, started, threads_option, time_option
+
+
+@click.command("solve")
+@click.argument("problem_file", metavar="PROBLEM", type=click.Path(path_type=Path), required=False)
+@click.option("--options", "show_options", is_flag=True, help="Print the constants of the search, solve nothing.")
+@engine_option
+@time_option
+@gap_option
+@threads_option
+@output_option("-o", "--output", help="The certificate file.", replaces_results=True)
+@force_option
+@json_option
+@click.pass_obj
+def solve_command(
+    publisher: Publisher,
+    problem_file: Path | None,
+    show_options: bool,
+    engine: Engine,
+    time_limit: float,
+    gap: Fraction,
+    threads: int,
+    output: Path | None,
+    as_json: bool,
+) -> int:
+    """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate."""
+    if show_options:
+        return print_options(as_json)
+    if problem_file is None:
+        raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
+    clock = started(time_limit)
+    with clock.phase("tables"):
+        problem = load_problem(problem_file)
+    allowed = gap
+    if isinstance(problem, EGraph):
+        if engine != "native":
+            raise click.UsageError(f"--engine {engine} is for selection problems; e-graphs have a search of their own")
+        return solve_extraction(publisher, problem, clock, allowed, output, as_json)
+    clock.hold_back(check_seconds(problem, clock))
+    with Watch("solving", problem.scale) as watch, clock.phase("search"):
+        answer = solve(
+            problem,
+            clock=clock.clock.at_most(None),
+            gap=allowed,
+            engine=engine,
+            progress=watch,
+            threads=threads,
+        )
+    if answer.solution is None or answer.certificate is None:
+        return no_solution(publisher, problem, answer, output, as_json, clock)
+    with Watch("checking"), clock.phase("check"):
+        published = publisher.certificate(output, answer.certificate, problem)
+    code, status = outcome(published, allowed)
+    if as_json:
+        emit(
+            {
+                **document(status, published, problem, allowed, clock),
+                "solution": list(answer.solution),
+                **asked_json(answer),
+            }
+        )
+        return code
+    say(f"{problem.name}: {len(problem.vertices)} vertices, {len(problem.edges)} edges")
+    say(sentence(published, problem), *asked_lines(answer, problem))
+    if published.path is not None:
+        say(f"wrote {published.path} ({published.size} bytes) in {clock.words()}")
+    return code

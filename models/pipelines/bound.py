@@ -1,0 +1,83 @@
+"""The least time of a step on a pipeline, from lower bounds of runs of units.
+
+P stages, m micro-batches; stage s of units [i, j) takes a_s for forward and backward of a micro-batch and u_s for its
+updates, sends take c there and back at a cut.  Stage s begins when the first micro-batch has come through those before
+it; when its last backward has ended the gradient still goes back through them, and the first stage updates:
+
+    step  >=  a_0 + u_0 + c_1  +  sum over 0 < r < s of (a_r + c_{r+1})  +  m a_s            for every s > 0
+    step  >=  m a_0 + u_0
+
+    A[i, j) <= a,    W[i, j) <= a + u,    V[i, j) <= m a + u         from leaves: bounds of leaves side by side add up
+
+The least of the largest right-hand side over all cuts into P stages is found by a program over (first unit, stages
+left).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+Triangle = list[list[int]]
+"""T[i][j]: of units i .. j-1, for i < j."""
+
+
+def closure(units: int, known: dict[tuple[int, int], int]) -> Triangle:
+    """The best sums of known values over runs side by side; a run that nothing is known of counts 0.
+
+    >>> closure(3, {(0, 1): 1, (1, 2): 1, (2, 3): 1, (0, 2): 5})[0]
+    [0, 1, 5, 6]
+    """
+    best = [[0] * (units + 1) for _ in range(units + 1)]
+    ending: list[list[tuple[int, int]]] = [[] for _ in range(units + 1)]
+    for (i, j), value in known.items():
+        ending[j].append((i, value))
+    for i in range(units):
+        row = best[i]
+        for j in range(i + 1, units + 1):
+            row[j] = max(row[j - 1], *(row[k] + value for k, value in ending[j] if k >= i), 0)
+    return best
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What runs of units take at least: forward and backward of a micro-batch (`one`), these and updates (`updated`),
+    all micro-batches and updates (`step`).
+    """
+
+    one: Triangle
+    updated: Triangle
+    step: Triangle
+
+
+def least(known: Bounds, micro: int, sends: Sequence[int], stages: int, most: int) -> tuple[int, tuple[int, ...]]:
+    """(the least bound over all cuts into `stages` stages, the starts of its stages).  `sends[c]`: there and back at
+    cut c.  At `most` or above: (`most`, ()).
+
+    >>> three = closure(3, {(0, 1): 1, (1, 2): 1, (2, 3): 1})
+    >>> least(Bounds(three, three, [[4 * v for v in row] for row in three]), 4, [0, 0, 0], 3, 100)
+    (6, (0, 1, 2))
+    """
+    one, units = known.one, len(known.one) - 1
+    if stages > units:
+        return most, ()
+    if stages == 1:
+        value = known.step[0][units]
+        return (value, (0,)) if value < most else (most, ())
+    # What comes before a stage is added to every term of it and of those behind, so the rest is a number of its own.
+    rest = {(i, 1): (micro * one[i][units], units) for i in range(units)}
+    for left in range(2, stages):
+        for i in range(1, units - left + 1):
+            rest[i, left] = min(
+                (max(micro * one[i][j], one[i][j] + sends[j] + rest[j, left - 1][0]), j)
+                for j in range(i + 1, units - left + 2)
+            )
+    value, at = min(
+        (max(known.step[0][j], known.updated[0][j] + sends[j] + rest[j, stages - 1][0]), j)
+        for j in range(1, units - stages + 2)
+    )
+    starts = [0]
+    for left in range(stages - 1, 0, -1):
+        starts.append(at)
+        at = rest[at, left][1]
+    return (value, tuple(starts)) if value < most else (most, ())

@@ -1,0 +1,176 @@
+"""A training step divided into units, the least pieces of a pipeline: every stage is a run of units.
+
+Operators of the forward pass, in order, are cut wherever one tensor goes on and one gradient comes back:
+
+    unit 0 | unit 1 | .. | unit n-1          cut c lies before unit c
+    forward tensor x_c:  written by unit c-1, read behind the cut
+    gradient g_c:        written by unit c, read before it
+
+An operator of the backward pass belongs to the unit of the forward operator whose adjoint it is part of, an update to
+the unit of its parameter.  Constants that are computed (positions, masks) belong to no unit: every stage computes those
+that it reads.  A cut is possible if nothing else crosses it, no parameter is read on both sides, and both tensors have
+a layout of their own (several readers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..communication.choices import needs_copy
+from ..program.graph import Graph, Role
+from ..text import InputError
+
+SHARED = -1
+"""The unit of what every stage computes for itself."""
+
+LEAST_SHARE = 500
+"""A unit has at least 1/500 of the work of the forward pass, so that a model has some hundred units at most."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """`unit[i]`, `phase[i]`: of operator i, phases "F" forward, "B" backward, "U" update.  `cuts[c - 1]`: the two
+    tensors that cross cut c.
+    """
+
+    unit: tuple[int, ...]
+    phase: tuple[str, ...]
+    cuts: tuple[tuple[str, str], ...]
+
+    @property
+    def units(self) -> int:
+        return len(self.cuts) + 1
+
+
+def divide(graph: Graph, passes: Sequence[tuple[str, int]]) -> Division:
+    """The units of a training step.  `passes`: of every operator, as `TrainingStep.passes`.
+
+    >>> from ..sources.training import build_step
+    >>> from ..sources.zoo import build
+    >>> step = build_step(build("bert-tiny"), "sgd")
+    >>> d = divide(step.graph, step.passes)
+    >>> d.units, d.cuts[0]
+    (5, ('layer0.attention.norm', 'grad:layer0.attention.norm'))
+    """
+    shared = constants(graph)
+    place = _places(graph, passes, shared)
+    forward = [i for i, (phase, _) in enumerate(passes) if phase == "F"]
+    possible = _crossings(graph, passes, place, shared)
+    work = {passes[i][1]: graph.work(graph.operators[i]) for i in forward if i not in shared}
+    total, since = sum(work.values()), 0
+    ends: list[tuple[int, tuple[str, str]]] = []
+    for p in range(max(work, default=0)):
+        since += work.get(p, 0)
+        if p + 1 in possible and since * LEAST_SHARE >= total:
+            ends.append((p + 1, possible[p + 1]))
+            since = 0
+    while ends and since * LEAST_SHARE < total:  # too little is left behind the last cut
+        last, _ = ends.pop()
+        since += sum(w for p, w in work.items() if (ends[-1][0] if ends else 0) <= p < last)
+    starts = [p for p, _ in ends]
+    unit = tuple(SHARED if i in shared else _unit(p, starts) for i, p in enumerate(place))
+    return Division(unit, tuple(phase for phase, _ in passes), tuple(names for _, names in ends))
+
+
+def _unit(place: int, starts: Sequence[int]) -> int:
+    return sum(place >= s for s in starts)
+
+
+def constants(graph: Graph) -> set[int]:
+    """Operators that depend on no parameter and on no input but stated constants."""
+    plain = {t.name for t in graph.tensors if t.role is Role.INPUT and t.contents is not None}
+    found: set[int] = set()
+    for i, op in enumerate(graph.operators):
+        if all(a.tensor in plain for a in op.inputs):
+            found.add(i)
+            plain.add(op.output.tensor)
+    return found
+
+
+def _places(graph: Graph, passes: Sequence[tuple[str, int]], shared: set[int]) -> list[int]:
+    """Per operator the position of its forward operator; of an update, the first reader of a parameter that it has."""
+    place = [p for _, p in passes]
+    at: dict[str, int] = {}
+    for i, op in enumerate(graph.operators):
+        for a in op.inputs:
+            if passes[i][0] == "F" and i not in shared:
+                at.setdefault(a.tensor, place[i])
+    following = {value: name for name, value in graph.state}
+    for i in reversed(range(len(graph.operators))):  # an update that only another update reads goes with that one
+        if passes[i][0] != "U":
+            continue
+        op = graph.operators[i]
+        out = op.output.tensor
+        known = [at[n] for n in (out, following.get(out, ""), *(a.tensor for a in op.inputs)) if n in at]
+        if known:
+            place[i] = min(known)
+            for a in op.inputs:
+                at.setdefault(a.tensor, place[i])
+            if out in following:
+                at.setdefault(following[out], place[i])
+    return place
+
+
+def _crossings(
+    graph: Graph, passes: Sequence[tuple[str, int]], place: Sequence[int], shared: set[int]
+) -> dict[int, tuple[str, str]]:
+    """Position -> the two tensors that cross a cut there, where it is possible."""
+    readers, writer, copied = graph.readers(), graph.writer(), needs_copy(graph)
+    end = 1 + max((p for _, p in passes), default=0)
+    forward: list[list[str]] = [[] for _ in range(end + 1)]
+    backward: list[list[str]] = [[] for _ in range(end + 1)]
+    barred = [0] * (end + 2)
+    following = {value for _, value in graph.state}
+
+    def bar(low: int, high: int) -> None:
+        if high > low:
+            barred[low + 1] += 1
+            barred[high + 1] -= 1
+
+    for t in graph.tensors:
+        uses = [i for i, _ in readers[t.name] if i not in shared]
+        if t.role is Role.INPUT or not uses:
+            continue
+        low, high = min(place[i] for i in uses), max(place[i] for i in uses)
+        if t.role is Role.PARAMETER:
+            bar(low, high)
+            continue
+        w = writer[t.name]
+        if w in shared:
+            continue
+        here = place[w]
+        if passes[w][0] == "F":
+            bar(low, here)  # nobody before its writer may read it
+            if high > here:
+                if t.name in copied:
+                    for p in range(here + 1, high + 1):
+                        forward[p].append(t.name)
+                else:
+                    bar(here, high)
+        elif passes[w][0] == "B" and t.name not in following:
+            bar(here, high)
+            if low < here:
+                if t.name in copied:
+                    for p in range(low + 1, here + 1):
+                        backward[p].append(t.name)
+                else:
+                    bar(low, here)
+        else:
+            bar(min(low, here), max(high, here))
+    found: dict[int, tuple[str, str]] = {}
+    used: set[str] = set()
+    depth = 0
+    for p in range(1, end + 1):
+        depth += barred[p]
+        if depth == 0 and len(forward[p]) == len(backward[p]) == 1 and not used & {forward[p][0], backward[p][0]}:
+            found[p] = forward[p][0], backward[p][0]
+            used |= set(found[p])
+    return found
+
+
+def check_division(graph: Graph, division: Division) -> Division:
+    """Self if there is one entry per operator; `InputError` else.  What it says about the graph is for `verify`."""
+    if len(division.unit) != len(graph.operators) or len(division.phase) != len(graph.operators):
+        raise InputError("the units are not one per operator of the graph")
+    return division

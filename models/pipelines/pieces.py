@@ -1,0 +1,287 @@
+"""Selection problems of runs of units: what a stage costs at least, and what it costs exactly.
+
+Everything is a part of one problem, that of the whole training step of a micro-batch on one view (`models.cost`):
+
+    leaf      the vertices of units i .. j-1 and the edges between them.  Every solution of a larger problem, restricted
+              to them, is a solution that costs no more, because no cost is negative: a lower bound of a leaf is one for
+              every stage that contains its units, whatever its boundaries.  Leaves side by side add up.
+    stage     the leaf, what arrives (x_i from the left, g_j from the right, inputs), the constants that it reads, and
+              the four tensors of its cuts in given layouts
+
+Costs are counted so often: what runs for every micro-batch `micro` times, what runs once per step `once` times:
+
+    once      updates; what they read and write; the way of a gradient to where its update wants it.  Gradients of
+              micro-batches add up where they are written, open sums included, so they are reduced once a step
+              (flag `accumulation-in-the-product`: adding takes no time of its own)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..cost.selection import DecisionKind, Planning
+from ..problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Usage, Vertex
+from ..program.graph import Graph, Role
+from .division import SHARED, Division
+
+NOBODY = -2
+"""The unit of a vertex that belongs to none: copies of inputs."""
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A part of a planning problem; `vertices[k]`: what vertex k is in the whole problem."""
+
+    problem: SelectionProblem
+    vertices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """What a stage takes, in units of the problem: forward and backward of one micro-batch, updates of a step."""
+
+    forward: int
+    backward: int
+    update: int
+
+
+class Pieces:
+    """The parts of one planning problem.  `planning.graph` is that of the micro-batch, divided as `division` says."""
+
+    def __init__(self, planning: Planning, division: Division) -> None:
+        self.planning, self.division, self.graph = planning, division, planning.graph
+        self.readers, self.writer = self.graph.readers(), self.graph.writer()
+        self.position = {op.name: i for i, op in enumerate(self.graph.operators)}
+        owned = [self._owner(v) for v in range(len(planning.decisions))]
+        self.unit, self.phase = [u for u, _ in owned], [p for _, p in owned]
+        self.once = [self._edge_once(e) for e in range(len(planning.routes))]
+        self.edge_phase = [self._edge_phase(e) for e in range(len(planning.routes))]
+        self._scaled: dict[tuple[int, int], Ints] = {}
+        self._kept: list[Ints] = []
+
+    def _owner(self, vertex: int) -> tuple[int, str]:
+        d, unit, phase = self.planning.decisions[vertex], self.division.unit, self.division.phase
+        if d.kind is DecisionKind.OPERATOR:
+            i = self.position[d.name]
+            return unit[i], phase[i]
+        if d.name in self.writer:
+            i = self.writer[d.name]
+            return unit[i], phase[i]
+        if self.graph.tensor(d.name).role is Role.INPUT:
+            return NOBODY, "F"
+        uses = [i for i, _ in self.readers[d.name]]
+        following = [self.writer[v] for p, v in self.graph.state if p == d.name]
+        places = [*uses, *following]
+        return unit[places[0]], "U" if all(phase[i] == "U" for i in places) else "F"
+
+    def gradient_of_update(self, tensor: str) -> bool:
+        """Whether a tensor of the backward pass is read by updates alone."""
+        phase, uses = self.division.phase, self.readers[tensor]
+        return (
+            tensor in self.writer
+            and phase[self.writer[tensor]] == "B"
+            and bool(uses)
+            and all(phase[i] == "U" for i, _ in uses)
+        )
+
+    def _ends(self, edge: int) -> tuple[int | None, int | None]:
+        """Operators that write and read on an edge; None for a copy."""
+        r, d = self.planning.routes[edge], self.planning.decisions
+        ends = (d[v].name if d[v].kind is DecisionKind.OPERATOR else None for v in (r.source, r.target))
+        a, b = (None if name is None else self.position[name] for name in ends)
+        return a, b
+
+    def _edge_once(self, edge: int) -> bool:
+        a, b = self._ends(edge)
+        phase = self.division.phase
+        if any(i is not None and phase[i] == "U" for i in (a, b)):
+            return True
+        return self.gradient_of_update(self.planning.routes[edge].tensor)
+
+    def _edge_phase(self, edge: int) -> str:
+        a, b = self._ends(edge)
+        i = b if b is not None else a
+        assert i is not None  # no edge joins two copies
+        return self.division.phase[i]
+
+    def leaf_vertices(self, first: int, end: int, once: bool) -> list[int]:
+        """Vertices of units first .. end-1; without `once` those of updates stay away."""
+        return [v for v, u in enumerate(self.unit) if first <= u < end and (once or self.phase[v] != "U")]
+
+    def key(self, first: int, end: int, once: bool) -> tuple[object, ...]:
+        """Equal for leaves whose problems are equal; valid while the planning problem exists."""
+        vertices = self.leaf_vertices(first, end, once)
+        local = {v: k for k, v in enumerate(vertices)}
+        problem = self.planning.problem
+        edges = tuple(
+            (local[e.u], local[e.v], e.table, id(e.rows), id(e.cols), self.once[k])
+            for k, e in enumerate(problem.edges)
+            if e.u in local and e.v in local and (once or not self.once[k])
+        )
+        return tuple((id(problem.vertices[v].cost), self.phase[v] == "U") for v in vertices), edges
+
+    def leaf(self, first: int, end: int, micro: int, once: int) -> Part:
+        """Units first .. end-1 alone.  Raises `ProblemError` if costs get too large."""
+        return self._part(self.leaf_vertices(first, end, once > 0), micro, once, {})
+
+    def _part(self, vertices: list[int], micro: int, once: int, fixed: Mapping[int, int]) -> Part:
+        whole = self.planning.problem
+        local = {v: k for k, v in enumerate(vertices)}
+        tables: list[Ints] = []
+        number: dict[tuple[int, int], int] = {}
+        edges = []
+        for k, e in enumerate(whole.edges):
+            times = once if self.once[k] else micro
+            if e.u in local and e.v in local and times:
+                at = (e.table, times)
+                if at not in number:
+                    number[at] = len(tables)
+                    tables.append(self._times(whole.tables[e.table], times))
+                edges.append(Edge(local[e.u], local[e.v], number[at], e.rows, e.cols))
+        costs = [self._times(whole.vertices[v].cost, once if self.phase[v] == "U" else micro) for v in vertices]
+        for v, choice in fixed.items():
+            cost = np.full_like(costs[local[v]], FORBIDDEN)
+            cost[choice] = costs[local[v]][choice]
+            costs[local[v]] = cost
+        problem = SelectionProblem(
+            "units of a pipeline",
+            tuple(Vertex(str(k), cost) for k, cost in enumerate(costs)),
+            tuple(tables),
+            tuple(edges),
+            scale=whole.scale,
+            unit_name=whole.unit_name,
+            space=whole.space,
+        )
+        return Part(problem.check(), tuple(vertices))
+
+    def _times(self, values: Ints, times: int) -> Ints:
+        key = (id(values), times)
+        if key not in self._scaled:
+            self._kept.append(values)
+            self._scaled[key] = values if times == 1 else np.where(values >= FORBIDDEN, FORBIDDEN, values * times)
+        return self._scaled[key]
+
+    def stage_vertices(self, first: int, end: int) -> list[int]:
+        """Vertices of a stage: of its units, of what arrives, of inputs and constants that it reads."""
+        ops = self.stage_operators(first, end)
+        mine = {self.graph.operators[i].name for i in ops}
+        read = {a.tensor for i in ops for a in self.graph.operators[i].inputs}
+        written = {self.graph.operators[i].output.tensor for i in ops}
+        following = {value: name for name, value in self.graph.state}
+        places = read | written | {following[t] for t in written if t in following}
+        return [
+            v
+            for v, d in enumerate(self.planning.decisions)
+            if (d.name in mine if d.kind is DecisionKind.OPERATOR else d.name in places)
+        ]
+
+    def stage_operators(self, first: int, end: int) -> list[int]:
+        """Operators of a stage in the order in which it runs them: forward, backward, updates."""
+        unit, phase = self.division.unit, self.division.phase
+        mine = {i for i, u in enumerate(unit) if first <= u < end}
+        todo = list(mine)
+        while todo:
+            for a in self.graph.operators[todo.pop()].inputs:
+                w = self.writer.get(a.tensor)
+                if w is not None and unit[w] == SHARED and w not in mine:
+                    mine.add(w)
+                    todo.append(w)
+        return sorted(mine, key=lambda i: ("FBU".index(phase[i]), i))
+
+    def crossing(self, first: int, end: int) -> tuple[str, ...]:
+        """The tensors of the cuts at both ends of a stage."""
+        cuts = self.division.cuts
+        left = cuts[first - 1] if first else ()
+        right = cuts[end - 1] if end <= len(cuts) else ()
+        return (*left, *right)
+
+    def stage(self, first: int, end: int, micro: int, once: int, layouts: Mapping[str, int]) -> Part:
+        """A stage, with the copies of what crosses its cuts in the layouts `layouts` (tensor -> choice)."""
+        fixed = {self.planning.copies[t]: layouts[t] for t in self.crossing(first, end)}
+        return self._part(self.stage_vertices(first, end), micro, once, fixed)
+
+    def seconds(self, first: int, end: int, x: Mapping[int, int]) -> Seconds:
+        """What a stage takes under choices x (vertex of the whole problem -> choice)."""
+        whole, total = self.planning.problem, {"F": 0, "B": 0, "U": 0}
+        inside = set(self.stage_vertices(first, end))
+        for v in inside:
+            total[self.phase[v]] += int(whole.vertices[v].cost[x[v]])
+        for k, e in enumerate(whole.edges):
+            if e.u in inside and e.v in inside:
+                r = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+                c = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
+                total["U" if self.once[k] else self.edge_phase[k]] += int(whole.tables[e.table][r, c])
+        return Seconds(total["F"], total["B"], total["U"])
+
+    def usages(self, first: int, end: int, kept: int, accumulated: bool) -> list[Usage]:
+        """Memory rows of a stage that keeps activations of `kept` micro-batches at once, over vertices of the whole
+        problem; steps are the operators of `stage_operators`.
+
+        `accumulated`: gradients of several micro-batches add up where they are written, from the first step to the
+        last.  What the backward pass reads of the forward pass is there `kept` times.
+        """
+        ops = self.stage_operators(first, end)
+        step, last = {i: t for t, i in enumerate(ops)}, len(ops)
+        updates = sum(self.division.phase[i] == "U" for i in ops)
+        out: list[Usage] = []
+        rows = list(_rows(self.graph, self.planning.copies))
+        for row, u in zip(rows, self.planning.problem.usages, strict=True):
+            if isinstance(row, int):  # operands of an operator
+                if row in step:
+                    out.append(Usage(u.vertex, step[row], step[row] + 1, u.amount))
+                continue
+            tensor, as_written = row
+            t = self.graph.tensor(tensor)
+            uses = [step[i] for i, _ in self.readers[tensor] if i in step]
+            w = self.writer.get(tensor)
+            if not uses and (w is None or w not in step):
+                continue
+            if t.role is Role.PARAMETER:
+                out.append(Usage(u.vertex, 0, last, u.amount))
+                continue
+            if as_written and (w is None or w not in step):
+                continue  # it lies on another stage
+            begin = step[w] if w is not None and w in step else min(uses)
+            stop = max([begin, *uses]) + 1
+            if as_written and (tensor in self.planning.copies or tensor in self._next):
+                stop = begin + 1
+            if as_written and accumulated and self.gradient_of_update(tensor):
+                begin, stop = 0, max(stop, last - updates)
+            out.append(Usage(u.vertex, begin, stop, u.amount))
+            born = "F" if w is None else self.division.phase[w]
+            held = any(self.division.phase[i] == "B" for i, _ in self.readers[tensor] if i in step)
+            if kept > 1 and born == "F" and held and not (as_written and stop == begin + 1):
+                out.append(Usage(u.vertex, 0, last - updates, u.amount * (kept - 1)))
+        return out
+
+    @property
+    def _next(self) -> set[str]:
+        return {value for _, value in self.graph.state}
+
+    def limited(self, part: Part, rows: list[Usage], limit: int) -> Part:
+        """A part with memory rows."""
+        local = {v: k for k, v in enumerate(part.vertices)}
+        usages = tuple(replace(u, vertex=local[u.vertex]) for u in rows)
+        return replace(part, problem=replace(part.problem, usages=usages, limit=limit).check())
+
+
+def _rows(graph: Graph, copies: Mapping[str, int]) -> list[tuple[str, bool] | int]:
+    """What the memory rows of a planning problem count, in their order: (tensor, whether as its writer leaves it), or
+    the operator whose operands it is (`models.cost.memory`).
+    """
+    readers, writer = graph.readers(), graph.writer()
+    out: list[tuple[str, bool] | int] = []
+    for t in graph.tensors:
+        if t.name in copies:
+            out.append((t.name, False))
+        if t.name in writer:
+            out.append((t.name, True))
+        elif t.name not in copies and readers[t.name]:
+            out.append((t.name, False))
+    for i, op in enumerate(graph.operators):
+        if any(a.tensor in writer or a.tensor in copies for a in op.inputs):
+            out.append(i)
+    return out

@@ -1,0 +1,78 @@
+"""Views of the machine: equal parts, one per stage, and what sending between neighbours takes.
+
+P stages share the children of the outermost level, P dividing their number, or each child is shared by several stages,
+whose number divides the next level.  A tensor of S bytes that crosses a cut is split evenly over the devices of both
+views; every level that it crosses carries an even share of it over the links of one view:
+
+    send = sum over the levels l from the outermost that is crossed inwards of  S / links_l / bandwidth_l + latency_l
+
+    links_l   children of level l in one view (one, if the view is a part of a child)
+
+No layouts make a link carry less: every element enters the next view at least once.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import prod
+
+from ..machine.machine import Machine
+from ..machine.parts import MachineError
+from ..text import InputError
+
+
+def view_sizes(machine: Machine, stages: int) -> tuple[int, ...] | None:
+    """Level sizes of one of `stages` equal views; None if there are none.
+
+    >>> from ..machine.machine import load_machine
+    >>> [view_sizes(load_machine("4x8"), p) for p in (1, 2, 4, 8, 3, 64)]
+    [(4, 8), (2, 8), (1, 8), (1, 4), None, None]
+    """
+    sizes = list(machine.hierarchy)
+    for level, size in enumerate(sizes):
+        if size % stages == 0:
+            sizes[level] = size // stages
+            return tuple(sizes)
+        if stages % size:
+            return None
+        stages //= size
+        sizes[level] = 1
+    return None
+
+
+def view(machine: Machine, stages: int) -> Machine | None:
+    """The sub-machine of one stage; None if the machine has no such equal parts.
+
+    Raises `InputError` for a machine of several device classes.
+    """
+    if machine.others:
+        raise InputError(
+            f"machine {machine.name!r} has several classes of devices; stages of a pipeline lie on equal parts"
+        )
+    sizes = view_sizes(machine, stages)
+    if sizes is None:
+        return None
+    try:
+        return machine.resized(sizes)
+    except MachineError:  # a shared link would be cut through
+        return None
+
+
+def send_time(machine: Machine, stages: int, size: int, outermost: bool) -> Fraction:
+    """Seconds for `size` bytes between neighbouring views; `outermost`: between two children of the outermost level
+    where views are parts of one.
+
+    >>> from ..machine.machine import load_machine
+    >>> [float(send_time(load_machine("4x8"), p, 9 * 10**6, True)) for p in (2, 4, 8)]
+    [0.000517083..., 0.00101916..., 0.00102333...]
+    """
+    sizes = view_sizes(machine, stages)
+    assert sizes is not None
+    whole = machine.hierarchy
+    crossed = [level for level, (a, b) in enumerate(zip(sizes, whole, strict=True)) if a != b]
+    first = 0 if not crossed else crossed[0] if outermost else crossed[-1]
+    total = Fraction(0)
+    for level in range(first, len(whole)):
+        links = prod(sizes[: level + 1])
+        total += Fraction(size, links) / machine.levels[level].bandwidth + machine.levels[level].latency
+    return total

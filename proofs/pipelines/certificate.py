@@ -1,0 +1,66 @@
+"""A pipelined training step and why none of those enumerated is much faster.
+
+enumerated   pairs (stages, micro-batches); for each every cut between units, every placement of the space on equal
+             views of the machine, every schedule whose backward is one piece
+step         = makespan of the pipeline's schedule + the longest update of a stage
+proved       step >= lower bound, for every pair: the program of `models.pipelines.bound` over least work and the
+             leaves listed here
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...models.communication.choices import Choices
+from ...models.machine.machine import Machine
+from ...models.pipelines.division import Division
+from ...models.program.graph import Graph
+from ..schedules.certificate import ScheduleCertificate
+from ..selection.certificates import SelectionCertificate
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """Units first .. end-1 on a view of `stages`, with `micro` micro-batches, and all runs of units equal to them, take
+    at least `bound` picoseconds for forward and backward of `times` micro-batches (1 or all), with `once` and the
+    updates of a step.
+    """
+
+    stages: int
+    micro: int
+    first: int
+    end: int
+    times: int
+    once: bool
+    bound: int
+    certificate: SelectionCertificate
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """Units first .. end-1 with the placements of their operators and copies."""
+
+    first: int
+    end: int
+    choices: Choices
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineCertificate:
+    """`graph`: one training step with its whole batch.  `pairs`: what is enumerated.  `quantum`: picoseconds per unit
+    of the schedule.  `step` and `lower_bound` in picoseconds.
+    """
+
+    graph: Graph
+    machine: Machine
+    space: str
+    memory: int | None
+    division: Division
+    pairs: tuple[tuple[int, int], ...]
+    micro: int
+    stages: tuple[Stage, ...]
+    quantum: int
+    schedule: ScheduleCertificate
+    step: int
+    lower_bound: int
+    leaves: tuple[Leaf, ...]

@@ -1,0 +1,169 @@
+"""Pipelined training steps as container members.
+
+    pipeline.json    {"format", "graph_sha256", "machine_sha256", "space", "memory_limit", "units", "phases", "cuts",
+                      "pairs", "micro_batches", "stages": [[first, end, operators, copies], ..], "quantum", "step",
+                      "lower_bound", "leaves": [[stages, micro, first, end, times, once, bound], ..]}
+    graph.json       canonical JSON of the step with its whole batch      machine.json   canonical JSON of the machine
+    schedule.*       the schedule of the chosen pipeline
+    leaves/K.*       the selection certificate of leaf K
+
+Placements are rows [name, axes, matrix] as in plans.  Decoding checks types and structure; `verify` says what is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ...models.communication.choices import Choices
+from ...models.layout.placement import Placement
+from ...models.machine.machine import Machine, MachineError
+from ...models.pipelines.division import Division
+from ...models.program.graph import Graph, GraphError
+from ..container.archive import Member, read_json, write_container
+from ..container.canonical import ContainerError, Reader, canonical
+from ..container.kinds import require_kind
+from ..schedules.file import decode_schedule, encode_schedule
+from ..selection.file import decode_certificate, encode_certificate
+from .certificate import Leaf, PipelineCertificate, Stage
+
+PIPELINE: Final = "pipeline.json"
+FORMAT: Final = "shardproof-pipeline/1"
+MOST_LEAVES: Final = 2000
+_FIELDS: Final = [
+    "format",
+    "graph_sha256",
+    "machine_sha256",
+    "space",
+    "memory_limit",
+    "units",
+    "phases",
+    "cuts",
+    "pairs",
+    "micro_batches",
+    "stages",
+    "quantum",
+    "step",
+    "lower_bound",
+    "leaves",
+]
+
+
+def write_pipeline(path: Path | str | None, certificate: PipelineCertificate) -> bytes:
+    """Bytes of an `.spz` file with a pipelined step."""
+    return write_container(path, encode_pipeline(certificate))
+
+
+def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
+    """Members of the container."""
+
+    def rows(items: tuple[tuple[str, Placement], ...]) -> list[object]:
+        return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
+
+    head = {
+        "format": FORMAT,
+        "graph_sha256": c.graph.sha256(),
+        "machine_sha256": c.machine.sha256(),
+        "space": c.space,
+        "memory_limit": c.memory,
+        "units": list(c.division.unit),
+        "phases": "".join(c.division.phase),
+        "cuts": [list(pair) for pair in c.division.cuts],
+        "pairs": [list(pair) for pair in c.pairs],
+        "micro_batches": c.micro,
+        "stages": [[s.first, s.end, rows(s.choices.operators), rows(s.choices.copies)] for s in c.stages],
+        "quantum": c.quantum,
+        "step": c.step,
+        "lower_bound": c.lower_bound,
+        "leaves": [[x.stages, x.micro, x.first, x.end, x.times, x.once, x.bound] for x in c.leaves],
+    }
+    members: dict[str, Member] = {
+        PIPELINE: canonical(head),
+        "graph.json": c.graph.to_json().encode(),
+        "machine.json": c.machine.to_json().encode(),
+        **encode_schedule(c.schedule),
+    }
+    for k, leaf in enumerate(c.leaves):
+        members |= encode_certificate(leaf.certificate, f"leaves/{k}")
+    return members
+
+
+def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
+    """Inverse of `encode_pipeline`; `ContainerError` names what is wrong."""
+    require_kind(members, PIPELINE)
+    head = read_json(members, PIPELINE).fields(*_FIELDS)
+    if head["format"].text() != FORMAT:
+        head["format"].fail(f"this version reads {FORMAT!r} only")
+    try:
+        graph = Graph.from_json(_text(members, "graph.json"))
+        machine = Machine.from_json(_text(members, "machine.json"))
+    except (GraphError, MachineError) as error:
+        raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
+    for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
+        if head[name].text(64) != found:
+            head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
+    unit = tuple(head["units"].integers(-1, 1 << 20))
+    phase = head["phases"].text(1 << 24)
+    if len(unit) != len(graph.operators) or len(phase) != len(unit) or set(phase) - set("FBU"):
+        head["units"].fail("there must be one unit and one phase F, B or U per operator")
+    cuts = tuple((a.text(), b.text()) for a, b in (_row(r, 2) for r in head["cuts"].items()))
+    stages = tuple(
+        Stage(a.integer(0, 1 << 20), b.integer(0, 1 << 20), Choices(_placements(c), _placements(d)))
+        for a, b, c, d in (_row(r, 4) for r in head["stages"].items(1 << 8))
+    )
+    leaves = tuple(
+        Leaf(
+            *(x.integer(0, 1 << 20) for x in row[:5]),
+            row[5].flag(),
+            row[6].integer(0, 1 << 62),
+            decode_certificate(members, f"leaves/{k}"),
+        )
+        for k, row in enumerate(_row(r, 7) for r in head["leaves"].items(MOST_LEAVES))
+    )
+    if {n for n in members if n.startswith("leaves/")} != {
+        f"leaves/{k}.{end}" for k in range(len(leaves)) for end in ("json", "i64")
+    }:
+        head["leaves"].fail("must list the certificates under leaves/, each once")
+    pairs = tuple(
+        (a.integer(1, 1 << 20), b.integer(1, 1 << 20)) for a, b in (_row(r, 2) for r in head["pairs"].items())
+    )
+    return PipelineCertificate(
+        graph,
+        machine,
+        None if head["space"].is_null() else head["space"].text(100),
+        None if head["memory_limit"].is_null() else head["memory_limit"].integer(0, 1 << 62),
+        Division(unit, tuple(phase), cuts),
+        pairs,
+        head["micro_batches"].integer(1, 1 << 20),
+        stages,
+        head["quantum"].integer(1, 1 << 40),
+        decode_schedule({k: v for k, v in members.items() if k.startswith("schedule.")}),
+        head["step"].integer(0, 1 << 62),
+        head["lower_bound"].integer(0, 1 << 62),
+        leaves,
+    )
+
+
+def _placements(rows: Reader) -> tuple[tuple[str, Placement], ...]:
+    out = []
+    for name, axes, matrix in (_row(r, 3) for r in rows.items()):
+        out.append((name.text(), Placement(axes.texts(), tuple(tuple(r.integers(1, 1 << 40)) for r in matrix.items()))))
+    return tuple(out)
+
+
+def _row(value: Reader, length: int) -> list[Reader]:
+    found = list(value.items())
+    if len(found) != length:
+        value.fail(f"must have {length} entries")
+    return found
+
+
+def _text(members: Mapping[str, Member], name: str) -> str:
+    value = members.get(name)
+    if not isinstance(value, bytes):
+        raise ContainerError(f"member {name!r}", "is missing")
+    try:
+        return value.decode("ascii")
+    except UnicodeDecodeError:
+        raise ContainerError(f"member {name!r}", "is not ASCII") from None

@@ -1,0 +1,210 @@
+"""Training steps in mixed precision against PyTorch: autocast, weights cast once, GradScaler."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+from torch_training import fed, step_of
+
+from shardproof.backends.execution.reference import run_graph
+from shardproof.models.sources.training import build_step
+
+nn, Tensor = torch.nn, torch.Tensor
+pytestmark = pytest.mark.torch
+
+
+class Perceptron(nn.Module):
+    """Two linear layers and a mean square.  No bias: PyTorch's kernels add it before they round the product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Linear(8, 8, bias=False), nn.Linear(8, 4, bias=False)
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        return nn.functional.mse_loss(self.two(torch.relu(self.one(x))), target)
+
+
+def perceptron() -> tuple[Any, ...]:
+    return Perceptron(), {"x": torch.zeros(4, 8), "target": torch.zeros(4, 4)}
+
+
+class Layer(nn.Module):
+    """A pre-norm transformer layer between an embedding and a vocabulary, with its loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.position = nn.Embedding(16, 16), nn.Parameter(torch.zeros(6, 16))
+        self.norm1, self.norm2, self.last = nn.LayerNorm(16), nn.LayerNorm(16), nn.LayerNorm(16)
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.up, self.down, self.head = nn.Linear(16, 32), nn.Linear(32, 16), nn.Linear(16, 16, bias=False)
+
+    def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+        x = self.table(ids) + self.position
+        q, k, v = (t.reshape(2, 6, 2, 8).transpose(1, 2) for t in self.qkv(self.norm1(x)).split(16, dim=-1))
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(mixed.transpose(1, 2).reshape(2, 6, 16))
+        x = x + self.down(nn.functional.gelu(self.up(self.norm2(x))))
+        logits = self.head(self.last(x))
+        return nn.functional.cross_entropy(logits.float().reshape(-1, 16), labels.reshape(-1))
+
+
+def layer() -> tuple[Any, ...]:
+    ids = torch.zeros((2, 6), dtype=torch.int64)
+    return Layer(), {"ids": ids, "labels": ids}
+
+
+def few_bits(shape: tuple[int, ...], draw: torch.Generator, most: int, unit: float) -> Tensor:
+    return torch.randint(-most, most + 1, shape, generator=draw) * unit
+
+
+def test_a_step_under_autocast_bit_for_bit() -> None:
+    """Numbers of few bits, so that every sum is exact in float32 whatever its order; weights need more than bfloat16."""
+    draw = torch.Generator().manual_seed(1)
+    module = Perceptron()
+    for p in module.parameters():
+        p.data = few_bits(tuple(p.shape), draw, 16, 2.0**-5) * (1 + 2.0**-9)
+    inputs = {"x": few_bits((4, 8), draw, 8, 0.25), "target": few_bits((4, 4), draw, 8, 0.25)}
+    step = step_of(perceptron, "sgd:rate=0.125").graph  # float32, to see that the precision matters
+    half = rebuilt("sgd:rate=0.125", "bf16-mixed:reduce=bfloat16")
+    feed = {k: v.astype(np.float32) for k, v in fed(half, module, inputs).items()}
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.125)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = module(**inputs)
+    loss.backward()
+    optimizer.step()
+    got = run_graph(half, feed, stored=True)
+    assert got[half.outputs[0]] == np.float32(loss.item())
+    for name, p in module.named_parameters():
+        np.testing.assert_array_equal(got[dict(half.state)[name]], p.detach().numpy(), err_msg=name)
+    plain = run_graph(step, feed)
+    assert any((plain[dict(step.state)[n]] != p.detach().numpy()).any() for n, p in module.named_parameters())
+
+
+def rebuilt(optimizer: str, precision: str, factory: Any = perceptron) -> Any:
+    from shardproof.models.sources.building.stated import carried
+    from shardproof.models.sources.torch.importer import convert
+    from shardproof.models.sources.torch.program import build
+
+    found = convert(build(factory, "model"))
+    return build_step(carried(found.graph, found.stated), optimizer, precision=precision).graph
+
+
+def drawn() -> tuple[nn.Module, dict[str, Tensor]]:
+    torch.manual_seed(3)
+    module = Layer()
+    draw = torch.Generator().manual_seed(4)
+    for p in module.parameters():
+        p.data += 0.05 * torch.randn(p.shape, generator=draw)
+    return module, {k: torch.randint(0, 16, (2, 6), generator=draw) for k in ("ids", "labels")}
+
+
+def close(got: np.ndarray, wanted: Tensor, what: str, of: Tensor, tolerance: float) -> None:
+    """Of what a step changed, relative to the largest change."""
+    change = (wanted - of).detach().numpy()
+    error = np.abs(got.reshape(change.shape) - of.detach().numpy() - change)
+    assert error.max() <= tolerance * np.abs(change).max(), (what, error.max() / np.abs(change).max())
+
+
+@pytest.mark.parametrize("reduce", ["float32", "bfloat16"])
+def test_a_transformer_layer_under_autocast(reduce: str) -> None:
+    """The list of operators of the CPU differs (it normalises in bfloat16), which is within the rounding."""
+    module, inputs = drawn()
+    before = deepcopy(module)
+    half = rebuilt("sgd:rate=1", f"bf16-mixed:reduce={reduce}", layer)
+    feed = {k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in fed(half, module, inputs).items()}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = module(**inputs)
+    loss.backward()
+    torch.optim.SGD(module.parameters(), lr=1.0).step()
+    got = run_graph(half, feed, stored=True)
+    assert abs(got[half.outputs[0]] - loss.item()) <= 2.0**-7 * loss.item()
+    for (name, p), old in zip(module.named_parameters(), before.parameters(), strict=True):
+        close(got[dict(half.state)[name]], p, name, old, 0.06)
+
+
+def test_a_transformer_layer_in_bfloat16_with_wide_weights() -> None:
+    """`module.to(bfloat16)` on weights rounded from float32, updated in float32: three steps."""
+    module, inputs = drawn()
+    narrow = deepcopy(module).to(torch.bfloat16)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    graph = rebuilt("sgd:rate=0.1", "bf16-master", layer)
+    feed = {k: v.astype(np.float32) if v.dtype.kind == "f" else v for k, v in fed(graph, module, inputs).items()}
+    for _ in range(3):
+        before = deepcopy(module)
+        for p, q in zip(narrow.parameters(), module.parameters(), strict=True):
+            p.data, p.grad = q.data.to(torch.bfloat16), None
+        loss = narrow(**inputs)
+        loss.backward()
+        for p, q in zip(narrow.parameters(), module.parameters(), strict=True):
+            q.grad = p.grad.float()
+        optimizer.step()
+        got = run_graph(graph, feed, stored=True)
+        assert abs(got[graph.outputs[0]] - loss.item()) <= 2.0**-6 * loss.item()
+        for (name, p), old in zip(module.named_parameters(), before.parameters(), strict=True):
+            close(got[dict(graph.state)[name]], p, name, old, 0.1)
+        for name, p in module.named_parameters():
+            feed[name] = p.detach().numpy().reshape(feed[name].shape).copy()
+
+
+@pytest.mark.parametrize("scale", [2.0**10, 2.0**17])
+def test_the_scale_is_that_of_grad_scaler(scale: float) -> None:
+    """Four steps, of which the large scale makes the first ones infinite; growth every two steps."""
+    draw = torch.Generator().manual_seed(5)
+    module = Perceptron()
+    for p in module.parameters():
+        p.data = few_bits(tuple(p.shape), draw, 16, 2.0**-4)
+    inputs = {"x": few_bits((4, 8), draw, 8, 0.25), "target": few_bits((4, 4), draw, 64, 0.25)}
+    graph = rebuilt("sgd:rate=0.0078125", "fp16-mixed:reduce=float16,interval=2")
+    feed = {k: v.astype(np.float32) for k, v in fed(graph, module, inputs).items()}
+    feed["loss_scale"] = np.array(scale, dtype=np.float32)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.0078125)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale, growth_interval=2)
+    scales = []
+    for number in range(4):
+        optimizer.zero_grad()
+        with torch.autocast("cpu", dtype=torch.float16):
+            loss = module(**inputs)
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        got = run_graph(graph, feed, stored=True)
+        feed.update({old: got[new] for old, new in graph.state})
+        scales.append(scaler.get_scale())
+        assert float(feed["loss_scale"]) == scales[-1], number
+        for name, p in module.named_parameters():
+            np.testing.assert_allclose(feed[name], p.detach().numpy(), rtol=2e-3, atol=2e-3, err_msg=name)
+    assert scales[0] == (scale / 2 if scale > 2.0**15 else scale)
+
+
+def test_gradients_accumulated_in_four_parts() -> None:
+    """`backward` on every quarter of the batch, of the mean over all of it, then one clipped step of AdamW."""
+    from shardproof.models.sources.building.stated import carried
+    from shardproof.models.sources.torch.importer import convert
+    from shardproof.models.sources.torch.program import build
+    from shardproof.models.sources.training.accumulation import accumulated
+
+    draw = torch.Generator().manual_seed(7)
+    module = Perceptron().double()
+    inputs = {k: torch.randn(s, generator=draw, dtype=torch.float64) for k, s in (("x", (8, 8)), ("target", (8, 4)))}
+
+    def whole() -> tuple[Any, ...]:
+        return Perceptron(), {"x": torch.zeros(8, 8), "target": torch.zeros(8, 4)}
+
+    found = convert(build(whole, "model"))
+    graph = accumulated(build_step(carried(found.graph, found.stated), "adamw:rate=0.1,clip=0.2"), 4).graph
+    feed = fed(graph, module, inputs)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    for k in range(4):
+        part = {n: v[2 * k : 2 * k + 2] for n, v in inputs.items()}
+        (module(**part) / 4).backward()
+    nn.utils.clip_grad_norm_(module.parameters(), 0.2)
+    optimizer.step()
+    got = run_graph(graph, feed)
+    for name, p in module.named_parameters():
+        wanted = p.detach().numpy()
+        np.testing.assert_allclose(got[dict(graph.state)[name]].reshape(wanted.shape), wanted, rtol=1e-9, atol=1e-12)

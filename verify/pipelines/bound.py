@@ -1,0 +1,96 @@
+"""Lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
+
+work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit
+send   of S bytes:      sum over the levels from the one that is crossed inwards of  S / links / bandwidth + latency
+step   >=  W_0 + c_1 + sum over 0 < r < s of (A_r + c_{r+1}) + m A_s,  s > 0;      step  >=  V_0
+
+The first micro-batch comes to stage s through all forwards before it; stage s then works for m micro-batches, alone
+on its devices; the last backward there is followed by the backwards before it, and by the updates of stage 0.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from ...models.machine.machine import Machine
+from ...models.pipelines.division import Division
+from ...models.program.graph import Graph
+
+PICO = 10**12
+Runs = dict[tuple[int, int], int]
+
+
+def parts(machine: Machine, stages: int) -> tuple[int, ...] | None:
+    """Level sizes of one of `stages` equal parts, outermost levels cut first; None if there are none."""
+    left, sizes = stages, []
+    for size in machine.hierarchy:
+        if left == 1:
+            sizes.append(size)
+        elif size % left == 0:
+            sizes.append(size // left)
+            left = 1
+        elif left % size == 0:
+            sizes.append(1)
+            left //= size
+        else:
+            return None
+    return tuple(sizes) if left == 1 else None
+
+
+def least_work(graph: Graph, view: Machine, division: Division) -> list[int]:
+    """Picoseconds per unit for forward and backward of the graph's batch."""
+    found = []
+    for u in range(division.units):
+        seconds = Fraction(0)
+        for i, op in enumerate(graph.operators):
+            if division.unit[i] == u and division.phase[i] in "FB" and not view.profiles:
+                out, flops = graph.tensor(op.output.tensor), graph.points(op) * graph.flops_per_point(op)
+                busy = Fraction(out.elements * out.element_bytes) / view.device.bandwidth
+                if flops:
+                    busy = max(busy, flops / view.device.peak(graph.computed_in(op)))
+                seconds += busy / view.devices + view.device.launch
+        found.append(int(seconds * PICO))
+    return found
+
+
+def send(machine: Machine, stages: int, size: int, far: bool) -> Fraction:
+    """Seconds of `size` bytes to the next part; `far`: across the outermost level that separates any two."""
+    sizes = parts(machine, stages)
+    assert sizes is not None
+    cut = [level for level in range(len(sizes)) if sizes[level] != machine.hierarchy[level]] or [0]
+    seconds, links = Fraction(0), 1
+    for level, here in enumerate(sizes):
+        links *= here
+        if level >= (cut[0] if far else cut[-1]):
+            seconds += Fraction(size, links) / machine.levels[level].bandwidth + machine.levels[level].latency
+    return seconds
+
+
+def least_step(units: int, stages: int, micro: int, known: tuple[Runs, Runs, Runs], sends: list[int]) -> int:
+    """The least bound over all cuts.  `known`: (A, W, V) of runs; those side by side add up.  `sends[c]`: there and
+    back at cut c.
+    """
+
+    def table(runs: Runs) -> list[list[int]]:
+        begins: dict[int, list[tuple[int, int]]] = {}
+        for (a, b), value in runs.items():
+            begins.setdefault(a, []).append((b, value))
+        rows = [[0] * (units + 1) for _ in range(units + 1)]
+        for i in range(units - 1, -1, -1):
+            for j in range(i + 1, units + 1):
+                rows[i][j] = max(rows[i + 1][j], *(value + rows[b][j] for b, value in begins.get(i, []) if b <= j), 0)
+        return rows
+
+    one, updated, step = (table(runs) for runs in known)
+    if stages == 1:
+        return step[0][units]
+    behind = [micro * one[i][units] for i in range(units)]  # units i .. on the stages that are left
+    for left in range(2, stages):
+        behind = [
+            min(
+                (max(micro * one[i][j], one[i][j] + sends[j] + behind[j]) for j in range(i + 1, units - left + 2)),
+                default=0,
+            )
+            for i in range(units)
+        ]
+    return min(max(step[0][j], updated[0][j] + sends[j] + behind[j]) for j in range(1, units - stages + 2))

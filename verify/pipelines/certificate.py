@@ -1,0 +1,303 @@
+"""The checker of pipelined training steps.  It searches nothing and believes nothing that it can compute.
+
+Pipeline   units, phases and cuts are the graph's; the batch may be cut; every stage has the placements of its
+           operators and copies, the same even layouts at both sides of a cut, and fits the memory with as many
+           activations as the schedule keeps there; its times are the schedule's; the step ends with the last update,
+               each right behind the last backward of its stage
+Schedule   the schedule obeys its times, order and memory (`verify.schedules`)
+Space, Entries   per pair that has leaves or is chosen: the choices are the space's, the entries those of index sets
+WithinGap  for every enumerated pair, least work and the leaves give a bound that is not below the stated one
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil
+
+from ...models.communication.choices import Choices
+from ...models.cost.limits import LARGE, TooLarge, check_sizes
+from ...models.cost.selection import Planning, build
+from ...models.layout.placement import SpaceError, space
+from ...models.machine.machine import Machine
+from ...models.machine.parts import MachineError
+from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ...models.program.graph import Graph
+from ...proofs.container.archive import Member, identity
+from ...proofs.container.canonical import ContainerError
+from ...proofs.pipelines.certificate import Leaf, PipelineCertificate, Stage
+from ...proofs.pipelines.file import decode_pipeline
+from ..plan.assumptions import wrong_assumptions
+from ..plan.plan import entries_result, space_result
+from ..plan.used_entries import wrong_structure
+from ..schedules.certificate import check_schedule
+from ..schedules.network import peaks
+from ..schedules.pipeline import pipeline_network
+from ..selection.certificate import check_selection
+from ..verdict import CheckResult
+from .bound import PICO, Runs, least_step, least_work, parts, send
+from .division import shortened, wrong_division
+from .leaves import Units
+
+NO_LIMIT = 1 << 50
+"""Bytes for which memory rows are built where no limit was given."""
+
+FLAGS = (
+    "accumulation-in-the-product",
+    "backward-in-one-piece",
+    "sends-do-not-wait",
+    "synchronous-weights",
+    "updates-after-the-last-backward",
+)
+
+Progress = Callable[[int, int], None]
+
+
+class Wrong(Exception):
+    """What is claimed and not so."""
+
+
+def check_members(
+    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
+) -> tuple[PipelineCertificate, tuple[CheckResult, ...]]:
+    """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
+    try:
+        certificate = decode_pipeline(members)
+    except ContainerError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+        raise ContainerError("pipeline", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
+    return certificate, check_pipeline(certificate, identity(members), samples, cells, notify)
+
+
+def check_pipeline(
+    c: PipelineCertificate, seed: str, samples: int, cells: int, notify: Progress | None = None
+) -> tuple[CheckResult, ...]:
+    """One result per claim."""
+    check = _Check(c, seed, samples, cells, notify)
+    results = [check.result("Pipeline", check.wrong_pipeline)]
+    if results[0].verdict is Verdict.PROVED:
+        results.append(replace(check_schedule(c.schedule), kind="Schedule"))
+        results.append(check.bounded())
+        results += check.built
+    return tuple(results)
+
+
+class _Check:
+    def __init__(self, c: PipelineCertificate, seed: str, samples: int, cells: int, notify: Progress | None) -> None:
+        self.c, self.seed, self.samples, self.cells, self.notify = c, seed, samples, cells, notify
+        self.built: list[CheckResult] = []
+        self.units: dict[tuple[int, int], Units] = {}
+        self.assumptions: tuple[str, ...] = FLAGS
+
+    def result(self, kind: str, wrong: Callable[[], str]) -> CheckResult:
+        try:
+            reason = wrong()
+        except Wrong as error:
+            reason = str(error)
+        verdict = Verdict.REFUTED if reason else Verdict.PROVED
+        return CheckResult(kind, verdict, None, None, self.c.space, self.assumptions, reason)
+
+    def view(self, stages: int) -> Machine:
+        machine = self.c.machine
+        sizes = parts(machine, stages)
+        if sizes is None or machine.others:
+            raise Wrong(f"{stages} stages are no equal parts of the machine")
+        try:
+            return machine.resized(sizes)
+        except MachineError as error:
+            raise Wrong(str(error)) from None
+
+    def graph(self, micro: int) -> Graph:
+        graph, reason = shortened(self.c.graph, micro, self.c.division)
+        if reason:
+            raise Wrong(reason)
+        return graph
+
+    def problem(self, stages: int, micro: int, choices: tuple[Choices, ...] = ()) -> Units:
+        """The problem of a micro-batch on a view, built again, with what its check says among the results."""
+        if (stages, micro) in self.units:
+            return self.units[stages, micro]
+        c, limit = self.c, NO_LIMIT if self.c.memory is None else self.c.memory
+        try:
+            graph, machine, where = self.graph(micro).check(), self.view(stages), space(c.space)
+            if where.vocabulary:  # the problem below holds all placements of the space
+                raise Wrong(f"space {where.name!r}: vocabularies are for plans without a pipeline")
+            check_sizes(graph, machine, where, LARGE)
+            planning = build(graph, machine, where, limit, self.notify)
+        except TooLarge as error:
+            raise ContainerError("pipeline", f"is too large to be checked: {error}") from None
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            raise ContainerError("pipeline", f"no problem can be built from it: {str(error)[:300]}") from None
+        units = Units(planning, c.division)
+        if wrong := wrong_structure(units.entries):
+            raise Wrong(f"problem: {wrong}")
+        if wrong := wrong_assumptions(planning.problem, graph, machine, where, limit):
+            raise Wrong(f"problem: {wrong}")
+        self.assumptions = tuple(sorted({*FLAGS, *planning.problem.assumptions}))
+        whole = [0] * len(planning.decisions)
+        for chosen in choices:
+            for v, choice in self.solution(planning, chosen).items():
+                whole[v] = choice
+        entries = entries_result(
+            planning,
+            tuple(whole) if choices else None,
+            self.samples,
+            self.cells,
+            f"{self.seed}:{stages}:{micro}",
+            self.notify,
+        )
+        name = f" {stages}:{micro}"
+        self.built += [replace(space_result(planning), kind="Space" + name), replace(entries, kind="Entries" + name)]
+        self.units[stages, micro] = units
+        return units
+
+    def solution(self, planning: Planning, choices: Choices) -> dict[int, int]:
+        found: dict[int, int] = {}
+        try:
+            for items, known in ((choices.operators, planning.operators), (choices.copies, planning.copies)):
+                for name, placement in items:
+                    if name not in known:
+                        raise Wrong(f"choices: {name!r} is decided nowhere")
+                    found[known[name]] = planning.decisions[known[name]].choice(placement)
+        except SpaceError as error:
+            raise Wrong(f"choices: {error}") from None
+        return found
+
+    def wrong_pipeline(self) -> str:
+        c = self.c
+        if wrong := wrong_division(c.graph, c.division):
+            return wrong
+        stages, n = len(c.stages), c.division.units
+        if not c.stages or [s.first for s in c.stages] != [0, *(s.end for s in c.stages[:-1])] or c.stages[-1].end != n:
+            return "the stages are not all units, one after another"
+        if any(s.first >= s.end for s in c.stages) or (stages, c.micro) not in c.pairs:
+            return "a stage is empty, or its number of stages and micro-batches is not among those enumerated"
+        if any((leaf.stages, leaf.micro) not in c.pairs for leaf in c.leaves):
+            return "a leaf belongs to none of the pairs that are enumerated"
+        pipe = c.schedule.subject
+        if type(pipe).__name__ != "Pipeline" or pipe.chunks != 1 or pipe.wave:  # type: ignore[union-attr]
+            return "the schedule is not one of a pipeline with one chunk a stage"
+        units = self.problem(stages, c.micro, tuple(s.choices for s in c.stages))
+        return self._wrong_stages(units)
+
+    def _wrong_stages(self, units: Units) -> str:
+        c, pipe = self.c, self.c.schedule.subject
+        scale, layouts, updates = units.planning.problem.scale, dict[str, int](), list[int]()
+        _, memory = pipeline_network(pipe, False)  # type: ignore[arg-type]
+        net, _ = pipeline_network(pipe, True)  # type: ignore[arg-type]
+        kept = peaks(memory, c.schedule.starts, c.schedule.starts + net.times)
+        if len(pipe.times) != len(c.stages) or pipe.micro_batches != c.micro:  # type: ignore[union-attr]
+            return "the schedule has other stages or micro-batches"
+        for s, stage in enumerate(c.stages):
+            x = self.solution(units.planning, stage.choices)
+            if wrong := self._wrong_choices(units, stage, x, layouts):
+                return f"stage {s}: {wrong}"
+            forward, backward, update = (
+                ceil(Fraction(t * PICO, scale)) for t in units.seconds(stage.first, stage.end, x)
+            )
+            updates.append(update)
+            expected = (-(-forward // c.quantum), -(-backward // c.quantum), 0)
+            if pipe.times[s] != expected:  # type: ignore[union-attr]
+                return f"stage {s}: takes {expected} of {c.quantum} ps, the schedule says {pipe.times[s]}"  # type: ignore[union-attr]
+            peak = units.peak(stage.first, stage.end, x, kept[s], c.micro)
+            if c.memory is not None and peak > c.memory:
+                return f"stage {s}: needs {peak} bytes with {kept[s]} activations, the limit is {c.memory}"
+        for stage in c.stages[1:]:
+            for name in c.division.cuts[stage.first - 1]:
+                t = units.graph.tensor(name)
+                seconds = send(c.machine, len(c.stages), t.elements * t.element_bytes, True)
+                if pipe.send * c.quantum < seconds * PICO:  # type: ignore[union-attr]
+                    return f"sending {name!r} takes longer than the schedule says"
+        ends = (c.schedule.starts + net.times)[None].reshape(3, len(c.stages), c.micro).max(axis=(0, 2))
+        step = max(int(end) * c.quantum + update for end, update in zip(ends, updates, strict=True))
+        return "" if step == c.step else f"the step takes {step} ps, the claim says {c.step}"
+
+    def _wrong_choices(self, units: Units, stage: Stage, x: Mapping[int, int], layouts: dict[str, int]) -> str:
+        names, copies = units.decided(stage.first, stage.end)
+        if {n for n, _ in stage.choices.operators} != names or {n for n, _ in stage.choices.copies} != copies:
+            return "the choices are not those of its operators and copies"
+        if len(stage.choices.operators) != len(names) or len(stage.choices.copies) != len(copies):
+            return "something is decided twice"
+        cuts = self.c.division.cuts
+        for c in (stage.first, stage.end):
+            for name in cuts[c - 1] if 0 < c <= len(cuts) else ():
+                v = units.planning.copies[name]
+                if layouts.setdefault(name, x[v]) != x[v]:
+                    return f"{name!r} has another layout than on the stage before"
+                held = units.entries.held(None, None, name, x[v])
+                t = units.graph.tensor(name)
+                if held.largest * units.planning.machine.devices != t.elements:
+                    return f"{name!r} is not split evenly over the devices"
+        return ""
+
+    def bounded(self) -> CheckResult:
+        """The claim about the lower bound."""
+        c = self.c
+        try:
+            found = min(self.least(p, m) for p, m in c.pairs)
+        except Wrong as error:
+            return CheckResult("WithinGap", Verdict.REFUTED, None, None, c.space, self.assumptions, str(error))
+        reason, verdict = "", Verdict.PROVED
+        if found < c.lower_bound or c.lower_bound > c.step:
+            verdict = Verdict.REFUTED
+            reason = f"the leaves give a bound of {found} ps, the claim says {c.lower_bound}"
+        kind = "Optimal" if c.lower_bound == c.step else "WithinGap"
+        proved = verdict is Verdict.PROVED
+        return CheckResult(
+            kind,
+            verdict,
+            c.step if proved else None,
+            min(found, c.step) if proved else None,
+            c.space,
+            self.assumptions,
+            reason,
+        )
+
+    def least(self, stages: int, micro: int) -> int:
+        """Picoseconds of a step on `stages` stages with `micro` micro-batches at least."""
+        c, n = self.c, self.c.division.units
+        if stages > n:
+            raise Wrong(f"{stages} stages of {n} units")
+        graph, view = self.graph(micro), self.view(stages)
+        work = least_work(graph, view, c.division)
+        one: Runs = {(u, u + 1): w for u, w in enumerate(work)}
+        updated, step = dict(one), {(u, u + 1): w * micro for u, w in enumerate(work)}
+        leaves = [leaf for leaf in c.leaves if (leaf.stages, leaf.micro) == (stages, micro)]
+        if leaves:
+            units = self.problem(stages, micro)
+            for leaf in leaves:
+                value = self.proved(units, leaf)
+                size, key = leaf.end - leaf.first, units.alike(leaf.first, leaf.end, leaf.once)
+                for i in range(n - size + 1):
+                    run = (i, i + size)
+                    if units.alike(*run, leaf.once) != key:
+                        continue
+                    if not leaf.once:
+                        one[run] = max(one.get(run, 0), value)
+                    if leaf.times == 1:
+                        updated[run] = max(updated.get(run, 0), value)
+                    step[run] = max(step.get(run, 0), value if leaf.once else value * micro)
+        sends = [0]
+        for pair in c.division.cuts:
+            sizes = (graph.tensor(t).elements * graph.tensor(t).element_bytes for t in pair)
+            sends.append(int(PICO * sum(send(c.machine, stages, size, False) for size in sizes)))
+        return least_step(n, stages, micro, (one, updated, step), sends)
+
+    def proved(self, units: Units, leaf: Leaf) -> int:
+        """Picoseconds that a leaf's certificate establishes."""
+        if not 0 <= leaf.first < leaf.end <= self.c.division.units:
+            raise Wrong(f"a leaf has units {leaf.first} to {leaf.end}")
+        if leaf.times not in (1, leaf.micro if leaf.once else 1):
+            raise Wrong(f"a leaf counts {leaf.times} of {leaf.micro} micro-batches")
+        problem = units.leaf(leaf.first, leaf.end, leaf.times, leaf.once)
+        found = check_selection(problem, leaf.certificate)
+        if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
+            raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")
+        claim = leaf.certificate.claim
+        assert isinstance(claim, Optimal | WithinGap | LowerBound)
+        value = claim.cost if isinstance(claim, Optimal) else claim.lower_bound
+        if value * PICO // problem.scale < leaf.bound:
+            raise Wrong(f"leaf {leaf.first} to {leaf.end}: its certificate gives less than {leaf.bound} ps")
+        return leaf.bound

@@ -1,0 +1,220 @@
+"""What a stage and a run of units cost, from the rebuilt problem of a micro-batch, by name.
+
+A movement (`verify.plan.structure.moves`) or an operator counts once per step if it is an update's, or carries a
+gradient that updates alone read; else once per micro-batch.  Memory of a stage that keeps k micro-batches, at every
+operator that it runs (forward, backward, updates, each in order of the graph):
+
+    parameters                           always
+    what the backward pass reads of the forward pass (or of what arrives)       k - 1 times at all but updates, and
+                                         once from where it is written (or first read) to its last reader
+    gradients that updates read          as they are written, from the beginning to the updates, if m > 1
+    everything else, operands received   as in plans, within the stage
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from ...models.cost.selection import DecisionKind, Planning
+from ...models.pipelines.division import Division
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
+from ...models.program.graph import Role
+from ..plan.structure import Kept, Received, memory_rows, replaces, uses
+from ..plan.used_entries import Entries
+
+Number = tuple[int, int, int]
+
+
+class Units:
+    """A rebuilt problem and which part of it belongs to which unit."""
+
+    def __init__(self, planning: Planning, division: Division) -> None:
+        self.planning, self.graph, self.cuts = planning, planning.graph, division.cuts
+        self.entries = Entries(planning)
+        names = [op.name for op in self.graph.operators]
+        self.unit = dict(zip(names, division.unit, strict=True))
+        self.phase = dict(zip(names, division.phase, strict=True))
+        self.order = {name: i for i, name in enumerate(names)}
+        self.used, self.next_of = uses(self.graph), replaces(self.graph)
+        self.writer = {op.output.tensor: op.name for op in self.graph.operators}
+        self.rows = list(memory_rows(self.graph))
+        self.where = [self._where(v) for v in range(len(planning.decisions))]
+        self.updating = [self._updating(k) for k in range(len(self.entries.moves))]
+
+    def _where(self, vertex: int) -> tuple[int | None, bool]:
+        """(unit, whether updates alone have to do with it); no unit: a copy of an input."""
+        d = self.planning.decisions[vertex]
+        if d.kind is DecisionKind.OPERATOR:
+            return self.unit[d.name], self.phase[d.name] == "U"
+        if d.name in self.writer:
+            w = self.writer[d.name]
+            return self.unit[w], self.phase[w] == "U"
+        if self.graph.tensor(d.name).role is Role.INPUT:
+            return None, False
+        users = [name for name, _ in self.used[d.name]]
+        users += [self.writer[value] for value, p in self.next_of.items() if p == d.name]
+        return self.unit[users[0]], all(self.phase[name] == "U" for name in users)
+
+    def final(self, tensor: str) -> bool:
+        """A gradient that updates alone read."""
+        readers = [name for name, _ in self.used[tensor]]
+        written = tensor in self.writer and self.phase[self.writer[tensor]] == "B"
+        return written and bool(readers) and all(self.phase[name] == "U" for name in readers)
+
+    def _updating(self, number: int) -> bool:
+        move = self.entries.moves[number]
+        ends = [name for name in (move.writer, move.reader) if name is not None]
+        return any(self.phase[name] == "U" for name in ends) or self.final(move.tensor)
+
+    def alike(self, first: int, end: int, once: bool) -> tuple[object, ...]:
+        """Equal for runs of units whose problems are equal."""
+        chosen = self._chosen(first, end, once)
+        local = {v: k for k, v in enumerate(chosen)}
+        problem = self.planning.problem
+        return (
+            tuple((id(problem.vertices[v].cost), self.where[v][1]) for v in chosen),
+            tuple(
+                (local[e.u], local[e.v], e.table, id(e.rows), id(e.cols), self.updating[k])
+                for k, e in enumerate(problem.edges)
+                if e.u in local and e.v in local and (once or not self.updating[k])
+            ),
+        )
+
+    def _chosen(self, first: int, end: int, once: bool) -> list[int]:
+        return [
+            v
+            for v, (unit, update) in enumerate(self.where)
+            if unit is not None and first <= unit < end and (once or not update)
+        ]
+
+    def leaf(self, first: int, end: int, micro: int, once: bool) -> SelectionProblem:
+        """Units first .. end-1: `micro` times what micro-batches do, and with `once` the updates."""
+        problem = self.planning.problem
+        chosen = self._chosen(first, end, once)
+        local = {v: k for k, v in enumerate(chosen)}
+        seen: dict[tuple[int, int], int] = {}
+        tables: list[Ints] = []
+        edges = []
+        for k, e in enumerate(problem.edges):
+            if e.u not in local or e.v not in local or (self.updating[k] and not once):
+                continue
+            factor = 1 if self.updating[k] else micro
+            if (e.table, factor) not in seen:
+                seen[e.table, factor] = len(tables)
+                tables.append(_multiple(problem.tables[e.table], factor))
+            edges.append(Edge(local[e.u], local[e.v], seen[e.table, factor], e.rows, e.cols))
+        vertices = tuple(
+            Vertex(str(k), _multiple(problem.vertices[v].cost, 1 if self.where[v][1] else micro))
+            for k, v in enumerate(chosen)
+        )
+        return SelectionProblem(
+            "units of a pipeline",
+            vertices,
+            tuple(tables),
+            tuple(edges),
+            scale=problem.scale,
+            unit_name=problem.unit_name,
+            space=problem.space,
+        ).check()
+
+    def operators(self, first: int, end: int) -> list[str]:
+        """What a stage runs, in its order."""
+        mine = {name for name, u in self.unit.items() if first <= u < end}
+        inputs = {op.name: [self.writer.get(a.tensor) for a in op.inputs] for op in self.graph.operators}
+        todo = sorted(mine)
+        while todo:
+            for w in inputs[todo.pop()]:
+                if w is not None and self.unit[w] == -1 and w not in mine:
+                    mine.add(w)
+                    todo.append(w)
+        return sorted(mine, key=lambda name: ("FBU".index(self.phase[name]), self.order[name]))
+
+    def decided(self, first: int, end: int) -> tuple[set[str], set[str]]:
+        """(operators, copied tensors) whose placements a stage has."""
+        names = self.operators(first, end)
+        by_name = {op.name: op for op in self.graph.operators}
+        touched = {a.tensor for name in names for a in by_name[name].inputs}
+        touched |= {by_name[name].output.tensor for name in names}
+        touched |= {self.next_of[t] for t in list(touched) if t in self.next_of and self.writer[t] in set(names)}
+        return set(names), {t for t in touched if t in self.planning.copies}
+
+    def seconds(self, first: int, end: int, x: Mapping[int, int]) -> Number:
+        """(forward, backward, updates) of a stage under choices of the vertices that it has."""
+        problem, total = self.planning.problem, {"F": 0, "B": 0, "U": 0}
+        names, copies = self.decided(first, end)
+        for name in names:
+            v = self.planning.operators[name]
+            total[self.phase[name]] += int(problem.vertices[v].cost[x[v]])
+        for number, move in enumerate(self.entries.moves):
+            for end_name in (move.writer, move.reader):
+                if end_name is not None and end_name not in names:
+                    break
+            else:
+                e = problem.edges[number]
+                resting = self.next_of.get(move.tensor, move.tensor)
+                if (move.writer is None or move.reader is None) and resting not in copies:
+                    continue
+                row = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+                column = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
+                phase = self.phase[move.reader or move.writer or ""]
+                total["U" if self.updating[number] else phase] += int(problem.tables[e.table][row, column])
+        return total["F"], total["B"], total["U"]
+
+    def peak(self, first: int, end: int, x: Mapping[int, int], kept: int, micro: int) -> int:
+        """Bytes on the fullest device of a stage at any moment."""
+        names = self.operators(first, end)
+        step, last = {name: t for t, name in enumerate(names)}, len(names)
+        updates = sum(self.phase[name] == "U" for name in names)
+        change = np.zeros(last + 1, dtype=np.int64)
+
+        def hold(begin: int, stop: int, amount: int) -> None:
+            change[begin] += amount
+            change[stop] -= amount
+
+        for row, usage in zip(self.rows, self.planning.problem.usages, strict=True):
+            if isinstance(row, Received):
+                if row.reader in step:
+                    hold(step[row.reader], step[row.reader] + 1, int(usage.amount[x[usage.vertex]]))
+                continue
+            self._kept(
+                row,
+                step,
+                lambda b, e, times, u=usage: hold(b, e, times * int(u.amount[x[u.vertex]])),
+                kept,
+                micro,
+                updates,
+            )
+        return int(np.cumsum(change).max(initial=0))
+
+    def _kept(self, row: Kept, step, hold, kept: int, micro: int, updates: int) -> None:  # type: ignore[no-untyped-def]
+        last = len(step)
+        readers = [name for name, _ in self.used[row.tensor] if name in step]
+        writer = self.writer.get(row.tensor)
+        here = writer is not None and writer in step
+        if not readers and not here:
+            return
+        if self.graph.tensor(row.tensor).role is Role.PARAMETER:
+            hold(0, last, 1)
+            return
+        if row.writer is not None and not here:
+            return  # it lies where it is written
+        begin = step[writer] if here else min(step[name] for name in readers)  # type: ignore[index]
+        stop = 1 + max([begin, *(step[name] for name in readers)])
+        brief = row.writer is not None and (row.tensor in self.planning.copies or row.tensor in self.next_of)
+        if brief:
+            stop = begin + 1
+        if row.writer is not None and micro > 1 and self.final(row.tensor):
+            begin, stop = 0, max(stop, last - updates)
+        hold(begin, stop, 1)
+        forward = writer is None or self.phase[writer] == "F"
+        again = any(self.phase[name] == "B" for name in readers)
+        if kept > 1 and forward and again and not (row.writer is not None and stop == begin + 1):
+            hold(0, last - updates, kept - 1)
+
+
+def _multiple(values: Ints, factor: int) -> Ints:
+    if factor == 1:
+        return values
+    return np.where(values >= FORBIDDEN, FORBIDDEN, values * factor)
