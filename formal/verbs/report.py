@@ -10,7 +10,7 @@ from ...models.cost.selection import build
 from ...models.files.output import write_file
 from ...models.layout.placement import space
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.terminal.options import force_option, output_option
+from ...models.terminal.options import force_option, json_option, output_option
 from ...models.text import InputError, bytes_text
 from ...proofs.publishing.publisher import Publisher
 from ..explain.compare import compare, render_comparison
@@ -20,7 +20,7 @@ from ..planning.remarks import remarks
 from ..report.page import Shown, diff_page, plan_page
 from ..selection.model.clock import Clock
 from .explain import plan_argument
-from .plan import json_option, time_option
+from .search_options import time_option
 
 
 @click.command("report")
