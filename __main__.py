@@ -65,6 +65,8 @@ VERBS = {
         "Is this strategy optimal? A proof, a better one, or the certified gap.",
     ),
     "check": ("verify.verbs.check", "check_command", "Check plans and certificates; trusts no solver."),
+    "diff": ("formal.verbs.report", "diff_command", "Every term in which two plans of one problem differ, priced."),
+    "doctor": ("backends.verbs.doctor", "doctor_command", "What is installed, and what is missing for which verb."),
     "explain": ("formal.verbs.explain", "explain_command", "What a plan decided, why, and what alternatives cost."),
     "export": ("backends.verbs.export", "export_command", "Write a checked plan for PyTorch's DTensor or for JAX."),
     "import": ("models.verbs.describe", "import_command", "Read a model and write it as a JSON graph."),
@@ -80,6 +82,7 @@ VERBS = {
         "reduce_command",
         "All reduction programs of a request, and the cheapest one with a proof.",
     ),
+    "report": ("formal.verbs.report", "report_command", "A plan as one page of HTML to look at."),
     "rules": ("", "", "Prove, refute, generate, check and show graph substitutions."),
     "run": ("backends.verbs.run", "run_command", "Execute a plan on several ranks and compare with one process."),
     "schedule": (

@@ -143,6 +143,9 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("check", "{}"): [*FILES, "problem.json", "other.spz", "certificate.spz"],
     ("run", "{}", "-n", "2", "--virtual"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("export", "{}", "--to", "dtensor", "-o", "new.py"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
+    ("report", "{}", "-o", "new.html"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
+    ("diff", "{}", "plan.spz"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
+    ("diff", "plan.spz", "{}"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("verify-job", "{}", "model.py:net"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("verify-job", "plan.spz", "{}"): [*FILES, "plan.spz", "mlp-unity", "absent.py:f", "text.py:f", "text.py:", "no.module:f"],
     ("explain", "{}"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
@@ -164,7 +167,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
 OTHERS: list[tuple[str, ...]] = [
     (), ("",), ("plna",), ("PLAN",), ("-x",), ("--jsn",), ("rules",), ("rules", "prov"), ("machine",), ("machine", "shwo"), ("rules", ""), ("\x1b[31m",), ("--",), ("plan",), ("plan", "mlp-unity"),
     ("plan", "mlp-unity", "--machine", "localhost:2"), ("plan", "--machine", "localhost:2", "-o", "new.spz"), ("plan", "a", "b", "--machine", "localhost:2", "-o", "new.spz"), ("check",), ("run", "plan.spz"),
-    ("explain",), ("verify-job",), ("verify-job", "plan.spz"), ("export",), ("export", "plan.spz"), ("export", "plan.spz", "--to", "jax"), ("export", "plan.spz", "--to", "jax", "-o", "folder"), ("export", "plan.spz", "--to", "jax", "-o", "new.py", "--time-limit", "3"), ("plan", "mlp-unity", "--machine", "localhost:2", "--space", "complete,uneven", "--vocabulary", "jax", "-o", "new.spz"), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
+    ("explain",), ("verify-job",), ("verify-job", "plan.spz"), ("report",), ("report", "plan.spz"), ("report", "plan.spz", "-o", "folder"), ("diff",), ("diff", "plan.spz"), ("doctor", "x"), ("export",), ("export", "plan.spz"), ("export", "plan.spz", "--to", "jax"), ("export", "plan.spz", "--to", "jax", "-o", "folder"), ("export", "plan.spz", "--to", "jax", "-o", "new.py", "--time-limit", "3"), ("plan", "mlp-unity", "--machine", "localhost:2", "--space", "complete,uneven", "--vocabulary", "jax", "-o", "new.spz"), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
     ("explain", "plan.spz", "--instead", "b over ranks"), ("explain", "plan.spz", "--cost", "--op", "fc1"), ("explain", "plan.spz", "--symbolic"), ("explain", "plan.spz", "--state"), ("import",),
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--loss", "x"), ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--recompute", "auto"),
     ("plan", "graph.json", "--batch", "3", "--machine", "localhost:2", "-o", "new.spz"), ("machine", "calibrate"), ("machine", "calibrate", "p2-a100", "--train", "sgd", "--timings", "timings.csv"),

@@ -45,9 +45,8 @@ def contract(
         held: list[Placement] = []
         grads: list[Placement] = []
         for v in chosen:
-            here = v is not None and v in own
-            held.append(Shard(own.index(v)) if here else Replicate())
-            grads.append(held[-1] if here or v is None else Partial())
+            held.append(Shard(own.index(v)) if v is not None and v in own else Replicate())
+            grads.append(held[-1] if v is None or v in own else Partial())
         local.append(x.redistribute(mesh, held).to_local(grad_placements=grads))
     result: list[Placement] = [
         Replicate() if v is None else Shard(out.index(v)) if v in out else Partial() for v in chosen

@@ -239,7 +239,7 @@ class Functions(TorchFunctionMode):  # type: ignore[misc]
         """`func` on every rank's part of the batch."""
         attention = func.__name__ == ATTENTION
         sums = [Partial() if isinstance(p, Shard) else Replicate() for p in parts]
-        first = args[0] if args else kwargs.get("input", kwargs.get("query"))
+        first: Any = args[0] if args else kwargs.get("input", kwargs.get("query"))
 
         def local(x: Any, batch: bool) -> Any:
             if not isinstance(x, torch.Tensor):

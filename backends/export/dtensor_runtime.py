@@ -107,13 +107,12 @@ class PlannedModule(nn.Module):  # type: ignore[misc]
 
     def forward(self, *inputs: object, **named: object) -> object:
         """What the module returns."""
-        spread = self.functions.spread
 
-        def enter(value: object) -> object:
+        def enter(value: Any) -> Any:
             plain = isinstance(value, torch.Tensor) and not isinstance(value, DTensor)
-            return spread(value) if self.whole and plain and value.is_floating_point() else value
+            return self.functions.spread(value) if self.whole and plain and value.is_floating_point() else value
 
-        def leave(value: object) -> object:
+        def leave(value: Any) -> Any:
             return value.full_tensor() if self.whole and isinstance(value, DTensor) else value
 
         with implicit_replication(), self.functions:
@@ -127,7 +126,7 @@ class PlannedModule(nn.Module):  # type: ignore[misc]
         finally:
             self.functions.here = ""
 
-    def __getattr__(self, name: str) -> object:
+    def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:

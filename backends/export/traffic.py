@@ -117,8 +117,9 @@ def _received(name: str, args: tuple[Any, ...], out: Any) -> int | None:
         return None
     group = dist.distributed_c10d._resolve_process_group(args[-1])
     n = int(args[0].nbytes)
-    share = Fraction(group.size() - 1, group.size())
-    return int({"broadcast": n, "all_to_all_single": n * share}.get(name, 2 * n * share))
+    size = int(group.size())
+    share = Fraction(size - 1, size)
+    return n if name == "broadcast" else int((1 if name == "all_to_all_single" else 2) * n * share)
 
 
 @contextmanager
@@ -153,7 +154,7 @@ def traffic(
         node = torch._C._current_autograd_node()
         if node is None:
             return "outside of functions"
-        known = node.metadata.get(PLACE)
+        known = str(node.metadata.get(PLACE, ""))
         if not known:
             return f"{GRADIENT}function {_function(node.name())}"
         return GRADIENT + passed.get(known.partition(" -> ")[0], known.partition(" -> ")[0])
@@ -173,7 +174,7 @@ def traffic(
 
 def _function(node: str) -> str:
     """`MmBackward0` -> `Mm`."""
-    return node.partition("Backward")[0].rpartition("::")[2].lstrip("_")
+    return str(node.partition("Backward")[0].rpartition("::")[2].lstrip("_"))
 
 
 def _first(out: Any) -> Any:

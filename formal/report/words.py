@@ -1,0 +1,40 @@
+"""This module says the assumptions of a claim in sentences."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCES: Final = {
+    "class-order": "Devices that share a dimension are numbered in one global order of axes.",
+    "closed-reads": "No operator reads partial sums: they are added up before.",
+    "inputs-anywhere": "Inputs and weights start where they are wanted; bringing them there is not counted.",
+    "no-overlap": "Operators and communication run one after another.",
+    "one-copy-per-tensor": "Readers of a tensor share one redistributed copy.",
+    "receive-side": "A link is priced by what enters the devices behind it.",
+    "whole-taps": "Windows of a convolution are not split.",
+    "even-splits": "Every axis is cut into equal parts.",
+    "one-step-redistribution": "A tensor goes from one layout to the next directly; no layout in between is tried.",
+    "no-memory-limit": "Memory was not limited.",
+    "every-operand-received": "Every operand that may move gets a buffer of its own, whether it moves or not.",
+    "packing-not-counted": "What a transport packs into messages is not counted as memory.",
+    "donated-state": "The next value of a weight takes over the weight's memory.",
+    "even-groups": "Groups (experts) get equally many rows.",
+    "said-by-dtensor": "Only placements were allowed that PyTorch's DTensor can say.",
+    "said-by-jax": "Only placements were allowed that JAX's PartitionSpecs can say.",
+    "unpriced-resources": "The machine's file names shared links that the plan is not priced with",
+    "contiguous-queries": "Attention with a band is cut into runs of queries, of which the slowest is priced",
+    "unsplit-axes": "The model says that some axes are never split",
+}
+
+
+def sentence(flag: str) -> str:
+    """An assumption in words; what a flag lists in brackets is kept.
+
+    >>> sentence("no-overlap")
+    'Operators and communication run one after another.'
+    >>> sentence("unsplit-axes(2: a.x b.y)")
+    'The model says that some axes are never split: 2: a.x b.y.'
+    """
+    name, bracket, rest = flag.partition("(")
+    words = SENTENCES.get(name, name)
+    return f"{words}: {rest.removesuffix(')')}." if bracket else words
