@@ -11,12 +11,12 @@ FAST := not slow and not gpu and not torch and not coq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install plan test lint format typecheck test-slow test-mpi test-torch test-all bench clean distclean
+.PHONY: help install plan test lint format typecheck test-slow test-optimized test-pythons test-mpi test-torch test-all bench clean distclean
 
 help:
 	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
 	@echo "make test       lint, types, tests (JOBS=0: one process; PYTEST='-k machine': more options)"
-	@echo "make lint | format | typecheck | test-slow | test-mpi | test-torch | test-all | bench | clean | distclean"
+	@echo "make lint | format | typecheck | test-slow | test-optimized | test-pythons | test-mpi | test-torch | test-all | bench | clean | distclean"
 
 install: $(READY)
 
@@ -51,6 +51,23 @@ typecheck: $(READY)
 test-slow: $(READY)
 	$(PY) -m pytest -n $(JOBS) -m "slow and not gpu and not torch and not coq" $(PYTEST)
 
+# Checkers without asserts: what a verdict rests on must not be one (pytest keeps those of the tests themselves).
+CHECKERS = tests/test_optimized.py tests/test_conformance.py tests/test_forgeries.py tests/test_verify_*.py tests/test_mutants_selection*.py \
+	tests/test_certificate_format.py tests/test_check_budget.py tests/test_schedule_checker.py
+test-optimized: $(READY)
+	$(PY) -O -m pytest -n $(JOBS) -m "$(FAST)" $(CHECKERS) $(PYTEST)
+
+# The same files and the house on every supported Python that this machine has: an environment each in .venv/, wheels only.
+PYTHONS ?= python3.11 python3.12 python3.13
+test-pythons: $(READY)
+	@for python in $(PYTHONS); do \
+	  $$python -c '' 2>/dev/null || { echo "== $$python: not on this machine, left out"; continue; }; \
+	  echo "== $$python"; venv=".venv/$$python"; \
+	  test -x "$$venv/bin/python" || $$python -m venv "$$venv" || exit 1; \
+	  "$$venv/bin/python" -m pip install --quiet --disable-pip-version-check --only-binary :all: --editable '.[mpi,dev]' || exit 1; \
+	  "$$venv/bin/python" -m pytest -n $(JOBS) -m "$(FAST)" tests/test_house.py tests/test_api.py tests/test_solve_selection.py $(CHECKERS) $(PYTEST) || exit 1; \
+	done
+
 test-mpi: $(READY)
 	$(PY) -m pytest -m mpi $(PYTEST)
 
@@ -62,10 +79,10 @@ test-torch: $(READY)
 test-all: lint typecheck
 	$(PY) -m pytest -n $(JOBS) $(PYTEST)
 
-# Every script of tests/benchmarks/, one after another; each prints its own table.
+# Every benchmark, one after another, or BENCH='pase_tables contest': a row each in tests/benchmarks/results/runs.md.
+BENCH ?= --all --keep-going
 bench: $(READY)
-	@test -n "$$(ls tests/benchmarks/*.py 2>/dev/null)" || { echo "no script in tests/benchmarks/" >&2; exit 2; }
-	@for script in tests/benchmarks/*.py; do echo "== $$script"; $(PY) "$$script" || exit 1; done
+	$(PY) tests/benchmarks/run.py $(BENCH)
 
 clean:
 	rm -rf build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 # The public API.  A name is written three times: here for type checkers, in _HOME for the program, in __all__.
 if TYPE_CHECKING:
     from .api import NoPlan, Plan, audit, load, plan
+    from .backends.export import apply as torch
     from .models.machine.machine import Machine, load_machine
     from .models.program.graph import Graph
     from .models.sources.numpy.opaque import opaque
@@ -40,12 +41,14 @@ else:
     def __getattr__(name):
         from importlib import import_module
 
+        if name == "torch":  # a module, which needs PyTorch; no file of this name, or `import torch` here would find it
+            return import_module(f"{__name__}.backends.export.apply")
         if name in _HOME:
             return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__():
-        return sorted({*globals(), *_HOME})
+        return sorted({*globals(), *_HOME, "torch"})
 
 
 __all__ = [
@@ -66,4 +69,5 @@ __all__ = [
     "parameter",
     "plan",
     "program",
+    "torch",
 ]

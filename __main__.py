@@ -89,6 +89,11 @@ VERBS = {
     ),
     "sensitivity": ("formal.verbs.explain", "sensitivity_command", "How far each machine constant may move."),
     "solve": ("formal.verbs.solve", "solve_command", "Solve a selection problem with a certificate."),
+    "verify-job": (
+        "backends.verbs.verify_job",
+        "verify_job_command",
+        "Compare what a planned PyTorch module sends with what its plan moves.",
+    ),
 }
 """Verb -> (module, command, one line of help): the help page loads none of the modules."""
 

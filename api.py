@@ -1,7 +1,7 @@
 """The Python way in: plan a model, check a plan, read what it decided, audit a strategy, hand a plan on.
 
     import shardproof
-    plan = shardproof.plan("bert-large", "dgx-a100:4x8", batch=8, train="adam", memory="80GiB")
+    plan = shardproof.plan("bert-large", "cloud-a100:4x8", batch=8, train="adam", memory="80GiB")
     plan.check().verdict, plan.layouts["layer0.attention.query.weight"]
     plan.save("plan.spz")
 
@@ -127,9 +127,9 @@ class Plan:
 
     def check(self) -> PlanCheck:
         """Check every claim again, from the bytes: tables rebuilt, certificate replayed."""
-        from shardproof.verify.plan.plan import check_plan
+        from shardproof.verify.joint.plan import check_any_plan
 
-        return check_plan(write_plan(None, self.bundle))
+        return check_any_plan(write_plan(None, self.bundle))
 
     def explain(self, operator: str | None = None, time_limit_s: float | None = 60.0) -> Explanation:
         """Where the time goes and what other choices would cost; exactly, for one `operator`."""
@@ -196,6 +196,7 @@ def plan(
     loss: str | None = None,
     recompute: str = "none",
     precision: str | None = None,
+    micro_batch: int | str = 1,
     memory: int | str | None = None,
     space_name: str | None = None,
     engine: Engine = "native",
@@ -206,13 +207,13 @@ def plan(
     """The best plan found for a model on a machine, checked.
 
     `model`: what the command line takes (zoo name, file, FILE.py:NAME), a `Graph`, a NumPy program, or a PyTorch module
-    with its example `inputs`.  `memory`: bytes per device, or a text such as "80GiB".  Raises `NoPlan`, `InputError`,
-    and the errors of the frontends.
+    with its example `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text
+    such as "80GiB".  Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
     from shardproof.formal.planning.request import PlanRequest, carry_out
     from shardproof.formal.planning.time_limit import TimeLimit
     from shardproof.formal.selection.model.clock import Clock
-    from shardproof.verify.plan.plan import check_plan
+    from shardproof.verify.joint.plan import check_any_plan
 
     request = PlanRequest(
         _graph(model, inputs, batch),
@@ -226,20 +227,21 @@ def plan(
         gap=gap,
         threads=threads,
         precision=precision,
+        micro_batch=str(micro_batch),
     )
     planned = carry_out(request, TimeLimit(Clock(time_limit_s))).planned
     if planned.plan is None:
         raise _no_plan(planned.planning, planned.answer.certificate)
-    checked = check_plan(write_plan(None, planned.plan))
+    checked = check_any_plan(write_plan(None, planned.plan))
     _refuse(checked)
     return Plan(checked.plan, checked)
 
 
 def load(path: Path | str) -> Plan:
     """A plan from its file, checked.  Raises `RefutedPlan`, or `ContainerError` for what is no plan."""
-    from shardproof.verify.plan.plan import check_plan
+    from shardproof.verify.joint.plan import check_any_plan
 
-    checked = check_plan(Path(path))
+    checked = check_any_plan(Path(path))
     _refuse(checked)
     return Plan(read_plan(Path(path))[0], checked)
 
@@ -258,12 +260,14 @@ def audit(
 ) -> AuditReport:
     """Whether a strategy (its file) is optimal, refuted by a better one, or undecided."""
     from shardproof.formal.explain.audit import audit as audit_planning
+    from shardproof.formal.planning.frameworks import framework_flags, strategy_of_flags
     from shardproof.formal.planning.plan import fitting_space
     from shardproof.formal.planning.strategy import ChoiceList, load_strategy
     from shardproof.models.cost.selection import build
 
     graph, target = _graph(model, inputs, batch), machine_of(machine)
-    read = load_strategy(strategy)
+    flags = framework_flags(strategy)
+    read = load_strategy(strategy) if flags is None else strategy_of_flags(flags, graph, target, str(strategy))
     if isinstance(read, ChoiceList):
         raise InputError(f"{strategy} is a list of choices, which belongs to a selection problem, not to a model")
     where = fitting_space(graph, target) if space_name is None else space(space_name)

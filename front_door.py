@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
     from shardproof.models.collective_programs.programs import Program, ReductionSystem
     from shardproof.models.communication.choices import Choices
+    from shardproof.models.egraphs.egraph import EGraph
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
+    from shardproof.proofs.egraphs.certificate import ExtractionCertificate
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.plan.bundle import Plan
-    from shardproof.proofs.publishing.publisher import Published
+    from shardproof.proofs.publishing.publisher import Published, Restricted
     from shardproof.proofs.rewrites.library import Library
     from shardproof.proofs.schedules.certificate import ScheduleCertificate
     from shardproof.proofs.selection.certificates import SelectionCertificate
@@ -33,10 +35,10 @@ class FrontDoor:
     def plan(self, path: Path | None, plan: Plan, notify: Callable[[int, int], None] | None = None) -> Published:
         """Publish a plan: what the checker says of its bytes; the file appears only if nothing is refuted."""
         from shardproof.proofs.plan.bundle import write_plan
-        from shardproof.verify.plan.plan import check_plan
+        from shardproof.verify.joint.plan import check_any_plan
 
         data = write_plan(None, plan)
-        checked = check_plan(data, notify=notify)
+        checked = check_any_plan(data, notify=notify)
         main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound", "Infeasible"))
         return _publish(path, data, checked.identity, checked.results, main)
 
@@ -49,6 +51,17 @@ class FrontDoor:
         data = write_certificate(None, certificate)
         members = read_container(data)
         result = check_selection(problem, decode_certificate(members))
+        return _publish(path, data, identity(members), (result,), result)
+
+    def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
+        """Publish an extraction from an e-graph."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.egraphs.file import decode_extraction, write_extraction
+        from shardproof.verify.egraphs.extraction import check_extraction
+
+        data = write_extraction(None, certificate)
+        members = read_container(data)
+        result = check_extraction(egraph, decode_extraction(members))
         return _publish(path, data, identity(members), (result,), result)
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
@@ -137,17 +150,50 @@ class FrontDoor:
         from shardproof.proofs.container.canonical import ContainerError
         from shardproof.proofs.plan.bundle import read_plan
         from shardproof.proofs.publishing.publisher import RefutedPlan
-        from shardproof.verify.plan.plan import check_plan
+        from shardproof.verify.joint.plan import check_any_plan
 
         data = read_file(path, LIMITS.file)
         try:
             plan, name = read_plan(data)
         except ContainerError as error:
             raise ContainerError(f"{path}, {error.place}", error.message) from None
-        for r in check_plan(data).results:
+        for r in check_any_plan(data).results:
             if r.verdict is Verdict.REFUTED:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return plan, name
+
+    def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
+        """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""
+        from fractions import Fraction
+
+        from shardproof.formal.planning.vocabulary import plan_within
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.models.text import InputError
+        from shardproof.proofs.plan.bundle import write_plan
+        from shardproof.proofs.publishing.publisher import Restricted, SelfCheckFailed
+        from shardproof.verify.plan.plan import PlanCheck, check_plan
+
+        def proved(checked: PlanCheck) -> tuple[Fraction, Fraction]:
+            main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap"))
+            scale = checked.planning.problem.scale
+            return Fraction(main.cost or 0, scale), Fraction(main.lower_bound or 0, scale)
+
+        plan, _ = self.checked_plan(path)
+        if not plan.choices.operators:
+            raise InputError(f"{path} has no choices: nothing was found that fits its memory limit")
+        planned = plan_within(plan, vocabulary, time_limit_s)
+        if planned.plan is None:
+            raise InputError(
+                f"{path}: no plan within what {vocabulary} says was found; give it more time or more memory"
+            )
+        checked = check_plan(write_plan(None, planned.plan))
+        bad = next((r for r in checked.results if r.verdict is Verdict.REFUTED), None)
+        if bad is not None:
+            raise SelfCheckFailed(
+                f"our own checker refuted our own result ({bad.kind}: {bad.reason}); nothing was written. Please "
+                f"report this."
+            )
+        return Restricted(vocabulary, checked.plan, checked.identity, proved(check_plan(path)), proved(checked))
 
     def measure(
         self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float

@@ -20,6 +20,19 @@ def fresh_pool() -> None:
     Highs.resetGlobalScheduler(True)
 
 
+def silent_solver() -> Highs:
+    """A solver of HiGHS that prints nothing.
+
+    The class of `highspy` prints a banner when it is made (1.16: while its callbacks are set up, before any option can
+    be); the compiled class below it, which has all that is used here, does not.
+    """
+    import highspy
+
+    solver: Highs = highspy.Highs.__mro__[1]()
+    solver.setOptionValue("output_flag", False)
+    return solver
+
+
 def run_alone(solver: Highs) -> HighsModelStatus:
     """Run `solver`; the status of its model, `kNotset` only if HiGHS refuses with a pool of its own too.
 

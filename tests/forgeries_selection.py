@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import selection_cases as cases
 from forgeries import Tally, change, change_array, head_of, number, put
-from selection_reduction_cases import instance
+from random_problems import reducible, shared_tables
 
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.presolve.presolve import presolve
@@ -64,7 +64,7 @@ def originals() -> tuple[Original, ...]:
 
 def _certificates(seed: int) -> Iterator[tuple[str, SelectionProblem, SelectionCertificate]]:
     rng = random.Random(seed)
-    problem = instance(seed, n=4, k=3) if seed % 2 else cases.random_problem(seed, n=3, k=3)
+    problem = reducible(seed, n=4, k=3) if seed % 2 else shared_tables(seed, n=3, k=3)
     best = cases.brute(problem)
 
     def claims(proof: Record) -> list[SelectionClaim]:

@@ -39,6 +39,8 @@ HERE = Path(__file__).resolve().parent
 if __name__ == "__main__":
     sys.path[:0] = [str(HERE)]
 
+from conformance.extractions import problems as extraction_problems
+from conformance.extractions import suite as extraction_suite
 from fuzz_mutations import (
     Mutator,
     changed_arrays,
@@ -55,15 +57,19 @@ from shardproof.backends.execution.array_files import read_inputs
 from shardproof.backends.execution.reference import check_inputs, random_inputs
 from shardproof.formal.calibration.calibrate import calibrate
 from shardproof.formal.calibration.timings import read_timings
+from shardproof.formal.egraphs.solve import extract
 from shardproof.formal.planning.plan import default_space
 from shardproof.formal.planning.strategy import load_strategy, parse_config
 from shardproof.formal.schedules.overlap import overlap
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
+from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.solve import solve
 from shardproof.models.cost import selection
+from shardproof.models.egraphs.egraph import EGraph
 from shardproof.models.machine import machine as machines
 from shardproof.models.machine.machine import Machine, load_machine
+from shardproof.models.problem.claims import Verdict
 from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
 from shardproof.models.program.graph import Graph
 from shardproof.models.schedules.pipeline import Pipeline
@@ -72,12 +78,14 @@ from shardproof.models.sources.overlap.graph import read_overlap
 from shardproof.models.sources.zoo import build
 from shardproof.proofs.collective_programs.file import read_reduction
 from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.egraphs.file import decode_extraction, write_extraction
 from shardproof.proofs.plan.bundle import read_plan
 from shardproof.proofs.schedules.certificate import Refutation, ScheduleCertificate
 from shardproof.proofs.schedules.file import write_schedule
 from shardproof.proofs.selection.file import decode_certificate, read_certificate, write_certificate
-from shardproof.proofs.selection.load import load_selection_problem
+from shardproof.proofs.selection.load import load_problem, load_selection_problem, problem_of
 from shardproof.proofs.selection.problem_file import encode_problem, problem_json
+from shardproof.verify.egraphs.extraction import check_extraction
 from shardproof.verify.schedules.certificate import check_members as check_schedule_members
 from shardproof.verify.selection.certificate import check_selection
 
@@ -233,6 +241,16 @@ def schedules() -> list[bytes]:
     return [write_schedule(None, c) for c in (whole, split, replace(whole, subject=pipe.problem()))]
 
 
+def egraphs() -> list[bytes]:
+    """The conformance suite's: with a circle, without an extraction, with negative costs and a root that is gone."""
+    return list(extraction_problems().values())
+
+
+def extractions() -> list[bytes]:
+    """Proofs of the conformance suite about its first e-graph."""
+    return [c.data for c in extraction_suite().cases if c.verdict == "proved" and c.problem == "problems/egraph.json"]
+
+
 def overlap_graphs() -> list[bytes]:
     gather = {"group": "0", "ranks": 4, "in_bytes": 64, "table_ms": 0.25}
     nodes = [
@@ -252,7 +270,7 @@ STRATEGIES = [
     b'{"*": {}}',
 ]
 CONFIGS = [b"b over nodes, h over 2 of gpus", b'{"b": {"nodes": 2}}', b"replicated", b"one device"]
-NAMES = [b"dgx-a100", b"dgx-a100:4x8", b"4x8", b"localhost:2", b"summit:2x2x3", b"m.toml", b"m.toml:2x2"]
+NAMES = [b"cloud-a100", b"cloud-a100:4x8", b"4x8", b"localhost:2", b"summit:2x2x3", b"m.toml", b"m.toml:2x2"]
 
 
 def models() -> list[bytes]:
@@ -361,6 +379,24 @@ def _schedule(path: Path) -> object:
     return check_schedule_members(read_container(path))
 
 
+def _egraph(path: Path) -> object:
+    """An e-graph that is accepted is extracted from, and the certificate is read back and proved."""
+    graph = load_problem(path)
+    if not isinstance(graph, EGraph):
+        return graph
+    found = write_extraction(None, extract(graph, Clock(2.0)).certificate)
+    assert check_extraction(graph, decode_extraction(read_container(found))).verdict is Verdict.PROVED
+    return graph
+
+
+def _extraction(path: Path) -> object:
+    """An extraction that is read is checked against the e-graph that it was made for."""
+    certificate = decode_extraction(read_container(path))
+    graph = problem_of(egraphs()[0], "egraph.json")
+    assert isinstance(graph, EGraph)
+    return check_extraction(graph, certificate)
+
+
 def _overlap(path: Path) -> object:
     """A graph that is accepted can be scheduled."""
     read = read_overlap(path)
@@ -457,6 +493,8 @@ LOADERS: dict[str, Loader] = {
     "certificate": Loader(certificates, (changed_members, changed_members, changed_bytes), read_certificate, "c.spz"),
     "reduction": Loader(reductions, (changed_members, changed_members, changed_bytes), read_reduction, "r.spz"),
     "schedule": Loader(schedules, (changed_members, changed_members, changed_bytes), _schedule, "s.spz"),
+    "e-graph": Loader(egraphs, (changed_json, changed_json, changed_bytes), _egraph, "g.json"),
+    "extraction": Loader(extractions, (changed_members, changed_members, changed_bytes), _extraction, "e.spz"),
     "overlap graph": Loader(overlap_graphs, (changed_json, changed_json, changed_bytes), _overlap, "g.json"),
     "onnx": Loader(
         onnx_files, (changed_protobuf, changed_protobuf, changed_bytes), lambda p: load_model(str(p)), "m.onnx"

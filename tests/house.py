@@ -38,8 +38,16 @@ GROUND = frozenset({"models", "models.files", "models.problem", "proofs", "proof
 
 PROGRAMS = frozenset({"models.program", "models.machine", "models.layout", "models.communication", "models.cost"})
 
+JOINT = frozenset({"models.joint", "proofs.joint"})
+"""What plan files may hold besides: an e-graph and its derivation."""
+
 CHECKERS = (
     Checker("selection certificate", "verify.selection.certificate", GROUND | {"proofs.selection", "verify.selection"}),
+    Checker(
+        "extraction from an e-graph",
+        "verify.egraphs.extraction",
+        GROUND | {"models.egraphs", "proofs.egraphs", "verify.egraphs"},
+    ),
     Checker("redistribution", "verify.plan.communication", GROUND | PROGRAMS | {"verify.plan"}),
     Checker(
         "placements",
@@ -64,13 +72,23 @@ CHECKERS = (
         "verify.pipelines.certificate",
         GROUND
         | PROGRAMS
+        | JOINT
         | {"models.pipelines", "models.schedules", "proofs.pipelines", "proofs.schedules", "proofs.selection"}
-        | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"},
+        | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"}
+        | {"models.joint", "proofs.joint"},  # a stage's plan is a bundle, which may hold a derivation
     ),
     Checker(
         "plan",
         "verify.plan.plan",
-        GROUND | PROGRAMS | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan"},
+        GROUND | PROGRAMS | JOINT | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan"},
+    ),
+    Checker(
+        "joint plan",
+        "verify.joint.plan",
+        GROUND
+        | PROGRAMS
+        | JOINT
+        | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan", "verify.joint"},
     ),
 )
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import itertools
 import math
-import random
 from fractions import Fraction
 
-import numpy as np
 from selection_log_oracle import reduced
 
-from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from shardproof.proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 
 Domain = list[list[int]]
@@ -33,77 +31,6 @@ def brute_force(problem: SelectionProblem) -> tuple[int | None, tuple[int, ...] 
         ):  # // 2: negative costs beside a forbidden one
             best, arg = cost, x
     return best, arg
-
-
-def random_problem(seed: int, *, rows: bool = False, largest: int = 6, labels: int = 4) -> SelectionProblem:
-    """Trees, cycles, dense and disconnected graphs, forbidden entries, parallel edges, ties, constants, factored
-    maps.
-    """
-    rng = random.Random(seed)
-    n = rng.randint(1, largest)
-    kind = rng.choice(["tree", "cycle", "dense", "sparse", "parallel", "empty"])
-    sizes = [rng.randint(1, labels) for _ in range(n)]
-    top = rng.choice([1, 3, 20, 1000, 10**9])
-    holes = rng.choice([0.0, 0.0, 0.1, 0.3])
-    low = rng.choice([0, 0, -top])
-
-    def entry() -> int:
-        return FORBIDDEN if rng.random() < holes else rng.randint(low, top)
-
-    pairs: list[tuple[int, int]] = []
-    if kind in ("tree", "parallel"):
-        pairs = [(rng.randrange(i), i) for i in range(1, n)]
-    if kind == "parallel":
-        pairs += [rng.choice(pairs) for _ in range(2) if pairs]
-    if kind == "cycle" and n > 2:
-        pairs = [(i, (i + 1) % n) for i in range(n)]
-    if kind in ("dense", "sparse"):
-        chance = 0.9 if kind == "dense" else 0.35
-        pairs = [(i, j) for i in range(n) for j in range(i + 1, n) if rng.random() < chance]
-    pairs = [(b, a) if rng.random() < 0.5 else (a, b) for a, b in pairs]
-    tables: list[np.ndarray] = []
-    edges: list[Edge] = []
-    for a, b in pairs:
-        if rng.random() < 0.5:  # factored
-            shape = (rng.randint(1, 3), rng.randint(1, 3))
-            known = [i for i, t in enumerate(tables) if t.shape == shape]
-            if known and rng.random() < 0.7:
-                index = rng.choice(known)
-            else:
-                index = len(tables)
-                tables.append(_table(entry, *shape))
-            rows_map = np.array([rng.randrange(shape[0]) for _ in range(sizes[a])], dtype=np.int64)
-            cols_map = np.array([rng.randrange(shape[1]) for _ in range(sizes[b])], dtype=np.int64)
-            edges.append(Edge(a, b, index, rows_map, cols_map))
-        else:
-            edges.append(Edge(a, b, len(tables)))
-            tables.append(_table(entry, sizes[a], sizes[b]))
-    vertices = tuple(
-        Vertex(f"v{i}", np.array([entry() for _ in range(k)], dtype=np.int64)) for i, k in enumerate(sizes)
-    )
-    usages: list[Usage] = []
-    limit = None
-    if rows:
-        steps = rng.randint(1, 5)
-        for v in range(n):
-            for _ in range(rng.randint(0, 2)):
-                start = rng.randint(0, steps)
-                amount = np.array([rng.randint(0, 9) for _ in range(sizes[v])], dtype=np.int64)
-                usages.append(Usage(v, start, start + rng.randint(0, steps), amount))
-        limit = rng.randint(0, 4 * n + 4)
-    return SelectionProblem(
-        f"random {seed}",
-        vertices,
-        tuple(tables),
-        tuple(edges),
-        tuple(usages),
-        limit,
-        constant=rng.choice([0, 0, 7, -5]),
-    ).check()
-
-
-def _table(entry, rows: int, cols: int) -> np.ndarray:
-    return np.array([[entry() for _ in range(cols)] for _ in range(rows)], dtype=np.int64).reshape(rows, cols)
 
 
 def everything(problem: SelectionProblem) -> Domain:

@@ -16,6 +16,7 @@ from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Access, Affine, Axis, Combine, access
+from shardproof.models.program.operators import Value
 from shardproof.models.sources.building.attention import attention, lse_of
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.numpy.trace import trace
@@ -332,6 +333,18 @@ def pairs() -> Graph:
     )
 
 
+def fused() -> Graph:
+    """Products with epilogues: of the sums themselves, with an operand of the result's shape, with one along an axis."""
+    b = Builder("fused")
+    x, w, bias = b.input("x", (8, 6)), b.parameter("w", (6, 4)), b.parameter("b", (4,))
+    axes = [Axis("i", 8), Axis("j", 4), Axis("k", 6, Combine.SUM, splittable=False)]
+    reads = [access(x, "i", "k"), access(w, "k", "j")]
+    y = b.operator("y", "fused_product", axes, reads, ["i", "j"], {"epilogue": ("gelu",), "factors": 2})
+    more = [*reads, access(bias, "j"), access(y, "i", "j")]
+    attributes: dict[str, Value] = {"epilogue": ("add", "relu", "relu_gradient"), "factors": 2}
+    return b.build(b.operator("z", "fused_product", axes, more, ["i", "j"], attributes))
+
+
 def unread() -> Graph:
     """A result that nobody reads and nobody wants, an input that has several readers and is wanted."""
     b = Builder("unread")
@@ -422,6 +435,7 @@ CASES: dict[str, Case] = {
     "axes of one element": Case(ones, "2x2", "complete,uneven"),
     "pairs of products": Case(pairs, "2x2"),
     "an unread result": Case(unread, "2x2"),
+    "epilogues": Case(fused, "2x2"),
     "moments that are read": Case(moments, "localhost:6"),
     "attention operator": Case(attentions, "2x2"),
     "causal attention operator": Case(lambda: attentions(ahead=2), "2x2"),

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
-from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from shardproof.proofs.selection.certificates import (
     Dual,
     Elimination,
@@ -31,52 +31,6 @@ from shardproof.proofs.selection.certificates import (
 from shardproof.proofs.selection.presolve_log import Rule
 
 Domains = list[list[int]]
-
-
-def random_problem(
-    seed: int, *, n: int = 4, k: int = 4, forbidden: float = 0.15, rows: bool = True, low: int = -9
-) -> SelectionProblem:
-    """Up to `n` vertices, tables shared and factored at random, parallel edges and both directions, usages with a
-    middling limit.
-    """
-    rng = random.Random(seed)
-
-    def cost() -> int:
-        return FORBIDDEN + rng.choice([0, 5]) if rng.random() < forbidden else rng.randint(low, 20)
-
-    n = rng.randint(1, n)
-    sizes = [rng.randint(1, k) for _ in range(n)]
-    vertices = tuple(Vertex(f"v{i}", np.array([cost() for _ in range(s)], dtype=np.int64)) for i, s in enumerate(sizes))
-    tables: list[np.ndarray] = []
-    edges = []
-    for _ in range(rng.randint(0, 2 * n) if n > 1 else 0):
-        u, v = rng.sample(range(n), 2)
-        if tables and rng.random() < 0.5:  # an old table through maps
-            t = rng.randrange(len(tables))
-            rows_, cols_ = tables[t].shape
-            row = np.array([rng.randrange(rows_) for _ in range(sizes[u])], dtype=np.int64)
-            col = np.array([rng.randrange(cols_) for _ in range(sizes[v])], dtype=np.int64)
-            edges.append(Edge(u, v, t, row, col))
-        else:
-            tables.append(np.array([[cost() for _ in range(sizes[v])] for _ in range(sizes[u])], dtype=np.int64))
-            edges.append(Edge(u, v, len(tables) - 1))
-    usages, limit = [], None
-    if rows:
-        for v in range(n):
-            for _ in range(rng.randint(0, 2)):
-                start = rng.randint(0, 5)
-                usages.append(
-                    Usage(
-                        v,
-                        start,
-                        start + rng.randint(0, 4),
-                        np.array([rng.randint(0, 9) for _ in range(sizes[v])], dtype=np.int64),
-                    )
-                )
-        limit = rng.randint(0, 9 * n // 2)
-    return SelectionProblem(
-        f"random {seed}", vertices, tuple(tables), tuple(edges), tuple(usages), limit, constant=rng.randint(-5, 5)
-    ).check()
 
 
 def entries(problem: SelectionProblem, x: tuple[int, ...]) -> list[int]:

@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 import selection_cases as cases
+from random_problems import shared_tables
 
 from shardproof.formal.explain.audit import Outcome, audit, audit_problem, decide, render_audit
 from shardproof.formal.explain.compare import compare
@@ -25,7 +26,7 @@ from shardproof.verify.selection.certificate import check_selection
 
 @pytest.mark.parametrize("seed", range(60))
 def test_random_problems_against_enumeration(seed: int) -> None:
-    problem = cases.random_problem(seed, rows=False)
+    problem = shared_tables(seed, rows=False)
     best = cases.brute(problem)
     fixed = ChoiceList(tuple(0 if v % 2 == seed % 2 else None for v in range(len(problem.vertices))))
     domains = [[0] if c is not None else d for c, d in zip(fixed.choices, cases.whole(problem), strict=True)]
@@ -55,7 +56,7 @@ def test_random_problems_against_enumeration(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_rows_of_a_comparison_add_up(seed: int) -> None:
-    problem = cases.random_problem(seed, forbidden=0.0, rows=False, n=5)
+    problem = shared_tables(seed, forbidden=0.0, rows=False, n=5)
     x, y = tuple(0 for _ in problem.vertices), tuple(v.cost.size - 1 for v in problem.vertices)
     c = compare(problem, PlainNames(problem), x, y)
     assert sum(r.difference for r in c.rows) == problem.cost_of(y) - problem.cost_of(x)

@@ -77,8 +77,10 @@ AMOUNTS = [n for n in NUMBERS if n != "1e-400"] + [
 
 OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz"): {
+        "--micro-batch": ["0", "-1", "x", "1.5", "", "2", "auto", "2:twice", ":once", "9" * 400], "--precision": ["", "fp8", "bf16-master:scale=2"],
         "--time-limit": NUMBERS, "--threads": INTEGERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS,
         "--space": ["", "all", "complete,odd", "\x1b", "9" * 500], "--engine": ["", "cplex", "\udcff"], "--train": ["", "sgdd"], "--strategy": ["", "absent", "folder", "pipe", "noise"],
+        "--vocabulary": ["", "tensorflow", "DTensor"],
     },
     ("solve", "problem.json"): {"--time-limit": NUMBERS, "--threads": INTEGERS, "--gap": SHARES, "--engine": ["x"]},
     ("audit", "problem.json", "--strategy", "choices.json"): {"--time-limit": NUMBERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS, "--engine": ["x"]},
@@ -88,6 +90,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--inputs": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", "other.npz", "one.npy", "cut.npz", "/dev/zero", ""],
     },
     ("export", "plan.spz", "-o", "new.py"): {"--to": ["", "csv", "DTensor", "\x1b"]},
+    ("export", "plan.spz", "--to", "jax", "-o", "new.py", "--resolve"): {"--time-limit": NUMBERS, "--resolved": ["new.py", "folder", "-", ""]},
     ("explain", "plan.spz"): {"--error": SHARES, "--time-limit": NUMBERS, "--op": ["", "nobody", "\x1b[1m", "9" * 500]},
     ("explain", "plan.spz", "--op", "fc1"): {"--instead": ["{", '{"x": 1}', "b over nowhere", "b over 0 of ranks", "b over 99999999999 of ranks", "\udcff", '{"b": {"ranks": -1}}']},
     ("sensitivity", "plan.spz"): {"--solve-limit": NUMBERS, "--time-limit": NUMBERS},
@@ -100,7 +103,9 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     },
     ("reduce",): {"--nodes": ["", "0", "x", "-1", "1,2,3x"]},
     ("import", "mlp-unity"): {"--batch": INTEGERS, "--train": ["adamm"], "--loss": ["x"], "--recompute": ["x"]},
-    ("import", "mlp-unity", "--train", "sgd"): {"--loss": ["nobody", ""], "--recompute": ["nobody*"]},
+    ("import", "mlp-unity", "--train", "sgd"): {
+        "--loss": ["nobody", ""], "--recompute": ["nobody*"], "--micro-batch": [*INTEGERS, "7"], "--precision": ["", "bf16", "bf16-mixed:x=1", "bf16-mixed:reduce=int8", "fp16-mixed:growth=nan"],
+    },
     ("machine", "calibrate", "p2-a100"): {"--timings": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", ""], "--rounds": INTEGERS, "--time-limit": NUMBERS, "--batch": ["1"]},
     ("machine", "calibrate", "p2-a100", "--timings", "timings.csv"): {"--where": ["x", "=1", "nodes", "nothing=1"], "--hold-out": ["x", "nothing=1"]},
     ("plan", "mlp-unity", "--machine", "localhost:2", "--train", "sgd", "-o", "new.spz"): {"--pipeline": ["", "x", "0:1", "2:", "2:0", "-1:2", "9" * 400, "2:3", "2:2:2"]},
@@ -139,13 +144,15 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("check", "{}"): [*FILES, "problem.json", "other.spz", "certificate.spz"],
     ("run", "{}", "-n", "2", "--virtual"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("export", "{}", "--to", "dtensor", "-o", "new.py"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
+    ("verify-job", "{}", "model.py:net"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
+    ("verify-job", "plan.spz", "{}"): [*FILES, "plan.spz", "mlp-unity", "absent.py:f", "text.py:f", "text.py:", "no.module:f"],
     ("explain", "{}"): [*SPZ, "certificate.spz", "problem.spz", "library.spz"],
     ("sensitivity", "{}"): [*SPZ, "certificate.spz", "library.spz"],
     ("solve", "{}"): [*FILES, "other.spz", "certificate.spz", "plan.spz", "library.spz", "choices.json", "graph.json"],
     ("audit", "{}", "--strategy", "choices.json"): [*FILES, "plan.spz", "graph.json"],
     ("audit", "problem.json", "--strategy", "{}"): [*FILES, "plan.spz", "graph.json", "problem.json"],
     ("plan", "{}", "--machine", "localhost:2", "-o", "new.spz"): [*FILES, "plan.spz", "problem.json", "mlp-unty", "absent.py:f", "text.py:f", "text.py:", "no.module:f", "absent.onnx", "text.onnx", "graph.onnx"],
-    ("plan", "mlp-unity", "--machine", "{}", "-o", "new.spz"): [*FILES, "nowhere", "localhots", "localhost:0", "localhost:2x2", "-1x4", "9" * 400 + "x2", "text.toml", "folder.toml", "absent.toml", "localhost:", "dgx-a100:4xx8"],
+    ("plan", "mlp-unity", "--machine", "{}", "-o", "new.spz"): [*FILES, "nowhere", "localhots", "localhost:0", "localhost:2x2", "-1x4", "9" * 400 + "x2", "text.toml", "folder.toml", "absent.toml", "localhost:", "cloud-a100:4xx8"],
     ("machine", "show", "{}"): [*FILES, "nowhere", "localhost:0", "text.toml", "\x1b[31m"],
     ("import", "{}"): [*FILES, "plan.spz", "nothing"],
     ("rules", "check", "{}"): [*SPZ, "plan.spz", "problem.spz"],
@@ -158,7 +165,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
 OTHERS: list[tuple[str, ...]] = [
     (), ("",), ("plna",), ("PLAN",), ("-x",), ("--jsn",), ("rules",), ("rules", "prov"), ("machine",), ("machine", "shwo"), ("rules", ""), ("\x1b[31m",), ("--",), ("plan",), ("plan", "mlp-unity"),
     ("plan", "mlp-unity", "--machine", "localhost:2"), ("plan", "--machine", "localhost:2", "-o", "new.spz"), ("plan", "a", "b", "--machine", "localhost:2", "-o", "new.spz"), ("check",), ("run", "plan.spz"),
-    ("explain",), ("export",), ("export", "plan.spz"), ("export", "plan.spz", "--to", "jax"), ("export", "plan.spz", "--to", "jax", "-o", "folder"), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
+    ("explain",), ("verify-job",), ("verify-job", "plan.spz"), ("export",), ("export", "plan.spz"), ("export", "plan.spz", "--to", "jax"), ("export", "plan.spz", "--to", "jax", "-o", "folder"), ("export", "plan.spz", "--to", "jax", "-o", "new.py", "--time-limit", "3"), ("plan", "mlp-unity", "--machine", "localhost:2", "--space", "complete,uneven", "--vocabulary", "jax", "-o", "new.spz"), ("solve",), ("audit", "mlp-unity"), ("audit", "mlp-unity", "--strategy", "model.json"), ("place",), ("reduce",), ("reduce", "--nodes", "2,2", "--axes", "2"), ("schedule",), ("schedule", "--stages", "2"), ("schedule", "--stages", "2", "--times", "1,1,1"),
     ("explain", "plan.spz", "--instead", "b over ranks"), ("explain", "plan.spz", "--cost", "--op", "fc1"), ("explain", "plan.spz", "--symbolic"), ("explain", "plan.spz", "--state"), ("import",),
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--loss", "x"), ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz", "--recompute", "auto"),
     ("plan", "graph.json", "--batch", "3", "--machine", "localhost:2", "-o", "new.spz"), ("machine", "calibrate"), ("machine", "calibrate", "p2-a100", "--train", "sgd", "--timings", "timings.csv"),
@@ -347,7 +354,7 @@ def test_help(line: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None
     ("line", "meant"),
     [
         (("plna",), "plan"), (("chekc",), "check"), (("rules", "prov"), "prove"), (("machine", "calibrat"), "calibrate"), (("plan", "mlp-unty", "--machine", "4", "-o", "x.spz"), "mlp-unity"),
-        (("machine", "show", "localhots"), "localhost"), (("machine", "show", "dgx-a10:4x8"), "dgx-a100"), (("plan", "--machin", "4"), "--machine"),
+        (("machine", "show", "localhots"), "localhost"), (("machine", "show", "dgx-a10:4x8"), "cloud-a100"), (("plan", "--machin", "4"), "--machine"),
     ],
 )  # fmt: skip
 def test_the_nearest_is_named(

@@ -14,6 +14,7 @@ import pytest
 import selection_reduction_cases as tiny
 from best_response import best_responses
 from pase_dp import pase_dp
+from random_problems import few_costs, reducible
 
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
 from shardproof.proofs.selection.load import load_selection_problem
@@ -49,26 +50,6 @@ def test_theorem_1_is_false_a_worse_strategy_is_returned() -> None:
     found = best_responses(ring, adversary, (0, 1, 3, 2))
     assert (found.valid, found.solution, found.cost) == (((2, 2, 2, 2),), (2, 2, 2, 2), 4)
     assert int(tiny.landscape(ring).min()) == 0 == best_responses(ring).cost
-
-
-def few_costs(seed: int) -> SelectionProblem:
-    """Graphs of 2 to 6 vertices, rings among them, with so few distinct costs that ties are everywhere."""
-    rng = random.Random(seed)
-    n = rng.randint(2, 6)
-    sizes = [rng.randint(1, 3) for _ in range(n)]
-    top = rng.choice([0, 1, 2])
-
-    def cost() -> int:
-        return FORBIDDEN if seed % 3 == 0 and rng.random() < 0.1 else rng.randint(0, top)
-
-    vertices = tuple(Vertex(f"v{i}", np.array([cost() for _ in range(k)])) for i, k in enumerate(sizes))
-    pairs = (
-        [(i, (i + 1) % n) for i in range(n)]
-        if seed % 2 and n > 2
-        else [tuple(rng.sample(range(n), 2)) for _ in range(rng.randint(1, n + 1))]
-    )
-    tables = tuple(np.array([[cost() for _ in range(sizes[v])] for _ in range(sizes[u])]) for u, v in pairs)
-    return SelectionProblem("few", vertices, tables, tuple(Edge(u, v, k) for k, (u, v) in enumerate(pairs))).check()
 
 
 def test_with_a_fixed_order_the_optimum_survives() -> None:
@@ -114,7 +95,7 @@ def test_mistakes_are_named() -> None:
 
 def test_dynamic_programming_equals_enumeration() -> None:
     for seed in range(700):
-        problem = tiny.instance(seed)
+        problem = reducible(seed)
         free = SelectionProblem(
             problem.name, problem.vertices, problem.tables, problem.edges, constant=problem.constant
         )

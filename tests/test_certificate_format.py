@@ -91,7 +91,9 @@ def read(module: str) -> set[str]:
         ("proofs/collective_programs/file", ("placement", "reduction"), set()),
         ("proofs/rewrites/library", ("rules",), set()),
         ("proofs/plan/bundle", ("plan",), set()),
+        ("proofs/joint/file", ("joint",), set()),
         ("proofs/schedules/file", ("schedule",), set()),
+        ("proofs/egraphs/file", ("extraction",), set()),
         ("proofs/pipelines/file", ("pipeline",), set()),
     ],
 )
@@ -117,6 +119,8 @@ def cases(module: str, function: str) -> set[str]:
         ("reduction claims", "proofs/collective_programs/file", "_claim"),
         ("schedule subjects", "proofs/schedules/file", "_subject"),
         ("schedule bounds", "proofs/schedules/file", "_bound"),
+        ("extraction claims", "proofs/egraphs/file", "_claim"),
+        ("extraction records", "proofs/egraphs/file", "_record"),
     ],
 )
 def test_kinds_are_those_of_the_document(mark: str, module: str, function: str) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from budget_cases import MAKERS, Files, wide, zero_messages
-from selection_reduction_cases import instance
+from random_problems import reducible
 
 from shardproof.formal.selection.solve import solve
 from shardproof.models.problem.claims import Optimal, Verdict
@@ -116,7 +116,7 @@ def test_honest_certificates_are_far_from_the_budget(monkeypatch: pytest.MonkeyP
     real = Budget.of
     monkeypatch.setattr(Budget, "of", staticmethod(lambda numbers: made.append(real(numbers)) or made[-1]))
     for seed in range(20):
-        problem = instance(seed, n=12, k=6)
+        problem = reducible(seed, n=12, k=6)
         answer = solve(problem, threads=1)
         assert answer.certificate is not None
         made.clear()

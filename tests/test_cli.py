@@ -170,7 +170,11 @@ def test_audit(shardproof, tmp_path: Path) -> None:
             3,
             ["nowhere"],
         ),
-        (("plan", "mlp-unity", "--machine", "4x8", "--joint", "-o", "p.spz"), 3, ["--joint", "not supported"]),
+        (
+            ("plan", "mlp-unity", "--machine", "4x8", "--joint", "--memory", "1GiB", "-o", "p.spz"),
+            3,
+            ["--joint", "no memory rows"],
+        ),
         (("plan", "mlp-unity", "-o", "p.spz"), 2, ["--machine"]),
         (("fly",), 2, ["fly"]),
         (("check", "missing.spz"), 3, ["missing.spz"]),

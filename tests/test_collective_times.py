@@ -78,7 +78,7 @@ def test_rings_of_the_cube_mesh_explain_the_sizes_of_v100_groups() -> None:
     alike = fit(
         [Measured(r.operation, Group(r.group.ranks), r.size, r.seconds) for r in rows[2] + rows[8]], Ratios(0, 0)
     )
-    assert _error(alike.time, [Measured(r.operation, Group(4), r.size, r.seconds) for r in rows[4]]) > 0.3
+    assert alike.mean_error > 0.3 > 6 * found.mean_error  # behind a switch eight would not be three times as fast as
 
 
 def test_one_group_size_borrows_what_it_cannot_separate() -> None:

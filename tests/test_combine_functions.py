@@ -55,6 +55,8 @@ def graph_of(function: str, *combines: Combine, splittable: bool = False) -> Gra
         return attention_of(function, axes)
     inputs = tuple(Tensor(f"x{i}", shape, role=Role.INPUT) for i in range(count))
     attributes: tuple[tuple[str, Value], ...] = (("rows", "r0"),) if FUNCTIONS[function].kind in BY_DATA else ()
+    if function == "fused_product":
+        attributes = (("epilogue", ("relu",)), ("factors", 1))
     reads = [access(t.name, *names) for t in inputs]
     if FUNCTIONS[function].kind is NodeKind.GROUPED:  # its ids name the group
         inputs = (*inputs[:-1], replace(inputs[-1], shape=shape[1:]))

@@ -17,6 +17,7 @@ from conformance.make import EXITS, FOLDERS, files
 from forgeries import head_of, put
 from independent_checker.__main__ import main
 from independent_checker.collective import check_collective
+from independent_checker.extraction import check_extraction as second_extraction
 from independent_checker.schedules import check_schedule as second_schedule
 
 from shardproof.__main__ import run
@@ -76,6 +77,7 @@ def test_the_suite_is_small_and_covers_every_kind() -> None:
         "placements",
         "schedule",
         "pipelined step",
+        "extraction",
     }
     for kind in kinds:
         assert all(count[kind, verdict] >= 3 for verdict in ("proved", "refuted", "malformed")), kind
@@ -111,6 +113,15 @@ def test_a_second_checker_of_schedules_agrees(entry: dict) -> None:
     assert second_schedule((HERE / entry["file"]).read_bytes()) == entry["verdict"]
 
 
+EXTRACTIONS = [e for e in EXPECTED if e["kind"] == "extraction"]
+
+
+@pytest.mark.parametrize("entry", EXTRACTIONS, ids=lambda e: e["file"])
+def test_a_second_checker_of_extractions_agrees(entry: dict) -> None:
+    verdict, why = second_extraction(*(Path(p).read_bytes() for p in paths(entry)))
+    assert verdict == entry["verdict"], why
+
+
 @pytest.mark.slow
 def test_a_second_checker_agrees_on_changed_schedules() -> None:
     """Schedules of the search, and what somebody could have got wrong in them."""
@@ -126,7 +137,7 @@ def test_a_second_checker_agrees_on_changed_schedules() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize(("machine", "sizes"), [("p2-a100", (2, 4)), ("p2-v100", (2, 8)), ("dgx-a100", (2, 4))])
+@pytest.mark.parametrize(("machine", "sizes"), [("p2-a100", (2, 4)), ("p2-v100", (2, 8)), ("cloud-a100", (2, 4))])
 def test_prices_of_collective_programs_follow_from_the_document(
     machine: str, sizes: tuple[int, int], preset: str
 ) -> None:

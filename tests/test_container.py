@@ -19,6 +19,7 @@ import pytest
 import selection_cases as cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_problems import shared_tables
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal
 from shardproof.models.problem.selection_problem import ProblemError
@@ -251,7 +252,7 @@ def test_canonical_json() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_problem_forms_keep_the_hash(seed: int, tmp_path: Path) -> None:
-    problem = cases.random_problem(seed)
+    problem = shared_tables(seed)
     text = problem_json(problem)
     (tmp_path / "p.json").write_bytes(text)
     (tmp_path / "p.json.gz").write_bytes(gzip.compress(text))
@@ -263,7 +264,7 @@ def test_problem_forms_keep_the_hash(seed: int, tmp_path: Path) -> None:
 
 
 def test_malformed_problems() -> None:
-    text = problem_json(cases.random_problem(3))
+    text = problem_json(shared_tables(3))
     assert b'"scale":1' in text
     for old, new in [
         (b'"scale":1', b'"scale":0'), (b'"scale":1', b'"scale":1.0'), (b'"scale":1', b'"scale":true'), (b'"scale":1', b'"scale":NaN'), (b'"cost":[', b'"cost":[9223372036854775808,'),
@@ -281,7 +282,7 @@ def test_malformed_problems() -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_certificates_survive_and_are_byte_stable(seed: int) -> None:
-    problem = cases.random_problem(seed, n=3, k=3)
+    problem = shared_tables(seed, n=3, k=3)
     rng = random.Random(seed)
     for claim in cases.all_claims(problem):
         for proof in (cases.random_tree(problem, rng, 10**6), cases.points(problem, conflicts=True)):

@@ -112,6 +112,15 @@ CASES: dict[str, Case] = {
         [access("a", "i", "p", "k"), access("b", "p", "k", "j")],
         ["i", "j"],
     ),
+    "a sum wider than its factors": case(
+        "product",
+        [Axis("i", 4), Axis("j", 3), Axis("k", 64, SUM)],
+        {"a": ((4, 64), "float32"), "b": ((64, 3), "float32")},
+        [access("a", "i", "k"), access("b", "k", "j")],
+        ["i", "j"],
+        result="float64",
+        arithmetic="float32",
+    ),
     "window": case(
         "product",
         [Axis("i", 4), Axis("o", 2), Axis("t", 3, SUM, False)],

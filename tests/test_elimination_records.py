@@ -8,7 +8,8 @@ from math import prod
 
 import numpy as np
 import pytest
-from selection_cases import brute, certified, eliminate, random_problem
+from random_problems import shared_tables
+from selection_cases import brute, certified, eliminate
 
 from shardproof.formal.selection.elimination import dense
 from shardproof.formal.selection.elimination import factored as eliminate_module
@@ -29,7 +30,7 @@ from shardproof.verify.selection.certificate import check_selection
 
 @pytest.mark.parametrize("seed", range(150))
 def test_left_out_messages_give_the_optimum(seed: int) -> None:
-    problem = random_problem(seed, rows=False)
+    problem = shared_tables(seed, rows=False)
     stored = eliminate(problem, random.Random(seed))
     record = Elimination(stored.order, stored.scopes, ())
     best = brute(problem, rows=False)
@@ -44,7 +45,7 @@ def test_left_out_messages_give_the_optimum(seed: int) -> None:
 
 
 def test_bad_orders_and_scopes_are_refused() -> None:
-    problem = random_problem(5, rows=False)
+    problem = shared_tables(5, rows=False)
     stored = eliminate(problem, random.Random(5))
     cost, x = brute(problem, rows=False) or (0, ())
     claim = Optimal(x, cost)
@@ -86,7 +87,7 @@ def test_absurd_effort_is_refused_before_memory_is_taken() -> None:
 
 
 def test_the_solver_leaves_out_what_is_large() -> None:
-    problem = random_problem(11, n=5, k=5, rows=False)
+    problem = shared_tables(11, n=5, k=5, rows=False)
     with_messages = solve(problem)
     without = solve(problem, options=Options(elimination=EliminationOptions(stored=0)))
     assert with_messages.status is without.status is Status.OPTIMAL and with_messages.cost == without.cost

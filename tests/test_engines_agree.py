@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from oracles import brute_force, random_problem
+from oracles import brute_force
+from random_problems import graphs_of_all_kinds
 
 from shardproof.formal.selection.engines.encodings import ilp, smt
 from shardproof.formal.selection.solve import solve
@@ -23,7 +24,7 @@ ENGINES = {"ilp": ilp.solve_ilp, "smt": smt.solve_smt}
 @pytest.mark.parametrize("block", range(5))
 def test_engines_equal_brute_force(engine: str, rows: bool, block: int) -> None:
     for seed in range(100 * block, 100 * block + 100):
-        problem = random_problem(seed, rows=rows, largest=5, labels=3)
+        problem = graphs_of_all_kinds(seed, rows=rows, largest=5, labels=3)
         optimum, _ = brute_force(problem)
         reply = ENGINES[engine](problem)
         if optimum is None:
@@ -38,7 +39,7 @@ def test_engines_equal_brute_force(engine: str, rows: bool, block: int) -> None:
 @pytest.mark.parametrize("engine", ["native", "ilp", "smt"])
 def test_all_engines_end_in_checked_certificates(engine: str) -> None:
     for seed in range(60):
-        problem = random_problem(seed, rows=seed % 2 == 1, largest=4)
+        problem = graphs_of_all_kinds(seed, rows=seed % 2 == 1, largest=4)
         optimum, _ = brute_force(problem)
         answer = solve(problem, engine=engine)
         assert answer.cost == optimum
@@ -63,11 +64,11 @@ def test_another_number_of_threads_in_the_same_process() -> None:
     """HiGHS refused every solve after one with another number of threads; `Not Solved` then looked like a hard
     problem.
     """
-    problem = random_problem(7, rows=False, largest=4)
+    problem = graphs_of_all_kinds(7, rows=False, largest=4)
     replies = [ilp.solve_ilp(problem, threads=threads) for threads in (1, 2, 1)]
     assert len({reply.says for reply in replies}) == 1 and replies[0].says != "Not Solved"
 
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(ValueError, match="choose native, ilp or smt"):
-        solve(random_problem(0), engine="oracle")
+        solve(graphs_of_all_kinds(0), engine="oracle")

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import selection_cases as cases
+from random_problems import shared_tables
 
 from shardproof.formal.explain.explain import (
     Neighbourhood,
@@ -71,7 +72,7 @@ def test_parts_add_up(name: str, machine: str, where: str) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_bounds_enclose_the_exact_price(seed: int) -> None:
-    problem = cases.random_problem(seed, rows=False, n=5)
+    problem = shared_tables(seed, rows=False, n=5)
     answer = solve(problem, limits=Limits(joint=1))  # never eliminates: the root is a dual record
     if answer.solution is None or answer.cost is None:
         return
@@ -95,7 +96,7 @@ def test_bounds_enclose_the_exact_price(seed: int) -> None:
 def test_some_certified_price_is_positive() -> None:
     found = 0
     for seed in range(40):
-        problem = cases.random_problem(seed, rows=False, n=5)
+        problem = shared_tables(seed, rows=False, n=5)
         answer = solve(problem, limits=Limits(joint=1))
         if (
             answer.solution is not None
@@ -107,7 +108,7 @@ def test_some_certified_price_is_positive() -> None:
 
 
 def test_a_certificate_of_another_problem_bounds_nothing() -> None:
-    problem, other = cases.random_problem(3, rows=False, forbidden=0), cases.random_problem(4, rows=False, forbidden=0)
+    problem, other = shared_tables(3, rows=False, forbidden=0), shared_tables(4, rows=False, forbidden=0)
     assert deviation_bounds(problem, tuple(0 for _ in problem.vertices), solve(other).certificate)[0] is None
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles import brute_force, random_problem
+from oracles import brute_force
+from random_problems import frustrated, graphs_of_all_kinds
 
 from shardproof.__main__ import run
 from shardproof.formal.planning.plan import plan_graph
@@ -34,19 +35,6 @@ def checked(problem: SelectionProblem, answer: Answer) -> None:
     assert answer.certificate is not None and check_selection(problem, answer.certificate).verdict is Verdict.PROVED
 
 
-def frustrated(seed: int) -> SelectionProblem:
-    """All pairs of six vertices: messages leave a gap."""
-    rng = np.random.default_rng(seed)
-    pairs = [(u, v) for u in range(6) for v in range(u + 1, 6)]
-    vertices = tuple(Vertex(f"v{i}", rng.integers(0, 10, 3)) for i in range(6))
-    return SelectionProblem(
-        f"frustrated {seed}",
-        vertices,
-        tuple(rng.integers(0, 30, (3, 3)) for _ in pairs),
-        tuple(Edge(u, v, k) for k, (u, v) in enumerate(pairs)),
-    ).check()
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("rows", [False, True])
 def test_an_engine_decides_by_columns_alone(engine: str, rows: bool) -> None:
@@ -57,7 +45,9 @@ def test_an_engine_decides_by_columns_alone(engine: str, rows: bool) -> None:
     wider = 0
     for seed in range(40):
         problem = (
-            frustrated(seed) if seed % 4 == 0 and not rows else random_problem(seed, rows=rows, largest=8, labels=3)
+            frustrated(seed)
+            if seed % 4 == 0 and not rows
+            else graphs_of_all_kinds(seed, rows=rows, largest=8, labels=3)
         )
         optimum, _ = brute_force(problem)
         answer = solve(problem, engine=engine, options=narrow)  # type: ignore[arg-type]
@@ -88,7 +78,7 @@ def test_columns_keep_every_solution_within_the_cutoff(engine: str, monkeypatch:
     monkeypatch.setattr(smt, "solve_smt", enumerate_all)
     smaller = 0
     for seed in range(150):
-        problem = frustrated(seed) if seed % 5 == 0 else random_problem(seed, rows=False, largest=5, labels=4)
+        problem = frustrated(seed) if seed % 5 == 0 else graphs_of_all_kinds(seed, rows=False, largest=5, labels=4)
         optimum, _ = brute_force(problem)
         seen.clear()
         answer = solve(problem, engine=engine, options=narrow)  # type: ignore[arg-type]
@@ -142,7 +132,7 @@ def test_no_word_of_an_engine_is_believed(engine: str, monkeypatch: pytest.Monke
     """
     problem = next(
         p
-        for p in (random_problem(seed, rows=True, largest=5, labels=3) for seed in range(100))
+        for p in (graphs_of_all_kinds(seed, rows=True, largest=5, labels=3) for seed in range(100))
         if len(p.edges) > 4 and brute_force(p)[0] is not None
     )
     optimum, _ = brute_force(problem)
@@ -178,7 +168,7 @@ def test_what_is_too_large_is_refused_with_its_size(engine: str) -> None:
     none = Options(engines=EngineOptions(ilp_parts=3, smt_parts=3, cells=0))
     problem = next(
         p
-        for p in (random_problem(seed, rows=False, largest=5, labels=4) for seed in range(100))
+        for p in (graphs_of_all_kinds(seed, rows=False, largest=5, labels=4) for seed in range(100))
         if len(p.vertices) == 5
     )
     with pytest.raises(
@@ -222,7 +212,7 @@ def test_an_engine_that_keeps_no_time_is_ended(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_bert_large_on_thirty_two_devices_is_decided(engine: str) -> None:
     """302,018 choices and 193 million pairs: refused or skipped without messages."""
-    planned = plan_graph(build("bert-large", batch=8), load_machine("dgx-a100:4x8"), engine=engine, threads=2)  # type: ignore[arg-type]
+    planned = plan_graph(build("bert-large", batch=8), load_machine("cloud-a100:4x8"), engine=engine, threads=2)  # type: ignore[arg-type]
     assert planned.answer.status is Status.OPTIMAL and planned.answer.asked[-1].decided
     assert planned.answer.asked[-1].cost == planned.answer.cost == planned.answer.lower_bound
 

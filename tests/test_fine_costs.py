@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import selection_cases as cases
+from random_problems import shared_tables
 
 from shardproof.formal.selection.elimination.dense import Size, eliminate_dense, plain
 from shardproof.formal.selection.options.limits import Limits
@@ -50,9 +51,7 @@ def fine_problem(
     n = rng.randint(1, 5)
     sizes = [rng.randint(1, 4) for _ in range(n)]
     if factored:
-        base = replace(
-            cases.random_problem(seed, n=4, k=3, rows=False, forbidden=holes, low=-2), constant=rng.randint(-3, 3)
-        )
+        base = replace(shared_tables(seed, n=4, k=3, rows=False, forbidden=holes, low=-2), constant=rng.randint(-3, 3))
     else:
         pairs = [(u, v) for u in range(n) for v in range(n) if u != v and rng.random() < 0.35]
 

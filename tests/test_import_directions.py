@@ -51,8 +51,13 @@ EXCEPTIONS = {  # files that read a foreign format with the library of that form
         for f in ("attention", "branches", "importer", "reader", "fold", "outputs", "program", "shadow", "stopped")
     },
 }
-JOBS = {"backends/export/dtensor_runtime.py": frozenset({"torch"})}
-"""Text that is copied into exported files: nothing of ours imports it, so it takes its library at the top."""
+JOBS = {
+    f"backends/export/{f}.py": frozenset({"torch"})
+    for f in ("dtensor_contractions", "dtensor_functions", "dtensor_runtime", "traffic")
+}
+"""Text that is copied into exported files, and what counts the traffic of a live module: loaded by `shardproof.torch`
+alone, so they take their library at the top.
+"""
 COMMAND_LINE = frozenset({"click", "rich"})
 """The verbs of a room (`verbs/`) and what they share (`models/terminal/`) talk to people; nothing else does."""
 FILES = sorted(f.relative_to(ROOT).as_posix() for room in ROOMS for f in (ROOT / room).rglob("*.py"))

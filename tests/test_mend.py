@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from random_problems import maps_and_holes, rows_for_every_second
 
 from shardproof.formal.selection.bound.restricted_master import Column, master
 from shardproof.formal.selection.decomposition import column_generation as generating
@@ -38,20 +39,7 @@ from shardproof.models.problem.selection_problem import (
 )
 from shardproof.proofs.selection.certificates import Dual
 
-from .test_seams import bound_rows, ladder, lower_of, optimum, random_problem, searching, tight
-
-
-def with_rows(seed: int, limit: int) -> SelectionProblem:
-    """Random problem, three usages for every second vertex and none for the others."""
-    problem, rng = random_problem(seed), np.random.default_rng(seed + 100)
-    usages = []
-    for v in range(0, len(problem.vertices), 2):
-        for _ in range(3):
-            start = int(rng.integers(0, 12))
-            usages.append(
-                Usage(v, start, start + int(rng.integers(0, 6)), rng.integers(0, 9, problem.vertices[v].cost.size))
-            )
-    return replace(problem, limit=limit, usages=tuple(usages))
+from .test_seams import bound_rows, ladder, lower_of, optimum, searching, tight
 
 
 def choices(problem: SelectionProblem) -> Iterator[tuple[int, ...]]:
@@ -62,7 +50,7 @@ def choices(problem: SelectionProblem) -> Iterator[tuple[int, ...]]:
 @pytest.mark.parametrize("seed", range(8))
 def test_conditioning_keeps_costs(seed: int) -> None:
     """Every choice of the free vertices costs in the small problem what it costs in the whole."""
-    problem, rng = random_problem(seed), np.random.default_rng(seed)
+    problem, rng = maps_and_holes(seed), np.random.default_rng(seed)
     x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
     free = {int(v) for v in rng.choice(12, seed, replace=False)}
     small = condition(problem, x, free)
@@ -98,7 +86,7 @@ def test_conditioning_keeps_rows(seed: int) -> None:
     rng = np.random.default_rng(seed)
     seen = set()
     for limit in (10, 16, 22, 200):
-        problem = with_rows(seed, limit)
+        problem = rows_for_every_second(seed, limit)
         x = tuple(int(rng.integers(v.cost.size)) for v in problem.vertices)
         free = {int(v) for v in rng.choice(12, 4, replace=False)}
         alone = replace(problem, usages=tuple(u for u in problem.usages if u.vertex not in free)).peak_of(x)[0]
@@ -151,7 +139,7 @@ def test_mend_takes_windows_out_of_forbidden_starts() -> None:
 def test_tighten_finds_the_best_that_fits_in_its_window(seed: int) -> None:
     """From a start that fits and from one that does not; against enumeration."""
     rng = np.random.default_rng(seed)
-    loose = with_rows(seed, 10**6)
+    loose = rows_for_every_second(seed, 10**6)
     starts = [tuple(int(rng.integers(v.cost.size)) for v in loose.vertices) for _ in range(40)]
     peaks = [loose.peak_of(x)[0] for x in starts]
     lean, full = starts[int(np.argmin(peaks))], starts[int(np.argmax(peaks))]

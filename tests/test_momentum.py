@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from random_problems import maps_and_holes
 
 from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
 from shardproof.formal.selection.bound.subgradient import accelerated_ascent
@@ -20,14 +21,14 @@ from shardproof.formal.selection.options.tree import TreeOptions
 from shardproof.formal.selection.tree.proof_tree import DualNode
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, Ints, SelectionProblem, Vertex
 
-from .test_seams import bound_of, bound_rows, ladder, optimum, random_problem, searching, sweeper_of
+from .test_seams import bound_of, bound_rows, ladder, optimum, searching, sweeper_of
 
 
 @pytest.mark.parametrize("holes", [False, True])
 @pytest.mark.parametrize("seed", range(12))
 def test_reports_the_bound_of_the_messages_it_stores(seed: int, holes: bool) -> None:
     """Evaluated label by label in Python integers; maps, forbidden entries and prices of rows included."""
-    problem = random_problem(seed, holes=holes)
+    problem = maps_and_holes(seed, holes=holes)
     sweeper, rng = sweeper_of(problem, 8), np.random.default_rng(seed)
     sweeper.to_u = [rng.integers(-40, 40, m.size) for m in sweeper.to_u]
     sweeper.to_v = [rng.integers(-40, 40, m.size) for m in sweeper.to_v]
@@ -79,7 +80,7 @@ def test_coarse_units_report_no_more_than_the_bound_of_the_messages(seed: int, h
     those of the network.
     """
     options = BoundOptions(coarse_cells=0, coarse_largest=1 << 12)  # some hundred times coarser than the costs
-    problem = lifted(random_problem(seed, holes=holes))
+    problem = lifted(maps_and_holes(seed, holes=holes))
     sweeper = sweeper_of(problem, 1 << 10, options)
     moving = AcceleratedSweeper(sweeper)
     assert moving.coarse and moving.unit > 1
@@ -193,7 +194,7 @@ def test_no_allowed_label_is_no_bound() -> None:
 
 def test_labels_left_out_take_no_part() -> None:
     """On restricted domains, tables cut or not, the bound is that of the restricted problem."""
-    problem = random_problem(5)
+    problem = maps_and_holes(5)
     domains = tuple(d[: max(1, d.size - v % 2)] for v, d in enumerate(allowed(problem)))
     network = build(Base(problem, 8), domains)
     from shardproof.formal.selection.bound.trws import Sweeper

@@ -19,6 +19,7 @@ from functools import cache
 import numpy as np
 import pytest
 import selection_cases as cases
+from random_problems import shared_tables
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, WithinGap
 from shardproof.models.problem.selection_problem import FORBIDDEN, ProblemError, SelectionProblem, Usage, Vertex
@@ -107,7 +108,7 @@ def originals() -> dict[str, list[Original]]:
     out: dict[str, list[Original]] = {"elimination": [], "points": [], "conflict": [], "dual": []}
     for seed in range(200):
         rng = random.Random(seed)
-        free = cases.random_problem(seed, n=4, k=3, rows=False)
+        free = shared_tables(seed, n=4, k=3, rows=False)
         best = cases.brute(free)
         if best is not None and len(free.vertices) >= 3 and len(out["elimination"]) < 6 and len(free.edges) >= 3:
             out["elimination"].append(
@@ -117,14 +118,14 @@ def originals() -> dict[str, list[Original]]:
                     cases.certified(free, Optimal(best[1], best[0]), cases.eliminate(free, rng)),
                 )
             )
-        tight = cases.random_problem(seed, n=3, k=3)
+        tight = shared_tables(seed, n=3, k=3)
         if len(tight.vertices) < 2:
             continue
         best = cases.brute(tight)
         if best is not None and len(out["points"]) < 6 and any(v.cost.size > 1 for v in tight.vertices):
             claim: SelectionClaim = Optimal(best[1], best[0]) if seed % 2 else WithinGap(best[1], best[0], best[0])
             out["points"].append(Original(f"points {seed}", tight, cases.certified(tight, claim, cases.points(tight))))
-        rowed = cases.random_problem(seed, n=3, k=3, forbidden=0)  # so that only resource rows can be in the way
+        rowed = shared_tables(seed, n=3, k=3, forbidden=0)  # so that only resource rows can be in the way
         if cases.brute(rowed) is None and len(rowed.vertices) > 1 and len(out["conflict"]) < 5:
             proof = cases.points(rowed, conflicts=True)
             if any(isinstance(r, RowConflict) for r in records(proof)):
@@ -595,7 +596,7 @@ def test_a_dual_over_a_cheaper_problem_never_proves_the_old_optimum() -> None:
     """
     tried = 0
     for seed in range(80):
-        p = cases.random_problem(seed, n=3, k=3)
+        p = shared_tables(seed, n=3, k=3)
         best = cases.brute(p)
         if best is None:
             continue

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import selection_cases as cases
 import selection_reduction_cases as tiny
+from random_problems import reducible
 from selection_log_oracle import State
 from test_mutants_selection import Mutant, Original, changed, edited, exit_code
 
@@ -57,7 +58,7 @@ def entries_about(problem: SelectionProblem) -> Iterator[tuple[Rule, int, int, i
 def test_the_replay_accepts_exactly_what_the_rules_say() -> None:
     seen = Counter[tuple[str, bool]]()
     for seed in range(110):
-        problem = tiny.instance(seed, n=4, k=3)
+        problem = reducible(seed, n=4, k=3)
         reduction = presolve(problem) if seed % 2 else None
         if reduction is not None and reduction.problem is not None and reduction.problem.edges:
             problem = reduction.problem  # nothing applies here except what the reducer left on purpose
@@ -75,7 +76,7 @@ def originals() -> list[Original]:
     """Optimal certificates through a log and points, on problems whose log uses several rules."""
     out = []
     for seed in range(400):
-        problem = tiny.instance(seed, n=6, k=4)
+        problem = reducible(seed, n=6, k=4)
         best = cases.brute(problem)
         reduction = presolve(problem)
         if (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from contest_cases import contest_problem
 from house import ROOT
-from oracles import random_problem
+from random_problems import graphs_of_all_kinds
 
 import shardproof.formal.selection.tree.dense_search  # noqa: F401  defaults are read when it is imported
 from shardproof.__main__ import run
@@ -90,8 +90,8 @@ ROWS, _ = bound_rows(0, Fraction(9, 10), 1)
         (contest_problem(9, 5, 2, tight=0.4), Options(), "native", {"solve", "presolve", "dense", "primal"}),
         (ladder(60, 0), FACTORED, "native", {"solve", "limits", "bound", "tree", "decomposition"}),
         (ROWS, FACTORED, "native", {"solve", "limits", "bound", "tree", "decomposition", "primal"}),
-        (random_problem(8, rows=False), Options(), "native", {"solve", "elimination"}),
-        (random_problem(8, rows=False), Options(), "ilp", {"solve", "engines", "bound"}),
+        (graphs_of_all_kinds(8, rows=False), Options(), "native", {"solve", "elimination"}),
+        (graphs_of_all_kinds(8, rows=False), Options(), "ilp", {"solve", "engines", "bound"}),
     ],
     ids=["dense", "repeated", "repeated under rows", "eliminated", "engine"],
 )
@@ -115,7 +115,7 @@ def test_relaxing_the_rows_hands_them_on(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_options_change_what_a_search_does() -> None:
     """Without room for tables nothing is eliminated."""
-    problem = random_problem(11)
+    problem = graphs_of_all_kinds(11)
     stored = solve(problem).certificate
     without = Options(elimination=type(Options().elimination)(stored=0))
     bare = solve(problem, options=without).certificate

@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from random_problems import repeated_blocks
 
 from shardproof.formal.selection.bound.dual import gather, score
 from shardproof.formal.selection.bound.restricted_master import Column, master
@@ -26,37 +27,9 @@ from shardproof.formal.selection.solve import solve, suits_dense_search
 from shardproof.formal.selection.tree.branch_and_bound import new_run
 from shardproof.formal.selection.tree.proof_tree import DualNode
 from shardproof.formal.selection.tree.run import Run
-from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, SelectionProblem, Vertex
 
 TIGHT = Limits(joint=1, work=1, kept=1, last_joint=1, last_work=1, last_kept=1)
-
-
-def blocks(count: int, seed: int, limit: int | None = None, width: int = 2, labels: int = 3) -> SelectionProblem:
-    """`count` blocks of `width` vertices forward, and the same number backward, as a training step: the last of
-    block i - 1 meets the first of block i, and both parts meet in every block.
-    """
-    rng = np.random.default_rng(seed)
-    costs = [rng.integers(0, 50, labels) for _ in range(2 * width)]
-    inner, between, across = (rng.integers(0, 40, (labels, labels)) for _ in range(3))
-    amounts = [rng.permutation(np.arange(1, labels + 1)) * 10 for _ in range(width)]
-    vertices, edges, usages = [], [], []
-    for side in (0, 1):
-        for i in range(count):
-            first = (side * count + i) * width
-            for k in range(width):
-                vertices.append(Vertex(f"{side}.{i}.{k}", costs[side * width + k]))
-                if k:
-                    edges.append(Edge(first + k - 1, first + k, 0))
-                elif i:
-                    edges.append(Edge(first - 1, first, 1))
-                if side:
-                    edges.append(Edge((count - 1 - i) * width + k, first + k, 2))
-    steps = 2 * count
-    if limit is not None:
-        usages = [Usage(i * width + k, i, steps - i, amounts[k]) for i in range(count) for k in range(width)]
-    return SelectionProblem(
-        "blocks", tuple(vertices), (inner, between, across), tuple(edges), limit=limit, usages=tuple(usages)
-    )
 
 
 def searching(problem: SelectionProblem) -> Run:
@@ -68,7 +41,7 @@ def make(problem: SelectionProblem, clock: Clock) -> Run:
 
 
 def test_quotient_has_one_vertex_per_place_and_real_edges() -> None:
-    problem = blocks(60, 0)
+    problem = repeated_blocks(60, 0)
     found = quotient(problem)
     assert found is not None and len(found.problem.vertices) * 3 <= len(problem.vertices)
     for v, c in enumerate(found.of_vertex):
@@ -87,7 +60,7 @@ def test_nothing_repeated_gives_no_quotient() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_messages_of_the_block_bound_the_whole(seed: int) -> None:
-    problem = blocks(60, seed)
+    problem = repeated_blocks(60, seed)
     best = solve(problem)
     found = quotient(problem)
     assert found is not None and best.cost is not None
@@ -103,7 +76,7 @@ def test_messages_of_the_block_bound_the_whole(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_start_from_blocks_is_near_the_optimum(seed: int) -> None:
-    problem = blocks(60, seed)
+    problem = repeated_blocks(60, seed)
     best = solve(problem)
     search = searching(problem)
     warm = begin(search, make)
@@ -117,7 +90,7 @@ def test_start_from_blocks_is_near_the_optimum(seed: int) -> None:
 
 
 def test_ends_are_few() -> None:
-    problem = blocks(60, 2)
+    problem = repeated_blocks(60, 2)
     found = quotient(problem)
     assert found is not None
     assert 0 < len(ends(problem, found, 1)) < len(problem.vertices) // 2
@@ -125,7 +98,7 @@ def test_ends_are_few() -> None:
 
 def test_layers_follow_both_directions() -> None:
     """The mirror image of block i of the forward part carries the same number, from whichever side numbers start."""
-    problem, width, count = blocks(60, 3), 2, 60
+    problem, width, count = repeated_blocks(60, 3), 2, 60
     found = quotient(problem)
     assert found is not None
     layer = layers(problem, found).reshape(2, count, width)
@@ -135,7 +108,7 @@ def test_layers_follow_both_directions() -> None:
 
 
 def test_profile_agrees_with_the_rows_of_the_whole() -> None:
-    problem = blocks(60, 4, limit=10**6)
+    problem = repeated_blocks(60, 4, limit=10**6)
     found = quotient(problem)
     assert found is not None
     profile = Profile(problem, found)
@@ -164,7 +137,7 @@ def test_profile_agrees_with_the_rows_of_the_whole() -> None:
 def test_uniform_plans_cost_what_they_cost_in_the_whole(seed: int) -> None:
     """Ends, loops of a class, forbidden entries and all; the uniform optimum is the cheapest of them."""
     rng = np.random.default_rng(seed)
-    problem = blocks(60, seed)
+    problem = repeated_blocks(60, seed)
     extra = tuple(Edge(2 * i, 2 * i + 2, 0) for i in range(59)) + (
         Edge(0, len(problem.vertices) - 1, 1),
     )  # within one class; first and last
@@ -204,7 +177,7 @@ def test_master_mixes_and_prices() -> None:
 
 @pytest.mark.parametrize("share", [Fraction(9, 10), Fraction(3, 4)])
 def test_mixtures_keep_binding_rows(share: Fraction) -> None:
-    free = blocks(60, 5, limit=10**9)
+    free = repeated_blocks(60, 5, limit=10**9)
     unlimited = solve(replace(free, limit=None, usages=()))
     assert unlimited.solution is not None
     limit = int(share * free.peak_of(unlimited.solution)[0])
@@ -219,7 +192,7 @@ def test_mixtures_keep_binding_rows(share: Fraction) -> None:
 
 
 def test_rows_that_do_not_bind_cost_nothing() -> None:
-    free = blocks(60, 6, limit=10**9)
+    free = repeated_blocks(60, 6, limit=10**9)
     unlimited = solve(replace(free, limit=None, usages=()))
     assert unlimited.solution is not None
     most = sum(int(u.amount.max()) for u in free.usages)
@@ -232,10 +205,10 @@ def test_rows_that_do_not_bind_cost_nothing() -> None:
 
 def test_repeated_blocks_with_large_tables_are_solved_as_such() -> None:
     """Elsewhere flat loops and reductions: with small tables, without repetition, and with few vertices."""
-    wide = blocks(60, 0, limit=10**6, labels=300)
+    wide = repeated_blocks(60, 0, limit=10**6, labels=300)
     assert not suits_dense_search(wide, Options())
-    assert suits_dense_search(blocks(60, 0, limit=10**6, labels=30), Options()), "small tables"
-    few = blocks(99, 0, limit=10**6, width=1, labels=300)
+    assert suits_dense_search(repeated_blocks(60, 0, limit=10**6, labels=30), Options()), "small tables"
+    few = repeated_blocks(99, 0, limit=10**6, width=1, labels=300)
     assert suits_dense_search(few, Options()) and quotient(few) is not None, "few vertices"
     rng = np.random.default_rng(0)
     once = tuple(Vertex(v.name, rng.permutation(v.cost)) for v in wide.vertices)

@@ -5,8 +5,7 @@ does.
 from __future__ import annotations
 
 import pytest
-from selection_cases import random_problem
-from selection_reduction_cases import instance
+from random_problems import reducible, shared_tables
 
 from shardproof.formal.selection.elimination import dense, replay
 from shardproof.formal.selection.elimination.dense import Size, eliminate_dense, plain
@@ -43,7 +42,7 @@ def test_the_search_counts_what_the_checker_counts(stored: int) -> None:
     options = EliminationOptions(stored=stored)
     close = 0
     for seed in range(200):
-        problem = instance(seed, n=8, k=5) if seed % 2 else random_problem(seed, rows=False)
+        problem = reducible(seed, n=8, k=5) if seed % 2 else shared_tables(seed, rows=False)
         network = build(Base(problem), whole(problem))
         outcome = eliminate(network, elimination_order(network), Clock(), options)
         assert outcome is not None
@@ -72,7 +71,7 @@ def test_whatever_the_budget_is_the_proof_fits_it(work: int, monkeypatch: pytest
     monkeypatch.setattr(replay, "WORK_PER_NUMBER", 0)  # the checker keeps its own: room for messages
     proved = eliminated = 0
     for seed in range(60):
-        problem = instance(seed, n=10, k=5)
+        problem = reducible(seed, n=10, k=5)
         answer = solve(problem, threads=1, limits=Limits(root_sweeps=3, node_sweeps=2))
         if answer.certificate is not None:
             verdict = check_selection(problem, answer.certificate).verdict
@@ -84,7 +83,7 @@ def test_whatever_the_budget_is_the_proof_fits_it(work: int, monkeypatch: pytest
 
 
 def test_eliminations_of_a_tree_share_one_budget() -> None:
-    problem = instance(3, n=8, k=5)
+    problem = reducible(3, n=8, k=5)
     run = new_run(problem, Incumbent(problem), Clock())
     network = build(Base(problem), whole(problem))
     outcome = eliminate(network, elimination_order(network), Clock())

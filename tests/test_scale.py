@@ -16,7 +16,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from contest_cases import contest_problem
-from oracles import brute_force, random_problem
+from oracles import brute_force
+from random_problems import graphs_of_all_kinds
 
 from shardproof.formal.selection.bound.dense_dual import DenseBounder, quantise
 from shardproof.formal.selection.bound.warm_start import transfer
@@ -45,7 +46,7 @@ FORCED = Options(solve=SolveOptions(dense_vertices_with_rows=0, dense_vertices=0
 def test_equals_enumeration(rows: bool) -> None:
     seen = {Status.OPTIMAL: 0, Status.INFEASIBLE: 0}
     for seed in range(7000, 7300):
-        problem = random_problem(seed, rows=rows)
+        problem = graphs_of_all_kinds(seed, rows=rows)
         optimum, _ = brute_force(problem)
         answer = solve(problem, time_limit_s=10, options=FORCED)
         seen[answer.status] += 1

@@ -9,6 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from random_problems import maps_and_holes
 
 from shardproof.formal.selection.bound import converge
 from shardproof.formal.selection.bound.dual import gather, row_costs, score
@@ -65,29 +66,6 @@ def tight(problem: SelectionProblem, clock: Clock) -> Run:
 
 def searching(problem: SelectionProblem, options: Options | None = None) -> Run:
     return new_run(problem, Incumbent(problem), Clock(), limits=TIGHT, options=options)
-
-
-def random_problem(seed: int, vertices: int = 12, holes: bool = False) -> SelectionProblem:
-    """Random edges in both directions, some through row and column maps, negative costs, forbidden entries if
-    `holes`.
-    """
-    rng = np.random.default_rng(seed)
-    sizes = [int(n) for n in rng.integers(1, 5, vertices)]
-    tables, edges = [], []
-    for k in range(3 * vertices):
-        u, v = (int(x) for x in rng.choice(vertices, 2, replace=False))
-        rows = rng.integers(0, 2, sizes[u]) if k % 3 == 0 else None
-        cols = rng.integers(0, 3, sizes[v]) if k % 4 == 0 else None
-        table = rng.integers(-30, 60, (sizes[u] if rows is None else 2, sizes[v] if cols is None else 3))
-        if holes:
-            table = np.where(rng.random(table.shape) < 0.1, FORBIDDEN, table)
-            table[0 if rows is None else rows[0], 0 if cols is None else cols[0]] = 0
-        edges.append(Edge(u, v, len(tables), rows, cols))
-        tables.append(table)
-    costs = [rng.integers(-20, 50, n) for n in sizes]
-    return SelectionProblem(
-        "random", tuple(Vertex(f"v{i}", c) for i, c in enumerate(costs)), tuple(tables), tuple(edges), constant=17
-    )
 
 
 def ladder(
@@ -182,7 +160,7 @@ def optimum(problem: SelectionProblem) -> int:
 @pytest.mark.parametrize("seed", range(12))
 def test_part_and_constant_are_the_bound_of_the_whole(seed: int, holes: bool) -> None:
     """From any messages: the part reports its vertices (its edges end at zero), everything else is a constant."""
-    sweeper, rng = sweeper_of(random_problem(seed, holes=holes), 8), np.random.default_rng([seed, 1])
+    sweeper, rng = sweeper_of(maps_and_holes(seed, holes=holes), 8), np.random.default_rng([seed, 1])
     sweeper.to_u = [rng.integers(-40, 40, m.size) for m in sweeper.to_u]
     sweeper.to_v = [rng.integers(-40, 40, m.size) for m in sweeper.to_v]
     if seed % 2:  # prices of resource rows
@@ -211,7 +189,7 @@ def test_part_and_constant_are_the_bound_of_the_whole(seed: int, holes: bool) ->
 
 
 def test_a_part_of_everything_sweeps_as_the_whole() -> None:
-    first, second = sweeper_of(random_problem(3)), sweeper_of(random_problem(3))
+    first, second = sweeper_of(maps_and_holes(3)), sweeper_of(maps_and_holes(3))
     part = first.within(set(range(12)))
     for forward in (True, False, True):
         assert part.sweep(forward, Clock()) == second.sweep(forward, Clock())
@@ -573,7 +551,7 @@ def test_an_order_stays_cheap_on_smaller_domains_where_a_fresh_one_may_not() -> 
 def test_nodes_beyond_the_memory_stay_open() -> None:
     less = 0
     for seed in range(12):
-        problem = random_problem(seed, vertices=14)
+        problem = maps_and_holes(seed, vertices=14)
         best = optimum(problem)
         free, full = (solve(problem, limits=replace(TIGHT, held=held)) for held in (1 << 30, 0))
         assert free.lower_bound == best == free.cost, "the tree closes this one when it may grow"

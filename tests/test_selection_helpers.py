@@ -11,8 +11,9 @@ import numpy as np
 import other_solvers
 import pytest
 from contest_cases import contest_problem
-from oracles import brute_force, random_problem
+from oracles import brute_force
 from other_solvers import Solver, ask, available, propose
+from random_problems import graphs_of_all_kinds
 
 from shardproof.models.problem.selection_problem import FORBIDDEN, SelectionProblem, Vertex
 
@@ -29,7 +30,7 @@ def test_optimum_of_small_problems_with_rows(solver: Solver) -> None:
     needs(solver)
     solved = 0
     for seed in range(500, 507):
-        problem = random_problem(seed, rows=True)
+        problem = graphs_of_all_kinds(seed, rows=True)
         optimum = brute_force(problem)[0]
         x = propose(problem, 30.0, solver)
         assert (x is None) == (optimum is None), seed

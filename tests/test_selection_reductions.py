@@ -14,6 +14,7 @@ import pytest
 import selection_cases as cases
 import selection_reduction_cases as tiny
 from oracles import bound_of, everything
+from random_problems import reducible
 from selection_log_oracle import reduced
 
 from shardproof.formal.selection.presolve.presolve import Presolved, presolve
@@ -67,7 +68,7 @@ def compare(problem: SelectionProblem, fired: Counter[str]) -> None:
 
 def test_a_literal_reading_of_the_log_makes_the_same_problem() -> None:
     for seed in range(400):
-        problem = tiny.instance(seed, n=5, k=3)
+        problem = reducible(seed, n=5, k=3)
         reduction = presolve(problem)
         assert reduction is not None
         left = reduced(problem, reduction.proof_back(Open()), [list(range(v.cost.size)) for v in problem.vertices])
@@ -95,7 +96,7 @@ RULES = [
 def test_same_optimum_as_enumeration() -> None:
     fired = Counter[str]()
     for seed in range(2500):
-        compare(tiny.instance(seed), fired)
+        compare(reducible(seed), fired)
     assert all(fired[rule] >= (5 if rule == "follow" else 20) for rule in RULES), fired
 
 
@@ -104,7 +105,7 @@ def test_same_optimum_as_enumeration() -> None:
 def test_same_optimum_as_enumeration_100000(part: int) -> None:
     fired = Counter[str]()
     for seed in range(part * 10_000, (part + 1) * 10_000):
-        compare(tiny.instance(10_000_000 + seed), fired)
+        compare(reducible(10_000_000 + seed), fired)
     assert all(fired[rule] >= (20 if rule == "follow" else 100) for rule in RULES), fired
 
 
@@ -113,7 +114,7 @@ def test_restricted_domains() -> None:
     some = 0
     for seed in range(150):
         rng = random.Random(seed)
-        problem = tiny.instance(seed, n=4, k=3)
+        problem = reducible(seed, n=4, k=3)
         domains = [
             np.array(sorted(rng.sample(range(v.cost.size), rng.randint(1, v.cost.size)))) for v in problem.vertices
         ]
@@ -157,7 +158,7 @@ def nested(problem: SelectionProblem, rng: random.Random, ub: float, depth: int 
 def test_nested_records_prove_every_claim_through_files() -> None:
     deep = 0
     for seed in range(250):
-        problem = tiny.instance(seed, n=4, k=3)
+        problem = reducible(seed, n=4, k=3)
         for claim in cases.all_claims(problem):
             proof = nested(
                 problem, random.Random(seed), claim.cost if isinstance(claim, Optimal | WithinGap) else float("inf")
@@ -205,7 +206,7 @@ def test_any_accepted_log_only_lowers_the_optimum() -> None:
     accepted, refused = Counter[str](), 0
     for seed in range(120):
         rng = random.Random(seed)
-        problem = tiny.instance(seed, n=5, k=3)
+        problem = reducible(seed, n=5, k=3)
         ground = Ground(problem)
         best = int(tiny.landscape(problem).min())
         n, steps = len(problem.vertices), problem.events()
@@ -299,7 +300,7 @@ def test_numbers_that_would_leave_the_range() -> None:
 
 def test_reduction_is_deterministic_and_reads_read_only_arrays() -> None:
     for seed in range(60):
-        problem = tiny.instance(seed)
+        problem = reducible(seed)
         one, two = presolve(problem), presolve(problem)
         assert one is not None and two is not None and np.array_equal(one.log, two.log)
         for array in (*problem.tables, *(v.cost for v in problem.vertices), *(u.amount for u in problem.usages)):
@@ -309,7 +310,7 @@ def test_reduction_is_deterministic_and_reads_read_only_arrays() -> None:
 
 
 def test_whole_certificate_from_the_reduced_problem() -> None:
-    problem = tiny.instance(6)
+    problem = reducible(6)
     best = cases.brute(problem)
     reduction = presolve(problem)
     assert best is not None and reduction is not None and reduction.problem is not None

@@ -14,7 +14,8 @@ import selection_cases as cases
 from contest_cases import contest_problem
 from hypothesis import given
 from hypothesis import strategies as st
-from oracles import brute_force, random_problem
+from oracles import brute_force
+from random_problems import graphs_of_all_kinds
 
 from shardproof.formal.selection.bound.dense_dual import DenseBounder, quantise
 from shardproof.formal.selection.bound.mir_cuts import Cut, build, separate
@@ -88,7 +89,7 @@ def test_checker_evaluates_the_formula() -> None:
     """
     seen = 0
     for seed in range(400):
-        problem = random_problem(seed, rows=True)
+        problem = graphs_of_all_kinds(seed, rows=True)
         if problem.limit is None:
             continue
         rng = random.Random(seed)
@@ -166,7 +167,7 @@ def test_rows_need_a_limit() -> None:
 def test_too_good_claims_about_random_rows_are_not_proved() -> None:
     """The bound of the record is accepted, one more never."""
     for seed in range(300):
-        problem = random_problem(seed, rows=True)
+        problem = graphs_of_all_kinds(seed, rows=True)
         if problem.limit is None:
             continue
         rng = random.Random(seed + 1)

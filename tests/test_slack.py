@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
+from random_problems import rows_some_bind
 
 from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.selection import relax_resources as relaxing
@@ -18,25 +18,11 @@ from shardproof.formal.selection.relax_resources import WithoutRows, relax_resou
 from shardproof.formal.selection.solve import searched, solve
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import Status, Verdict, WithinGap
-from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.models.sources.training import training_step
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.selection.certificates import Reduced, SelectionCertificate
 from shardproof.verify.selection.certificate import check_selection
-
-
-def made_up(seed: int) -> SelectionProblem:
-    """14 vertices, some with rows that bind and some without."""
-    r = np.random.default_rng(seed)
-    vertices = tuple(Vertex(str(i), r.integers(0, 50, 4)) for i in range(14))
-    tables = tuple(r.integers(0, 50, (4, 4)) for _ in range(5))
-    edges = tuple(Edge(i, j, int(r.integers(0, 5))) for i in range(14) for j in range(i + 1, 14) if r.random() < 0.35)
-    usages = []
-    for i in range(14):
-        start = int(r.integers(0, 10))
-        usages.append(Usage(i, start, start + int(r.integers(1, 5)), r.integers(0, 10, 4)))
-    return SelectionProblem("made up", vertices, tables, edges, tuple(usages), int(r.integers(15, 40))).check()
-
 
 REDUCED = Options(solve=SolveOptions(dense_vertices=3))
 """The problem without rows goes through presolve too."""
@@ -47,7 +33,7 @@ def test_the_answer_is_that_of_the_problem_with_rows(reduced: bool) -> None:
     options = REDUCED if reduced else Options()
     kept = 0
     for seed in range(20):
-        problem = made_up(seed)
+        problem = rows_some_bind(seed)
         found, direct = relax_resources(problem, options=options), solve(problem, options=options)
         assert (found.status, found.cost) == (direct.status, direct.cost)
         assert found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED
@@ -73,7 +59,7 @@ def test_the_bound_is_never_below_that_without_rows(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(relaxing, "searched", hurried)
     better = 0
     for seed in range(30):
-        problem = made_up(seed)
+        problem = rows_some_bind(seed)
         found = relax_resources(problem)
         assert (
             found.certificate is not None and check_selection(problem, found.certificate).verdict is Verdict.PROVED
@@ -88,7 +74,7 @@ def test_a_reduced_record_without_the_entry_that_lets_the_rows_leave_is_refused(
     """The entry is needed: dominance without rows is not dominance with them."""
     refused = 0
     for seed in range(20):
-        problem = made_up(seed)
+        problem = rows_some_bind(seed)
         found = solve(replace(problem, usages=(), limit=None), options=REDUCED)
         assert (
             found.certificate is not None
@@ -109,7 +95,7 @@ def test_a_loose_memory_limit_costs_nothing() -> None:
     problem.
     """
     graph = training_step(zoo("mlp-unity", batch=64, inputs=64, hidden=128, classes=8), "adam")
-    machine = load_machine("dgx-a100:1x4")
+    machine = load_machine("cloud-a100:1x4")
     free = plan_graph(graph, machine)
     loose = plan_graph(graph, machine, memory_limit=1 << 40)
     assert free.answer.solution is not None

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from oracles import INF, bound_of, brute_force, everything, random_problem
+from oracles import INF, bound_of, brute_force, everything
+from random_problems import chain, graphs_of_all_kinds, grid_of_tables
 
 from shardproof.formal.selection.answer import Answer
 from shardproof.formal.selection.bound.dual import fix_labels, score
@@ -61,7 +62,7 @@ def judge(problem: SelectionProblem, answer: Answer, optimum: int | None) -> Non
 @pytest.mark.parametrize("block", range(5))
 def test_random_problems_equal_brute_force(path: str, block: int) -> None:
     for seed in range(100 * block, 100 * block + 100):
-        problem = random_problem(seed)
+        problem = graphs_of_all_kinds(seed)
         judge(problem, solve(problem, limits=PATHS[path]), brute_force(problem)[0])
 
 
@@ -69,7 +70,7 @@ def test_random_problems_equal_brute_force(path: str, block: int) -> None:
 @pytest.mark.parametrize("block", range(3))
 def test_random_problems_with_rows_equal_brute_force(path: str, block: int) -> None:
     for seed in range(100 * block, 100 * block + 100):
-        problem = random_problem(seed, rows=True)
+        problem = graphs_of_all_kinds(seed, rows=True)
         judge(problem, solve(problem, limits=PATHS[path]), brute_force(problem)[0])
 
 
@@ -85,26 +86,10 @@ def test_every_kind_of_record_occurs() -> None:
 
     for seed in range(300):
         for limits in PATHS.values():
-            certificate = solve(random_problem(seed, rows=seed % 2 == 0), limits=limits).certificate
+            certificate = solve(graphs_of_all_kinds(seed, rows=seed % 2 == 0), limits=limits).certificate
             assert certificate is not None
             walk(certificate.proof)
     assert kinds >= {Dual, Elimination, Split, Point, RowConflict}
-
-
-def chain(n: int, seed: int, labels: int = 9, top: int = 1000) -> SelectionProblem:
-    rng = np.random.default_rng(seed)
-    vertices = tuple(Vertex(f"v{i}", rng.integers(0, top, labels)) for i in range(n))
-    tables = tuple(rng.integers(0, top, (labels, labels)) for _ in range(n - 1))
-    return SelectionProblem("chain", vertices, tables, tuple(Edge(i, i + 1, i) for i in range(n - 1)))
-
-
-def grid(n: int, seed: int, labels: int, top: int) -> SelectionProblem:
-    rng = np.random.default_rng(seed)
-    pairs = [(i * n + j, i * n + j + 1) for i in range(n) for j in range(n - 1)]
-    pairs += [(i * n + j, i * n + j + n) for i in range(n - 1) for j in range(n)]
-    vertices = tuple(Vertex(f"v{i}", rng.integers(0, top, labels)) for i in range(n * n))
-    tables = tuple(rng.integers(0, top, (labels, labels)) for _ in pairs)
-    return SelectionProblem("grid", vertices, tables, tuple(Edge(u, v, k) for k, (u, v) in enumerate(pairs)))
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -133,7 +118,7 @@ def test_one_sweep_is_exact_on_a_tree_whose_leaves_come_first(seed: int) -> None
 
 
 def test_sweeps_never_lower_the_bound_and_stay_below_the_optimum() -> None:
-    problem = grid(4, 3, 5, 100)
+    problem = grid_of_tables(4, 3, 5, 100)
     network = build(Base(problem), whole(problem))
     optimum = eliminate(network, elimination_order(network), Clock())
     assert optimum is not None
@@ -149,7 +134,7 @@ def test_sweeps_never_lower_the_bound_and_stay_below_the_optimum() -> None:
 def test_fixing_against_a_record_keeps_what_the_definition_keeps() -> None:
     removed = 0
     for seed in range(100):
-        problem = random_problem(seed)
+        problem = graphs_of_all_kinds(seed)
         rng = np.random.default_rng(seed)
         dual = Dual(
             tuple(rng.integers(-30, 30, problem.tables[e.table].shape[0]) for e in problem.edges),
@@ -198,7 +183,7 @@ def test_the_kernel_without_numba_is_the_same(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_denominators_do_not_change_the_bound_of_a_score() -> None:
-    problem = grid(3, 0, 4, 50)
+    problem = grid_of_tables(3, 0, 4, 50)
     results = []
     for q in (1, 8):
         network = build(Base(problem, q), whole(problem))
@@ -209,7 +194,7 @@ def test_denominators_do_not_change_the_bound_of_a_score() -> None:
 
 
 def test_grids_too_wide_to_eliminate_are_closed_by_bounding_and_branching() -> None:
-    problem = grid(6, 5, 4, 60)
+    problem = grid_of_tables(6, 5, 4, 60)
     exact = solve(problem)
     assert isinstance(exact.certificate.proof, Elimination)
     bounded = solve(problem, limits=Limits(joint=200))
@@ -219,7 +204,7 @@ def test_grids_too_wide_to_eliminate_are_closed_by_bounding_and_branching() -> N
 
 
 def test_descent_ends_where_no_single_move_helps() -> None:
-    problem = grid(4, 9, 5, 100)
+    problem = grid_of_tables(4, 9, 5, 100)
     network = build(Base(problem), whole(problem))
     x = descend(network, [0] * 16, Clock())
     cost = problem.cost_of(tuple(x))
@@ -229,7 +214,7 @@ def test_descent_ends_where_no_single_move_helps() -> None:
 
 @pytest.mark.timeout(60)
 def test_time_limit_gives_the_best_so_far_and_never_a_false_optimum() -> None:
-    problem = grid(14, 2, 12, 1000)
+    problem = grid_of_tables(14, 2, 12, 1000)
     answer = solve(problem, time_limit_s=1.0, limits=Limits(joint=1000))
     assert answer.status is Status.FEASIBLE
     assert answer.lower_bound < answer.cost == problem.cost_of(answer.solution)
@@ -239,7 +224,7 @@ def test_time_limit_gives_the_best_so_far_and_never_a_false_optimum() -> None:
 
 
 def test_gap_stops_early_with_a_certified_gap() -> None:
-    problem = grid(8, 1, 6, 1000)
+    problem = grid_of_tables(8, 1, 6, 1000)
     answer = solve(problem, gap=Fraction(1, 10), limits=Limits(joint=0))
     assert answer.status in (Status.FEASIBLE, Status.OPTIMAL)
     assert answer.cost - answer.lower_bound <= answer.cost / 10
@@ -247,7 +232,7 @@ def test_gap_stops_early_with_a_certified_gap() -> None:
 
 
 def test_two_runs_are_identical() -> None:
-    problem = grid(6, 4, 5, 100)
+    problem = grid_of_tables(6, 4, 5, 100)
     first, second = (solve(problem, limits=Limits(joint=100)) for _ in range(2))
     assert first.solution == second.solution
     assert describe(first.certificate) == describe(second.certificate)
@@ -317,7 +302,7 @@ def test_infeasible_by_tables_alone() -> None:
 
 
 def test_restriction_maps_solutions_back_and_names_mistakes() -> None:
-    problem = random_problem(17, rows=True)
+    problem = graphs_of_all_kinds(17, rows=True)
     first = problem.vertices[0].cost.size - 1
     smaller = restrict(problem, {0: (first,)})
     x = smaller.solution_back(tuple(0 for _ in problem.vertices))

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from random_problems import layers_of_two_kinds
 
 from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
 from shardproof.formal.selection.bound.restricted_master import Column, master
@@ -25,28 +26,12 @@ from shardproof.formal.selection.tree.branch_on_columns import branch_on_columns
 from shardproof.formal.selection.tree.proof_tree import Assembler, DualNode, Leaf, SplitNode
 from shardproof.formal.selection.tree.run import ActiveColumns, Run
 from shardproof.models.problem.claims import WithinGap
-from shardproof.models.problem.selection_problem import Edge, Ints, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import Ints, SelectionProblem
 from shardproof.proofs.selection.certificates import Open, SelectionCertificate
 from shardproof.verify.selection.certificate import check_selection
 from shardproof.verify.verdict import Verdict
 
 CHEAP, LEAN = 0, 1
-
-
-def row(n: int, seam: int, limit: int, seed: int, others: int = 260) -> SelectionProblem:
-    """`n` layers, each cheap (cost 100, uses 60) or lean (cost 200, uses 20) or one of two others that lose to
-    both; changing costs `seam`, all are live at once.
-    """
-    rng = np.random.default_rng(seed)
-    cost = np.array([100, 200, others, others + 40])
-    near = seam // 4
-    table = np.array([[0, seam, near, seam], [seam, 0, seam, near], [near, seam, 0, seam], [seam, near, seam, 0]])
-    use = np.array([60, 20, 40, 30])
-    vertices = tuple(Vertex(f"layer{i}", cost + rng.integers(0, 3, 4)) for i in range(n))
-    edges = tuple(Edge(i, i + 1, 0) for i in range(n - 1))
-    return SelectionProblem(
-        "row", vertices, (table,), edges, limit=limit, usages=tuple(Usage(i, 0, 1, use) for i in range(n))
-    )
 
 
 def best_of(problem: SelectionProblem) -> tuple[int, ...]:
@@ -127,7 +112,7 @@ def test_parts_pay_for_the_seam(share: float, seed: int) -> None:
     costs.
     """
     n, seam = 24, 160
-    problem = row(n, seam, int(n * (20 + 40 * share)) + 7, seed)
+    problem = layers_of_two_kinds(n, seam, int(n * (20 + 40 * share)) + 7, seed)
     start = start_of(problem)
     best = problem.cost_of(best_of(problem))
     assert best - start.lower > 0.7 * seam, "the relaxation is free of the seam"
@@ -147,7 +132,7 @@ def test_plans_of_a_part_stay_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
         return priced(search, node, n, enough)
 
     monkeypatch.setattr(branching, "_part", watched)
-    problem = row(24, 160, 727, 0)
+    problem = layers_of_two_kinds(24, 160, 727, 0)
     proved(problem, start_of(problem, options=TreeOptions(window=6)))  # reaches what was split before
     assert max(depth) > 1
 
@@ -167,7 +152,7 @@ def test_a_tie_is_closed_when_one_plan_is_best(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(branching, "_split", counted)
     n = 16
-    problem = row(n, 2_000, n * 40, 1, others=9_000)
+    problem = layers_of_two_kinds(n, 2_000, n * 40, 1, others=9_000)
     assert set(best_of(problem)) == {LEAN}
     start = start_of(problem)
     best = problem.cost_of(best_of(problem))
@@ -177,7 +162,7 @@ def test_a_tie_is_closed_when_one_plan_is_best(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_without_time_nothing_is_said() -> None:
-    problem = row(12, 160, 12 * 40, 0)
+    problem = layers_of_two_kinds(12, 160, 12 * 40, 0)
     start = start_of(problem)
     start.search.clock.stop()
     assert isinstance(
@@ -188,7 +173,7 @@ def test_without_time_nothing_is_said() -> None:
 
 def test_plans_that_do_not_tie_are_left_alone() -> None:
     """Both fit: the cheaper one is better at every price."""
-    problem = row(12, 160, 12 * 60 - 1, 0)
+    problem = layers_of_two_kinds(12, 160, 12 * 60 - 1, 0)
     start = start_of(problem)
     lean = start.tie.plans[1]
     other = (2, *lean[1:])
@@ -203,7 +188,7 @@ def test_plans_that_do_not_tie_are_left_alone() -> None:
 
 
 def test_first_split_is_in_the_middle_and_covers_the_domain() -> None:
-    problem = row(20, 160, 20 * 40, 2)
+    problem = layers_of_two_kinds(20, 160, 20 * 40, 2)
     start = start_of(problem)
     start.root.child = branch_on_columns(start.search, start.tie, start.root.domains, start.root.record, start.lower)
     split = start.root.child
@@ -214,7 +199,7 @@ def test_first_split_is_in_the_middle_and_covers_the_domain() -> None:
 
 
 def test_the_next_split_keeps_away_from_the_last() -> None:
-    problem = row(20, 160, 20 * 40, 2)
+    problem = layers_of_two_kinds(20, 160, 20 * 40, 2)
     network = build(new_run(problem, Incumbent(problem), Clock()).unit, whole(problem))
     cheap, lean = ((a,) * 20 for a in (CHEAP, LEAN))
     layer: Ints = np.arange(20)
@@ -240,7 +225,7 @@ def test_a_part_that_was_far_enough_goes_on_when_it_is_the_lowest(ahead: int, mo
         return after
 
     monkeypatch.setattr(branching, "_swept_on", watched)
-    problem = row(24, 160, 727, 0)
+    problem = layers_of_two_kinds(24, 160, 727, 0)
     start = start_of(problem, options=options)
     best = problem.cost_of(best_of(problem))
     bound = proved(problem, start)
@@ -249,7 +234,7 @@ def test_a_part_that_was_far_enough_goes_on_when_it_is_the_lowest(ahead: int, mo
 
 
 def test_sweeps_report_the_bound_at_their_prices() -> None:
-    problem = row(12, 160, 12 * 40, 0)
+    problem = layers_of_two_kinds(12, 160, 12 * 40, 0)
     start = start_of(problem)
     search, domains = start.search, start.root.domains
     assert search.rows is not None
@@ -265,7 +250,7 @@ def test_sweeps_report_the_bound_at_their_prices() -> None:
 
 
 def test_prices_stop_where_the_plans_reach_the_best_solution() -> None:
-    problem = row(12, 160, 12 * 40, 0)
+    problem = layers_of_two_kinds(12, 160, 12 * 40, 0)
     start = start_of(problem)
     search = start.search
     columns = [branching._column(search, x) for x in start.tie.plans]

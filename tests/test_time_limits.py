@@ -16,7 +16,8 @@ from typing import Self
 
 import numpy as np
 import pytest
-from selection_cases import brute, random_problem
+from random_problems import grid_with_rows, shared_tables
+from selection_cases import brute
 
 from shardproof.__main__ import run
 from shardproof.formal.explain.audit import audit_problem
@@ -34,7 +35,7 @@ from shardproof.models.cost.selection import build
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.problem.claims import LowerBound, Status, Verdict
-from shardproof.models.problem.selection_problem import Edge, SelectionProblem, Usage, Vertex
+from shardproof.models.problem.selection_problem import SelectionProblem
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.proofs.plan.bundle import write_plan
 from shardproof.proofs.selection.problem_file import problem_json
@@ -80,24 +81,6 @@ class Ticks:
         sys.setprofile(None)
 
 
-def grid(n: int = 6, k: int = 6, rows: bool = True, seed: int = 0) -> SelectionProblem:
-    """n x n vertices, edges to the right and down: no order eliminates it with small tables when n is large; a
-    limit that binds with `resources`.
-    """
-    draw = np.random.default_rng(seed)
-    vertices = tuple(Vertex(f"v{i}", draw.integers(0, 50, k)) for i in range(n * n))
-    tables = tuple(draw.integers(0, 50, (k, k)) for _ in range(5))
-    ends = [(i, i + 1) for i in range(n * n) if i % n < n - 1] + [(i, i + n) for i in range(n * n - n)]
-    edges = tuple(Edge(u, v, e % 5) for e, (u, v) in enumerate(ends))
-    usages = tuple(Usage(i, i // 2, i // 2 + n, draw.integers(1, 20, k)) for i in range(n * n)) if rows else ()
-    live = [[u for u in usages if u.start <= t < u.end] for t in range(n * n)]
-    tight = max(
-        ((2 * sum(int(u.amount.min()) for u in us) + sum(int(u.amount.mean()) for u in us)) // 3 for us in live),
-        default=0,
-    )
-    return SelectionProblem("grid", vertices, tables, edges, usages, tight if rows else None).check()
-
-
 SMALL = Limits(joint=50, work=500, kept=500, last_joint=50, last_work=500, last_kept=500)
 """Elimination hardly anywhere: messages, fixing and branching everywhere."""
 
@@ -118,12 +101,12 @@ def checked(problem: SelectionProblem, answer: Answer) -> None:
 
 
 CASES: dict[str, tuple[Callable[[], SelectionProblem], Limits | None]] = {
-    "elimination": (lambda: grid(4, 4, rows=False), None),
-    "branching": (lambda: grid(3, 4, rows=False), SMALL),
-    "rows": (lambda: grid(3, 3), SMALL),
-    "rows at scale": (lambda: grid(4, 3), None),
-    "forbidden": (lambda: random_problem(17, n=6, k=4, rows=False), SMALL),
-    "infeasible": (lambda: random_problem(3, n=6, k=4), SMALL),
+    "elimination": (lambda: grid_with_rows(4, 4, rows=False), None),
+    "branching": (lambda: grid_with_rows(3, 4, rows=False), SMALL),
+    "rows": (lambda: grid_with_rows(3, 3), SMALL),
+    "rows at scale": (lambda: grid_with_rows(4, 3), None),
+    "forbidden": (lambda: shared_tables(17, n=6, k=4, rows=False), SMALL),
+    "infeasible": (lambda: shared_tables(3, n=6, k=4), SMALL),
 }
 
 
@@ -150,7 +133,7 @@ def test_the_time_may_be_over_at_any_look(name: str) -> None:
 @pytest.mark.parametrize("engine", ["native", "ilp", "smt"])
 def test_no_time_at_all_is_enough_for_an_answer(engine: str) -> None:
     for seed in range(12):
-        problem = random_problem(seed, n=5, k=3, rows=seed % 2 == 0)
+        problem = shared_tables(seed, n=5, k=3, rows=seed % 2 == 0)
         best = brute(problem)
         answer = solve(problem, time_limit_s=0.0, engine=engine)  # type: ignore[arg-type]
         if answer.certificate is None:
@@ -193,7 +176,7 @@ def test_a_phase_that_forgets_the_clock_is_noticed(monkeypatch: pytest.MonkeyPat
     """The test above can fail: mixtures of rows once took two minutes without a look."""
     from shardproof.formal.selection.model import resources
 
-    problem = grid(3, 3)
+    problem = grid_with_rows(3, 3)
     solve(problem, limits=SMALL)
     real = resources.Rows.conflict
 
@@ -210,7 +193,7 @@ def test_a_phase_that_forgets_the_clock_is_noticed(monkeypatch: pytest.MonkeyPat
 
 
 def test_what_was_brought_is_the_answer_when_there_was_no_time() -> None:
-    problem = grid(3, 3)
+    problem = grid_with_rows(3, 3)
     best = solve(problem, limits=SMALL)
     assert best.solution is not None
     late = solve(problem, time_limit_s=0.0, brought=(best.solution,))
@@ -222,7 +205,7 @@ def test_what_was_brought_is_the_answer_when_there_was_no_time() -> None:
 
 
 def test_slack_and_audit_share_one_clock() -> None:
-    problem = grid(3, 3)
+    problem = grid_with_rows(3, 3)
     for moment in (0, 1, 10, 100, 400):
         ticks = Ticks()
         checked(problem, relax_resources(problem, clock=Clock(moment, now=ticks)))
@@ -335,7 +318,7 @@ def test_every_plan_has_an_answer_and_a_file(
 
 
 def test_solve_and_audit_have_an_answer(call: Callable[..., tuple[int, dict[str, object]]]) -> None:
-    Path("g.json").write_bytes(problem_json(grid(6, 6)))
+    Path("g.json").write_bytes(problem_json(grid_with_rows(6, 6)))
     Path("s.json").write_text(json.dumps([0, *[None] * 35]))
     for seconds in ("0.001", "0.01"):
         code, document = call("solve", "g.json", "--time-limit", seconds, "-o", "g.spz")
@@ -346,7 +329,7 @@ def test_solve_and_audit_have_an_answer(call: Callable[..., tuple[int, dict[str,
 
 
 def test_a_limit_that_nothing_simple_fits_ends_with_a_bound(call: Callable[..., tuple[int, dict[str, object]]]) -> None:
-    problem = grid(6, 6)
+    problem = grid_with_rows(6, 6)
     least = max(sum(int(u.amount.min()) for u in problem.usages if u.start <= t < u.end) for t in problem.events())
     tight = SelectionProblem(problem.name, problem.vertices, problem.tables, problem.edges, problem.usages, least)
     Path("g.json").write_bytes(problem_json(tight))
@@ -421,7 +404,7 @@ INTERRUPTED = {
 
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_ctrl_c_keeps_the_incumbent(name: str, tmp_path: Path) -> None:
-    (tmp_path / "g.json").write_bytes(problem_json(grid(12, 8)))
+    (tmp_path / "g.json").write_bytes(problem_json(grid_with_rows(12, 8)))
     (tmp_path / "s.json").write_text(json.dumps([0, *[None] * 143]))
     ended = interrupted(tmp_path, *INTERRUPTED[name])
     assert ended.returncode == 5, (ended.returncode, ended.stdout, ended.stderr)
@@ -431,7 +414,7 @@ def test_ctrl_c_keeps_the_incumbent(name: str, tmp_path: Path) -> None:
 
 
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
-    (tmp_path / "g.json").write_bytes(problem_json(grid(12, 8)))
+    (tmp_path / "g.json").write_bytes(problem_json(grid_with_rows(12, 8)))
     ended = interrupted(tmp_path, "60,61", "solve", "g.json", "-o", "out.spz")
     assert ended.returncode == 5 and "the last checked result, if any, is untouched" in ended.stderr, ended.stderr
     assert not (tmp_path / "out.spz").exists() and "Traceback" not in ended.stderr

@@ -179,3 +179,32 @@ def test_the_scale_is_that_of_grad_scaler(scale: float) -> None:
         for name, p in module.named_parameters():
             np.testing.assert_allclose(feed[name], p.detach().numpy(), rtol=2e-3, atol=2e-3, err_msg=name)
     assert scales[0] == (scale / 2 if scale > 2.0**15 else scale)
+
+
+def test_gradients_accumulated_in_four_parts() -> None:
+    """`backward` on every quarter of the batch, of the mean over all of it, then one clipped step of AdamW."""
+    from shardproof.models.sources.building.stated import carried
+    from shardproof.models.sources.torch.importer import convert
+    from shardproof.models.sources.torch.program import build
+    from shardproof.models.sources.training.accumulation import accumulated
+
+    draw = torch.Generator().manual_seed(7)
+    module = Perceptron().double()
+    inputs = {k: torch.randn(s, generator=draw, dtype=torch.float64) for k, s in (("x", (8, 8)), ("target", (8, 4)))}
+
+    def whole() -> tuple[Any, ...]:
+        return Perceptron(), {"x": torch.zeros(8, 8), "target": torch.zeros(8, 4)}
+
+    found = convert(build(whole, "model"))
+    graph = accumulated(build_step(carried(found.graph, found.stated), "adamw:rate=0.1,clip=0.2"), 4).graph
+    feed = fed(graph, module, inputs)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.1)
+    for k in range(4):
+        part = {n: v[2 * k : 2 * k + 2] for n, v in inputs.items()}
+        (module(**part) / 4).backward()
+    nn.utils.clip_grad_norm_(module.parameters(), 0.2)
+    optimizer.step()
+    got = run_graph(graph, feed)
+    for name, p in module.named_parameters():
+        wanted = p.detach().numpy()
+        np.testing.assert_allclose(got[dict(graph.state)[name]].reshape(wanted.shape), wanted, rtol=1e-9, atol=1e-12)

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from oracles import brute_force, random_problem
+from oracles import brute_force
+from random_problems import graphs_of_all_kinds
 from test_seams import ladder
 
 from shardproof.formal.selection.bound.dual import gather, score, spread
@@ -51,7 +52,7 @@ MAKERS: dict[str, Make] = {
 def made(name: str) -> Iterator[tuple[SelectionProblem, SelectionProblem, Transformation]]:
     """Outer and inner problems with something left to decide."""
     for seed in range(30):
-        problem = random_problem(seed, rows=name == "without rows")
+        problem = graphs_of_all_kinds(seed, rows=name == "without rows")
         found = MAKERS[name](problem, np.random.default_rng(seed))
         if found is not None and found.inner is not None:
             yield problem, found.inner, found

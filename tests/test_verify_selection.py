@@ -13,6 +13,7 @@ import pytest
 import selection_cases as cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from random_problems import shared_tables
 
 from shardproof.models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
 from shardproof.models.problem.selection_problem import FORBIDDEN, Edge, ProblemError, SelectionProblem, Usage, Vertex
@@ -54,7 +55,7 @@ def cells(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize("seed", range(150))
 def test_evaluation_agrees_with_the_definition(seed: int) -> None:
     rng = random.Random(seed)
-    problem = cases.random_problem(seed)
+    problem = shared_tables(seed)
     for _ in range(5):
         x = tuple(rng.randrange(v.cost.size) for v in problem.vertices)
         cost, wrong = evaluate(problem, x, problem.limit)
@@ -65,7 +66,7 @@ def test_evaluation_agrees_with_the_definition(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_dual_bound_and_fixing_equal_the_formula(seed: int, cells: None) -> None:
     rng = random.Random(seed)
-    problem = cases.random_problem(seed)
+    problem = shared_tables(seed)
     ground = Ground(problem)
     for size, q in ((8, 3), (1 << 62, 1), (1 << 40, 1 << 30), (9, 1 << 70), (3, 1)):
         domains = [sorted(rng.sample(d, rng.randint(1, len(d)))) for d in cases.whole(problem)]
@@ -88,7 +89,7 @@ def test_dual_bound_and_fixing_equal_the_formula(seed: int, cells: None) -> None
 @settings(max_examples=150, deadline=None)
 def test_no_tree_says_more_than_is_true(seed: int) -> None:
     rng = random.Random(seed)
-    problem = cases.random_problem(seed, n=4, k=3)
+    problem = shared_tables(seed, n=4, k=3)
     best = cases.brute(problem)
     optimum = math.inf if best is None else best[0]
     for ub in {optimum, optimum + 3, math.inf}:
@@ -99,7 +100,7 @@ def test_no_tree_says_more_than_is_true(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_exact_elimination_gives_the_minimum_without_rows(seed: int, cells: None) -> None:
     rng = random.Random(seed)
-    problem = cases.random_problem(seed)
+    problem = shared_tables(seed)
     ground = Ground(problem)
     best = cases.brute(problem, rows=False)
     expected = math.inf if best is None else best[0]
@@ -110,7 +111,7 @@ def test_exact_elimination_gives_the_minimum_without_rows(seed: int, cells: None
 
 @pytest.mark.parametrize("seed", range(60))
 def test_every_true_claim_is_proved_by_the_tree_of_points(seed: int) -> None:
-    problem = cases.random_problem(seed, n=3, k=3)
+    problem = shared_tables(seed, n=3, k=3)
     for conflicts in (False, True):
         for claim in cases.all_claims(problem, lambda p, conflicts=conflicts: cases.points(p, conflicts=conflicts)):
             result = check_selection(
@@ -122,7 +123,7 @@ def test_every_true_claim_is_proved_by_the_tree_of_points(seed: int) -> None:
 
 
 def test_the_cases_cover_infeasible_and_feasible_problems() -> None:
-    found = [cases.brute(cases.random_problem(seed, n=3, k=3)) for seed in range(60)]
+    found = [cases.brute(shared_tables(seed, n=3, k=3)) for seed in range(60)]
     assert 5 <= sum(best is None for best in found) <= 55
 
 

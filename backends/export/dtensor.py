@@ -6,12 +6,12 @@ mesh dimension, so that rows of unequal blocks over two mesh dimensions differ f
 listed in the file and by the exporter:
 
     halo       a window reads beyond its block
-    window     a convolution is split over anything but the batch: DTensor gathers what the plan splits
+    window     a convolution is split through its windows or its groups of channels: that is gathered
     order      a dimension is cut by mesh dimensions in another order than the mesh's
     uneven     a dimension that its blocks do not divide is cut by two mesh dimensions
 
-The file holds the mesh, the placements by fully qualified name, and the text of `dtensor_runtime`: it needs torch
-alone.
+The file holds the mesh, the placements by fully qualified name, and the texts of `RUNTIME`: it needs
+torch alone.
 """
 
 from __future__ import annotations
@@ -25,22 +25,30 @@ from ...models.communication.shardings import NotASharding, PlanShardings, plan_
 from ...models.layout.mesh import Mesh
 from ...models.layout.sharding import Sharding, ShardingError, unfold
 from ...models.program.graph import Graph, Role
+from ...models.program.operators import Operator
 from ...proofs.plan.bundle import Plan
 from .exported import Exported, in_docstring
 from .modules import Held, is_weight, module_layouts, moments
 
 FORMAT: Final = "shardproof-dtensor/1"
-RUNTIME: Final = Path(__file__).with_name("dtensor_runtime.py")
+RUNTIME: Final = tuple(
+    Path(__file__).with_name(f"dtensor_{part}.py") for part in ("contractions", "functions", "runtime")
+)
 
 
 def export_dtensor(plan: Plan, identity: str) -> Exported:
     """The file for a plan.  Raises `MeshError` where no mesh holds the plan."""
     found = plan_shardings(plan.graph, plan.machine.hierarchy, [v.name for v in plan.machine.levels], plan.choices)
-    unsaid = tuple(_unsaid(plan.graph, found))
-    refused = (*found.refused, *unsaid)
+    refused = refusals(plan.graph, found)
     data = document(plan, identity, found, refused)
     mesh = tuple((d.name, d.size) for d in found.mesh.dimensions)
-    return Exported(_file(plan, data, identity), mesh, found.count - len(unsaid), refused)
+    said = found.count - len(refused) + len(found.refused)
+    return Exported(_file(plan, data, identity), mesh, said, refused)
+
+
+def refusals(graph: Graph, found: PlanShardings) -> tuple[NotASharding, ...]:
+    """Layouts that are no sharding, and shardings that DTensor does not say."""
+    return (*found.refused, *_unsaid(graph, found))
 
 
 def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[NotASharding, ...]) -> dict[str, object]:
@@ -83,7 +91,7 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
         "state": state,
         "modules": modules,
         "inputs": {
-            t.name: _held(Held(t.name, t.shape, found.rests[t.name]))
+            t.name: _held(Held(t.name, None, t.shape, found.rests[t.name]))
             for t in graph.tensors
             if t.role is Role.INPUT and t.name in found.rests
         },
@@ -94,12 +102,8 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
 def _unsaid(graph: Graph, found: PlanShardings) -> Iterator[NotASharding]:
     """Shardings that DTensor's placements do not say."""
     for op in graph.operators:
-        if op.function == "product" and any(len(index.terms) > 1 for a in op.inputs for index in a.index):
-            data, weight = found.reads.get((op.name, 0)), found.reads.get((op.name, 1))
-            if (data is not None and any(data.splits[1:])) or (weight is not None and any(weight.splits)):
-                yield NotASharding(
-                    f"operator {op.name!r}", op.inputs[0].tensor, "window: a convolution that is split beyond the batch"
-                )
+        if cut := _cut_window(op, found):
+            yield NotASharding(f"operator {op.name!r}", op.inputs[0].tensor, f"window: a convolution is {cut}")
         for i, a in enumerate(op.inputs):
             yield from reasons(
                 f"input {i} of operator {op.name!r}", graph, a.tensor, found.reads.get((op.name, i)), found.mesh
@@ -109,6 +113,24 @@ def _unsaid(graph: Graph, found: PlanShardings) -> Iterator[NotASharding]:
         )
     for name, kept in found.rests.items():
         yield from reasons(f"tensor {name!r}", graph, name, kept, found.mesh)
+
+
+def _cut_window(op: Operator, found: PlanShardings) -> str:
+    """Where a convolution is split that runs on whole windows and groups: `dtensor_contractions` splits batch and
+    channels.
+    """
+    if op.function != "product" or not any(len(index.terms) > 1 for a in op.inputs for index in a.index):
+        return ""
+    window = {v for a in op.inputs for index in a.index if len(index.terms) > 1 for v, _ in index.terms}
+    own = [{v for index in a.index for v, _ in index.terms} for a in op.inputs]
+    groups = set.intersection(*own, {v for index in op.output.index for v, _ in index.terms}) - window
+    for i, a in enumerate(op.inputs):
+        kept = found.reads.get((op.name, i))
+        for index, names in zip(a.index, () if kept is None else kept.splits, strict=False):
+            axes = {v for v, _ in index.terms}
+            if names and axes & (window | groups):
+                return f"split through its {'windows' if axes & window else 'groups'} over {' x '.join(names)}"
+    return ""
 
 
 def reasons(place: str, graph: Graph, tensor: str, kept: Sharding | None, mesh: Mesh) -> Iterator[NotASharding]:
@@ -139,7 +161,7 @@ def _held(held: Held | None) -> object:
         return None
     s = held.sharding
     return {
-        "tensor": held.tensor,
+        "place": f"{held.tensor} -> {held.reader or 'its place'}",
         "digits": list(held.digits),
         "splits": [list(names) for names in s.splits],
         "partial": list(s.partial),
@@ -148,8 +170,7 @@ def _held(held: Held | None) -> object:
 
 
 def _file(plan: Plan, data: dict[str, object], identity: str) -> str:
-    runtime = RUNTIME.read_text(encoding="utf-8")
-    body = runtime[runtime.index("from __future__") :].replace("from __future__ import annotations\n", "")
+    runtime = "\n\n".join(_body(path) for path in RUNTIME)
     said, where = in_docstring(plan.graph.name), in_docstring(plan.machine.name)
     head = (
         f'"""Layouts of plan {identity[:16]} ({said} on {where} '
@@ -178,4 +199,11 @@ def make_optimizer(
     return plan_optimizer(PLAN, module, mesh, kind, **options)
 '''
     plan_text = "PLAN: dict[str, Any] = " + pprint.pformat(data, width=118, sort_dicts=False, compact=True)
-    return f"{head}from __future__ import annotations\n{body.rstrip()}\n{tail}\n\n{plan_text}\n"
+    return f"{head}from __future__ import annotations\n{runtime.rstrip()}\n{tail}\n\n{plan_text}\n"
+
+
+def _body(path: Path) -> str:
+    """The text of a module after its docstring, without what it takes from its neighbours here."""
+    text = path.read_text(encoding="utf-8")
+    lines = text[text.index("from __future__") :].splitlines()
+    return "\n".join(v for v in lines if not v.startswith(("from __future__", "from ."))).strip()

@@ -20,6 +20,8 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.experimental import implicit_replication
 
+from .dtensor_functions import PLACE, Functions, renewed
+
 if TYPE_CHECKING:
     Plan = Mapping[str, Any]  # what the exported file holds: see `dtensor.document`
 
@@ -30,30 +32,51 @@ def plan_mesh(plan: Plan, device_type: str) -> DeviceMesh:
     return init_device_mesh(device_type, sizes, mesh_dim_names=names)
 
 
-def plan_module(plan: Plan, module: nn.Module, mesh: DeviceMesh, whole: bool = True) -> nn.Module:
+def plan_module(plan: Plan, module: nn.Module, mesh: DeviceMesh, whole: bool = True) -> PlannedModule:
     """`module`, its parameters distributed, with the plan's redistributions as hooks.
 
     `whole`: inputs are whole tensors, equal on all ranks, and so are results; otherwise both are DTensors.
     """
     named = dict(module.named_parameters(remove_duplicate=False))
-    missing = [name for name in plan["parameters"] if name not in named]
+    buffers = dict(module.named_buffers())
+    missing = [name for name in plan["parameters"] if name not in named and name not in buffers]
     if missing:
         raise ValueError(f"the module has no parameter {missing[0]!r}, which the plan places; is it another model?")
     for name, parameter in named.items():
         split = plan["parameters"].get(name)
         if split is not None and tuple(split["shape"]) != tuple(parameter.shape):
             raise ValueError(f"parameter {name!r} has shape {tuple(parameter.shape)}, in the plan {split['shape']}")
+    functions = Functions(mesh)
     _distribute(plan, module, mesh)
     for name, layouts in plan["modules"].items():
-        _hook(module.get_submodule(name), layouts, mesh)
-    module.register_forward_pre_hook(_Enter(mesh, whole), with_kwargs=True, prepend=True)
-    if whole:
-        module.register_forward_hook(_whole_results)
-    return _Planned(module)
+        _hook(module.get_submodule(name), layouts, functions)
+    for name, parameter in module.named_parameters():
+        kept = plan["state"].get(name)
+        if kept is None or placed(kept["splits"], [], None, mesh) == list(parameter.placements):
+            parameter.register_post_accumulate_grad_hook(_Summed(name, functions))
+    return PlannedModule(module, functions, whole)
+
+
+class _Summed:
+    """The gradient of a parameter is brought into the parameter's layout as soon as it is there, once for every
+    optimizer; where the plan keeps moments finer (ZeRO), `PlannedOptimizer` brings it into theirs.
+    """
+
+    def __init__(self, name: str, functions: Functions) -> None:
+        self.name, self.functions = name, functions
+
+    def __call__(self, parameter: nn.Parameter) -> None:
+        grad = parameter.grad
+        if isinstance(grad, DTensor) and tuple(grad.placements) != tuple(parameter.placements):
+            self.functions.here = f"gradient of {self.name}"
+            try:
+                parameter.grad = grad.redistribute(parameter.device_mesh, parameter.placements)
+            finally:
+                self.functions.here = ""
 
 
 def _distribute(plan: Plan, module: nn.Module, mesh: DeviceMesh) -> None:
-    """Parameters and buffers become DTensors, tied ones stay one."""
+    """Parameters become DTensors, tied ones stay one.  Buffers stay what they are: equal on all ranks."""
     made: dict[int, nn.Parameter] = {}
     everywhere = [Replicate()] * mesh.ndim
     for path, part in module.named_modules(remove_duplicate=False):
@@ -66,42 +89,73 @@ def _distribute(plan: Plan, module: nn.Module, mesh: DeviceMesh) -> None:
                 spread = distribute_tensor(parameter.detach(), mesh, placements, src_data_rank=None)
                 made[id(parameter)] = nn.Parameter(spread, requires_grad=parameter.requires_grad)
             part.register_parameter(key, made[id(parameter)])
-        for key, buffer in part.named_buffers(recurse=False):
-            if not isinstance(buffer, DTensor):
-                part._buffers[key] = DTensor.from_local(buffer, mesh, everywhere, run_check=False)
+        renewed(part)
 
 
-class _Planned(nn.Module):  # type: ignore[misc]
-    """The module, called where plain tensors that its code makes count as equal on all ranks."""
+class PlannedModule(nn.Module):  # type: ignore[misc]
+    """A module that is called as before, and runs as planned.  Parameters, buffers and modules keep their names.
 
-    def __init__(self, module: nn.Module) -> None:
+    `whole`: floating-point inputs are whole tensors, equal on all ranks, and so are results; otherwise both are
+    DTensors.  Tensors of numbers and truth values are equal on all ranks in any case: a planned module that reads them
+    takes its part.  `functions.whole` counts the functions that ran on whole tensors (`dtensor_functions`).
+    """
+
+    def __init__(self, module: nn.Module, functions: Functions, whole: bool) -> None:
         super().__init__()
-        self.module = module
+        self.module, self.functions, self.whole = module, functions, whole
+        self.train(module.training)
 
     def forward(self, *inputs: object, **named: object) -> object:
-        with implicit_replication():
-            return self.module(*inputs, **named)
+        """What the module returns."""
+        spread = self.functions.spread
 
+        def enter(value: object) -> object:
+            plain = isinstance(value, torch.Tensor) and not isinstance(value, DTensor)
+            return spread(value) if self.whole and plain and value.is_floating_point() else value
 
-class _Enter:
-    """Whole tensors become DTensors that every rank holds."""
+        def leave(value: object) -> object:
+            return value.full_tensor() if self.whole and isinstance(value, DTensor) else value
 
-    def __init__(self, mesh: DeviceMesh, whole: bool) -> None:
-        self.mesh, self.whole = mesh, whole
+        with implicit_replication(), self.functions:
+            result = self.module(*_each(enter, inputs), **_each(enter, named))
+        result = self.functions.current(result)
+        self.functions.now.clear()
+        self.functions.stale.clear()
+        self.functions.here = "results"
+        try:
+            return _each(leave, result)
+        finally:
+            self.functions.here = ""
 
-    def __call__(
-        self, module: nn.Module, inputs: tuple[object, ...], named: dict[str, object]
-    ) -> tuple[object, object]:
-        def spread(value: object) -> object:
-            if self.whole and isinstance(value, torch.Tensor) and not isinstance(value, DTensor):
-                return DTensor.from_local(value, self.mesh, [Replicate()] * self.mesh.ndim, run_check=False)
-            return value
+    def __getattr__(self, name: str) -> object:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
 
-        return _each(spread, inputs), _each(spread, named)
+    def named_parameters(self, *args: Any, **options: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Parameters by the names of the module that was planned."""
+        yield from self.module.named_parameters(*args, **options)
 
+    def named_buffers(self, *args: Any, **options: Any) -> Iterator[tuple[str, torch.Tensor]]:
+        """Buffers by the names of the module that was planned."""
+        yield from self.module.named_buffers(*args, **options)
 
-def _whole_results(module: nn.Module, inputs: object, result: object) -> object:
-    return _each(lambda value: value.full_tensor() if isinstance(value, DTensor) else value, result)
+    def state_dict(self, *args: Any, **options: Any) -> dict[str, Any]:
+        """The state of the module that was planned: parameters are DTensors, which distributed checkpoints take."""
+        found: dict[str, Any] = self.module.state_dict(*args, **options)
+        return found
+
+    def load_state_dict(self, state: Mapping[str, Any], *args: Any, **options: Any) -> Any:
+        """Take a state as `state_dict` gives it, or whole tensors, equal on all ranks."""
+        own = self.module.state_dict()
+        ready = {}
+        for name, value in state.items():
+            kept = own.get(name)
+            if isinstance(kept, DTensor) and isinstance(value, torch.Tensor) and not isinstance(value, DTensor):
+                value = distribute_tensor(value, kept.device_mesh, kept.placements, src_data_rank=None)
+            ready[name] = value
+        return self.module.load_state_dict(ready, *args, **options)
 
 
 def _each(change: Callable[[object], object], value: object) -> Any:
@@ -111,66 +165,91 @@ def _each(change: Callable[[object], object], value: object) -> Any:
     return tree_map(change, value)
 
 
-def _hook(part: nn.Module, layouts: Mapping[str, Any], mesh: DeviceMesh) -> None:
+def _hook(part: nn.Module, layouts: Mapping[str, Any], functions: Functions) -> None:
     if type(part) is nn.Linear:
-        part.forward = _linear(part, layouts, mesh)
+        part.forward = _linear(part, layouts, functions)
         return
-    if isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d)):
-        part.forward = _convolution(part, layouts, mesh)
+    if isinstance(part, (nn.Conv1d, nn.Conv2d, nn.Conv3d)) and part.padding_mode == "zeros" and part.groups == 1:
+        part.forward = _convolution(part, layouts, functions)
         return
     reads = layouts["reads"]
 
     def enter(module: nn.Module, inputs: tuple[object, ...]) -> tuple[object, ...]:
-        ready = [to(x, held, mesh) for x, held in zip(inputs, reads, strict=False)]
+        ready = [to(x, held, functions) for x, held in zip(inputs, reads, strict=False)]
         return (*ready, *inputs[len(ready) :])
 
     def leave(module: nn.Module, inputs: object, result: object) -> object:
-        return to(result, layouts["result"], mesh)
+        return to(result, layouts["result"], functions)
 
     part.register_forward_pre_hook(enter)
     part.register_forward_hook(leave)
 
 
-def _linear(part: nn.Linear, layouts: Mapping[str, Any], mesh: DeviceMesh) -> Callable[[torch.Tensor], torch.Tensor]:
+def _linear(
+    part: nn.Linear, layouts: Mapping[str, Any], functions: Functions
+) -> Callable[[torch.Tensor], torch.Tensor]:
     own = dict(layouts["parameters"])
 
     def forward(x: torch.Tensor) -> torch.Tensor:
-        x = to(x, layouts["reads"][0] if layouts["reads"] else None, mesh)
-        y = nn.functional.linear(x, to(part.weight, own.get("weight"), mesh))
+        x = to(x, layouts["reads"][0] if layouts["reads"] else None, functions)
+        y = nn.functional.linear(x, to(part.weight, own.get("weight"), functions))
         if part.bias is not None:
-            y = to(y, layouts["product"], mesh)
-            y = y + to(part.bias, own.get("bias"), mesh)
-        return to(y, layouts["result"], mesh)
+            y = to(y, layouts["product"], functions)
+            y = y + to(part.bias, own.get("bias"), functions)
+        return to(y, layouts["result"], functions)
 
     return forward
 
 
-def _convolution(part: Any, layouts: Mapping[str, Any], mesh: DeviceMesh) -> Callable[[torch.Tensor], torch.Tensor]:
-    """DTensor's convolutions are right where the batch alone is split, evenly: anything else is gathered."""
+def _convolution(part: Any, layouts: Mapping[str, Any], functions: Functions) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Batch and channels as planned; windows are whole (`dtensor_contractions`)."""
+    read, product, result = (_whole_windows(v) for v in (layouts["reads"][0], layouts["product"], layouts["result"]))
+    own = {key: _whole_windows(v) for key, v in layouts["parameters"].items()}
 
-    def forward(x: Any) -> Any:
-        held = layouts["reads"][0] if layouts["reads"] else None
-        whole = [Replicate()] * mesh.ndim
-        if isinstance(x, DTensor):
-            splits = None if held is None else unfolded(held["splits"], held["digits"], tuple(x.shape), mesh)
-            parts = 1
-            for name, size in zip(mesh.mesh_dim_names or (), mesh.shape, strict=True):
-                parts *= size if splits is not None and name in splits[0] else 1
-            even = splits is not None and x.shape[0] % parts == 0
-            batch = [splits[0], *([] for _ in x.shape[1:])] if splits is not None and even else [[] for _ in x.shape]
-            x = x.redistribute(mesh, placed(batch, [], None, mesh))
-        bias = None if part.bias is None else part.bias.redistribute(mesh, whole)
-        return to(part._conv_forward(x, part.weight.redistribute(mesh, whole), bias), layouts["result"], mesh)
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        y = part._conv_forward(to(x, read, functions), to(part.weight, own.get("weight"), functions), None)
+        if part.bias is not None:
+            y = to(y, product, functions)
+            y = y + to(part.bias, own.get("bias"), functions).reshape(-1, *[1] * (part.weight.ndim - 2))
+        return to(y, result, functions)
 
     return forward
 
 
-def to(value: Any, held: Mapping[str, Any] | None, mesh: DeviceMesh) -> Any:
-    """The DTensor in the layout that the plan says; anything else, and what cannot be said of its shape, as it is."""
-    if held is None or not isinstance(value, DTensor):
+def _whole_windows(held: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """A layout without cuts through the image."""
+    if held is None:
+        return None
+    return {**held, "splits": [names if k < 2 else [] for k, names in enumerate(held["splits"])]}
+
+
+def to(value: Any, held: Mapping[str, Any] | None, functions: Functions) -> Any:
+    """The DTensor in the layout that the plan says; anything else, and what cannot be said of its shape, as it is.
+
+    Whole tensors of numbers (indices) become DTensors here: taking a part of them costs nothing.
+    """
+    value = functions.current(value)
+    if held is None or not isinstance(value, torch.Tensor):
         return value
+    if not isinstance(value, DTensor):
+        if value.is_floating_point() or value.dtype == torch.bool:
+            return value
+        value = functions.spread(value)
+    mesh = functions.mesh
     splits = unfolded(held["splits"], held["digits"], tuple(value.shape), mesh)
-    return value if splits is None else value.redistribute(mesh, placed(splits, held["partial"], held["combine"], mesh))
+    if splits is None:
+        return value
+    wanted = placed(splits, held["partial"], held["combine"], mesh)
+    if tuple(wanted) == tuple(value.placements):
+        return value
+    functions.here = held["place"]
+    try:
+        value = value.redistribute(mesh, wanted)
+    finally:
+        functions.here = ""
+    if value.grad_fn is not None:
+        value.grad_fn.metadata[PLACE] = held["place"]
+    return value
 
 
 def placed(splits: list[list[str]], partial: list[str], combine: str | None, mesh: DeviceMesh) -> list[Placement]:
@@ -248,38 +327,41 @@ class PlannedOptimizer:
         kind: type[torch.optim.Optimizer],
         options: Mapping[str, Any],
     ) -> None:
-        self.shards: list[tuple[nn.Parameter, nn.Parameter]] = []
+        self.shards: list[tuple[str, nn.Parameter, nn.Parameter]] = []
+        self.functions = module.functions if isinstance(module, PlannedModule) else None
         held = []
-        for name, parameter in _named(module):
+        for name, parameter in module.named_parameters():
             kept = plan["state"].get(name)
             target = None if kept is None else tuple(placed(kept["splits"], [], None, mesh))
             if target is None or not isinstance(parameter, DTensor) or target == tuple(parameter.placements):
                 held.append(parameter)
                 continue
             shard = nn.Parameter(parameter.detach().redistribute(mesh, target), requires_grad=parameter.requires_grad)
-            self.shards.append((parameter, shard))
+            self.shards.append((name, parameter, shard))
             held.append(shard)
         self.optimizer = kind([p for p in held if p.requires_grad], **options)
 
     def zero_grad(self) -> None:
         """Forget the gradients."""
         self.optimizer.zero_grad()
-        for parameter, _ in self.shards:
+        for _, parameter, _ in self.shards:
             parameter.grad = None
+
+    def collect(self) -> None:
+        """Bring gradients to the shards; `step` does it."""
+        for name, parameter, shard in self.shards:
+            if isinstance(parameter.grad, DTensor) and isinstance(shard, DTensor):
+                if self.functions is not None:
+                    self.functions.here = f"gradient of {name}"
+                shard.grad = parameter.grad.redistribute(shard.device_mesh, shard.placements)
+        if self.functions is not None:
+            self.functions.here = ""
 
     def step(self) -> None:
         """One step."""
-        for parameter, shard in self.shards:
-            if isinstance(parameter.grad, DTensor) and isinstance(shard, DTensor):
-                shard.grad = parameter.grad.redistribute(shard.device_mesh, shard.placements)
+        self.collect()
         self.optimizer.step()
         with torch.no_grad():
-            for parameter, shard in self.shards:
+            for _, parameter, shard in self.shards:
                 if isinstance(parameter, DTensor) and isinstance(shard, DTensor):
                     parameter.copy_(shard.redistribute(parameter.device_mesh, parameter.placements))
-
-
-def _named(module: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
-    """Parameters by the names of the module that was planned."""
-    inner = module.module if isinstance(module, _Planned) else module
-    yield from inner.named_parameters()

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ...models.communication.choices import resting_places
 from ...models.communication.shardings import PlanShardings
 from ...models.layout.sharding import Sharding
 from ...models.program.graph import Graph, Role
@@ -22,9 +23,12 @@ from ...models.program.operators import Operator
 
 @dataclass(frozen=True)
 class Held:
-    """A tensor in one place of a plan: its digits, and how they are cut."""
+    """A tensor in one place of a plan: its digits, and how they are cut.  `reader`: the operator that takes it so; None
+    where it rests.
+    """
 
     tensor: str
+    reader: str | None
     digits: tuple[int, ...]
     sharding: Sharding
 
@@ -46,6 +50,7 @@ class ModuleLayouts:
 def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts]:
     """Modules in the order in which they are first entered."""
     own: dict[str, list[Operator]] = {}
+    places, readers = resting_places(graph), graph.readers()
     for op in forward_operators(graph):
         modules = {a.tensor.rpartition(".")[0] for a in op.inputs if is_weight(graph, a.tensor)}
         for name in sorted(modules - {""}):
@@ -53,7 +58,7 @@ def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts
     for name, operators in own.items():
         first, last = operators[0], operators[-1]
         reads = tuple(
-            _held(graph, a.tensor, found.reads.get((first.name, i)))
+            _held(graph, a.tensor, first.name, found.reads.get((first.name, i)))
             for i, a in enumerate(first.inputs)
             if not is_weight(graph, a.tensor)
         )
@@ -63,13 +68,17 @@ def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts
             for i, a in enumerate(op.inputs)
             if is_weight(graph, a.tensor)
             and a.tensor.rpartition(".")[0] == name
-            and (held := _held(graph, a.tensor, found.reads.get((op.name, i)))) is not None
+            and (held := _held(graph, a.tensor, op.name, found.reads.get((op.name, i)))) is not None
         )
         product = None
         if len(operators) == 2 and first.function == "product" and last.function == "add":
             at = next((i for i, a in enumerate(last.inputs) if a.tensor == first.output.tensor), None)
-            product = None if at is None else _held(graph, first.output.tensor, found.reads.get((last.name, at)))
-        result = _held(graph, last.output.tensor, found.rests.get(last.output.tensor))
+            product = (
+                None if at is None else _held(graph, first.output.tensor, last.name, found.reads.get((last.name, at)))
+            )
+        out = last.output.tensor
+        alone = None if out in places or not readers[out] else graph.operators[readers[out][0][0]].name
+        result = _held(graph, out, alone, found.rests.get(out))
         yield ModuleLayouts(name, reads, tuple(dict(parameters).items()), product, result)
 
 
@@ -103,5 +112,5 @@ def moments(graph: Graph) -> dict[str, dict[str, str]]:
     return out
 
 
-def _held(graph: Graph, tensor: str, sharding: Sharding | None) -> Held | None:
-    return None if sharding is None else Held(tensor, graph.tensor(tensor).shape, sharding)
+def _held(graph: Graph, tensor: str, reader: str | None, sharding: Sharding | None) -> Held | None:
+    return None if sharding is None else Held(tensor, reader, graph.tensor(tensor).shape, sharding)

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import assert_never
 
+from ...models.program.fused import FUSED
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind, Operator
 from .attention import ATTENTION
 from .blocks import Array, Block, Box, KernelError, StatisticsReducer, align, lengths, spread, view
 from .contract import contract
 from .elementwise import MAPS
+from .epilogue import fused_product
 from .gradient_maps import GRADIENT_MAPS
 from .gradients import GRADIENTS, gradient
 from .grouped import grouped_product
@@ -64,6 +66,8 @@ def execute(
     if op.function in GRADIENTS:
         return _own(xp, gradient(xp, op, graph, exact, operands, collectives), operands)
     match op.kind:
+        case NodeKind.CONTRACT if op.function == FUSED:
+            result = fused_product(Task(xp, op, graph, exact, operands, collectives))
         case NodeKind.CONTRACT:
             result = contract(xp, op, graph, exact, operands)
         case NodeKind.MAP:

@@ -11,9 +11,10 @@ import click
 
 from ...models.files.output import write_file
 from ...models.terminal.console import Exit, emit, say
-from ...models.terminal.options import force_option, json_option, output_option
+from ...models.terminal.options import SECONDS, force_option, json_option, output_option
+from ...models.text import seconds_text
 from ...proofs.plan.bundle import Plan
-from ...proofs.publishing.publisher import Publisher
+from ...proofs.publishing.publisher import Publisher, Restricted
 from ..export.dtensor import export_dtensor
 from ..export.exported import Exported
 from ..export.jax import export_jax
@@ -33,13 +34,38 @@ NAMED: Final = 5
     required=True,
     help="dtensor: a PyTorch module laid out by a Python file; jax: PartitionSpecs.",
 )
+@click.option(
+    "--resolve",
+    is_flag=True,
+    help="Plan again within what the target can say, proved optimal there, and print what that costs.",
+)
+@click.option("--time-limit", type=SECONDS, help="With --resolve: seconds of the wall for it.  [default: 300]")
+@output_option("--resolved", help="With --resolve: the file for that plan.", replaces_results=True)
 @output_option("-o", "--output", required=True, help="The file to write.")
 @force_option
 @json_option
 @click.pass_obj
-def export_command(publisher: Publisher, plan_file: Path, target: str, output: Path, as_json: bool) -> int:
+def export_command(
+    publisher: Publisher,
+    plan_file: Path,
+    target: str,
+    resolve: bool,
+    time_limit: float | None,
+    resolved: Path | None,
+    output: Path,
+    as_json: bool,
+) -> int:
     """Write PLAN for another framework; the file needs nothing of ours."""
-    plan, identity = publisher.checked_plan(plan_file)
+    if not resolve and (time_limit is not None or resolved is not None):
+        raise click.UsageError("--time-limit and --resolved belong to --resolve")
+    again: Restricted | None = None
+    if resolve:
+        again = publisher.restricted(plan_file, target, 300.0 if time_limit is None else time_limit)
+        plan, identity = again.plan, again.identity
+        if resolved is not None:
+            publisher.plan(resolved, plan)
+    else:
+        plan, identity = publisher.checked_plan(plan_file)
     made = TARGETS[target](plan, identity)
     write_file(output, made.text.encode())
     if as_json:
@@ -52,16 +78,45 @@ def export_command(publisher: Publisher, plan_file: Path, target: str, output: P
                 "mesh": [list(pair) for pair in made.mesh],
                 "said": made.said,
                 "refused": [[r.place, r.tensor, r.reason] for r in made.refused],
+                **({} if again is None else _price(again)),
             }
         )
         return Exit.DONE
     mesh = " x ".join(f"{name} {size}" for name, size in made.mesh)
     say(f"{plan.graph.name}: {made.said} layouts over the mesh {mesh}")
-    if made.refused:
-        say(f"{len(made.refused)} layouts are not what {target} can say; it will move what the plan does not:")
-        say(*(f"  {r.place}: {r.reason}" for r in made.refused[:NAMED]))
-        if len(made.refused) > NAMED:
-            kinds = Counter(r.place.split(" ")[0] for r in made.refused[NAMED:])
+    slices = [r for r in made.refused if r.reason.startswith("slice:")]
+    others = [r for r in made.refused if not r.reason.startswith("slice:")]
+    if slices:
+        say(f"{len(slices)} layouts are parts of a tensor, taken where they lie")
+    if others:
+        say(f"{len(others)} layouts are not what {target} can say; it will move what the plan does not:")
+        say(*(f"  {r.place}: {r.reason}" for r in others[:NAMED]))
+        if len(others) > NAMED:
+            kinds = Counter(r.place.split(" ")[0] for r in others[NAMED:])
             say(f"  and {', '.join(f'{n} of kind {kind}' for kind, n in sorted(kinds.items()))} (all in the file)")
+        if again is None:
+            say(f"--resolve plans again within what {target} can say, and proves what that costs")
+    if again is not None:
+        say(_certificates(again), again.words)
+        if resolved is not None:
+            say(f"wrote {resolved}")
     say(f"wrote {output}")
     return Exit.DONE
+
+
+def _certificates(again: Restricted) -> str:
+    """Both certificates in one line."""
+    words = []
+    for name, (cost, bound) in (("free", again.free), (f"within {again.vocabulary}", again.restricted)):
+        status = "optimal" if bound >= cost else f"within {float(100 * (1 - bound / cost)):.2f} % of the optimum"
+        words.append(f"{name} {seconds_text(cost.numerator, cost.denominator)} ({status})")
+    return "; ".join(words)
+
+
+def _price(again: Restricted) -> dict[str, object]:
+    least, most = again.price
+    return {
+        "free": {"cost_s": float(again.free[0]), "lower_bound_s": float(again.free[1])},
+        "restricted": {"cost_s": float(again.restricted[0]), "lower_bound_s": float(again.restricted[1])},
+        "price": [float(least), float(most)],
+    }

@@ -3,6 +3,7 @@
 model, as it is                                   plan_graph
 training step: forward, backward, optimizer       build_step, then plan_graph
 .. whose blocks are recomputed, as many as pay    plan_recomputed: a plan per candidate
+.. cut into micro-batches, as many as pay         plan_micro: likewise
 .. or not, with schedules that the user brings    plan_strategy: they are carried to the rest, nothing is searched
 """
 
@@ -13,17 +14,19 @@ from fractions import Fraction
 from pathlib import Path
 
 from ...models.cost.selection import Notify
-from ...models.layout.placement import Space
+from ...models.layout.placement import Space, space
 from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.sources.precision import mixed, parsed
 from ...models.sources.training import TrainingStep, build_step
+from ...models.sources.training.accumulation import accumulated, parts_of
 from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
 from .given import given_schedules, plan_strategy
-from .plan import Planned, plan_graph
+from .micro import MicroAttempt, plan_micro
+from .plan import Planned, fitting_space, plan_graph
 from .recompute import Attempt, plan_recomputed
 from .schedules import Propagated
 from .time_limit import TimeLimit
@@ -35,6 +38,9 @@ class PlanRequest:
     `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
     `memory`: bytes per device.  `strategy`: a file of schedules.  `gap`: (cost - bound) / cost that is enough.
     `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
+    `micro_batch`: into how many equal parts a step's batch is cut, N or N:once (gradients are brought together once per
+    step), or auto.
+    `vocabulary`: the framework that must be able to say every placement, or None.
     """
 
     graph: Graph
@@ -49,12 +55,14 @@ class PlanRequest:
     gap: Fraction = Fraction(0)
     threads: int = 2
     precision: str | None = None
+    micro_batch: str = "1"
+    vocabulary: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class PlanOutcome:
-    """What was found: the plan of `graph`; the training `step` that it is, what was recomputed on the way (`attempts`)
-    and which schedules were `given`, where the request asks for them.
+    """What was found: the plan of `graph`; the training `step` that it is, what was recomputed on the way (`attempts`),
+    which schedules were `given` and which `counts` of micro-batches were tried, where the request asks for them.
     """
 
     graph: Graph
@@ -62,6 +70,7 @@ class PlanOutcome:
     step: TrainingStep | None = None
     attempts: tuple[Attempt, ...] = ()
     given: Propagated | None = None
+    counts: tuple[MicroAttempt, ...] = ()
 
 
 def carry_out(
@@ -76,16 +85,24 @@ def carry_out(
     if automatic and (request.train is None or request.memory is None or request.strategy is not None):
         raise InputError("recompute 'auto' weighs time against memory: it needs train and memory, and no strategy")
 
+    counted = request.micro_batch == "auto"
+    if counted and (request.train is None or request.memory is None or request.strategy is not None or automatic):
+        raise InputError(
+            "micro-batch 'auto' weighs time against memory: it needs train and memory, no strategy, and recompute "
+            "settled"
+        )
+
     def step(which: str) -> TrainingStep:
-        return build_step(
+        whole = build_step(
             request.graph, request.train or "", request.loss, recompute=which, precision=request.precision
         )
+        return whole if counted else cut(whole, request)
 
     def planner(graph: Graph, seconds: float | None = None) -> Planned:
         return plan_graph(
             graph,
             request.machine,
-            request.space,
+            _space(request, graph),
             request.memory,
             engine=request.engine,
             time_limit_s=seconds,
@@ -99,15 +116,17 @@ def carry_out(
     if automatic:
         chosen = plan_recomputed(tuple(blocks(request.graph)), step, planner, None, limit.clock)
         return PlanOutcome(chosen.step.graph, chosen.planned, chosen.step, chosen.attempts)
-    trained = None if request.train is None else step(request.recompute)
-    graph = _forward(request) if trained is None else trained.graph
+    if counted:
+        found = plan_micro(step(request.recompute), planner, limit.clock, request.machine.devices)
+        return PlanOutcome(found.step.graph, found.planned, found.step, counts=found.attempts)
+    graph, trained = program_of(request)
     if request.strategy is None:
         return PlanOutcome(graph, planner(graph), trained)
     planned, given = plan_strategy(
         graph,
         request.machine,
         given_schedules(request.strategy),
-        request.space,
+        _space(request, graph),
         request.memory,
         threads=request.threads,
         progress=progress,
@@ -117,5 +136,51 @@ def carry_out(
     return PlanOutcome(graph, planned, trained, given=given)
 
 
+def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
+    """The program that is asked about: a training step, or the model."""
+    if request.train is None:
+        if request.micro_batch != "1":
+            raise InputError("micro-batches are parts of a training step: give train too")
+        return _forward(request), None
+    trained = build_step(
+        request.graph, request.train, request.loss, recompute=request.recompute, precision=request.precision
+    )
+    trained = cut(trained, request)
+    return trained.graph, trained
+
+
+def cut(step: TrainingStep, request: PlanRequest) -> TrainingStep:
+    """The step in the micro-batches that are asked for."""
+    count, once = count_of(request.micro_batch)
+    if count == 1:
+        return step
+    parts = parts_of(step.graph, count, request.machine.devices) if once else 1
+    return accumulated(step, count, parts)
+
+
+def count_of(text: str) -> tuple[int, bool]:
+    """A number of micro-batches, and whether gradients are brought together once.  Raises `InputError` for what is
+    neither.
+
+    >>> count_of("4"), count_of("8:once")
+    ((4, False), (8, True))
+    """
+    number, colon, how = text.partition(":")
+    if not (number.isascii() and number.isdigit() and 0 < len(number) < 10 and int(number) > 0) or (
+        colon and how != "once"
+    ):
+        raise InputError(
+            f"micro-batch {text[:40]!r}: give the number of equal parts of the batch, N or N:once, or 'auto'"
+        )
+    return int(number), bool(colon)
+
+
 def _forward(request: PlanRequest) -> Graph:
     return request.graph if request.precision is None else mixed(request.graph, parsed(request.precision))
+
+
+def _space(request: PlanRequest, graph: Graph) -> Space | None:
+    """The space asked for, or the one that fits the size of the program, as far as the vocabulary says it."""
+    if request.vocabulary is None:
+        return request.space
+    return space(f"{(request.space or fitting_space(graph, request.machine)).name},{request.vocabulary}")

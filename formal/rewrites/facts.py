@@ -18,7 +18,7 @@ import z3
 
 from ...models.rewrites.polynomial import Monomial, Poly
 from ...proofs.rewrites.judgement import Fact
-from ..highs import run_alone
+from ..highs import run_alone, silent_solver
 
 _MOST_PRODUCTS = 700
 _Z3_EFFORT = 1_000_000
@@ -160,8 +160,7 @@ _SOLVER: list[highspy.Highs] = []
 
 def _solver() -> highspy.Highs:
     if not _SOLVER:
-        h = highspy.Highs()
-        h.setOptionValue("output_flag", False)
+        h = silent_solver()
         h.setOptionValue("threads", 1)
         h.setOptionValue("presolve", "off")
         _SOLVER.append(h)

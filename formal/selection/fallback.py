@@ -27,7 +27,7 @@ from .model.clock import Clock
 from .model.factored import INFINITE, Base, Network, allowed, build, exact_cost, whole
 from .model.infinity import INFINITY
 from .model.resources import Rows
-from .options import Options
+from .options import OPTIONS, Options
 from .primal.descent import descend
 from .primal.repair import repair, settle
 
@@ -113,7 +113,7 @@ def fallback(
         if exact_cost(problem, x) is not None and (cost is None or problem.cost_of(x) < cost):
             best, cost = x, problem.cost_of(x)
     if found.solution is None:
-        best = _made(problem, best, options or Options())
+        best = _made(problem, best, options or OPTIONS)
         cost = None if best is None else problem.cost_of(best)
     if best is None or cost is None:
         return _bounded(problem, found)

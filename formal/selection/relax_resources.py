@@ -36,8 +36,9 @@ from .engines.consult import Asked
 from .fallback import certified, fallback
 from .model.clock import Clock, Progress
 from .model.factored import exact_cost
-from .options import Options
+from .options import OPTIONS, Options
 from .solve import Engine, searched
+from .uniform import uniform_start
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,14 +95,25 @@ def relax_resources(
     share of the time is over: with a solution that fits the rest of the time goes to the same problem, else to the one
     with rows.  `clock`, `brought`: as in `solve`.
     """
-    clock, options = (clock or Clock()).at_most(time_limit_s), options or Options()
+    clock, options = (clock or Clock()).at_most(time_limit_s), options or OPTIONS
 
+    start = uniform_start(problem, clock, options, gap) if engine == "native" else None
+    if start is not None and _closed(start, gap):
+        return replace(start, seconds=clock.seconds())
     asked: list[Asked] = []
 
     def attempt(part: SelectionProblem, until: Clock) -> Answer:
         began = clock.seconds()
         answer = searched(
-            part, until, gap=gap, engine=engine, progress=progress, seed=seed, threads=threads, options=options
+            part,
+            until,
+            gap=gap,
+            engine=engine,
+            progress=progress,
+            seed=seed,
+            threads=threads,
+            options=options,
+            known=() if start is None or start.solution is None else (start.solution,),
         )
         asked.extend(replace(a, at=began + a.at) for a in answer.asked)
         return answer
@@ -118,7 +130,9 @@ def relax_resources(
                 kept = longer
     if kept is None:
         kept = attempt(problem, clock.at_most(None))
-    answer = fallback(problem, kept, brought, options)
+    answer = kept if start is not None else fallback(problem, kept, brought, options)
+    if start is not None:
+        answer = _with_start(problem, answer, start)
     if loose is not None:
         answer = _no_worse(problem, answer, loose)
     return replace(answer, seconds=clock.seconds(), asked=tuple(asked))
@@ -144,6 +158,25 @@ def _no_worse(problem: SelectionProblem, answer: Answer, loose: Answer) -> Answe
         certificate=certificate,
         lower_bound=lower,
     )
+
+
+def _with_start(problem: SelectionProblem, answer: Answer, start: Answer) -> Answer:
+    """The better solution of the two, with the better bound: messages hold whatever solution is claimed."""
+    if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or start.certificate is None or start.cost is None:
+        return answer
+    own = answer.solution is not None and answer.cost is not None and answer.cost <= start.cost
+    x, cost = (answer.solution, answer.cost) if own else (start.solution, start.cost)
+    if x is None or cost is None:
+        return answer
+    certificate, lower = answer.certificate, answer.lower_bound
+    if not own or certificate is None:
+        certificate, lower = certified(problem, x, cost, answer)
+    if lower is None or (start.lower_bound or 0) > lower:
+        lower = min(cost, start.lower_bound or 0)
+        claim = Optimal(x, cost) if lower >= cost else WithinGap(x, cost, lower)
+        certificate = SelectionCertificate(problem.sha256(), claim, start.certificate.proof)
+    status = Status.OPTIMAL if lower >= cost else Status.FEASIBLE
+    return replace(answer, status=status, certificate=certificate, lower_bound=lower, cost=cost, solution=x)
 
 
 def _gap(answer: Answer) -> Fraction:

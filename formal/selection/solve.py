@@ -28,7 +28,7 @@ from .fallback import fallback
 from .model.clock import Clock, Progress
 from .model.factored import whole
 from .model.interrupt import interruptible
-from .options import Limits, Options
+from .options import OPTIONS, Limits, Options
 from .primal.incumbent import Incumbent
 from .tree.branch_and_bound import eliminator, new_run
 from .tree.infeasible import infeasible
@@ -51,11 +51,13 @@ def solve(
     options: Options | None = None,
     clock: Clock | None = None,
     brought: Iterable[tuple[int, ...]] = (),
+    known: Iterable[tuple[int, ...]] = (),
 ) -> Answer:
     """Best solution of `problem` with a certificate.
 
     `time_limit_s` counts from now; `clock`: one that runs already, and ends the search when it is over.  `brought`:
-    solutions that are known, taken when the time is over and nothing better was found (`fallback`).
+    solutions that are known, taken when the time is over and nothing better was found (`fallback`).  `known`: solutions
+    that the search begins with, and is never worse than.
     `gap`: stop when (cost - bound) <= gap * |cost|.  `options`: every tuning constant; `limits`: those of the factored
     search, which is then the one that runs.  `engine`: who looks for the solution (`engines/consult.py`); the proof is
     native.  Raises `EngineRefused` for what an engine cannot take.
@@ -78,6 +80,7 @@ def solve(
         threads=threads,
         limits=limits,
         options=options,
+        known=known,
     )
     return fallback(problem, found, brought, options)
 
@@ -93,17 +96,23 @@ def searched(
     threads: int = 1,
     limits: Limits | None = None,
     options: Options | None = None,
+    known: Iterable[tuple[int, ...]] = (),
 ) -> Answer:
-    """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over."""
+    """`solve` without what can always be answered: nothing if the search found nothing before `clock` was over.
+    `known`: solutions to begin with.
+    """
     if engine not in get_args(Engine):
         raise ValueError(f"engine {engine!r}: choose native, ilp or smt")
     problem.check()
     if clock.over():
         return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
-    options = options if options is not None else Options()
+    options = options or OPTIONS
     if limits is not None:
         options = replace(options, limits=limits)
-    task = Task(problem, clock, Incumbent(problem), options, limits is not None, gap, progress, seed, threads)
+    incumbent = Incumbent(problem)
+    for x in known:
+        incumbent.offer(x)
+    task = Task(problem, clock, incumbent, options, limits is not None, gap, progress, seed, threads)
     asked = tuple[Asked, ...]()
     if engine != "native":
         with interruptible(clock):

@@ -22,6 +22,7 @@ from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
 from ..explain.audit import AuditReport, Outcome, audit, audit_problem, render_audit
+from ..planning.frameworks import framework_flags, strategy_of_flags
 from ..planning.plan import fitting_space
 from ..planning.schedules import propagate
 from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
@@ -38,7 +39,7 @@ from .search_options import engine_option, gap_option, started, time_option
     "strategy_file",
     required=True,
     type=click.Path(path_type=Path),
-    help="Strategy file: per operator name or glob, or a list of choices.",
+    help="Strategy file: per operator name or glob, a list of choices, or Megatron's, DeepSpeed's or FSDP's settings.",
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
@@ -76,7 +77,8 @@ def audit_command(
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit)
-    strategy = load_strategy(strategy_file)
+    flags = framework_flags(strategy_file)
+    strategy = Strategy((), str(strategy_file)) if flags is not None else load_strategy(strategy_file)
     with Watch("auditing") as watch:
         if isinstance(strategy, ChoiceList):
             if subject in ZOO or machine is not None:
@@ -98,6 +100,8 @@ def audit_command(
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
             graph = load_model(subject, batch, attention=attention)
+            if flags is not None:
+                strategy = strategy_of_flags(flags, graph, target, str(strategy_file))
             default = fitting_space(graph, target)
             check_sizes(graph, target, where or default)
             if carry:

@@ -22,10 +22,14 @@ from ..explain.deviation import forced, render_deviation
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
 from ..explain.sensitivity import render_sensitivity, sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
+from ..joint.gains import gains, lines
 from ..planning.remarks import remarks
 from ..planning.strategy import parse_config
 from ..selection.model.clock import Clock
 from .search_options import time_option
+
+GAINS_S = 20.0
+"""Seconds at most for planning the program of a joint plan again with a rewriting undone."""
 
 plan_argument = click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
 
@@ -94,6 +98,10 @@ def explain_command(
         return Exit.DONE
     with Watch("explaining") as watch:
         planning, x = _rebuilt(plan)
+        gained = []
+        if plan.joint is not None and op is None and not (cost or state):
+            own = Fraction(planning.problem.cost_of(x), planning.problem.scale)
+            gained = list(gains(plan, own, Clock(min(time_limit, GAINS_S))))
         if state:
             kept = stored_state(planning, x)
             if not kept:
@@ -124,8 +132,11 @@ def explain_command(
         found = explain(planning, x, plan.certificate, op, wanted, time_limit=time_limit, progress=watch)
         said = remarks(planning, x, clock=Clock(time_limit)) if op is None else ()
     if as_json:
-        emit({**about, **found.to_json(), "remarks": [r.to_json() for r in said]})
+        rewrites = {"rewrites": [r for g in gained for r in g.to_json()]} if plan.joint is not None else {}
+        emit({**about, **found.to_json(), "remarks": [r.to_json() for r in said], **rewrites})
     else:
+        if plan.joint is not None:
+            say(f"program of {len(plan.joint.egraph.operators)} equal operators; rewritten:", *lines(gained))
         say(render_explanation(found), *(f"remark: {r.words}" for r in said))
     return Exit.DONE
 
@@ -147,6 +158,10 @@ def sensitivity_command(
 ) -> int:
     """Show how far each machine constant may move before PLAN stops being proved optimal."""
     plan, identity = publisher.checked_plan(plan_file)
+    if plan.joint is not None:
+        raise InputError(
+            f"{plan_file}: is a joint plan, whose proof is about all programs; give a plan made without --joint"
+        )
     with Watch("testing constants") as watch:
         planning, x = _rebuilt(plan)
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from ...models.layout.placement import space
+from ...models.layout.placement import VOCABULARIES, space
 from ...models.machine.machine import load_machine
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.sources.load import Attention, load_model
@@ -27,15 +27,17 @@ from ...models.terminal.options import (
 )
 from ...models.text import InputError, bytes_text
 from ...models.verbs.describe import check_training, training_of
-from ...models.verbs.optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
+from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..planning.given import render_given
+from ..planning.micro import render_counts
 from ..planning.recompute import render_attempts
 from ..planning.remarks import Batch, Remark, remarks
 from ..planning.request import PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .conflict import no_solution
+from .joint import run_joint
 from .pipelined import plan_pipeline
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import engine_option, gap_option, started, threads_option, time_option
@@ -52,9 +54,11 @@ class PlanOptions:
     recompute: str
     batch: int | None
     precision: str | None
+    micro_batch: str
     attention: Attention | None
     memory: int | None
     space_name: str | None
+    vocabulary: str | None
     engine: Engine
     time_limit: float
     gap: Fraction
@@ -68,8 +72,15 @@ class PlanOptions:
 
     def check(self) -> None:
         """Raises `UsageError` for options that contradict each other."""
-        if self.joint:
-            raise InputError("--joint is not supported by this version; plan the graph as it is")
+        if self.joint and (self.memory is not None or self.strategy_file is not None or self.recompute == "auto"):
+            raise InputError(
+                "--joint has no memory rows and no schedules yet: leave out --memory, --strategy and --recompute auto"
+            )
+        said = self.vocabulary or (self.space_name is not None and space(self.space_name).vocabulary)
+        if said and (self.joint or self.pipeline is not None):
+            raise InputError("--joint and --pipeline search whole spaces: leave out the vocabulary")
+        if self.joint and self.explain_cost:
+            raise click.UsageError("--joint chooses the operators: use 'shardproof explain PLAN --cost' afterwards")
         if self.strategy_file is not None and self.engine != "native":
             raise click.UsageError(
                 f"--strategy searches for nothing, so there is nothing to ask {self.engine} about: give one of the two"
@@ -84,6 +95,18 @@ class PlanOptions:
             False,
         ):
             raise click.UsageError("--pipeline searches natively: leave out --strategy, --engine and --recompute auto")
+        if self.micro_batch != "1" and (self.train is None or self.joint or self.pipeline is not None):
+            raise click.UsageError(
+                "--micro-batch cuts a training step: give --train sgd or --train adam too; --pipeline has its own "
+                "micro-batches (--pipeline P:M), --joint none yet"
+            )
+        if self.micro_batch == "auto" and (
+            self.memory is None or self.strategy_file is not None or self.recompute == "auto"
+        ):
+            raise click.UsageError(
+                "--micro-batch auto weighs time against memory and searches: give --memory, no --strategy, and another "
+                "--recompute than auto"
+            )
         check_training(self.train, self.loss, self.recompute)
 
     def request(self, notes: list[str]) -> PlanRequest:
@@ -101,6 +124,8 @@ class PlanOptions:
             self.gap,
             self.threads,
             self.precision,
+            self.micro_batch,
+            self.vocabulary,
         )
 
 
@@ -118,9 +143,15 @@ class PlanOptions:
 )
 @click.option("--batch", type=BATCH, help="Batch size.")
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
+@click.option("--micro-batch", type=MICRO, default="1", show_default=True, help=MICRO_HELP)
 @attention_option
 @click.option("--memory", type=AMOUNT, help="Memory limit per device, such as 80GiB.")
 @click.option("--space", "space_name", help="complete, two-per-level or one-per-level, optionally with ',uneven'.")
+@click.option(
+    "--vocabulary",
+    type=click.Choice(VOCABULARIES),
+    help="Only placements that this framework can say; the claim names the restriction.",
+)
 @engine_option
 @time_option
 @gap_option
@@ -138,7 +169,11 @@ class PlanOptions:
     help="With --train: cut into stages, each with placements of its own on an equal part of the machine: auto, or P "
     "stages and M micro-batches.",
 )
-@click.option("--joint", is_flag=True, help="Optimise algebra and parallelism together.")
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
+)
 @output_option("-o", "--output", required=True, help="The plan file.", replaces_results=True)
 @force_option
 @json_option
@@ -168,12 +203,14 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             options.output,
             options.as_json,
         )
+    if options.joint:
+        return run_joint(publisher, request, options.output, options.as_json, clock, notes)
     with Watch("planning") as watch:
         found = carry_out(request, clock, watch, watch.count)
     problem, answer = found.planned.planning.problem, found.planned.answer
     if found.planned.plan is None:
         if not options.as_json:
-            say(*render_attempts(found.attempts, problem))
+            say(*render_attempts(found.attempts, problem), *render_counts(found.counts, problem))
         steps = [op.name for op in found.graph.operators]
         return no_solution(publisher, problem, answer, None, options.as_json, clock, steps)
     with Watch("checking") as watch, clock.phase("check"):
@@ -222,6 +259,7 @@ def _found_json(found: PlanOutcome, request: PlanRequest) -> dict[str, object]:
         out |= {"loss": step.loss, "trained": len(step.trained), "recomputed": list(step.recomputed)}
     if request.memory is not None and solution is not None:
         out |= {"peak_bytes": problem.peak_of(solution)[0], "limit_bytes": request.memory}
+    out |= {"counts": [a.to_json() for a in found.counts]} if found.counts else {}
     return out | ({"attempts": [a.to_json() for a in found.attempts]} if found.attempts else {})
 
 
@@ -239,7 +277,9 @@ def _found_lines(found: PlanOutcome, request: PlanRequest, notes: list[str]) -> 
             lines.append(f"recomputed for the backward pass: {', '.join(step.recomputed)}")
     if found.attempts:
         lines.append("numbers of blocks that were tried; every claim is about one graph, none about all of them:")
-    return lines + render_attempts(found.attempts, problem)
+    if found.counts:
+        lines.append("numbers of micro-batches that were tried; every claim is about one graph:")
+    return lines + render_attempts(found.attempts, problem) + render_counts(found.counts, problem)
 
 
 def _memory_lines(found: PlanOutcome, request: PlanRequest) -> list[str]:

@@ -1,5 +1,5 @@
-"""The verb `solve`: a selection problem from a file, its certificate into another.  The status that is printed is the
-checker's, handed back by `publish`.
+"""The verb `solve`: a selection problem or an e-graph from a file, its certificate into another.  The status that is
+printed is the checker's, handed back by `publish`.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from pathlib import Path
 
 import click
 
+from ...models.egraphs.egraph import EGraph
 from ...models.terminal.console import Watch, emit, say
 from ...models.terminal.options import force_option, json_option, output_option
 from ...proofs.publishing.publisher import Publisher
-from ...proofs.selection.load import load_selection_problem
+from ...proofs.selection.load import load_problem
 from ..planning.time_limit import check_seconds
 from ..selection.solve import Engine, solve
 from .conflict import no_solution
+from .extraction import solve_extraction
 from .options import print_options
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import engine_option, gap_option, started, threads_option, time_option
@@ -43,16 +45,20 @@ def solve_command(
     output: Path | None,
     as_json: bool,
 ) -> int:
-    """Solve a selection problem and write a certificate."""
+    """Solve a selection problem, or extract a term of least DAG cost from an e-graph, and write a certificate."""
     if show_options:
         return print_options(as_json)
     if problem_file is None:
         raise click.MissingParameter(param_type="argument", param_hint="'PROBLEM'")
     clock = started(time_limit)
     with clock.phase("tables"):
-        problem = load_selection_problem(problem_file)
-    clock.hold_back(check_seconds(problem, clock))
+        problem = load_problem(problem_file)
     allowed = gap
+    if isinstance(problem, EGraph):
+        if engine != "native":
+            raise click.UsageError(f"--engine {engine} is for selection problems; e-graphs have a search of their own")
+        return solve_extraction(publisher, problem, clock, allowed, output, as_json)
+    clock.hold_back(check_seconds(problem, clock))
     with Watch("solving", problem.scale) as watch, clock.phase("search"):
         answer = solve(
             problem,

@@ -5,7 +5,8 @@
                                 profile has one
       flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis; grouped
                  product: the same, or divided by the number of groups and rounded up where they are even; attention:
-                 pairs of query and key that its band leaves in the box); none if the result is no float
+                 pairs of query and key that its band leaves in the box), and those of an epilogue once per element of
+                 its result; none if the result is no float
       bytes_d    bytes of every operand box read once plus the output box written once (gather: of the table one element
                  per point of the iteration box without the row axis, whether or not the rows are on the device)
       statistics normalise and attention operators whose `over` axes are split all-reduce each statistic ((L2) of
@@ -146,6 +147,9 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
             * operand.element_bytes
         )
     work = points * form.flops
+    if form.finish:
+        results = [i for i, a in enumerate(form.axes) if a.combine is None]
+        work = work + form.finish * device_volumes(tables.tables, tables.codes, results, some.size)
     measured = measured_times(form, tables, machine, some.size)
     extra = statistics_terms(form.spec, form.over, tables, machine, unit)
     dtype = form.computed_in

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ..program import fused
 from ..program.attention import Band, band, inner
 from ..program.graph import ELEMENT_BYTES, Graph
 from ..program.index import Access, Affine, Axis
@@ -43,7 +44,8 @@ class OperatorForm:
     `over`: axes of statistics; `rows`: the row axis of a gather, scatter or grouped product, else empty; `flops` per
     point of the iteration space; `even`: the points of a grouped product are shared evenly by its groups.  Attention:
     `inner` axes lie inside a point, which is a pair of query and key; `band` of the keys that a query sees.
-    `arithmetic`: the type of factors that are summed in a wider one, else empty.
+    `arithmetic`: the type of factors that are summed in a wider one, else empty.  `finish`: operations of
+    an epilogue per element of the result.
     """
 
     function: str
@@ -58,6 +60,7 @@ class OperatorForm:
     inner: tuple[str, ...] = ()
     band: Band | None = None
     arithmetic: str = ""
+    finish: int = 0
 
     @property
     def spec(self) -> Function:
@@ -122,6 +125,7 @@ def operator_form(op: Operator, graph: Graph, order: Sequence[str]) -> OperatorF
         tuple(number[n] for n in inner(op)) if attention else (),
         None if seen is None else replace(seen, query=number[seen.query], key=number[seen.key]),
         str(op.attribute("arithmetic", "")),
+        fused.operations(op) if graph.flops_per_point(op) else 0,
     )
 
 

@@ -32,6 +32,7 @@ from ..layout.classes import axis_orders, copy_key, operator_key
 from ..layout.layout import is_coupled
 from ..layout.placement import Space
 from ..machine.machine import Machine
+from ..program import fused
 from ..program.graph import Graph, Role
 from ..program.index import Access
 from ..program.operators import Operator
@@ -174,6 +175,7 @@ def check_sizes(graph: Graph, machine: Machine, where: Space, budget: Budget = L
 def _check_operator(op: Operator, graph: Graph) -> None:
     place, extent = f"operator {op.name!r}", {a.name: a.extent for a in op.axes}
     flops = graph.points(op) * max(1, graph.flops_per_point(op))
+    flops += fused.operations(op) * graph.tensor(op.output.tensor).elements
     moved = sum(graph.tensor(a.tensor).elements * graph.tensor(a.tensor).element_bytes for a in (*op.inputs, op.output))
     if len(extent) > MOST_AXES or flops > MOST_NUMBER or moved > MOST_NUMBER:
         raise TooLarge(

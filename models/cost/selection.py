@@ -40,6 +40,7 @@ from ..program.operators import Operator
 from . import cost, memory
 from .assumptions import flags
 from .structures import Keyed, Structures
+from .vocabulary import Vocabulary, restricted
 
 
 class DecisionKind(Enum):
@@ -188,6 +189,8 @@ def _build(
         Vertex("copy of " + d.name, structures.zeros(d.placements.shape[0])) if c is None else Vertex(d.name, c.times)
         for d, c in zip(decisions, costs, strict=True)
     )
+    if where.vocabulary:
+        vertices = tuple(_restricted(vertices, decisions, Vocabulary(graph, structures, where.vocabulary)))
     links = list(_noted(_links(graph, structures, operators, copies), notify))
     sizes = [structures.entries(link.source, link.target, graph.tensor(link.tensor).element_bytes) for link in links]
     new = dict(sizes)
@@ -219,6 +222,18 @@ def _build(
         assumptions=flags(graph, machine, where, memory_limit, bool(edges)),
     ).check()
     return Planning(graph, machine, where, problem, decisions, tuple(routes), operators, copies, costs)
+
+
+def _restricted(vertices: tuple[Vertex, ...], decisions: tuple[Decision, ...], said: Vocabulary) -> Iterator[Vertex]:
+    """Vertices in which choices outside the vocabulary are forbidden; equal costs stay one array."""
+    known: dict[tuple[int, bytes], Ints] = {}
+    for vertex, decision in zip(vertices, decisions, strict=True):
+        operator = decision.kind is DecisionKind.OPERATOR
+        mask = said.of_operator(said.graph.operator(decision.name)) if operator else said.of_copy(decision.name)
+        key = (id(vertex.cost), mask.tobytes())
+        if key not in known:
+            known[key] = restricted(vertex.cost, mask)
+        yield Vertex(vertex.name, known[key])
 
 
 def _noted(items: Iterable[T], notify: Notify | None) -> Iterator[T]:

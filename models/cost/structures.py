@@ -63,6 +63,10 @@ class Structures:
         """Placements of an operator: rows in class order, then replication."""
         return self._axis_tables(self._forms[op.name].axes).placements
 
+    def order(self, op: Operator) -> tuple[str, ...]:
+        """Axes of an operator in the order of its placements' rows."""
+        return self.orders[operator_key(op.name)]
+
     def of_copy(self, tensor: str) -> Ints:
         """Placements of a tensor's copy: its dimensions are the axes."""
         return self._axis_tables(self._copy_form(tensor).axes).placements

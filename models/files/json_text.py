@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+from decimal import Decimal
 from typing import Final, NoReturn
 
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
@@ -18,8 +19,9 @@ class JsonError(ValueError):
     """Text that is not JSON as it is read here; readers say so in their own words, with the place."""
 
 
-def parse_json(text: str | bytes, *, floats: bool = True) -> object:
-    """The value of a JSON text.  Raises `JsonError` and nothing else; without `floats` numbers are integers.
+def parse_json(text: str | bytes, *, floats: bool = True, decimals: bool = False) -> object:
+    """The value of a JSON text.  Raises `JsonError` and nothing else; without `floats` numbers are integers, with
+    `decimals` a number with a fraction or an exponent is the `Decimal` that is written, to its last digit.
 
     >>> parse_json('{"a": [1, null]}')
     {'a': [1, None]}
@@ -29,12 +31,11 @@ def parse_json(text: str | bytes, *, floats: bool = True) -> object:
     shardproof.models.files.json_text.JsonError: key 'a' occurs twice in one object
     """
     try:
+        number = Decimal if decimals else None if floats else _no_number
         decoded = text if isinstance(text, str) else text.decode("utf-8")
-        value: object = json.loads(
-            decoded, object_pairs_hook=_once, parse_constant=_no_number, parse_float=None if floats else _no_number
-        )
+        value: object = json.loads(decoded, object_pairs_hook=_once, parse_constant=_no_number, parse_float=number)
         if _HALF.search(decoded):
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
+            json.dumps(value, ensure_ascii=False, default=str).encode("utf-8")
     except JsonError:
         raise
     except UnicodeDecodeError as error:

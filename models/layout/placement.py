@@ -11,7 +11,8 @@ stride prod_{i' > i} X[i'][j].
 
 Spaces: `complete` all matrices; `two-per-level` at most two rows differ from 1 in a column; `one-per-level` at most
 one.  `even-splits` (default, dropped by adding `,uneven`): the degree of an axis divides its extent; otherwise degree
-<= extent.
+<= extent.  `,dtensor` and `,jax`: of these, the placements that the framework can say (`models.cost.vocabulary`); the
+others are listed and forbidden.
 
 Source: P2 (MLSys 2022) section 3.
 """
@@ -19,7 +20,7 @@ Source: P2 (MLSys 2022) section 3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -34,17 +35,23 @@ class SpaceError(ValueError):
 @dataclass(frozen=True)
 class Space:
     """A named set of placements.  `rows_per_level`: how many rows may differ from 1 in one column (None: any
-    number).
+    number).  `vocabulary`: the framework that must be able to say them, or empty.
     """
 
     base: str
     rows_per_level: int | None
     uneven: bool = False
+    vocabulary: str = ""
 
     @property
     def name(self) -> str:
-        """`complete`, `two-per-level,uneven`, .."""
-        return self.base + (",uneven" if self.uneven else "")
+        """`complete`, `two-per-level,uneven`, `complete,dtensor`, .."""
+        return self.base + (",uneven" if self.uneven else "") + (f",{self.vocabulary}" if self.vocabulary else "")
+
+    @property
+    def unrestricted(self) -> Space:
+        """The space of which the vocabulary says a part."""
+        return replace(self, vocabulary="")
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -54,9 +61,13 @@ class Space:
             "closed-reads",
             *(() if self.uneven else ("even-splits",)),
             "one-copy-per-tensor",
+            *((f"said-by-{self.vocabulary}",) if self.vocabulary else ()),
             "whole-taps",
         )
 
+
+VOCABULARIES = ("dtensor", "jax")
+"""Frameworks to whose layouts a space can be restricted."""
 
 _BASES = {"complete": None, "two-per-level": 2, "one-per-level": 1}
 
@@ -64,13 +75,18 @@ _BASES = {"complete": None, "two-per-level": 2, "one-per-level": 1}
 def space(name: str) -> Space:
     """Space by name; `SpaceError` lists the names.
 
-    >>> space("two-per-level").rows_per_level
-    2
+    >>> space("two-per-level").rows_per_level, space("complete,dtensor").vocabulary
+    (2, 'dtensor')
     """
     base, *options = name.split(",")
-    if base not in _BASES or any(o != "uneven" for o in options):
-        raise SpaceError(f"unknown space {name!r}; choose one of {', '.join(_BASES)}, optionally with ',uneven'")
-    return Space(base, _BASES[base], bool(options))
+    if base in _BASES and options in ([], ["uneven"]):
+        return Space(base, _BASES[base], bool(options))
+    if base in _BASES and len(options) == 1 and options[0] in VOCABULARIES:
+        return Space(base, _BASES[base], False, options[0])
+    raise SpaceError(
+        f"unknown space {name!r}; choose one of {', '.join(_BASES)}, optionally with ',uneven' or one of "
+        f"{', '.join(',' + v for v in VOCABULARIES)}"
+    )
 
 
 def columns(size: int, rows: int, most: int | None) -> list[tuple[int, ...]]:

@@ -93,7 +93,10 @@ def unfold(sharding: Sharding, digits: Sequence[int], shape: Sequence[int], mesh
     Sharding(splits=((), ('gpu',)), partial=(), combine=None)
     """
     splits = []
-    for k, group in enumerate(_groups(digits, shape)):
+    groups = digit_groups(digits, shape)
+    if groups is None:
+        raise ShardingError(f"digits {tuple(digits)} are not the dimensions {tuple(shape)} cut into parts")
+    for k, group in enumerate(groups):
         names: tuple[str, ...] = ()
         whole = True
         for i in group:
@@ -115,8 +118,12 @@ def unfold(sharding: Sharding, digits: Sequence[int], shape: Sequence[int], mesh
     return Sharding(tuple(splits), sharding.partial, sharding.combine)
 
 
-def _groups(digits: Sequence[int], shape: Sequence[int]) -> list[list[int]]:
-    """Positions of the digits that make up every dimension of `shape`."""
+def digit_groups(digits: Sequence[int], shape: Sequence[int]) -> list[list[int]] | None:
+    """Positions of the digits that make up every dimension of `shape`; None if they do not.
+
+    >>> digit_groups((8, 16, 64), (8, 1024)), digit_groups((8, 3), (4, 6))
+    ([[0], [1, 2]], None)
+    """
     groups: list[list[int]] = []
     i = 0
     for n in shape:
@@ -128,11 +135,9 @@ def _groups(digits: Sequence[int], shape: Sequence[int]) -> list[list[int]]:
             group.append(i)
             i += 1
         if prod(digits[j] for j in group) != n:
-            raise ShardingError(f"digits {tuple(digits)} are not the dimensions {tuple(shape)} cut into parts")
+            return None
         groups.append(group)
-    if i < len(digits):
-        raise ShardingError(f"digits {tuple(digits)} are not the dimensions {tuple(shape)} cut into parts")
-    return groups
+    return groups if i == len(digits) else None
 
 
 def _split(box: Ints, extent: int, mesh: Mesh, at: Ints, k: int) -> tuple[str, ...]:
@@ -141,6 +146,13 @@ def _split(box: Ints, extent: int, mesh: Mesh, at: Ints, k: int) -> tuple[str, .
     names = tuple(
         d.name for i, d in enumerate(mesh.dimensions) if d.size > 1 and not (table == np.take(table, [0], axis=i)).all()
     )
+    if not names and 0 <= box[0, 0] < box[0, 1]:
+        if (box[0] != (0, extent)).any():
+            raise ShardingError(
+                f"slice: dimension {k} of {extent} is touched from {box[0, 0]} to {box[0, 1]} on every device, taken "
+                f"where it lies"
+            )
+        return names
     if not np.array_equal(_blocks(names, extent, mesh, at), box):
         raise ShardingError(
             f"dimension {k} of {extent} is no row of equal blocks over {' x '.join(names) or 'nothing'} "

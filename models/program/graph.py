@@ -1,6 +1,6 @@
 """This module defines the language of programs, the computation graph, as data:
 
-    graph     ::=  name  tensor*  operator*  outputs: tensor*  state: (parameter -> next value)*
+    graph     ::=  name  tensor*  operator*  outputs: tensor*  state: (parameter -> next value)*  leading: dimension*
     tensor    ::=  name  [extent, ..]  element-type  role                  shape in digits: 1024 = 16 heads x 64
     role      ::=  input  |  parameter  |  value                           values have one writer, the others none
     operator  ::=  access = [combine axis ..:] function(access, ..; attribute = value, ..)    axis < extent [whole], ..
@@ -45,6 +45,9 @@ class Graph:
 
     `state`: pairs (parameter, tensor that holds its next value).  The next value is stored where the parameter was, in
     the layout that the parameter has at the start of the step, so that steps can follow each other.
+
+    `leading`: pairs (tensor, dimension) whose axes come first in the order of axes (`models.layout.classes`): of a
+    program that was made from another one, whose order it keeps.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Graph:
     operators: tuple[Operator, ...]
     outputs: tuple[str, ...]
     state: tuple[tuple[str, str], ...] = ()
+    leading: tuple[tuple[str, int], ...] = ()
     _by_name: dict[str, Tensor] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
     _by_operator: dict[str, Operator] = field(init=False, repr=False, compare=False, hash=False, default_factory=dict)
 

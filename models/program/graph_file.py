@@ -36,6 +36,7 @@ class Fields(NamedTuple):
     operators: tuple[Operator, ...]
     outputs: tuple[str, ...]
     state: tuple[tuple[str, str], ...]
+    leading: tuple[tuple[str, int], ...] = ()
 
 
 def graph_text(graph: Graph) -> str:
@@ -48,6 +49,7 @@ def graph_text(graph: Graph) -> str:
             "operators": [_operator_json(op) for op in graph.operators],
             "outputs": list(graph.outputs),
             **({"state": [list(pair) for pair in graph.state]} if graph.state else {}),
+            **({"leading": [list(pair) for pair in graph.leading]} if graph.leading else {}),
         },
         sort_keys=True,
         separators=(",", ":"),
@@ -70,6 +72,7 @@ def graph_fields(text: str) -> Fields:
             tuple(_operator_from(o) for o in data["operators"]),
             tuple(_text(o) for o in data["outputs"]),
             _pairs(data.get("state", [])),
+            tuple((_text(t), _int(k)) for t, k in data.get("leading", [])),
         )
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as e:
         raise GraphError("graph file", f"{type(e).__name__}: {str(e)[:200]}") from None

@@ -71,6 +71,15 @@ def _tensor_names(p: Program) -> Messages:
         yield "two tensors have the same name"
 
 
+def _leading(p: Program) -> Messages:
+    shapes = {t.name: len(t.shape) for t in p.graph.tensors}
+    for name, k in p.graph.leading:
+        if not 0 <= k < shapes.get(name, 0):
+            yield f"leading names dimension {k} of {name!r}, which there is not"
+    if len(set(p.graph.leading)) != len(p.graph.leading):
+        yield "leading names a dimension twice"
+
+
 # --- tensors
 
 
@@ -193,7 +202,10 @@ INVARIANTS: Final[tuple[Level, ...]] = (
         "graph",
         lambda p: (p,),
         lambda p: f"graph {p.graph.name!r}",
-        (Invariant("tensor names", "accesses name tensors", _tensor_names),),
+        (
+            Invariant("tensor names", "accesses name tensors", _tensor_names),
+            Invariant("leading", "the order of axes is told by dimensions of tensors, each once", _leading),
+        ),
     ),
     _Level(
         "operator",
@@ -233,6 +245,7 @@ INVARIANTS: Final[tuple[Level, ...]] = (
             Invariant("rows", "ids point along an axis of the operator", op.rows),
             Invariant("groups", "a point belongs to one group; their sizes are assumed by name", op.groups),
             Invariant("attention", "attributes tell queries, keys and features apart", op.attention),
+            Invariant("epilogue", "a map of a partial sum is no part of the map of the sum", op.epilogue),
             Invariant("arithmetic", "peaks are those of the factors' type; sums may be wider", op.arithmetic),
             Invariant("pairs", "product_sum multiplies in pairs", op.pairs),
             Invariant("work", "operations and bytes are counted in int64", op.work),

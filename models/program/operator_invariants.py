@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from . import attention as attention_operator
+from . import fused
 from .index import Axis
 from .operators import BY_DATA, EVEN, FUNCTIONS, LOADS, NodeKind, Operator
 from .tensor import ELEMENT_BYTES, Role, Tensor
@@ -199,12 +200,17 @@ def pairs(n: Node) -> Messages:
         yield "product_sum takes pairs of inputs"
 
 
+def epilogue(n: Node) -> Messages:
+    if reason := fused.wrong(n.op):
+        yield reason
+
+
 def arithmetic(n: Node) -> Messages:
     """Factors of one type may be summed in a wider one: then `arithmetic` is the type of the factors."""
     graph, op, stated = n.program.graph, n.op, n.op.attribute("arithmetic", "")
     if not stated:
         return
-    factors = op.inputs[:-1] if op.kind is NodeKind.GROUPED else op.inputs
+    factors = op.inputs[:-1] if op.kind is NodeKind.GROUPED else op.inputs[: fused.factors(op)]
     result = graph.tensor(op.output.tensor)
     if op.kind not in (NodeKind.CONTRACT, NodeKind.GROUPED) or {graph.tensor(a.tensor).dtype for a in factors} != {
         stated

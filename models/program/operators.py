@@ -5,7 +5,8 @@
 Node kinds:
 
 contract      product of the inputs, summed over the reduction axes (matmul, einsum, convolution, grouped convolution);
-              `product_sum`:  sum of products of pairs of inputs
+              `product_sum`:  sum of products of pairs of inputs; `fused_product`: maps of the finished sums
+              (`models.program.fused`)
 map           n-ary elementwise function with broadcast: every axis is parallel
 reduce        one input, combined over the reduction axes (sum, max, min; mean is a sum times `scale`)
 normalise     one value per element that depends on statistics over the axes named by attribute `over`
@@ -213,6 +214,7 @@ _ROWS: Final[list[Function]] = [
     # backends/kernels/gradients.py
     Function("product_sum", NodeKind.CONTRACT, (2, _MANY), 2),  # inputs 0 * 1 + 2 * 3 + ..; flops per pair
     Function("strided_gradient", NodeKind.CONTRACT, (2, 2), 2),  # g, other factor; windows as attributes
+    Function("fused_product", NodeKind.CONTRACT, (1, _MANY), 2),  # `models.program.fused`: maps of every finished sum
     *_maps(1, 0, "fill"),  # attribute value: a constant in the shape of x
     *_maps(2, 1, "mask_clear"),  # x, mask: x where mask = 0, else 0
     *_maps(

@@ -15,7 +15,7 @@ from ..program.contents import read_beside
 from ..program.graph import Graph, GraphError
 from ..text import InputError, did_you_mean
 from .patterns.recognise import recognise
-from .zoo import ZOO
+from .zoo import PUBLISHED, ZOO
 from .zoo import build as build_zoo
 
 PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)$")
@@ -57,15 +57,15 @@ def _load(
     named = PYTHON.match(spec)
     if expert_places is not None and named is None and not spec.endswith(".pt2"):
         raise InputError("--expert-places applies to PyTorch programs; the zoo's moe has an option capacity_percent")
-    if spec in ZOO:
+    if spec in ZOO or spec in PUBLISHED:
         return build_zoo(spec, batch=batch)
     if named is not None:
         return _from_python(Path(named["file"]), named["name"], batch, tell, attention, expert_places)
     path = Path(spec)
     if not _exists(path):
         raise InputError(
-            f"model {spec[:200]!r} is neither a zoo name nor a file{did_you_mean(spec, ZOO)}; zoo: "
-            f"{', '.join(sorted(ZOO))}"
+            f"model {spec[:200]!r} is neither a zoo name nor a file{did_you_mean(spec, [*ZOO, *PUBLISHED])}; zoo: "
+            f"{', '.join(sorted(ZOO))}; of published sizes: {', '.join(sorted(PUBLISHED))}"
         )
     if path.suffix in (".onnx", ".pt2", ".json"):
         regular(path)

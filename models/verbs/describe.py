@@ -16,6 +16,7 @@ from ..sources.load import Attention, load_model
 from ..sources.precision import mixed
 from ..sources.precision import parsed as parsed_precision
 from ..sources.training import TrainingStep, build_step
+from ..sources.training.accumulation import accumulated
 from ..terminal.console import Exit, emit, say
 from ..terminal.options import BATCH, Count, attention_option, force_option, json_option, output_option
 from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
@@ -35,6 +36,12 @@ from .optimizer import LOSS, OPTIMIZER, PRECISION, PRECISION_HELP
     help="With --train: blocks computed again in the backward pass (none, all, or globs such as 'layer*').",
 )
 @click.option("--precision", type=PRECISION, help=PRECISION_HELP)
+@click.option(
+    "--micro-batch",
+    type=Count(1, 1 << 20),
+    default=1,
+    help="With --train: equal micro-batches that the batch is cut into.",
+)
 @attention_option
 @click.option(
     "--expert-places",
@@ -53,6 +60,7 @@ def import_command(
     loss: str | None,
     recompute: str,
     precision: str | None,
+    micro_batch: int,
     attention: Attention | None,
     expert_places: int | None,
     output: Path | None,
@@ -82,6 +90,9 @@ def import_command(
     notes: list[str] = []
     graph = load_model(file, batch, notes.append, attention, expert_places)
     step = training_of(graph, train, loss, recompute, precision)
+    if step is None and micro_batch > 1:
+        raise click.UsageError("--micro-batch cuts a training step: give --train sgd or --train adam too")
+    step = None if step is None else accumulated(step, micro_batch)
     graph = in_precision(graph, precision) if step is None else step.graph
     if output is not None:
         write_file(output, graph.to_json().encode("ascii") + b"\n")

@@ -1,5 +1,5 @@
-"""What `--train`, `--loss` and `--precision` take: an optimizer, perhaps with its numbers; a scalar, or a loss to be
-added; element types.
+"""What `--train`, `--loss`, `--precision` and `--micro-batch` take: an optimizer, perhaps with its numbers; a scalar or
+a loss to be added; element types; a count.
 """
 
 from __future__ import annotations
@@ -57,6 +57,32 @@ PRECISION_HELP: Final = (
     "loss in 16 bits (-master)."
 )
 """Help of `--precision`."""
+
+
+class MicroText(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
+    """A number of micro-batches, perhaps with `:once`, or `auto`."""
+
+    name = "count"
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
+        """As click shows choices."""
+        return "[N|N:once|auto]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        number = text.removesuffix(":once")
+        if text != "auto" and not (number.isascii() and number.isdigit() and 0 < len(number) < 10 and int(number) > 0):
+            self.fail(f"{text[:40]!r}: give a number of parts, N or N:once, or 'auto'.", param, ctx)
+        return text
+
+
+MICRO = MicroText()
+
+MICRO_HELP: Final = (
+    "With --train: micro-batches that the batch is cut into, one after another, gradients added up and brought "
+    "together in each, or once per step (N:once); auto (with --memory): what pays."
+)
+"""Help of `--micro-batch`."""
 
 LOSS: Final = (
     "With --train: the scalar to minimise, or 'cross-entropy' or 'squared-error', perhaps with ':OUTPUT' (default: the "

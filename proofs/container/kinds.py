@@ -17,6 +17,7 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "placement.json": ("placements of axes", "check takes it"),
     "pipeline.json": ("a pipelined training step", "check takes it"),
     "schedule.json": ("a schedule", "check takes it"),
+    "extraction.json": ("an extraction from an e-graph", "check takes it, with the file of its e-graph beside it"),
     "certificate.json": (
         "a certificate of a selection problem",
         "check takes it, with the file of its problem beside it",

@@ -7,6 +7,8 @@
     graph.json        canonical JSON of the graph          machine.json   canonical JSON of the machine
     constants/DIGEST  values of a constant input of the graph, where they are known and take at most 256 MiB in all
     certificate.*     the selection certificate
+    joint.json, ..    of a joint plan (`proofs.joint.file`): then graph.json is the program that was chosen, and the
+                      certificate is about the problem over all programs
 
 Cost tables are not stored: whoever checks builds them again.  No times of day, no durations, no paths: two runs give
 the same bytes.  Identity: see `container.identity`.
@@ -15,7 +17,7 @@ the same bytes.  Identity: see `container.identity`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -23,10 +25,11 @@ from ...models.communication.choices import Choices
 from ...models.layout.placement import Placement
 from ...models.machine.machine import Machine, MachineError
 from ...models.program.contents import constants, encoded, filled
-from ...models.program.graph import Graph, GraphError
+from ...models.program.graph import Graph, GraphError, Role
 from ..container.archive import Member, identity, read_container, read_json, write_container
 from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import require_kind
+from ..joint.file import HEAD, Jointly, decode_joint, encode_joint
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
 
@@ -50,7 +53,9 @@ class Moved:
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything a plan says.  `memory_limit`: bytes per device, or None."""
+    """Everything a plan says.  `memory_limit`: bytes per device, or None.  `joint`: of a plan whose program was chosen
+    together with its placements.
+    """
 
     graph: Graph
     machine: Machine
@@ -60,6 +65,16 @@ class Plan:
     communication: tuple[Moved, ...]
     certificate: SelectionCertificate
     versions: tuple[tuple[str, str], ...]
+    joint: Jointly | None = None
+
+    @property
+    def asked(self) -> Graph:
+        """The user's graph: that of the plan, or of a joint plan the one that its program is equal to."""
+        if self.joint is None:
+            return self.graph
+        base = self.joint.egraph.base
+        given = {t.name: t for t in self.graph.tensors}  # with the constants that the file holds
+        return replace(base, tensors=tuple(t if t.role is Role.VALUE else given[t.name] for t in base.tensors))
 
 
 def encode_plan(plan: Plan) -> dict[str, Member]:
@@ -88,6 +103,7 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         "machine.json": plan.machine.to_json().encode(),
         **_constants(plan.graph),
         **encode_certificate(plan.certificate),
+        **({} if plan.joint is None else encode_joint(plan.joint)),
     }
 
 
@@ -155,6 +171,7 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
         tuple(_moved(m) for m in head["communication"].items()),
         certificate,
         tuple((name, versions[name].text(200)) for name in sorted(versions.value)),
+        decode_joint(members) if HEAD in members else None,
     )
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
+from ...models.egraphs.egraph import EGraph
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
+from ..egraphs.certificate import ExtractionCertificate
 from ..pipelines.certificate import PipelineCertificate
 from ..plan.bundle import Plan
 from ..rewrites.library import Library
@@ -35,6 +38,42 @@ class Published:
     size: int
 
 
+@dataclass(frozen=True)
+class Restricted:
+    """A plan within what `vocabulary` says, checked, beside the plan that was free to choose.  Seconds of a step: what
+    each costs, and what the checker proved that no plan of its space goes below.
+    """
+
+    vocabulary: str
+    plan: Plan
+    identity: str
+    free: tuple[Fraction, Fraction]
+    restricted: tuple[Fraction, Fraction]
+
+    @property
+    def price(self) -> tuple[Fraction, Fraction]:
+        """Least and most that the restriction costs, as a share of the free optimum.
+
+        >>> from fractions import Fraction as F
+        >>> Restricted("dtensor", None, "", (F(10), F(10)), (F(11), F(11))).price
+        (Fraction(1, 10), Fraction(1, 10))
+        """
+        (cost, bound), (own, own_bound) = self.free, self.restricted
+        least = max(Fraction(0), own_bound / cost - 1) if cost else Fraction(0)
+        return least, own / bound - 1 if bound else least
+
+    @property
+    def words(self) -> str:
+        """The price in words.
+
+        >>> from fractions import Fraction as F
+        >>> Restricted("dtensor", None, "", (F(10), F(9)), (F(11), F(11))).words
+        'what dtensor costs you: between 10.00 % and 22.22 %, proved'
+        """
+        least, most = (f"{float(100 * x):.2f} %" for x in self.price)
+        return f"what {self.vocabulary} costs you: {least if least == most else f'between {least} and {most}'}, proved"
+
+
 Notify = Callable[[int, int], None]
 
 
@@ -47,6 +86,10 @@ class Publisher(Protocol):
 
     def certificate(self, path: Path | None, certificate: SelectionCertificate, problem: SelectionProblem) -> Published:
         """Publish a certificate of a selection problem."""
+        ...
+
+    def extraction(self, path: Path | None, certificate: ExtractionCertificate, egraph: EGraph) -> Published:
+        """Publish an extraction from an e-graph."""
         ...
 
     def reduction(self, path: Path | None, certificate: ReductionCertificate | PlacementCertificate) -> Published:
@@ -67,6 +110,10 @@ class Publisher(Protocol):
 
     def checked_plan(self, path: Path) -> tuple[Plan, str]:
         """Read a plan that somebody wrote, and its identity; `RefutedPlan` if the checker refutes any of its claims."""
+        ...
+
+    def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
+        """Plan again within what a framework says, and have both plans checked; ValueError if nothing is found."""
         ...
 
 

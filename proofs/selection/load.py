@@ -1,4 +1,4 @@
-"""One way in for selection problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables; gzipped or not.
+"""One way in for problems: our own JSON or `.spz`, IOPDDL JSON, PaSE tables, e-graphs; gzipped or not.
 
 IOPDDL files are read as a stream (a gigabyte of text becomes int64 arrays without passing through Python objects); the
 others are small.
@@ -13,6 +13,8 @@ import zlib
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from ...models.egraphs.egraph import EGraph
+from ...models.egraphs.extraction_gym import EGraphError, from_extraction_gym, is_extraction_gym
 from ...models.files.json_text import JsonError, parse_json
 from ...models.problem.iopddl import from_iopddl, read_iopddl
 from ...models.problem.pase import from_pase
@@ -31,7 +33,14 @@ _IOPDDL = re.compile(rb'\s*\{\s*"problem"\s*:')
 
 
 def load_selection_problem(path: Path) -> SelectionProblem:
-    """The problem in a file.  Raises `ContainerError` or `ProblemError` naming the place."""
+    """The selection problem in a file.  Raises `ContainerError` or `ProblemError` naming the place."""
+    return _selection(load_problem(path), str(path))
+
+
+def load_problem(path: Path) -> SelectionProblem | EGraph:
+    """The problem in a file, whichever kind.  Raises `ContainerError`, `ProblemError` or `EGraphError` naming the
+    place.
+    """
     place = str(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):
@@ -41,7 +50,7 @@ def load_selection_problem(path: Path) -> SelectionProblem:
                 file.seek(0)
                 return _read(file, place)
     except (OSError, ValueError) as error:
-        if isinstance(error, ProblemError | ContainerError):
+        if isinstance(error, ProblemError | ContainerError | EGraphError):
             raise
         raise ContainerError(f"file {place!r}", f"cannot be read: {error}") from None
     try:
@@ -51,6 +60,17 @@ def load_selection_problem(path: Path) -> SelectionProblem:
 
 
 def selection_problem(data: bytes, place: str) -> SelectionProblem:
+    """The selection problem in the bytes of a file; `place` names it in errors."""
+    return _selection(problem_of(data, place), place)
+
+
+def _selection(problem: SelectionProblem | EGraph, place: str) -> SelectionProblem:
+    if isinstance(problem, EGraph):
+        raise ContainerError(place, "holds an e-graph, not a selection problem; solve and check take it")
+    return problem
+
+
+def problem_of(data: bytes, place: str) -> SelectionProblem | EGraph:
     """The problem in the bytes of a file; `place` names it in errors."""
     return parse_problem(data, place) if data[:4] == b"PK\3\4" else _read(io.BytesIO(data), place)
 
@@ -103,7 +123,7 @@ class _Text:
         self._back = text + self._back
 
 
-def _read(file: BinaryIO, place: str) -> SelectionProblem:
+def _read(file: BinaryIO, place: str) -> SelectionProblem | EGraph:
     text = _Text(file, place)
     start = text.read(PIECE)
     try:
@@ -128,7 +148,7 @@ def _all(text: _Text, start: bytes, place: str) -> bytes:
     return b"".join(pieces)
 
 
-def _parse(data: bytes, place: str) -> SelectionProblem:
+def _parse(data: bytes, place: str) -> SelectionProblem | EGraph:
     try:
         head = parse_json(data)
     except JsonError as error:
@@ -140,8 +160,13 @@ def _parse(data: bytes, place: str) -> SelectionProblem:
         return parse_problem(data, place)
     if "problem" in head:
         return from_iopddl(head)
+    if is_extraction_gym(head):
+        del head  # read again, with costs to their last digit
+        return from_extraction_gym(parse_json(data, decimals=True), place)
     if "nodes" in head and "edges" in head:
         return from_pase(head)
     raise ContainerError(
-        place, "is none of: our own problem JSON (key format), IOPDDL (key problem), PaSE tables (keys nodes and edges)"
+        place,
+        "is none of: our own problem JSON (key format), IOPDDL (key problem), PaSE tables (keys nodes and edges), "
+        "an e-graph of the extraction gym (keys nodes and root_eclasses)",
     )

@@ -1,7 +1,9 @@
 """Times and bytes on real machines: constants fitted on one folder of public measurements, judged on another.
 
     python tests/benchmarks/real_steps.py --fit DIR --judge DIR [--json] [--only FAMILY ..]
+    python tests/benchmarks/real_steps.py --fit DIR --cross PARTS [--seed N] [--json] [--only FAMILY ..]
 
+With `--cross` the one folder is cut into parts (`measured/folds.py`) and every part judged by what was fitted on the others.
 Both folders are laid out alike (`vtrain/single.csv.gz`, `dgxc/steps.csv.gz`, ..; any file or row may be missing).  The
 constants of every family are fitted on `--fit` alone; what `--judge` measured is read only to judge the predictions.
 
@@ -21,14 +23,18 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def _package() -> None:
+def package() -> None:
     """Make `shardproof` importable where it is not installed: the root of the repository is the package."""
     if importlib.util.find_spec("shardproof") is not None:
         return
@@ -42,33 +48,61 @@ def _package() -> None:
     spec.loader.exec_module(module)
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """What solvers print goes to standard error: standard output is for the figures alone."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exit status: 0, or 1 if a family failed."""
-    _package()
+    package()
     from measured.families import FAMILIES
+    from measured.folds import cut, joined
     from measured.judging import words
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fit", type=Path, required=True, help="folder of measurements that constants are fitted on")
-    parser.add_argument("--judge", type=Path, required=True, help="folder of measurements that are predicted")
+    parser.add_argument("--judge", type=Path, help="folder of measurements that are predicted")
+    parser.add_argument("--cross", type=int, metavar="PARTS", help="cut the folder of --fit instead, 2 to 20 parts")
+    parser.add_argument("--seed", type=int, default=0, help="of the cut")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--only", nargs="*", choices=sorted(FAMILIES), metavar="FAMILY", help="these families alone")
     given = parser.parse_args(arguments)
+    if (given.judge is None) == (given.cross is None):
+        parser.error("name either --judge DIR or --cross PARTS")
+    if given.cross is not None and not 2 <= given.cross <= 20:
+        parser.error(f"--cross {given.cross}: from 2 to 20 parts")
     for folder in (given.fit, given.judge):
-        if not folder.is_dir():
+        if folder is not None and not folder.is_dir():
             parser.error(f"{folder} is no folder; name one laid out as the public tables are")
     found: dict[str, object] = {}
     failed = False
-    for name, family in FAMILIES.items():
-        if given.only is not None and name not in given.only:
-            continue
-        start = time.process_time()
-        try:
-            figures = dict(family(given.fit, given.judge))
-        except Exception as error:  # noqa: BLE001  one family that fails must not hide the others
-            failed, figures = True, {"error": f"{type(error).__name__}: {error}"}
-        found[name] = figures
-        print(f"{name}: {words(figures)} ({time.process_time() - start:.1f} s)", file=sys.stderr, flush=True)
+    with TemporaryDirectory(prefix="real-steps-") as scratch:
+        if given.cross is None:
+            sides = [(given.fit, given.judge)]
+        else:
+            sides = list(cut(given.fit, Path(scratch), given.cross, given.seed))
+        for name, family in FAMILIES.items():
+            if given.only is not None and name not in given.only:
+                continue
+            start = time.process_time()
+            try:
+                with _quiet():
+                    parts = [dict(family(fit, judge)) for fit, judge in sides]
+                figures = parts[0] if len(parts) == 1 else joined(parts)
+            except Exception as error:  # noqa: BLE001  one family that fails must not hide the others
+                failed, figures = True, {"error": f"{type(error).__name__}: {error}"}
+            found[name] = figures
+            print(f"{name}: {words(figures)} ({time.process_time() - start:.1f} s)", file=sys.stderr, flush=True)
     if given.json:
         print(json.dumps(found))
     return int(failed)

@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 if __name__ == "__main__":  # started as a script: tests/ is where the package `conformance` lies
     sys.path.insert(0, str(HERE.parent))
 
-from conformance import pipelines, plans, programs, rules, schedules, selection
+from conformance import extractions, pipelines, plans, programs, rules, schedules, selection
 
 FOLDERS = ("proved", "undecided", "refuted", "malformed", "problems")
 EXITS = {"proved": 0, "undecided": 5, "refuted": 10, "malformed": 3}
@@ -28,7 +28,9 @@ EXITS = {"proved": 0, "undecided": 5, "refuted": 10, "malformed": 3}
 def files() -> dict[str, bytes]:
     """Every file of the suite by its path below this folder, `expected.json` included."""
     suite, out = selection.suite()
-    suites = [suite, *programs.suites(), rules.suite(), plans.suite(), schedules.suite(), pipelines.suite()]
+    out |= extractions.problems()
+    suites = [suite, *programs.suites(), rules.suite(), plans.suite(), schedules.suite()]
+    suites += [pipelines.suite(), extractions.suite()]
     expected = []
     for case in (case for part in suites for case in part.cases):
         path = f"{case.verdict}/{case.name}.spz"

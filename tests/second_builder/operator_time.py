@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import ceil, prod
 
+from shardproof.models.program.operators import FUNCTIONS
+
 from .attention_work import is_banded, operations_per_pair, query_key_pairs
 from .description import BYTES, Device, Machine, Operator, Program
 from .placements import Interval, Matrix, iteration_boxes, touched
@@ -35,6 +37,10 @@ def busy(op: Operator, program: Program, box: dict[str, Interval], device: Devic
     if (op.function, dtype, extents) in machine.measured and not is_banded(op) and factors is None:
         return machine.measured[op.function, dtype, extents]
     work = flops_per_point(op, dtype) * points(op, box)
+    if op.function == "fused_product" and work:  # every map of the epilogue, once per element of the result
+        work += sum(FUNCTIONS[name].flops for name in op.attributes["epilogue"]) * prod(
+            length(box[a]) for a in op.written
+        )
     peak = factors or (program.tensors[op.inputs[0].tensor].dtype if op.kind == "attention" else dtype)
     arithmetic = work / device.peaks[peak] if work else Fraction(0)
     return max(arithmetic, bytes_moved(op, program, box) / device.bandwidth) + device.launch

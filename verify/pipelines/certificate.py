@@ -122,6 +122,8 @@ class _Check:
         c, limit = self.c, NO_LIMIT if self.c.memory is None else self.c.memory
         try:
             graph, machine, where = self.graph(micro).check(), self.view(stages), space(c.space)
+            if where.vocabulary:  # the problem below holds all placements of the space
+                raise Wrong(f"space {where.name!r}: vocabularies are for plans without a pipeline")
             check_sizes(graph, machine, where, LARGE)
             planning = build(graph, machine, where, limit, self.notify)
         except TooLarge as error:

@@ -43,6 +43,8 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
     found = set(_ALWAYS)
     if not where.uneven:
         found.add("even-splits")
+    if where.vocabulary:
+        found.add({"dtensor": "said-by-dtensor", "jax": "said-by-jax"}[where.vocabulary])
     if next(moves(graph), None) is not None:
         found.add("one-step-redistribution")
     if any(op.kind is NodeKind.GROUPED and op.attribute("load", "even") == "even" for op in graph.operators):

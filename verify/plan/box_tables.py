@@ -23,6 +23,7 @@ from ...models.program.index import Affine
 from ...models.program.operators import FUNCTIONS, Function, NodeKind, Operator
 from .bands import Bounds, bounds_of, named
 from .boxes import Digit, open_digits
+from .epilogues import finishing
 
 CHUNK = 1 << 20
 """Cells (placements x devices x axes) worked on at a time."""
@@ -54,7 +55,8 @@ class Shape:
     output; `order`: rows in the order of a profile's extents; `rows`: the row axis of a gather, a scatter or a
     grouped product; `peak`: the element type it computes in; `groups`: over how many groups the points of a grouped
     product are spread evenly, else 0.  Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
-    query and key, and what a query sees of the keys; `profiled`: whether a profile may hold its times."""
+    query and key, and what a query sees of the keys; `profiled`: whether a profile may hold its times.
+    `finish`: operations per element of the result."""
 
     function: str
     dtype: str
@@ -71,6 +73,7 @@ class Shape:
     inner: tuple[int, ...] = ()
     band: tuple[int, int, Bounds] | None = None
     profiled: bool = True
+    finish: int = 0
 
     @property
     def spec(self) -> Function:
@@ -115,6 +118,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         inside,
         (query, key, bounds) if bounds else None,
         not bounds and not factors,
+        finishing(op),
     )
 
 

@@ -50,6 +50,7 @@ from .boxes import (
     read_by,
     written_by,
 )
+from .epilogues import finishing
 
 PER_SECOND = 10**12
 """Units of a problem in picoseconds."""
@@ -104,7 +105,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
             elements[0] = points
         time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / at.bandwidth
         if flops:
-            time = max(time, points * flops / at.peak(peak_of))
+            time = max(time, (points * flops + elements[-1] * finishing(op)) / at.peak(peak_of))
         busy = max(busy, time + at.launch)
     return ceil((busy + _statistics(op, placement, machine, blocks)) * scale)
 

@@ -70,7 +70,10 @@ def _times(shape: Shape, matrices: Ints, machine: Machine, scale: int) -> Ints:
         for number, extents in enumerate(table):
             if len(extents) == len(shape.order):
                 known[(per_box == np.array(extents, dtype=np.int64)).all(axis=2)] = number
-    return _rounded(shape, matrices, machine, scale, points, moved, known, list(table.values()), length)
+    work = points * shape.flops
+    if shape.finish and shape.flops:
+        work = work + shape.finish * volumes(touched(shape.output, block))
+    return _rounded(shape, matrices, machine, scale, work, moved, known, list(table.values()), length)
 
 
 def _rounded(
@@ -78,7 +81,7 @@ def _rounded(
     matrices: Ints,
     machine: Machine,
     scale: int,
-    points: Ints,
+    work: Ints,
     moved: Ints,
     known: Ints,
     measured: list[Fraction],
@@ -90,11 +93,11 @@ def _rounded(
     ]
     statistics = _statistics(shape, matrices, machine, length)
     whole = lcm(*(f.denominator for rate in rates for f in rate), *(f.denominator for f in (*measured, *statistics)))
-    worst = np.zeros(points.shape[0], dtype=object)
+    worst = np.zeros(work.shape[0], dtype=object)
     device_class = np.array([machine.classes.index(machine.class_of(d)) for d in range(machine.devices)])
     for number, (compute, transfer, launch) in enumerate(rates):
         free = (device_class == number)[None, :] & (known < 0)
-        most = [np.where(free, amount, 0).max(axis=1).astype(object) for amount in (points * shape.flops, moved)]
+        most = [np.where(free, amount, 0).max(axis=1).astype(object) for amount in (work, moved)]
         time = np.maximum(most[0] * int(compute * whole), most[1] * int(transfer * whole)) + int(launch * whole)
         worst = np.where(free.any(axis=1), np.maximum(worst, time), worst)
     for number, value in enumerate(measured):

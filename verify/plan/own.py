@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import cast
 
 from ...models.files.json_text import parse_json
 from ...models.machine.difference import first_difference
@@ -17,6 +18,8 @@ from ...models.machine.machine import Machine
 from ...models.problem.claims import Verdict
 from ...models.program.graph import Graph
 from ..verdict import CheckResult
+
+Parts = list[dict[str, object]]
 
 _SHOWN = 120
 """Characters of a value in a message."""
@@ -59,19 +62,15 @@ def wrong_model(planned: Graph, own: Graph) -> str:
 
 
 def _fields(graph: Graph) -> dict[str, object]:
-    data = parse_json(graph.to_json())
-    assert isinstance(data, dict)
-    return data
+    return cast("dict[str, object]", parse_json(graph.to_json()))  # our own text, written a moment ago
 
 
 def _model(planned: dict[str, object], own: dict[str, object]) -> Iterator[str]:
     for key in ("name", "operators", "tensors", "outputs", "state"):
-        a, b = planned.get(key, []), own.get(key, [])
         if key not in ("operators", "tensors"):
-            yield from _different(key, a, b)
+            yield from _different(key, planned.get(key, []), own.get(key, []))
             continue
-        assert isinstance(a, list) and isinstance(b, list)
-        kind = key[:-1]
+        a, b, kind = cast("Parts", planned[key]), cast("Parts", own[key]), key[:-1]
         for number, (x, y) in enumerate(zip(a, b, strict=False)):
             yield from _different(f"{kind} {number}, name", x["name"], y["name"])
             for field in sorted({*x, *y}):

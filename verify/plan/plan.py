@@ -6,7 +6,8 @@ claims:
     Parts          the parts belong together: the problem built again from graph, machine, space and memory limit is the
                    one the certificate is about (hash), its vertices, edges and memory rows are the graph's, it states
                    every assumption that is made (`verify/plan/assumptions.py`), and the choices are its solution
-    Space          the choices of every vertex are all placements of the named space, each once
+    Space          the choices of every vertex are all placements of the named space, each once; where the space is
+                   restricted to a vocabulary, those that it does not say are forbidden (`verify/plan/vocabulary.py`)
     Optimal, ..    the claim of the certificate (`verify/selection/certificate.py`)
     Entries        every cost entry that the choices use, and `samples` seeded others, are what index sets give
                    (`verify/plan/entries.py`); so are all distinct entries, or as many as `cells` allow
@@ -53,6 +54,7 @@ from .space import check_list
 from .structure import Move, moves, replaces
 from .tables import CELLS, wrong_anywhere
 from .used_entries import Entries, wrong_sampled, wrong_structure, wrong_used
+from .vocabulary import restrict
 
 MOST_TEXT = 1 << 24
 """Bytes of plan.json, and of graph.json: a hundred times those of BERT-Large."""
@@ -84,31 +86,52 @@ class PlanCheck:
 
 
 def check_plan(
-    source: Path | bytes,
+    source: Path | bytes | Plan,
     *,
     samples: int = 1000,
     cells: int = CELLS,
     notify: Progress | None = None,
     budget: Budget = LARGE,
+    alone: bool = False,
 ) -> PlanCheck:
     """Check every claim of a plan file.  Raises `ContainerError` for what is malformed, unsupported or too large, or
     needs more than `budget`.
 
-    `notify(done, total)` is called while tables are built and again while entries are recomputed.
+    `notify(done, total)` is called while tables are built and again while entries are recomputed.  `alone`: of a joint
+    plan (`verify/joint/plan.py`) what is about its program, not what is about all programs.
     """
-    plan, name = _read(source)
-    planning = _build(plan, notify, budget)
+    plan, name = (source, "") if isinstance(source, Plan) else read_checked(source)
+    if plan.joint is not None and not alone:
+        raise ContainerError("plan", "is a joint plan, which is checked together with its e-graph")
+    where = space(plan.space)
+    whole = _build(plan, notify, budget)
+    if alone:
+        return _alone(plan, whole, samples, cells, name, notify, budget)
+    planning = restrict(whole, where, plan.memory_limit) if where.vocabulary else whole
     results = [_parts(plan, planning), space_result(planning)]
     certified = check_selection(planning.problem, plan.certificate)
     results.append(replace(certified, kind=type(plan.certificate.claim).__name__))
     if results[0].verdict is Verdict.PROVED:
         x = planning.solution(plan.choices) if plan.choices.operators else None
-        results.append(entries_result(planning, x, samples, cells, name, notify))
+        entries = entries_result(whole, x, samples, cells, name, notify)
+        results.append(replace(entries, space=where.name, assumptions=planning.problem.assumptions))
         results.extend(_communication(plan, planning, budget))
     return PlanCheck(name, tuple(results), plan, planning)
 
 
-def _read(source: Path | bytes) -> tuple[Plan, str]:
+def _alone(
+    plan: Plan, planning: Planning, samples: int, cells: int, name: str, notify: Progress | None, budget: Budget
+) -> PlanCheck:
+    """The program of a joint plan under its choices, without a claim about others."""
+    wrong = _wrong_problem(plan, planning) or _wrong_choices(plan, planning)
+    results = [_result(planning, "Parts", wrong), space_result(planning)]
+    if not wrong:
+        results.append(entries_result(planning, planning.solution(plan.choices), samples, cells, name, notify))
+        results.extend(_communication(plan, planning, budget))
+    return PlanCheck(name, tuple(results), plan, planning)
+
+
+def read_checked(source: Path | bytes) -> tuple[Plan, str]:
     """The plan and its identity; whatever is wrong with the content is a `ContainerError`."""
     members = read_container(source)
     for member in ("plan.json", "graph.json"):
@@ -126,7 +149,7 @@ def _read(source: Path | bytes) -> tuple[Plan, str]:
 def _build(plan: Plan, notify: Progress | None, budget: Budget) -> Planning:
     """The selection problem, built again."""
     try:
-        where = space(plan.space)
+        where = space(plan.space).unrestricted
         plan.graph.check()
         check_sizes(plan.graph, plan.machine, where, budget)
         return build(plan.graph, plan.machine, where, plan.memory_limit, notify)
@@ -155,10 +178,8 @@ def _parts(plan: Plan, planning: Planning) -> CheckResult:
 
 
 def _wrong_part(plan: Plan, planning: Planning) -> str:
-    if wrong := wrong_structure(Entries(planning)):
-        return f"problem: {wrong}"
-    if wrong := wrong_assumptions(planning.problem, plan.graph, plan.machine, planning.space, plan.memory_limit):
-        return f"problem: {wrong}"
+    if wrong := _wrong_problem(plan, planning):
+        return wrong
     rebuilt, claimed = planning.problem.sha256(), plan.certificate.problem_sha256
     if rebuilt != claimed:
         return (
@@ -178,6 +199,29 @@ def _wrong_part(plan: Plan, planning: Planning) -> str:
             assert_never(claim)
     if not (plan.choices.operators or plan.choices.copies) and not isinstance(claim, Optimal | WithinGap):
         return "communication: it is listed for a plan without choices" if plan.communication else ""
+    if wrong := _wrong_choices(plan, planning):
+        return wrong
+    found = planning.solution(plan.choices)
+    if solution is None:
+        return f"choices: the claim {type(claim).__name__} comes with no solution"
+    for v, (a, b) in enumerate(zip(found, solution, strict=False)):
+        if a != b:
+            decision = planning.decisions[v]
+            return f"choices: {decision.kind.value} {decision.name!r} has choice {a}, the certificate's solution {b}"
+    return "" if found == solution else "choices: the certificate's solution has another length"
+
+
+def _wrong_problem(plan: Plan, planning: Planning) -> str:
+    """Why the rebuilt problem is not the graph's."""
+    if wrong := wrong_structure(Entries(planning)):
+        return f"problem: {wrong}"
+    if wrong := wrong_assumptions(planning.problem, plan.graph, plan.machine, planning.space, plan.memory_limit):
+        return f"problem: {wrong}"
+    return ""
+
+
+def _wrong_choices(plan: Plan, planning: Planning) -> str:
+    """Why the choices are no solution of the problem."""
     for kind, listed, wanted in (
         ("operators", plan.choices.operators, list(planning.operators)),
         ("copies", plan.choices.copies, list(planning.copies)),
@@ -193,16 +237,10 @@ def _wrong_part(plan: Plan, planning: Planning) -> str:
                     f"level"
                 )
     try:
-        found = planning.solution(plan.choices)
+        planning.solution(plan.choices)
     except SpaceError as error:
         return f"choices: {error}"
-    if solution is None:
-        return f"choices: the claim {type(claim).__name__} comes with no solution"
-    for v, (a, b) in enumerate(zip(found, solution, strict=False)):
-        if a != b:
-            decision = planning.decisions[v]
-            return f"choices: {decision.kind.value} {decision.name!r} has choice {a}, the certificate's solution {b}"
-    return "" if found == solution else "choices: the certificate's solution has another length"
+    return ""
 
 
 def space_result(planning: Planning) -> CheckResult:

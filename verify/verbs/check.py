@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ...models.cost.limits import LARGE, SMALL, Budget
+from ...models.egraphs.egraph import EGraph
 from ...models.machine.machine import load_machine
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
@@ -21,15 +22,17 @@ from ...models.text import seconds_text
 from ...proofs.collective_programs.file import PLACEMENT, REDUCTION
 from ...proofs.container.archive import LIMITS, MANIFEST, Member, identity, read_container, read_file
 from ...proofs.container.canonical import ContainerError
+from ...proofs.egraphs.file import EXTRACTION, decode_extraction
 from ...proofs.pipelines.file import PIPELINE
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.schedules.file import SCHEDULE
 from ...proofs.selection.file import decode_certificate
-from ...proofs.selection.load import selection_problem
+from ...proofs.selection.load import problem_of
 from ..collective_programs.program import check_members
+from ..egraphs.extraction import check_extraction
+from ..joint.plan import check_any_plan
 from ..pipelines.certificate import check_members as check_pipeline_members
 from ..plan.own import Own
-from ..plan.plan import check_plan
 from ..plan.tables import CELLS, MORE_CELLS
 from ..rewrites.library import HEAD as RULES
 from ..rewrites.library import check_members as check_library_members
@@ -138,7 +141,7 @@ def _check(
     rounding: list[dict[str, object]] = []
     stated: list[dict[str, object]] = []  # what is shown and no claim covers
     plans: list[dict[str, object]] = []
-    problems: dict[str, SelectionProblem] = {}
+    problems: dict[str, SelectionProblem | EGraph] = {}
     certificates: list[tuple[Path, Mapping[str, Member]]] = []
     for path in files:
         try:
@@ -146,7 +149,7 @@ def _check(
             members = read_container(data) if data[:2] == b"PK" or path.suffix == ".spz" else {}
             if "plan.json" in members:
                 with Watch(f"checking {path.name}") as watch:
-                    checked = check_plan(
+                    checked = check_any_plan(
                         data,
                         samples=10_000 if second_opinion else 1_000,
                         cells=MORE_CELLS if second_opinion else CELLS,
@@ -211,7 +214,7 @@ def _check(
                 lines.append(f"{path}: {library.title} {identity(members)}")
                 lines.append(f"{_line(claim)}; {claim.space}")
                 lines += [f"  {r.name}: {r.word} at degree 1 only" for r in rules if r.degree_one]
-            elif "certificate.json" in members:
+            elif "certificate.json" in members or EXTRACTION in members:
                 certificates.append((path, members))
             elif members and "problem.json" not in members:
                 raise ContainerError(
@@ -220,44 +223,22 @@ def _check(
                     f"{', '.join(sorted(set(members) - {MANIFEST})[:5])})",
                 )
             else:
-                problem = selection_problem(data, str(path))
+                problem = problem_of(data, str(path))
                 problems[problem.sha256()] = problem
         except ValueError as error:
             errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
             codes.append(Exit.BAD_INPUT)
     for path, held in certificates:
         try:
-            certificate = decode_certificate(held)
-            if certificate.problem_sha256 not in problems:
-                raise ContainerError(
-                    str(path),
-                    f"is a certificate of the problem with sha256 {certificate.problem_sha256[:16]}..; give that "
-                    f"problem's file too",
-                )
-            result = check_selection(
-                problems[certificate.problem_sha256], certificate, certificate.problem_sha256
-            )  # loaded, so checked
+            result, said, told = _certificate(path, held, problems)
         except ValueError as error:
             errors.append(str(error) if str(path) in str(error) else f"{path}: {error}")
             codes.append(Exit.BAD_INPUT)
             continue
         results.append(result)
         codes.append(_CODES[result.verdict])
-        lines.append(f"{path}: certificate {identity(held)}")
-        problem = problems[certificate.problem_sha256]
-        lines.append(_line(result, problem))
-        assumed = f", assumptions {', '.join(problem.assumptions)}" if problem.assumptions else ""
-        unit = f"unit 1/{problem.scale} {problem.unit_name}"
-        lines.append(f"  stated by the problem file, not checked: space {problem.space}, {unit}{assumed}")
-        stated.append(
-            {
-                "file": str(path),
-                "problem": problem.name,
-                "space": problem.space,
-                "unit": problem.unit_name,
-                "assumptions": list(problem.assumptions),
-            }
-        )
+        lines += said
+        stated += told
     if not codes:
         errors.append(
             f"{', '.join(map(str, files))}: nothing to check: only problem files were given; add the certificate (.spz)"
@@ -295,6 +276,61 @@ def _check(
         refused = f"not checked: {len(errors)} of {len(files)} files; of the others: " if errors else ""
         say(f"{refused}{worst_verdict(r.verdict for r in results).value} in {seconds:.1f} s")
     return code
+
+
+def _certificate(
+    path: Path, held: Mapping[str, Member], problems: Mapping[str, SelectionProblem | EGraph]
+) -> tuple[CheckResult, list[str], list[dict[str, object]]]:
+    """Verdict on a certificate about one of the problems, what is said of it, and what is stated and not checked."""
+    name = f"{path}: {'extraction' if EXTRACTION in held else 'certificate'} {identity(held)}"
+    if EXTRACTION in held:
+        extraction = decode_extraction(held)
+        egraph = _about(path, extraction.egraph_sha256, problems, "an extraction from the e-graph", "e-graph")
+        if not isinstance(egraph, EGraph):
+            raise ContainerError(str(path), "is an extraction, and the problem with its hash is no e-graph")
+        result = check_extraction(egraph, extraction)
+        return result, [name, _extraction_line(result, egraph), *(f"  assumed: {a}" for a in result.assumptions)], []
+    certificate = decode_certificate(held)
+    problem = _about(path, certificate.problem_sha256, problems, "a certificate of the problem", "problem")
+    if isinstance(problem, EGraph):
+        raise ContainerError(str(path), "is a certificate of a selection problem, and its hash is that of an e-graph")
+    result = check_selection(problem, certificate, certificate.problem_sha256)  # loaded, so checked
+    assumed = f", assumptions {', '.join(problem.assumptions)}" if problem.assumptions else ""
+    unit = f"unit 1/{problem.scale} {problem.unit_name}"
+    told: dict[str, object] = {
+        "file": str(path),
+        "problem": problem.name,
+        "space": problem.space,
+        "unit": problem.unit_name,
+        "assumptions": list(problem.assumptions),
+    }
+    return (
+        result,
+        [
+            name,
+            _line(result, problem),
+            f"  stated by the problem file, not checked: space {problem.space}, {unit}{assumed}",
+        ],
+        [told],
+    )
+
+
+def _about(
+    path: Path, digest: str, problems: Mapping[str, SelectionProblem | EGraph], what: str, kind: str
+) -> SelectionProblem | EGraph:
+    if digest not in problems:
+        raise ContainerError(str(path), f"is {what} with sha256 {digest[:16]}..; give that {kind}'s file too")
+    return problems[digest]
+
+
+def _extraction_line(result: CheckResult, egraph: EGraph) -> str:
+    """Costs as the decimal numbers that the e-graph's are."""
+    parts = [f"  {result.kind:<12} {result.verdict.value}"]
+    if result.cost is not None:
+        parts.append(f"cost {egraph.decimal(result.cost)}")
+    if result.lower_bound is not None and result.lower_bound != result.cost:
+        parts.append(f"lower bound {egraph.decimal(result.lower_bound)}")
+    return "; ".join(part for part in (*parts, result.space, result.reason) if part)
 
 
 def _line(result: CheckResult, problem: SelectionProblem | None = None) -> str:

@@ -45,12 +45,13 @@ class Factor:
     def kernel(self, left: Sequence[Row], right: Sequence[Row]) -> Floats:
         """K between two lists of rows."""
         a, b = [self.value(r) for r in left], [self.value(r) for r in right]
-        known = np.outer([x is not None for x in a], [x is not None for x in b])
+        there = [np.array([x is not None for x in side], dtype=bool) for side in (a, b)]
+        known = there[0][:, None] & there[1][None, :]
         if self.kind == "same":
             numbers: dict[Hashable, int] = {}
-            ia, ib = ([numbers.setdefault(x, len(numbers)) for x in side] for side in (a, b))
-            return np.asarray(known & (np.array(ia)[:, None] == np.array(ib)[None, :]), dtype=np.float64)
-        xa, xb = (np.array([0.0 if x is None else float(str(x)) for x in side]) for side in (a, b))
+            ia, ib = (np.array([numbers.setdefault(x, len(numbers)) for x in side], dtype=int) for side in (a, b))
+            return np.asarray(known & (ia[:, None] == ib[None, :]), dtype=np.float64)
+        xa, xb = (np.array([0.0 if x is None else float(str(x)) for x in side], dtype=float) for side in (a, b))
         if self.kind == "linear":
             return np.asarray(np.outer(xa, xb) * known)
         return np.asarray(np.exp(-(((xa[:, None] - xb[None, :]) / self.reach) ** 2) / 2) * known)

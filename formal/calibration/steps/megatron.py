@@ -12,7 +12,7 @@ r"""Seconds of one optimizer step of Megatron (1F1B pipeline, gradients reduced 
                  four, for which Megatron has no fused softmax
     head    H = `ends` + output product over `products` (`whole_head` where the vocabulary is not split, inside a
             node) + loss over `memory`
-    step    (m + pp - 1) L layers / pp  +  m H  +  0.4 `ends` (m with one stage, else 1)
+    step    (m + (pp - 1) / virtual) L layers / pp  +  m H  +  0.4 `ends` (m with one stage, else 1)
             + parameters of a GPU `update`  +  4 M h (pp - 1) / `hop`  +  2 (dp - 1) / dp 2 bytes a parameter, over
             NVLink or `node` (shared by the tp groups of a node)
 
@@ -44,7 +44,8 @@ Shape = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Steps:
-    """Rows of one shape of table: whole numbers as arrays of equal length; `recompute` is 0 or 1.
+    """Rows of one shape of table: whole numbers as arrays of equal length; `recompute` is 0 or 1, `virtual`
+    the interleaved chunks of a stage (none: 1).
 
     Raises `InputError` if the micro-batches do not divide the batch, or tp dp pp is not the number of GPUs.
     """
@@ -60,6 +61,7 @@ class Steps:
     dp: Floats
     pp: Floats
     recompute: Floats
+    virtual: Floats | None = None
     vocabulary: int = 50304
 
     def __post_init__(self) -> None:
@@ -76,6 +78,11 @@ class Steps:
     @property
     def micro_batches(self) -> Floats:
         return self.global_batch / (self.dp * self.micro_batch)
+
+    @property
+    def slots(self) -> Floats:
+        """Micro-batches and the bubble: how many times the slowest stage's length a step takes."""
+        return self.micro_batches + (self.pp - 1) / (1 if self.virtual is None else self.virtual)
 
     def shapes(self) -> list[Shape]:
         """Shape of every row's layer."""
@@ -175,7 +182,7 @@ def _times(steps: Steps, x: Floats, profile: Mapping[Shape, float]) -> Floats:
     wide = d * inside > NODE
     bus = np.where(wide, q["node"] / inside, NVLINK)
     return np.asarray(
-        (m + p - 1) * layer * steps.layers / p
+        steps.slots * layer * steps.layers / p
         + m * head
         + 0.4 * q["ends"] * np.where(p == 1, m, 1)
         + parameters * q["update"] * 1e-9
@@ -231,7 +238,7 @@ def _missed(tables: Sequence[tuple[Steps, Floats, float]], x: Floats, count: int
     """The `count` shapes whose layer explains most of what is left, with the layer time that their rows ask for."""
     asked: dict[Shape, list[tuple[float, float]]] = {}
     for steps, measured, _ in tables:
-        slots = (steps.micro_batches + steps.pp - 1) * steps.layers / steps.pp
+        slots = steps.slots * steps.layers / steps.pp
         layer = _layer(steps, dict(zip(NAMES, x[: len(NAMES)], strict=True)))
         wanted = layer + (measured - _times(steps, x, {})) / slots
         share = slots * layer / measured

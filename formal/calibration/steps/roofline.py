@@ -47,10 +47,43 @@ TUNED: Final = Shares(
 """
 
 
+@dataclass(frozen=True)
+class Terms:
+    """Seconds of each term at the data sheet's peaks, nothing hidden."""
+
+    products: float
+    attention: float
+    activations: float
+    tensor: float
+    shards: float
+    update: float
+
+
+def at_peaks(work: Work, device: Device, precision: str, replicas: int = 1, crosses: bool = True) -> Terms:
+    """The terms that shares divide; `replicas` share the update of a parameter; `crosses`: shards are gathered between
+    nodes.
+
+    >>> from .devices import DEVICES
+    >>> from .transformer import MODELS, Layout, work
+    >>> w = work(MODELS["mpt-7b"], Layout(micro_batch=6, micro_batches=2, seq=2048, dp=8, sharded=8))
+    >>> t = at_peaks(w, DEVICES["a100_80gb"], "bf16", replicas=8, crosses=False)
+    >>> round(t.products, 2), round(t.shards, 2)
+    (3.15, 0.24)
+    """
+    return Terms(
+        products=work.products / (device.peak(precision) * 1e12),
+        attention=work.attention / (device.bf16 * 1e12),
+        activations=work.activations / (device.memory * 1e9),
+        tensor=work.tensor / (device.link * 1e9),
+        shards=work.shards / ((device.network if crosses else device.link) * 1e9),
+        update=28 * work.parameters / replicas / (device.memory * 1e9),
+    )
+
+
 def seconds(
     work: Work, device: Device, precision: str, shares: Shares, replicas: int = 1, crosses: bool = True
 ) -> float:
-    """One step; `replicas` share the update of a parameter; `crosses`: shards are gathered between nodes.
+    """One step; `replicas` and `crosses` as in `at_peaks`.
 
     >>> from .devices import DEVICES
     >>> from .transformer import MODELS, Layout, work
@@ -59,12 +92,13 @@ def seconds(
     11.2
     """
     share = {"bf16": shares.bf16, "fp8": shares.fp8, "fp4": shares.fp4}[precision]
+    terms = at_peaks(work, device, precision, replicas, crosses)
     return (
-        work.products / (float(share) * device.peak(precision) * 1e12)
-        + work.attention / (float(shares.attention) * device.bf16 * 1e12)
-        + float(shares.activations) * work.activations / (device.memory * 1e9)
-        + float(shares.tensor) * work.tensor / (device.link * 1e9)
-        + float(shares.shards) * work.shards / ((device.network if crosses else device.link) * 1e9)
-        + 28 * work.parameters / replicas / (device.memory * 1e9)
+        terms.products / float(share)
+        + terms.attention / float(shares.attention)
+        + float(shares.activations) * terms.activations
+        + float(shares.tensor) * terms.tensor
+        + float(shares.shards) * terms.shards
+        + terms.update
         + float(shares.step)
     )

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 
 from ....models.problem.selection_problem import Ints
 from ..model.clock import Clock
+from ..model.dense import Graph
 from ..model.factored import INFINITE
 from ..model.local_costs import line
 from ..model.minplus import executor
@@ -45,7 +46,7 @@ Sides = NDArray[np.int64] | NDArray[np.int32]
 
 
 class AcceleratedSweeper:
-    """The messages of a sweeper as one array in motion, its network as flat arrays (`bound/accelerated_kernels.py`).
+    """The messages of a sweeper as one array in motion, its network as flat arrays (`bound/sweep_kernels.py`).
 
     `bound`: the best one met, without the network's constant; None before the first turn.  `unit`: of tables and
     messages, in those of the network.
@@ -57,16 +58,17 @@ class AcceleratedSweeper:
         self.sweeper, self.options = sweeper, sweeper.options
         self.used = sorted({a.table for a in arcs})
         first = dict(zip(self.used, _edges([tables[t].size for t in self.used]).tolist(), strict=False))
-        index, maps = _maps([(a.rows, a.cols) for a in arcs])
+        self.maps = _maps([(a.rows, a.cols) for a in arcs])
         self.message = _edges([side for a in arcs for side in tables[a.table].shape])
-        self.graph = (
+        self.graph = Graph(
+            _edges([c.size for c in network.unary]),
             _edges([len(at) for at in network.around]),
             np.array([e for at in network.around for e in at], dtype=np.int64),
             np.array([a.u for a in arcs], dtype=np.int64),
             np.array([a.v for a in arcs], dtype=np.int64),
             np.array([first[a.table] for a in arcs], dtype=np.int64),
+            self.message,
         )
-        self.maps = (index, maps)
         large = network.pair_cells() >= self.options.coarse_cells
         self.parts = _dissected(sweeper) if large else Separation((tuple(sweeper.order),), ())
         self.lists = [np.array(part, dtype=np.int64) for part in (*self.parts.parts, self.parts.separator)]
@@ -100,7 +102,7 @@ class AcceleratedSweeper:
     def reprice(self) -> None:
         """Take the prices of the sweeper anew; the best bound so far was one at other prices."""
         costs = [self.sweeper.costs(v) for v in range(len(self.sweeper.network.unary))]
-        self.labels, weight = _edges([w.size for w in costs]), np.concatenate(costs)
+        weight = np.concatenate(costs)
         self.weight = weight if self.unit == 1 else np.where(weight >= INFINITE, weight, weight // self.unit)
         self.bound: int | None = None
         self.best, self.idle = self.now, 0
@@ -111,7 +113,7 @@ class AcceleratedSweeper:
 
         None if some vertex has no allowed label.
         """
-        from . import accelerated_kernels as kernels  # compiled loops: what never gets here starts without them
+        from . import sweep_kernels as kernels  # compiled loops: what never gets here starts without them
 
         for _ in range(turns):
             if clock.over():
@@ -156,15 +158,15 @@ class AcceleratedSweeper:
                 sweep(
                     part,
                     self.rank,
-                    self.labels,
+                    self.graph,
+                    self.maps,
                     self.weight,
-                    *self.graph,
                     self.cells,
-                    self.message,
-                    *self.maps,
-                    self.limit,
                     self.now,
                     forward,
+                    self.limit,
+                    None,
+                    None,
                 )
             )
 

@@ -28,6 +28,7 @@ from ..options.dense import DENSE, DenseOptions
 from . import dense_kernels as kernels
 from .mir_cuts import NONE, Cuts, build, separate
 from .multipliers import StepRule, ascend
+from .sweep_kernels import FAR, sweep
 
 LARGEST_SHIFT: Final = 30
 
@@ -69,31 +70,30 @@ class DenseBounder:
         """Put multipliers into the vertex costs."""
         f = self.flat
         prefix = np.concatenate([[0.0], np.cumsum(state.n)])
-        kernels.weigh(f.label, self.cost, f.part, f.first, f.last, f.at, f.amount, prefix, self.weight)
+        kernels.weigh(f.label, self.cost, f.spans, prefix, self.weight)
         self.cuts.weigh(state.k, self.weight)
 
     def offset(self, state: State) -> float:
         """What a sweep's value lacks to be the bound."""
         return float(self.flat.problem.constant) - self.flat.limit * float(state.n.sum()) - self.cuts.offset(state.k)
 
-    def sweep(self, messages: Floats, forward: bool) -> float:
-        """One pass; the bound without constant and rows."""
-        f = self.flat
+    def sweep(
+        self, messages: Floats, forward: bool, soft: tuple[float, float] | None = None, shares: Floats | None = None
+    ) -> float:
+        """One pass; the bound without constant and rows.  `soft`, `shares`: see `bound/sweep_kernels.py`."""
         return float(
-            kernels.sweep(
+            sweep(
                 self.order,
                 self.rank,
-                f.label,
+                self.flat.graph,
+                None,
                 self.weight,
-                f.near,
-                f.edge,
-                f.u,
-                f.v,
-                f.table,
                 self.cells,
-                f.message,
                 messages,
                 forward,
+                None,
+                soft,
+                shares,
             )
         )
 
@@ -104,23 +104,8 @@ class DenseBounder:
         apart from their neighbours say nothing about usage.
         """
         f = self.flat
-        kernels.decode(
-            self.order,
-            self.rank,
-            f.label,
-            self.weight,
-            f.near,
-            f.edge,
-            f.u,
-            f.v,
-            f.table,
-            self.cells,
-            f.message,
-            messages,
-            forward,
-            self.x,
-        )
-        kernels.usage(self.x, f.part, f.first, f.last, f.at, f.amount, self.use)
+        kernels.decode(self.order, self.rank, f.graph, self.weight, self.cells, messages, forward, self.x)
+        kernels.usage(self.x, f.spans, self.use)
         return self.x
 
     def tighten(self, state: State, most: int, incumbent: Ints | None = None) -> int:
@@ -277,7 +262,7 @@ def quantise(flat: DenseProblem, state: State, upper: float, cuts: Cuts = NONE) 
     record).
     """
     sums = np.zeros(flat.labels)  # of magnitudes of the messages of every label
-    kernels.thetas(flat.label, sums.copy(), flat.near, flat.edge, flat.u, flat.message, np.abs(state.messages), sums)
+    kernels.reach(flat.graph, np.abs(state.messages), sums)
     most = float(sums.max(initial=0.0)) + _usage_bound(flat, state, cuts)
     for shift in range(shift_for(upper), -1, -1):
         q = 1 << shift
@@ -297,9 +282,7 @@ def prices(flat: DenseProblem, state: State, cuts: Cuts) -> Floats:
     """What the multipliers add to the cost of every label."""
     weight = np.zeros(flat.labels)
     prefix = np.concatenate([[0.0], np.cumsum(state.n)])
-    kernels.weigh(
-        flat.label, np.zeros(flat.labels), flat.part, flat.first, flat.last, flat.at, flat.amount, prefix, weight
-    )
+    kernels.weigh(flat.label, np.zeros(flat.labels), flat.spans, prefix, weight)
     cuts.weigh(state.k, weight)
     return weight
 
@@ -311,39 +294,15 @@ def _usage_bound(flat: DenseProblem, state: State, cuts: Cuts) -> float:
 
 
 def _evaluate(flat: DenseProblem, q: int, messages: Ints, n: Ints, k: Floats, cuts: Cuts) -> Exact:
-    cap = kernels.FAR // q
+    cap = FAR // q
     weight = np.empty(flat.labels, dtype=np.int64)
     prefix = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(n)])
-    kernels.weigh(
-        flat.label,
-        np.minimum(flat.cost, cap) * q,
-        flat.part,
-        flat.first,
-        flat.last,
-        flat.at,
-        flat.amount,
-        prefix,
-        weight,
-    )
+    kernels.weigh(flat.label, np.minimum(flat.cost, cap) * q, flat.spans, prefix, weight)
     numbers, added, taken = cuts.exact(k, q)
     weight[: added.size] += added
     low, least = np.zeros(flat.vertices, dtype=np.int64), np.zeros(flat.u.size, dtype=np.int64)
     excess = np.empty(flat.labels, dtype=np.int64)
-    kernels.score(
-        flat.label,
-        weight,
-        flat.near,
-        flat.edge,
-        flat.u,
-        flat.v,
-        flat.table,
-        np.minimum(flat.cells, cap) * q,
-        flat.message,
-        messages,
-        low,
-        least,
-        excess,
-    )
+    kernels.score(flat.graph, weight, np.minimum(flat.cells, cap) * q, messages, low, least, excess)
     rows = 0 if flat.limit >= FORBIDDEN else flat.limit * sum(n.tolist())
     bound = q * flat.problem.constant + sum(low.tolist()) + sum(least.tolist()) - rows - taken
     return Exact(flat, q, messages, n, bound, excess, cuts.records(flat, numbers))

@@ -1,8 +1,8 @@
-"""This module holds the loops over a dense problem, compiled with numba: TRW-S sweeps, exact score, usage.  Arguments
-are the arrays of `DenseProblem`.
+"""This module holds loops over a dense problem, compiled with numba: prices, usage, decoding, exact score.  Arguments
+are arrays of `DenseProblem`.
 
-Sweeps work on floats and only guide; `score` works on int64 under the ranges that `quantise` tests, and
-carries the proof.
+Sweeps (`bound/sweep_kernels.py`) and decoding work on floats and only guide; `score` works on int64 under the ranges
+that `quantise` tests, and carries the proof.
 """
 
 from __future__ import annotations
@@ -10,99 +10,13 @@ from __future__ import annotations
 import numpy as np
 from numba import njit
 
-FAR = 1 << 60
-"""An excess at or above this is never within a gap."""
-
-
-@njit(cache=True, nogil=True, fastmath=True, error_model="numpy")
-def sweep(order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward):  # type: ignore[no-untyped-def]
-    """One sequential reweighted pass; `messages` changes in place.  Sum of the vertex minima: the bound without
-    rows and constant.
-    """
-    n = label.shape[0] - 1
-    widest = 0
-    for i in range(n):
-        widest = max(widest, label[i + 1] - label[i])
-    theta, h = np.empty(widest), np.empty(widest)
-    total = 0.0
-    for step in range(n):
-        i = order[step] if forward else order[n - 1 - step]
-        here, k = label[i], label[i + 1] - label[i]
-        for a in range(k):
-            theta[a] = weight[here + a]
-        ahead, behind = 0, 0
-        for j in range(near[i], near[i + 1]):
-            e = edge[j]
-            other, side = (v[e], 2 * e) if u[e] == i else (u[e], 2 * e + 1)
-            if (rank[other] > rank[i]) == forward:
-                ahead += 1
-            else:
-                behind += 1
-            at = message[side]
-            for a in range(k):
-                theta[a] += messages[at + a]
-        low = theta[0]
-        for a in range(1, k):
-            low = min(low, theta[a])
-        total += low
-        if ahead == 0:
-            continue
-        gamma = 1.0 / max(ahead, behind)
-        for a in range(k):
-            theta[a] = (theta[a] - low) * gamma
-        for j in range(near[i], near[i + 1]):
-            e = edge[j]
-            other = v[e] if u[e] == i else u[e]
-            if (rank[other] > rank[i]) != forward:
-                continue
-            t = table[e]
-            if u[e] == i:
-                mine, out = message[2 * e], messages[message[2 * e + 1] : message[2 * e + 2]]
-                m = out.shape[0]
-                for a in range(k):
-                    h[a] = theta[a] - messages[mine + a]
-                    messages[mine + a] = -h[a]
-                row = cells[t : t + m]
-                x = h[0]
-                for b in range(m):
-                    out[b] = row[b] + x
-                for a in range(1, k):
-                    row = cells[t + a * m : t + (a + 1) * m]
-                    x = h[a]
-                    for b in range(m):
-                        out[b] = min(out[b], row[b] + x)
-            else:
-                mine, out = message[2 * e + 1], messages[message[2 * e] : message[2 * e + 1]]
-                m = out.shape[0]
-                for a in range(k):
-                    h[a] = theta[a] - messages[mine + a]
-                    messages[mine + a] = -h[a]
-                for b in range(m):
-                    row = cells[t + b * k : t + (b + 1) * k]
-                    best = row[0] + h[0]
-                    for a in range(1, k):
-                        best = min(best, row[a] + h[a])
-                    out[b] = best
-    return total
+from .sweep_kernels import FAR, thetas
 
 
 @njit(cache=True, nogil=True)
-def thetas(label, weight, near, edge, u, message, messages, theta):  # type: ignore[no-untyped-def]
-    """theta of every label, written to `theta`."""
-    for i in range(label.shape[0] - 1):
-        here, k = label[i], label[i + 1] - label[i]
-        for a in range(k):
-            theta[here + a] = weight[here + a]
-        for j in range(near[i], near[i + 1]):
-            e = edge[j]
-            at = message[2 * e] if u[e] == i else message[2 * e + 1]
-            for a in range(k):
-                theta[here + a] += messages[at + a]
-
-
-@njit(cache=True, nogil=True)
-def weigh(label, cost, part, first, last, at, amount, prefix, weight):  # type: ignore[no-untyped-def]
+def weigh(label, cost, spans, prefix, weight):  # type: ignore[no-untyped-def]
     """weight = cost + sum over spans of (prefix[last] - prefix[first]) * amount."""
+    part, first, last, at, amount = spans
     for i in range(label.shape[0] - 1):
         here, k = label[i], label[i + 1] - label[i]
         for a in range(k):
@@ -115,8 +29,9 @@ def weigh(label, cost, part, first, last, at, amount, prefix, weight):  # type: 
 
 
 @njit(cache=True, nogil=True)
-def usage(x, part, first, last, at, amount, use):  # type: ignore[no-untyped-def]
+def usage(x, spans, use):  # type: ignore[no-untyped-def]
     """Usage per row of positions `x`, written to `use`."""
+    part, first, last, at, amount = spans
     use[:] = 0
     rows = use.shape[0]
     for i in range(x.shape[0]):
@@ -126,29 +41,53 @@ def usage(x, part, first, last, at, amount, use):  # type: ignore[no-untyped-def
                 use[first[p]] += q
                 if last[p] < rows:
                     use[last[p]] -= q
-    total = 0
-    for r in range(rows):
-        total += use[r]
-        use[r] = total
+    _running(use)
 
 
 @njit(cache=True, nogil=True)
-def score(label, weight, near, edge, u, v, table, cells, message, messages, low, least, excess):  # type: ignore[no-untyped-def]
+def expected(label, spans, shares, use):  # type: ignore[no-untyped-def]
+    """Expected usage per row, written to `use`; `shares`: of every label."""
+    part, first, last, at, amount = spans
+    use[:] = 0
+    rows = use.shape[0]
+    for i in range(label.shape[0] - 1):
+        for p in range(part[i], part[i + 1]):
+            if first[p] >= last[p]:
+                continue
+            q = 0.0
+            for a in range(label[i + 1] - label[i]):
+                q += shares[label[i] + a] * amount[at[p] + a]
+            use[first[p]] += q
+            if last[p] < rows:
+                use[last[p]] -= q
+    _running(use)
+
+
+@njit(cache=True, nogil=True)
+def _running(use):  # type: ignore[no-untyped-def]
+    """Running sums, in place."""
+    for r in range(1, use.shape[0]):
+        use[r] += use[r - 1]
+
+
+@njit(cache=True, nogil=True)
+def reach(g, messages, sums):  # type: ignore[no-untyped-def]
+    """Adds the messages of every label to `sums`."""
+    for i in range(g.label.shape[0] - 1):
+        thetas(i, g, None, sums, messages, sums[g.label[i] : g.label[i + 1]], None, False)
+
+
+@njit(cache=True, nogil=True)
+def score(g, weight, cells, messages, low, least, excess):  # type: ignore[no-untyped-def]
     """Exact minima in int64: `low` per vertex, `least` per edge, `excess` per label (see `bound/dual.py`).  `cells` and
     `weight` are scaled.
     """
-    n = label.shape[0] - 1
+    label, u, v = g.label, g.u, g.v
     widest = 1
-    for i in range(n):
+    for i in range(label.shape[0] - 1):
         here, end = label[i], label[i + 1]
         widest = max(widest, end - here)
-        for a in range(end - here):
-            excess[here + a] = weight[here + a]
-        for j in range(near[i], near[i + 1]):
-            e = edge[j]
-            at = message[2 * e] if u[e] == i else message[2 * e + 1]
-            for a in range(end - here):
-                excess[here + a] += messages[at + a]
+        thetas(i, g, None, weight, messages, excess[here:end], None, False)
         best = excess[here]
         for a in range(here + 1, end):
             best = min(best, excess[a])
@@ -159,7 +98,7 @@ def score(label, weight, near, edge, u, v, table, cells, message, messages, low,
     of_u = np.empty(widest, np.int64)
     for e in range(u.shape[0]):
         ku, kv = label[u[e] + 1] - label[u[e]], label[v[e] + 1] - label[v[e]]
-        mu, mv, t = message[2 * e], message[2 * e + 1], table[e]
+        mu, mv, t = g.message[2 * e], g.message[2 * e + 1], g.table[e]
         for b in range(kv):
             of_v[b] = FAR * 4
         for a in range(ku):
@@ -184,10 +123,11 @@ def score(label, weight, near, edge, u, v, table, cells, message, messages, low,
 
 
 @njit(cache=True, nogil=True)
-def decode(order, rank, label, weight, near, edge, u, v, table, cells, message, messages, forward, x):  # type: ignore[no-untyped-def]
+def decode(order, rank, g, weight, cells, messages, forward, x):  # type: ignore[no-untyped-def]
     """Positions read off the messages of the last sweep, which went `forward` or not: vertices in reverse order,
     first least label.
     """
+    label, near, edge, u, v, table, message = g
     n = label.shape[0] - 1
     widest = 0
     for i in range(n):

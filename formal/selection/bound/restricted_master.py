@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...highs import run_alone
+from ...highs import run_alone, silent_solver
 from ..model.priced import Floats
 from ..options.bound import BOUND, BoundOptions
 
@@ -72,8 +72,7 @@ def master(columns: list[Column], limit: int, options: BoundOptions = BOUND) -> 
     lp.a_matrix_.start_ = np.concatenate([[0], np.cumsum(filled.sum(axis=1))])
     lp.a_matrix_.index_ = np.nonzero(filled)[1]
     lp.a_matrix_.value_ = matrix[filled]
-    solver = highspy.Highs()
-    solver.setOptionValue("output_flag", False)
+    solver = silent_solver()
     solver.setOptionValue("threads", 1)
     solver.passModel(lp)
     run_alone(solver)

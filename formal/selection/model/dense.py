@@ -10,6 +10,8 @@ from 0.  Entries >= FORBIDDEN stay as they are in `cost` and `cells`; loops read
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,32 @@ from ....models.problem.selection_problem import FORBIDDEN, Ints, SelectionProbl
 from .factored import Domains, whole
 
 Floats = NDArray[np.float64]
+
+
+class Graph(NamedTuple):
+    """What compiled loops read of a network.  Labels of vertex i are label[i] .. label[i+1]-1, its edges edge[near[i]]
+    .. edge[near[i+1]-1].  Edge e goes from u[e] to v[e], its table begins at table[e], row-major; side 2e is that of
+    u[e], side 2e+1 that of v[e].  Messages of side s are message[s] .. message[s+1]-1, one per row of the table (or
+    column).
+    """
+
+    label: Ints
+    near: Ints
+    edge: Ints
+    u: Ints
+    v: Ints
+    table: Ints
+    message: Ints
+
+
+class Spans(NamedTuple):
+    """What they read of usage: spans part[v] .. part[v+1]-1 of vertex v, rows first <= r < last use amount[at + a]."""
+
+    part: Ints
+    first: Ints
+    last: Ints
+    at: Ints
+    amount: Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +70,16 @@ class DenseProblem:
     last: Ints
     at: Ints
     amount: Ints
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Arrays for compiled loops."""
+        return Graph(self.label, self.near, self.edge, self.u, self.v, self.table, self.message)
+
+    @cached_property
+    def spans(self) -> Spans:
+        """Usage for compiled loops."""
+        return Spans(self.part, self.first, self.last, self.at, self.amount)
 
     @property
     def vertices(self) -> int:

@@ -9,18 +9,19 @@ ranges, markers and buffer sizes, on which results do not depend, stay where the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
+from typing import Final
 
-from .bound import BoundOptions
-from .decomposition import DecompositionOptions
-from .dense import DenseOptions
-from .elimination import EliminationOptions
-from .engines import EngineOptions
-from .limits import Limits
-from .presolve import PresolveOptions
-from .primal import PrimalOptions
-from .solve import SolveOptions
-from .tree import TreeOptions
+from .bound import BOUND, BoundOptions
+from .decomposition import DECOMPOSITION, DecompositionOptions
+from .dense import DENSE, DenseOptions
+from .elimination import ELIMINATION, EliminationOptions
+from .engines import ENGINES, EngineOptions
+from .limits import LIMITS, Limits
+from .presolve import PRESOLVE, PresolveOptions
+from .primal import PRIMAL, PrimalOptions
+from .solve import SOLVE, SolveOptions
+from .tree import TREE, TreeOptions
 
 
 @dataclass(frozen=True)
@@ -33,16 +34,20 @@ class Options:
     (0.1, 0.3)
     """
 
-    solve: SolveOptions = field(default_factory=SolveOptions)
-    presolve: PresolveOptions = field(default_factory=PresolveOptions)
-    elimination: EliminationOptions = field(default_factory=EliminationOptions)
-    bound: BoundOptions = field(default_factory=BoundOptions)
-    dense: DenseOptions = field(default_factory=DenseOptions)
-    primal: PrimalOptions = field(default_factory=PrimalOptions)
-    tree: TreeOptions = field(default_factory=TreeOptions)
-    decomposition: DecompositionOptions = field(default_factory=DecompositionOptions)
-    engines: EngineOptions = field(default_factory=EngineOptions)
-    limits: Limits = field(default_factory=Limits)
+    solve: SolveOptions = SOLVE
+    presolve: PresolveOptions = PRESOLVE
+    elimination: EliminationOptions = ELIMINATION
+    bound: BoundOptions = BOUND
+    dense: DenseOptions = DENSE
+    primal: PrimalOptions = PRIMAL
+    tree: TreeOptions = TREE
+    decomposition: DecompositionOptions = DECOMPOSITION
+    engines: EngineOptions = ENGINES
+    limits: Limits = LIMITS
+
+
+OPTIONS: Final = Options()
+"""The defaults: made once, because making hundreds of constants takes longer than solving a small problem."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +75,7 @@ def listed(options: Options) -> Iterator[Listed]:
 
 
 __all__ = [
+    "OPTIONS",
     "BoundOptions",
     "DecompositionOptions",
     "DenseOptions",

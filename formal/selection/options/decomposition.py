@@ -82,6 +82,20 @@ class DecompositionOptions:
     dearer: float = option(1.25, "multiple of the prices", "for ends and interfaces when nothing fits at them")
     mixtures_share: float = option(0.4, "share of the time limit", "after which no other mixture is begun")
     idle_gain: float = option(0.001, "share of the cost", "columns that gain at most that gain nothing")
+    uniform_vertices: int = option(
+        5_000, "vertices", "from so many on repeated structure gives a plan and a bound before any search"
+    )
+    uniform_vertices_with_rows: int = option(2_000, "vertices", "the same with resource rows")
+    uniform_plan_share: float = option(0.1, "share of the time limit", "for plans that are the same in every layer")
+    uniform_plan_s: float = option(
+        15.0, "seconds", "of that at least, even beyond the limit: nothing else finds a plan"
+    )
+    uniform_bound_share: float = option(0.15, "share of the time limit", "for messages of the whole from one block")
+    uniform_bound_s: float = option(8.0, "seconds", "of that at least, even beyond the limit")
+    uniform_price: float = option(0.05, "costs of the plan without prices", "first price of the whole limit")
+    uniform_dearest: float = option(1_000.0, "costs of that plan", "price of the whole limit after which none is tried")
+    uniform_columns: int = option(14, "prices", "tried at most")
+    uniform_near: float = option(1.15, "factor", "between a price at which a plan fits and one at which none does")
     window_gap: int = option(20, "one part in so many of the bound", "what the bound misses while no solution is known")
 
 

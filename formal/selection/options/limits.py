@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from .option import option
 
@@ -32,3 +33,6 @@ class Limits:
         "elimination below the root is allowed up to it where resource rows can bind",
     )
     held: int = option(3 << 30, "bytes", "of messages that the nodes of a tree may keep; nodes beyond stay open")
+
+
+LIMITS: Final = Limits()

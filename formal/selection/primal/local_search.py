@@ -41,24 +41,15 @@ class Improver:
     def prices(self, n: Floats) -> None:
         """Memory prices per row."""
         f = self.flat
-        kernels.weigh(
-            f.label,
-            np.zeros(f.labels),
-            f.part,
-            f.first,
-            f.last,
-            f.at,
-            f.amount,
-            np.concatenate([[0.0], np.cumsum(n)]),
-            self.price,
-        )
+        prefix = np.concatenate([[0.0], np.cumsum(n)])
+        kernels.weigh(f.label, np.zeros(f.labels), f.spans, prefix, self.price)
         self.price += self.rounded
 
     def usage(self, x: Ints) -> Ints:
         """Usage per row."""
         f = self.flat
         use = np.zeros(f.events.size, dtype=np.int64)
-        kernels.usage(x, f.part, f.first, f.last, f.at, f.amount, use)
+        kernels.usage(x, f.spans, use)
         return use
 
     def set(self, x: Ints) -> None:
@@ -67,14 +58,14 @@ class Improver:
         self.x = x.copy()
         use = self.usage(x)
         self.slack = np.maximum(f.limit - use, 0)
-        self.value = tree_moves.value_of(f.label, self.cost, f.u, f.v, f.table, self.cells, self.x)
+        self.value = tree_moves.value_of(f.graph, self.cost, self.cells, self.x)
 
     def offer(self, x: Ints) -> bool:
         """Keep `x` if it fits and is cheaper."""
         f = self.flat
         if f.events.size and int(self.usage(x).max()) > f.limit:
             return False
-        value = float(tree_moves.value_of(f.label, self.cost, f.u, f.v, f.table, self.cells, x))
+        value = float(tree_moves.value_of(f.graph, self.cost, self.cells, x))
         if value >= min(self.best_value, EXACT):
             return False
         self.best, self.best_value = x.copy(), value
@@ -95,20 +86,11 @@ class Improver:
             temperature,
             self.state,
             self.pool,
-            f.label,
+            f.graph,
             self.cost,
             self.price,
-            f.near,
-            f.edge,
-            f.u,
-            f.v,
-            f.table,
             self.cells,
-            f.part,
-            f.first,
-            f.last,
-            f.at,
-            f.amount,
+            f.spans,
             self.slack,
             self.x,
             self.value,

@@ -40,20 +40,11 @@ def moves(  # type: ignore[no-untyped-def]
     temperature,
     state,
     pool,
-    label,
+    g,
     cost,
     price,
-    near,
-    edge,
-    u,
-    v,
-    table,
     cells,
-    part,
-    first,
-    last,
-    at,
-    amount,
+    spans,
     slack,
     x,
     value,
@@ -65,6 +56,8 @@ def moves(  # type: ignore[no-untyped-def]
 
     (cost of x, cost of best, moves taken); `value`, `best_value`: costs at the start.
     """
+    label, near, edge, u, v, table, _ = g
+    part, first, last, at, amount = spans
     n = label.shape[0] - 1
     widest = 1
     for i in range(n):
@@ -250,8 +243,9 @@ def moves(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def value_of(label, cost, u, v, table, cells, x):  # type: ignore[no-untyped-def]
+def value_of(g, cost, cells, x):  # type: ignore[no-untyped-def]
     """Cost of positions `x` without the constant."""
+    label, _, _, u, v, table, _ = g
     total = 0.0
     for i in range(x.shape[0]):
         total += cost[label[i] + x[i]]

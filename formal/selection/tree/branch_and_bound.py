@@ -31,7 +31,7 @@ from ..model.clock import Clock, Progress, Quiet
 from ..model.factored import Domains, Network, build
 from ..model.infinity import INFINITY
 from ..model.resources import Rows
-from ..options import Limits, Options
+from ..options import OPTIONS, Limits, Options
 from ..primal.incumbent import Incumbent
 from .branch_on_columns import branch_on_columns
 from .proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
@@ -53,7 +53,7 @@ def new_run(
     threads: int = 1,
 ) -> Run:
     """A run of this branch and bound on `problem`.  `limits`: in the place of those of `options`."""
-    options = Options() if options is None else options
+    options = options or OPTIONS
     return Run(
         problem,
         incumbent,

@@ -26,7 +26,7 @@ from ..model.clock import Clock, Progress, Quiet
 from ..model.dense import DenseProblem, Floats, dense_problem
 from ..model.factored import whole
 from ..model.resources import Rows
-from ..options import Options
+from ..options import OPTIONS, Options
 from ..presolve.presolve import presolve
 from ..primal.incumbent import Incumbent
 from ..primal.local_search import Improver
@@ -70,7 +70,7 @@ class DenseSearch:
         threads: int = 1,
         options: Options | None = None,
     ) -> None:
-        self.options = options if options is not None else Options()
+        self.options = options or OPTIONS
         self.problem, self.clock, self.gap, self.seed, self.threads = problem, clock, gap, seed, threads
         self.progress: Progress = progress if progress is not None else Quiet()
         self.best = Incumbent(problem)

@@ -9,15 +9,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from inspect import signature
 from types import MappingProxyType
 from typing import Final
 
 from ...program.graph import ELEMENT_BYTES, Graph
+from ..patterns.recognise import recognise
 from . import decoder, dense, experts, inception, language, recommendation, recurrent, residual, vision, vit
+from .published import PUBLISHED
 from .tiny import TINY
 
-__all__ = ["TINY", "ZOO", "ZooError", "build", "default_batch"]
+__all__ = ["PUBLISHED", "TINY", "ZOO", "ZooError", "build", "default_batch"]
 
 ZOO: Final[Mapping[str, Callable[..., Graph]]] = MappingProxyType(
     {
@@ -53,14 +56,19 @@ class ZooError(ValueError):
 
 
 def build(name: str, batch: int | None = None, **options: int | str) -> Graph:
-    """The zoo model `name`; `batch` and `options` replace the defaults of its sizes.
+    """The zoo model `name`, or one of published size; `batch` and `options` replace the defaults of its sizes.
 
     Raises `ZooError` for an unknown name or option, or a size below 1.
     """
-    if name not in ZOO:
-        raise ZooError(f"no model {name!r} in the zoo; it has: {', '.join(sorted(ZOO))}")
-    known = signature(ZOO[name]).parameters
-    values: dict[str, int | str] = {**options, **({} if batch is None else {"batch": batch})}
+    if name not in ZOO and name not in PUBLISHED:
+        raise ZooError(
+            f"no model {name!r} in the zoo; it has: {', '.join(sorted(ZOO))}; of published sizes: "
+            f"{', '.join(sorted(PUBLISHED))}"
+        )
+    make = ZOO[name] if name in ZOO else PUBLISHED[name].make
+    known = signature(make).parameters
+    values: dict[str, int | str] = {} if name in ZOO else dict(PUBLISHED[name].sizes)
+    values |= {**options, **({} if batch is None else {"batch": batch})}
     for key, value in values.items():
         if key not in known:
             raise ZooError(f"model {name!r} has no option {key!r}; it has: {', '.join(known)}")
@@ -70,7 +78,8 @@ def build(name: str, batch: int | None = None, **options: int | str) -> Graph:
                 raise ZooError(f"model {name!r}: option {key} must be an integer of at least {least}, got {value!r}")
         elif key == "dtype" and value not in ELEMENT_BYTES:
             raise ZooError(f"model {name!r}: unknown element type {value!r}; known: {', '.join(ELEMENT_BYTES)}")
-    return ZOO[name](**values)
+    graph = make(**values)
+    return graph if name in ZOO else recognise(replace(graph, name=name), attention=True).graph
 
 
 def default_batch(name: str) -> int | None:
@@ -79,5 +88,7 @@ def default_batch(name: str) -> int | None:
     >>> default_batch("bert-tiny"), default_batch("prog.py:layer")
     (8, None)
     """
+    if name in PUBLISHED:
+        return int(PUBLISHED[name].sizes["batch"])
     option = signature(ZOO[name]).parameters.get("batch") if name in ZOO else None
     return option.default if option is not None and isinstance(option.default, int) else None

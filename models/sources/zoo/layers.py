@@ -68,7 +68,7 @@ def layer_norm(g: Builder, name: str, x: str, width: Width) -> str:
     return g.normalise(name, "layer_norm", "b s m, m, m -> b s m", x, gamma, beta, over=("m",), epsilon=width.epsilon)
 
 
-def _heads(g: Builder, name: str, x: str, sequence: str, w: Width) -> str:
+def heads(g: Builder, name: str, x: str, sequence: str, w: Width) -> str:
     """Projection to heads: x[b, s, m] W[m, h, d] + bias[h, d] -> [b, s, h, d] (`sequence` is the letter used for s)."""
     flat = (w.model, w.heads * w.head)
     weight = g.parameter(f"{name}.weight", (w.model, w.heads, w.head), source_shape=flat)
@@ -79,7 +79,7 @@ def _heads(g: Builder, name: str, x: str, sequence: str, w: Width) -> str:
     return g.map(f"{name}.bias_add", "add", y, bias, text=f"b {sequence} h d, h d -> b {sequence} h d")
 
 
-def _project(g: Builder, name: str, x: str, text: str, weight: str, w: Width) -> str:
+def projected(g: Builder, name: str, x: str, text: str, weight: str, w: Width) -> str:
     """Contraction back to the model width (`text` ends in b s m), plus bias."""
     y = g.contract(name, text, x, weight)
     if not w.bias:
@@ -92,15 +92,15 @@ def attention(g: Builder, name: str, queries: str, memory: str, w: Width) -> str
 
     The factor 1/sqrt(d) multiplies the queries, which are smaller than the scores.
     """
-    q = _heads(g, f"{name}.query", queries, "s", w)
+    q = heads(g, f"{name}.query", queries, "s", w)
     q = g.map(f"{name}.query.scale", "scale", q, text="b s h d -> b s h d", scale=1.0 / sqrt(w.head))
-    k = _heads(g, f"{name}.key", memory, "t", w)
-    v = _heads(g, f"{name}.value", memory, "t", w)
+    k = heads(g, f"{name}.key", memory, "t", w)
+    v = heads(g, f"{name}.value", memory, "t", w)
     scores = g.contract(f"{name}.scores", "b s h d, b t h d -> b h s t", q, k)
     p = g.normalise(f"{name}.softmax", "softmax", "b h s t -> b h s t", scores, over=("t",))
     mixed = g.contract(f"{name}.context", "b h s t, b t h d -> b s h d", p, v)
     weight = g.parameter(f"{name}.output.weight", (w.heads, w.head, w.model), source_shape=(w.heads * w.head, w.model))
-    return _project(g, f"{name}.output", mixed, "b s h d, h d m -> b s m", weight, w)
+    return projected(g, f"{name}.output", mixed, "b s h d, h d m -> b s m", weight, w)
 
 
 def feed_forward(g: Builder, name: str, x: str, w: Width) -> str:
@@ -112,7 +112,7 @@ def feed_forward(g: Builder, name: str, x: str, w: Width) -> str:
         )
     y = g.map(f"{name}.{w.activation}", w.activation, y, text="b s f -> b s f")
     down = g.parameter(f"{name}.down.weight", (w.hidden, w.model))
-    return _project(g, f"{name}.down", y, "b s f, f m -> b s m", down, w)
+    return projected(g, f"{name}.down", y, "b s f, f m -> b s m", down, w)
 
 
 def _add_norm(g: Builder, name: str, x: str, y: str, w: Width) -> str:

@@ -23,6 +23,7 @@ from shardproof.models.cost.collective_times import Group, Operation
 from shardproof.models.machine.rings import CUBE_MESH, linked, rings
 
 from .judging import Figures, errors
+from .products import alpa_products
 from .rows import Cells, number, read, whole
 
 __all__ = ["Key", "Library", "alpa", "nccl", "vidur"]
@@ -217,7 +218,8 @@ def alpa(fit_folder: Path, judge_folder: Path) -> Figures:
             return launch
         return min(2 * launch * r.pieces, library.seconds(r.key, r.row))
 
-    return errors([seconds(r) for r in asked], [r.row.seconds for r in asked])
+    predicted, measured = alpa_products(fit_folder, judge_folder)
+    return errors(predicted + [seconds(r) for r in asked], measured + [r.row.seconds for r in asked])
 
 
 def _empty(library: Library, r: AlpaRow, launch: float) -> float:

@@ -19,7 +19,7 @@ from shardproof.formal.calibration.steps.effects import Effects, Factor, Row, fi
 from shardproof.formal.calibration.steps.roofline import TUNED, seconds
 from shardproof.formal.calibration.steps.transformer import MODELS, Layout, Transformer, work
 
-from .judging import errors
+from .judging import Predictions
 from .rows import Cells, read, whole
 
 FACTORS = (
@@ -108,12 +108,19 @@ def effects(rows: Sequence[Cells]) -> Effects:
     return fit([known(r) for r in rows], left, FACTORS, noise=0.01)
 
 
+def predictions(fit_folder: Path, judge: Path) -> Predictions:
+    """Seconds of all rows."""
+    rows, fitted = usable(judge), usable(fit_folder)
+    mean, sd = effects(fitted).predict([known(r) for r in rows])
+    return Predictions(
+        labels=tuple(f"{r['family']} {r['size']} {r['mode']} {r['precision']}, {r['gpus']} GPUs" for r in rows),
+        predicted=tuple(formula(r) * math.exp(m) for r, m in zip(rows, mean, strict=True)),
+        measured=tuple(float(r["step_s"]) for r in rows),
+        bars=tuple(sd.tolist()),
+        facts={"from": "steps" if fitted else "data sheets"},
+    )
+
+
 def judged(fit_folder: Path, judge: Path) -> dict[str, object]:
     """Figures of all rows; `bar` is the predicted standard deviation, on average."""
-    rows, fitted = usable(judge), usable(fit_folder)
-    if not rows:
-        return {"rows": 0}
-    mean, sd = effects(fitted).predict([known(r) for r in rows])
-    predicted = [formula(r) * math.exp(m) for r, m in zip(rows, mean, strict=True)]
-    found = errors(predicted, [float(r["step_s"]) for r in rows])
-    return {**found, "bar": float(sd.mean()), "from": "steps" if fitted else "data sheets"}
+    return predictions(fit_folder, judge).figures()

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from . import collectives, dgxc, mlperf, vtrain
+from . import bridge, collectives, dgxc, llmfoundry, megatron, mlperf, products, torchtitan, vtrain
+from .judging import Predictions
 
 Family = Callable[[Path, Path], Mapping[str, object]]
 
@@ -19,7 +20,25 @@ FAMILIES: dict[str, Family] = {
     "vtrain_multi": vtrain.multi,
     "mlperf_405b": mlperf.judged,
     "dgxc": dgxc.judged,
+    "llmfoundry": llmfoundry.judged,
+    "torchtitan": torchtitan.judged,
+    "megatron_bridge": bridge.judged,
+    "calculon": vtrain.calculon,
     "nccl": collectives.nccl,
     "vidur": collectives.vidur,
     "alpa": collectives.alpa,
+    "gemm": products.gemm,
+    "megatron": megatron.within,
 }
+
+PREDICTIONS: dict[str, Callable[[Path, Path], Predictions]] = {
+    "vtrain_single": lambda fit, judge: vtrain.predictions(fit, judge, "single"),
+    "vtrain_multi": lambda fit, judge: vtrain.predictions(fit, judge, "multi"),
+    "mlperf_405b": mlperf.predictions,
+    "dgxc": dgxc.predictions,
+    "llmfoundry": llmfoundry.predictions,
+    "torchtitan": torchtitan.predictions,
+    "megatron_bridge": bridge.predictions,
+    "calculon": vtrain.check,
+}
+"""Families whose rows the page plots and names one by one."""

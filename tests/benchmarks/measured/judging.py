@@ -10,10 +10,40 @@ pair                two rows of one family whose measured values differ by more 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 Figures = dict[str, float | int]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Rows of one family: what they are, what was predicted and measured (any unit, the same), their error bars (log).
+
+    `lower`: smaller is better (seconds); else larger is (tokens a second).  `facts` stand in the figures as they are.
+    """
+
+    labels: tuple[str, ...]
+    predicted: tuple[float, ...]
+    measured: tuple[float, ...]
+    lower: bool = True
+    bars: tuple[float, ...] = ()
+    groups: tuple[Hashable, ...] = ()
+    facts: Mapping[str, object] = field(default_factory=dict)
+
+    def figures(self, ranked: bool = False, paired: bool = False) -> dict[str, object]:
+        """Errors; with `ranked` those of groups, with `paired` those of pairs."""
+        found: dict[str, object] = dict(errors(self.predicted, self.measured))
+        if not self.measured:
+            return found
+        if ranked:
+            found.update(ranking(self.predicted, self.measured, self.groups))
+        if paired:
+            found.update(pairs(self.predicted, self.measured))
+        if self.bars:
+            found["bar"] = float(np.mean(self.bars))
+        return {**found, **self.facts}
 
 
 def errors(predicted: Sequence[float], measured: Sequence[float]) -> Figures:
@@ -98,8 +128,10 @@ def words(found: Mapping[str, object]) -> str:
     """
 
     def shown(name: str, value: object) -> str:
+        if isinstance(value, dict):
+            return f"{name} ({words(value)})"
         if isinstance(value, float):
-            return f"{name} {100 * value:.2f} %" if name.endswith(("error", "over")) else f"{name} {value:.3f}"
+            return f"{name} {100 * value:.2f} %" if name.endswith(("error", "over", "bar")) else f"{name} {value:.3f}"
         return f"{name} {value}"
 
     return ", ".join(shown(k, v) for k, v in found.items())

@@ -22,7 +22,7 @@ from shardproof.formal.calibration.steps.robust import Floats, exact, fit
 from shardproof.formal.calibration.steps.roofline import TUNED, Shares, seconds
 from shardproof.formal.calibration.steps.transformer import MODELS, Layout, work
 
-from .judging import errors
+from .judging import Predictions
 from .rows import Cells, read, whole
 
 REFERENCE = "h100"
@@ -92,12 +92,22 @@ def calibrate(rows: Sequence[Cells]) -> tuple[Shares, dict[str, Fraction]]:
     return constants(fit(residuals, start, start / 20, start * 20, soft=0.02).x)
 
 
-def judged(fit_folder: Path, judge: Path) -> dict[str, object]:
-    """Figures of all runs."""
+def predictions(fit_folder: Path, judge: Path) -> Predictions:
+    """Seconds of all runs."""
     rows, known = usable(judge), usable(fit_folder)
     shares, scales = calibrate(known) if known else (START, {})
     predicted = [
         float(scales.get(kind(r), Fraction(1))) * formula(r, replace(shares, step=Fraction(0))) + float(shares.step)
         for r in rows
     ]
-    return {**errors(predicted, [float(r["median_s"]) for r in rows]), "from": "steps" if known else "data sheets"}
+    return Predictions(
+        labels=tuple(f"{r['gpu']} {r['gpus']} {r['org']}, run {r['run']}" for r in rows),
+        predicted=tuple(predicted),
+        measured=tuple(float(r["median_s"]) for r in rows),
+        facts={"from": "steps" if known else "data sheets"},
+    )
+
+
+def judged(fit_folder: Path, judge: Path) -> dict[str, object]:
+    """Figures of all runs."""
+    return predictions(fit_folder, judge).figures()

@@ -1,0 +1,101 @@
+"""This module lays a live PyTorch module out as a plan says: `shardproof.torch`.
+
+    import shardproof
+    model = shardproof.torch.apply(plan, model, mesh)       # the one line that a job is longer
+    steps = shardproof.torch.optimizer(plan, model, mesh, torch.optim.Adam, lr=1e-3)
+    shardproof.torch.verify(plan, model_of_the_plan, inputs).differences
+
+What runs is what `export --to dtensor` writes, from the same text.  `plan` is a `shardproof.Plan`, whatever has its
+`bundle` and `identity`, or the path of a plan file, which the front door has to have checked (`shardproof.load`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from ...models.communication.shardings import plan_shardings
+from ...proofs.plan.bundle import Plan
+from .dtensor import document, refusals
+from .dtensor_runtime import PlannedModule, PlannedOptimizer, plan_mesh, plan_module, plan_optimizer
+from .traffic import Traffic, pretended, traffic
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.optim import Optimizer
+
+
+class Planned(Protocol):
+    """A checked plan: `shardproof.Plan`."""
+
+    @property
+    def bundle(self) -> Plan:
+        """What its file holds."""
+        ...
+
+    @property
+    def identity(self) -> str:
+        """Hash of its content."""
+        ...
+
+
+def make_mesh(plan: Planned, device_type: str = "cuda") -> DeviceMesh:
+    """The plan's mesh over all ranks of the job; rank r is device r of the plan.  Raises ValueError if the job has
+    another number of ranks.
+    """
+    import torch.distributed as dist
+
+    ranks = dist.get_world_size() if dist.is_initialized() else plan.bundle.machine.devices
+    if ranks != plan.bundle.machine.devices:
+        raise ValueError(
+            f"the job has {ranks} ranks, the plan {plan.bundle.machine.devices} devices; plan for a machine of {ranks}"
+        )
+    return plan_mesh(_document(plan), device_type)
+
+
+def apply(plan: Planned, module: nn.Module, mesh: DeviceMesh | None = None, whole: bool = True) -> PlannedModule:
+    """`module` laid out as planned; its parameters become DTensors in place.
+
+    `mesh`: what `make_mesh` gives; None makes it, on the devices where the module is.  `whole`: inputs are whole
+    tensors, equal on all ranks, and so are results; otherwise both are DTensors.  Raises ValueError where the module is
+    not the one that was planned, or the mesh not the plan's.
+    """
+    data = _document(plan)
+    if mesh is None:
+        device = next((p.device.type for p in module.parameters()), "cpu")
+        mesh = make_mesh(plan, device)
+    given = list(zip(mesh.mesh_dim_names or (), mesh.shape, strict=False))
+    if given != [(name, size) for name, size in data["mesh"]]:  # type: ignore[attr-defined]
+        raise ValueError(f"the mesh is {given}, the plan's {data['mesh']}; use make_mesh(plan)")
+    return plan_module(data, module, mesh, whole)
+
+
+def optimizer(
+    plan: Planned, module: nn.Module, mesh: DeviceMesh, kind: type[Optimizer], **options: object
+) -> PlannedOptimizer:
+    """An optimizer of `kind` whose moments lie as planned."""
+    return plan_optimizer(_document(plan), module, mesh, kind, **options)
+
+
+def verify(
+    plan: Planned,
+    module: nn.Module,
+    inputs: tuple[Tensor, ...] | Mapping[str, Tensor],
+    loss: Callable[[object], Tensor] | None = None,
+) -> Traffic:
+    """Collectives and bytes of one pass of the job on a rank, against the plan's movements.  The ranks are pretended:
+    any number, in one process, which must have no process group.  `module` is laid out in place.
+    """
+    from torch.optim import SGD
+
+    with pretended(plan.bundle.machine.devices):
+        mesh = make_mesh(plan, "cpu")
+        planned = apply(plan, module, mesh)
+        return traffic(plan.bundle, planned, inputs, loss, optimizer(plan, planned, mesh, SGD, lr=0.0).collect)
+
+
+def _document(plan: Planned) -> dict[str, object]:
+    b = plan.bundle
+    found = plan_shardings(b.graph, b.machine.hierarchy, [v.name for v in b.machine.levels], b.choices)
+    return document(b, plan.identity, found, refusals(b.graph, found))

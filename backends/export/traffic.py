@@ -1,0 +1,222 @@
+"""This module runs a planned PyTorch module on one rank of a pretended job, counts what it sends, and compares with
+the plan.
+
+PyTorch's `fake` process group performs no communication: collectives return at once, whatever the number of ranks.  One
+forward and one backward pass of rank 0 are run; every collective is counted where it is called, with the bytes that a
+rank receives over a group of g ranks:
+
+    all-gather, of n bytes a rank   (g - 1) n            all-reduce of n bytes    2 (g - 1) / g n
+    reduce-scatter to n bytes       (g - 1) n            all-to-all of n bytes      (g - 1) / g n
+
+which is what the plan counts at its innermost level.  Redistributions that the plan asked for are known by tensor and
+reader, on the way forward and (PyTorch keeps the name with the gradient's node) on the way back; what DTensor does
+besides is known by the function that it does it for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ...proofs.plan.bundle import Plan
+from .dtensor_functions import PLACE
+from .modules import forward_operators
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+GRADIENT = "gradient of "
+
+
+@dataclass(frozen=True)
+class Row:
+    """What the plan moves for `place` (a tensor on its way to a reader, or the gradient of a tensor), and what the job
+    does there: bytes that a rank receives, and collectives by name.  `place` of other collectives of the job is the
+    function of PyTorch that asked for them.
+    """
+
+    place: str
+    planned: int
+    received: int
+    collectives: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """`equal`, `differs`, `job only`, `plan only`."""
+        if self.planned == self.received:
+            return "equal"
+        return "job only" if not self.planned else "plan only" if not self.received else "differs"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """A job's collectives against the plan's movements, one row per place where either moves anything.  `whole`:
+    functions that ran on whole tensors, with their number.
+    """
+
+    rows: tuple[Row, ...]
+    whole: tuple[tuple[str, int], ...]
+
+    @property
+    def planned(self) -> int:
+        """Bytes that a rank receives in the plan, forward and backward."""
+        return sum(r.planned for r in self.rows)
+
+    @property
+    def received(self) -> int:
+        """Bytes that a rank receives in the job, forward and backward."""
+        return sum(r.received for r in self.rows)
+
+    @property
+    def differences(self) -> tuple[Row, ...]:
+        """Rows that are not equal."""
+        return tuple(r for r in self.rows if r.verdict != "equal")
+
+
+class _Count(TorchDispatchMode):  # type: ignore[misc]
+    """Bytes and collectives by place."""
+
+    def __init__(self, here: Callable[[], str]) -> None:
+        super().__init__()
+        self.here = here
+        self.bytes: Counter[str] = Counter()
+        self.calls: dict[str, list[str]] = {}
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if any(t is DTensor for t in types):
+            return NotImplemented
+        out = func(*args, **(kwargs or {}))
+        if func.namespace == "_c10d_functional":
+            name = str(func).split(".")[1]
+            received = _received(name, args, out)
+            if received is not None:
+                place = self.here()
+                self.bytes[place] += received
+                self.calls.setdefault(place, []).append(name)
+        return out
+
+
+def _received(name: str, args: tuple[Any, ...], out: Any) -> int | None:
+    """Bytes that a rank receives; None for what is no collective."""
+    if name.startswith("all_gather_into_tensor"):
+        return int(out.nbytes - args[0].nbytes)
+    if name.startswith("reduce_scatter_tensor"):
+        return int(args[0].nbytes - out.nbytes)
+    if name not in ("all_reduce", "all_reduce_", "all_to_all_single", "broadcast"):
+        return None
+    group = dist.distributed_c10d._resolve_process_group(args[-1])
+    n = int(args[0].nbytes)
+    share = Fraction(group.size() - 1, group.size())
+    return int({"broadcast": n, "all_to_all_single": n * share}.get(name, 2 * n * share))
+
+
+@contextmanager
+def pretended(ranks: int) -> Iterator[None]:
+    """A process group of so many ranks that sends nothing; this process is rank 0."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    if dist.is_initialized():
+        raise RuntimeError("a process group exists already; count the traffic of a job in a process of its own")
+    dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def traffic(
+    plan: Plan,
+    planned: nn.Module,
+    inputs: tuple[Any, ...] | Mapping[str, Any],
+    loss: Callable[[Any], Tensor] | None,
+    collect: Callable[[], None],
+) -> Traffic:
+    """Collectives of one pass of `planned`, a module that was laid out as `plan` says.  `loss`: of what it returns; by
+    default the sum of the squares of its first tensor.  `collect` brings gradients to the optimizer.
+    """
+    functions, passed = planned.functions, _passed_on(plan)
+
+    def here() -> str:
+        if functions.here:
+            return str(functions.here)
+        node = torch._C._current_autograd_node()
+        if node is None:
+            return "outside of functions"
+        known = node.metadata.get(PLACE)
+        if not known:
+            return f"{GRADIENT}function {_function(node.name())}"
+        return GRADIENT + passed.get(known.partition(" -> ")[0], known.partition(" -> ")[0])
+
+    count = _Count(here)
+    with count:
+        out = planned(**inputs) if isinstance(inputs, Mapping) else planned(*inputs)
+        value = _first(out).square().sum() if loss is None else loss(out)
+        if value.requires_grad:
+            value.backward()
+            collect()
+    wanted = _movements(plan)
+    places = list(dict.fromkeys([*wanted, *count.bytes]))
+    rows = tuple(Row(p, wanted.get(p, 0), count.bytes[p], tuple(count.calls.get(p, ()))) for p in places)
+    return Traffic(tuple(r for r in rows if r.planned or r.received), tuple(sorted(functions.whole.items())))
+
+
+def _function(node: str) -> str:
+    """`MmBackward0` -> `Mm`."""
+    return node.partition("Backward")[0].rpartition("::")[2].lstrip("_")
+
+
+def _first(out: Any) -> Any:
+    while not isinstance(out, torch.Tensor):
+        out = next(iter(out.values() if isinstance(out, Mapping) else out))
+    return out
+
+
+def _passed_on(plan: Plan) -> dict[str, str]:
+    """Tensor -> the one whose gradient is its own: of what is only added to something, that of the sum."""
+    graph, readers = plan.graph, plan.graph.readers()
+    own = {op.output.tensor for op in forward_operators(graph)}
+    out: dict[str, str] = {}
+    for op in reversed(list(forward_operators(graph))):
+        for a in op.inputs:
+            uses = [graph.operators[i].output.tensor for i, _ in readers[a.tensor]]
+            alone = [t for t in uses if t in own] == [op.output.tensor]
+            if op.function == "add" and alone and graph.tensor(a.tensor).shape == graph.tensor(op.output.tensor).shape:
+                out[a.tensor] = out.get(op.output.tensor, op.output.tensor)
+    return out
+
+
+def _movements(plan: Plan) -> dict[str, int]:
+    """Bytes that a device receives in the plan, by place: what moves in the forward pass by tensor and reader, what
+    moves of gradients by the tensor that they belong to.  Movements of optimizers are no part of a pass.
+    """
+    graph, passed = plan.graph, _passed_on(plan)
+    forward = {op.name for op in forward_operators(graph)}
+    written = {op.output.tensor: op.name for op in graph.operators}
+    tensors = {t.name for t in graph.tensors}
+    out: dict[str, int] = {}
+    for m in plan.communication:
+        if not m.loads[-1]:
+            continue
+        writer, base = written.get(m.tensor), m.tensor.removeprefix("grad:")
+        if m.tensor.startswith("grad:"):
+            known = base if base in tensors else base.partition("/")[0].partition("#")[0]
+            place = GRADIENT + passed.get(known, known)
+        elif (writer is None or writer in forward) and (m.reader is None or m.reader in forward):
+            place = f"{m.tensor} -> {m.reader or 'its place'}"
+        elif m.reader is not None and m.reader.startswith("grad:"):
+            place = f"{m.tensor} again, for gradients"
+        else:
+            continue
+        out[place] = out.get(place, 0) + m.loads[-1] * graph.tensor(m.tensor).element_bytes
+    return out

@@ -1,0 +1,73 @@
+"""The verb `verify-job`: what a planned PyTorch module sends, against what its plan moves."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import click
+
+from ...models.sources.building.python_file import load_object
+from ...models.terminal.console import Exit, emit, say
+from ...models.text import InputError, bytes_text
+from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.publisher import Publisher
+
+
+@dataclass(frozen=True)
+class _Checked:
+    bundle: Plan
+    identity: str
+
+
+@click.command("verify-job")
+@click.argument("plan_file", metavar="PLAN", type=click.Path(path_type=Path))
+@click.argument("model", metavar="FILE.py:NAME")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.pass_obj
+def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_json: bool) -> int:
+    """Run one pass of the module that NAME of FILE.py makes, laid out as PLAN says, on one of as many pretended ranks
+    as the plan has devices, and compare what it sends with what the plan moves.
+    """
+    named = re.fullmatch(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)", model)
+    if named is None:
+        raise InputError(f"{model[:200]!r} is not FILE.py:NAME, a function that returns (module, example inputs)")
+    plan, identity = publisher.checked_plan(plan_file)
+    try:
+        from ..export import apply as job
+    except ImportError:
+        raise InputError("PyTorch is not installed; it is the extra [torch]: pip install 'shardproof[torch]'") from None
+    path = Path(named["file"])
+    sys.path.insert(0, str(path.resolve().parent))  # the file may import its neighbours
+    try:
+        factory = load_object(path, named["name"])
+        made = cast("Callable[[], object]", factory)() if callable(factory) else None
+    finally:
+        sys.path.pop(0)
+    if not isinstance(made, tuple) or len(made) < 2:
+        raise InputError(f"{model} must be a function that returns (module, example inputs)")
+    try:
+        found = job.verify(_Checked(plan, identity), made[0], made[1])
+    except ValueError as error:
+        raise InputError(f"{model} is not the model of {plan_file}: {error}") from None
+    if as_json:
+        rows = [[r.place, r.verdict, r.planned, r.received, list(r.collectives)] for r in found.rows]
+        emit({"identity": identity, "planned": found.planned, "received": found.received, "rows": rows,
+              "whole": dict(found.whole)})  # fmt: skip
+        return Exit.DONE
+    equal = sum(r.verdict == "equal" for r in found.rows)
+    say(
+        f"{plan.graph.name}: a rank receives {bytes_text(found.received)} in a pass, {bytes_text(found.planned)} in "
+        "the plan",
+        f"{equal} of {len(found.rows)} places send what is planned",
+    )
+    for r in found.differences:
+        calls = f" ({', '.join(r.collectives)})" if r.collectives else ""
+        say(f"  {r.verdict:<9} {r.place}: planned {bytes_text(r.planned)}, sent {bytes_text(r.received)}{calls}")
+    if found.whole:
+        say("on whole tensors: " + ", ".join(f"{name} {n}" for name, n in found.whole))
+    return Exit.DONE

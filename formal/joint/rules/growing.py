@@ -1,0 +1,179 @@
+"""An e-graph while operators are added to it, each with the step of its proof.
+
+An operator goes where it can run: after everything that computes what it reads, before everything that reads what it
+computes, and before the next value of a parameter that it reads.  One that has no such place is left out; so is one
+that is there already.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ....models.joint.egraph import EGraph
+from ....models.joint.rules import DEFINE, LIBRARY
+from ....models.program.graph import Graph, Role, Tensor
+from ....models.program.index import Affine
+from ....models.program.operators import Operator
+from ....proofs.joint.derivation import Derivation, Step
+
+NAMED: Final = "~"
+"""What stands between the tensor and the number in the name of an added operator."""
+
+
+@dataclass(frozen=True)
+class Addition:
+    """What one application of a rule adds: `operator`, equal to the first operator of `place`, and before it operators
+    that define new tensors (which `operator` reads, and `place` may name).  Names of operators are given later; `place`
+    holds operators that are there, and those defined.
+    """
+
+    rule: str
+    operator: Operator
+    place: tuple[Operator, ...]
+    defined: tuple[tuple[Tensor, Operator], ...] = ()
+
+
+class Growing:
+    """See the module docstring."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.base = graph
+        self.tensors: dict[str, Tensor] = {t.name: t for t in graph.tensors}
+        self.order: list[Operator] = list(graph.operators)
+        self.steps: list[Step] = []
+        self._known = {_identity(op) for op in graph.operators}
+        self._meaning: dict[object, str] = {}
+        self._nodes: dict[str, list[Operator]] = {op.output.tensor: [op] for op in graph.operators}
+        self._taken = {op.name for op in graph.operators} | set(self.tensors)
+
+    def nodes(self, tensor: str) -> list[Operator]:
+        """E-nodes of a class, the user's first."""
+        return list(self._nodes.get(tensor, ()))
+
+    def tensor(self, name: str) -> Tensor:
+        """A class."""
+        return self.tensors[name]
+
+    @property
+    def added(self) -> int:
+        """Operators that the user's graph lacks."""
+        return len(self.order) - len(self.base.operators)
+
+    def add(self, a: Addition) -> bool:
+        """Whether something was added."""
+        if not a.defined and _identity(a.operator) in self._known:
+            return False
+        before = (list(self.order), list(self.steps), dict(self.tensors))
+        names, place = dict[str, str](), a.place
+        for tensor, stated in a.defined:
+            definition = _reading(stated, names)
+            known = self._meaning.get(_identity(definition, tensor))
+            if known is not None:  # the same tensor by another name
+                names[tensor.name], there = known, self.nodes(known)[0]
+                place = tuple(there if op is stated else op for op in place)
+                continue
+            name = self._name(tensor.name)
+            made = replace(definition, name=name, output=replace(definition.output, tensor=name))
+            names[tensor.name] = name
+            place = tuple(made if op is stated else op for op in place)
+            self.tensors[name] = replace(tensor, name=name)
+            if not self._insert(made):
+                self._forget(before)
+                return False
+            self.steps.append(Step(DEFINE, made.name, (), facts(made)))
+            self._meaning[_identity(definition, tensor)] = name
+        operator = _reading(a.operator, names)
+        if _identity(operator) in self._known:
+            self._forget(before)
+            return False
+        operator = replace(operator, name=self._name(operator.output.tensor))
+        if not self._insert(operator):
+            self._forget(before)
+            return False
+        self._known.add(_identity(operator))
+        self.steps.append(Step(a.rule, operator.name, tuple(op.name for op in place), facts(operator)))
+        return True
+
+    def _forget(self, before: tuple[list[Operator], list[Step], dict[str, Tensor]]) -> None:
+        gone = {op.name for op in self.order} - {op.name for op in before[0]}
+        for nodes in self._nodes.values():
+            nodes[:] = [op for op in nodes if op.name not in gone]
+        self.order, self.steps, self.tensors = before
+        self._meaning = {k: name for k, name in self._meaning.items() if name in self.tensors}
+
+    def egraph(self) -> EGraph:
+        """What has grown."""
+        given = {t.name for t in self.base.tensors}
+        return EGraph(self.base, tuple(t for n, t in self.tensors.items() if n not in given), tuple(self.order))
+
+    def derivation(self, rounds: int) -> Derivation:
+        """The proof of every added operator."""
+        return Derivation(LIBRARY, rounds, tuple(self.steps))
+
+    def _name(self, tensor: str) -> str:
+        number = 1
+        while f"{tensor}{NAMED}{number}" in self._taken:
+            number += 1
+        self._taken.add(f"{tensor}{NAMED}{number}")
+        return f"{tensor}{NAMED}{number}"
+
+    def _insert(self, op: Operator) -> bool:
+        read = {a.tensor for a in op.inputs}
+        values = dict(self.base.state)
+        parameters = {v: p for p, v in self.base.state}
+        low, high, own = 0, len(self.order), -1  # what is new is computed as soon as it can be
+        for i, other in enumerate(self.order):
+            writes = other.output.tensor
+            if writes in read:
+                low = i + 1
+            if writes == op.output.tensor:
+                own = i if own < 0 else own
+            if any(a.tensor == op.output.tensor for a in other.inputs) or any(values.get(t) == writes for t in read):
+                high = min(high, i)
+            if op.output.tensor in parameters and any(a.tensor == parameters[op.output.tensor] for a in other.inputs):
+                low = max(low, i + 1)
+        if low > high:
+            return False
+        self.order.insert(max(low, min(high, own)), op)
+        self._nodes.setdefault(op.output.tensor, []).append(op)
+        return True
+
+
+def facts(node: Operator) -> tuple[tuple[str, int], ...]:
+    """Sizes on which a step rests."""
+    return tuple(
+        (f"{'sum over' if a.combine else 'axis'} {a.name}{'' if a.splittable else ', never split'}", a.extent)
+        for a in node.axes
+    )
+
+
+def computed(graph: Graph | Growing, tensor: str) -> bool:
+    """Whether a class is computed, and by real numbers."""
+    t = graph.tensor(tensor)
+    return t.role is Role.VALUE and t.dtype.startswith(("float", "bfloat"))
+
+
+def _reading(op: Operator, names: dict[str, str]) -> Operator:
+    return replace(op, inputs=tuple(replace(a, tensor=names.get(a.tensor, a.tensor)) for a in op.inputs))
+
+
+def _identity(op: Operator, tensor: Tensor | None = None) -> object:
+    """What two equal operators have in common: names of axes do not count.  `tensor`: the new one that it defines."""
+    number = {a: i for i, a in enumerate(op.output.axes)}
+    for access in op.inputs:
+        for a in access.axes:
+            number.setdefault(a, len(number))
+    for axis in op.axes:
+        number.setdefault(axis.name, len(number))
+
+    def index(i: Affine) -> object:
+        return tuple((number[a], c) for a, c in i.terms), i.offset, i.whole
+
+    return (
+        op.function,
+        op.attributes,
+        tuple(sorted((number[a.name], a.extent, str(a.combine), a.splittable) for a in op.axes)),
+        tuple((a.tensor, tuple(index(i) for i in a.index)) for a in op.inputs),
+        op.output.tensor if tensor is None else (tensor.shape, tensor.dtype),
+    )

@@ -1,0 +1,161 @@
+"""Products of products, associated the other way; products of one tensor with several, made at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from math import prod
+
+from ....models.program.index import Access, Affine, Axis, Combine
+from ....models.program.operators import Operator
+from ....models.program.tensor import Tensor
+from .growing import Addition, Growing, computed
+from .reading import axes_text, one_type, seen_through, singles
+
+WORSE = 2
+"""A chain is associated the other way where that takes at most so many times the products."""
+MOST_SIBLINGS = 8
+
+
+def _plain(op: Operator) -> bool:
+    return (
+        op.function == "product"
+        and not op.attributes
+        and len(op.inputs) == 2
+        and all(singles(a) is not None for a in op.inputs)
+        and all(a.splittable for a in op.axes)
+    )
+
+
+def reassociate(g: Growing, op: Operator) -> Iterator[Addition]:
+    """A factor of `op` is a product itself."""
+    if not _plain(op) or op.inputs[0].tensor == op.inputs[1].tensor:
+        return
+    for j in range(2):
+        if not computed(g, op.inputs[j].tensor):
+            continue
+        for inner in g.nodes(op.inputs[j].tensor):
+            seen = seen_through(op, j, inner, set(axes_text(op))) if _plain(inner) else None
+            if seen is None:
+                continue
+            c = op.inputs[1 - j]
+            for a, b in (seen.inputs, seen.inputs[::-1]):
+                made = _other_way(g, op, inner, seen, (a, b, c))
+                if made is not None:
+                    yield made
+
+
+def _other_way(
+    g: Growing, op: Operator, inner: Operator, seen: Operator, factors: tuple[Access, Access, Access]
+) -> Addition | None:
+    """a (b c) in place of (a b) c."""
+    a, b, c = factors
+    if not one_type(g, op.output.tensor, op.inputs[0].tensor, a.tensor, b.tensor, c.tensor):
+        return None
+    extent = axes_text(seen) | axes_text(op)
+    summed = {x.name for x in (*op.axes, *seen.axes) if x.combine}
+    first = set(singles(a) or ())
+    axes_b, axes_c = singles(b) or (), singles(c) or ()
+    together = tuple(dict.fromkeys((*axes_b, *axes_c)))
+    inside = tuple(n for n in together if n in summed and n not in first)
+    out = tuple(n for n in together if n not in inside)
+    if not inside or not out or not set(axes_b) & set(axes_c) & set(inside):
+        return None
+    outer = tuple(dict.fromkeys((*op.output.axes, *(n for n in (*(singles(a) or ()), *out) if n in summed))))
+    before = prod(x.extent for x in op.axes) + prod(x.extent for x in seen.axes)
+    if prod(extent[n] for n in together) + prod(extent[n] for n in outer) > WORSE * before:
+        return None
+    dtype = g.tensor(b.tensor).dtype
+    tensor = Tensor(f"{op.output.tensor}.inner", tuple(extent[n] for n in out), dtype)
+    at = Access(tensor.name, tuple(Affine.axis(n) for n in out))
+
+    def axes(names: tuple[str, ...], kept: tuple[str, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(n, extent[n], None if n in kept else Combine.SUM) for n in names)
+
+    made = Operator("", "product", axes((*out, *inside), out), (b, c), at)
+    node = Operator("", "product", axes(outer, op.output.axes), (a, at), op.output)
+    return Addition("reassociate", node, (op, inner, made), ((tensor, made),))
+
+
+def merge_siblings(g: Growing, op: Operator) -> Iterator[Addition]:
+    """Products of one tensor, summed over the same of its dimensions, whose other factors differ in one dimension of
+    the result: all at once, of the other factors side by side, then each its part.
+    """
+    if not _plain(op):
+        return
+    for j in range(2):
+        group = [op, *_siblings(g, op, j)]
+        if len(group) < 2 or len(group) > MOST_SIBLINGS or group[0].name != min(x.name for x in group):
+            continue
+        k = _own(op, j)
+        if k is None:
+            continue
+        axis = k[0]
+        offsets, total = [], 0
+        for x in group:
+            offsets.append(total)
+            total += axes_text(x)[(_own(x, _place(x, op.inputs[j].tensor)) or k)[0]]
+        other = op.inputs[1 - j]
+        extent = axes_text(op)
+        names = singles(other) or ()
+        wide = {n: (total if n == axis else extent[n]) for n in (*extent, *names)}
+        weights = Tensor(f"{op.output.tensor}.side", tuple(wide[n] for n in names), g.tensor(other.tensor).dtype)
+        parts = tuple(
+            Access(
+                x.inputs[1 - _place(x, op.inputs[j].tensor)].tensor,
+                tuple(Affine.axis(n).shift(-at) if n == axis else Affine.axis(n) for n in names),
+            )
+            for x, at in zip(group, offsets, strict=True)
+        )
+        side = Access(weights.name, tuple(Affine.axis(n) for n in names))
+        copy = Operator("", "copy", tuple(Axis(n, wide[n]) for n in names), parts, side)
+        result = Tensor(
+            f"{op.output.tensor}.all", tuple(wide[n] for n in op.output.axes), g.tensor(op.output.tensor).dtype
+        )
+        inputs = (op.inputs[j], side) if j == 0 else (side, op.inputs[j])
+        at_all = Access(result.name, op.output.index)
+        product = Operator("", "product", tuple(replace(a, extent=wide[a.name]) for a in op.axes), inputs, at_all)
+        for x, at in zip(group, offsets, strict=True):
+            shape = g.tensor(x.output.tensor).shape
+            axes = tuple(Axis(n, size) for n, size in zip(op.output.axes, shape, strict=True))
+            read = tuple(Affine.axis(n).shift(at) if n == axis else Affine.axis(n) for n in op.output.axes)
+            part = Operator("", "copy", axes, (Access(result.name, read),), Access(x.output.tensor, op.output.index))
+            yield Addition("merge-siblings", part, (x, product, copy), ((weights, copy), (result, product)))
+
+
+def _place(op: Operator, tensor: str) -> int:
+    return 0 if op.inputs[0].tensor == tensor else 1
+
+
+def _own(op: Operator, j: int) -> tuple[str, int] | None:
+    """The one axis of the result that only the other factor has, and its dimension there."""
+    mine, other = singles(op.inputs[j]) or (), singles(op.inputs[1 - j]) or ()
+    alone = [n for n in other if n not in mine and n in op.output.axes]
+    return (alone[0], other.index(alone[0])) if len(alone) == 1 else None
+
+
+def _siblings(g: Growing, op: Operator, j: int) -> list[Operator]:
+    """Products of the user's graph that read the same tensor as `op` does, and differ from it in the extent of its own
+    axis and in the other factor.
+    """
+    out = []
+    mine, own = op.inputs[j], _own(op, j)
+    if own is None or not one_type(g, mine.tensor, op.inputs[1 - j].tensor, op.output.tensor):
+        return []
+    for x in g.base.operators:
+        if x.name == op.name or not _plain(x) or mine.tensor not in {a.tensor for a in x.inputs}:
+            continue
+        k = _place(x, mine.tensor)
+        theirs = _own(x, k)
+        if k != j or theirs is None or theirs[1] != own[1] or x.inputs[1 - k].tensor == op.inputs[1 - j].tensor:
+            continue
+        names = dict(zip(x.output.axes, op.output.axes, strict=False))
+        names |= dict(zip((a.name for a in x.axes if a.combine), (a.name for a in op.axes if a.combine), strict=False))
+        same = [tuple(names.get(n, n) for n in singles(a) or ()) for a in (*x.inputs, x.output)] == [
+            singles(a) for a in (*op.inputs, op.output)
+        ]
+        sizes = {names.get(n, n): e for n, e in axes_text(x).items()}
+        alike = all(sizes.get(n) == e for n, e in axes_text(op).items() if n != own[0])
+        if same and alike and one_type(g, mine.tensor, x.inputs[1 - k].tensor, x.output.tensor):
+            out.append(x)
+    return out

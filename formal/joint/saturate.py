@@ -1,0 +1,79 @@
+"""The e-graph of a program: all rules at all places, in rounds, up to a number of operators.
+
+Repeated layers get the same operators: rules see an operator and what computes its operands, nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ...models.joint.egraph import EGraph
+from ...models.layout.classes import axis_orders, copy_key, operator_key
+from ...models.program.graph import Graph
+from ...models.program.operators import Operator
+from ...proofs.joint.derivation import Derivation
+from .rules.fuse import fuse_epilogue, relu_from_output
+from .rules.growing import Addition, Growing
+from .rules.layout import map_of_a_part, map_of_parts, read_through
+from .rules.products import merge_siblings, reassociate
+from .rules.sums import add_many, add_products, distribute
+
+Rule = Callable[[Growing, Operator], Iterator[Addition]]
+
+RULES: Final[Mapping[str, Rule]] = MappingProxyType(
+    {
+        "fuse-epilogue": fuse_epilogue,
+        "relu-from-output": relu_from_output,
+        "add-many": add_many,
+        "add-products": add_products,
+        "distribute": distribute,
+        "reassociate": reassociate,
+        "read-through-copy": read_through,
+        "merge-siblings": merge_siblings,
+        "map-of-parts": map_of_parts,
+        "map-of-a-part": map_of_a_part,
+    }
+)
+"""In the order in which they are tried."""
+
+ROUNDS: Final = 2
+"""Rounds: what two rules give one after the other."""
+MOST_NODES: Final = 2000
+"""Operators that are added at most; tables of more would take longer than the search has."""
+
+
+def saturate(
+    graph: Graph, rules: Mapping[str, Rule] = RULES, rounds: int = ROUNDS, most: int = MOST_NODES
+) -> tuple[EGraph, Derivation]:
+    """All that the rules add to a graph, with the proof.
+
+    >>> from ...models.sources.zoo import build
+    >>> egraph, derivation = saturate(build("mlp-unity"))
+    >>> [(step.rule, step.node, step.place) for step in derivation.steps]
+    [('fuse-epilogue', 'relu1~1', ('relu1', 'fc1'))]
+    """
+    grown = Growing(graph)
+    for _ in range(rounds):
+        before = grown.added
+        for rule in rules.values():
+            for op in list(grown.order):
+                for addition in list(rule(grown, op)):
+                    if grown.added < most:
+                        grown.add(addition)
+        if grown.added == before:
+            break
+    return grown.egraph(), grown.derivation(rounds)
+
+
+def same_order(egraph: EGraph) -> bool:
+    """Whether the axes of the user's operators and tensors stand in the order that they have without the others: then
+    the user's plans are plans of the e-graph, at the same cost.
+    """
+    base, union = axis_orders(egraph.base), axis_orders(egraph.ordered)
+    keys = [
+        *(operator_key(op.name) for op in egraph.base.operators),
+        *(copy_key(t.name) for t in egraph.base.tensors),
+    ]
+    return all(base[key] == union[key] for key in keys)

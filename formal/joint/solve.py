@@ -1,0 +1,243 @@
+"""Joint optimisation of algebra and placement: the search over an e-graph, and what it says.
+
+    user's graph    planned as it is; its plan is where everything begins, so that no answer is worse
+    uniform modes   programs in which equal places are rewritten alike, planned one by one (`starts`)
+    jointly         one selection problem over all programs (`models.joint.problem`), from the best of these on
+    alone           the program that was found, planned once more by itself
+
+Half of the time at most goes to programs with fixed modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Final
+
+from ...models.communication.choices import Choices
+from ...models.cost.limits import check_sizes
+from ...models.cost.selection import Notify, Planning, build
+from ...models.joint.egraph import EGraph, Modes
+from ...models.joint.problem import JointPlanning, build_joint, choices_of
+from ...models.layout.placement import Space
+from ...models.machine.machine import Machine
+from ...models.problem.claims import Status
+from ...models.program.graph import Graph
+from ...proofs.joint.derivation import Derivation
+from ...proofs.joint.file import Jointly
+from ...proofs.plan.bundle import Plan
+from ..planning.plan import communication, versions
+from ..planning.simple import simple_plans
+from ..selection.answer import Answer
+from ..selection.fallback import certified
+from ..selection.model.clock import Clock, Progress
+from ..selection.solve import Engine, solve
+from .saturate import RULES, Rule, same_order, saturate
+from .starts import descend
+
+SMALL, LARGE = 1, 3
+"""How much tags say: little where the problem can then be eliminated, everything where it has to be bounded."""
+MOST_SMALL: Final = 128
+"""Choices of one vertex up to which little is tried first."""
+SMALL_SHARE: Final = 0.25
+"""Share of the time for that."""
+LARGE_SHARE: Final = 0.2
+"""Share of the time for tables with tags that say everything."""
+MOST_CHOICES: Final = 10_000
+"""Choices of one vertex up to which tags say everything."""
+MOST_ENTRIES: Final = 1 << 26
+"""Entries of all tables up to which tags say everything."""
+STARTS_SHARE: Final = 0.4
+"""Share of the time for programs with fixed modes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """What was found: the best program and its placements, the answer about all programs, and the cost of the user's
+    graph as it is, in units of 1/`plain_scale` s.
+    """
+
+    planning: JointPlanning
+    derivation: Derivation
+    answer: Answer
+    plain: Answer
+    plain_scale: int
+    programs: int
+
+
+def plan_jointly(
+    graph: Graph,
+    machine: Machine,
+    where: Space,
+    *,
+    clock: Clock,
+    gap: Fraction = Fraction(0),
+    threads: int = 1,
+    engine: Engine = "native",
+    progress: Progress | None = None,
+    notify: Notify | None = None,
+    rules: Mapping[str, Rule] = RULES,
+    level: int | None = None,
+) -> Joint:
+    """The best program and placements found, with a certificate over all programs of the e-graph."""
+    check_sizes(graph, machine, where)
+    egraph, derivation = safe(graph, rules)
+    search = _Search(machine, where, clock, gap, threads, progress)
+    base = build(graph, machine, where)
+    plain = search.plan(base, clock.share(STARTS_SHARE / 2))
+    planning = build_joint(egraph, derivation.rounds, machine, where, notify, level=SMALL if level is None else level)
+    known = search.starts(planning, plain, base)
+
+    def attempt(until: Clock) -> Answer:
+        return solve(
+            planning.problem,
+            clock=until,
+            gap=gap,
+            engine=engine,
+            progress=progress,
+            threads=threads,
+            known=known,
+            brought=known,
+        )
+
+    first = level is None and max(d.size for d in planning.decisions) <= MOST_SMALL
+    answer = attempt(clock.share(SMALL_SHARE) if first else clock) if first or level is not None else None
+    if level is None and not (answer is not None and answer.status is Status.OPTIMAL):
+        large = _large(planning, clock.share(LARGE_SHARE), notify)
+        if large is not None:
+            known = [large.solution(*_program(planning, x)) for x in known]
+            planning = large
+        answer = attempt(clock)
+    assert answer is not None
+    return Joint(planning, derivation, _runnable(planning, answer, known), plain, base.problem.scale, search.programs)
+
+
+def _large(small: JointPlanning, until: Clock, notify: Notify | None) -> JointPlanning | None:
+    """The problem whose tags say everything; None where it is too large, or its tables take too long."""
+    sizes = choices_of(small.egraph, small.structures, LARGE)
+    if max(sizes) > MOST_CHOICES:
+        return None
+
+    def within(done: int, total: int) -> None:
+        if notify is not None:
+            notify(done, total)
+        if until.over():
+            raise _TooLong
+
+    try:
+        large = build_joint(small.egraph, small.rounds, small.machine, small.space, within, level=LARGE)
+    except _TooLong:
+        return None
+    return large if sum(t.size for t in large.problem.tables) <= MOST_ENTRIES else None
+
+
+class _TooLong(Exception):
+    pass
+
+
+def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int, ...]]) -> Answer:
+    """The answer, or where its plan is none of its program alone, the best of what is known that is one."""
+    if answer.solution is None or not planning.executable(answer.solution):
+        return answer
+    fine = [x for x in known if not planning.executable(x)]
+    x = min(fine, key=planning.problem.cost_of)
+    cost = planning.problem.cost_of(x)
+    certificate, lower = certified(planning.problem, x, cost, answer)
+    status = Status.OPTIMAL if lower >= cost else Status.FEASIBLE
+    return replace(answer, status=status, solution=x, cost=cost, certificate=certificate, lower_bound=lower)
+
+
+def safe(graph: Graph, rules: Mapping[str, Rule] = RULES) -> tuple[EGraph, Derivation]:
+    """The e-graph in which the user's plans cost what they cost.  Rules that change that are left out: one, if that
+    is enough, else the last ones.
+    """
+    left = dict(rules)
+    while True:
+        egraph, derivation = saturate(graph, left)
+        if same_order(egraph) or not left:
+            return egraph, derivation
+        for name in reversed(left):
+            egraph, derivation = saturate(graph, {n: rule for n, rule in left.items() if n != name})
+            if same_order(egraph):
+                return egraph, derivation
+        left.popitem()
+
+
+def _program(planning: JointPlanning, x: tuple[int, ...]) -> tuple[Modes, Choices]:
+    """Modes and placements of a solution."""
+    return planning.modes(x), planning.plan(x)[1]
+
+
+def joint_plan(joint: Joint) -> Plan | None:
+    """The plan file of what was found; None without a solution."""
+    planning, answer = joint.planning, joint.answer
+    if answer.solution is None or answer.certificate is None:
+        return None
+    graph, choices = planning.plan(answer.solution)
+    return Plan(
+        graph,
+        planning.machine,
+        planning.space.name,
+        None,
+        choices,
+        communication(graph, planning.machine, choices),
+        answer.certificate,
+        versions(),
+        Jointly(planning.egraph, joint.derivation, planning.skeleton.level),
+    )
+
+
+class _Search:
+    def __init__(
+        self, machine: Machine, where: Space, clock: Clock, gap: Fraction, threads: int, progress: Progress | None
+    ) -> None:
+        self.machine, self.where, self.clock, self.gap = machine, where, clock, gap
+        self.threads, self.progress = threads, progress
+        self.programs = 0
+
+    def plan(self, planning: Planning, clock: Clock) -> Answer:
+        """The best plan of one program."""
+        self.programs += 1
+        return solve(
+            planning.problem,
+            clock=clock,
+            gap=self.gap,
+            progress=self.progress,
+            threads=self.threads,
+            brought=simple_plans(planning),
+        )
+
+    def starts(self, joint: JointPlanning, plain: Answer, base: Planning) -> list[tuple[int, ...]]:
+        """Solutions of the joint problem: the user's plan, then those of programs with uniform modes."""
+        until = self.clock.share(STARTS_SHARE)
+        found: list[tuple[int, ...]] = []
+
+        def cost(modes: Modes) -> int | None:
+            graph = joint.egraph.graph(modes)
+            if graph.operators == base.graph.operators:
+                planning, answer = base, plain
+            else:
+                planning = build(graph, self.machine, self.where)
+                answer = self.plan(planning, until)
+            if answer.solution is None:
+                return None
+            x = embedded(joint, modes, planning.choices(answer.solution))
+            if x is None:
+                return None
+            found.append(x)
+            return joint.problem.cost_of(x)
+
+        for _ in descend(joint.egraph, cost, until.over):
+            pass
+        return found
+
+
+def embedded(joint: JointPlanning, modes: Modes, choices: Choices) -> tuple[int, ...] | None:
+    """The solution of the joint problem that stands for a plan of one of its programs; None where axes stand in
+    another order there.
+    """
+    try:
+        return joint.solution(modes, choices)
+    except LookupError:
+        return None

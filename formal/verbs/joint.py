@@ -1,0 +1,97 @@
+"""`plan --joint`: algebra and placement optimised together, and what is said about it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+
+from ...models.joint.rules import LIBRARY
+from ...models.problem.unit import rounding_bound, rounding_text
+from ...models.terminal.console import Watch, emit, say
+from ...models.text import InputError, seconds_text
+from ...proofs.publishing.publisher import Publisher
+from ..joint.gains import gains, lines
+from ..joint.solve import joint_plan, plan_jointly
+from ..planning.plan import fitting_space
+from ..planning.request import PlanRequest, program_of
+from ..planning.time_limit import TimeLimit
+from .conflict import no_solution
+from .results import asked_json, asked_lines, document, outcome, sentence
+
+GAINS_S = 20.0
+"""Seconds at most for planning programs again with a rewriting undone."""
+
+
+def run_joint(
+    publisher: Publisher, request: PlanRequest, output: Path, as_json: bool, clock: TimeLimit, notes: list[str]
+) -> int:
+    """Plan jointly, publish, and say what was found."""
+    graph, step = program_of(request)
+    where = request.space or fitting_space(graph, request.machine)
+    if where.vocabulary:
+        raise InputError(f"--joint plans over all placements of {where.base!r}: leave out ',{where.vocabulary}'")
+    with Watch("planning jointly") as watch, clock.phase("search"):
+        found = plan_jointly(
+            graph,
+            request.machine,
+            where,
+            clock=clock.clock.at_most(None),
+            gap=request.gap,
+            threads=request.threads,
+            engine=request.engine,
+            progress=watch,
+            notify=watch.count,
+        )
+    problem, answer = found.planning.problem, found.answer
+    plan = joint_plan(found)
+    if plan is None:
+        return no_solution(publisher, problem, answer, None, as_json, clock, [])
+    with Watch("checking") as watch, clock.phase("check"):
+        published = publisher.plan(output, plan, watch.count)
+    code, status = outcome(published, request.gap)
+    cost = Fraction(answer.cost or 0, problem.scale)
+    with Watch("undoing rewritings"), clock.phase("remarks"):
+        gained = list(gains(plan, cost, clock.clock.beside(min(GAINS_S, 0.1 * (clock.clock.limit_s or GAINS_S)))))
+    plain = None if found.plain.cost is None else Fraction(found.plain.cost, found.plain_scale)
+    if as_json:
+        data = document(status, published, problem, request.gap, clock)
+        data |= {
+            "plan": str(output),
+            "identity": published.identity,
+            "space": problem.space,
+            "assumptions": list(problem.assumptions),
+            "rounding_bound": rounding_bound(problem),
+            "rewrites": [r for g in gained for r in g.to_json()],
+            "graphs": {
+                "library": LIBRARY,
+                "rounds": found.planning.rounds,
+                "operators": len(found.planning.egraph.operators),
+                "sha256": found.planning.egraph.sha256,
+            },
+            "as_it_is": None if plain is None else float(plain),
+        }
+        data |= {} if step is None else {"loss": step.loss, "trained": len(step.trained)}
+        data |= {"notes": notes} if notes else {}
+        emit({**data, **asked_json(answer)})
+        return code
+    machine, egraph = request.machine, found.planning.egraph
+    added = len(egraph.operators) - len(graph.operators)
+    say(
+        f"{graph.name} on {machine.name} {'x'.join(map(str, machine.hierarchy))}: {len(graph.operators)} operators, "
+        f"{added} equal ones added by rules {LIBRARY[:12]} in {found.planning.rounds} rounds, {len(problem.vertices)} "
+        "decisions",
+        *(f"note: {note}" for note in notes),
+    )
+    if step is not None:
+        say(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
+    say(sentence(published, problem), *asked_lines(answer, problem))
+    if plain is not None:
+        proved = "proved optimal" if found.plain.status.value == "optimal" else "best found"
+        less = "" if plain <= cost or not plain else f": {float((plain - cost) / plain):.3%} more than jointly"
+        say(f"the graph as it is: {seconds_text(found.plain.cost or 0, found.plain_scale)}, {proved}{less}")
+    say("rewritten:", *lines(gained))
+    say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
+    say(rounding_text(problem))
+    say(f"identity {published.identity}")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    return code

@@ -1,0 +1,204 @@
+"""An e-graph of programs: tensors up to equality, and every operator that is known to compute one.
+
+    class    a tensor by name; inputs and parameters are computed by nobody, every other class by one or more operators
+    e-node   an operator: it computes its class from other classes
+    base     the user's graph: of every class that it has, the first e-node is the user's operator
+    mode     of a class: which of its e-nodes computes it, or none (the class is absent)
+    graph    of modes that fit together: all results computed, nothing read that is absent, nothing computed that nobody
+             reads.  Every such graph computes what the user's does
+
+`operators` stand in one order in which every e-node comes after all e-nodes of the classes it reads, and the next value
+of a parameter after all that may read the parameter; so every choice of modes is a program without cycles, in this
+order.  New e-nodes are equal to what they are put beside by proof only (`verify/joint`); nothing here says why.
+
+Source: egg (POPL 2021); TENSAT (MLSys 2021) for e-graphs of tensor programs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from ..layout.classes import axis_orders, leading_dimensions
+from ..program.graph import Graph, GraphError, Role, Tensor
+from ..program.operators import Operator
+
+Modes = Mapping[str, str | None]
+"""Class -> name of the e-node that computes it, None for an absent one; classes that are not named: the first."""
+
+
+@dataclass(frozen=True)
+class EGraph:
+    """See the module docstring.  `tensors`: classes that the user's graph lacks; `operators`: all e-nodes in order."""
+
+    base: Graph
+    tensors: tuple[Tensor, ...]
+    operators: tuple[Operator, ...]
+
+    @cached_property
+    def union(self) -> Graph:
+        """All classes and e-nodes as one graph, where a tensor may have several writers: for shapes and axes only."""
+        return Graph(
+            self.base.name, (*self.base.tensors, *self.tensors), self.operators, self.base.outputs, self.base.state
+        )
+
+    @cached_property
+    def ordered(self) -> Graph:
+        """`union` with the user's operators first: the order of axes is the user's as far as it says anything."""
+        own = {op.name for op in self.base.operators}
+        return replace(
+            self.union, operators=(*self.base.operators, *(op for op in self.operators if op.name not in own))
+        )
+
+    @cached_property
+    def nodes(self) -> dict[str, tuple[Operator, ...]]:
+        """Class -> its e-nodes: the user's operator first, then in order."""
+        own = {op.name for op in self.base.operators}
+        found: dict[str, list[Operator]] = {}
+        for op in self.operators:
+            found.setdefault(op.output.tensor, []).append(op)
+        return {t: tuple(sorted(ops, key=lambda op: op.name not in own)) for t, ops in found.items()}
+
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """Classes that every graph computes: outputs that are computed, and next values of parameters."""
+        return frozenset(t for t in (*self.base.outputs, *(v for _, v in self.base.state)) if t in self.nodes)
+
+    @cached_property
+    def readers(self) -> dict[str, tuple[str, ...]]:
+        """Class -> classes with an e-node that reads it, in order, each once."""
+        found: dict[str, dict[str, None]] = {t.name: {} for t in self.union.tensors}
+        for op in self.operators:
+            for a in op.inputs:
+                found[a.tensor][op.output.tensor] = None
+        return {t: tuple(classes) for t, classes in found.items()}
+
+    @cached_property
+    def optional(self) -> frozenset[str]:
+        """Classes that some graph does without: not wanted, read by somebody, and whoever reads one is itself optional
+        or has an e-node that does not read it.
+        """
+        out = set[str]()
+        for op in reversed(self.operators):
+            t = op.output.tensor
+            if t in out or t in self.wanted or not self.readers[t]:
+                continue
+            if all(
+                r in out or any(all(a.tensor != t for a in n.inputs) for n in self.nodes[r]) for r in self.readers[t]
+            ):
+                out.add(t)
+        return frozenset(out)
+
+    def count(self, tensor: str, node: Operator | None) -> int:
+        """How often an e-node reads a class; an absent class reads nothing."""
+        return 0 if node is None else sum(a.tensor == tensor for a in node.inputs)
+
+    def settled(self, modes: Modes) -> dict[str, Operator | None]:
+        """Every computed class with its e-node under modes, or None."""
+        out: dict[str, Operator | None] = {}
+        for t, nodes in self.nodes.items():
+            wanted = modes.get(t, nodes[0].name)
+            out[t] = None if wanted is None else next((n for n in nodes if n.name == wanted), None)
+            if wanted is not None and out[t] is None:
+                raise GraphError(f"class {t!r}", f"has no operator {wanted!r}")
+        return out
+
+    def graph(self, modes: Modes) -> Graph:
+        """The program of some modes, whose axes stand in the order of the e-graph.  Raises `GraphError` for modes that
+        do not fit together.
+
+        Named as the user's where it is the user's, else with `+rewritten`.
+        """
+        settled = self.settled(modes)
+        chosen = tuple(op for op in self.operators if settled[op.output.tensor] is op)
+        read = {a.tensor for op in chosen for a in op.inputs}
+        computed = {op.output.tensor for op in chosen}
+        for t in self.nodes:
+            if t in read | self.wanted and t not in computed:
+                raise GraphError(f"class {t!r}", "is read or wanted, and absent")
+            if t in computed and t not in read | self.wanted and t in self.optional:
+                raise GraphError(f"class {t!r}", "is computed, and nobody reads it")
+        same = {op.name for op in chosen} == {op.name for op in self.base.operators}
+        name = self.base.name if same else f"{self.base.name}+rewritten"
+        tensors = tuple(t for t in self.union.tensors if t.role is not Role.VALUE or t.name in computed)
+        alone = Graph(name, tensors, chosen, self.base.outputs, self.base.state)
+        orders = axis_orders(alone)
+        if any(self.orders[key] != order for key, order in orders.items()):
+            kept = {t.name for t in tensors}
+            alone = replace(alone, leading=tuple(at for at in leading_dimensions(self.ordered) if at[0] in kept))
+        return alone.check()
+
+    @cached_property
+    def orders(self) -> dict[str, tuple[str, ...]]:
+        """The order of axes of all e-nodes and classes."""
+        return axis_orders(self.ordered)
+
+    def closed(self, modes: Modes) -> dict[str, str | None]:
+        """Modes in which what nobody reads is absent and what is read is computed (by the e-node named, else by the
+        first), from the results backwards.
+        """
+        out: dict[str, str | None] = {}
+        needed = set(self.wanted) | {t for t in self.nodes if t not in self.optional}
+        for op in reversed(self.operators):
+            t = op.output.tensor
+            if t in out:
+                continue
+            wanted = modes.get(t) or self.nodes[t][0].name
+            out[t] = wanted if t in needed else None
+            if t in needed:
+                needed.update(a.tensor for n in self.nodes[t] if n.name == wanted for a in n.inputs)
+        return out
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of the user's graph, the new classes and all e-nodes in order."""
+        h = hashlib.sha256(self.base.sha256().encode())
+        h.update(self.union.to_json().encode())
+        return h.hexdigest()
+
+
+def wrong_egraph(egraph: EGraph) -> str:
+    """Why this is no e-graph: something of the user's graph is missing or changed, or the order is no order; empty if
+    it is one.  Says nothing about equality.
+    """
+    base, union = egraph.base, egraph.union
+    if len({op.name for op in egraph.operators}) != len(egraph.operators):
+        return "two operators have the same name"
+    if len({t.name for t in union.tensors}) != len(union.tensors):
+        return "two classes have the same name"
+    if any(t.role is not Role.VALUE for t in egraph.tensors):
+        return "a new class is an input or a parameter"
+    own = {op.name for op in base.operators}
+    if tuple(op for op in egraph.operators if op.name in own) != base.operators:
+        return "the user's operators are not all there, unchanged and in order"
+    last = {op.output.tensor: i for i, op in enumerate(egraph.operators)}
+    known = {t.name for t in union.tensors}
+    for i, op in enumerate(egraph.operators):
+        if missing := [a.tensor for a in (*op.inputs, op.output) if a.tensor not in known]:
+            return f"operator {op.name!r} names {missing[0]!r}, which is no class"
+        for a in op.inputs:
+            if a.tensor in last and last[a.tensor] >= i:
+                return f"operator {op.name!r} reads {a.tensor!r} before all its operators have run"
+            if union.tensor(a.tensor).role is Role.VALUE and a.tensor not in last:
+                return f"operator {op.name!r} reads {a.tensor!r}, which nobody computes"
+        if union.tensor(op.output.tensor).role is not Role.VALUE:
+            return f"operator {op.name!r} writes {op.output.tensor!r}, which is given"
+    first = {op.output.tensor: i for i, op in reversed(list(enumerate(egraph.operators)))}
+    for parameter, value in base.state:
+        late = [op.name for op in egraph.operators[first[value] + 1 :] if any(a.tensor == parameter for a in op.inputs)]
+        if late:
+            return f"operator {late[0]!r} may read {parameter!r} after {value!r} has taken its place"
+    for op in egraph.operators:  # every e-node is well formed where the classes it reads are given
+        try:
+            given = [union.tensor(t) for t in dict.fromkeys(a.tensor for a in op.inputs)]
+            Graph(
+                "node",
+                (*(Tensor(t.name, t.shape, t.dtype, Role.INPUT) for t in given), union.tensor(op.output.tensor)),
+                (op,),
+                (),
+            ).check()
+        except GraphError as error:
+            return str(error)
+    return ""

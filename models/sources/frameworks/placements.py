@@ -1,0 +1,150 @@
+r"""Degrees of another framework as splits of the operators of a transformer of the zoo.
+
+    tensor      the first of heads (h; where the graph has none, keys' heads k, then their groups g), feed-forward
+                width f, vocabulary v that an operator has, over tp; keys of fewer heads than tp are held by several;
+                operators without such an axis are whole, or split along the sequence with sequence parallelism
+    context     the sequence of the queries s over cp; where only keys are (t), those
+    experts     e over ep, which is part of the copies
+    data        the batch b over the copies
+
+Ranks are numbered as Megatron numbers them: tensor innermost, then context, then experts, then data, so that degrees
+fill the machine's levels from the inside.  Only operators of the forward pass are placed; with nothing sharded over
+copies, the optimizer's are too (along tp and ep alone).  What is not named is the solver's to complete, in the
+framework's favour.
+"""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Final
+
+from ...machine.machine import Machine
+from ...program.graph import Graph
+from ...program.operators import Operator
+from ...text import InputError
+from ..training.derived import derived
+from .flags import Flags
+
+Split = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+"""axis -> level -> degree."""
+
+Degrees = tuple[int, ...]
+"""Of every level of the machine, outermost first."""
+
+_TENSOR: Final = (("f",), ("v",))
+_OPTIMIZER: Final = ".next"
+
+
+def splits(flags: Flags, graph: Graph, machine: Machine) -> tuple[tuple[str, Split], ...]:
+    """Operator -> split, for the operators that the configuration decides.
+
+    Raises `InputError` for pipelines (no placement of operators says them), degrees that do not fit the machine, and a
+    graph without the axes of the zoo's transformers.
+    """
+    if flags.pp > 1:
+        raise InputError(
+            f"{flags.source}: pp {flags.pp} is a schedule, not a placement; audit one stage: the model with its "
+            f"share of the layers on {machine.devices} / {flags.pp} devices"
+        )
+    copies = flags.copies(machine.devices)
+    if copies % flags.ep:
+        raise InputError(f"{flags.source}: ep {flags.ep} does not divide the {copies} copies")
+    names = {a.name for op in graph.operators for a in op.axes}
+    if not {"b", "s", "f"} <= names or not names & {"h", "k"}:
+        raise InputError(
+            "a framework's flags are read for the transformers of the zoo (axes b, s, h or k, f); write a strategy "
+            "file for this model"
+        )
+    tensor, context, experts, rest = nested(machine, flags, copies)
+    later, heads = derived(graph), ("h",) if "h" in names else ("k", "g")
+    out = []
+    for op in graph.operators:
+        optimizer = op.name in later and op.name.endswith(_OPTIMIZER)
+        if op.name in later and not (optimizer and flags.zero == 0):
+            continue
+        split = _split(op, flags, (heads, *_TENSOR), (tensor, context, experts, rest), optimizer)
+        out.append((op.name, tuple((a, _levels(machine, d)) for a, d in split if any(n > 1 for n in d))))
+    return tuple(out)
+
+
+def nested(machine: Machine, flags: Flags, copies: int) -> tuple[Degrees, Degrees, Degrees, Degrees]:
+    """Degrees of tensor, context, experts and the other copies over the levels, filled from the inside.
+
+    >>> from ...machine.machine import load_machine
+    >>> nested(load_machine("dgx-a100:4x8"), Flags("Megatron", tp=4, cp=4), 2)
+    ((1, 4), (2, 2), (1, 1), (2, 1))
+    """
+    left = [level.size for level in machine.levels]
+    found = []
+    for name, ways in (("tp", flags.tp), ("cp", flags.cp), ("ep", flags.ep), ("data", copies // flags.ep)):
+        degrees = [1] * len(left)
+        rest = ways
+        for j in reversed(range(len(left))):
+            degrees[j] = gcd(rest, left[j])
+            rest //= degrees[j]
+            left[j] //= degrees[j]
+        if rest > 1:
+            raise InputError(
+                f"{flags.source}: {name} {ways} does not fit the levels "
+                f"{' x '.join(str(level.size) for level in machine.levels)} of {machine.name}"
+            )
+        found.append(tuple(degrees))
+    return found[0], found[1], found[2], found[3]
+
+
+def _split(
+    op: Operator,
+    flags: Flags,
+    inner: tuple[tuple[str, ...], ...],
+    degrees: tuple[Degrees, Degrees, Degrees, Degrees],
+    optimizer: bool,
+) -> list[tuple[str, Degrees]]:
+    tensor, context, experts, rest = degrees
+    extents = {a.name: a.extent for a in op.axes}
+    out = []
+    group = next((g for g in inner if g[0] in extents), ())
+    if group:
+        out += _over(op, group, extents, tensor, whole=group[0] != "k" or "g" in extents)
+    elif flags.sequence_parallel and not optimizer and "s" in extents:
+        out += _over(op, ("s",), extents, _times(tensor, context))
+    if "e" in extents:
+        out += _over(op, ("e",), extents, experts)
+    if optimizer:
+        return out
+    sequence = "s" if "s" in extents else "t"
+    if sequence in extents and all(a != sequence for a, _ in out):
+        out += _over(op, (sequence,), extents, context)
+    if "b" in extents:
+        out += _over(op, ("b",), extents, rest if "e" in extents else _times(experts, rest))
+    return out
+
+
+def _times(left: Degrees, right: Degrees) -> Degrees:
+    return tuple(a * b for a, b in zip(left, right, strict=True))
+
+
+def _over(
+    op: Operator, axes: tuple[str, ...], extents: dict[str, int], degrees: Degrees, whole: bool = True
+) -> list[tuple[str, Degrees]]:
+    """`degrees` over the first axis as far as it divides, the rest over the next; what is left replicates unless
+    `whole`.
+    """
+    left, out = list(degrees), []
+    for axis in axes:
+        room, mine = extents.get(axis, 1), [1] * len(left)
+        for j in reversed(range(len(left))):
+            mine[j] = gcd(room, left[j])
+            room //= mine[j]
+            left[j] //= mine[j]
+        out.append((axis, tuple(mine)))
+    if whole and any(n > 1 for n in left):
+        ways = " x ".join(str(n) for n in degrees)
+        sizes = ", ".join(f"{a} {extents.get(a, 1)}" for a in axes)
+        raise InputError(
+            f"operator {op.name!r}: {ways} ways do not divide its {sizes}; take another batch or other degrees"
+        )
+    return out
+
+
+def _levels(machine: Machine, degrees: Degrees) -> tuple[tuple[str, int], ...]:
+    return tuple((level.name, n) for level, n in zip(machine.levels, degrees, strict=True) if n > 1)

@@ -1,0 +1,1 @@
+"""Derivations: why every added operator computes the tensor that it writes."""

@@ -1,0 +1,130 @@
+"""The members of a plan file that hold an e-graph and its derivation.
+
+    joint.json    {"format", "library", "rounds", "tags", "graphs": sha256 of the e-graph,
+                   "tensors": [[name, shape, dtype], ..]  new classes
+                   "operators": [[name, class], ..]  every e-node in order; the class of the user's own is null
+                   "steps": [[rule, node, [operator, ..], [[fact, number], ..]], ..]}
+    base.json     canonical JSON of the user's graph
+    nodes.json    canonical JSON of a graph of the added operators: what they read is given, operator O writes `=O`
+
+Everything is read again as it was written, or refused with the place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ...models.joint.egraph import EGraph
+from ...models.program.graph import ELEMENT_BYTES, Graph, GraphError, Role, Tensor
+from ..container.archive import Member, read_json
+from ..container.canonical import ContainerError, Reader, canonical
+from .derivation import Derivation, Step
+
+FORMAT: Final = "shardproof-joint/1"
+HEAD: Final = "joint.json"
+MEMBERS: Final = (HEAD, "base.json", "nodes.json")
+MOST_LEVEL: Final = 3
+
+
+@dataclass(frozen=True)
+class Jointly:
+    """What a joint plan says besides the plan of its program: the e-graph, why its operators are equal, and how much
+    the tags of the problem say (`models.joint.choices`).
+    """
+
+    egraph: EGraph
+    derivation: Derivation
+    tags: int
+
+
+def encode_joint(joint: Jointly) -> dict[str, Member]:
+    """The members."""
+    egraph, own = joint.egraph, {op.name for op in joint.egraph.base.operators}
+    head = {
+        "format": FORMAT,
+        "library": joint.derivation.library,
+        "rounds": joint.derivation.rounds,
+        "tags": joint.tags,
+        "graphs": egraph.sha256,
+        "tensors": [[t.name, list(t.shape), t.dtype] for t in egraph.tensors],
+        "operators": [[op.name, None if op.name in own else op.output.tensor] for op in egraph.operators],
+        "steps": [[s.rule, s.node, list(s.place), [list(f) for f in s.facts]] for s in joint.derivation.steps],
+    }
+    added = [op for op in egraph.operators if op.name not in own]
+    read = dict.fromkeys(a.tensor for op in added for a in op.inputs)
+    given = tuple(Tensor(t, egraph.union.tensor(t).shape, egraph.union.tensor(t).dtype, Role.INPUT) for t in read)
+    written = tuple(
+        replace(egraph.union.tensor(op.output.tensor), name=f"={op.name}", source_shape=None) for op in added
+    )
+    operators = tuple(replace(op, output=replace(op.output, tensor=f"={op.name}")) for op in added)
+    return {
+        HEAD: canonical(head),
+        "base.json": egraph.base.to_json().encode(),
+        "nodes.json": Graph("nodes", (*given, *written), operators, ()).to_json().encode(),
+    }
+
+
+def decode_joint(members: Mapping[str, Member]) -> Jointly:
+    """Inverse of `encode_joint`."""
+    head = read_json(members, HEAD).fields(
+        "format", "library", "rounds", "tags", "graphs", "tensors", "operators", "steps"
+    )
+    if head["format"].text() != FORMAT:
+        head["format"].fail(f"this version reads {FORMAT!r} only")
+    base, nodes = (_graph(members, name) for name in ("base.json", "nodes.json"))
+    own, added = {op.name: op for op in base.operators}, {op.name: op for op in nodes.operators}
+    tensors = []
+    for row in head["tensors"].items():
+        name, shape, dtype = _tuple(row, 3)
+        if dtype.text(40) not in ELEMENT_BYTES:
+            dtype.fail("is no element type")
+        tensors.append(Tensor(name.text(), tuple(shape.integers(1, 1 << 40)), dtype.text(40)))
+    operators = []
+    for row in head["operators"].items():
+        name, tensor = _tuple(row, 2)
+        if tensor.is_null():
+            if name.text() not in own:
+                name.fail("is no operator of the user's graph")
+            operators.append(own.pop(name.text()))
+        else:
+            if name.text() not in added:
+                name.fail("is no operator of nodes.json, or named twice")
+            op = added.pop(name.text())
+            operators.append(replace(op, output=replace(op.output, tensor=tensor.text())))
+    if own or added:
+        head["operators"].fail(f"leaves out {min({**own, **added})!r}")
+    egraph = EGraph(base, tuple(tensors), tuple(operators))
+    if head["graphs"].text(64) != egraph.sha256:
+        head["graphs"].fail("is not the hash of what the file holds")
+    derivation = Derivation(
+        head["library"].text(64), head["rounds"].integer(0, 1 << 20), tuple(_step(s) for s in head["steps"].items())
+    )
+    return Jointly(egraph, derivation, head["tags"].integer(0, MOST_LEVEL))
+
+
+def _graph(members: Mapping[str, Member], name: str) -> Graph:
+    value = members.get(name)
+    if not isinstance(value, bytes):
+        raise ContainerError(f"member {name!r}", "is missing")
+    try:
+        return Graph.from_json(value.decode("ascii"))
+    except (GraphError, UnicodeDecodeError) as error:
+        raise ContainerError(f"member {name!r}", str(error)) from None
+
+
+def _step(row: Reader) -> Step:
+    rule, node, place, facts = _tuple(row, 4)
+    found = []
+    for fact in facts.items():
+        text, number = _tuple(fact, 2)
+        found.append((text.text(), number.integer(0, 1 << 40)))
+    return Step(rule.text(100), node.text(), place.texts(), tuple(found))
+
+
+def _tuple(row: Reader, size: int) -> tuple[Reader, ...]:
+    parts = tuple(row.items())
+    if len(parts) != size:
+        row.fail(f"must have {size} parts")
+    return parts

@@ -1,0 +1,253 @@
+"""Two trees of this project side by side: cost, bound and processor seconds of the same problems, in interleaved pairs.
+
+    python tests/benchmarks/before_after.py OLD [NEW] [--only WORD ..] [--pairs N] [--limit S] [--data FOLDER]
+                                            [--store FILE.jsonl] [--render FILE.md]
+
+OLD and NEW (default: this tree) are checkouts in a folder called `shardproof`.  Every case runs N times in each, old and new
+in turns, a process each, so that a slow moment of the computer hits both; the table has the least processor seconds (of
+the search alone where the case is a problem, of the whole process where it is a command), the best cost, the best
+bound.  Search ends after `--limit` seconds of the wall: where that binds (status `feasible`), seconds say nothing and
+cost and bound depend on the load, which stands in the table.  Names of modules of either tree are looked up, so that a
+tree from before a move can be compared.  A case that is in the store is not run again.
+
+    contest     the development instances              pase      the published tables, 20 times each
+    models      BERT-Large and others, planned         scaling   layers of BERT-Large with Adam, 4x8; devices
+    training    BERT-Large with Adam, memory limits    rules     judging public rules, checking libraries
+    p2          placements and reduction programs
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from run import commit, machine
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+DATA = ROOT.parent / "shared" / "data"
+RULES = ROOT / "tests" / "data" / "rules"
+
+SOLVE = """
+import json, sys, time
+from importlib import import_module
+def found(name, *places):
+    for place in places:
+        try:
+            return getattr(import_module("shardproof." + place), name)
+        except (ImportError, AttributeError):
+            continue
+    raise SystemExit(f"{name} is in none of {places}")
+solve = found("solve", "formal.selection.solve")
+relaxed = found("relax_resources", "formal.selection.relax_resources") if sys.argv[5] == "new" else found("solve_slack", "formal.selection.slack")
+what, limit, repeat, memory = sys.argv[1].split(), float(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+if what[0] == "file":
+    from pathlib import Path
+    load = found("load_selection_problem", "proofs.selection.load", "proofs.load")
+    problems = [load(Path(what[1])) for _ in range(repeat + 1)]
+else:
+    name, batch, options, optimizer, target, where = what[1:]
+    given = dict(pair.split("=") for pair in options.split(",") if pair != "-")
+    graph = found("build", "models.sources.zoo", "models.zoo")(name, batch=int(batch), **{k: int(v) for k, v in given.items()})
+    if optimizer != "-":
+        graph = found("build_step", "models.sources.training", "models.training")(graph, optimizer).graph
+    space, load_machine = found("space", "models.layout.placement", "models.placement"), found("load_machine", "models.machine.machine", "models.machine")
+    build = found("build", "models.cost.selection", "models.selection")
+    problems = [build(graph, load_machine(target), space(where), None if memory == "-" else int(memory)).problem] * (repeat + 1 if repeat > 1 else 1)
+if repeat > 1:
+    solve(problems.pop(), time_limit_s=limit)  # compiled loops are loaded, and caches are warm
+best = None
+for problem in problems:
+    start = time.process_time()
+    answer = relaxed(problem, time_limit_s=limit) if problem.limit is not None and what[0] == "model" else solve(problem, time_limit_s=limit)
+    spent = time.process_time() - start
+    best = spent if best is None or spent < best else best
+print(json.dumps({"sha256": problems[0].sha256(), "status": answer.status.value, "cost": answer.cost, "bound": answer.lower_bound, "cpu_s": best}))
+"""
+
+COMMAND = """
+import json, resource, subprocess, sys
+done = subprocess.run([sys.executable, "-m", "shardproof", *sys.argv[1:]], capture_output=True, text=True)
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+try:
+    said = json.loads(done.stdout)
+except ValueError:
+    said = {}
+counts = said.get("counts")
+print(json.dumps({
+    "status": json.dumps(counts, sort_keys=True) if counts else said.get("verdict", "exit %d" % done.returncode), "cost": said.get("cost"),
+    "bound": said.get("lower_bound"), "cpu_s": used.ru_utime + used.ru_stime, "sha256": "",
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row.  `call`: a problem (`file PATH` or `model ..`, solved `repeat` times), or the words of a command."""
+
+    group: str
+    name: str
+    call: str | tuple[str, ...]
+    repeat: int = 1
+    memory: int | None = None
+
+
+def cases(data: Path) -> Iterator[Case]:
+    """All of them; a data set that is not there is left out."""
+    for path in sorted((data / "pase").glob("*.json.gz")):
+        yield Case("pase", path.name.removesuffix(".json.gz"), f"file {path}", 20)
+    for path in sorted((data / "iopddl").glob("*.json.gz")):
+        yield Case("contest", path.name.removesuffix(".json.gz")[-1], f"file {path}")
+    for name, batch, target, where in (
+        ("mlp-unity", 64, "2x4", "complete"),
+        ("alexnet", 128, "4x8", "complete"),
+        ("bert-large", 8, "4x8", "complete"),
+        ("bert-large", 64, "32x8", "two-per-level"),
+    ):
+        yield Case("models", f"{name} batch {batch} {target}", f"model {name} {batch} - - dgx-a100:{target} {where}")
+    for layers in (1, 2, 4, 8, 16):
+        call = f"model bert-large 64 layers={layers} adam dgx-a100:4x8 complete"
+        yield Case("scaling", f"{layers} layers, 4x8", call)
+    for devices, where in ((8, "complete"), (16, "complete"), (64, "complete"), (256, "two-per-level")):
+        call = f"model bert-large 1024 layers=2 adam dgx-a100:{devices // 8}x8 {where}"
+        yield Case("scaling", f"2 layers, {devices} devices", call)
+    for gib in (80, 4):
+        call = "model bert-large 64 - adam dgx-a100:4x8 complete"
+        yield Case("training", f"BERT-Large, Adam, {gib} GiB", call, memory=gib << 30)
+    for name in ("flexflow-even", "taso-axioms", "taso-even"):
+        yield Case("rules", f"prove {name}", ("rules", "prove", str(RULES / f"{name}.json"), "--jobs", "1", "--json"))
+    for axes, reduce in (("16,4", "0:1GiB"), ("16,2,2", "0,2:1GiB"), ("8,8", "1:1GiB*4")):
+        words = ("place", "--hierarchy", "4x16", "--axes", axes, "--reduce", reduce, "--json")
+        yield Case("p2", f"place {axes} {reduce}", words)
+    yield Case("p2", "reduce 2x2x6", ("reduce", "--hierarchy", "2x2x6", "--axes", "12,2", "--reduce", "0", "--json"))
+
+
+def once(tree: Path, which: str, case: Case, limit: float) -> Mapping[str, object]:
+    """One run in one tree; an answer without numbers where it fails."""
+    if isinstance(case.call, str):
+        memory = "-" if case.memory is None else str(case.memory)
+        words = [SOLVE, case.call, str(limit), str(case.repeat), memory, which]
+    else:
+        words = [COMMAND, *case.call]
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-c", *words],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": str(tree.parent)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if not lines:
+        said = (done.stderr.strip().splitlines() or ["nothing"])[-1][:100]
+        return {"status": f"failed: {said}", "cost": None, "bound": None, "cpu_s": None, "sha256": ""}
+    answer: Mapping[str, object] = json.loads(lines[-1])
+    return answer
+
+
+def least(runs: Sequence[Mapping[str, object]], key: str) -> float | None:
+    """The least number of several runs; None where none has one."""
+    numbers = [float(str(r[key])) for r in runs if r[key] is not None]
+    return min(numbers, default=None)
+
+
+def row(kept: Mapping[str, object]) -> str:
+    """A line of the table."""
+    old, new = kept["old"], kept["new"]
+    assert isinstance(old, list) and isinstance(new, list)
+    spent = [least(runs, "cpu_s") for runs in (old, new)]
+    ratio = "-" if None in spent or not spent[0] else f"{float(spent[1] or 0) / spent[0]:.2f}"
+    closed = all(r["status"] not in ("feasible", "unknown") for r in (*old, *new))
+
+    def shown(runs: Sequence[Mapping[str, object]]) -> str:
+        costs, bounds = ([int(str(r[key])) for r in runs if r[key] is not None] for key in ("cost", "bound"))
+        if not costs:
+            return str(runs[0]["status"])
+        return f"{min(costs)}" if bounds and max(bounds) >= min(costs) else f"{min(costs)} ({max(bounds, default='-')})"
+
+    said = shown(old), shown(new)
+    if len({str(r["sha256"]) for r in (*old, *new)}) > 1:
+        said = said[0], f"{said[1]}, of another problem"
+    cells = [kept["group"], kept["name"], said[0], "same" if said[0] == said[1] else said[1]]
+    cells += ["-" if s is None else f"{s:.3g}" for s in spent] + [ratio if closed else f"{ratio} (time limit)"]
+    return f"| {' | '.join(map(str, [*cells, kept['load']]))} |"
+
+
+def page(rows: Sequence[Mapping[str, object]]) -> str:
+    """The table as markdown."""
+    first = rows[0] if rows else {"old_commit": "", "new_commit": "", "machine": "", "date": ""}
+    return "\n".join(
+        [
+            "# Before and after",
+            "",
+            f"`python tests/benchmarks/before_after.py OLD`; old: {first['old_commit']}, new: {first['new_commit']};",
+            f"{first['machine']}; {first['date']}.",
+            "",
+            "Cost, and the bound in brackets where it is below; `same`: both; least processor seconds over the pairs.",
+            "",
+            "| group | case | old | new | old s | new s | new / old | load |",
+            "|---|---|---|---|---:|---:|---:|---:|",
+            *map(row, rows),
+            "",
+        ]
+    )
+
+
+def at_commit(tree: Path) -> str:
+    """The commit of a tree."""
+    call = ["git", "-C", str(tree), "rev-parse", "--short=10", "HEAD"]
+    return subprocess.run(call, capture_output=True, text=True, check=False).stdout.strip()
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path, nargs="?", default=ROOT)
+    parser.add_argument("--only", nargs="*", default=[], help="parts of `group name`")
+    parser.add_argument("--pairs", type=int, default=2)
+    parser.add_argument("--limit", type=float, default=60.0)
+    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--store", type=Path, default=Path(tempfile.gettempdir()) / "shardproof-before-after.jsonl")
+    parser.add_argument("--render", type=Path)
+    asked = parser.parse_args()
+    rows = [json.loads(line) for line in asked.store.read_text().splitlines()] if asked.store.exists() else []
+    known = {(r["group"], r["name"]) for r in rows}
+    for case in cases(asked.data):
+        if (case.group, case.name) in known or (
+            asked.only and not any(word in f"{case.group} {case.name}" for word in asked.only)
+        ):
+            continue
+        runs: dict[str, list[Mapping[str, object]]] = {"old": [], "new": []}
+        for pair in range(asked.pairs):
+            for which in ("old", "new") if pair % 2 == 0 else ("new", "old"):
+                runs[which].append(once(getattr(asked, which).resolve(), which, case, asked.limit))
+        kept = {
+            "group": case.group,
+            "name": case.name,
+            **runs,
+            "load": round(os.getloadavg()[0], 1),
+            "machine": machine(),
+            "date": datetime.now(UTC).date().isoformat(),
+            "old_commit": at_commit(asked.old),
+            "new_commit": commit() if asked.new == ROOT else at_commit(asked.new),
+        }
+        rows.append(kept)
+        with asked.store.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(kept) + "\n")
+        print(row(kept), flush=True)
+    if asked.render is not None:
+        asked.render.write_text(page(rows), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,164 @@
+"""Every rule: where it applies, that its steps are proved, that the plans that use it run and give the user's numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from shardproof.backends.execution.job import Options
+from shardproof.backends.execution.launch import prepared
+from shardproof.backends.execution.reference import random_inputs, run_graph
+from shardproof.backends.execution.run import run_virtual
+from shardproof.formal.joint.saturate import RULES, same_order, saturate
+from shardproof.formal.joint.solve import joint_plan, plan_jointly, safe
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.models.cost.selection import build
+from shardproof.models.joint.problem import build_joint
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Status, Verdict
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Affine, Axis, access
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.proofs.plan.bundle import read_plan, write_plan
+from shardproof.verify.joint.derivation import wrong_derivation
+from shardproof.verify.joint.plan import check_any_plan
+from tests.joint_cases import step
+
+
+def chain() -> Graph:
+    """A wide product of two factors, then a narrow one."""
+    b = Builder("chain")
+    p = b.contract("p", "b k, k n -> b n", b.input("a", (16, 8)), b.parameter("w", (8, 64)))
+    return b.build(b.contract("y", "b n, n m -> b m", p, b.parameter("v", (64, 2))))
+
+
+def trained_chain() -> Graph:
+    """A training step of it."""
+    b = Builder("trained")
+    p = b.contract("p", "b k, k n -> b n", b.input("a", (16, 8)), b.parameter("w", (8, 4)))
+    y = b.contract("y", "b n, n m -> b m", p, b.parameter("v", (4, 2)))
+    return build_step(b.build(b.reduce("loss", "b m -> ", y)), "sgd").graph
+
+
+def terms() -> Graph:
+    """Four terms, added one after another."""
+    b = Builder("terms")
+    x = [b.input(f"x{i}", (8, 8)) for i in range(4)]
+    total = x[0]
+    for i in range(3):
+        total = b.map(f"s{i}", "add", total, x[i + 1])
+    return b.build(total)
+
+
+def pairs(common: bool) -> Graph:
+    """A sum of two products, with or without a factor in common."""
+    b = Builder("pairs")
+    x = b.input("x", (8, 4))
+    p = b.contract("p", "b k, k n -> b n", x, b.parameter("w", (4, 8)))
+    q = b.contract("q", "b k, k n -> b n", x if common else b.input("z", (8, 4)), b.parameter("v", (4, 8)))
+    return b.build(b.map("y", "add", p, q))
+
+
+def projections() -> Graph:
+    """Query, key and value of one input."""
+    b = Builder("projections")
+    x = b.input("x", (8, 4))
+    p = [b.contract(f"p{i}", "b k, k n -> b n", x, b.parameter(f"w{i}", (4, n))) for i, n in enumerate((8, 8, 4))]
+    return b.build(*(b.map(f"y{i}", "tanh", t) for i, t in enumerate(p)))
+
+
+def beside() -> Graph:
+    """A map of two tensors side by side."""
+    b = Builder("beside")
+    x, y = b.input("x", (8, 6)), b.input("y", (8, 2))
+    read = [access(x, "i", "j"), access(y, "i", Affine.axis("j").shift(-6))]
+    c = b.operator("c", "copy", [Axis("i", 8), Axis("j", 8)], read, ["i", "j"])
+    return b.build(b.map("z", "gelu", c))
+
+
+def part() -> Graph:
+    """A part of a map, turned, before a product."""
+    b = Builder("part")
+    m = b.map("m", "exp", b.input("x", (4, 8)))
+    read = [access(m, Affine.axis("j"), Affine.axis("i").shift(2))]
+    c = b.operator("c", "copy", [Axis("i", 6), Axis("j", 4)], read, ["i", "j"])
+    return b.build(b.contract("y", "i j, j n -> i n", c, b.parameter("w", (4, 8))))
+
+
+PLACES: dict[str, Callable[[], Graph]] = {
+    "fuse-epilogue": step,
+    "relu-from-output": step,
+    "add-many": terms,
+    "add-products": lambda: pairs(False),
+    "distribute": lambda: pairs(True),
+    "reassociate": chain,
+    "read-through-copy": part,
+    "merge-siblings": projections,
+    "map-of-parts": beside,
+    "map-of-a-part": part,
+}
+
+
+def test_every_rule_has_a_place_here() -> None:
+    assert set(PLACES) == set(RULES)
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_rule_applies_and_is_proved(name: str) -> None:
+    """All programs that it gives compute the same numbers as the user's, and the checker accepts every step."""
+    graph = PLACES[name]()
+    egraph, derivation = saturate(graph, {name: RULES[name]} if name != "relu-from-output" else RULES)
+    assert name in {s.rule for s in derivation.steps} and wrong_derivation(egraph, derivation) == ""
+    arrays = random_inputs(graph, 0, "float64")
+    expected = run_graph(graph, arrays)
+    for t, nodes in egraph.nodes.items():
+        for n in nodes:
+            program = egraph.graph(egraph.closed({t: n.name}))
+            found = run_graph(program, arrays)
+            assert all(np.allclose(found[r], expected[r], atol=1e-12) for r in graph.results), n.name
+
+
+@pytest.mark.parametrize("make", [*PLACES.values(), trained_chain])
+def test_plans_with_all_rules(make: Callable[[], Graph]) -> None:
+    """The optimum over all programs is never above any of them, its file is accepted, read again, and runs."""
+    graph, machine, where = make(), load_machine("2x2"), space("complete")
+    found = plan_jointly(graph, machine, where, clock=Clock())
+    assert found.answer.status is Status.OPTIMAL and found.plain.cost is not None
+    assert found.answer.cost is not None and found.answer.cost <= found.plain.cost
+    plan = joint_plan(found)
+    assert plan is not None
+    data = write_plan(None, plan)
+    assert [(r.kind, r.reason) for r in check_any_plan(data).results if r.verdict is not Verdict.PROVED] == []
+    assert write_plan(None, read_plan(data)[0]) == data
+    arrays = random_inputs(graph, 1, "float64")
+    expected = run_graph(graph, arrays)
+    outputs = run_virtual(prepared(plan.graph, machine.hierarchy, plan.choices, Options()), arrays).outputs
+    assert all(np.allclose(outputs[t], expected[t], atol=1e-12) for t in graph.results)
+
+
+@pytest.mark.parametrize("make", [*PLACES.values(), trained_chain])
+def test_programs_cost_alone_what_they_cost_jointly(make: Callable[[], Graph]) -> None:
+    """New tensors and another order of axes included: every program keeps the order of the e-graph."""
+    graph, machine, where = make(), load_machine("2x2"), space("complete")
+    egraph, derivation = safe(graph)
+    assert same_order(egraph)
+    joint = build_joint(egraph, derivation.rounds, machine, where, level=2)
+    rng = np.random.default_rng(1)
+    for _ in range(12):
+        modes = egraph.closed({t: str(rng.choice([n.name for n in nodes])) for t, nodes in egraph.nodes.items()})
+        program = egraph.graph(modes)
+        alone = build(program, machine, where)
+        x = tuple(int(rng.integers(v.cost.size)) for v in alone.problem.vertices)
+        y = joint.solution(modes, alone.choices(x))
+        assert joint.problem.cost_of(y) == alone.problem.cost_of(x) and not joint.executable(y)
+
+
+def test_association_pays() -> None:
+    """(a w) v takes 16 times the operations of a (w v)."""
+    found = plan_jointly(chain(), load_machine("2x2"), space("complete"), clock=Clock())
+    plan = joint_plan(found)
+    assert plan is not None and "p" not in {op.output.tensor for op in plan.graph.operators}

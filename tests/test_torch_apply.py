@@ -1,0 +1,110 @@
+"""`shardproof.torch`: a live module laid out as planned, and what it sends compared with the plan; ranks are pretended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from export_cases import MACHINE, MODELS
+
+import shardproof
+from shardproof.__main__ import cli
+from shardproof.front_door import FrontDoor
+
+torch = pytest.importorskip("torch")
+
+pytestmark = [pytest.mark.torch, pytest.mark.filterwarnings("ignore")]
+
+BESIDES = {"results", "loss.picked -> loss", "loss -> its place", "gradient of 2.bias"}
+"""Places outside of the module: the plan's loss, and the gathering of results that are asked for whole.  And a bias: the
+plan adds up its gradient where a gathered one lies, DTensor where parts of it lie, and sums those.
+"""
+
+
+def net(name: str) -> tuple[object, object]:
+    names: dict[str, object] = {}
+    exec(MODELS[name], names)  # noqa: S102
+    torch.manual_seed(0)
+    module, inputs = names["net"]()  # type: ignore[operator]
+    return module, tuple(torch.randn_like(x) if x.is_floating_point() else x for x in inputs)
+
+
+def planned(name: str, nodes: int, folder: Path, space: str | None = None) -> shardproof.Plan:
+    (folder / "machine.toml").write_text(MACHINE.format(nodes=nodes, rate="0.2"))
+    module, inputs = net(name)
+    return shardproof.plan(module, str(folder / "machine.toml"), inputs=inputs, train="adam", space_name=space)
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 4])
+def test_a_perceptron_sends_what_is_planned(nodes: int, tmp_path: Path) -> None:
+    plan = planned("mlp", nodes, tmp_path, "complete,dtensor")
+    found = shardproof.torch.verify(plan, *net("mlp"))
+    assert found.planned > 0 and found.whole == ()
+    places = {r.place for r in found.rows if r.verdict == "equal"}
+    assert places and {r.place for r in found.differences} <= BESIDES, found.differences
+
+
+def test_what_differs_is_named_by_place(tmp_path: Path) -> None:
+    """Convolutions: heights that the plan cuts are gathered; nothing is hidden in a total."""
+    plan = planned("attention", 2, tmp_path)
+    found = shardproof.torch.verify(plan, *net("attention"))
+    assert sum(r.verdict == "equal" for r in found.rows) >= len(found.rows) / 3, found.rows
+    assert found.received == sum(r.received for r in found.rows)
+    for r in found.differences:
+        assert r.planned != r.received and (r.collectives or r.verdict == "plan only"), r
+
+
+def test_a_module_that_sends_more_is_seen(tmp_path: Path) -> None:
+    """A layer gathers its result once more than planned: `verify` names it."""
+    plan = planned("mlp", 2, tmp_path, "complete,dtensor")
+    module, inputs = net("mlp")
+    before = shardproof.torch.verify(plan, *net("mlp"))
+
+    class More(torch.nn.ReLU):
+        def forward(self, x: object) -> object:
+            return torch.sort(super().forward(x), -1).values  # no rule for it: whole tensors
+
+    module[1] = More()  # type: ignore[index]
+    after = shardproof.torch.verify(plan, module, inputs)
+    assert dict(after.whole) == {"sort": 1} and after.received > before.received
+    assert any("function sort" in r.place for r in after.differences)
+
+
+def test_apply_is_the_exported_file(tmp_path: Path) -> None:
+    from shardproof.backends.export.traffic import pretended
+
+    plan = planned("mlp", 2, tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(plan.export("dtensor"), "exported.py", "exec"), names)  # noqa: S102
+    with pretended(4):
+        mesh = names["make_mesh"]("cpu")  # type: ignore[operator]
+        theirs = names["parallelize"](net("mlp")[0], mesh)  # type: ignore[operator]
+        ours = shardproof.torch.apply(plan, net("mlp")[0])
+        assert [n for n, _ in ours.named_parameters()] == [n for n, _ in net("mlp")[0].named_parameters()]
+        for (a, x), (b, y) in zip(theirs.named_parameters(), ours.named_parameters(), strict=True):
+            assert (a, x.placements) == (b, y.placements)
+        with pytest.raises(ValueError, match="the plan's"):
+            shardproof.torch.apply(plan, net("mlp")[0], torch.distributed.init_device_mesh("cpu", (4,)))
+    with pretended(8), pytest.raises(ValueError, match="the job has 8 ranks, the plan 4 devices"):
+        shardproof.torch.apply(plan, net("mlp")[0])
+    with pytest.raises(ValueError, match="no parameter"):
+        shardproof.torch.verify(plan, net("attention")[0], net("attention")[1])
+
+
+def test_the_verb(tmp_path: Path) -> None:
+    plan = planned("mlp", 2, tmp_path, "complete,dtensor")
+    plan.save(tmp_path / "p.spz")
+    (tmp_path / "model.py").write_text(MODELS["mlp"])
+    words = ["verify-job", str(tmp_path / "p.spz"), f"{tmp_path / 'model.py'}:net"]
+    run = CliRunner().invoke
+    done = run(cli, [*words, "--json"], standalone_mode=False, obj=FrontDoor())
+    told = json.loads(done.stdout)
+    assert told["identity"] == plan.identity and {r[0] for r in told["rows"] if r[1] != "equal"} <= BESIDES
+    text = run(cli, words, standalone_mode=False, obj=FrontDoor()).output
+    assert "places send what is planned" in text and "job only  results" in text
+    (tmp_path / "other.py").write_text(MODELS["convolutions"])
+    words[-1] = f"{tmp_path / 'other.py'}:net"
+    with pytest.raises(ValueError, match="is not the model of"):
+        run(cli, words, standalone_mode=False, obj=FrontDoor(), catch_exceptions=False)

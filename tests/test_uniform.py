@@ -1,0 +1,87 @@
+"""A plan and a bound at once for problems that repeat, against the search that needs longer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from test_repeat import blocks
+
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.options import Options
+from shardproof.formal.selection.options.decomposition import DecompositionOptions
+from shardproof.formal.selection.relax_resources import relax_resources
+from shardproof.formal.selection.solve import solve
+from shardproof.formal.selection.uniform import uniform_start
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.problem.claims import Status, Verdict
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build as zoo
+from shardproof.verify.selection.certificate import check_selection
+
+EARLY = Options(decomposition=DecompositionOptions(uniform_vertices=40, uniform_vertices_with_rows=40, vertices=40))
+"""As usual, for problems of a tested size."""
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_rows_the_start_is_near_the_optimum(seed: int) -> None:
+    problem = blocks(40, seed)
+    start = uniform_start(problem, Clock(), EARLY, Fraction(0))
+    best = solve(problem).cost
+    assert start is not None and start.certificate is not None and start.cost is not None and best is not None
+    assert start.lower_bound is not None and start.lower_bound <= best <= start.cost
+    assert start.cost <= best * 1.15 and start.lower_bound >= best * 0.95  # two plans in turn may be cheaper than one
+    assert check_selection(problem, start.certificate).verdict is Verdict.PROVED
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
+    """The limit halfway between what the best plan uses and the least that any uses."""
+    free = blocks(40, seed, limit=1 << 40)
+    loose = solve(free)
+    assert loose.solution is not None
+    most = free.peak_of(loose.solution)[0]
+    least = sum(int(u.amount.min()) for u in free.usages)
+    problem = replace(free, limit=(most + least) // 2)
+    start = uniform_start(problem, Clock(), EARLY, Fraction(0))
+    assert start is not None and start.solution is not None and start.certificate is not None
+    assert start.cost is not None and start.lower_bound is not None
+    assert problem.peak_of(start.solution)[0] <= (problem.limit or 0)
+    assert start.cost - start.lower_bound <= start.cost * 0.15
+    assert check_selection(problem, start.certificate).verdict is Verdict.PROVED
+    found = relax_resources(problem, options=EARLY, time_limit_s=5.0)
+    assert found.cost is not None and found.cost <= start.cost and (found.lower_bound or 0) >= start.lower_bound
+    assert found.certificate is not None
+    assert check_selection(problem, found.certificate).verdict is Verdict.PROVED
+
+
+def test_what_cannot_fit_has_no_start() -> None:
+    problem = blocks(40, 0, limit=1)
+    assert uniform_start(problem, Clock(), EARLY, Fraction(0)) is None
+    assert relax_resources(problem, options=EARLY, time_limit_s=5.0).status is Status.INFEASIBLE
+
+
+def test_small_problems_and_such_as_do_not_repeat_are_left_to_the_search() -> None:
+    assert uniform_start(blocks(40, 0), Clock(), Options(), Fraction(0)) is None
+    single = blocks(1, 0, width=50)
+    assert uniform_start(single, Clock(), EARLY, Fraction(0)) is None
+
+
+def test_a_decoder_under_a_limit_has_a_plan_however_short_the_time() -> None:
+    """Layers with Adam and recomputation; a quarter of the memory gone: a plan that the search alone does not find."""
+    forward = zoo("llama", layers=14, width=64, heads=4, kv_heads=2, hidden=128, vocabulary=512, batch=8, sequence=32)
+    graph = build_step(forward, "adam", recompute="all").graph
+    machine = load_machine("2x2")
+    problem = build(graph, machine, space("one-per-level"), 1 << 30).problem
+    free = uniform_start(problem, Clock(), EARLY, Fraction(0))
+    assert free is not None and free.solution is not None and free.cost is not None
+    tight = replace(problem, limit=problem.peak_of(free.solution)[0] * 3 // 4)
+    answer = relax_resources(tight, time_limit_s=0.01, options=EARLY)
+    assert answer.solution is not None and answer.certificate is not None
+    assert answer.cost is not None and answer.lower_bound is not None
+    assert tight.peak_of(answer.solution)[0] <= (tight.limit or 0)
+    assert answer.cost >= free.cost and answer.cost - answer.lower_bound <= answer.cost * 0.25
+    assert check_selection(tight, answer.certificate).verdict is Verdict.PROVED

@@ -1,0 +1,1 @@
+"""Checkers of joint plans: what operators mean, derivations, and the problem over all equal graphs."""

@@ -1,0 +1,91 @@
+"""The checker of derivations: every added operator computes the tensor that it writes, whatever the inputs.
+
+    given     the operators of the user's graph: what they compute is what their tensors are
+    define    the first operator of a new tensor: the tensor is what it computes
+    step      the node and the first operator of the place write the same tensor; unfolding the other operators of the
+              place, all of them given or proved before, both have the same normal form (`meaning`)
+
+By induction over the steps, in every program whose operators are among those proved, every tensor has the value that it
+has in the user's program, over the real numbers.  The search for steps takes no part; a step that is not understood is
+refused.
+"""
+
+from __future__ import annotations
+
+from ...models.joint.egraph import EGraph, wrong_egraph
+from ...models.joint.rules import DEFINE, LIBRARY
+from ...models.program.operators import Operator
+from ...proofs.joint.derivation import Derivation, Step
+from .forms import FORMS, facts_of
+from .meaning import wrong_equation
+
+
+def wrong_derivation(egraph: EGraph, derivation: Derivation) -> str:
+    """The first step that proves nothing, or an operator that no step proves; empty if all are proved."""
+    if wrong := wrong_egraph(egraph):
+        return wrong
+    if derivation.library != LIBRARY:
+        return f"it uses the rules {derivation.library[:12]!r}, this checker knows {LIBRARY[:12]}"
+    every = {op.name: op for op in egraph.operators}
+    known = {op.name: op for op in egraph.base.operators}
+    new = {t.name for t in egraph.tensors}
+    defined = set[str]()
+    for number, step in enumerate(derivation.steps):
+        place = f"step {number} ({step.rule[:40]}, {step.node[:80]!r})"
+        node = every.get(step.node)
+        if node is None or step.node in known:
+            return f"{place}: " + ("is about no operator" if node is None else "proves what is proved already")
+        wrong = (
+            _wrong_definition(egraph, node, step, new - defined)
+            if step.rule == DEFINE
+            else _wrong_step(egraph, node, step, known, new - defined)
+        )
+        if wrong:
+            return f"{place}: {wrong}"
+        if step.rule == DEFINE:
+            defined.add(node.output.tensor)
+        known[node.name] = node
+    if missing := sorted(every.keys() - known.keys()):
+        return f"no step proves operator {missing[0]!r}"
+    return ""
+
+
+def _wrong_definition(egraph: EGraph, node: Operator, step: Step, free: set[str]) -> str:
+    if node.output.tensor not in free:
+        return f"{node.output.tensor!r} has a meaning already"
+    if step.place:
+        return "a definition has no place"
+    if undefined := sorted({a.tensor for a in node.inputs} & free):
+        return f"it reads {undefined[0]!r}, which has no meaning yet"
+    kinds = {egraph.union.tensor(a.tensor).dtype for a in (*node.inputs, node.output)}
+    if len(kinds) != 1 or not min(kinds).startswith(("float", "bfloat")):
+        return f"it has element types {', '.join(sorted(kinds))}, not one of real numbers"
+    return "" if step.facts == facts_of(node) else _facts(node)
+
+
+def _wrong_step(egraph: EGraph, node: Operator, step: Step, known: dict[str, Operator], free: set[str]) -> str:
+    form = FORMS.get(step.rule)
+    if form is None:
+        return "there is no such rule"
+    if not step.place:
+        return "it has no place"
+    if unknown := [name for name in step.place if name not in known]:
+        return f"operator {unknown[0][:80]!r} of its place is not proved yet"
+    place = [known[name] for name in step.place]
+    writes = [op.output.tensor for op in place]
+    if writes[0] != node.output.tensor:
+        return f"its place begins with what writes {writes[0]!r}, not {node.output.tensor!r}"
+    if len(set(writes)) != len(writes):
+        return "two operators of its place write the same tensor"
+    if undefined := sorted({a.tensor for a in node.inputs} & free):
+        return f"it reads {undefined[0]!r}, which has no meaning yet"
+    if not form.fits(node, place, egraph.union):
+        return "it has not the form of this rule"
+    if step.facts != facts_of(node):
+        return _facts(node)
+    by = {op.output.tensor: op for op in place[1:]}
+    return wrong_equation(egraph.union, place[0], node, by, form.sign)
+
+
+def _facts(node: Operator) -> str:
+    return "it rests on other sizes than it states: " + ", ".join(f"{name} {n}" for name, n in facts_of(node))

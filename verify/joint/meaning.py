@@ -1,0 +1,188 @@
+"""What an operator of a planned graph computes, as a polynomial in elements of the tensors that it reads.
+
+    out[o] = sum over reduction axes of f( input_1[i_1(o, r)], .. )        indices outside a tensor read 0
+
+Known are products, sums of products, sums, copies, and the maps of `_MAPS`; every other map is a function of its
+operands at one point, of which nothing else is known; relu is [x > 0] x, its gradient [x > 0] g.  Of other operators
+(softmax, pooling, gathers, scans, views) nothing is said here: they stay whole, and what needs more is refused.
+
+`value` unfolds the operators that it is given for some tensors, and leaves all other tensors as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
+from functools import partial
+from itertools import count
+from math import isfinite
+from typing import Final
+
+from ...models.program.graph import Graph
+from ...models.program.index import Affine, Combine
+from ...models.program.operators import FUNCTIONS, NodeKind, Operator
+from .polynomials import Call, Cut, Element, Polynomial, Position, Positive, Undecided, normal
+
+MOST_PIECES: Final = 64
+"""Pieces of the positions of a tensor that are compared apart."""
+
+
+class Unfolding:
+    """Values of tensors of a graph, some of them unfolded: `by` names the operator for each of those.
+
+    `sign`: whether relu and its gradient are more than functions of which nothing is known.
+    """
+
+    def __init__(self, graph: Graph, by: Mapping[str, Operator], sign: bool) -> None:
+        self.graph, self.by, self.sign = graph, by, sign
+        self._fresh = count()
+        self.used = set[str]()
+
+    def of_tensor(self, tensor: str, at: tuple[Position, ...]) -> Polynomial:
+        """The element of a tensor at positions inside it."""
+        if tensor not in self.by:
+            return Polynomial.atom(Element(tensor, at))
+        self.used.add(tensor)
+        return self.of_operator(self.by[tensor], at)
+
+    def of_operator(self, op: Operator, at: tuple[Position, ...]) -> Polynomial:
+        """What the operator computes at these positions.  Raises `Undecided` for one that is not known here."""
+        if not self.graph.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
+            raise Undecided(f"operator {op.name!r} computes no real numbers")
+        axes = {i.terms[0][0]: p for i, p in zip(op.output.index, at, strict=True)}
+        bound = []
+        for a in op.axes:
+            if a.combine is not None:
+                if a.combine is not Combine.SUM:
+                    raise Undecided(f"operator {op.name!r} combines by {a.combine.value}")
+                name = f"{a.name}~{next(self._fresh)}"
+                axes[a.name] = Position(((name, 1),))
+                bound.append((name, a.extent))
+        inputs = [partial(self._input, op, j, axes) for j in range(len(op.inputs))]
+        return self._applied(op, inputs, tuple(bound))
+
+    def _input(self, op: Operator, j: int, axes: Mapping[str, Position]) -> Polynomial:
+        a = op.inputs[j]
+        shape = self.graph.tensor(a.tensor).shape
+        if any(i.whole for i in a.index):
+            raise Undecided(f"operator {op.name!r} reads {a.tensor!r} whole")
+        at = tuple(_position(i, axes) for i in a.index)
+        return self.of_tensor(a.tensor, at).where(tuple(zip(at, shape, strict=True)))
+
+    def _applied(
+        self, op: Operator, inputs: Sequence[Callable[[], Polynomial]], bound: tuple[tuple[str, int], ...]
+    ) -> Polynomial:
+        known = dict(op.attributes)
+        if op.kind is NodeKind.MAP:
+            return self._map(op.function, [i() for i in inputs], op.attributes, op)
+        if op.function == "product" and known.keys() <= {"arithmetic"}:  # how it is rounded
+            return _product(inputs).summed(bound)
+        if op.function == "product_sum" and known.keys() <= {"arithmetic"}:
+            total = Polynomial()
+            for j in range(0, len(inputs), 2):
+                total = total + _product(inputs[j : j + 2])
+            return total.summed(bound)
+        if op.function == "sum" and known.keys() <= {"scale"}:
+            return inputs[0]().summed(bound).times(_number(known.get("scale", 1), op))
+        if op.function == "copy" and not known and not bound:
+            total = Polynomial()
+            for i in inputs:
+                total = total + i()
+            return total
+        if op.function == "fused_product" and "reversed" not in known:
+            many, names = known["factors"], known["epilogue"]
+            if not isinstance(many, int) or not isinstance(names, tuple):
+                raise Undecided(f"operator {op.name!r} has no factors or no epilogue")
+            value, rest = _product(inputs[:many]).summed(bound), iter(inputs[many:])
+            left = tuple((k, v) for k, v in op.attributes if k not in ("factors", "epilogue", "arithmetic"))
+            for name in names:
+                others = [next(rest)() for _ in range(FUNCTIONS[str(name)].arity[0] - 1)]
+                plain = name in _MAPS or name in ("relu", "relu_gradient")  # these read no attribute
+                value = self._map(str(name), [value, *others], () if plain else left, op)
+            return value
+        raise Undecided(f"operator {op.name!r} is a {op.function}, of which nothing is known here")
+
+    def _map(
+        self, function: str, of: list[Polynomial], attributes: tuple[tuple[str, object], ...], op: Operator
+    ) -> Polynomial:
+        known = dict(attributes)
+        if function in _MAPS and not known:
+            return _MAPS[function](of)
+        if function in ("scale", "shift") and known.keys() == {function}:
+            number = _number(known[function], op)
+            return of[0].times(number) if function == "scale" else of[0] + Polynomial.number(number)
+        if self.sign and not known and function == "relu":
+            return Polynomial.atom(Positive(of[0])) * of[0]
+        if self.sign and not known and function == "relu_gradient":
+            return Polynomial.atom(Positive(of[1])) * of[0]
+        if FUNCTIONS[function].logical or function == "cast":
+            raise Undecided(f"operator {op.name!r} computes no real numbers, or changes their element type")
+        return Polynomial.atom(Call(function, attributes, tuple(of)))
+
+
+_MAPS: Final[Mapping[str, Callable[[list[Polynomial]], Polynomial]]] = {
+    "identity": lambda p: p[0],
+    "negate": lambda p: p[0].times(Fraction(-1)),
+    "add": lambda p: p[0] + p[1],
+    "subtract": lambda p: p[0] + p[1].times(Fraction(-1)),
+    "multiply": lambda p: p[0] * p[1],
+    "fused_scale_shift": lambda p: p[0] * p[1] + p[2],
+    "sum_inputs": lambda p: sum(p[1:], p[0]),
+}
+"""Maps that are polynomials."""
+
+
+def _product(inputs: Sequence[Callable[[], Polynomial]]) -> Polynomial:
+    """A product of inputs, each unfolded apart, so that what one sums over no other does."""
+    total = Polynomial.number(Fraction(1))
+    for i in inputs:
+        total = total * i()
+    return total
+
+
+def _number(value: object, op: Operator) -> Fraction:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
+        raise Undecided(f"operator {op.name!r} has an attribute that is no number")
+    return Fraction(value)
+
+
+def _position(index: Affine, axes: Mapping[str, Position]) -> Position:
+    """An index with the axes of the operator replaced."""
+    terms: dict[str, int] = {}
+    offset = index.offset
+    for a, c in index.terms:
+        offset += c * axes[a].offset
+        for b, d in axes[a].terms:
+            terms[b] = terms.get(b, 0) + c * d
+    return Position.of(terms, offset)
+
+
+def wrong_equation(graph: Graph, left: Operator, right: Operator, by: Mapping[str, Operator], sign: bool) -> str:
+    """Why two operators that write the same tensor are not seen to compute the same, where the tensors in `by` are
+    what those operators compute; empty if they are.
+    """
+    rest = [tuple((0, n) for n in graph.tensor(left.output.tensor).shape)]
+    used = set[str]()
+    for _ in range(MOST_PIECES):
+        if not rest:
+            idle = sorted(by.keys() - used)
+            return f"nothing needs what computes {idle[0]!r}" if idle else ""
+        spans = rest.pop()
+        at = tuple(Position(((f"o{k}", 1),), begin) for k, (begin, _) in enumerate(spans))
+        ranges = {f"o{k}": end - begin for k, (begin, end) in enumerate(spans)}
+        unfolding = Unfolding(graph, by, sign)
+        try:
+            values = [normal(unfolding.of_operator(op, at), ranges) for op in (left, right)]
+        except Cut as cut:
+            k = int(cut.axis[1:])
+            begin, end = spans[k]
+            rest.extend(
+                (*spans[:k], part, *spans[k + 1 :]) for part in ((begin, begin + cut.at), (begin + cut.at, end))
+            )
+            continue
+        except Undecided as error:
+            return str(error)
+        if values[0] != values[1]:
+            return f"operators {left.name!r} and {right.name!r} compute different values"
+        used |= unfolding.used
+    return f"falls into more than {MOST_PIECES} pieces"

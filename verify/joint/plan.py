@@ -1,0 +1,149 @@
+"""The checker of joint plans, and of plans of either kind.
+
+A joint plan holds, besides the plan of one program, an e-graph with the user's graph in it and a derivation.  Claims:
+
+    Equivalent     every operator of the e-graph computes the tensor that it writes (`verify/joint/derivation.py`), and
+                   the program of the plan is one of the e-graph: it computes what the user's graph does
+    Parts          the problem over all programs, built again, is the one that the certificate is about; it has their
+                   choices and edges (`skeleton`) and states its assumptions; the plan is the claimed solution, and
+                   costs as the plan of its program alone what the claim says
+    Space          the choices of every vertex are all placements of the space
+    Optimal, ..    the claim of the certificate: nothing in the e-graph under any placement of the space is cheaper
+    Entries        the numbers of the problem are what index sets give (`entries`)
+    Delivers, Bytes, and the entries of the program alone: as of every plan (`verify/plan/plan.py`)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+from ...models.cost.limits import LARGE, Budget, Counter, TooLarge, check_sizes
+from ...models.joint.problem import JointPlanning, build_joint, stated
+from ...models.layout.placement import space
+from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ...models.program.graph import GraphError
+from ...proofs.container.canonical import ContainerError
+from ...proofs.joint.file import Jointly
+from ...proofs.plan.bundle import Plan
+from ..plan.assumptions import assumed
+from ..plan.plan import PlanCheck, Progress, check_plan, read_checked
+from ..plan.tables import CELLS
+from ..selection.certificate import check_selection
+from ..verdict import CheckResult
+from .derivation import wrong_derivation
+from .entries import Numbers
+from .skeleton import Programs, wrong_skeleton
+
+
+def check_any_plan(
+    source: Path | bytes,
+    *,
+    samples: int = 1000,
+    cells: int = CELLS,
+    notify: Progress | None = None,
+    budget: Budget = LARGE,
+) -> PlanCheck:
+    """Check every claim of a plan file, joint or not; arguments and errors are those of `check_plan`."""
+    plan, name = read_checked(source)
+    if plan.joint is None:
+        return check_plan(source, samples=samples, cells=cells, notify=notify, budget=budget)
+    try:
+        return _check(plan, plan.joint, name, samples, cells, notify, budget)
+    except TooLarge as error:
+        raise ContainerError("plan", f"is too large to be checked: {error}") from None
+    except ContainerError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError) as error:
+        raise ContainerError("plan", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
+
+
+def _check(
+    plan: Plan, joint: Jointly, name: str, samples: int, cells: int, notify: Progress | None, budget: Budget
+) -> PlanCheck:
+    where = space(plan.space)
+    if where.vocabulary:  # the problem below holds all placements of the space
+        raise ContainerError(
+            "plan", f"is joint over the space {where.name!r}: vocabularies are for plans of one program"
+        )
+    unequal = wrong_derivation(joint.egraph, joint.derivation) or _wrong_program(plan, joint)
+    if unequal:
+        refuted = CheckResult("Equivalent", Verdict.REFUTED, None, None, plan.space, (), unequal)
+        alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
+        return PlanCheck(name, (refuted, *alone.results), plan, alone.planning)
+    check_sizes(joint.egraph.union, plan.machine, where, budget)
+    planning = build_joint(joint.egraph, joint.derivation.rounds, plan.machine, where, notify, level=joint.tags)
+    alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
+
+    def result(kind: str, wrong: str) -> CheckResult:
+        verdict = Verdict.REFUTED if wrong else Verdict.PROVED
+        return CheckResult(kind, verdict, None, None, plan.space, planning.problem.assumptions, wrong)
+
+    programs = Programs(joint.egraph)
+    structure = wrong_skeleton(planning, programs)
+    results = [
+        result("Equivalent", ""),
+        result("Parts", f"problem: {structure}" if structure else _wrong_part(plan, planning, alone)),
+    ]
+    certified = check_selection(planning.problem, plan.certificate)
+    certified = replace(certified, kind=type(plan.certificate.claim).__name__)
+    if results[-1].verdict is Verdict.PROVED:
+        numbers = Numbers(planning, programs)
+        results.append(result("Space", numbers.wrong_choices(Counter(plan.machine.hierarchy, where))))
+        wrong, coverage = numbers.wrong_edges(cells, name, notify)
+        results.append(certified)
+        results.append(replace(result("Entries", wrong), coverage=None if wrong else coverage))
+        results.extend(r for r in alone.results if r.kind in ("Delivers", "Bytes"))
+        results.extend(replace(r, kind="Program") for r in alone.results if r.kind == "Entries" and r.reason)
+    else:
+        results.append(certified)
+    return PlanCheck(name, tuple(results), plan, alone.planning)
+
+
+def _wrong_program(plan: Plan, joint: Jointly) -> str:
+    """Why the program of the plan is none of the e-graph; empty if it is one."""
+    writers = {op.output.tensor: op.name for op in plan.graph.operators}
+    modes = {t: writers.get(t) for t in joint.egraph.nodes}
+    try:
+        program = joint.egraph.graph(modes)
+    except GraphError as error:
+        return f"the program of the plan is none of the e-graph: {error}"
+    return "" if program.to_json() == plan.graph.to_json() else "the program of the plan is none of the e-graph"
+
+
+def _wrong_part(plan: Plan, planning: JointPlanning, alone: PlanCheck) -> str:
+    """Do the parts belong together?"""
+    problem, claim = planning.problem, plan.certificate.claim
+    if plan.memory_limit is not None:
+        return "a joint plan has no memory limit"
+    expected = assumed(planning.egraph.union, plan.machine, planning.space, None) | set(
+        stated(planning.egraph, planning.rounds)
+    )
+    if set(problem.assumptions) != expected or len(problem.assumptions) != len(expected):
+        odd = sorted(set(problem.assumptions) ^ expected)
+        return f"problem: the assumption {odd[0] if odd else ''} is made and not stated, or stated and not made"
+    if problem.sha256() != plan.certificate.problem_sha256:
+        return (
+            f"certificate: it is about the problem {plan.certificate.problem_sha256[:12]}.., but e-graph, machine and "
+            f"space give {problem.sha256()[:12]}.."
+        )
+    if isinstance(claim, LowerBound | Infeasible):
+        return f"choices: the claim {type(claim).__name__} comes with no solution"
+    assert isinstance(claim, Optimal | WithinGap)
+    if wrong := next((r.reason for r in alone.results if r.kind in ("Parts", "Space") and r.reason), ""):
+        return wrong
+    try:
+        graph, choices = planning.plan(claim.solution)
+    except (GraphError, LookupError) as error:
+        return f"choices: the solution of the certificate is no plan: {error}"
+    if graph.to_json() != plan.graph.to_json() or choices != plan.choices:
+        return "choices: they are not those of the certificate's solution"
+    single = alone.planning.problem
+    costs = [
+        Fraction(p.cost_of(x), p.scale)
+        for p, x in ((single, alone.planning.solution(choices)), (problem, claim.solution))
+    ]
+    if single.scale == problem.scale and costs[0] != costs[1]:
+        return f"choices: the plan of the program alone costs {float(costs[0])} s, the claim says {float(costs[1])} s"
+    return ""
