@@ -253,9 +253,9 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         if case.bound >= most * (1 - gap) or 2 * case.size > job.division.units:
             break
         case.prove(max(1, 2 * case.size), clock)
-        before = case.starts
+        cut = case.starts
         case.update_bound(most)
-        if case.starts != before:
+        if case.starts != cut:
             attempt(case)
         if best.case is not case:
             case.forget()
