@@ -108,6 +108,7 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     },
     ("machine", "calibrate", "p2-a100"): {"--timings": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", ""], "--rounds": INTEGERS, "--time-limit": NUMBERS, "--batch": ["1"]},
     ("machine", "calibrate", "p2-a100", "--timings", "timings.csv"): {"--where": ["x", "=1", "nodes", "nothing=1"], "--hold-out": ["x", "nothing=1"]},
+    ("plan", "mlp-unity", "--machine", "localhost:2", "--train", "sgd", "-o", "new.spz"): {"--pipeline": ["", "x", "0:1", "2:", "2:0", "-1:2", "9" * 400, "2:3", "2:2:2"]},
     ("schedule", "--stages", "2", "--micro-batches", "2", "--times", "1,1,1", "-o", "new.spz"): {
         "--kind": ["", "1F1B", "interleaved", "interleaved:0", "interleaved:x", "dualpipe-v", "\x1b[31m"], "--time-limit": NUMBERS, "--memory": INTEGERS,
         "--send": [n for n in INTEGERS if n != "0"], "--times": ["", "x", "1,1", "1,1,1;", "0,0,0", "1.5,1,1", "-1,1,1", "9" * 400 + ",1,1", "1,1,1;1,1,1;1,1,1"],

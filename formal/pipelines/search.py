@@ -231,6 +231,9 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         if not waiting:
             break
         case = min(waiting, key=lambda c: c.bound)
+        proved = [c for c in waiting if c.size > 0]
+        if best is None and proved:  # a plan soon: it rules out others, and there is one when the time is over
+            case = min(proved, key=lambda c: c.bound)
         if case.size == 0:
             case.prove(1, clock)
             case.update_bound(most)
@@ -243,14 +246,16 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
                 case.forget()
         if tell is not None:
             tell(f"{case.stages} stages, {case.micro} micro-batches: at least {case.bound / 1e9:.4g} ms")
+    if best is None and clock.over():  # even then: what is found without any search
+        attempt(min(found, key=lambda c: (c.size == 0, c.stages, c.micro)))
     while best is not None and not clock.over():
         case = min(found, key=lambda c: c.bound)
         if case.bound >= most * (1 - gap) or 2 * case.size > job.division.units:
             break
         case.prove(max(1, 2 * case.size), clock)
-        before = case.starts
+        cut = case.starts
         case.update_bound(most)
-        if case.starts != before:
+        if case.starts != cut:
             attempt(case)
         if best.case is not case:
             case.forget()

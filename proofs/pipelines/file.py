@@ -25,6 +25,7 @@ from ..container.archive import Member, read_json, write_container
 from ..container.canonical import ContainerError, Reader, canonical
 from ..container.kinds import require_kind
 from ..schedules.file import decode_schedule, encode_schedule
+from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
 from .certificate import Leaf, PipelineCertificate, Stage
 
@@ -113,13 +114,8 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         for a, b, c, d in (_row(r, 4) for r in head["stages"].items(1 << 8))
     )
     leaves = tuple(
-        Leaf(
-            *(x.integer(0, 1 << 20) for x in row[:5]),
-            row[5].flag(),
-            row[6].integer(0, 1 << 62),
-            decode_certificate(members, f"leaves/{k}"),
-        )
-        for k, row in enumerate(_row(r, 7) for r in head["leaves"].items(MOST_LEAVES))
+        _leaf(_row(r, 7), decode_certificate(members, f"leaves/{k}"))
+        for k, r in enumerate(head["leaves"].items(MOST_LEAVES))
     )
     if {n for n in members if n.startswith("leaves/")} != {
         f"leaves/{k}.{end}" for k in range(len(leaves)) for end in ("json", "i64")
@@ -131,7 +127,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     return PipelineCertificate(
         graph,
         machine,
-        None if head["space"].is_null() else head["space"].text(100),
+        head["space"].text(100),
         None if head["memory_limit"].is_null() else head["memory_limit"].integer(0, 1 << 62),
         Division(unit, tuple(phase), cuts),
         pairs,
@@ -143,6 +139,11 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         head["lower_bound"].integer(0, 1 << 62),
         leaves,
     )
+
+
+def _leaf(row: list[Reader], certificate: SelectionCertificate) -> Leaf:
+    stages, micro, first, end, times = (x.integer(0, 1 << 20) for x in row[:5])
+    return Leaf(stages, micro, first, end, times, row[5].flag(), row[6].integer(0, 1 << 62), certificate)
 
 
 def _placements(rows: Reader) -> tuple[tuple[str, Placement], ...]:

@@ -13,7 +13,7 @@ operator that it runs (forward, backward, updates, each in order of the graph):
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
@@ -178,40 +178,38 @@ class Units:
                 if row.reader in step:
                     hold(step[row.reader], step[row.reader] + 1, int(usage.amount[x[usage.vertex]]))
                 continue
-            self._kept(
-                row,
-                step,
-                lambda b, e, times, u=usage: hold(b, e, times * int(u.amount[x[u.vertex]])),
-                kept,
-                micro,
-                updates,
-            )
+            amount = int(usage.amount[x[usage.vertex]])
+            for begin, stop, times in self._kept(row, step, kept, micro, updates):
+                hold(begin, stop, times * amount)
         return int(np.cumsum(change).max(initial=0))
 
-    def _kept(self, row: Kept, step, hold, kept: int, micro: int, updates: int) -> None:  # type: ignore[no-untyped-def]
+    def _kept(
+        self, row: Kept, step: Mapping[str, int], kept: int, micro: int, updates: int
+    ) -> Iterator[tuple[int, int, int]]:
+        """From which step to which, and how many times, a stage has what a row counts."""
         last = len(step)
         readers = [name for name, _ in self.used[row.tensor] if name in step]
         writer = self.writer.get(row.tensor)
-        here = writer is not None and writer in step
-        if not readers and not here:
+        written = None if writer is None else step.get(writer)
+        if not readers and written is None:
             return
         if self.graph.tensor(row.tensor).role is Role.PARAMETER:
-            hold(0, last, 1)
+            yield 0, last, 1
             return
-        if row.writer is not None and not here:
+        if row.writer is not None and written is None:
             return  # it lies where it is written
-        begin = step[writer] if here else min(step[name] for name in readers)  # type: ignore[index]
+        begin = min(step[name] for name in readers) if written is None else written
         stop = 1 + max([begin, *(step[name] for name in readers)])
         brief = row.writer is not None and (row.tensor in self.planning.copies or row.tensor in self.next_of)
         if brief:
             stop = begin + 1
         if row.writer is not None and micro > 1 and self.final(row.tensor):
             begin, stop = 0, max(stop, last - updates)
-        hold(begin, stop, 1)
+        yield begin, stop, 1
         forward = writer is None or self.phase[writer] == "F"
         again = any(self.phase[name] == "B" for name in readers)
         if kept > 1 and forward and again and not (row.writer is not None and stop == begin + 1):
-            hold(0, last - updates, kept - 1)
+            yield 0, last - updates, kept - 1
 
 
 def _multiple(values: Ints, factor: int) -> Ints:
