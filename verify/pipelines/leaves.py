@@ -178,9 +178,8 @@ class Units:
                 if row.reader in step:
                     hold(step[row.reader], step[row.reader] + 1, int(usage.amount[x[usage.vertex]]))
                 continue
-            amount = int(usage.amount[x[usage.vertex]])
             for begin, stop, times in self._kept(row, step, kept, micro, updates):
-                hold(begin, stop, times * amount)
+                hold(begin, stop, times * int(usage.amount[x[usage.vertex]]))
         return int(np.cumsum(change).max(initial=0))
 
     def _kept(
