@@ -68,7 +68,7 @@ def at_peaks(work: Work, device: Device, precision: str, replicas: int = 1, cros
     >>> w = work(MODELS["mpt-7b"], Layout(micro_batch=6, micro_batches=2, seq=2048, dp=8, sharded=8))
     >>> t = at_peaks(w, DEVICES["a100_80gb"], "bf16", replicas=8, crosses=False)
     >>> round(t.products, 2), round(t.shards, 2)
-    (3.15, 0.24)
+    (3.14, 0.24)
     """
     return Terms(
         products=work.products / (device.peak(precision) * 1e12),
