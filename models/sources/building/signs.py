@@ -62,8 +62,8 @@ def never_negative(operators: Sequence[Operator], tensors: Mapping[str, Tensor],
 
     >>> from .builder import Builder
     >>> g = Builder("g")
-    >>> place = g.iota("place", (4,), 0, dtype="int64")
-    >>> never_negative(g.operators, g.tensors, place), never_negative(g.operators, g.tensors, g.input("i", (4,), "int64"))
+    >>> place, given = g.iota("place", (4,), 0, dtype="int64"), g.input("i", (4,), "int64")
+    >>> never_negative(g.operators, g.tensors, place), never_negative(g.operators, g.tensors, given)
     (True, False)
     """
     writer = {op.output.tensor: op for op in operators}
