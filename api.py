@@ -1,7 +1,7 @@
 """The Python way in: plan a model, check a plan, read what it decided, audit a strategy, hand a plan on.
 
     import shardproof
-    plan = shardproof.plan("bert-large", "dgx-a100:4x8", batch=8, train="adam", memory="80GiB")
+    plan = shardproof.plan("bert-large", "cloud-a100:4x8", batch=8, train="adam", memory="80GiB")
     plan.check().verdict, plan.layouts["layer0.attention.query.weight"]
     plan.save("plan.spz")
 

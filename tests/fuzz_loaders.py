@@ -270,7 +270,7 @@ STRATEGIES = [
     b'{"*": {}}',
 ]
 CONFIGS = [b"b over nodes, h over 2 of gpus", b'{"b": {"nodes": 2}}', b"replicated", b"one device"]
-NAMES = [b"dgx-a100", b"dgx-a100:4x8", b"4x8", b"localhost:2", b"summit:2x2x3", b"m.toml", b"m.toml:2x2"]
+NAMES = [b"cloud-a100", b"cloud-a100:4x8", b"4x8", b"localhost:2", b"summit:2x2x3", b"m.toml", b"m.toml:2x2"]
 
 
 def models() -> list[bytes]:

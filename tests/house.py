@@ -74,7 +74,8 @@ CHECKERS = (
         | PROGRAMS
         | JOINT
         | {"models.pipelines", "models.schedules", "proofs.pipelines", "proofs.schedules", "proofs.selection"}
-        | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"},
+        | {"proofs.plan", "verify.pipelines", "verify.schedules", "verify.selection", "verify.plan"}
+        | {"models.joint", "proofs.joint"},  # a stage's plan is a bundle, which may hold a derivation
     ),
     Checker(
         "plan",

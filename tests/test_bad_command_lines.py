@@ -77,7 +77,7 @@ AMOUNTS = [n for n in NUMBERS if n != "1e-400"] + [
 
 OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
     ("plan", "mlp-unity", "--machine", "localhost:2", "-o", "new.spz"): {
-        "--micro-batch": ["0", "-1", "x", "1.5", "", "2", "auto", "9" * 400], "--precision": ["", "fp8", "bf16-master:scale=2"],
+        "--micro-batch": ["0", "-1", "x", "1.5", "", "2", "auto", "2:twice", ":once", "9" * 400], "--precision": ["", "fp8", "bf16-master:scale=2"],
         "--time-limit": NUMBERS, "--threads": INTEGERS, "--gap": SHARES, "--batch": INTEGERS, "--memory": AMOUNTS,
         "--space": ["", "all", "complete,odd", "\x1b", "9" * 500], "--engine": ["", "cplex", "\udcff"], "--train": ["", "sgdd"], "--strategy": ["", "absent", "folder", "pipe", "noise"],
         "--vocabulary": ["", "tensorflow", "DTensor"],
@@ -154,7 +154,7 @@ ARGUMENTS: dict[tuple[str, ...], list[str]] = {
     ("audit", "{}", "--strategy", "choices.json"): [*FILES, "plan.spz", "graph.json"],
     ("audit", "problem.json", "--strategy", "{}"): [*FILES, "plan.spz", "graph.json", "problem.json"],
     ("plan", "{}", "--machine", "localhost:2", "-o", "new.spz"): [*FILES, "plan.spz", "problem.json", "mlp-unty", "absent.py:f", "text.py:f", "text.py:", "no.module:f", "absent.onnx", "text.onnx", "graph.onnx"],
-    ("plan", "mlp-unity", "--machine", "{}", "-o", "new.spz"): [*FILES, "nowhere", "localhots", "localhost:0", "localhost:2x2", "-1x4", "9" * 400 + "x2", "text.toml", "folder.toml", "absent.toml", "localhost:", "dgx-a100:4xx8"],
+    ("plan", "mlp-unity", "--machine", "{}", "-o", "new.spz"): [*FILES, "nowhere", "localhots", "localhost:0", "localhost:2x2", "-1x4", "9" * 400 + "x2", "text.toml", "folder.toml", "absent.toml", "localhost:", "cloud-a100:4xx8"],
     ("machine", "show", "{}"): [*FILES, "nowhere", "localhost:0", "text.toml", "\x1b[31m"],
     ("import", "{}"): [*FILES, "plan.spz", "nothing"],
     ("rules", "check", "{}"): [*SPZ, "plan.spz", "problem.spz"],
@@ -356,7 +356,7 @@ def test_help(line: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None
     ("line", "meant"),
     [
         (("plna",), "plan"), (("chekc",), "check"), (("rules", "prov"), "prove"), (("machine", "calibrat"), "calibrate"), (("plan", "mlp-unty", "--machine", "4", "-o", "x.spz"), "mlp-unity"),
-        (("machine", "show", "localhots"), "localhost"), (("machine", "show", "dgx-a10:4x8"), "dgx-a100"), (("plan", "--machin", "4"), "--machine"),
+        (("machine", "show", "localhots"), "localhost"), (("machine", "show", "dgx-a10:4x8"), "cloud-a100"), (("plan", "--machin", "4"), "--machine"),
     ],
 )  # fmt: skip
 def test_the_nearest_is_named(

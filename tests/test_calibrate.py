@@ -61,7 +61,7 @@ def timings_of(
     [
         ("p2-a100:4x16", RING, False),
         ("p2-v100:4x8", Algorithm.TREE, False),
-        ("dgx-a100:4x8", RING, True),
+        ("cloud-a100:4x8", RING, True),
         ("p2-a100:2x16", RING, True),
     ],
 )
@@ -239,7 +239,7 @@ def test_the_verb_writes_a_machine_and_one_json_object(tmp_path: Path, capsys: p
         (["p2-a100", "--timings", str(FILE), "--where", "nodes"], 2, "COLUMN=VALUE"),
         (["p2-a100", "--timings", str(FILE), "--where", "nodes=9"], 3, "no timing is left"),
         (["p2-a100"], 3, "64 devices"),
-        (["dgx-a100:0x8", "--timings", str(FILE)], 3, "must be 1"),
+        (["cloud-a100:0x8", "--timings", str(FILE)], 3, "must be 1"),
     ],
 )
 def test_refusals_of_the_verb(arguments: list[str], code: int, words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,7 +258,7 @@ def test_our_own_ground_truth() -> None:
     """
     rows = [t for t in read_timings(FILE.parent / "local_ranks.csv") if t.matrix == ((2, 2),)]
     assert len(rows) == 3 * 47
-    base = load_machine("dgx-a100:2x2")
+    base = load_machine("cloud-a100:2x2")
     guess = replace(
         base,
         levels=tuple(replace(x, bandwidth=Fraction(10**9), latency=Fraction(1, 20000)) for x in base.levels),

@@ -98,7 +98,7 @@ def test_a_device_is_found_again() -> None:
 
 
 def test_links_of_two_levels_are_found_again() -> None:
-    planning = planned(zoo("mlp-unity"), "dgx-a100:2x2")
+    planning = planned(zoo("mlp-unity"), "cloud-a100:2x2")
     candidates = coverage(planning, extra=6)
     moved = movement_times(planning, candidates, every_movement(planning, candidates))
     rates, latencies = (3e9, 8e9), (4e-5, 1.5e-5)

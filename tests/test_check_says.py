@@ -51,15 +51,15 @@ def full_machine() -> Machine:
 
 @pytest.fixture(scope="module")
 def plan_file(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return planned(tmp_path_factory.mktemp("says") / "plan.spz", load_machine("dgx-a100:1x2"))
+    return planned(tmp_path_factory.mktemp("says") / "plan.spz", load_machine("cloud-a100:1x2"))
 
 
 def test_check_says_what_a_plan_is_about(plan_file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    graph, machine = zoo("mlp-unity"), load_machine("dgx-a100:1x2")
+    graph, machine = zoo("mlp-unity"), load_machine("cloud-a100:1x2")
     assert run(["check", plan_file]) == 0
     text = capsys.readouterr().out
     assert f"model mlp-unity: 3 operators, sha256 {graph.sha256()}" in text
-    assert f"machine dgx-a100 1x2: sha256 {machine.sha256()}" in text
+    assert f"machine cloud-a100 1x2: sha256 {machine.sha256()}" in text
     assert (
         "memory limit none; space complete; assumptions: " in text and "no-memory-limit" in text and "note:" not in text
     )
@@ -74,7 +74,7 @@ def test_check_says_what_a_plan_is_about(plan_file: str, capsys: pytest.CaptureF
 
 
 def test_constants_on_demand(plan_file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    machine = load_machine("dgx-a100:1x2")
+    machine = load_machine("cloud-a100:1x2")
     assert run(["check", plan_file, "--show-machine"]) == 0
     text = capsys.readouterr().out
     assert all(constant in text for constant, _ in machine.sources) and "270 GB/s" in text
@@ -87,9 +87,9 @@ def test_constants_on_demand(plan_file: str, capsys: pytest.CaptureFixture[str])
 def test_a_built_in_name_with_other_constants_is_said(
     verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = planned(tmp_path / "forged.spz", faster(load_machine("dgx-a100:1x2")))
+    path = planned(tmp_path / "forged.spz", faster(load_machine("cloud-a100:1x2")))
     words = (
-        "named dgx-a100, but 1 constant differs from the built-in machine: level.gpus.bandwidth 1e+40 instead of "
+        "named cloud-a100, but 1 constant differs from the built-in machine: level.gpus.bandwidth 1e+40 instead of "
         "2.7e+11"
     )
     assert run([verb, path]) == 0
@@ -103,9 +103,9 @@ def test_own_model_and_machine(plan_file: str, tmp_path: Path, capsys: pytest.Ca
     graph = tmp_path / "graph.json"
     graph.write_text(zoo("mlp-unity").to_json(), encoding="utf-8")
     toml = tmp_path / "own.toml"
-    toml.write_text(to_toml(load_machine("dgx-a100:1x2")), encoding="utf-8")
+    toml.write_text(to_toml(load_machine("cloud-a100:1x2")), encoding="utf-8")
     for arguments in (
-        ["--model", "mlp-unity", "--machine", "dgx-a100:1x2"],
+        ["--model", "mlp-unity", "--machine", "cloud-a100:1x2"],
         ["--model", str(graph)],
         ["--machine", str(toml)],
     ):
@@ -115,7 +115,7 @@ def test_own_model_and_machine(plan_file: str, tmp_path: Path, capsys: pytest.Ca
         (["--model", "mlp-unity", "--batch", "8"], "Model", "operator 'fc1', axes"),
         (["--model", "linear-training"], "Model", "name"),
         (["--model", "mlp-unity", "--train", "sgd"], "Model", "name"),
-        (["--machine", "dgx-a100:1x4"], "Machine", "sizes '1x2' instead of '1x4'"),
+        (["--machine", "cloud-a100:1x4"], "Machine", "sizes '1x2' instead of '1x4'"),
         (["--machine", "p2-a100:1x2"], "Machine", "device_class.a100.memory 8.58993e+10 instead of 4.29497e+10"),
     ):
         assert run(["check", plan_file, *arguments, "--json"]) == 10
@@ -165,7 +165,7 @@ def test_only_plans_can_be_compared(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_no_frontend_is_loaded_without_a_model(plan_file: str) -> None:
     program = (
         "import sys; from shardproof.__main__ import run; code = run(['check', sys.argv[1], '--machine', "
-        "'dgx-a100:1x2']);"
+        "'cloud-a100:1x2']);"
         "print([m for m in sys.modules if m.startswith(('shardproof.models.sources.load', "
         "'shardproof.models.sources.training', 'shardproof.formal'))]); sys.exit(code)"
     )
@@ -199,7 +199,7 @@ def test_every_constant_of_a_machine_with_everything() -> None:
 
 
 def test_two_levels_exchanged_are_noticed() -> None:
-    machine = load_machine("dgx-a100:4x8")
+    machine = load_machine("cloud-a100:4x8")
     assert differences(replace(machine, levels=machine.levels[::-1]), machine)
 
 

@@ -198,7 +198,7 @@ def test_scaling_symmetry_and_monotonicity(
     for m in sizes:
         groups.append(tuple(devices[at : at + m]))
         at += m
-    machine = load_machine(data.draw(st.sampled_from(["p2-v100:4x8", "p2-a100:2x16", "dgx-a100:4x8"])))
+    machine = load_machine(data.draw(st.sampled_from(["p2-v100:4x8", "p2-a100:2x16", "cloud-a100:4x8"])))
     cost = m2(machine, 1 << 20, algorithm)
     step = LoweredStep(kind, tuple(groups), (rows_,) * len(groups), 8)
     base = cost.step_seconds(step)
@@ -220,7 +220,7 @@ def test_rounding_is_up_and_once() -> None:
 
 
 def test_planned_adds_levels_and_latencies() -> None:
-    machine = load_machine("dgx-a100:4x8")
+    machine = load_machine("cloud-a100:4x8")
     step = LoweredStep(Collective.REDUCE_SCATTER, tuple((i, i + 8, i + 16, i + 24) for i in range(8)), (1,) * 8, 8)
     seconds = planned(machine, 8 << 20).step_seconds(step)
     part = Fraction(3, 4) * (1 << 20)

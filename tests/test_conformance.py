@@ -137,7 +137,7 @@ def test_a_second_checker_agrees_on_changed_schedules() -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-@pytest.mark.parametrize(("machine", "sizes"), [("p2-a100", (2, 4)), ("p2-v100", (2, 8)), ("dgx-a100", (2, 4))])
+@pytest.mark.parametrize(("machine", "sizes"), [("p2-a100", (2, 4)), ("p2-v100", (2, 8)), ("cloud-a100", (2, 4))])
 def test_prices_of_collective_programs_follow_from_the_document(
     machine: str, sizes: tuple[int, int], preset: str
 ) -> None:

@@ -105,7 +105,7 @@ def test_classes_and_profile_are_read_and_written_back(tmp_path: Path) -> None:
 
 
 def test_a_machine_without_them_keeps_its_form() -> None:
-    data = json.loads(load_machine("dgx-a100").to_json())
+    data = json.loads(load_machine("cloud-a100").to_json())
     assert "profile" not in data and len(data["device_class"]) == 1 and "blocks" not in data["device_class"][0]
 
 
@@ -260,7 +260,7 @@ def test_rows_count_flops_and_bytes_of_the_busiest_device() -> None:
 
 
 def test_statistics_are_named() -> None:
-    planning = build(zoo("attention", dtype="float32"), load_machine("dgx-a100:1x4"), space("complete"))
+    planning = build(zoo("attention", dtype="float32"), load_machine("cloud-a100:1x4"), space("complete"))
     v = planning.operators["attention.softmax"]
     decision = planning.decisions[v]
     split = next(i for i in range(999) if decision.placement(i).matrix[decision.axes.index("t")] == (1, 4))

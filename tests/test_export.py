@@ -32,7 +32,7 @@ from shardproof.proofs.plan.bundle import Plan, read_plan, write_plan
 
 CASES = [
     ("mlp-unity", "adam", "localhost:4"),
-    ("bert-tiny", "adam", "dgx-a100:2x2"),
+    ("bert-tiny", "adam", "cloud-a100:2x2"),
     ("conv-stack", None, "localhost:8"),
 ]
 

@@ -212,7 +212,7 @@ def test_an_engine_that_keeps_no_time_is_ended(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_bert_large_on_thirty_two_devices_is_decided(engine: str) -> None:
     """302,018 choices and 193 million pairs: refused or skipped without messages."""
-    planned = plan_graph(build("bert-large", batch=8), load_machine("dgx-a100:4x8"), engine=engine, threads=2)  # type: ignore[arg-type]
+    planned = plan_graph(build("bert-large", batch=8), load_machine("cloud-a100:4x8"), engine=engine, threads=2)  # type: ignore[arg-type]
     assert planned.answer.status is Status.OPTIMAL and planned.answer.asked[-1].decided
     assert planned.answer.asked[-1].cost == planned.answer.cost == planned.answer.lower_bound
 

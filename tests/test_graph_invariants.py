@@ -109,6 +109,7 @@ MUTANTS: dict[str, Callable[[Graph], Graph]] = {
     "groups": with_ids(lambda op: replace(op, attributes=(("load", "some"), ("rows", "r"))), "grouped_product"),
     "attention": attention,
     "pairs": operator(1, function="product_sum", inputs=(access("x", "n"), access("w", "k"), access("w", "k"))),
+    "arithmetic": operator(1, attributes=(("arithmetic", "float16"),)),
     "epilogue": operator(1, function="fused_product", attributes=(("epilogue", ("relu",)), ("factors", 1))),
     "leading": lambda g: replace(g, leading=(("x", 7),)),
     "work": huge,

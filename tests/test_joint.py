@@ -124,7 +124,7 @@ def test_the_rewritten_program_gives_the_numbers_of_the_users_graph(name: str) -
 def test_never_worse_than_the_graph_as_it_is_however_short_the_time() -> None:
     graph = build_step(zoo("mlp-8192", batch=2048, layers=3), "sgd").graph
     for seconds in (0.0, 0.05):
-        found = plan_jointly(graph, load_machine("dgx-a100:2x8"), space("complete"), clock=Clock(seconds))
+        found = plan_jointly(graph, load_machine("cloud-a100:2x8"), space("complete"), clock=Clock(seconds))
         assert found.answer.cost is not None and found.plain.cost is not None
         assert found.answer.cost <= found.plain.cost
         plan = joint_plan(found)
@@ -135,6 +135,6 @@ def test_never_worse_than_the_graph_as_it_is_however_short_the_time() -> None:
 def test_layers_of_mlp_8192() -> None:
     """The cheapest program of a training step of two layers: the activation in its product, its gradient from there."""
     graph = build_step(zoo("mlp-8192", batch=8192, layers=2), "sgd").graph
-    found = plan_jointly(graph, load_machine("dgx-a100:4x8"), space("complete"), clock=Clock())
+    found = plan_jointly(graph, load_machine("cloud-a100:4x8"), space("complete"), clock=Clock())
     assert found.answer.status is Status.OPTIMAL
     assert (found.plain.cost, found.answer.cost) == (36837076997, 36789572279)

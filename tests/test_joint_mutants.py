@@ -41,7 +41,7 @@ def changed(egraph: EGraph, name: str, op: Operator) -> EGraph:
 
 def mutants(egraph: EGraph, derivation: Derivation, rng: random.Random) -> Iterator[tuple[str, EGraph, Derivation]]:
     """Kinds of forgery at one random step, each in turn."""
-    k = rng.randrange(len(derivation.steps))
+    k = rng.choice([k for k, s in enumerate(derivation.steps) if s.place])
     step = derivation.steps[k]
     node = next(op for op in egraph.operators if op.name == step.node)
     others = [op.name for op in egraph.operators if op.name not in (*step.place, step.node)] or [step.node]

@@ -30,7 +30,9 @@ from shardproof.models.sources import zoo
 @pytest.fixture(scope="module")
 def layer() -> Planning:
     return build(
-        zoo.build("transformer-layer", batch=1, tokens=16, width=8192), load_machine("dgx-a100:1x8"), space("complete")
+        zoo.build("transformer-layer", batch=1, tokens=16, width=8192),
+        load_machine("cloud-a100:1x8"),
+        space("complete"),
     )
 
 

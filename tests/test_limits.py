@@ -67,10 +67,10 @@ def test_large_models_on_large_machines_are_admitted(options: dict[str, int], tr
     """Two Llama-3 8B layers at batch 64 on 64x8 were refused after the search: 137713831378944 points of a gather
     are not what a check costs.
     """
-    check_sizes(case("llama", options, train), load_machine("dgx-a100:" + sizes), space("two-per-level"))
+    check_sizes(case("llama", options, train), load_machine("cloud-a100:" + sizes), space("two-per-level"))
 
 
-@pytest.mark.parametrize(("machine", "what"), [("dgx-a100:3000x8", "24000 devices"), ("summit:64x8x8", "placements")])
+@pytest.mark.parametrize(("machine", "what"), [("cloud-a100:3000x8", "24000 devices"), ("summit:64x8x8", "placements")])
 def test_what_cannot_be_checked_is_refused_before_anything_is_built(
     machine: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,8 +235,8 @@ def test_diagonals_are_bounded_before_they_are_built() -> None:
         x = g.map("x", "relu", g.input("a", (n, n)), text="i j -> i j")
         return g.build(g.map("d", "copy", x, text="i i -> i"))
 
-    check_sizes(diagonal(64), load_machine("dgx-a100:8x8"), space("complete"))
+    check_sizes(diagonal(64), load_machine("cloud-a100:8x8"), space("complete"))
     with pytest.raises(TooLarge, match="runs through two dimensions"):
-        check_sizes(diagonal(4096), load_machine("dgx-a100:512x8"), space("two-per-level"))
+        check_sizes(diagonal(4096), load_machine("cloud-a100:512x8"), space("two-per-level"))
     assert limits.MOST_CELLS == MOST_CELLS
     assert np.iinfo(np.int64).max > 2 * limits.MOST_NUMBER

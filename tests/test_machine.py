@@ -76,7 +76,7 @@ def test_coordinates_are_row_major_digits() -> None:
 
 
 def test_specs() -> None:
-    assert load_machine("4x8") == load_machine("dgx-a100") == load_machine("dgx-a100:4x8")
+    assert load_machine("4x8") == load_machine("cloud-a100") == load_machine("cloud-a100:4x8")
     assert load_machine("32x8").hierarchy == (32, 8) and load_machine("localhost:8").hierarchy == (8,)
     assert load_machine("p2-a100:2x16").hierarchy == (2, 16) and load_machine("summit").hierarchy == (32, 2, 3)
 
@@ -85,16 +85,16 @@ def test_specs() -> None:
     ("spec", "words"),
     [
         ("8", ("2 levels", "nodesxgpus", "8")),
-        ("dgx-a100:2x2x2", ("2 levels", "2x2x2")),
-        ("dgx-a100:0x8", ("size", "must be 1")),
+        ("cloud-a100:2x2x2", ("2 levels", "2x2x2")),
+        ("cloud-a100:0x8", ("size", "must be 1")),
         ("4096x4096", ("devices", "at most")),
-        ("nonsense", ("dgx-a100", "localhost")),
+        ("nonsense", ("cloud-a100", "localhost")),
         ("nonsense:4x8", ("nonsense:4x8",)),
         ("", ("built-in",)),
         ("missing.toml", ("missing.toml", "no such file")),
         ("\0.toml", ("no such file",)),
-        ("dgx-a100:", ("neither",)),
-        ("../machines/dgx-a100", ("neither",)),
+        ("cloud-a100:", ("neither",)),
+        ("../machines/cloud-a100", ("neither",)),
     ],
 )
 def test_bad_specs_name_the_next_step(spec: str, words: tuple[str, ...]) -> None:
@@ -122,11 +122,11 @@ def test_builtins_cover_every_dtype_and_survive_json(name: str) -> None:
 
 
 def test_constants_of_the_research_notes() -> None:
-    names = ("dgx-a100", "p2-a100", "p2-v100")
+    names = ("cloud-a100", "p2-a100", "p2-v100")
     got = {n: [(x.bandwidth / 10**9, x.latency * 10**6) for x in load_machine(n).levels] for n in names}
-    assert got["dgx-a100"] == got["p2-a100"] == [(9, 10), (270, 5)]
+    assert got["cloud-a100"] == got["p2-a100"] == [(9, 10), (270, 5)]
     assert [b for b, _ in got["p2-v100"]] == [Fraction("10.2"), 135]
-    a100 = load_machine("dgx-a100").device
+    a100 = load_machine("cloud-a100").device
     assert a100.peak("bfloat16") == 150 * 10**12 and a100.bandwidth == 14 * 10**11
 
 

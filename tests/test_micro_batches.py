@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_run import draw_choices
+from test_run import choose, draw_choices
 
 from shardproof.__main__ import run
 from shardproof.backends.execution.reference import random_inputs, run_graph
@@ -18,7 +18,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.program.graph import Graph, Role
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import TrainingStep, build_step
-from shardproof.models.sources.training.accumulation import accumulated, counts
+from shardproof.models.sources.training.accumulation import accumulated, counts, parts_of
 from shardproof.models.sources.zoo import build as zoo
 from shardproof.models.text import InputError
 
@@ -36,14 +36,14 @@ def shaped(graph: Graph, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]
     return {name: value.reshape(graph.tensor(name).shape) for name, value in values.items()}
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize(("count", "parts"), [(2, 1), (2, 2), (4, 1)])
 @pytest.mark.parametrize("name", sorted(SMALL))
-def test_the_numbers_are_those_of_the_whole_batch(name: str, count: int) -> None:
+def test_the_numbers_are_those_of_the_whole_batch(name: str, count: int, parts: int) -> None:
     for optimizer, recompute in (("adamw:clip=0.5", "none"), ("sgd:momentum=0.9", "all")):
         if recompute == "all" and name in ("mlp", "conv"):
             continue
         step = build_step(SMALL[name](), optimizer, recompute=recompute)
-        cut = accumulated(step, count)
+        cut = accumulated(step, count, parts)
         values = random_inputs(step.graph, 0)
         expected, got = run_graph(step.graph, values), run_graph(cut.graph, shaped(cut.graph, values))
         assert set(got) == set(expected)
@@ -90,9 +90,24 @@ def test_activations_of_one_micro_batch_are_alive() -> None:
     assert peaks[1] - inputs < (peaks[0] - inputs) * 0.45
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_any_placement_on_four_ranks_is_one_process(seed: int) -> None:
-    cut = accumulated(build_step(SMALL["mlp"](), "adam"), 2).graph
+def test_gradients_brought_together_once() -> None:
+    """Data parallel on two devices: with a part of the gradient per device one sum travels per weight, else four."""
+    step = build_step(SMALL["mlp"](), "sgd")
+    moved = []
+    for parts in (1, 2):
+        cut = accumulated(step, 4, parts).graph
+        split = {op.name: {"b": (2,)} for op in cut.operators if any(a.name == "b" for a in op.axes)}
+        split |= {op.name: {"part": (2,)} for op in cut.operators if any(a.name == "part" for a in op.axes)}
+        program = lower(cut, (2,), choose(cut, (2,), split))
+        reduced = [m for m in program.movements if "reduce" in m.plan.collective()]
+        moved.append(sum("weight" in m.tensor or "bias" in m.tensor for m in reduced))
+    weights = len(step.trained)
+    assert moved == [4 * weights, weights]
+
+
+@pytest.mark.parametrize(("seed", "parts"), [(0, 1), (1, 1), (2, 2), (3, 4)])
+def test_any_placement_on_four_ranks_is_one_process(seed: int, parts: int) -> None:
+    cut = accumulated(build_step(SMALL["mlp"](), "adam"), 2, parts).graph
     values = random_inputs(cut, seed)
     found = run_virtual(lower(cut, (2, 2), draw_choices(cut, (2, 2), np.random.default_rng(seed))), values)
     assert all(t.fits for t in found.traffic)
@@ -120,16 +135,20 @@ def test_counts_divide_the_batch() -> None:
     with pytest.raises(InputError, match="a batch of 8 cannot be cut into 3 equal micro-batches"):
         accumulated(step, 3)
     assert accumulated(step, 1) is step
+    assert [parts_of(step.graph, 2, n) for n in (1, 2, 3, 4, 8)] == [1, 2, 1, 4, 4]
 
 
+@pytest.mark.slow
 def test_plan_finds_how_many_pay(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One does not fit; the cheapest count that does is planned, checked and run."""
     plan, model = str(tmp_path / "p.spz"), tmp_path / "model.json"
     model.write_text(zoo("mlp-unity", batch=512, inputs=16, hidden=256, classes=16).to_json())
     asked = [str(model), "--train", "sgd", "--machine", "localhost:2", "-o", plan]
-    assert run(["plan", *asked, "--micro-batch", "auto", "--memory", "600KiB", "--time-limit", "60"]) == 0
+    assert (
+        run(["plan", *asked, "--micro-batch", "auto", "--memory", "600KiB", "--time-limit", "300", "--gap", "5%"]) == 0
+    )
     said = capsys.readouterr().out
-    assert "1 micro-batch: proved not to fit" in said and "+micro(" in said
+    assert "1 micro-batch: proved not to fit" in said and "+micro(" in said and "brought together once" in said
     assert run(["run", plan, "-n", "2", "--virtual", "--dtype", "float32"]) == 0
     assert "equal" in capsys.readouterr().out
     assert run(["plan", "mlp-unity", "--machine", "localhost:2", "-o", plan, "--micro-batch", "2"]) == 2

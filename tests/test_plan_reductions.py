@@ -71,7 +71,7 @@ def price(cost: LinkCost, at: ReductionRequest, program: Program) -> int:
     return sum(cost.step_time(s) for s in at.system().run(program)[1])
 
 
-@pytest.mark.parametrize("spec", ["dgx-a100:4x8", "dgx-a100:2x8", "p2-a100:2x16"])
+@pytest.mark.parametrize("spec", ["cloud-a100:4x8", "cloud-a100:2x8", "p2-a100:2x16"])
 @pytest.mark.parametrize("payload", [*SMALL, *LARGE])
 def test_the_program_of_plan_against_all_programs(spec: str, payload: int) -> None:
     machine = load_machine(spec)
@@ -94,7 +94,7 @@ def test_the_program_of_plan_against_all_programs(spec: str, payload: int) -> No
 
 def test_small_payloads_are_overcharged_by_latency() -> None:
     """How much: 4 KiB over 4x8 costs 30.7 us in the plan, 20.9 us as one AllReduce."""
-    machine = load_machine("dgx-a100:4x8")
+    machine = load_machine("cloud-a100:4x8")
     found = synthesize(request(machine, (4, 8)), planned(machine, 4096))
     assert round(charged(machine, (4, 8), 4096) / 10**6, 1) == 30.7 and round(found.cost / 10**6, 1) == 20.9
     assert found.cost == found.all_reduce
@@ -117,7 +117,7 @@ def test_overlapping_levels_do_not_change_the_choice(payload: int) -> None:
     """Under `linked` (a step takes its slowest link, not the sum) the same program wins, so the choice does not
     hang on that assumption.
     """
-    machine = load_machine("dgx-a100:4x8")
+    machine = load_machine("cloud-a100:4x8")
     cost = linked(machine, payload)
     for parts in groups(machine):
         at = request(machine, parts)

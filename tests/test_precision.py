@@ -181,7 +181,7 @@ def test_a_product_that_sums_in_float32_has_the_peak_of_its_factors() -> None:
     op = half.operators[0]
     wide = replace(half, tensors=tuple(replace(t, dtype="float32") if t.name == "y" else t for t in half.tensors))
     stated = replace(wide, operators=(replace(op, attributes=(("arithmetic", "bfloat16"),)),)).check()
-    machine = load_machine("dgx-a100:1x2")
+    machine = load_machine("cloud-a100:1x2")
     times = [int(build_problem(g, machine, space("complete")).problem.vertices[0].cost.max()) for g in (wide, stated)]
     flops = Fraction(2 * 512**3)
     launch = machine.device.launch

@@ -86,10 +86,10 @@ TABLE: tuple[tuple[str, str, int | None, str | None, tuple[Kind, ...]], ...] = (
     ("bert-tiny", "localhost:1", 8, None, ()),
     ("bert-tiny", "localhost:8", 8, "one-per-level", (SPACE,)),
     ("bert-tiny", "localhost:7", 14, "one-per-level", ()),  # seven is prime: the same plans
-    ("bert-tiny", "dgx-a100:1x8", 8, None, ()),
-    ("bert-tiny", "dgx-a100:1x7", 7, None, ()),  # a level of size one
-    ("bert-tiny", "dgx-a100:1x6", 8, None, (FEWER, UNEVEN, REPEATED, BATCH)),
-    ("bert-large", "dgx-a100:4x8", None, "one-per-level", (SPACE, BATCH)),
+    ("bert-tiny", "cloud-a100:1x8", 8, None, ()),
+    ("bert-tiny", "cloud-a100:1x7", 7, None, ()),  # a level of size one
+    ("bert-tiny", "cloud-a100:1x6", 8, None, (FEWER, UNEVEN, REPEATED, BATCH)),
+    ("bert-large", "cloud-a100:4x8", None, "one-per-level", (SPACE, BATCH)),
     ("mlp-uneven", "localhost:8", 13, "complete,uneven", ()),
     ("mlp-unity", "localhost:4", 13, None, (BATCH,)),  # prime; features divide
     ("mlp-unity", "localhost:4", 13, "complete,uneven", ()),
@@ -209,7 +209,7 @@ def test_kinds(model: str, machine: str, batch: int | None, where: str | None, k
                 pytest.fail("no memory was asked for")
 
 
-@pytest.mark.parametrize("machine", ["localhost:7", "dgx-a100:2x5"])
+@pytest.mark.parametrize("machine", ["localhost:7", "cloud-a100:2x5"])
 def test_blocks_of_uneven_splits(machine: str) -> None:
     """Where a split leaves devices without a block, they count as idle: eight over seven is four blocks of two."""
     planning = build(zoo("bert-tiny"), load_machine(machine), space("complete,uneven"))

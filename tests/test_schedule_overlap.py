@@ -66,7 +66,7 @@ def written(tmp_path: Path, value: object) -> Path:
 
 
 def test_a_graph_is_read(tmp_path: Path) -> None:
-    read = read_overlap(written(tmp_path, document()), "dgx-a100:1x8")
+    read = read_overlap(written(tmp_path, document()), "cloud-a100:1x8")
     p = read.problem
     assert [t.streams for t in p.tasks] == [(1,), (0,), (1,), (0,), (0,)]
     assert p.tasks[0].time == 500_000 and (read.tabled, read.modelled_collectives, read.modelled_compute) == (1, 1, 3)
@@ -94,7 +94,7 @@ def test_bad_graphs_are_named(tmp_path: Path, change: Callable[[dict[str, Any]],
     value = document()
     change(value)
     with pytest.raises(InputError, match=words.replace("'", ".")):
-        read_overlap(written(tmp_path, value), "dgx-a100:1x8")
+        read_overlap(written(tmp_path, value), "cloud-a100:1x8")
 
 
 def test_a_real_graph_is_proved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

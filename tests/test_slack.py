@@ -95,7 +95,7 @@ def test_a_loose_memory_limit_costs_nothing() -> None:
     problem.
     """
     graph = training_step(zoo("mlp-unity", batch=64, inputs=64, hidden=128, classes=8), "adam")
-    machine = load_machine("dgx-a100:1x4")
+    machine = load_machine("cloud-a100:1x4")
     free = plan_graph(graph, machine)
     loose = plan_graph(graph, machine, memory_limit=1 << 40)
     assert free.answer.solution is not None

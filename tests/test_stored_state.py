@@ -25,7 +25,7 @@ LOOSE = 1 << 40
 def planned(model: str, limit: int, options: tuple[tuple[str, int | str], ...]) -> Planned:
     found = plan_graph(
         training_step(zoo(model, **dict(options)), "adam"),
-        load_machine("dgx-a100:1x8"),
+        load_machine("cloud-a100:1x8"),
         memory_limit=limit,
         time_limit_s=60,
     )
@@ -123,7 +123,7 @@ def test_the_table_groups_and_adds_up() -> None:
 
 @pytest.mark.parametrize(
     ("devices", "scheme", "sync"),
-    [("dgx-a100:1x1", "not synchronised", "none"), ("dgx-a100:1x8", "data parallel", "reduce")],
+    [("cloud-a100:1x1", "not synchronised", "none"), ("cloud-a100:1x8", "data parallel", "reduce")],
 )
 def test_sgd_has_no_moments(devices: str, scheme: str, sync: str) -> None:
     graph = training_step(zoo("mlp-8192", **MLP), "sgd")

@@ -210,7 +210,7 @@ def test_an_audit_judges_what_was_meant_and_says_whom_it_left_alone() -> None:
     and nothing would tell.
     """
     graph = training_step(zoo.build("mlp-unity", batch=64), "adam")
-    planning = build(graph, load_machine("dgx-a100:1x4"), space("complete"))
+    planning = build(graph, load_machine("cloud-a100:1x4"), space("complete"))
     meant = audit(planning, parse_strategy('{"*": {"b": {"gpus": 4}}}'))
     silent = audit(planning, parse_strategy('{"*": {"b": {"gpus": 4}}, "*.next": {}}'))
     assert (

@@ -419,7 +419,7 @@ def test_imported_bert_costs_what_the_zoo_s_costs(tmp_path: Path, capsys: pytest
                     "plan",
                     str(tmp_path / f"{name}.json"),
                     "--machine",
-                    "dgx-a100:2x2",
+                    "cloud-a100:2x2",
                     "-o",
                     str(tmp_path / f"{name}.spz"),
                     "--json",

@@ -71,7 +71,7 @@ def test_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str], batch: str)
 
 def test_an_element_type_without_a_peak(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     lines = (
-        (Path(__file__).resolve().parent.parent / "models" / "machine" / "builtin" / "dgx-a100.toml")
+        (Path(__file__).resolve().parent.parent / "models" / "machine" / "builtin" / "cloud-a100.toml")
         .read_text()
         .splitlines()
     )

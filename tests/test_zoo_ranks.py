@@ -29,7 +29,7 @@ def names(slow: set[str], without: set[str]) -> list[object]:
 
 def free_links() -> Machine:
     """Eight devices between which moving costs next to nothing: plans of small graphs split everything they can."""
-    machine = load_machine("dgx-a100:2x4")
+    machine = load_machine("cloud-a100:2x4")
     levels = tuple(replace(level, latency=Fraction(0), bandwidth=1000 * level.bandwidth) for level in machine.levels)
     return replace(machine, levels=levels, device=replace(machine.device, launch=Fraction(0)))
 
@@ -64,7 +64,7 @@ def test_experts_that_do_not_fit_are_split_and_tokens_travel() -> None:
     experts and come back.
     """
     graph = build("moe", layers=1, batch=16, sequence=1024)
-    machine, found = load_machine("dgx-a100:1x8"), {}
+    machine, found = load_machine("cloud-a100:1x8"), {}
     for limit in (None, 2 << 30):
         planned = plan_graph(graph, machine, space("complete"), limit, time_limit_s=30)
         assert planned.plan is not None

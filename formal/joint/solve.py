@@ -19,7 +19,7 @@ from ...models.communication.choices import Choices
 from ...models.cost.limits import check_sizes
 from ...models.cost.selection import Notify, Planning, build
 from ...models.joint.egraph import EGraph, Modes
-from ...models.joint.problem import JointPlanning, build_joint
+from ...models.joint.problem import JointPlanning, build_joint, choices_of
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Status
@@ -42,7 +42,9 @@ MOST_SMALL: Final = 128
 """Choices of one vertex up to which little is tried first."""
 SMALL_SHARE: Final = 0.25
 """Share of the time for that."""
-MOST_CHOICES: Final = 20_000
+LARGE_SHARE: Final = 0.2
+"""Share of the time for tables with tags that say everything."""
+MOST_CHOICES: Final = 10_000
 """Choices of one vertex up to which tags say everything."""
 MOST_ENTRIES: Final = 1 << 26
 """Entries of all tables up to which tags say everything."""
@@ -102,16 +104,36 @@ def plan_jointly(
     first = level is None and max(d.size for d in planning.decisions) <= MOST_SMALL
     answer = attempt(clock.share(SMALL_SHARE) if first else clock) if first or level is not None else None
     if level is None and not (answer is not None and answer.status is Status.OPTIMAL):
-        large = build_joint(egraph, derivation.rounds, machine, where, notify, level=LARGE)
-        if (
-            max(d.size for d in large.decisions) <= MOST_CHOICES
-            and sum(t.size for t in large.problem.tables) <= MOST_ENTRIES
-        ):
+        large = _large(planning, clock.share(LARGE_SHARE), notify)
+        if large is not None:
             known = [large.solution(*_program(planning, x)) for x in known]
             planning = large
         answer = attempt(clock)
     assert answer is not None
     return Joint(planning, derivation, _runnable(planning, answer, known), plain, base.problem.scale, search.programs)
+
+
+def _large(small: JointPlanning, until: Clock, notify: Notify | None) -> JointPlanning | None:
+    """The problem whose tags say everything; None where it is too large, or its tables take too long."""
+    sizes = choices_of(small.egraph, small.structures, LARGE)
+    if max(sizes) > MOST_CHOICES:
+        return None
+
+    def within(done: int, total: int) -> None:
+        if notify is not None:
+            notify(done, total)
+        if until.over():
+            raise _TooLong
+
+    try:
+        large = build_joint(small.egraph, small.rounds, small.machine, small.space, within, level=LARGE)
+    except _TooLong:
+        return None
+    return large if sum(t.size for t in large.problem.tables) <= MOST_ENTRIES else None
+
+
+class _TooLong(Exception):
+    pass
 
 
 def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int, ...]]) -> Answer:

@@ -1,6 +1,7 @@
 """Into how many micro-batches a step is cut when memory is short: a plan per count, the cheapest that fits.
 
-    counts     1, 2, 4, .. that divide the batch; the next one is tried while nothing fits, and once more while it pays
+    counts     1, 2, 4, .. that divide the batch, each with gradients brought together in every micro-batch, and once
+               per step; the next one is tried while nothing fits, and once more while it pays
     one        is the last one where its plan is proved to be the best even without the rows of memory
 
 Under a time limit every count gets half of what is left at least.  Every count is a graph of its own with a certificate
@@ -9,14 +10,14 @@ of its own: no claim is made about counts that were not tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.sources.training import TrainingStep
-from ...models.sources.training.accumulation import accumulated, counts
+from ...models.sources.training.accumulation import accumulated, counts, parts_of
 from ..selection.model.clock import Clock
 from ..selection.relax_resources import ignores_rows
 from .plan import Planned
@@ -26,9 +27,12 @@ from .report import amount, bytes_text
 
 @dataclass(frozen=True)
 class MicroAttempt:
-    """One count.  `peak`: bytes on the fullest device under its plan; None without one."""
+    """One count; `parts`: of a gradient that is brought together once, else 1.  `peak`: bytes on the fullest device
+    under its plan; None without one.
+    """
 
     count: int
+    parts: int
     status: str
     cost: int | None
     lower_bound: int | None
@@ -38,6 +42,7 @@ class MicroAttempt:
         """Plain data; times in units of 1/scale."""
         return {
             "micro_batches": self.count,
+            "parts": self.parts,
             "status": self.status,
             "cost": self.cost,
             "lower_bound": self.lower_bound,
@@ -54,30 +59,43 @@ class ChosenCount:
     attempts: tuple[MicroAttempt, ...]
 
 
-def plan_micro(step: TrainingStep, plan: Callable[[Graph, float | None], Planned], clock: Clock) -> ChosenCount:
+def plan_micro(
+    step: TrainingStep, plan: Callable[[Graph, float | None], Planned], clock: Clock, devices: int
+) -> ChosenCount:
     """Try counts.  `plan`: plan of a graph within some seconds.  Raises `InputError` for a step that looks at its whole
     batch.
     """
-    known: dict[int, tuple[Planned, TrainingStep]] = {}
+    known: dict[tuple[int, int], tuple[Planned, TrainingStep]] = {}
     attempts: list[MicroAttempt] = []
-    best: int | None = None
-    for count in counts(step.graph):
+    best: tuple[int, int] | None = None
+    for case in _cases(step.graph, devices):
         if attempts and clock.limit_s is not None and clock.left() < BEGIN_SHARE * clock.limit_s:
             break
-        cut = accumulated(step, count)
+        if best is not None and case[0] > 2 * best[0]:
+            break
+        cut = accumulated(step, *case)
         seconds = None if clock.limit_s is None else max(0.0, clock.left() * LEAST_SHARE)
         planned = plan(cut.graph, seconds)
-        known[count] = planned, cut
+        known[case] = planned, cut
         a = planned.answer
         peak = None if a.solution is None else planned.planning.problem.peak_of(a.solution)[0]
-        attempts.append(MicroAttempt(count, a.status.value, a.cost, a.lower_bound, peak))
+        attempts.append(MicroAttempt(*case, a.status.value, a.cost, a.lower_bound, peak))
         if a.cost is not None:
             worse = best is not None and a.cost >= (known[best][0].answer.cost or 0)
-            best = best if worse else count
+            best = best if worse else case
             free = a.status is Status.OPTIMAL and a.certificate is not None and ignores_rows(a.certificate.proof)
-            if worse or (count == 1 and free):
+            if case[0] == 1 and free:
                 break
-    return ChosenCount(*known[attempts[-1].count if best is None else best], tuple(attempts))
+    last = attempts[-1].count, attempts[-1].parts
+    return ChosenCount(*known[last if best is None else best], tuple(attempts))
+
+
+def _cases(graph: Graph, devices: int) -> Iterator[tuple[int, int]]:
+    """(micro-batches, parts of a gradient)."""
+    for count in counts(graph):
+        yield count, 1
+        if count > 1 and (parts := parts_of(graph, count, devices)) > 1:
+            yield count, parts
 
 
 def render_counts(attempts: tuple[MicroAttempt, ...], problem: SelectionProblem) -> list[str]:
@@ -93,5 +111,6 @@ def render_counts(attempts: tuple[MicroAttempt, ...], problem: SelectionProblem)
                 else f", at least {amount(a.lower_bound, problem)} for this graph"
             )
             found = f"{amount(a.cost, problem)}{proved}, {bytes_text(a.peak)} on the fullest device"
-        lines.append(f"  {a.count} micro-batch{'es' if a.count > 1 else ''}: {found}")
+        how = ", gradients brought together once" if a.parts > 1 else ""
+        lines.append(f"  {a.count} micro-batch{'es' if a.count > 1 else ''}{how}: {found}")
     return lines

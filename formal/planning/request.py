@@ -19,7 +19,7 @@ from ...models.machine.machine import Machine
 from ...models.program.graph import Graph
 from ...models.sources.precision import mixed, parsed
 from ...models.sources.training import TrainingStep, build_step
-from ...models.sources.training.accumulation import accumulated
+from ...models.sources.training.accumulation import accumulated, parts_of
 from ...models.sources.training.recompute import blocks
 from ...models.text import InputError
 from ..selection.model.clock import Progress
@@ -38,8 +38,9 @@ class PlanRequest:
     `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
     `memory`: bytes per device.  `strategy`: a file of schedules.  `gap`: (cost - bound) / cost that is enough.
     `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
+    `micro_batch`: into how many equal parts a step's batch is cut, N or N:once (gradients are brought together once per
+    step), or auto.
     `vocabulary`: the framework that must be able to say every placement, or None.
-    `micro_batch`: into how many equal parts a step's batch is cut, or auto.
     """
 
     graph: Graph
@@ -54,8 +55,8 @@ class PlanRequest:
     gap: Fraction = Fraction(0)
     threads: int = 2
     precision: str | None = None
-    vocabulary: str | None = None
     micro_batch: str = "1"
+    vocabulary: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ def carry_out(
         whole = build_step(
             request.graph, request.train or "", request.loss, recompute=which, precision=request.precision
         )
-        return whole if counted else accumulated(whole, count_of(request.micro_batch))
+        return whole if counted else cut(whole, request)
 
     def planner(graph: Graph, seconds: float | None = None) -> Planned:
         return plan_graph(
@@ -116,7 +117,7 @@ def carry_out(
         chosen = plan_recomputed(tuple(blocks(request.graph)), step, planner, None, limit.clock)
         return PlanOutcome(chosen.step.graph, chosen.planned, chosen.step, chosen.attempts)
     if counted:
-        found = plan_micro(step(request.recompute), planner, limit.clock)
+        found = plan_micro(step(request.recompute), planner, limit.clock, request.machine.devices)
         return PlanOutcome(found.step.graph, found.planned, found.step, counts=found.attempts)
     graph, trained = program_of(request)
     if request.strategy is None:
@@ -144,19 +145,34 @@ def program_of(request: PlanRequest) -> tuple[Graph, TrainingStep | None]:
     trained = build_step(
         request.graph, request.train, request.loss, recompute=request.recompute, precision=request.precision
     )
-    trained = accumulated(trained, count_of(request.micro_batch))
+    trained = cut(trained, request)
     return trained.graph, trained
 
 
-def count_of(text: str) -> int:
-    """A number of micro-batches.  Raises `InputError` for what is none.
+def cut(step: TrainingStep, request: PlanRequest) -> TrainingStep:
+    """The step in the micro-batches that are asked for."""
+    count, once = count_of(request.micro_batch)
+    if count == 1:
+        return step
+    parts = parts_of(step.graph, count, request.machine.devices) if once else 1
+    return accumulated(step, count, parts)
 
-    >>> count_of("4")
-    4
+
+def count_of(text: str) -> tuple[int, bool]:
+    """A number of micro-batches, and whether gradients are brought together once.  Raises `InputError` for what is
+    neither.
+
+    >>> count_of("4"), count_of("8:once")
+    ((4, False), (8, True))
     """
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
-        raise InputError(f"micro-batch {text[:40]!r}: give the number of equal parts of the batch, or 'auto'")
-    return int(text)
+    number, colon, how = text.partition(":")
+    if not (number.isascii() and number.isdigit() and 0 < len(number) < 10 and int(number) > 0) or (
+        colon and how != "once"
+    ):
+        raise InputError(
+            f"micro-batch {text[:40]!r}: give the number of equal parts of the batch, N or N:once, or 'auto'"
+        )
+    return int(number), bool(colon)
 
 
 def _forward(request: PlanRequest) -> Graph:

@@ -8,7 +8,7 @@ from pathlib import Path
 from ...models.joint.rules import LIBRARY
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
-from ...models.text import seconds_text
+from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Publisher
 from ..joint.gains import gains, lines
 from ..joint.solve import joint_plan, plan_jointly
@@ -28,6 +28,8 @@ def run_joint(
     """Plan jointly, publish, and say what was found."""
     graph, step = program_of(request)
     where = request.space or fitting_space(graph, request.machine)
+    if where.vocabulary:
+        raise InputError(f"--joint plans over all placements of {where.base!r}: leave out ',{where.vocabulary}'")
     with Watch("planning jointly") as watch, clock.phase("search"):
         found = plan_jointly(
             graph,

@@ -124,8 +124,8 @@ class PlanOptions:
             self.gap,
             self.threads,
             self.precision,
-            self.vocabulary,
             self.micro_batch,
+            self.vocabulary,
         )
 
 

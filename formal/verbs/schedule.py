@@ -26,6 +26,7 @@ from ...models.terminal.options import SECONDS, Count, force_option, json_option
 from ...models.text import InputError, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
 from ...proofs.schedules.certificate import ScheduleCertificate
+from ..schedules.actions import action_rows, csv_bytes
 from ..schedules.chunks import search_chunks
 from ..schedules.drawing import peaks, picture, text
 from ..schedules.overlap import Overlapped, overlap
@@ -75,9 +76,10 @@ class Answer:
 @click.option("--memory", type=Count(1, 1 << 20), help="Most activations that a stage keeps at once; default: any.")
 @click.option("--kind", default="best", show_default=True, help=f"best, or {', '.join(KINDS)}.")
 @click.option("--time-limit", type=SECONDS, default=60.0, show_default=True, help="Seconds of work, check included.")
-@click.option("--machine", help="With a graph: machine for times that nobody published; default: dgx-a100.")
+@click.option("--machine", help="With a graph: machine for times that nobody published; default: cloud-a100.")
 @output_option("-o", "--output", help="Write schedule and proof (.spz).", replaces_results=True)
 @output_option("--svg", help="Draw the schedule.")
+@output_option("--csv", help="Write the actions of every device for torch.distributed.pipelining.")
 @force_option
 @json_option
 @click.pass_obj
@@ -94,6 +96,7 @@ def schedule_command(
     machine: str | None,
     output: Path | None,
     svg: Path | None,
+    csv: Path | None,
     as_json: bool,
 ) -> int:
     """The shortest schedule of a pipeline with a proof, or a published schedule and whether a shorter one exists; or
@@ -101,7 +104,7 @@ def schedule_command(
     """
     start = time.monotonic()
     if graph is not None:
-        if (stages, micro_batches, times, send, memory, kind) != (None, None, None, 0, None, "best"):
+        if (stages, micro_batches, times, send, memory, kind, csv) != (None, None, None, 0, None, "best", None):
             raise click.UsageError(
                 "a graph has its own tasks; --stages and the options of pipelines do not belong to it"
             )
@@ -121,7 +124,11 @@ def schedule_command(
     pipe = Pipeline(_times(times, stages), micro_batches, send, memory).check()
     with Watch("scheduling"):
         answer = _pipeline(pipe, kind, time_limit * (1 - CHECK_SHARE))
-    return _publish(publisher, answer, output, svg, as_json, start)
+    code = _publish(publisher, answer, output, svg, as_json, start)
+    if csv is not None and answer.fits and isinstance(answer.subject, Pipeline):
+        given = None if kind == "best" else orders(kind, answer.subject)
+        write_file(csv, csv_bytes(action_rows(answer.subject, answer.found.starts, given)))
+    return code
 
 
 def _pipeline(pipe: Pipeline, kind: str, seconds: float) -> Answer:

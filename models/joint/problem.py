@@ -190,6 +190,34 @@ def build_joint(
             unit = coarser(unit, error.total)
 
 
+def choices_of(egraph: EGraph, structures: Structures, level: int) -> list[int]:
+    """How many choices every vertex of the problem has whose tags say so much."""
+    skeleton = Skeleton(egraph, level)
+    named = [*skeleton.rests.items(), *((t, skeleton.blocks(t)) for t in skeleton.classes)]
+    return [sum(_size(structures, t, b) for b in blocks) for t, blocks in named]
+
+
+def _size(structures: Structures, t: str, b: Block) -> int:
+    """Choices of a block."""
+    if b.kind is Kind.RUNS and b.node is not None:
+        return int(structures.of_operator(b.node).shape[0])
+    if b.kind is Kind.COPY:
+        return int(structures.of_copy(t).shape[0])
+    layouts = _held(structures, t, b)
+    return 1 if layouts is None else len(layouts.layouts)
+
+
+def _held(structures: Structures, t: str, b: Block) -> Keyed | None:
+    """Layouts in which a block of a source holds the class."""
+    match b.kind:
+        case Kind.COPY:
+            return structures.copied(t)
+        case Kind.RUNS | Kind.PASSED if b.node is not None:
+            return structures.written(b.node)
+        case _:
+            return None
+
+
 class _Builder:
     def __init__(
         self, egraph: EGraph, machine: Machine, where: Space, level: int, unit: Fraction, notify: Notify | None
@@ -257,28 +285,10 @@ class _Builder:
 
     def _decide(self, decisions: list[JointDecision], t: str, rests: bool) -> int:
         blocks = self.skeleton.rests[t] if rests else self.skeleton.blocks(t)
-        sizes = [self._size(t, b) for b in blocks]
+        sizes = [_size(self.structures, t, b) for b in blocks]
         starts = tuple(int(n) for n in np.cumsum([0, *sizes[:-1]]))
         decisions.append(JointDecision(t, rests, blocks, starts, sum(sizes)))
         return len(decisions) - 1
-
-    def _size(self, t: str, b: Block) -> int:
-        if b.kind is Kind.RUNS and b.node is not None:
-            return int(self.structures.of_operator(b.node).shape[0])
-        layouts = self._layouts(t, b)
-        if b.kind is Kind.COPY:
-            return int(self.structures.of_copy(t).shape[0])
-        return 1 if layouts is None else len(layouts.layouts)
-
-    def _layouts(self, t: str, b: Block) -> Keyed | None:
-        """Layouts in which a block of a source holds the class."""
-        match b.kind:
-            case Kind.COPY:
-                return self.structures.copied(t)
-            case Kind.RUNS | Kind.PASSED if b.node is not None:
-                return self.structures.written(b.node)
-            case _:
-                return None
 
     def _shared(self, key: tuple[object, ...], make: Callable[[], Ints]) -> Ints:
         """One array for all that are equal, so that repeated layers share them."""
@@ -297,7 +307,7 @@ class _Builder:
         return self._shared(("cost", *key), lambda: np.concatenate(parts))
 
     def _edge(self, link: Link, u: int, v: int, a: JointDecision, b: JointDecision) -> Edge:
-        sources = [self._layouts(a.tensor, x) for x in a.blocks]
+        sources = [_held(self.structures, a.tensor, x) for x in a.blocks]
         targets = [self._target(link, b, y) for y in b.blocks]
         reads = [self.egraph.count(link.tensor, y.node) if link.reader is not None else 0 for y in b.blocks]
         size = self.egraph.union.tensor(link.tensor).element_bytes
@@ -344,7 +354,7 @@ class _Builder:
     def _target(self, link: Link, b: JointDecision, y: Block) -> Keyed | None:
         """Layouts in which a block of the other end wants the class."""
         if link.reader is None:
-            return self._layouts(b.tensor, y)
+            return _held(self.structures, b.tensor, y)
         if y.node is None:
             return None
         positions = self.skeleton.positions(y.node, link.tensor)

@@ -5,12 +5,12 @@ updates, sends take c there and back at a cut.  Stage s begins when the first mi
 it; when its last backward has ended the gradient still goes back through them, and the first stage updates:
 
     step  >=  a_0 + u_0 + c_1  +  sum over 0 < r < s of (a_r + c_{r+1})  +  m a_s            for every s > 0
-    step  >=  m a_0 + u_0
+    step  >=  m a_s + u_s                                                                     for every s
 
     A[i, j) <= a,    W[i, j) <= a + u,    V[i, j) <= m a + u         from leaves: bounds of leaves side by side add up
 
-The least of the largest right-hand side over all cuts into P stages is found by a program over (first unit, stages
-left).
+For each of the two lines the least of the largest right-hand side over all cuts into P stages is found by a program
+over (first unit, stages left); the larger of both holds.
 """
 
 from __future__ import annotations
@@ -66,16 +66,20 @@ def least(known: Bounds, micro: int, sends: Sequence[int], stages: int, most: in
         return (value, (0,)) if value < most else (most, ())
     # What comes before a stage is added to every term of it and of those behind, so the rest is a number of its own.
     rest = {(i, 1): (micro * one[i][units], units) for i in range(units)}
-    for left in range(2, stages):
-        for i in range(1, units - left + 1):
-            rest[i, left] = min(
-                (max(micro * one[i][j], one[i][j] + sends[j] + rest[j, left - 1][0]), j)
-                for j in range(i + 1, units - left + 2)
-            )
+    alone = {(i, 1): known.step[i][units] for i in range(units)}
+    for left in range(2, stages + 1):
+        for i in range(units - left + 1):
+            ends = range(i + 1, units - left + 2)
+            alone[i, left] = min(max(known.step[i][j], alone[j, left - 1]) for j in ends)
+            if left < stages:
+                rest[i, left] = min(
+                    (max(micro * one[i][j], one[i][j] + sends[j] + rest[j, left - 1][0]), j) for j in ends
+                )
     value, at = min(
         (max(known.step[0][j], known.updated[0][j] + sends[j] + rest[j, stages - 1][0]), j)
         for j in range(1, units - stages + 2)
     )
+    value = max(value, alone[0, stages])
     starts = [0]
     for left in range(stages - 1, 0, -1):
         starts.append(at)

@@ -60,26 +60,27 @@ PRECISION_HELP: Final = (
 
 
 class MicroText(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on only
-    """A number of micro-batches, or `auto`."""
+    """A number of micro-batches, perhaps with `:once`, or `auto`."""
 
     name = "count"
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """As click shows choices."""
-        return "[N|auto]"
+        return "[N|N:once|auto]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         text = str(value)
-        if text != "auto" and not (text.isascii() and text.isdigit() and 0 < len(text) < 10 and int(text) > 0):
-            self.fail(f"{text[:40]!r}: give the number of equal parts of the batch, or 'auto'.", param, ctx)
+        number = text.removesuffix(":once")
+        if text != "auto" and not (number.isascii() and number.isdigit() and 0 < len(number) < 10 and int(number) > 0):
+            self.fail(f"{text[:40]!r}: give a number of parts, N or N:once, or 'auto'.", param, ctx)
         return text
 
 
 MICRO = MicroText()
 
 MICRO_HELP: Final = (
-    "With --train: micro-batches that the batch is cut into, one after another, gradients added up; auto (with "
-    "--memory): as many as pay."
+    "With --train: micro-batches that the batch is cut into, one after another, gradients added up and brought "
+    "together in each, or once per step (N:once); auto (with --memory): what pays."
 )
 """Help of `--micro-batch`."""
 

@@ -27,11 +27,11 @@ from shardproof.proofs.selection.load import load_selection_problem
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 MODELS = (
-    ("bert-large", 8, None, "dgx-a100:4x8", None),
-    ("transformer", 64, None, "dgx-a100:4x8", None),
-    ("mlp-unity", 256, "adam", "dgx-a100:1x8", 2_241_334),
+    ("bert-large", 8, None, "cloud-a100:4x8", None),
+    ("transformer", 64, None, "cloud-a100:4x8", None),
+    ("mlp-unity", 256, "adam", "cloud-a100:1x8", 2_241_334),
     ("bert-tiny", 8, "adam", "localhost:4", 1_726_241),
-    ("bert-large", 64, "adam", "dgx-a100:4x8", None),
+    ("bert-large", 64, "adam", "cloud-a100:4x8", None),
 )
 """Model, batch, optimizer, machine, memory limit in bytes."""
 

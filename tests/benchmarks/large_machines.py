@@ -28,7 +28,7 @@ graph = build("llama", layers=2, batch=512, sequence=8192, width=16384, heads=12
 if train:
     graph = build_step(graph, train).graph
 start = time.process_time()
-planned = plan_graph(graph, load_machine("dgx-a100:" + sizes), time_limit_s=float(limit))
+planned = plan_graph(graph, load_machine("cloud-a100:" + sizes), time_limit_s=float(limit))
 seconds = time.process_time() - start
 data = write_plan(None, planned.plan)
 open(path, "wb").write(data)

@@ -82,17 +82,17 @@ def onnx_graphs() -> None:
                 "--batch",
                 batch,
                 "--machine",
-                "dgx-a100:4x8",
+                "cloud-a100:4x8",
             )
 
 
 def bert() -> None:
-    plan("BERT-Large, batch 8, 4x8", "bert-large", "--batch", "8", "--machine", "dgx-a100:4x8")
-    plan("BERT-Large, batch 256, 32x8", "bert-large", "--batch", "256", "--machine", "dgx-a100:32x8")
+    plan("BERT-Large, batch 8, 4x8", "bert-large", "--batch", "8", "--machine", "cloud-a100:4x8")
+    plan("BERT-Large, batch 256, 32x8", "bert-large", "--batch", "256", "--machine", "cloud-a100:32x8")
 
 
 def layers() -> None:
-    for batch, machine, where in (("8", "dgx-a100:4x8", "complete"), ("256", "dgx-a100:32x8", "two-per-level")):
+    for batch, machine, where in (("8", "cloud-a100:4x8", "complete"), ("256", "cloud-a100:32x8", "two-per-level")):
         for count in ("2", "24", "96"):
             (row,) = child(TABLES, batch, count, machine, where)
             print(

@@ -235,7 +235,7 @@ def measure() -> None:
 
 def local_machine() -> Machine:
     """One computer: ranks in two levels, and a memory that all of them share."""
-    base = load_machine("dgx-a100:2x2")
+    base = load_machine("cloud-a100:2x2")
     guess = Fraction(10**9)
     levels = tuple(replace(x, bandwidth=guess, latency=Fraction(1, 20000)) for x in base.levels)
     return replace(base, name="local", levels=levels)

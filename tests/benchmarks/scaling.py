@@ -35,7 +35,7 @@ layers, batch, sizes, limit = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], f
 wall, clock = time.monotonic, time.process_time
 w0, c0 = wall(), clock()
 graph = build_step(zoo("bert-large", batch=batch, layers=layers), "adam").graph
-machine = load_machine("dgx-a100:" + sizes)
+machine = load_machine("cloud-a100:" + sizes)
 where = default_space(machine)
 c1 = clock()
 planning = build(graph, machine, where)

@@ -39,7 +39,7 @@ MACHINES = {
         ("gpus", 4, "270 GB/s", "5 us"),
     ),
 }
-"""Machines that are not built in: name -> levels (name, size, bandwidth, latency), with the devices of `dgx-a100`."""
+"""Machines that are not built in: name -> levels (name, size, bandwidth, latency), with the devices of `cloud-a100`."""
 
 DEVICE = """
 [[device_class]]
@@ -54,9 +54,9 @@ int64 = "4.875 Tflop/s"
 bool = "19.5 Tflop/s"
 
 [sources]
-"device_class.a100.memory" = "as dgx-a100"
-"device_class.a100.bandwidth" = "as dgx-a100"
-"device_class.a100.peaks" = "as dgx-a100"
+"device_class.a100.memory" = "as cloud-a100"
+"device_class.a100.bandwidth" = "as cloud-a100"
+"device_class.a100.peaks" = "as cloud-a100"
 """
 
 DATA_PARALLEL = {"*": {}}
@@ -79,7 +79,14 @@ def _plan(name: str, *words: str) -> Case:
 
 CASES = (
     _plan(
-        "BERT-Large, Adam, 4 GiB, 4x8", "bert-large", "--train", "adam", "--memory", "4GiB", "--machine", "dgx-a100:4x8"
+        "BERT-Large, Adam, 4 GiB, 4x8",
+        "bert-large",
+        "--train",
+        "adam",
+        "--memory",
+        "4GiB",
+        "--machine",
+        "cloud-a100:4x8",
     ),
     _plan(
         "BERT-Large, Adam, 1.1 GiB, 4x8",
@@ -89,7 +96,7 @@ CASES = (
         "--memory",
         "1.1GiB",
         "--machine",
-        "dgx-a100:4x8",
+        "cloud-a100:4x8",
     ),
     _plan(
         "BERT-Large, batch 64, Adam, 3.5 GiB, 4x8",
@@ -101,7 +108,7 @@ CASES = (
         "--memory",
         "3.5GiB",
         "--machine",
-        "dgx-a100:4x8",
+        "cloud-a100:4x8",
     ),
     _plan(
         "BERT-Large, Adam, 3 GiB, 2x2x2x4",
@@ -125,12 +132,12 @@ CASES = (
         "--recompute",
         "auto",
         "--machine",
-        "dgx-a100:4x8",
+        "cloud-a100:4x8",
     ),
-    _plan("Llama, Adam, 4x8", "llama", "--train", "adam", "--machine", "dgx-a100:4x8"),
+    _plan("Llama, Adam, 4x8", "llama", "--train", "adam", "--machine", "cloud-a100:4x8"),
     _plan("Llama, 2x4x8", "llama", "--machine", "MACHINE:pods"),
-    _plan("MoE, Adam, 4x8", "moe", "--train", "adam", "--machine", "dgx-a100:4x8"),
-    _plan("DLRM, SGD, 4x8", "dlrm", "--train", "sgd", "--machine", "dgx-a100:4x8"),
+    _plan("MoE, Adam, 4x8", "moe", "--train", "adam", "--machine", "cloud-a100:4x8"),
+    _plan("DLRM, SGD, 4x8", "dlrm", "--train", "sgd", "--machine", "cloud-a100:4x8"),
     _plan("ResNet-101, SGD, 2x4x8", "resnet101", "--train", "sgd", "--machine", "MACHINE:pods"),
     _plan(
         "ResNet-101, SGD, uneven, 2x8",
@@ -140,13 +147,13 @@ CASES = (
         "--space",
         "two-per-level,uneven",
         "--machine",
-        "dgx-a100:2x8",
+        "cloud-a100:2x8",
     ),
-    _plan("Transformer, Adam, 16x8", "transformer", "--train", "adam", "--machine", "dgx-a100:16x8"),
+    _plan("Transformer, Adam, 16x8", "transformer", "--train", "adam", "--machine", "cloud-a100:16x8"),
     _plan("Inception-v3, SGD, 2x4x8", "inception-v3", "--train", "sgd", "--machine", "MACHINE:pods"),
     _plan("ViT, Adam, 2x2x4", "vit", "--train", "adam", "--machine", "MACHINE:three"),
     _plan("ViT, Adam, ILP, 2x2x4", "vit", "--train", "adam", "--engine", "ilp", "--machine", "MACHINE:three"),
-    _plan("RNNLM, SGD, 4x8", "rnnlm", "--train", "sgd", "--machine", "dgx-a100:4x8"),
+    _plan("RNNLM, SGD, 4x8", "rnnlm", "--train", "sgd", "--machine", "cloud-a100:4x8"),
     Case("solve PaSE transformer, p = 16", ("solve", "DATA/pase/transformer-p16.json.gz", "-o", "OUT")),
     Case(
         "solve PaSE ResNet-101, p = 16, SMT",
@@ -159,7 +166,7 @@ CASES = (
     ),
     Case(
         "audit BERT-Large, everything replicated, 4x8",
-        ("audit", "bert-large", "--machine", "dgx-a100:4x8", "--strategy", "STRATEGY", "-o", "OUT"),
+        ("audit", "bert-large", "--machine", "cloud-a100:4x8", "--strategy", "STRATEGY", "-o", "OUT"),
     ),
 )
 

@@ -93,4 +93,10 @@ def least_step(units: int, stages: int, micro: int, known: tuple[Runs, Runs, Run
             )
             for i in range(units)
         ]
-    return min(max(step[0][j], updated[0][j] + sends[j] + behind[j]) for j in range(1, units - stages + 2))
+    path = min(max(step[0][j], updated[0][j] + sends[j] + behind[j]) for j in range(1, units - stages + 2))
+    longest = [step[i][units] for i in range(units)]
+    for left in range(2, stages + 1):
+        longest = [
+            min((max(step[i][j], longest[j]) for j in range(i + 1, units - left + 2)), default=0) for i in range(units)
+        ]
+    return max(path, longest[0])

@@ -55,8 +55,8 @@ class OverlapGraph:
 
 
 def read_overlap(path: Path, machine: str | None = None) -> OverlapGraph:
-    """Read a graph (`.json` or `.json.gz`); `machine` as `load_machine` takes it, default: dgx-a100 with as many ranks
-    as the groups together, 8 in a node.  `InputError` names what is wrong.
+    """Read a graph (`.json` or `.json.gz`); `machine` as `load_machine` takes it, default: cloud-a100 with as many
+    ranks as the groups together, 8 in a node.  `InputError` names what is wrong.
     """
     data = regular(path).read_bytes()
     try:
@@ -84,7 +84,7 @@ def _read(value: Any, path: Path, spec: str | None) -> OverlapGraph:
     ranks = 1
     for size in groups.values():
         ranks *= size
-    machine = load_machine(spec or f"dgx-a100:{max(1, ranks // 8)}x{min(8, ranks)}")
+    machine = load_machine(spec or f"cloud-a100:{max(1, ranks // 8)}x{min(8, ranks)}")
     nodes: list[list[Any]] = value["nodes"]
     if not 1 <= len(nodes) <= MOST_TASKS:
         raise InputError(f"{path}: has {len(nodes)} nodes, must have 1 to {MOST_TASKS}")

@@ -55,7 +55,7 @@ def compute_ns(op: str, inputs: Sequence[Shaped], outputs: Sequence[Shaped], mac
 
     >>> from ...machine.machine import load_machine
     >>> square = Shaped((4096, 4096), "bf16")
-    >>> compute_ns("mm.default", (square, square), (square,), load_machine("dgx-a100"))
+    >>> compute_ns("mm.default", (square, square), (square,), load_machine("cloud-a100"))
     916260
     """
     results = sum(prod(t.shape) for t in outputs)
@@ -78,7 +78,7 @@ def collective_ns(op: str, group: str, payload: int, groups: Mapping[str, int], 
     """Time of a collective that has no published one; `payload`: bytes of the whole tensor.
 
     >>> from ...machine.machine import load_machine
-    >>> collective_ns("all_gather_into_tensor.default", "0", 10**9, {"0": 64}, load_machine("dgx-a100:8x8"))
+    >>> collective_ns("all_gather_into_tensor.default", "0", 10**9, {"0": 64}, load_machine("cloud-a100:8x8"))
     100883056
     """
     if len(machine.levels) != 2:

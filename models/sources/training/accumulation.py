@@ -5,8 +5,15 @@
 What does not depend on an input (tables of positions, weights cast once) is computed once.  Everything else of a
 micro-batch is alive only until the next one begins, so activations shrink by m; G is a tensor per weight, in the type
 of the weight.  The batch of an input becomes two dimensions (m, B / m), of which micro-batch i reads row i: who feeds
-the step gives the whole batch as ever.  Partial sums of a gradient are brought together in every micro-batch, as nobody
-reads open sums.
+the step gives the whole batch as ever.
+
+Devices that hold different examples have partial sums of a gradient.  Nobody reads open sums, so G would be brought
+together in every micro-batch.  With `parts` = R it is brought together once per step: the examples of a micro-batch are
+two digits (R, B / m R), every gradient keeps the first of them,
+
+    G[r, ..] := G[r, ..] + sum over the examples of part r;          grad = sum over r of G[r, ..]
+
+and where r lies over R devices, nothing moves before the last sum.  (On fewer devices G has R parts all the same.)
 
 The numbers are those of the whole batch where the batch is only ever summed over, by gradients of weights and by the
 loss: means over a batch keep the whole batch's factor (`models.pipelines.micro`).  A step that looks at the batch
@@ -20,11 +27,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from math import gcd
 from typing import Final
 
-from ...pipelines.micro import micro_batch
+from ...pipelines.micro import batch_of, micro_batch
 from ...program.graph import Graph, Role, Tensor
-from ...program.index import Access, Affine, Axis, access
+from ...program.index import Access, Affine, Axis, Combine, access
 from ...program.operators import Operator
 from ...text import InputError
 from .recompute import PREFIX
@@ -36,8 +44,9 @@ _LINEAR: Final = frozenset(
 """Functions of which the sum over micro-batches is the function of the sum."""
 
 
-def accumulated(step: TrainingStep, count: int) -> TrainingStep:
-    """The step in `count` micro-batches of equal size, its inputs, weights and outputs called as before.
+def accumulated(step: TrainingStep, count: int, parts: int = 1) -> TrainingStep:
+    """The step in `count` micro-batches of equal size, its inputs, weights and outputs called as before.  `parts`:
+    see the module docstring.
 
     Raises `InputError` for a batch that cannot be cut so, or that is looked at as a whole.
 
@@ -50,7 +59,7 @@ def accumulated(step: TrainingStep, count: int) -> TrainingStep:
     if count == 1:
         return step
     part = micro_batch(step.graph, count)
-    graph = _Unrolled(step, part, count).graph()
+    graph = _Unrolled(step, part, count, parts).graph()
     trained = tuple((w, f"{g}.all") for w, g in step.trained)
     return replace(step, graph=graph, trained=trained)
 
@@ -62,6 +71,7 @@ class _Unrolled:
     step: TrainingStep
     part: Graph
     count: int
+    parts: int = 1
     tensors: dict[str, Tensor] = field(default_factory=dict)
     operators: list[Operator] = field(default_factory=list)
 
@@ -133,7 +143,8 @@ class _Unrolled:
         for i in range(self.count):
             for op in part.operators:
                 self._emit(op, i)
-        name = f"{whole.name}+micro({self.count})"
+        once = f",{self.parts} parts" if self.parts > 1 else ""
+        name = f"{whole.name}+micro({self.count}{once})"
         return Graph(name, tuple(self.tensors.values()), tuple(self.operators), whole.outputs, whole.state).check()
 
     def _given(self, t: Tensor, whole: Tensor) -> Tensor:
@@ -152,9 +163,14 @@ class _Unrolled:
         inputs = tuple(self._read(op, a, i) for a in op.inputs)
         name = f"{out}@{i}"
         written = replace(op, name=f"{op.name}@{i}", inputs=inputs, output=replace(op.output, tensor=name))
-        self._add(written, replace(self.part.tensor(out), name=name))
+        if out in self.gradients and (along := self._along(op)):
+            written = _in_parts(written, along, self.parts)
+        shape = tuple(written.axis(a).extent for a in written.output.axes)
+        like = self.part.tensor(out)
+        same = shape == like.shape
+        self._add(written, replace(like, name=name, shape=shape, source_shape=like.source_shape if same else None))
         if out in self.gradients or out in self.part.outputs:
-            self._sum(op, i)
+            self._sum(written, out, i)
 
     def _whole(self, name: str) -> str:
         return f"{name}.all" if name in self.gradients else name
@@ -175,26 +191,71 @@ class _Unrolled:
             self._add(made, replace(t, name=name, role=Role.VALUE))
         return replace(a, tensor=name)
 
-    def _sum(self, op: Operator, i: int) -> None:
-        """Add what a micro-batch gives to a gradient or to the loss."""
-        out = op.output.tensor
+    def _along(self, op: Operator) -> str:
+        """The axis of the batch that a gradient is summed over, if it can be cut into parts."""
+        found = ""
+        for a in op.inputs:
+            short, long = self.part.tensor(a.tensor).shape, self.step.graph.tensor(a.tensor).shape
+            for index, n, m in zip(a.index, short, long, strict=True):
+                if n != m and index.single is not None and op.axis(index.single).combine is Combine.SUM:
+                    found = index.single
+        uses = [i for a in op.inputs for i in a.index if any(name == found for name, _ in i.terms)]
+        plain = bool(found) and all(i.single == found for i in uses)
+        return found if self.parts > 1 and plain and op.axis(found).extent % self.parts == 0 else ""
+
+    def _sum(self, op: Operator, out: str, i: int) -> None:
+        """Add what a micro-batch gives to a gradient or to the loss, and, at the end, its parts."""
         weight = self.gradients.get(out)
         like = self.part.tensor(out if weight is None else weight)
         total = out if weight is None else f"{out}.all"
         if i == 0:
             return
-        before = f"{out}@0" if i == 1 else f"{out}.sum@{i - 1}"
-        name = total if i == self.count - 1 else f"{out}.sum@{i}"
         names = op.output.axes
+        cut, last = _PART in names, i == self.count - 1
+        before = f"{out}@0" if i == 1 else f"{out}.sum@{i - 1}"
+        name = total if last and not cut else f"{out}.sum@{i}"
         axes = tuple(replace(op.axis(n), combine=None) for n in names)
         reads = (access(before, *names), access(f"{out}@{i}", *names))
         made = Operator(name, "sum_inputs", axes, reads, access(name, *names))
-        shape = self.part.tensor(out).shape
-        self._add(made, Tensor(name, shape, like.dtype, Role.VALUE, like.source_shape))
+        shape = tuple(op.axis(n).extent for n in names)
+        self._add(made, Tensor(name, shape, like.dtype, Role.VALUE, None if cut else like.source_shape))
+        if cut and last:
+            kept = tuple(n for n in names if n != _PART)
+            axes = (*(a for a in axes if a.name != _PART), Axis(_PART, self.parts, Combine.SUM))
+            one = Operator(total, "sum", axes, (access(name, *names),), access(total, *kept))
+            self._add(one, Tensor(total, shape[1:], like.dtype, Role.VALUE, like.source_shape))
 
     def _add(self, op: Operator, out: Tensor) -> None:
         self.operators.append(op)
         self.tensors[out.name] = out
+
+
+_PART: Final = "part"
+"""The axis of the parts of a gradient."""
+
+
+def _in_parts(op: Operator, along: str, parts: int) -> Operator:
+    """A sum over the batch that keeps the first digit of it, as the first dimension of its result."""
+    rest = op.axis(along).extent // parts
+    axes = (Axis(_PART, parts), *(replace(a, extent=rest) if a.name == along else a for a in op.axes))
+
+    def read(a: Access) -> Access:
+        return replace(
+            a, index=tuple(replace(i, terms=((_PART, rest), (along, 1))) if i.single == along else i for i in a.index)
+        )
+
+    output = replace(op.output, index=(Affine.axis(_PART), *op.output.index))
+    return replace(op, axes=axes, inputs=tuple(map(read, op.inputs)), output=output)
+
+
+def parts_of(graph: Graph, count: int, devices: int) -> int:
+    """Parts of a gradient that as many devices can have of a micro-batch: the greatest number that divides both.
+
+    >>> from ..zoo import build
+    >>> parts_of(build("mlp-unity", batch=24), 2, 8)
+    4
+    """
+    return gcd(batch_of(graph) // count, devices)
 
 
 def counts(graph: Graph, most: int = 64) -> Iterator[int]:
@@ -204,8 +265,6 @@ def counts(graph: Graph, most: int = 64) -> Iterator[int]:
     >>> list(counts(build("mlp-unity", batch=24)))
     [1, 2, 4, 8]
     """
-    from ...pipelines.micro import batch_of
-
     n, batch = 1, batch_of(graph)
     while n <= most and batch % n == 0:
         yield n
