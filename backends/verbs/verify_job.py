@@ -37,10 +37,6 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
     if named is None:
         raise InputError(f"{model[:200]!r} is not FILE.py:NAME, a function that returns (module, example inputs)")
     plan, identity = publisher.checked_plan(plan_file)
-    try:
-        from ..export import apply as job
-    except ImportError:
-        raise InputError("PyTorch is not installed; it is the extra [torch]: pip install 'shardproof[torch]'") from None
     path = Path(named["file"])
     sys.path.insert(0, str(path.resolve().parent))  # the file may import its neighbours
     try:
@@ -48,6 +44,10 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
         made = cast("Callable[[], object]", factory)() if callable(factory) else None
     finally:
         sys.path.pop(0)
+    try:
+        from ..export import apply as job
+    except ImportError:
+        raise InputError("PyTorch is not installed; it is the extra [torch]: pip install 'shardproof[torch]'") from None
     if not isinstance(made, tuple) or len(made) < 2:
         raise InputError(f"{model} must be a function that returns (module, example inputs)")
     try:

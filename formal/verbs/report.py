@@ -28,13 +28,17 @@ from .search_options import time_option
 @output_option("-o", "--output", required=True, help="The page, a file of HTML.")
 @force_option
 @time_option
+@json_option
 @click.pass_obj
-def report_command(publisher: Publisher, plan_file: Path, output: Path, time_limit: float) -> int:
+def report_command(publisher: Publisher, plan_file: Path, output: Path, time_limit: float, as_json: bool) -> int:
     """Write PLAN as one page to look at: placements, memory, communication, prices of alternatives, certificate."""
     with Watch("reading") as watch:
         shown = _shown(publisher, plan_file, time_limit, watch)
     page = plan_page(shown).encode()
     write_file(output, page)
+    if as_json:
+        emit({"identity": shown.published.identity, "file": str(output), "bytes": len(page)})
+        return Exit.DONE
     say(f"wrote {output}: {shown.plan.graph.name} on {shown.plan.machine.name}, {bytes_text(len(page))}")
     return Exit.DONE
 
