@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 import pytest
-from test_repeat import blocks
+from random_problems import repeated_blocks
 
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.options import Options
@@ -28,7 +28,7 @@ EARLY = Options(decomposition=DecompositionOptions(uniform_vertices=40, uniform_
 
 @pytest.mark.parametrize("seed", range(6))
 def test_without_rows_the_start_is_near_the_optimum(seed: int) -> None:
-    problem = blocks(40, seed)
+    problem = repeated_blocks(40, seed)
     start = uniform_start(problem, Clock(), EARLY, Fraction(0))
     best = solve(problem).cost
     assert start is not None and start.certificate is not None and start.cost is not None and best is not None
@@ -40,7 +40,7 @@ def test_without_rows_the_start_is_near_the_optimum(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
     """The limit halfway between what the best plan uses and the least that any uses."""
-    free = blocks(40, seed, limit=1 << 40)
+    free = repeated_blocks(40, seed, limit=1 << 40)
     loose = solve(free)
     assert loose.solution is not None
     most = free.peak_of(loose.solution)[0]
@@ -59,14 +59,14 @@ def test_under_a_limit_that_binds_it_fits(seed: int) -> None:
 
 
 def test_what_cannot_fit_has_no_start() -> None:
-    problem = blocks(40, 0, limit=1)
+    problem = repeated_blocks(40, 0, limit=1)
     assert uniform_start(problem, Clock(), EARLY, Fraction(0)) is None
     assert relax_resources(problem, options=EARLY, time_limit_s=5.0).status is Status.INFEASIBLE
 
 
 def test_small_problems_and_such_as_do_not_repeat_are_left_to_the_search() -> None:
-    assert uniform_start(blocks(40, 0), Clock(), Options(), Fraction(0)) is None
-    single = blocks(1, 0, width=50)
+    assert uniform_start(repeated_blocks(40, 0), Clock(), Options(), Fraction(0)) is None
+    single = repeated_blocks(1, 0, width=50)
     assert uniform_start(single, Clock(), EARLY, Fraction(0)) is None
 
 

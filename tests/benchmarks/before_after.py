@@ -179,7 +179,7 @@ def row(kept: Mapping[str, object]) -> str:
         said = said[0], f"{said[1]}, of another problem"
     cells = [kept["group"], kept["name"], said[0], "same" if said[0] == said[1] else said[1]]
     cells += ["-" if s is None else f"{s:.3g}" for s in spent] + [ratio if closed else f"{ratio} (time limit)"]
-    return f"| {' | '.join(map(str, [*cells, kept['load']]))} |"
+    return f"| {' | '.join(map(str, [*cells, kept['load'], kept['new_commit']]))} |"
 
 
 def page(rows: Sequence[Mapping[str, object]]) -> str:
@@ -189,13 +189,13 @@ def page(rows: Sequence[Mapping[str, object]]) -> str:
         [
             "# Before and after",
             "",
-            f"`python tests/benchmarks/before_after.py OLD`; old: {first['old_commit']}, new: {first['new_commit']};",
+            f"`python tests/benchmarks/before_after.py OLD`, old {first['old_commit']};",
             f"{first['machine']}; {first['date']}.",
             "",
             "Cost, and the bound in brackets where it is below; `same`: both; least processor seconds over the pairs.",
             "",
-            "| group | case | old | new | old s | new s | new / old | load |",
-            "|---|---|---|---|---:|---:|---:|---:|",
+            "| group | case | old | new | old s | new s | new / old | load | new |",
+            "|---|---|---|---|---:|---:|---:|---:|---|",
             *map(row, rows),
             "",
         ]
