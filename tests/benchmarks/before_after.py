@@ -164,9 +164,10 @@ def row(kept: Mapping[str, object]) -> str:
     """A line of the table."""
     old, new = kept["old"], kept["new"]
     assert isinstance(old, list) and isinstance(new, list)
-    spent = [least(runs, "cpu_s") for runs in (old, new)]
+    ended = [[r for r in runs if r["status"] not in ("feasible", "unknown")] for runs in (old, new)]
+    closed = all(ended)  # runs that the limit cut short took less
+    spent = [least(runs, "cpu_s") for runs in (ended if closed else (old, new))]
     ratio = "-" if None in spent or not spent[0] else f"{float(spent[1] or 0) / spent[0]:.2f}"
-    closed = all(r["status"] not in ("feasible", "unknown") for r in (*old, *new))
 
     def shown(runs: Sequence[Mapping[str, object]]) -> str:
         costs, bounds = ([int(str(r[key])) for r in runs if r[key] is not None] for key in ("cost", "bound"))
