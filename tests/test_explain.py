@@ -121,7 +121,7 @@ def test_local_alternatives_keep_the_limit() -> None:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_local_alternatives_are_those_of_trying_every_choice(seed: int) -> None:
-    problem = cases.random_problem(seed, rows=True, n=6)
+    problem = shared_tables(seed, rows=True, n=6)
     x = solve(problem).solution
     if x is None:
         return

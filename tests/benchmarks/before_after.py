@@ -164,9 +164,10 @@ def row(kept: Mapping[str, object]) -> str:
     """A line of the table."""
     old, new = kept["old"], kept["new"]
     assert isinstance(old, list) and isinstance(new, list)
-    spent = [least(runs, "cpu_s") for runs in (old, new)]
+    ended = [[r for r in runs if r["status"] not in ("feasible", "unknown")] for runs in (old, new)]
+    closed = all(ended)  # runs that the limit cut short took less
+    spent = [least(runs, "cpu_s") for runs in (ended if closed else (old, new))]
     ratio = "-" if None in spent or not spent[0] else f"{float(spent[1] or 0) / spent[0]:.2f}"
-    closed = all(r["status"] not in ("feasible", "unknown") for r in (*old, *new))
 
     def shown(runs: Sequence[Mapping[str, object]]) -> str:
         costs, bounds = ([int(str(r[key])) for r in runs if r[key] is not None] for key in ("cost", "bound"))
@@ -179,7 +180,7 @@ def row(kept: Mapping[str, object]) -> str:
         said = said[0], f"{said[1]}, of another problem"
     cells = [kept["group"], kept["name"], said[0], "same" if said[0] == said[1] else said[1]]
     cells += ["-" if s is None else f"{s:.3g}" for s in spent] + [ratio if closed else f"{ratio} (time limit)"]
-    return f"| {' | '.join(map(str, [*cells, kept['load']]))} |"
+    return f"| {' | '.join(map(str, [*cells, kept['load'], kept['new_commit']]))} |"
 
 
 def page(rows: Sequence[Mapping[str, object]]) -> str:
@@ -189,13 +190,13 @@ def page(rows: Sequence[Mapping[str, object]]) -> str:
         [
             "# Before and after",
             "",
-            f"`python tests/benchmarks/before_after.py OLD`; old: {first['old_commit']}, new: {first['new_commit']};",
+            f"`python tests/benchmarks/before_after.py OLD`, old {first['old_commit']};",
             f"{first['machine']}; {first['date']}.",
             "",
             "Cost, and the bound in brackets where it is below; `same`: both; least processor seconds over the pairs.",
             "",
-            "| group | case | old | new | old s | new s | new / old | load |",
-            "|---|---|---|---|---:|---:|---:|---:|",
+            "| group | case | old | new | old s | new s | new / old | load | new |",
+            "|---|---|---|---|---:|---:|---:|---:|---|",
             *map(row, rows),
             "",
         ]
