@@ -22,7 +22,7 @@ from pathlib import Path
 from ...models.cost.limits import LARGE, Budget, Counter, TooLarge, check_sizes
 from ...models.joint.problem import JointPlanning, build_joint, stated
 from ...models.layout.placement import space
-from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ...models.problem.claims import Optimal, Verdict, WithinGap
 from ...models.program.graph import GraphError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.joint.file import Jointly
@@ -128,9 +128,8 @@ def _wrong_part(plan: Plan, planning: JointPlanning, alone: PlanCheck) -> str:
             f"certificate: it is about the problem {plan.certificate.problem_sha256[:12]}.., but e-graph, machine and "
             f"space give {problem.sha256()[:12]}.."
         )
-    if isinstance(claim, LowerBound | Infeasible):
+    if not isinstance(claim, Optimal | WithinGap):
         return f"choices: the claim {type(claim).__name__} comes with no solution"
-    assert isinstance(claim, Optimal | WithinGap)
     if wrong := next((r.reason for r in alone.results if r.kind in ("Parts", "Space") and r.reason), ""):
         return wrong
     try:

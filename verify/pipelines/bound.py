@@ -56,7 +56,8 @@ def least_work(graph: Graph, view: Machine, division: Division) -> list[int]:
 def send(machine: Machine, stages: int, size: int, far: bool) -> Fraction:
     """Seconds of `size` bytes to the next part; `far`: across the outermost level that separates any two."""
     sizes = parts(machine, stages)
-    assert sizes is not None
+    if sizes is None:
+        raise ValueError(f"{machine.name} does not divide into {stages} parts")
     cut = [level for level in range(len(sizes)) if sizes[level] != machine.hierarchy[level]] or [0]
     seconds, links = Fraction(0), 1
     for level, here in enumerate(sizes):

@@ -296,7 +296,8 @@ class _Check:
         if found.verdict is not Verdict.PROVED or isinstance(leaf.certificate.claim, Infeasible):
             raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: {found.reason or 'no bound'}")
         claim = leaf.certificate.claim
-        assert isinstance(claim, Optimal | WithinGap | LowerBound)
+        if not isinstance(claim, Optimal | WithinGap | LowerBound):
+            raise Wrong(f"leaf {leaf.first} to {leaf.end} of {leaf.stages}:{leaf.micro}: no bound")
         value = claim.cost if isinstance(claim, Optimal) else claim.lower_bound
         if value * PICO // problem.scale < leaf.bound:
             raise Wrong(f"leaf {leaf.first} to {leaf.end}: its certificate gives less than {leaf.bound} ps")
