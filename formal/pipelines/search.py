@@ -44,6 +44,9 @@ MOST_MOVES = 12
 """Moves of cuts."""
 
 
+PLAN_SHARE = 0.15
+"""Of the time limit, for the placements of one plan."""
+
 MOST_FAILED = 3
 """Plans that are no better than the best known, one after another, until no more are made."""
 
@@ -214,7 +217,7 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         nonlocal best, most
         cut = _best_cut(case)
         for order in orders(case):
-            stages = case.plan(cut, clock, order)
+            stages = case.plan(cut, clock.share(PLAN_SHARE), order)
             if stages is None:
                 continue
             made = scheduled(case, stages, TRY_SECONDS, clock)
@@ -231,7 +234,7 @@ def planned(job: Job, pairs: list[tuple[int, int]], clock: Clock, gap: Fraction,
         if not waiting:
             break
         case = min(waiting, key=lambda c: c.bound)
-        proved = [c for c in waiting if c.size > 0]
+        proved = [c for c in waiting if c.size > 0 and c.stages > 1]
         if best is None and proved:  # a plan soon: it rules out others, and there is one when the time is over
             case = min(proved, key=lambda c: c.bound)
         if case.size == 0:
