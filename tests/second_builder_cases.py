@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
@@ -133,9 +134,10 @@ def machine(name: str) -> Machine:
         return load_machine(f"{name}.toml", Path(folder))
 
 
-def small(name: str, **options: int | str) -> Graph:
+def small(name: str, **options: int) -> Graph:
     """A model of the zoo at its smallest sizes."""
-    return zoo(name, **{**TINY[name], **options})
+    sizes: dict[str, Any] = {**TINY[name], **options}
+    return zoo(name, **sizes)
 
 
 def chain(dtype: str = "float32") -> Graph:
@@ -365,11 +367,13 @@ def moments() -> Graph:
     return replace(b.build("norm", after), state=(("w", new), ("m", after))).check()
 
 
-def attentions(**options: int) -> Graph:
+def attentions(ahead: int | None = None, behind: int | None = None, block: int | None = None) -> Graph:
     """Grouped queries with a band, whose result and log-sum-exp two readers want."""
     b = Builder("attentions")
     q, k, v = b.input("q", (2, 6, 2, 3, 4)), b.input("k", (2, 8, 2, 4)), b.input("v", (2, 8, 2, 5))
-    a = attention(b, "a", "b s h g d, b t h d, b t h e -> b s h g e", q, k, v, query="s", **options)
+    a = attention(
+        b, "a", "b s h g d, b t h d, b t h e -> b s h g e", q, k, v, query="s", ahead=ahead, behind=behind, block=block
+    )
     l = lse_of(b, "l", a)
     return b.build(b.map("relu", "relu", a), b.map("scaled", "scale", l, scale=2.0), a)
 
