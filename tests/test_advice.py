@@ -16,10 +16,15 @@ ROOMS = ("models", "proofs", "formal", "verify", "backends")
 FOREIGN = {"--oversubscribe", "--allow-run-as-root", "--tag-output", "--std", "--gpu-architecture"}
 """Options of other programs: mpiexec, nvcc."""
 
+OTHERS = (ROOT / "models" / "sources" / "frameworks", ROOT / "formal" / "report" / "page.py")
+"""What reads the options of other planners (Megatron, DeepSpeed, FSDP) names them; colours of a style sheet."""
+
 
 def texts() -> Iterator[tuple[str, int, str]]:
     """Every string of the package that is no documentation: (file, line, text)."""
     for path in [ROOT / "__main__.py", *(p for room in ROOMS for p in sorted((ROOT / room).rglob("*.py")))]:
+        if any(path.is_relative_to(other) for other in OTHERS):
+            continue
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documentation = {
             id(n.body[0].value)

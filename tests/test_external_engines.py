@@ -232,7 +232,7 @@ def test_the_command_line_tells(
     assert run([*args, "--strategy", "s.json"]) == 2
     assert "nothing to ask smt about" in capsys.readouterr().err
     few = Options(engines=EngineOptions(smt_parts=3))
-    monkeypatch.setattr(relaxing, "Options", lambda: few)
+    monkeypatch.setattr(relaxing, "OPTIONS", few)
     assert run(args) == 3
     assert "at most 3 can be asked about" in capsys.readouterr().err
 

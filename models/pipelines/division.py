@@ -51,7 +51,7 @@ def divide(graph: Graph, passes: Sequence[tuple[str, int]]) -> Division:
     >>> step = build_step(build("bert-tiny"), "sgd")
     >>> d = divide(step.graph, step.passes)
     >>> d.units, d.cuts[0]
-    (5, ('layer0.attention.norm', 'grad:layer0.attention.norm'))
+    (9, ('embedding.norm', 'grad:embedding.norm'))
     """
     shared = constants(graph)
     place = _places(graph, passes, shared)

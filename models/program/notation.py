@@ -57,7 +57,7 @@ def operator_text(op: Operator) -> str:
     combined: dict[str, list[str]] = {}
     for axis in op.axes:
         if axis.combine is not None:
-            combined.setdefault(axis.combine.value, []).append(axis.name)
+            combined.setdefault(getattr(axis.combine, "value", str(axis.combine)), []).append(axis.name)
     over = "".join(f"{how} {' '.join(names)}: " for how, names in combined.items())
     said = "".join(f", {name}={value}" for name, value in op.attributes)
     reads = ", ".join(map(access_text, op.inputs))

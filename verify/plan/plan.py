@@ -103,10 +103,10 @@ def check_plan(
     plan, name = (source, "") if isinstance(source, Plan) else read_checked(source)
     if plan.joint is not None and not alone:
         raise ContainerError("plan", "is a joint plan, which is checked together with its e-graph")
-    where = space(plan.space)
     whole = _build(plan, notify, budget)
     if alone:
         return _alone(plan, whole, samples, cells, name, notify, budget)
+    where = space(plan.space)  # known: the problem was built over it
     planning = restrict(whole, where, plan.memory_limit) if where.vocabulary else whole
     results = [_parts(plan, planning), space_result(planning)]
     certified = check_selection(planning.problem, plan.certificate)
