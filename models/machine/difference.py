@@ -74,6 +74,8 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
         ):
             if value is not None:
                 yield f"reduction.{name}", value
+    for path, bar in machine.bars:
+        yield f"bar of {path}", bar
     yield "profiles", str(len(machine.profiles))
     for p in machine.profiles:
         yield p.path, p.seconds

@@ -13,10 +13,11 @@ no float enters.
     [[profile]]?  function, dtype, extents, seconds           measured operators, instead of the roofline
     (`parts.Profile`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
+    [bars]?    "level.nodes.bandwidth" = "10 %"               how far the constant may be off: value / 1.1 .. value x 1.1
 
 Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the
 last one has the rest.  An operator takes the time of its slowest device.  A source may cover a whole table
-("device_class.a100.peaks"); the most specific one is kept for each constant.
+("device_class.a100.peaks"); the most specific one is kept for each constant, and so for bars.  A constant without a bar is taken as exact.
 
 >>> m = load_machine("cloud-a100:4x8")
 >>> m.hierarchy, m.devices, m.coordinates(13), m.levels[0].bandwidth, m.device.peak("float16")
@@ -41,7 +42,7 @@ from typing import Final
 from ..files.json_text import JsonError, parse_json
 from ..text import did_you_mean
 from .parts import DeviceClass, Level, MachineError, Profile, ReductionConstants, Resource, check_classes, check_sizes
-from .quantities import exact_from, exact_text, parse
+from .quantities import bar_text, exact_bar, exact_from, exact_text, parse
 from .reader import FloatText, Parts, Reader
 
 __all__ = [
@@ -69,7 +70,8 @@ _SIZES: Final = re.compile(r"[0-9]{1,8}(?:x[0-9]{1,8})*", re.ASCII)
 class Machine:
     """See the module docstring.  `device`: the class of all devices that no class of `others` has in its blocks.
 
-    `sources`: one (constant, source text) pair per constant, sorted.
+    `sources`: one (constant, source text) pair per constant, sorted.  `bars`: (constant, relative error bar) of those
+    that have one, sorted.
     """
 
     name: str
@@ -80,6 +82,7 @@ class Machine:
     reduction: ReductionConstants | None = None
     others: tuple[DeviceClass, ...] = ()
     profiles: tuple[Profile, ...] = ()
+    bars: tuple[tuple[str, Fraction], ...] = ()
 
     @property
     def classes(self) -> tuple[DeviceClass, ...]:
@@ -154,6 +157,8 @@ class Machine:
                 {"function": p.function, "dtype": p.dtype, "extents": list(p.extents), "seconds": exact_text(p.seconds)}
                 for p in self.profiles
             ]
+        if self.bars:
+            data["bars"] = {path: bar_text(bar) for path, bar in self.bars}
         return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
     def sha256(self) -> str:
@@ -172,7 +177,7 @@ class Machine:
             raise MachineError(place, f"is not JSON: {_short(e)}") from None
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise MachineError(place, f'lacks "format": "{FORMAT}"')
-        return _machine(Reader(place, lambda value, _: exact_from(value)).read(data))
+        return _machine(Reader(place, lambda value, _: exact_from(value), exact_bar).read(data))
 
 
 def load_machine(spec: str, where: Path | None = None) -> Machine:
@@ -240,6 +245,7 @@ def _machine(parts: Parts) -> Machine:
         parts.reduction,
         parts.others,
         parts.profiles,
+        parts.bars,
     )
 
 

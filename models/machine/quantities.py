@@ -104,3 +104,43 @@ def exact_from(text: str) -> Fraction:
             "the canonical forms are '9000000000' and '1/200000'",
         )
     return value
+
+
+MOST_BAR: Final = Fraction(10)
+"""A constant that may be off by more than a factor of eleven is not known."""
+
+
+def parse_bar(text: str) -> Fraction:
+    """An error bar, `10 %`, as a share: the constant lies between value / 1.1 and value x 1.1.  Raises `QuantityError`.
+
+    >>> parse_bar("2.5 %"), bar_text(parse_bar("2.5 %"))
+    (Fraction(1, 40), '2.5 %')
+    """
+    number = text.removesuffix("%").rstrip(" ") if text.endswith("%") else ""
+    if not re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,6})?", number, re.ASCII) or not 0 < Fraction(number) / 100 <= MOST_BAR:
+        raise QuantityError(
+            f"{text[:40]!r} is not an error bar",
+            "write a share in percent, more than 0 % and at most 1000 %, such as '10 %': from value / 1.1 to value x "
+            "1.1",
+        )
+    return Fraction(number) / 100
+
+
+def exact_bar(text: str) -> Fraction:
+    """Inverse of `bar_text`; refuses every other spelling.  Raises `QuantityError`."""
+    value = parse_bar(text)
+    if bar_text(value) != text:
+        raise QuantityError(f"{text[:40]!r} is not the canonical text of an error bar", f"write {bar_text(value)!r}")
+    return value
+
+
+def bar_text(bar: Fraction) -> str:
+    """Inverse of `parse_bar`, as short as it is exact."""
+    return f"{_short_decimal(100 * bar)} %"
+
+
+def _short_decimal(value: Fraction) -> str:
+    digits = next((d for d in range(7) if (value * 10**d).denominator == 1), None)
+    if digits is None:
+        raise ValueError(f"{value} has more than six decimals")
+    return f"{int(value * 10**digits) / 10**digits:.{digits}f}" if digits else str(int(value))

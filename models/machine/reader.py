@@ -30,7 +30,7 @@ from .parts import (
     check_classes,
     check_sizes,
 )
-from .quantities import Dimension, QuantityError
+from .quantities import Dimension, QuantityError, parse_bar
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 
@@ -51,20 +51,26 @@ class Parts:
     resources: tuple[Resource, ...]
     reduction: ReductionConstants | None
     profiles: tuple[Profile, ...]
+    bars: tuple[tuple[str, Fraction], ...]
 
 
 class Reader:
-    """Reads the tables of one file.  `place` names the file, `number` reads one constant (`QuantityError` if it
-    cannot).
+    """Reads the tables of one file.  `place` names the file, `number` reads one constant and `bar` one error bar
+    (`QuantityError` if they cannot).
     """
 
-    def __init__(self, place: str, number: Callable[[str, Dimension], Fraction]) -> None:
-        self.place, self.number = place, number
+    def __init__(
+        self,
+        place: str,
+        number: Callable[[str, Dimension], Fraction],
+        bar: Callable[[str], Fraction] = parse_bar,
+    ) -> None:
+        self.place, self.number, self.bar = place, number, bar
         self.constants: list[tuple[str, str]] = []  # (path, place), in file order
 
     def read(self, data: Mapping[str, object]) -> Parts:
         """The checked parts.  Raises `MachineError` at the first problem."""
-        self._keys(data, self.place, ("name", "level", "device_class", "sources"), ("resource", "reduction", "profile"))
+        self._keys(data, self.place, ("name", "level", "device_class", "sources"), ("resource", "reduction", "profile", "bars"))
         name = self._name(data, self.place)
         levels = tuple(self._level(t, p) for t, p in self._tables(data, "level", MAX_LEVELS))
         if not levels:
@@ -91,7 +97,9 @@ class Reader:
             )
         (rest,) = (c for c in classes if not c.blocks)
         others = tuple(c for c in classes if c.blocks)
-        return Parts(name, levels, rest, others, self._sources(data["sources"]), resources, reduction, profiles)
+        sources = self._sources(data["sources"])
+        bars = self._bars(data["bars"]) if "bars" in data else ()
+        return Parts(name, levels, rest, others, sources, resources, reduction, profiles, bars)
 
     def _level(self, table: Mapping[str, object], place: str) -> Level:
         self._keys(table, place, ("name", "size", "bandwidth", "latency"), ())
@@ -225,6 +233,36 @@ class Reader:
                 raise MachineError(f"{place}, {key!r}", "must be text of 1 to 1000 characters")
             used.add(key)
             out.append((path, text))
+        for key in table:
+            if key not in used:
+                known = ", ".join(path for path, _ in self.constants)
+                raise MachineError(
+                    f"{place}, {key[:80]!r}",
+                    "belongs to no constant of this file, or others cover it entirely",
+                    f"constants: {known}",
+                )
+        return tuple(sorted(out))
+
+    def _bars(self, table: object) -> tuple[tuple[str, Fraction], ...]:
+        """One (constant, bar) pair per constant that has one, sorted; the most specific key counts, as for sources."""
+        place = f"{self.place}, [bars]"
+        if not isinstance(table, dict) or not table:
+            raise MachineError(place, "must be a table with at least one bar", '"level.nodes.bandwidth" = "10 %"')
+        used: set[str] = set()
+        out: list[tuple[str, Fraction]] = []
+        for path, _ in self.constants:
+            parts = path.split(".")
+            key = next((k for n in range(len(parts), 1, -1) if (k := ".".join(parts[:n])) in table), None)
+            if key is None:
+                continue
+            used.add(key)
+            text = table[key]
+            if not isinstance(text, str):
+                raise MachineError(f"{place}, {key!r}", "must be text", f'for example "{key}" = "10 %"')
+            try:
+                out.append((path, self.bar(text)))
+            except QuantityError as e:
+                raise MachineError(f"{place}, {key!r}", e.message, e.hint) from None
         for key in table:
             if key not in used:
                 known = ", ".join(path for path, _ in self.constants)

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 from ..text import joined
 from .machine import Machine
-from .quantities import show
+from .quantities import bar_text, show
 
 
 def render(machine: Machine) -> str:
@@ -61,8 +61,10 @@ def render(machine: Machine) -> str:
             if constants.switch_quad is not None
             else []
         )
+    bars = dict(machine.bars)
+    said = {c: f" (within {bar_text(bars[c])})" if c in bars else "" for c, _ in machine.sources}
     return joined(
-        [*head, *_columns(rows), "", "sources", *(f"  {constant}: {text}" for constant, text in machine.sources)]
+        [*head, *_columns(rows), "", "sources", *(f"  {c}{said[c]}: {text}" for c, text in machine.sources)]
     )
 
 
@@ -129,6 +131,8 @@ def to_toml(machine: Machine) -> str:
             f'seconds = "{_decimal(p.seconds)}"',
         ]
     out += ["", "[sources]", *(f"{json.dumps(path)} = {json.dumps(text)}" for path, text in machine.sources)]
+    if machine.bars:
+        out += ["", "[bars]", *(f"{json.dumps(path)} = {json.dumps(bar_text(bar))}" for path, bar in machine.bars)]
     return "\n".join(out) + "\n"
 
 
