@@ -12,7 +12,8 @@ __version__ = "0.1.0"
 
 # The public API.  A name is written three times: here for type checkers, in _HOME for the program, in __all__.
 if TYPE_CHECKING:
-    from .api import NoPlan, Plan, audit, load, plan
+    from .answers import NoPlan, Pipeline, Plan, Run
+    from .api import audit, load, machine, pipeline, plan, rules
     from .backends.export import apply as torch
     from .models.machine.machine import Machine, load_machine
     from .models.program.graph import Graph
@@ -22,8 +23,10 @@ else:
     _HOME = {
         "Graph": "models.program.graph",
         "Machine": "models.machine.machine",
-        "NoPlan": "api",
-        "Plan": "api",
+        "NoPlan": "answers",
+        "Pipeline": "answers",
+        "Plan": "answers",
+        "Run": "answers",
         "audit": "api",
         "boolean": "models.sources.numpy.program",
         "float32": "models.sources.numpy.program",
@@ -32,10 +35,13 @@ else:
         "int64": "models.sources.numpy.program",
         "load": "api",
         "load_machine": "models.machine.machine",
+        "machine": "api",
         "opaque": "models.sources.numpy.opaque",
         "parameter": "models.sources.numpy.program",
+        "pipeline": "api",
         "plan": "api",
         "program": "models.sources.numpy.program",
+        "rules": "api",
     }
 
     def __getattr__(name):
@@ -55,7 +61,9 @@ __all__ = [
     "Graph",
     "Machine",
     "NoPlan",
+    "Pipeline",
     "Plan",
+    "Run",
     "__version__",
     "audit",
     "boolean",
@@ -65,9 +73,12 @@ __all__ = [
     "int64",
     "load",
     "load_machine",
+    "machine",
     "opaque",
     "parameter",
+    "pipeline",
     "plan",
     "program",
+    "rules",
     "torch",
 ]

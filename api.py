@@ -5,185 +5,40 @@
     plan.check().verdict, plan.layouts["layer0.attention.query.weight"]
     plan.save("plan.spz")
 
-The command line does the same things through the same functions: `formal.planning` makes plans, `front_door` has them
-checked before anybody sees them.
+The command line does the same things through the same functions (`tests/test_api_is_the_way_in.py`): requests are
+carried out by `formal/*/request.py`, and results checked before anybody sees them.
+
+Versions: names and meanings here change only with the first number of the version that is not zero.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import sys
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from shardproof.models.communication.shardings import PlanShardings, plan_shardings
-from shardproof.models.layout.placement import Placement, space
-from shardproof.models.layout.sharding import Sharding
+from shardproof.answers import NoPlan, Pipeline, Plan
+from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.graph import Graph
 from shardproof.models.sources.load import load_model
-from shardproof.models.text import InputError
-from shardproof.proofs.plan.bundle import Plan as Bundle
+from shardproof.models.text import InputError, parse_bytes
 from shardproof.proofs.plan.bundle import read_plan, write_plan
 
 if TYPE_CHECKING:
     from shardproof.formal.explain.audit import AuditReport
-    from shardproof.formal.explain.compare import Comparison
-    from shardproof.formal.explain.explain import Explanation
+    from shardproof.formal.explain.request import Splits
+    from shardproof.formal.planning.request import PlanRequest
+    from shardproof.formal.planning.strategy import Strategy
+    from shardproof.formal.planning.time_limit import TimeLimit
     from shardproof.models.cost.selection import Planning
-    from shardproof.verify.plan.plan import PlanCheck
+    from shardproof.models.sources.load import Attention
     from shardproof.verify.verdict import CheckResult
 
 Engine = Literal["native", "ilp", "smt"]
-Target = Literal["dtensor", "jax"]
-
-
-class NoPlan(ValueError):
-    """No plan was found.  `infeasible`: the checker has confirmed that none fits; otherwise the time was over."""
-
-    def __init__(self, message: str, infeasible: bool) -> None:
-        super().__init__(message)
-        self.infeasible = infeasible
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A checked plan.  `bundle` is what its file holds: graph, machine, choices, certificate.
-
-    >>> made = plan("mlp-unity", "localhost:4", batch=64)
-    >>> made.status, made.cost_s == made.lower_bound_s
-    ('optimal', True)
-    >>> print(made.layouts["fc1.weight"])
-    [*, ranks]
-    """
-
-    bundle: Bundle
-    checked: PlanCheck
-
-    @property
-    def identity(self) -> str:
-        """Hash of the content, the same for the same plan whoever made the file."""
-        return self.checked.identity
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that was planned, with the training step if there is one."""
-        return self.bundle.graph
-
-    @property
-    def machine(self) -> Machine:
-        """The machine that it was planned for."""
-        return self.bundle.machine
-
-    @property
-    def space(self) -> str:
-        """The set of placements over which the plan is (nearly) the cheapest."""
-        return self.bundle.space
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """What the claim takes for granted, by name."""
-        return self._main.assumptions
-
-    @property
-    def status(self) -> Literal["optimal", "within-gap", "feasible"]:
-        """What is proved of the cost."""
-        cost, bound = self._main.cost, self._main.lower_bound
-        if bound is None or cost is None:
-            return "feasible"
-        return "optimal" if bound >= cost else "within-gap"
-
-    @property
-    def cost_s(self) -> Fraction:
-        """Seconds of a step, exact."""
-        return Fraction(self._main.cost or 0, self._planning.problem.scale)
-
-    @property
-    def lower_bound_s(self) -> Fraction | None:
-        """Seconds that no plan of the space goes below, as the checker established; None: nothing finite."""
-        bound = self._main.lower_bound
-        return None if bound is None else Fraction(bound, self._planning.problem.scale)
-
-    @property
-    def placements(self) -> Mapping[str, Placement]:
-        """Operator -> placement matrix."""
-        return dict(self.bundle.choices.operators)
-
-    @cached_property
-    def shardings(self) -> PlanShardings:
-        """All layouts over one mesh of named dimensions: what operators read and write, where tensors rest.  Raises
-        `MeshError` if no mesh holds them.
-        """
-        levels = [level.name for level in self.machine.levels]
-        return plan_shardings(self.graph, self.machine.hierarchy, levels, self.bundle.choices)
-
-    @property
-    def layouts(self) -> Mapping[str, Sharding]:
-        """Tensor -> where it rests: mesh dimensions per dimension of the tensor, and those it is partial over."""
-        return self.shardings.rests
-
-    def check(self) -> PlanCheck:
-        """Check every claim again, from the bytes: tables rebuilt, certificate replayed."""
-        from shardproof.verify.joint.plan import check_any_plan
-
-        return check_any_plan(write_plan(None, self.bundle))
-
-    def explain(self, operator: str | None = None, time_limit_s: float | None = 60.0) -> Explanation:
-        """Where the time goes and what other choices would cost; exactly, for one `operator`."""
-        from shardproof.formal.explain.explain import explain
-
-        solution = self._planning.solution(self.bundle.choices)
-        return explain(self._planning, solution, self.bundle.certificate, operator, time_limit=time_limit_s)
-
-    def diff(self, other: Plan) -> Comparison:
-        """Every term in which the two plans differ, priced.  Raises `InputError` if they answer different problems."""
-        from shardproof.formal.explain.compare import compare
-        from shardproof.formal.explain.terms import PlanTerms
-
-        if self._planning.problem.sha256() != other._planning.problem.sha256():
-            raise InputError("the plans are of different problems (model, machine, space or limit): nothing to compare")
-        ours, theirs = (p._planning.solution(p.bundle.choices) for p in (self, other))
-        return compare(self._planning.problem, PlanTerms(self._planning), ours, theirs)
-
-    def export(self, to: Target) -> str:
-        """The text of a Python file that lays a job out as planned: with DTensor, or with JAX's PartitionSpecs."""
-        from shardproof.backends.export.dtensor import export_dtensor
-        from shardproof.backends.export.jax import export_jax
-
-        match to:
-            case "dtensor":
-                return export_dtensor(self.bundle, self.identity).text
-            case "jax":
-                return export_jax(self.bundle, self.identity).text
-            case _:
-                raise InputError(f"there is no export to {to!r}; choose one of dtensor, jax")
-
-    def save(self, path: Path | str, force: bool = False) -> None:
-        """Write the `.spz` file.  Raises `OutputError` where something else than a plan stands, unless `force`."""
-        from shardproof.models.files.output import check_target, write_file
-
-        target = check_target(Path(path), force=force, replaces_results=True)
-        write_file(target, write_plan(None, self.bundle))
-
-    def __repr__(self) -> str:
-        gap = ""
-        if self.lower_bound_s is not None and self.status == "within-gap":
-            gap = f" ({float(1 - self.lower_bound_s / self.cost_s):.3%})"
-        return (
-            f"<Plan {self.graph.name} on {self.machine.name} {'x'.join(map(str, self.machine.hierarchy))}: "
-            f"{float(self.cost_s):.6g} s, {self.status}{gap}, {self.identity[:12]}>"
-        )
-
-    @property
-    def _planning(self) -> Planning:
-        return self.checked.planning
-
-    @property
-    def _main(self) -> CheckResult:
-        return next(r for r in self.checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
 
 
 def plan(
@@ -199,6 +54,10 @@ def plan(
     micro_batch: int | str = 1,
     memory: int | str | None = None,
     space_name: str | None = None,
+    vocabulary: str | None = None,
+    attention: Attention | None = None,
+    strategy: Path | str | Splits | None = None,
+    joint: bool = False,
     engine: Engine = "native",
     time_limit_s: float | None = 300.0,
     gap: Fraction = Fraction(0),
@@ -206,35 +65,75 @@ def plan(
 ) -> Plan:
     """The best plan found for a model on a machine, checked.
 
-    `model`: what the command line takes (zoo name, file, FILE.py:NAME), a `Graph`, a NumPy program, or a PyTorch module
-    with its example `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text
-    such as "80GiB".  Raises `NoPlan`, `InputError`, and the errors of the frontends.
+    `model`: what the command line takes (a zoo name, with sizes or without, a file, FILE.py:NAME), a `Graph`, a NumPy
+    function with shapes (`@shardproof.program`, or its arrays as `inputs`), or a PyTorch module with its example
+    `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text such as "80GiB".
+    `vocabulary`: the framework that must be able to say every placement.  `strategy`: schedules to be carried to the
+    rest instead of a search, a file or {operator: {axis: {level: degree}}}.  `joint`: algebra and placement together.
+
+    Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
-    from shardproof.formal.planning.request import PlanRequest, carry_out
-    from shardproof.formal.planning.time_limit import TimeLimit
-    from shardproof.formal.selection.model.clock import Clock
+    from shardproof.formal.joint.request import carry_out_jointly
+    from shardproof.formal.planning.request import carry_out
     from shardproof.verify.joint.plan import check_any_plan
 
-    request = PlanRequest(
-        _graph(model, inputs, batch),
-        machine_of(machine),
-        train,
-        loss,
-        recompute,
-        None if space_name is None else space(space_name),
-        _bytes(memory),
-        engine=engine,
-        gap=gap,
-        threads=threads,
-        precision=precision,
-        micro_batch=str(micro_batch),
-    )
-    planned = carry_out(request, TimeLimit(Clock(time_limit_s))).planned
-    if planned.plan is None:
-        raise _no_plan(planned.planning, planned.answer.certificate)
-    checked = check_any_plan(write_plan(None, planned.plan))
-    _refuse(checked)
+    graph, target = _graph(model, inputs, batch, attention), _machine(machine)
+    request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
+    given = None if strategy is None else _strategy(strategy, graph, target)
+    request = replace(request, strategy=given, engine=engine, gap=gap, threads=threads, vocabulary=vocabulary)
+    if joint:
+        found = carry_out_jointly(request, _limit(time_limit_s))
+        made, answer = found.plan, found.found.answer
+    else:
+        planned = carry_out(request, _limit(time_limit_s)).planned
+        made, answer = planned.plan, planned.answer
+        if made is None:
+            raise _no_plan(planned.planning, answer.certificate)
+    if made is None:
+        raise NoPlan(f"{graph.name}: no joint plan found within the time limit; give it more time", infeasible=False)
+    checked = check_any_plan(write_plan(None, made))
+    _refuse(checked.results)
     return Plan(checked.plan, checked)
+
+
+def pipeline(
+    model: object,
+    machine: Machine | str,
+    train: str,
+    *,
+    stages: str = "auto",
+    inputs: object = None,
+    batch: int | None = None,
+    loss: str | None = None,
+    recompute: str = "none",
+    precision: str | None = None,
+    memory: int | str | None = None,
+    space_name: str | None = None,
+    time_limit_s: float | None = 300.0,
+    gap: Fraction = Fraction(0),
+) -> Pipeline:
+    """A training step cut into stages, each with placements of its own on an equal part of the machine, checked.
+
+    `stages`: "auto", or "P:M" for P stages and M micro-batches; the other arguments are those of `plan`.
+    """
+    from shardproof.formal.pipelines.request import carry_out_pipelined
+    from shardproof.formal.planning.request import program_of
+    from shardproof.proofs.container.archive import read_container
+    from shardproof.proofs.pipelines.file import write_pipeline
+    from shardproof.verify.pipelines.certificate import check_members
+    from shardproof.verify.plan.tables import CELLS
+
+    graph, target, limit = _graph(model, inputs, batch), _machine(machine), _limit(time_limit_s)
+    request = _request(graph, target, train, loss, recompute, precision, 1, memory, space_name)
+    step = program_of(request)[1]
+    if step is None:
+        raise InputError("a pipeline cuts a training step: give train, 'sgd' or 'adam'")
+    found = carry_out_pipelined(step, target, request.space, request.memory, stages, gap, limit)
+    if found.best is None:
+        raise NoPlan(f"{graph.name}: no pipeline was found that fits; more time or memory may help", infeasible=False)
+    certificate, results = check_members(read_container(write_pipeline(None, found.certificate())), 1_000, CELLS)
+    _refuse(results)
+    return Pipeline(certificate, results)
 
 
 def load(path: Path | str) -> Plan:
@@ -242,75 +141,145 @@ def load(path: Path | str) -> Plan:
     from shardproof.verify.joint.plan import check_any_plan
 
     checked = check_any_plan(Path(path))
-    _refuse(checked)
+    _refuse(checked.results)
     return Plan(read_plan(Path(path))[0], checked)
 
 
 def audit(
     model: object,
     machine: Machine | str,
-    strategy: str | Path,
+    strategy: str | Path | Splits,
     *,
     inputs: object = None,
     batch: int | None = None,
+    attention: Attention | None = None,
     memory: int | str | None = None,
     space_name: str | None = None,
+    carry: bool = False,
+    engine: Engine = "native",
     time_limit_s: float | None = 300.0,
     gap: Fraction = Fraction(0),
 ) -> AuditReport:
-    """Whether a strategy (its file) is optimal, refuted by a better one, or undecided."""
-    from shardproof.formal.explain.audit import audit as audit_planning
-    from shardproof.formal.planning.frameworks import framework_flags, strategy_of_flags
-    from shardproof.formal.planning.plan import fitting_space
-    from shardproof.formal.planning.strategy import ChoiceList, load_strategy
-    from shardproof.models.cost.selection import build
+    """Whether a strategy is optimal, refuted by a better one, or undecided.
 
-    graph, target = _graph(model, inputs, batch), machine_of(machine)
-    flags = framework_flags(strategy)
-    read = load_strategy(strategy) if flags is None else strategy_of_flags(flags, graph, target, str(strategy))
-    if isinstance(read, ChoiceList):
-        raise InputError(f"{strategy} is a list of choices, which belongs to a selection problem, not to a model")
-    where = fitting_space(graph, target) if space_name is None else space(space_name)
-    report = audit_planning(build(graph, target, where, _bytes(memory)), read, time_limit_s, gap)
-    if report.certificate is not None:
-        from shardproof.front_door import FrontDoor
+    `strategy`: {operator or glob: {axis: {level: degree}}}, a file of that, or a file with a framework's settings.
+    `carry`: take it to the operators that its own are joined to, instead of leaving those to the solver.  What is said
+    was accepted by the checker.
+    """
+    from shardproof.formal.explain.request import AuditRequest, carry_out_audit, confirmed
+    from shardproof.front_door import FrontDoor
 
-        if FrontDoor().certificate(None, report.certificate, report.problem).verdict is not Verdict.PROVED:
-            raise RuntimeError("our own checker did not confirm the audit; please report it")
+    graph, target = _graph(model, inputs, batch, attention), _machine(machine)
+    where = None if space_name is None else space(space_name)
+    given = _strategy(strategy, graph, target)
+    request = AuditRequest(graph, target, given, where, _bytes(memory), carry, engine, gap)
+    report = carry_out_audit(request, _limit(time_limit_s))
+    if not confirmed(FrontDoor(), report):
+        raise RuntimeError("our own checker did not confirm the audit; please report it")
     return report
 
 
-def machine_of(machine: Machine | str) -> Machine:
-    """A machine: itself, a built-in name, name:4x8, or a TOML file."""
-    return machine if isinstance(machine, Machine) else load_machine(machine)
+def rules(path: Path | str, time_limit_s: float = 60.0) -> dict[str, str]:
+    """Rule of a file -> what the checker says of our judgement: proved (for all shapes), refuted, vacuous, undecided.
+
+    `path`: FlexFlow's JSON, TASO's protobuf or axioms, a library (.spz), or the word "parallel".
+    """
+    from shardproof.formal.rewrites.rule_files import judge_items, load_rules, overall
+    from shardproof.front_door import FrontDoor
+    from shardproof.proofs.rewrites.library import Library
+
+    items = load_rules(Path(path))
+    judged = list(judge_items(items, time_limit_s, 1, lambda done, total: None))
+    words = FrontDoor().rules(None, Library(Path(path).name, tuple(j for js in judged for j in js), (), "rules prove"))
+    return {i.name: overall(tuple(words[j.rule.name] for j in js)) for i, js in zip(items, judged, strict=True)}
 
 
-def _graph(model: object, inputs: object, batch: int | None) -> Graph:
+def machine(spec: Machine | str | Path) -> Machine:
+    """A machine: itself, a built-in name, name:4x8, bare sizes, or a TOML file.
+
+    >>> machine("dgx-a100:2x8").devices, [level.name for level in machine("4x8").levels]
+    (16, ['nodes', 'gpus'])
+    """
+    return spec if isinstance(spec, Machine) else load_machine(str(spec))
+
+
+_machine = machine  # arguments of this name hide it
+
+
+def _limit(seconds: float | None) -> TimeLimit:
+    from shardproof.formal.planning.time_limit import TimeLimit
+    from shardproof.formal.selection.model.clock import Clock
+
+    return TimeLimit(Clock(seconds))
+
+
+def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy:
+    from shardproof.formal.explain.request import strategy_for
+
+    return strategy_for(strategy, graph, machine)
+
+
+def _request(
+    graph: Graph,
+    machine: Machine,
+    train: str | None,
+    loss: str | None,
+    recompute: str,
+    precision: str | None,
+    micro_batch: int | str,
+    memory: int | str | None,
+    space_name: str | None,
+) -> PlanRequest:
+    from shardproof.formal.planning.request import PlanRequest
+
+    where = None if space_name is None else space(space_name)
+    return PlanRequest(
+        graph,
+        machine,
+        train,
+        loss,
+        recompute,
+        where,
+        _bytes(memory),
+        precision=precision,
+        micro_batch=str(micro_batch),
+    )
+
+
+def _graph(model: object, inputs: object, batch: int | None, attention: Attention | None = None) -> Graph:
+    """The graph of whatever a model is; what a frontend did to it, and which sizes it took, is said on stderr."""
     if isinstance(model, Graph):
         return model.check()
     if isinstance(model, str | Path):
-        return load_model(str(model), batch)
+        return load_model(str(model), batch, _tell, attention)
     if batch is not None:
         raise InputError("batch applies to zoo names and files; a function or a module has its shapes already")
-    if inputs is None and callable(model):
-        from shardproof.models.sources.numpy.program import is_numpy_program
+    if not _is_module(model) and callable(model):
+        from shardproof.models.sources.numpy.program import is_numpy_program, shapes_of
         from shardproof.models.sources.numpy.trace import trace
 
+        if inputs is not None:
+            return trace(model, arguments=shapes_of(model, inputs)).graph
         if is_numpy_program(model):
             return trace(model).graph
-    return _module(model, inputs)
+    return _module(model, inputs, attention)
 
 
-def _module(model: object, inputs: object) -> Graph:
+def _tell(note: str) -> None:
+    print(f"note: {note}", file=sys.stderr)
+
+
+def _is_module(model: object) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(model, torch.nn.Module)
+
+
+def _module(model: object, inputs: object, attention: Attention | None) -> Graph:
     """A PyTorch module; it is copied to the meta device, so that its weights stay where they are."""
-    try:
-        import torch
-    except ImportError:
-        torch = None
-    if torch is None or not isinstance(model, torch.nn.Module):
+    if not _is_module(model):
         raise InputError(
             f"a {type(model).__name__} is no model; give a name or file, a Graph, a function decorated with "
-            f"@shardproof.program, or a PyTorch module with inputs="
+            f"@shardproof.program or with inputs=, or a PyTorch module with inputs="
         )
     if inputs is None:
         raise InputError("a PyTorch module needs inputs=, a tensor, a tuple of tensors or a dictionary")
@@ -318,22 +287,22 @@ def _module(model: object, inputs: object) -> Graph:
     from shardproof.models.sources.torch.importer import convert
     from shardproof.models.sources.torch.program import build
 
-    found = convert(build(lambda: (model, inputs), type(model).__name__))
+    found = convert(build(lambda: (model, inputs), type(model).__name__, attention=attention != "matrices"))
+    for note in found.notes:
+        _tell(note)
     return carried(found.graph, found.stated)
 
 
 def _bytes(memory: int | str | None) -> int | None:
     if not isinstance(memory, str):
         return memory
-    from shardproof.models.terminal.options import AMOUNT
-
-    return int(AMOUNT.convert(memory, None, None))
+    return parse_bytes(memory)
 
 
-def _refuse(checked: PlanCheck) -> None:
+def _refuse(results: tuple[CheckResult, ...]) -> None:
     from shardproof.proofs.publishing.publisher import RefutedPlan
 
-    for r in checked.results:
+    for r in results:
         if r.verdict is Verdict.REFUTED:
             raise RefutedPlan(f"{r.kind} is refuted: {r.reason}")
 

@@ -13,6 +13,7 @@ import shardproof
 from shardproof.__main__ import run
 from shardproof.models.files.output import OutputError
 from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.graph import GraphError
 from shardproof.models.text import InputError
 from shardproof.proofs.container.canonical import ContainerError
 from shardproof.proofs.publishing.publisher import RefutedPlan
@@ -74,7 +75,7 @@ def test_what_is_refused(plan: shardproof.Plan, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing to compare"):
         plan.diff(shardproof.plan("mlp-unity", "localhost:4", batch=32))
     with pytest.raises(InputError, match="no export to"):
-        plan.export("csv")  # type: ignore[arg-type]
+        plan.export("csv")
 
 
 def test_a_refuted_file_is_not_loaded(plan: shardproof.Plan, tmp_path: Path) -> None:
@@ -97,3 +98,69 @@ def test_an_audit(tmp_path: Path) -> None:
     assert report.outcome.value in ("optimal", "refuted")
     code = run(["audit", "mlp-unity", "--batch", "64", "--machine", "localhost:4", "--strategy", str(strategy)])
     assert code == report.exit_code
+
+
+def test_the_three_jobs_in_fifteen_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The script of docs/python.md: what the README's jobs do, from Python."""
+    page = (Path(__file__).parent.parent / "docs" / "python.md").read_text(encoding="utf-8")
+    script = page.split("```python", 1)[1].split("```", 1)[0]
+    lines = [line for line in script.splitlines() if line.strip()]
+    assert len(lines) <= 15
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(Path(__file__).parent.parent / "examples")
+    names: dict[str, object] = {}
+    exec(script, names)  # noqa: S102
+    assert all(word in script for word in ("audit(", "rules(", "plan(", ".check()", ".explain(", ".run()"))
+
+
+CELL = """
+import numpy as np, shardproof
+def layer(x, w):
+    return np.tanh(x @ w)
+made = shardproof.plan(layer, "localhost:2", inputs=(np.ones((64, 32)), shardproof.parameter(32, 16)))
+"""
+
+
+def test_a_function_of_a_notebook_cell() -> None:
+    """No file holds it; shapes are those of example arrays; the cell's value is a piece of HTML."""
+    names: dict[str, object] = {}
+    exec(compile(CELL, "<ipython-input-1-0a1b2c>", "exec"), names)  # noqa: S102
+    made = names["made"]
+    assert made.status == "optimal" and made.graph.tensor("w").shape == (32, 16)
+    view = made._repr_html_()
+    assert "<svg" in view and "matmul" in view and "<script" not in view and "http" not in view
+    assert "<pre>" in made.explain()._repr_html_() and "cost" in str(made.explain())
+    for inputs, message in (((1, 2, 3), "takes 2 arguments"), ({"x": [1]}, "is a list"), ((np.ones(3),), "no shape")):
+        with pytest.raises(GraphError, match=message):
+            shardproof.plan(names["layer"], "localhost:2", inputs=inputs)
+
+
+def test_what_else_a_plan_tells(plan: shardproof.Plan, tmp_path: Path) -> None:
+    """The objects behind `explain --instead`, `--cost`, `--state`, `--symbolic`, `sensitivity` and `report`."""
+    op = plan.graph.operators[0].name
+    assert plan.instead(op, "replicated").price >= 0
+    assert len(plan.costs()) == len(plan.graph.operators) and plan.state() and plan.ranks(op).operands
+    page = plan.report(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page and plan.identity in page
+    assert shardproof.machine("4x8").devices == 32 and shardproof.machine(plan.machine) is plan.machine
+
+
+def test_strategies_as_objects(plan: shardproof.Plan) -> None:
+    ours = {"fc*": {"b": {"ranks": 4}}, "relu1": {"b": {"ranks": 4}}}
+    report = shardproof.audit("mlp-unity:batch=64", "localhost:4", ours)
+    assert report.outcome.value in ("optimal", "refuted") and "costs" in str(report)
+    given = shardproof.plan("mlp-unity", "localhost:4", batch=64, strategy=ours)
+    assert given.cost_s >= shardproof.plan("mlp-unity", "localhost:4", batch=64).cost_s
+    assert given.placements["fc1"].matrix[0] == (4,)  # axis b over the four ranks
+
+
+def test_joint_and_pipelined(tmp_path: Path) -> None:
+    """The same files as `plan --joint` and `plan --pipeline` write."""
+    joint = shardproof.plan("mlp-unity", "localhost:2", batch=16, joint=True)
+    assert joint.status == "optimal" and joint.cost_s == joint.lower_bound_s and joint.check().verdict is Verdict.PROVED
+    with pytest.raises(InputError, match="no memory rows"):
+        shardproof.plan("mlp-unity", "localhost:2", joint=True, memory="1GiB")
+    pipe = shardproof.pipeline("mlp-8192:layers=4,width=64", "localhost:2", "sgd", stages="2:2", batch=16)
+    assert len(pipe.placements) == 2 and pipe.micro_batches == 2 and pipe.lower_bound_s <= pipe.step_s
+    pipe.save(tmp_path / "pipe.spz")
+    assert run(["check", str(tmp_path / "pipe.spz")]) == 0 and "2 stages" in repr(pipe)

@@ -15,7 +15,7 @@ import pytest
 from shardproof.__main__ import VERBS, run
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -40,6 +40,12 @@ def squeeze(line: str) -> str:
     return " ".join(line.split())
 
 
+def as_a_clone(folder: Path) -> None:
+    """Files that pages name lie where a clone has them."""
+    for name in ("tests", "examples"):
+        (folder / name).symlink_to(ROOT / name)
+
+
 WITH_COMMANDS = [p for p in PAGES if commands(p.read_text(encoding="utf-8"))]
 
 
@@ -49,7 +55,7 @@ def test_outputs(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    (tmp_path / "tests").symlink_to(ROOT / "tests")  # files that pages name as a clone has them
+    as_a_clone(tmp_path)
     ran = 0
     for command, lines in commands(page.read_text(encoding="utf-8")):
         words = shlex.split(command)
@@ -75,6 +81,7 @@ WITH_PYTHON = [p for p in PAGES if blocks(p.read_text(encoding="utf-8"), "python
 def test_python(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of Python run, one after another, in one namespace."""
     monkeypatch.chdir(tmp_path)
+    as_a_clone(tmp_path)
     namespace: dict[str, object] = {}
     for body in blocks(page.read_text(encoding="utf-8"), "python"):
         exec(body, namespace)  # noqa: S102

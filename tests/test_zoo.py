@@ -14,7 +14,9 @@ import pytest
 from shardproof.backends.execution.reference import random_inputs, run_graph
 from shardproof.models.program.graph import Graph, Role
 from shardproof.models.program.operators import NodeKind, Operator
+from shardproof.models.sources.load import load_model
 from shardproof.models.sources.zoo import TINY, ZOO, ZooError, build
+from shardproof.models.text import InputError
 
 
 def parameters(graph: Graph) -> int:
@@ -219,3 +221,29 @@ def test_wrong_names_and_options_say_what_exists(name: str, options: dict[str, i
     with pytest.raises(ValueError, match=message):
         build(name, **options)
     assert issubclass(ZooError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("bert-tiny:layer=2", "has no option 'layer'"),
+        ("bert-tiny:2", "'2' is not a size; write bert-tiny:key=value"),
+        ("bert-tiny:", "'' is not a size"),
+        ("bert-tiny:layers=1,layers=2", "is not a size"),
+        ("bert-tiny:layers=-1", "an integer of at least 1"),
+        ("bert-tiny:dtype=5", "unknown element type '5'"),
+    ],
+)
+def test_sizes_in_a_name_that_are_refused(spec: str, message: str) -> None:
+    with pytest.raises(ZooError, match=message):
+        load_model(spec)
+
+
+def test_sizes_in_a_name() -> None:
+    """The same graph as by options; defaults are told, and a batch is given once."""
+    told: list[str] = []
+    assert load_model("bert-tiny:layers=1,batch=4", None, told.append) == build("bert-tiny", layers=1, batch=4)
+    assert told == ["bert-tiny with layers=1, batch=4; taken as they were not given: sequence=16, dtype=float64"]
+    assert load_model("gpt-3-175b:depth=1", 8).name == "gpt-3-175b"
+    with pytest.raises(InputError, match="says batch=4, and --batch 8"):
+        load_model("bert-tiny:batch=4", 8)

@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from enum import Enum
 from fractions import Fraction
+from html import escape
 from typing import assert_never
 
 from ...models.cost.selection import Planning
@@ -96,6 +97,12 @@ class AuditReport:
     def lower_bound(self) -> int | None:
         """What no solution costs less than."""
         return self.best.lower_bound
+
+    def __str__(self) -> str:
+        return render_audit(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def to_json(self) -> dict[str, object]:
         """Plain data; costs in units of 1/scale."""

@@ -9,6 +9,7 @@ agree are one row with a count (repeated layers).  The rows add up to the differ
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import escape
 
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import joined
@@ -51,6 +52,12 @@ class Comparison:
     def difference(self) -> int:
         """Cost of the second minus cost of the first."""
         return self.second_cost - self.first_cost
+
+    def __str__(self) -> str:
+        return str(render_comparison(self, "the first", "the second"))
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def to_json(self) -> dict[str, object]:
         """Plain data; costs in units of the problem."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
+from html import escape
 from typing import Final
 
 from ...models.cost.selection import Planning
@@ -81,6 +82,12 @@ class Explanation:
     only: int | None
     deviation: Deviation | None
     state: tuple[StoredState, ...] = ()
+
+    def __str__(self) -> str:
+        return render_explanation(self)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
 
     def to_json(self) -> dict[str, object]:
         """Plain data; times in units of 1/scale."""

@@ -29,6 +29,7 @@ from .micro import MicroAttempt, plan_micro
 from .plan import Planned, fitting_space, plan_graph
 from .recompute import Attempt, plan_recomputed
 from .schedules import Propagated
+from .strategy import Strategy
 from .time_limit import TimeLimit
 
 
@@ -36,7 +37,7 @@ from .time_limit import TimeLimit
 class PlanRequest:
     """What is asked.  `graph`: the model, or with `train` (settings of an optimizer) what a step trains by `loss`.
     `recompute`: blocks computed again in the backward pass: none, all, globs, or auto.  `space`: None for the default.
-    `memory`: bytes per device.  `strategy`: a file of schedules.  `gap`: (cost - bound) / cost that is enough.
+    `memory`: bytes per device.  `strategy`: schedules, or a file of them.  `gap`: (cost - bound) / cost that is enough.
     `precision`: what is computed in 16 bits (`models.sources.precision`), None for the graph's own types.
     `micro_batch`: into how many equal parts a step's batch is cut, N or N:once (gradients are brought together once per
     step), or auto.
@@ -50,7 +51,7 @@ class PlanRequest:
     recompute: str = "none"
     space: Space | None = None
     memory: int | None = None
-    strategy: Path | None = None
+    strategy: Path | Strategy | None = None
     engine: Engine = "native"
     gap: Fraction = Fraction(0)
     threads: int = 2
@@ -125,7 +126,7 @@ def carry_out(
     planned, given = plan_strategy(
         graph,
         request.machine,
-        given_schedules(request.strategy),
+        request.strategy if isinstance(request.strategy, Strategy) else given_schedules(request.strategy),
         _space(request, graph),
         request.memory,
         threads=request.threads,

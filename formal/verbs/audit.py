@@ -9,24 +9,25 @@ from pathlib import Path
 
 import click
 
-from ...models.cost.limits import check_sizes
-from ...models.cost.selection import Planning
-from ...models.layout.placement import SpaceError, space
+from ...models.layout.placement import space
 from ...models.machine.machine import load_machine
-from ...models.problem.claims import Verdict
 from ...models.sources.load import Attention, load_model
-from ...models.sources.zoo import ZOO
+from ...models.sources.zoo import named
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_option, json_option, output_option
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
-from ..explain.audit import AuditReport, Outcome, audit, audit_problem, render_audit
-from ..planning.frameworks import framework_flags, strategy_of_flags
-from ..planning.plan import fitting_space
-from ..planning.schedules import propagate
-from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
-from ..planning.time_limit import check_seconds, tables_in_time
+from ..explain.audit import Outcome, render_audit
+from ..explain.request import (
+    AuditRequest,
+    carry_out_audit,
+    carry_out_audit_of_choices,
+    confirmed,
+    strategy_for,
+)
+from ..planning.frameworks import framework_flags
+from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
 from .results import asked_json, asked_lines
 from .search_options import engine_option, gap_option, started, time_option
@@ -77,20 +78,18 @@ def audit_command(
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit)
-    flags = framework_flags(strategy_file)
-    strategy = Strategy((), str(strategy_file)) if flags is not None else load_strategy(strategy_file)
+    notes: list[str] = []
+    listed = framework_flags(strategy_file) is None and load_strategy(strategy_file)
     with Watch("auditing") as watch:
-        if isinstance(strategy, ChoiceList):
-            if subject in ZOO or machine is not None:
+        if isinstance(listed, ChoiceList):
+            if named(subject) is not None or machine is not None:
                 raise InputError(
                     f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model "
                     f"write {{operator: {{axis: {{level: degree}}}}}}"
                 )
             with clock.phase("tables"):
                 problem = load_selection_problem(Path(subject))
-            clock.hold_back(check_seconds(problem, clock))
-            with clock.phase("search"):
-                report = audit_problem(problem, strategy, None, gap, engine, watch, clock.clock)
+            report = carry_out_audit_of_choices(problem, listed, clock, gap, engine, watch)
         else:
             if machine is None:
                 raise InputError(
@@ -99,22 +98,12 @@ def audit_command(
                 )
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
-            graph = load_model(subject, batch, attention=attention)
-            if flags is not None:
-                strategy = strategy_of_flags(flags, graph, target, str(strategy_file))
-            default = fitting_space(graph, target)
-            check_sizes(graph, target, where or default)
-            if carry:
-                strategy = propagate(graph, target, strategy).strategy(target)
-            planning = tables_in_time(graph, target, where, default, memory, clock, watch.count)
-            if where is None and planning.space != default and not _inside(strategy, planning):
-                clock.announce(f"the strategy is not in the space {planning.space.name!r}; back to {default.name!r}")
-                planning = tables_in_time(graph, target, default, default, memory, clock, watch.count)
-            clock.hold_back(check_seconds(planning.problem, clock))
-            with clock.phase("search"):
-                report = audit(planning, strategy, None, gap, engine, watch, clock=clock.clock)
+            graph = load_model(subject, batch, notes.append, attention)
+            strategy = strategy_for(strategy_file, graph, target)
+            request = AuditRequest(graph, target, strategy, where, memory, carry, engine, gap)
+            report = carry_out_audit(request, clock, watch, watch.count)
     with Watch("checking"), clock.phase("check"):
-        checked = _confirm(publisher, report, output)
+        checked = confirmed(publisher, report, output)
     written = output if checked and report.certificate is not None else None
     code = Exit(report.exit_code) if checked else Exit.UNDECIDED
     if as_json:
@@ -125,44 +114,14 @@ def audit_command(
                 "certificate": None if written is None else str(written),
                 "seconds": round(clock.clock.seconds(), 3),
                 "phases": clock.rounded(),
+                **({"notes": notes} if notes else {}),
             }
         )
         return code
     say(render_audit(report, strategy_file.name), *asked_lines(report.best, report.problem))
+    say(*(f"note: {note}" for note in notes))
     if not checked and report.outcome is not Outcome.UNDECIDED:
         say("the checker did not confirm the certificate: undecided")
     elif written is not None:
         say(f"wrote {written}")
     return code
-
-
-def _inside(strategy: Strategy, planning: Planning) -> bool:
-    try:
-        resolve(strategy, planning)
-    except (SpaceError, StrategyError):
-        return False
-    return True
-
-
-def _confirm(publisher: Publisher, report: AuditReport, output: Path | None) -> bool:
-    """Every answer that rests on a bound is said only after the checker accepted the certificate behind it.
-
-    `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves
-    operators free, on the claim that no completion of it is cheaper: that certificate is checked too.
-    """
-    if report.outcome is Outcome.UNDECIDED:  # its bound is said too
-        return (
-            report.certificate is None
-            or publisher.certificate(output, report.certificate, report.problem).verdict is Verdict.PROVED
-        )
-    if report.certificate is not None:
-        published = publisher.certificate(output, report.certificate, report.problem)
-        if published.verdict is not Verdict.PROVED and report.outcome is not Outcome.REFUTED:
-            return False
-    elif report.outcome is not Outcome.REFUTED:
-        return False
-    if report.outcome is Outcome.REFUTED and report.free:
-        if report.completion_certificate is None:
-            return False
-        return publisher.certificate(None, report.completion_certificate, report.restricted).verdict is Verdict.PROVED
-    return True

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import click
 
-from ...models.cost.selection import Planning, build
-from ...models.layout.placement import space
 from ...models.machine.difference import builtin_notice
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import SECONDS, SHARE, json_option
 from ...models.text import InputError
-from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
 from ..calibration.parts import calibration_errors
 from ..explain.constraints import plan_constraints, render, to_json
 from ..explain.cost_table import cost_table, render_cost_table
 from ..explain.deviation import forced, render_deviation
 from ..explain.explain import DEFAULT_ERRORS, explain, render_explanation
+from ..explain.request import rebuilt
 from ..explain.sensitivity import render_sensitivity, sensitivity
 from ..explain.stored_state import render_stored_state, stored_state
 from ..joint.gains import gains, lines
@@ -97,7 +95,7 @@ def explain_command(
             say(*render(formulas))
         return Exit.DONE
     with Watch("explaining") as watch:
-        planning, x = _rebuilt(plan)
+        planning, x = rebuilt(plan)
         gained = []
         if plan.joint is not None and op is None and not (cost or state):
             own = Fraction(planning.problem.cost_of(x), planning.problem.scale)
@@ -163,7 +161,7 @@ def sensitivity_command(
             f"{plan_file}: is a joint plan, whose proof is about all programs; give a plan made without --joint"
         )
     with Watch("testing constants") as watch:
-        planning, x = _rebuilt(plan)
+        planning, x = rebuilt(plan)
 
         def progress(done: int, total: int, stage: str) -> None:
             watch.label = f"testing constants, {stage}"
@@ -177,8 +175,3 @@ def sensitivity_command(
     else:
         say(render_sensitivity(found))
     return Exit.DONE if found.complete else Exit.UNDECIDED
-
-
-def _rebuilt(plan: Plan) -> tuple[Planning, tuple[int, ...]]:
-    planning = build(plan.graph, plan.machine, space(plan.space), plan.memory_limit)
-    return planning, planning.solution(plan.choices)

@@ -8,12 +8,11 @@ from pathlib import Path
 from ...models.joint.rules import LIBRARY
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
-from ...models.text import InputError, seconds_text
+from ...models.text import seconds_text
 from ...proofs.publishing.publisher import Publisher
 from ..joint.gains import gains, lines
-from ..joint.solve import joint_plan, plan_jointly
-from ..planning.plan import fitting_space
-from ..planning.request import PlanRequest, program_of
+from ..joint.request import carry_out_jointly
+from ..planning.request import PlanRequest
 from ..planning.time_limit import TimeLimit
 from .conflict import no_solution
 from .results import asked_json, asked_lines, document, outcome, sentence
@@ -26,24 +25,10 @@ def run_joint(
     publisher: Publisher, request: PlanRequest, output: Path, as_json: bool, clock: TimeLimit, notes: list[str]
 ) -> int:
     """Plan jointly, publish, and say what was found."""
-    graph, step = program_of(request)
-    where = request.space or fitting_space(graph, request.machine)
-    if where.vocabulary:
-        raise InputError(f"--joint plans over all placements of {where.base!r}: leave out ',{where.vocabulary}'")
-    with Watch("planning jointly") as watch, clock.phase("search"):
-        found = plan_jointly(
-            graph,
-            request.machine,
-            where,
-            clock=clock.clock.at_most(None),
-            gap=request.gap,
-            threads=request.threads,
-            engine=request.engine,
-            progress=watch,
-            notify=watch.count,
-        )
+    with Watch("planning jointly") as watch:
+        made = carry_out_jointly(request, clock, watch, watch.count)
+    graph, step, found, plan = made.graph, made.step, made.found, made.plan
     problem, answer = found.planning.problem, found.answer
-    plan = joint_plan(found)
     if plan is None:
         return no_solution(publisher, problem, answer, None, as_json, clock, [])
     with Watch("checking") as watch, clock.phase("check"):

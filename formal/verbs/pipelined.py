@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from fractions import Fraction
 from pathlib import Path
 
@@ -10,40 +9,15 @@ import click
 
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
-from ...models.pipelines.division import divide
-from ...models.pipelines.micro import batch_of
-from ...models.pipelines.views import view
 from ...models.pipelines.work import PER_SECOND
 from ...models.sources.training import TrainingStep
 from ...models.terminal.console import Exit, Watch, emit, say
-from ...models.text import InputError, bytes_text, seconds_text
+from ...models.text import bytes_text, seconds_text
 from ...proofs.publishing.publisher import Published, Publisher
-from ..pipelines.case import Job
-from ..pipelines.search import Scheduled, Searched, planned
-from ..planning.plan import default_space
+from ..pipelines.request import carry_out_pipelined
+from ..pipelines.search import Scheduled, Searched
 from ..planning.time_limit import TimeLimit
 from .results import outcome
-
-AUTO = "auto"
-MOST_STAGES = 16
-MOST_MICRO_BATCHES = 64
-"""What `auto` enumerates: equal views, and powers of two that divide the batch, up to these."""
-
-CHECK_SHARE = 0.25
-"""Of the time limit, kept for the checker."""
-
-
-def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> list[tuple[int, int]]:
-    """(stages, micro-batches) that are enumerated: without pipelines, then all of `auto`; or the one pair P:M."""
-    match = re.fullmatch(r"([1-9][0-9]{0,3}):([1-9][0-9]{0,3})", text)
-    if match is not None:
-        return [(int(match[1]), int(match[2]))]
-    if text != AUTO:
-        raise click.UsageError(f"--pipeline {text[:40]!r}: write auto, or STAGES:MICRO-BATCHES such as 4:16")
-    batch = batch_of(step.graph)
-    micro = [m for m in (1 << k for k in range(MOST_MICRO_BATCHES.bit_length())) if batch % m == 0]
-    stages = [p for p in range(2, MOST_STAGES + 1) if p <= units and view(machine, p) is not None]
-    return [(1, 1), *((p, m) for p in stages for m in micro)]
 
 
 def plan_pipeline(
@@ -61,17 +35,10 @@ def plan_pipeline(
     """Plan, check, publish and say.  Raises `InputError` where the step cannot be cut."""
     if step is None:
         raise click.UsageError("--pipeline cuts training steps: give --train sgd or --train adam too")
-    division = divide(step.graph, step.passes)
-    pairs = pairs_of(text, step, machine, division.units)
-    if division.units == 1:
-        raise InputError(
-            f"--pipeline: {step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
-            f"gradient come back (clipping by the norm of all gradients and scaled losses join all stages)"
+    with Watch("planning") as watch:
+        found = carry_out_pipelined(
+            step, machine, where, memory, text, gap, clock, lambda words: watch.update(words, None, None)
         )
-    job = Job(step.graph, division, machine, where or default_space(machine), memory)
-    limit = clock.clock.share(1 - CHECK_SHARE)
-    with Watch("planning") as watch, clock.phase("search"):
-        found = planned(job, pairs, limit, gap, lambda words: watch.update(words, None, None))
     if found.best is None:
         return _nothing(found, as_json)
     with Watch("checking") as watch, clock.phase("check"):

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import click
 
-from ...models.cost.selection import build
 from ...models.files.output import write_file
-from ...models.layout.placement import space
 from ...models.terminal.console import Exit, Watch, emit, say
 from ...models.terminal.options import force_option, json_option, output_option
 from ...models.text import InputError, bytes_text
 from ...proofs.publishing.publisher import Publisher
 from ..explain.compare import compare, render_comparison
 from ..explain.explain import explain
+from ..explain.request import rebuilt
 from ..explain.terms import PlanTerms
 from ..planning.remarks import remarks
 from ..report.page import Shown, diff_page, plan_page
@@ -81,8 +80,7 @@ def _shown(publisher: Publisher, path: Path, time_limit: float, watch: Watch, wh
     if not plan.choices.operators:
         raise InputError(f"{path} has no choices: nothing was found that fits its memory limit")
     published = publisher.plan(None, plan, watch.count)
-    planning = build(plan.graph, plan.machine, space(plan.space), plan.memory_limit)
-    x = planning.solution(plan.choices)
+    planning, x = rebuilt(plan)
     found = explain(planning, x, plan.certificate, time_limit=time_limit)
     said = remarks(planning, x, clock=Clock(time_limit)) if whole else ()
     return Shown(plan, published, found, said)

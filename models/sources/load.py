@@ -15,8 +15,9 @@ from ..program.contents import read_beside
 from ..program.graph import Graph, GraphError
 from ..text import InputError, did_you_mean
 from .patterns.recognise import recognise
-from .zoo import PUBLISHED, ZOO
+from .zoo import PUBLISHED, ZOO, sizes_words
 from .zoo import build as build_zoo
+from .zoo import named as zoo_name
 
 PYTHON = re.compile(r"^(?P<file>.+\.py|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)$")
 """FILE.py:NAME, or NAME of an importable module: package.module:NAME."""
@@ -57,8 +58,8 @@ def _load(
     named = PYTHON.match(spec)
     if expert_places is not None and named is None and not spec.endswith(".pt2"):
         raise InputError("--expert-places applies to PyTorch programs; the zoo's moe has an option capacity_percent")
-    if spec in ZOO or spec in PUBLISHED:
-        return build_zoo(spec, batch=batch)
+    if (zoo := zoo_name(spec)) is not None:
+        return _from_zoo(spec, *zoo, batch, tell)
     if named is not None:
         return _from_python(Path(named["file"]), named["name"], batch, tell, attention, expert_places)
     path = Path(spec)
@@ -98,6 +99,26 @@ def _load(
         f"{spec}: unknown kind of model; give a zoo name, a .onnx or .pt2 file, FILE.py:NAME, or a .json graph "
         f"written by 'shardproof import'"
     )
+
+
+def _from_zoo(
+    spec: str,
+    name: str,
+    sizes: dict[str, int | str],
+    batch: int | None,
+    tell: Callable[[str], None] | None,
+) -> Graph:
+    """A zoo model with the sizes of its name; which ones were taken by default is told."""
+    if batch is not None:
+        if sizes.get("batch", batch) != batch:
+            raise InputError(
+                f"model {spec[:200]!r} says batch={sizes['batch']}, and --batch {batch}: give one of the two"
+            )
+        sizes = {**sizes, "batch": batch}
+    graph = build_zoo(name, **sizes)
+    if tell is not None:
+        tell(sizes_words(name, sizes))
+    return graph
 
 
 def _exists(path: Path) -> bool:

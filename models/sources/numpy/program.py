@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, ParamSpec, TypeVar, cast
 
+import numpy as np
+
 from ...program.graph import GraphError, Role
 
 P = ParamSpec("P")
@@ -113,6 +115,39 @@ def arguments_of(
                 f"program {name!r}",
                 f"argument {parameter_name!r} has no shape; write @program({parameter_name}=(..)) or "
                 f"{parameter_name}: float64[..]",
+            )
+    return out
+
+
+def shapes_of(function: Callable[..., object], inputs: object) -> dict[str, ArraySpec]:
+    """Shapes and types of example arguments: arrays in the order of the signature, or by name; an `ArraySpec` (such as
+    `parameter(784, 512)`) stands for itself.  Raises `GraphError` for what is no array.
+
+    >>> import numpy as np
+    >>> def layer(x, w):
+    ...     return x @ w
+    >>> shapes_of(layer, (np.ones((8, 4)), parameter(4, 2)))["x"].shape
+    (8, 4)
+    """
+    name = getattr(function, "__name__", str(function))
+    if isinstance(inputs, Mapping):
+        given = dict(inputs)
+    else:
+        listed = inputs if isinstance(inputs, tuple | list) else (inputs,)
+        names = list(inspect.signature(function).parameters)
+        if len(listed) > len(names):
+            raise GraphError(f"program {name!r}", f"takes {len(names)} arguments, {len(listed)} inputs are given")
+        given = dict(zip(names, listed, strict=False))
+    out: dict[str, ArraySpec] = {}
+    for argument, value in given.items():
+        if isinstance(value, ArraySpec):
+            out[argument] = value
+        elif isinstance(value, np.ndarray | np.generic):
+            out[argument] = ArraySpec(value.shape, value.dtype.name)
+        else:
+            raise GraphError(
+                f"program {name!r}",
+                f"input {argument!r} is a {type(value).__name__}; give an array of NumPy, or shardproof.parameter(..)",
             )
     return out
 

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from inspect import signature
@@ -20,7 +21,9 @@ from . import decoder, dense, experts, inception, language, recommendation, recu
 from .published import PUBLISHED
 from .tiny import TINY
 
-__all__ = ["PUBLISHED", "TINY", "ZOO", "ZooError", "build", "default_batch"]
+__all__ = ["PUBLISHED", "TINY", "ZOO", "ZooError", "build", "default_batch", "named", "sizes_words"]
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,12}", re.ASCII)
 
 ZOO: Final[Mapping[str, Callable[..., Graph]]] = MappingProxyType(
     {
@@ -82,13 +85,61 @@ def build(name: str, batch: int | None = None, **options: int | str) -> Graph:
     return graph if name in ZOO else recognise(replace(graph, name=name), attention=True).graph
 
 
-def default_batch(name: str) -> int | None:
-    """The batch size that a zoo model has unless another is given; None for what is not in the zoo.
+def named(spec: str) -> tuple[str, dict[str, int | str]] | None:
+    """The zoo name of `NAME` or `NAME:size=value,..` with the sizes given; None for what names no zoo model.  Raises
+    `ZooError` for a size that is not written so.
 
-    >>> default_batch("bert-tiny"), default_batch("prog.py:layer")
-    (8, None)
+    >>> named("llama:layers=2,batch=8"), named("net.onnx")
+    (('llama', {'layers': 2, 'batch': 8}), None)
     """
+    name, colon, text = spec.partition(":")
+    if name not in ZOO and name not in PUBLISHED:
+        return None
+    known = signature(ZOO[name] if name in ZOO else PUBLISHED[name].make).parameters
+    given: dict[str, int | str] = {}
+    for part in text.split(",") if colon else ():
+        key, equals, value = (word.strip() for word in part.partition("="))
+        if not (key and equals and value) or key in given:
+            raise ZooError(
+                f"model {spec[:200]!r}: {part[:100]!r} is not a size; write {name}:key=value,key=value, each key once, "
+                f"out of {', '.join(known)}"
+            )
+        number = _INTEGER.fullmatch(value) and not isinstance(known[key].default if key in known else 0, str)
+        given[key] = int(value) if number else value
+    return name, given
+
+
+def sizes_words(name: str, given: Mapping[str, int | str]) -> str:
+    """Every size of a zoo model, those that were given apart from its defaults.
+
+    >>> sizes_words("bert-tiny", {"layers": 1})
+    'bert-tiny with layers=1; taken as they were not given: batch=8, sequence=16, dtype=float64'
+    """
+    make = ZOO[name] if name in ZOO else PUBLISHED[name].make
+    own = {} if name in ZOO else PUBLISHED[name].sizes
+    taken = {k: own.get(k, p.default) for k, p in signature(make).parameters.items() if k not in given}
+    words = [", ".join(f"{key}={_short(value)}" for key, value in part.items()) for part in (given, taken)]
+    said = f"{name} with {words[0]}" if words[0] else name
+    return f"{said}; taken as they were not given: {words[1]}" if words[1] else said
+
+
+def _short(value: object) -> str:
+    """A default in few characters: sequences of many sizes are cut."""
+    text = str(value)
+    return text if len(text) <= 40 else f"{text[:37]}.."
+
+
+def default_batch(spec: str) -> int | None:
+    """The batch size that a zoo model has unless another is given; None for what is not in the zoo, or has one given.
+
+    >>> default_batch("bert-tiny"), default_batch("bert-tiny:batch=4"), default_batch("prog.py:layer")
+    (8, None, None)
+    """
+    found = named(spec)
+    if found is None or "batch" in found[1]:
+        return None
+    name = found[0]
     if name in PUBLISHED:
         return int(PUBLISHED[name].sizes["batch"])
-    option = signature(ZOO[name]).parameters.get("batch") if name in ZOO else None
+    option = signature(ZOO[name]).parameters.get("batch")
     return option.default if option is not None and isinstance(option.default, int) else None

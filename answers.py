@@ -1,0 +1,305 @@
+"""What the Python way in hands back: checked plans, and why there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from shardproof.models.communication.shardings import PlanShardings, plan_shardings
+from shardproof.models.layout.placement import Placement
+from shardproof.models.layout.sharding import Sharding
+from shardproof.models.machine.machine import Machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.text import InputError
+from shardproof.proofs.plan.bundle import Plan as Bundle
+from shardproof.proofs.plan.bundle import write_plan
+
+if TYPE_CHECKING:
+    from shardproof.backends.kernels.blocks import Array
+    from shardproof.formal.explain.compare import Comparison
+    from shardproof.formal.explain.constraints import Constraints
+    from shardproof.formal.explain.cost_table import CostRow
+    from shardproof.formal.explain.deviation import Deviation
+    from shardproof.formal.explain.explain import Explanation
+    from shardproof.formal.explain.sensitivity import Sensitivity
+    from shardproof.formal.explain.stored_state import StoredState
+    from shardproof.models.cost.selection import Planning
+    from shardproof.proofs.pipelines.certificate import PipelineCertificate
+    from shardproof.verify.plan.plan import PlanCheck
+    from shardproof.verify.verdict import CheckResult
+
+
+class NoPlan(ValueError):
+    """No plan was found.  `infeasible`: the checker has confirmed that none fits; otherwise the time was over."""
+
+    def __init__(self, message: str, infeasible: bool) -> None:
+        super().__init__(message)
+        self.infeasible = infeasible
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A checked plan.  `bundle` is what its file holds: graph, machine, choices, certificate.
+
+    >>> made = plan("mlp-unity", "localhost:4", batch=64)
+    >>> made.status, made.cost_s == made.lower_bound_s
+    ('optimal', True)
+    >>> print(made.layouts["fc1.weight"])
+    [*, ranks]
+    """
+
+    bundle: Bundle
+    checked: PlanCheck
+
+    @property
+    def identity(self) -> str:
+        """Hash of the content, the same for the same plan whoever made the file."""
+        return self.checked.identity
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that was planned, with the training step if there is one."""
+        return self.bundle.graph
+
+    @property
+    def machine(self) -> Machine:
+        """The machine that it was planned for."""
+        return self.bundle.machine
+
+    @property
+    def space(self) -> str:
+        """The set of placements over which the plan is (nearly) the cheapest."""
+        return self.bundle.space
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the claim takes for granted, by name."""
+        return self._main.assumptions
+
+    @property
+    def status(self) -> Literal["optimal", "within-gap", "feasible"]:
+        """What is proved of the cost."""
+        cost, bound = self._main.cost, self._main.lower_bound
+        if bound is None or cost is None:
+            return "feasible"
+        return "optimal" if bound >= cost else "within-gap"
+
+    @property
+    def cost_s(self) -> Fraction:
+        """Seconds of a step, exact."""
+        problem = self._planning.problem
+        return Fraction(problem.cost_of(self._solution), problem.scale)
+
+    @property
+    def lower_bound_s(self) -> Fraction | None:
+        """Seconds that no plan of the space goes below, as the checker established; None: nothing finite."""
+        cost, bound = self._main.cost, self._main.lower_bound  # of a joint plan in units of its own
+        return None if bound is None or not cost else self.cost_s * Fraction(bound, cost)
+
+    @property
+    def placements(self) -> Mapping[str, Placement]:
+        """Operator -> placement matrix."""
+        return dict(self.bundle.choices.operators)
+
+    @cached_property
+    def shardings(self) -> PlanShardings:
+        """All layouts over one mesh of named dimensions: what operators read and write, where tensors rest.  Raises
+        `MeshError` if no mesh holds them.
+        """
+        levels = [level.name for level in self.machine.levels]
+        return plan_shardings(self.graph, self.machine.hierarchy, levels, self.bundle.choices)
+
+    @property
+    def layouts(self) -> Mapping[str, Sharding]:
+        """Tensor -> where it rests: mesh dimensions per dimension of the tensor, and those it is partial over."""
+        return self.shardings.rests
+
+    def check(self) -> PlanCheck:
+        """Check every claim again, from the bytes: tables rebuilt, certificate replayed."""
+        from shardproof.verify.joint.plan import check_any_plan
+
+        return check_any_plan(write_plan(None, self.bundle))
+
+    def explain(self, operator: str | None = None, time_limit_s: float | None = 60.0) -> Explanation:
+        """Where the time goes and what other choices would cost; exactly, for one `operator`."""
+        from shardproof.formal.explain.explain import explain
+
+        return explain(self._planning, self._solution, self.bundle.certificate, operator, time_limit=time_limit_s)
+
+    def instead(self, operator: str, placement: str, time_limit_s: float | None = 60.0) -> Deviation:
+        """The best plan in which an operator is placed as told (`"b over nodes, h over 2 of gpus"`), against this."""
+        from shardproof.formal.explain.deviation import forced
+        from shardproof.formal.planning.strategy import parse_config
+
+        config = parse_config(placement, tuple(level.name for level in self.machine.levels))
+        return forced(self._planning, self._solution, operator, config, time_limit_s)
+
+    def ranks(self, operator: str) -> Constraints:
+        """What each rank reads and writes at an operator, as formulas in the process coordinates."""
+        from shardproof.formal.explain.constraints import plan_constraints
+
+        return plan_constraints(self.bundle, operator)
+
+    def state(self) -> tuple[StoredState, ...]:
+        """How a training step keeps weights, gradients and moments, and what synchronises them."""
+        from shardproof.formal.explain.stored_state import stored_state
+
+        return stored_state(self._planning, self._solution)
+
+    def costs(self) -> tuple[CostRow, ...]:
+        """Flops, bytes and the formula that decides, of every operator."""
+        from shardproof.formal.explain.cost_table import cost_table
+
+        return cost_table(self._planning, self._solution)
+
+    def sensitivity(self, time_limit_s: float | None = 300.0) -> Sensitivity:
+        """How far each machine constant may move before another plan wins."""
+        from shardproof.formal.explain.sensitivity import sensitivity
+
+        return sensitivity(self._planning, self._solution, self.bundle.certificate, time_limit=time_limit_s)
+
+    def diff(self, other: Plan) -> Comparison:
+        """Every term in which the two plans differ, priced.  Raises `InputError` if they answer different problems."""
+        from shardproof.formal.explain.compare import compare
+        from shardproof.formal.explain.terms import PlanTerms
+
+        if self._planning.problem.sha256() != other._planning.problem.sha256():
+            raise InputError("the plans are of different problems (model, machine, space or limit): nothing to compare")
+        ours, theirs = (p._planning.solution(p.bundle.choices) for p in (self, other))
+        return compare(self._planning.problem, PlanTerms(self._planning), ours, theirs)
+
+    def report(self, path: Path | str | None = None, time_limit_s: float | None = 60.0) -> str:
+        """One page of HTML that loads nothing: placements, memory, communication, prices, certificate.  Written to
+        `path` if there is one.
+        """
+        from shardproof.formal.planning.remarks import remarks
+        from shardproof.formal.report.page import Shown, plan_page
+        from shardproof.formal.selection.model.clock import Clock
+        from shardproof.front_door import FrontDoor
+        from shardproof.models.files.output import check_target, write_file
+
+        target = None if path is None else check_target(Path(path), force=True, replaces_results=True)
+        published = FrontDoor().plan(None, self.bundle)
+        said = remarks(self._planning, self._solution, clock=Clock(time_limit_s))
+        page = plan_page(Shown(self.bundle, published, self.explain(time_limit_s=time_limit_s), said))
+        if target is not None:
+            write_file(target, page.encode())
+        return page
+
+    def export(self, to: str) -> str:
+        """The text of a file that lays a job out as planned, for one of the targets of `shardproof export --to`."""
+        from shardproof.backends.verbs.export import TARGETS
+
+        if to not in TARGETS:
+            raise InputError(f"there is no export to {to!r}; choose one of {', '.join(TARGETS)}")
+        return TARGETS[to](self.bundle, self.identity).text
+
+    def run(self, seed: int = 0, timeout_s: float = 600.0) -> Run:
+        """Execute the plan on virtual ranks in this process, with random inputs, and compare with one process."""
+        from shardproof.backends.execution import comparison
+        from shardproof.backends.execution.consent import check_consent
+        from shardproof.backends.execution.job import Options, prepared
+        from shardproof.backends.execution.reference import random_inputs, run_graph
+        from shardproof.backends.execution.run import run_virtual
+
+        check_consent(self.graph)
+        arrays = random_inputs(self.bundle.asked, seed, "float64")
+        program = prepared(self.graph, self.machine.hierarchy, self.bundle.choices, Options())
+        ended = run_virtual(program, arrays, timeout_s=timeout_s, trace=True)
+        worst, _ = comparison.worst(ended.outputs, run_graph(self.bundle.asked, arrays), self.graph.results)
+        wrong = tuple(t.place for t in ended.traffic if not t.fits)
+        return Run(ended.outputs, worst, worst <= comparison.allowed(["float64"]), len(ended.traffic), wrong)
+
+    def save(self, path: Path | str, force: bool = False) -> None:
+        """Write the `.spz` file.  Raises `OutputError` where something else than a plan stands, unless `force`."""
+        from shardproof.models.files.output import check_target, write_file
+
+        target = check_target(Path(path), force=force, replaces_results=True)
+        write_file(target, write_plan(None, self.bundle))
+
+    def __repr__(self) -> str:
+        gap = ""
+        if self.lower_bound_s is not None and self.status == "within-gap":
+            gap = f" ({float(1 - self.lower_bound_s / self.cost_s):.3%})"
+        return (
+            f"<Plan {self.graph.name} on {self.machine.name} {'x'.join(map(str, self.machine.hierarchy))}: "
+            f"{float(self.cost_s):.6g} s, {self.status}{gap}, {self.identity[:12]}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from shardproof.formal.report.notebook import plan_view
+
+        return plan_view(self.bundle, repr(self)[1:-1])
+
+    @property
+    def _solution(self) -> tuple[int, ...]:
+        return self._planning.solution(self.bundle.choices)
+
+    @property
+    def _planning(self) -> Planning:
+        return self.checked.planning
+
+    @property
+    def _main(self) -> CheckResult:
+        return next(r for r in self.checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What a plan computed on as many ranks as it has devices.  `difference`: the largest from one process, relative;
+    `equal`: no more than rounding explains; `mismatched`: those of its `movements` that sent more than is priced.
+    """
+
+    outputs: Mapping[str, Array]
+    difference: float
+    equal: bool
+    movements: int
+    mismatched: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Pipeline:
+    """A checked pipelined training step.  `certificate` is what its file holds; times in seconds, exact."""
+
+    certificate: PipelineCertificate
+    results: tuple[CheckResult, ...]
+
+    @property
+    def step_s(self) -> Fraction:
+        """Seconds of a step."""
+        return Fraction(self.certificate.step, 10**12)
+
+    @property
+    def lower_bound_s(self) -> Fraction:
+        """Seconds that no enumerated pair of stages and micro-batches goes below."""
+        return Fraction(self.certificate.lower_bound, 10**12)
+
+    @property
+    def micro_batches(self) -> int:
+        """Equal parts of the batch."""
+        return self.certificate.micro
+
+    @property
+    def placements(self) -> tuple[Mapping[str, Placement], ...]:
+        """Per stage, operator -> placement matrix on the stage's part of the machine."""
+        return tuple(dict(stage.choices.operators) for stage in self.certificate.stages)
+
+    def save(self, path: Path | str, force: bool = False) -> None:
+        """Write the `.spz` file, as `Plan.save` does."""
+        from shardproof.models.files.output import check_target, write_file
+        from shardproof.proofs.pipelines.file import write_pipeline
+
+        target = check_target(Path(path), force=force, replaces_results=True)
+        write_file(target, write_pipeline(None, self.certificate))
+
+    def __repr__(self) -> str:
+        c = self.certificate
+        return (
+            f"<Pipeline {c.graph.name} on {c.machine.name}: {len(c.stages)} stages, {c.micro} micro-batches, "
+            f"{float(self.step_s):.6g} s, at least {float(self.lower_bound_s):.6g} s>"
+        )

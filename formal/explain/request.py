@@ -1,0 +1,151 @@
+"""This module carries out requests for audits: what the command line and the Python way in ask about a strategy.
+
+strategy of a model       its tables (in time), then `audit`; a default space that cannot say it gives way
+.. carried                `planning.schedules` first carries it to what it is joined to
+list of choices           `audit_problem`
+an answer                 said only after the checker accepted the certificate behind it (`confirmed`)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from ...models.cost.limits import check_sizes
+from ...models.cost.selection import Notify, Planning, build
+from ...models.layout.placement import Space, SpaceError, space
+from ...models.machine.machine import Machine
+from ...models.problem.claims import Verdict
+from ...models.problem.selection_problem import SelectionProblem
+from ...models.program.graph import Graph
+from ...models.text import InputError
+from ...proofs.plan.bundle import Plan
+from ...proofs.publishing.publisher import Publisher
+from ..planning.frameworks import framework_flags, strategy_of_flags
+from ..planning.plan import fitting_space
+from ..planning.schedules import propagate
+from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy, resolve
+from ..planning.time_limit import TimeLimit, check_seconds, tables_in_time
+from ..selection.model.clock import Progress
+from ..selection.solve import Engine
+from .audit import AuditReport, Outcome, audit, audit_problem
+
+Splits = Mapping[str, Mapping[str, Mapping[str, int]] | None]
+"""A strategy as an object: operator or glob -> axis -> level -> degree; None: left to the solver."""
+
+
+@dataclass(frozen=True)
+class AuditRequest:
+    """What is asked of a strategy for a model.  `space`: None for the default; `memory`: bytes per device; `carry`:
+    take the strategy to what its operators are joined to; `gap`: (cost - bound) / cost that is enough.
+    """
+
+    graph: Graph
+    machine: Machine
+    strategy: Strategy
+    space: Space | None = None
+    memory: int | None = None
+    carry: bool = False
+    engine: Engine = "native"
+    gap: Fraction = Fraction(0)
+
+
+def strategy_for(source: Path | str | Splits, graph: Graph, machine: Machine) -> Strategy:
+    """The strategy in a file, ours or a framework's settings, or an object.  Raises `StrategyError`, or `InputError`
+    for a list of choices, which belongs to a selection problem.
+
+    >>> from ...models.machine.machine import load_machine
+    >>> from ...models.sources.zoo import build as zoo
+    >>> strategy_for({"fc*": {"b": {"ranks": 4}}}, zoo("mlp-unity"), load_machine("localhost:4")).rules[0].key
+    'fc*'
+    """
+    if isinstance(source, Mapping):
+        read = read_strategy(json.dumps({k: v if v is None else _plain(v) for k, v in source.items()}))
+    else:
+        flags = framework_flags(source)
+        if flags is not None:
+            return strategy_of_flags(flags, graph, machine, str(source))
+        read = load_strategy(source)
+    if isinstance(read, ChoiceList):
+        raise InputError(
+            f"{read.place} is a list of choices, which belongs to a selection problem; for a model write "
+            f"{{operator: {{axis: {{level: degree}}}}}}"
+        )
+    return read
+
+
+def _plain(axes: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
+    return {axis: dict(degrees) for axis, degrees in axes.items()}
+
+
+def carry_out_audit(
+    request: AuditRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
+) -> AuditReport:
+    """Whether the strategy is optimal, within `limit`.  Raises `StrategyError`, `SpaceError`, or `TooLarge`."""
+    graph, machine, where, strategy = request.graph, request.machine, request.space, request.strategy
+    default = fitting_space(graph, machine)
+    check_sizes(graph, machine, where or default)
+    if request.carry:
+        strategy = propagate(graph, machine, strategy).strategy(machine)
+    planning = tables_in_time(graph, machine, where, default, request.memory, limit, notify)
+    if where is None and planning.space != default and not _inside(strategy, planning):
+        limit.announce(f"the strategy is not in the space {planning.space.name!r}; back to {default.name!r}")
+        planning = tables_in_time(graph, machine, default, default, request.memory, limit, notify)
+    limit.hold_back(check_seconds(planning.problem, limit))
+    with limit.phase("search"):
+        return audit(planning, strategy, None, request.gap, request.engine, progress, clock=limit.clock)
+
+
+def carry_out_audit_of_choices(
+    problem: SelectionProblem,
+    choices: ChoiceList,
+    limit: TimeLimit,
+    gap: Fraction = Fraction(0),
+    engine: Engine = "native",
+    progress: Progress | None = None,
+) -> AuditReport:
+    """The same for choices of a selection problem."""
+    limit.hold_back(check_seconds(problem, limit))
+    with limit.phase("search"):
+        return audit_problem(problem, choices, None, gap, engine, progress, limit.clock)
+
+
+def _inside(strategy: Strategy, planning: Planning) -> bool:
+    try:
+        resolve(strategy, planning)
+    except (SpaceError, StrategyError):
+        return False
+    return True
+
+
+def confirmed(publisher: Publisher, report: AuditReport, output: Path | None = None) -> bool:
+    """Whether the checker accepted the certificate behind an answer; it is written to `output`.
+
+    `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves
+    operators free, on the claim that no completion of it is cheaper: that certificate is checked too.
+    """
+    if report.outcome is Outcome.UNDECIDED:  # its bound is said too
+        return (
+            report.certificate is None
+            or publisher.certificate(output, report.certificate, report.problem).verdict is Verdict.PROVED
+        )
+    if report.certificate is not None:
+        published = publisher.certificate(output, report.certificate, report.problem)
+        if published.verdict is not Verdict.PROVED and report.outcome is not Outcome.REFUTED:
+            return False
+    elif report.outcome is not Outcome.REFUTED:
+        return False
+    if report.outcome is Outcome.REFUTED and report.free:
+        if report.completion_certificate is None:
+            return False
+        return publisher.certificate(None, report.completion_certificate, report.restricted).verdict is Verdict.PROVED
+    return True
+
+
+def rebuilt(plan: Plan) -> tuple[Planning, tuple[int, ...]]:
+    """The problem of a plan, built again, and the plan as a solution of it."""
+    planning = build(plan.graph, plan.machine, space(plan.space), plan.memory_limit)
+    return planning, planning.solution(plan.choices)

@@ -1,0 +1,59 @@
+"""This module carries out requests for joint plans: what the command line and the Python way in ask alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...models.cost.selection import Notify
+from ...models.program.graph import Graph
+from ...models.sources.training import TrainingStep
+from ...models.text import InputError
+from ...proofs.plan.bundle import Plan
+from ..planning.plan import fitting_space
+from ..planning.request import PlanRequest, program_of
+from ..planning.time_limit import TimeLimit
+from ..selection.model.clock import Progress
+from .solve import Joint, joint_plan, plan_jointly
+
+
+@dataclass(frozen=True, eq=False)
+class JointOutcome:
+    """`graph`: what was asked about, the training `step` or the model; `plan`: None where none was found."""
+
+    graph: Graph
+    step: TrainingStep | None
+    found: Joint
+    plan: Plan | None
+
+
+def carry_out_jointly(
+    request: PlanRequest, limit: TimeLimit, progress: Progress | None = None, notify: Notify | None = None
+) -> JointOutcome:
+    """The best plan of all equal programs that was found within `limit`.  Raises `InputError` for what joint plans do
+    not have.
+    """
+    if request.memory is not None or request.strategy is not None or request.recompute == "auto":
+        raise InputError(
+            "joint plans have no memory rows and no schedules yet: leave out the memory limit, the strategy and "
+            "recompute 'auto'"
+        )
+    graph, step = program_of(request)
+    where = request.space or fitting_space(graph, request.machine)
+    if where.vocabulary or request.vocabulary:
+        raise InputError(
+            f"joint plans are over all placements of {where.base!r}: leave out the vocabulary "
+            f"{where.vocabulary or request.vocabulary!r}"
+        )
+    with limit.phase("search"):
+        found = plan_jointly(
+            graph,
+            request.machine,
+            where,
+            clock=limit.clock.at_most(None),
+            gap=request.gap,
+            threads=request.threads,
+            engine=request.engine,
+            progress=progress,
+            notify=notify,
+        )
+    return JointOutcome(graph, step, found, joint_plan(found))

@@ -1,0 +1,66 @@
+"""This module carries out requests for pipelined training steps: what the command line and the Python way in ask
+alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Final
+
+from ...models.layout.placement import Space
+from ...models.machine.machine import Machine
+from ...models.pipelines.division import divide
+from ...models.pipelines.micro import batch_of
+from ...models.pipelines.views import view
+from ...models.sources.training import TrainingStep
+from ...models.text import InputError
+from ..planning.plan import default_space
+from ..planning.time_limit import TimeLimit
+from .case import Job
+from .search import Searched, planned
+
+AUTO: Final = "auto"
+MOST_STAGES: Final = 16
+MOST_MICRO_BATCHES: Final = 64
+"""What `auto` enumerates: equal views, and powers of two that divide the batch, up to these."""
+
+CHECK_SHARE: Final = 0.25
+"""Of the time limit, kept for the checker."""
+
+
+def pairs_of(text: str, step: TrainingStep, machine: Machine, units: int) -> list[tuple[int, int]]:
+    """(stages, micro-batches) that are enumerated: without pipelines, then all of `auto`; or the one pair P:M."""
+    match = re.fullmatch(r"([1-9][0-9]{0,3}):([1-9][0-9]{0,3})", text)
+    if match is not None:
+        return [(int(match[1]), int(match[2]))]
+    if text != AUTO:
+        raise InputError(f"--pipeline {text[:40]!r}: write auto, or STAGES:MICRO-BATCHES such as 4:16")
+    batch = batch_of(step.graph)
+    micro = [m for m in (1 << k for k in range(MOST_MICRO_BATCHES.bit_length())) if batch % m == 0]
+    stages = [p for p in range(2, MOST_STAGES + 1) if p <= units and view(machine, p) is not None]
+    return [(1, 1), *((p, m) for p in stages for m in micro)]
+
+
+def carry_out_pipelined(
+    step: TrainingStep,
+    machine: Machine,
+    where: Space | None,
+    memory: int | None,
+    text: str,
+    gap: Fraction,
+    limit: TimeLimit,
+    tell: Callable[[str], None] | None = None,
+) -> Searched:
+    """The best pipelined step that was found; `text`: auto or P:M.  Raises `InputError` where it cannot be cut."""
+    division = divide(step.graph, step.passes)
+    pairs = pairs_of(text, step, machine, division.units)
+    if division.units == 1:
+        raise InputError(
+            f"--pipeline: {step.graph.name} cannot be cut into stages: nowhere does one tensor alone go on and one "
+            f"gradient come back (clipping by the norm of all gradients and scaled losses join all stages)"
+        )
+    job = Job(step.graph, division, machine, where or default_space(machine), memory)
+    with limit.phase("search"):
+        return planned(job, pairs, limit.clock.share(1 - CHECK_SHARE), gap, tell or (lambda words: None))

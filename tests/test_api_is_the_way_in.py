@@ -1,0 +1,85 @@
+"""The command line has no private way to plan, check, explain, audit, compare or export: what these verbs call is what
+the Python way in calls, and besides it only words.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+WAYS_IN = ("api.py", "answers.py", "front_door.py")
+VERBS = {
+    "formal": ("plan", "joint", "pipelined", "conflict", "audit", "explain", "report", "results"),
+    "verify": ("check", "pipelined", "subject"),
+    "backends": ("export",),
+}
+WORDS = {
+    "formal.calibration.parts.calibration_errors": "reads error bars out of the plan's machine",
+    "formal.explain.constraints.render": "text",
+    "formal.explain.constraints.to_json": "text",
+    "formal.explain.request.carry_out_audit_of_choices": "selection problems, which hold no model",
+    "formal.explain.request.rebuilt": "the problem of a plan; the Python way in has the checker's",
+    "formal.joint.gains.gains": "remarks about rewritings",
+    "formal.joint.gains.lines": "text",
+    "formal.planning.frameworks.framework_flags": "tells a framework's settings from a list of choices",
+    "formal.planning.strategy.load_strategy": "the same",
+    "formal.report.page.diff_page": "text",
+    "formal.selection.engines.consult.conversation": "text",
+    "formal.selection.tree.infeasible.least_use": "names the rows of a conflict",
+    "verify.rewrites.library.library_result": "rule libraries",
+    "verify.verdict.report": "text",
+    "verify.verdict.worst": "the verdict of several files",
+}
+"""What verbs call beside: name -> why it is no way to plan, check or explain."""
+
+
+def imported(path: Path) -> set[str]:
+    """Functions of our own that a file imports, wherever in it, by their full name."""
+    folder, out = path.relative_to(ROOT).parent.parts, set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        words = tuple(node.module.split(".")) if node.module else ()
+        if node.level:
+            home = (*folder[: len(folder) - node.level + 1], *words)
+        elif words[:1] == ("shardproof",):
+            home = words[1:]
+        else:
+            continue
+        out |= {".".join((*home, alias.name)) for alias in node.names}
+    return out
+
+
+OURS = {name for way in WAYS_IN for name in imported(ROOT / way)}
+FILES = [f"{room}/verbs/{verb}.py" for room, verbs in VERBS.items() for verb in verbs]
+
+
+def private(path: Path) -> set[str]:
+    """Functions of the search, the checkers and the exporters that the Python way in does not call."""
+    found = {n for n in imported(path) if n.split(".")[0] in VERBS and ".verbs." not in n}
+    functions = {
+        n for n in found if n.rpartition(".")[2][0].islower() and not n.rpartition(".")[2].startswith("render_")
+    }
+    if path.name == "export.py":  # the Python way in takes its table of targets
+        assert "backends.verbs.export.TARGETS" in OURS
+        functions = {n for n in functions if not n.startswith("backends.export.")}
+    return functions - OURS - set(WORDS)
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_verbs_call_what_the_api_calls(file: str) -> None:
+    assert private(ROOT / file) == set()
+
+
+def test_the_listed_words_are_used() -> None:
+    assert set(WORDS) <= {n for file in FILES for n in imported(ROOT / file)}
+
+
+def test_it_can_say_no() -> None:
+    """A verb of selection problems does search by itself, and is seen."""
+    assert private(ROOT / "formal/verbs/solve.py") >= {"formal.selection.solve.solve"}
+    assert {"formal.planning.request.carry_out", "verify.joint.plan.check_any_plan"} <= OURS
+    assert "formal.planning.plan.plan_graph" not in OURS
