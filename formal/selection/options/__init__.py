@@ -18,6 +18,7 @@ from .dense import DENSE, DenseOptions
 from .elimination import ELIMINATION, EliminationOptions
 from .engines import ENGINES, EngineOptions
 from .limits import LIMITS, Limits
+from .option import documented
 from .presolve import PRESOLVE, PresolveOptions
 from .primal import PRIMAL, PrimalOptions
 from .solve import SOLVE, SolveOptions
@@ -68,10 +69,10 @@ def listed(options: Options) -> Iterator[Listed]:
     """
     for phase in fields(options):
         part = getattr(options, phase.name)
-        for f in fields(part):
-            value = getattr(part, f.name)
+        for name, said in documented(type(part)).items():
+            value = getattr(part, name)
             text = " ".join(str(v) for v in value) if isinstance(value, tuple) else str(value)
-            yield Listed(f"{phase.name}.{f.name}", text, f.metadata["unit"], f.metadata["reason"])
+            yield Listed(f"{phase.name}.{name}", text, *said)
 
 
 __all__ = [

@@ -7,70 +7,77 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .option import option
-
 
 @dataclass(frozen=True)
 class BoundOptions:
     """How bounds of factored problems are raised: sweeps, their acceleration, and the step rule of the multipliers."""
 
-    turns: int = option(400, "double sweeps", "of one block or window at most")
-    span: int = option(8, "double sweeps", "whose joint gain decides whether more follow")
-    flat: int = option(50_000, "one part in so many of the bound", "a block has converged when a span gains less")
-    push: float = option(0.995, "factor", "largest extrapolation between accelerated sweeps")
-    patience: int = option(20, "double sweeps", "without a better bound after which the extrapolation starts again")
-    coarse_cells: int = option(
-        1_000_000,
-        "entries of all edges",
-        "from so many on sweeps are made in coarse units and in parts",
-    )
-    coarse_largest: int = option(1 << 29, "coarse units", "the largest entry: it and two messages fit int32")
-    coarse_bounds: int = option(
-        4,
-        "bounds",
-        "the largest entry when units are chosen anew: they are when it is less than half or more than twice of that",
-    )
-    coarse_look: int = option(8, "double sweeps", "between looks at that")
-    parts: int = option(
-        2,
-        "parts",
-        "that are swept at a time; more of them make longer ways for messages through the separators",
-    )
-    hub: int = option(60, "edges", "vertices with more join everything: distances do not cross them")
-    separator_share: float = option(0.2, "share of the work", "in the separator up to which the parts are worth it")
-    step: float = option(
-        0.3,
-        "share of the gap",
-        "that the first step of subgradient ascent aims at (Held, Wolfe and Crowder)",
-    )
-    warm_step: float = option(0.03, "share of the gap", "the same from multipliers that are known")
-    next_step: float = option(0.02, "share of the gap", "least first step of a later round")
-    least_step: float = option(0.003, "share of the gap", "the ascent ends below")
-    step_factor: float = option(0.5, "factor", "of the step when the bound has not moved")
-    step_patience: int = option(6, "steps", "without gain after which they become smaller, from the best multipliers")
-    step_gain: int = option(10_000, "one part in so many of the bound", "a smaller gain is none")
-    averaged: float = option(0.5, "share", "of the last direction in the next one")
-    guessed_gap: float = option(0.1, "share of the bound", "the gap while no solution is known")
-    stride: int = option(12, "double sweeps", "between steps of accelerated ascent")
-    strides: int = option(400, "steps", "of accelerated ascent at most: without a time limit it has to end as well")
-    stride_step: float = option(0.03, "share of the gap", "that its first step aims at")
-    least_stride_step: float = option(0.003, "share of the gap", "it ends below")
-    lagging: int = option(3, "steps", "without a better bound after which they become smaller")
-    over_price: float = option(
-        5.0,
-        "costs of the first column",
-        "price of exceeding the limit by itself in the restricted master: more than any column that fits should cost",
-    )
-    conflict_steps: int = option(200, "subgradient steps", "that look for rows in conflict")
-    conflict_multiplier: int = option(
-        4096,
-        "units",
-        "largest multiplier of such a conflict: fractions of it are fine enough for conflicts of real "
-        "plans, and small in a record",
-    )
-    lagging_gap: float = option(
-        1e-3, "share of the bound", "the gap of a step at least: just after a step messages lag behind"
-    )
+    turns: int = 400
+    """double sweeps: of one block or window at most"""
+    span: int = 8
+    """double sweeps: whose joint gain decides whether more follow"""
+    flat: int = 50_000
+    """one part in so many of the bound: a block has converged when a span gains less"""
+    push: float = 0.995
+    """factor: largest extrapolation between accelerated sweeps"""
+    patience: int = 20
+    """double sweeps: without a better bound after which the extrapolation starts again"""
+    coarse_cells: int = 1_000_000
+    """entries of all edges: from so many on sweeps are made in coarse units and in parts"""
+    coarse_largest: int = 1 << 29
+    """coarse units: the largest entry: it and two messages fit int32"""
+    coarse_bounds: int = 4
+    """bounds: the largest entry when units are chosen anew: they are when it is less than half or more than twice of
+    that
+    """
+    coarse_look: int = 8
+    """double sweeps: between looks at that"""
+    parts: int = 2
+    """parts: that are swept at a time; more of them make longer ways for messages through the separators"""
+    hub: int = 60
+    """edges: vertices with more join everything: distances do not cross them"""
+    separator_share: float = 0.2
+    """share of the work: in the separator up to which the parts are worth it"""
+    step: float = 0.3
+    """share of the gap: that the first step of subgradient ascent aims at (Held, Wolfe and Crowder)"""
+    warm_step: float = 0.03
+    """share of the gap: the same from multipliers that are known"""
+    next_step: float = 0.02
+    """share of the gap: least first step of a later round"""
+    least_step: float = 0.003
+    """share of the gap: the ascent ends below"""
+    step_factor: float = 0.5
+    """factor: of the step when the bound has not moved"""
+    step_patience: int = 6
+    """steps: without gain after which they become smaller, from the best multipliers"""
+    step_gain: int = 10_000
+    """one part in so many of the bound: a smaller gain is none"""
+    averaged: float = 0.5
+    """share: of the last direction in the next one"""
+    guessed_gap: float = 0.1
+    """share of the bound: the gap while no solution is known"""
+    stride: int = 12
+    """double sweeps: between steps of accelerated ascent"""
+    strides: int = 400
+    """steps: of accelerated ascent at most: without a time limit it has to end as well"""
+    stride_step: float = 0.03
+    """share of the gap: that its first step aims at"""
+    least_stride_step: float = 0.003
+    """share of the gap: it ends below"""
+    lagging: int = 3
+    """steps: without a better bound after which they become smaller"""
+    over_price: float = 5.0
+    """costs of the first column: price of exceeding the limit by itself in the restricted master: more than any column
+    that fits should cost
+    """
+    conflict_steps: int = 200
+    """subgradient steps: that look for rows in conflict"""
+    conflict_multiplier: int = 4096
+    """units: largest multiplier of such a conflict: fractions of it are fine enough for conflicts of real plans, and
+    small in a record
+    """
+    lagging_gap: float = 1e-3
+    """share of the bound: the gap of a step at least: just after a step messages lag behind"""
 
 
 BOUND: Final = BoundOptions()

@@ -8,95 +8,105 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from .option import option
-
 
 @dataclass(frozen=True)
 class DecompositionOptions:
     """How repeated structure is found, and how the time is divided over it."""
 
-    vertices: int = option(200, "vertices", "from which looking for repetitions pays")
-    rounds: int = option(
-        8,
-        "rounds",
-        "of colour refinement: enough to tell the operands of one operator apart, few enough that layers "
-        "near the ends join the others",
-    )
-    worth: int = option(3, "divisor of the vertices", "a quotient is used when it has at most that share of them")
-    twins: int = option(
-        4,
-        "edges",
-        "of one vertex, alike, up to which they are told apart by their order: the two moments of a "
-        "weight are not one vertex met twice",
-    )
-    symmetric_share: float = option(0.4, "share of the time limit", "for the symmetric solution")
-    ring_share: float = option(0.1, "share of the time limit", "for messages of one block without prices")
-    reach: int = option(
-        1,
-        "edges",
-        "between what the block does not describe and the first vertex that keeps the block's choice",
-    )
-    interface_share: float = option(
-        0.12,
-        "share of the time limit",
-        "for messages near the interfaces, or of the whole from those of a coarse row",
-    )
-    coarse_share: float = option(0.22, "share of the time limit", "for the coarse row")
-    nearly: int = option(
-        100_000,
-        "one part in so many of the cost",
-        "messages are swept until that is left: fixing and elimination close it sooner than sweeps",
-    )
-    kept: int = option(6, "blocks", "of the coarse row")
-    coarse_worth: int = option(2, "factor", "the row must have more than so many times as many")
-    coarse_near: int = option(
-        2,
-        "blocks",
-        "edges between the first part and what is left out are led on if their ends are at most so many apart",
-    )
-    window_first: float = option(0.08, "share of the vertices", "in the first window at an interface")
-    window_look: int = option(16, "double sweeps", "of a window whose joint gain decides")
-    window_worth: float = option(0.03, "share of what the bound misses", "a window is left when that gain is less")
-    prices_share: float = option(0.3, "share of the time limit", "for prices of resource rows")
-    column_share: float = option(0.3, "share of that time", "for one symmetric solution at given prices")
-    columns: int = option(12, "columns", "at most")
-    idle: int = option(2, "columns", "without gain after which prices stay")
-    column_gap: Fraction = option(  # noqa: RUF009  frozen
-        Fraction(1, 1_000),
-        "share of the cost",
-        "a column is good enough when it is so near its bound",
-    )
-    priced_ring_share: float = option(0.08, "share of the time limit", "for messages of one block at the best prices")
-    steep: float = option(0.5, "costs of the solution without prices", "first price of the whole limit")
-    steeper: float = option(
-        1.6,
-        "factor",
-        "of the second one, cubed for the third, to the sixth for the fourth, until some column fits: "
-        "near first, then far in a few columns",
-    )
-    close: float = option(0.002, "share of the bound", "prices are good enough when the master program is so near it")
-    mixture_share: float = option(0.06, "share of the time limit", "for ends and interface of one mixture")
-    repair_share: float = option(0.05, "share of the time limit", "for one interface under the limit")
-    repaired: int = option(3, "mixtures", "whose interfaces are searched under the limit")
-    moves: int = option(2, "times", "that the interface moves")
-    dearer: float = option(1.25, "multiple of the prices", "for ends and interfaces when nothing fits at them")
-    mixtures_share: float = option(0.4, "share of the time limit", "after which no other mixture is begun")
-    idle_gain: float = option(0.001, "share of the cost", "columns that gain at most that gain nothing")
-    uniform_vertices: int = option(
-        5_000, "vertices", "from so many on repeated structure gives a plan and a bound before any search"
-    )
-    uniform_vertices_with_rows: int = option(2_000, "vertices", "the same with resource rows")
-    uniform_plan_share: float = option(0.1, "share of the time limit", "for plans that are the same in every layer")
-    uniform_plan_s: float = option(
-        15.0, "seconds", "of that at least, even beyond the limit: nothing else finds a plan"
-    )
-    uniform_bound_share: float = option(0.15, "share of the time limit", "for messages of the whole from one block")
-    uniform_bound_s: float = option(8.0, "seconds", "of that at least, even beyond the limit")
-    uniform_price: float = option(0.05, "costs of the plan without prices", "first price of the whole limit")
-    uniform_dearest: float = option(1_000.0, "costs of that plan", "price of the whole limit after which none is tried")
-    uniform_columns: int = option(14, "prices", "tried at most")
-    uniform_near: float = option(1.15, "factor", "between a price at which a plan fits and one at which none does")
-    window_gap: int = option(20, "one part in so many of the bound", "what the bound misses while no solution is known")
+    vertices: int = 200
+    """vertices: from which looking for repetitions pays"""
+    rounds: int = 8
+    """rounds: of colour refinement: enough to tell the operands of one operator apart, few enough that layers near the
+    ends join the others
+    """
+    worth: int = 3
+    """divisor of the vertices: a quotient is used when it has at most that share of them"""
+    twins: int = 4
+    """edges: of one vertex, alike, up to which they are told apart by their order: the two moments of a weight are not
+    one vertex met twice
+    """
+    symmetric_share: float = 0.4
+    """share of the time limit: for the symmetric solution"""
+    ring_share: float = 0.1
+    """share of the time limit: for messages of one block without prices"""
+    reach: int = 1
+    """edges: between what the block does not describe and the first vertex that keeps the block's choice"""
+    interface_share: float = 0.12
+    """share of the time limit: for messages near the interfaces, or of the whole from those of a coarse row"""
+    coarse_share: float = 0.22
+    """share of the time limit: for the coarse row"""
+    nearly: int = 100_000
+    """one part in so many of the cost: messages are swept until that is left: fixing and elimination close it sooner
+    than sweeps
+    """
+    kept: int = 6
+    """blocks: of the coarse row"""
+    coarse_worth: int = 2
+    """factor: the row must have more than so many times as many"""
+    coarse_near: int = 2
+    """blocks: edges between the first part and what is left out are led on if their ends are at most so many apart"""
+    window_first: float = 0.08
+    """share of the vertices: in the first window at an interface"""
+    window_look: int = 16
+    """double sweeps: of a window whose joint gain decides"""
+    window_worth: float = 0.03
+    """share of what the bound misses: a window is left when that gain is less"""
+    prices_share: float = 0.3
+    """share of the time limit: for prices of resource rows"""
+    column_share: float = 0.3
+    """share of that time: for one symmetric solution at given prices"""
+    columns: int = 12
+    """columns: at most"""
+    idle: int = 2
+    """columns: without gain after which prices stay"""
+    column_gap: Fraction = Fraction(1, 1_000)
+    """share of the cost: a column is good enough when it is so near its bound"""
+    priced_ring_share: float = 0.08
+    """share of the time limit: for messages of one block at the best prices"""
+    steep: float = 0.5
+    """costs of the solution without prices: first price of the whole limit"""
+    steeper: float = 1.6
+    """factor: of the second one, cubed for the third, to the sixth for the fourth, until some column fits: near first,
+    then far in a few columns
+    """
+    close: float = 0.002
+    """share of the bound: prices are good enough when the master program is so near it"""
+    mixture_share: float = 0.06
+    """share of the time limit: for ends and interface of one mixture"""
+    repair_share: float = 0.05
+    """share of the time limit: for one interface under the limit"""
+    repaired: int = 3
+    """mixtures: whose interfaces are searched under the limit"""
+    moves: int = 2
+    """times: that the interface moves"""
+    dearer: float = 1.25
+    """multiple of the prices: for ends and interfaces when nothing fits at them"""
+    mixtures_share: float = 0.4
+    """share of the time limit: after which no other mixture is begun"""
+    idle_gain: float = 0.001
+    """share of the cost: columns that gain at most that gain nothing"""
+    uniform_vertices: int = 5_000
+    """vertices: from so many on repeated structure gives a plan and a bound before any search"""
+    uniform_vertices_with_rows: int = 2_000
+    """vertices: the same with resource rows"""
+    uniform_plan_share: float = 0.1
+    """share of the time limit: for plans that are the same in every layer"""
+    uniform_plan_s: float = 15.0
+    """seconds: of that at least, even beyond the limit: nothing else finds a plan"""
+    uniform_bound_share: float = 0.15
+    """share of the time limit: for messages of the whole from one block"""
+    uniform_bound_s: float = 8.0
+    """seconds: of that at least, even beyond the limit"""
+    uniform_price: float = 0.05
+    """costs of the plan without prices: first price of the whole limit"""
+    uniform_dearest: float = 1_000.0
+    """costs of that plan: price of the whole limit after which none is tried"""
+    uniform_columns: int = 14
+    """prices: tried at most"""
+    uniform_near: float = 1.15
+    """factor: between a price at which a plan fits and one at which none does"""
+    window_gap: int = 20
+    """one part in so many of the bound: what the bound misses while no solution is known"""
 
 
 DECOMPOSITION: Final = DecompositionOptions()

@@ -5,35 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .option import option
-
 
 @dataclass(frozen=True)
 class EngineOptions:
     """What other engines are asked, and for how long."""
 
-    ilp_parts: int = option(
-        1_500_000,
-        "variables",
-        "of an integer program that is asked about at most: each takes 2 to 8 kB there (measured)",
-    )
-    smt_parts: int = option(500_000, "soft constraints", "the same of a pseudo-Boolean program")
-    whole_parts: int = option(
-        20_000,
-        "parts",
-        "up to which the whole problem is asked about at once (measured, transformer-p16: HiGHS had no "
-        "solution to its 1.5 million parts after 60 s, and the cheapest among 4,214 columns after 0.7 s)",
-    )
-    cells: int = option(40_000_000, "table entries", "that are looked at for columns (8 bytes each)")
-    first_cutoff: int = option(
-        100_000,
-        "one part in so many of the bound",
-        "the first cutoff, where not everything fits: messages that have converged are nearer than that",
-    )
-    wider: int = option(16, "factor", "of the cutoff after an answer that there is no solution among the columns")
-    messages_share: float = option(0.25, "share of the time limit", "for the messages")
-    asked_share: float = option(0.6, "share of the time left", "for the engine; the rest is for the proof")
-    rows_at_once: int = option(25, "resource rows", "added after a solution that breaks more")
+    ilp_parts: int = 1_500_000
+    """variables: of an integer program that is asked about at most: each takes 2 to 8 kB there (measured)"""
+    smt_parts: int = 500_000
+    """soft constraints: the same of a pseudo-Boolean program"""
+    whole_parts: int = 20_000
+    """parts: up to which the whole problem is asked about at once (measured, transformer-p16: HiGHS had no solution to
+    its 1.5 million parts after 60 s, and the cheapest among 4,214 columns after 0.7 s)
+    """
+    cells: int = 40_000_000
+    """table entries: that are looked at for columns (8 bytes each)"""
+    first_cutoff: int = 100_000
+    """one part in so many of the bound: the first cutoff, where not everything fits: messages that have converged are
+    nearer than that
+    """
+    wider: int = 16
+    """factor: of the cutoff after an answer that there is no solution among the columns"""
+    messages_share: float = 0.25
+    """share of the time limit: for the messages"""
+    asked_share: float = 0.6
+    """share of the time left: for the engine; the rest is for the proof"""
+    rows_at_once: int = 25
+    """resource rows: added after a solution that breaks more"""
 
 
 ENGINES: Final = EngineOptions()

@@ -5,34 +5,39 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from .option import option
-
 
 @dataclass(frozen=True)
 class Limits:
     """When elimination is allowed, when sweeps stop, and what a tree may hold."""
 
-    joint: int = option(20_000_000, "entries of the largest joint table", "elimination is allowed up to it")
-    work: int = option(400_000_000, "entries of all joint tables", "the same")
-    kept: int = option(1_000_000, "entries of all kept messages", "the same")
-    last_joint: int = option(
-        300_000_000,
-        "entries of the largest joint table",
-        "the same once bounds have been tried and a gap is left: seconds of exact work are cheaper than branching then",
-    )
-    last_work: int = option(10_000_000_000, "entries of all joint tables", "the same")
-    last_kept: int = option(40_000_000, "entries of all kept messages", "the same")
-    root_sweeps: int = option(400, "double sweeps", "at the root at most")
-    node_sweeps: int = option(60, "double sweeps", "at another node at most")
-    root_steps: int = option(300, "subgradient steps", "at the root at most")
-    node_steps: int = option(40, "subgradient steps", "at another node at most")
-    fix_share: float = option(0.5, "share of the labels", "that must be fixable for sweeps to end early")
-    row_work: int = option(
-        100_000,
-        "entries of all joint tables",
-        "elimination below the root is allowed up to it where resource rows can bind",
-    )
-    held: int = option(3 << 30, "bytes", "of messages that the nodes of a tree may keep; nodes beyond stay open")
+    joint: int = 20_000_000
+    """entries of the largest joint table: elimination is allowed up to it"""
+    work: int = 400_000_000
+    """entries of all joint tables: the same"""
+    kept: int = 1_000_000
+    """entries of all kept messages: the same"""
+    last_joint: int = 300_000_000
+    """entries of the largest joint table: the same once bounds have been tried and a gap is left: seconds of exact work
+    are cheaper than branching then
+    """
+    last_work: int = 10_000_000_000
+    """entries of all joint tables: the same"""
+    last_kept: int = 40_000_000
+    """entries of all kept messages: the same"""
+    root_sweeps: int = 400
+    """double sweeps: at the root at most"""
+    node_sweeps: int = 60
+    """double sweeps: at another node at most"""
+    root_steps: int = 300
+    """subgradient steps: at the root at most"""
+    node_steps: int = 40
+    """subgradient steps: at another node at most"""
+    fix_share: float = 0.5
+    """share of the labels: that must be fixable for sweeps to end early"""
+    row_work: int = 100_000
+    """entries of all joint tables: elimination below the root is allowed up to it where resource rows can bind"""
+    held: int = 3 << 30
+    """bytes: of messages that the nodes of a tree may keep; nodes beyond stay open"""
 
 
 LIMITS: Final = Limits()

@@ -1,14 +1,32 @@
-"""This module declares one option: a default with its unit and its reason."""
+"""This module reads what is written below the fields of a dataclass of options: their units and reasons, known as
+attribute docstrings.
+
+    name: type = default
+    \"\"\"unit: reason\"\"\"
+"""
 
 from __future__ import annotations
 
-from dataclasses import field
-from typing import TypeVar
+import ast
+import inspect
+from functools import cache
+from itertools import pairwise
 
-T = TypeVar("T")
 
+@cache
+def documented(options: type) -> dict[str, tuple[str, str]]:
+    """Unit and reason of every field that has them.
 
-def option(default: T, unit: str, reason: str) -> T:
-    """A field of a frozen dataclass of options, whose unit and reason are read by `listed`."""
-    made: T = field(default=default, metadata={"unit": unit, "reason": reason})
-    return made
+    >>> from .primal import PrimalOptions
+    >>> documented(PrimalOptions)["fit_size"]
+    ('vertices', 'of one move while a start is made to fit')
+    """
+    found: dict[str, tuple[str, str]] = {}
+    (made,) = ast.parse(inspect.getsource(options)).body
+    assert isinstance(made, ast.ClassDef)
+    for field, below in pairwise(made.body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                unit, _, reason = " ".join(text.split()).partition(": ")
+                found[name] = unit, reason
+    return found

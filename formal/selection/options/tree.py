@@ -8,143 +8,126 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
-from .option import option
-
 
 @dataclass(frozen=True)
 class TreeOptions:
     """How long nodes of the factored search are swept, when labels are fixed, and what is looked for on the way."""
 
-    flat: int = option(
-        1_000,
-        "one part in so many of the bound",
-        "sweeps that pass everything on end when three of them gain less",
-    )
-    priced_flat: int = option(
-        400,
-        "one part in so many of the bound",
-        "the same at prices of resource rows, which move afterwards anyway",
-    )
-    late: float = option(0.4, "share of the time limit", "that sweeps leave for looking for solutions and for fixing")
-    shared: int = option(
-        4,
-        "double sweeps",
-        "with shared weights after the others: bounds hardly move, but solutions can be read off",
-    )
-    accelerated_vertices: int = option(
-        1_000,
-        "vertices",
-        "from so many on sweeps at the root are accelerated: decoding between them, once per stride, pays then",
-    )
-    accelerated_cells: int = option(20_000_000, "entries of all edges", "the same")
-    stride: int = option(8, "double sweeps", "accelerated, between looks for a solution")
-    accelerated_turns: int = option(800, "double sweeps", "accelerated, at most")
-    accelerated_flat: int = option(
-        10_000,
-        "one part in so many of the bound",
-        "accelerated sweeps end when two strides gain less",
-    )
-    converge_share: float = option(0.5, "share of the time limit", "of a part, for messages that converge")
-    ascent_share: float = option(0.7, "share of the time left", "for multipliers at the root of a large network")
-    active_share: float = option(
-        0.05,
-        "share of the time left",
-        "the same where columns are active: parts of the domains gain more",
-    )
-    active_turns: int = option(
-        1_000,
-        "double sweeps",
-        "columns stay active if there is time for so many: a part takes some hundred, and nothing is "
-        "gained before both parts of a domain are swept",
-    )
-    ascent_rounds: int = option(6, "rounds", "of multiplier ascent at the root, a repaired solution after each")
-    ascent_gain: int = option(1_000_000, "one part in so many of the bound", "rounds end when one gains less")
-    repaired: int = option(
-        1_000,
-        "vertices",
-        "up to which decoded choices are repaired one by one while multipliers move",
-    )
-    again: float = option(0.5, "share of the labels", "a node is solved again when fixing leaves at most so many")
-    again_late: float = option(0.9, "share of the labels", "the same once elimination of the rest was tried")
-    singles: int = option(4, "labels", "up to so many are branched on one by one, more in halves")
-    assembly_s: float = option(
-        4.0,
-        "seconds",
-        "after the time limit for eliminations anew on what the last incumbent leaves; what takes longer stays open",
-    )
-    cutoffs: tuple[float, ...] = option(
-        (0.0005, 0.002, 0.008),
-        "shares of the bound",
-        "trial cutoffs: how far above the bound solutions are looked for among what reduced costs leave",
-    )
-    cutoff_labels: float = option(0.4, "share of the labels", "above which that is no help")
-    cutoff_nodes: int = option(12, "nodes", "of one trial")
-    cutoff_share: float = option(0.06, "share of the time limit", "for one trial")
-    restricted: tuple[float, ...] = option(
-        (0.05, 0.02, 0.01, 0.005, 0.002, 0.0005),
-        "shares of the bound",
-        "cutoffs of the restricted problem with resource rows, largest first",
-    )
-    restricted_cells: int = option(20_000_000, "table entries", "of the restricted problem at most")
-    restricted_s: float = option(60.0, "seconds", "for it without a time limit")
-    restricted_share: float = option(0.6, "share of the time left", "for it with one")
-    restricted_vertices: int = option(200, "vertices", "from which it pays")
-    nodes: int = option(12, "nodes", "of the search on a part: without a proof at the end they are only a start")
-    part_gap: Fraction = option(  # noqa: RUF009  frozen
-        Fraction(1, 10_000),
-        "share of the cost",
-        "a neighbourhood is good enough when it is so near its bound, at the prices",
-    )
-    dearer: tuple[float, ...] = option(
-        (1.5, 2.0, 3.0, 5.0),
-        "multiples of the prices",
-        "tried in turn until what exceeds the limit fits",
-    )
-    cheaper: tuple[float, ...] = option(
-        (0.75, 0.5),
-        "multiples of the prices",
-        "tried in turn until what fits exceeds the limit",
-    )
-    prices_share: float = option(0.5, "share of the time of a repair", "for these")
-    window: int = option(1, "layers", "around a vertex in which a plan that its part forbids is searched again")
-    window_share: float = option(0.01, "share of the time limit", "for that")
-    price_rounds: int = option(5, "prices", "tried for one part")
-    part_stride: int = option(16, "double sweeps", "of a part between looks")
-    part_flat: int = option(
-        5_000,
-        "one part in so many of the bound",
-        "prices of a part are left when a stride gains less",
-    )
-    part_look: int = option(4, "strides", "after so many, prices may be given up")
-    part_hope: int = option(
-        5,
-        "strides",
-        "prices are given up when so many more like the last would not reach the bound of the whole part",
-    )
-    part_ahead: int = option(
-        10,
-        "divisor of what is missing",
-        "the second part is swept until it is that share above the first: the lower one decides",
-    )
-    price_steps: int = option(4, "powers of two", "prices are looked for in 2**n steps")
-    part_dearer: float = option(1.5, "multiple of the prices", "for a part none of whose columns fits")
-    least_limit_s: float = option(
-        10.0,
-        "seconds",
-        "for the smallest limit that works: a service beside the proof, cut to what is left of the time",
-    )
-    least_limit_dense_s: float = option(20.0, "seconds", "the same for a problem of the dense search")
-    least_s: float = option(2.0, "seconds", "for it when nothing is left")
-    early: int = option(3, "double sweeps", "at first, each followed by a look for a solution")
-    look: int = option(4, "double sweeps", "between later looks")
-    flat_from: int = option(8, "double sweeps", "before sweeps may end because the bound hardly moves")
-    slow_gap: int = option(50, "one part in so many of the bound", "gaps that are larger do not count as slow to close")
-    slow_gain: Fraction = option(  # noqa: RUF009  frozen
-        Fraction(3, 10), "share of the gap", "a sweep that closes less is slow: fixing is worth more"
-    )
-    least_limit_steps: int = option(
-        1_000, "parts of the usage", "to which the smallest limit that works is known at the end of a bisection"
-    )
+    flat: int = 1_000
+    """one part in so many of the bound: sweeps that pass everything on end when three of them gain less"""
+    priced_flat: int = 400
+    """one part in so many of the bound: the same at prices of resource rows, which move afterwards anyway"""
+    late: float = 0.4
+    """share of the time limit: that sweeps leave for looking for solutions and for fixing"""
+    shared: int = 4
+    """double sweeps: with shared weights after the others: bounds hardly move, but solutions can be read off"""
+    accelerated_vertices: int = 1_000
+    """vertices: from so many on sweeps at the root are accelerated: decoding between them, once per stride, pays then
+    """
+    accelerated_cells: int = 20_000_000
+    """entries of all edges: the same"""
+    stride: int = 8
+    """double sweeps: accelerated, between looks for a solution"""
+    accelerated_turns: int = 800
+    """double sweeps: accelerated, at most"""
+    accelerated_flat: int = 10_000
+    """one part in so many of the bound: accelerated sweeps end when two strides gain less"""
+    converge_share: float = 0.5
+    """share of the time limit: of a part, for messages that converge"""
+    ascent_share: float = 0.7
+    """share of the time left: for multipliers at the root of a large network"""
+    active_share: float = 0.05
+    """share of the time left: the same where columns are active: parts of the domains gain more"""
+    active_turns: int = 1_000
+    """double sweeps: columns stay active if there is time for so many: a part takes some hundred, and nothing is gained
+    before both parts of a domain are swept
+    """
+    ascent_rounds: int = 6
+    """rounds: of multiplier ascent at the root, a repaired solution after each"""
+    ascent_gain: int = 1_000_000
+    """one part in so many of the bound: rounds end when one gains less"""
+    repaired: int = 1_000
+    """vertices: up to which decoded choices are repaired one by one while multipliers move"""
+    again: float = 0.5
+    """share of the labels: a node is solved again when fixing leaves at most so many"""
+    again_late: float = 0.9
+    """share of the labels: the same once elimination of the rest was tried"""
+    singles: int = 4
+    """labels: up to so many are branched on one by one, more in halves"""
+    assembly_s: float = 4.0
+    """seconds: after the time limit for eliminations anew on what the last incumbent leaves; what takes longer stays
+    open
+    """
+    cutoffs: tuple[float, ...] = (0.0005, 0.002, 0.008)
+    """shares of the bound: trial cutoffs: how far above the bound solutions are looked for among what reduced costs
+    leave
+    """
+    cutoff_labels: float = 0.4
+    """share of the labels: above which that is no help"""
+    cutoff_nodes: int = 12
+    """nodes: of one trial"""
+    cutoff_share: float = 0.06
+    """share of the time limit: for one trial"""
+    restricted: tuple[float, ...] = (0.05, 0.02, 0.01, 0.005, 0.002, 0.0005)
+    """shares of the bound: cutoffs of the restricted problem with resource rows, largest first"""
+    restricted_cells: int = 20_000_000
+    """table entries: of the restricted problem at most"""
+    restricted_s: float = 60.0
+    """seconds: for it without a time limit"""
+    restricted_share: float = 0.6
+    """share of the time left: for it with one"""
+    restricted_vertices: int = 200
+    """vertices: from which it pays"""
+    nodes: int = 12
+    """nodes: of the search on a part: without a proof at the end they are only a start"""
+    part_gap: Fraction = Fraction(1, 10_000)
+    """share of the cost: a neighbourhood is good enough when it is so near its bound, at the prices"""
+    dearer: tuple[float, ...] = (1.5, 2.0, 3.0, 5.0)
+    """multiples of the prices: tried in turn until what exceeds the limit fits"""
+    cheaper: tuple[float, ...] = (0.75, 0.5)
+    """multiples of the prices: tried in turn until what fits exceeds the limit"""
+    prices_share: float = 0.5
+    """share of the time of a repair: for these"""
+    window: int = 1
+    """layers: around a vertex in which a plan that its part forbids is searched again"""
+    window_share: float = 0.01
+    """share of the time limit: for that"""
+    price_rounds: int = 5
+    """prices: tried for one part"""
+    part_stride: int = 16
+    """double sweeps: of a part between looks"""
+    part_flat: int = 5_000
+    """one part in so many of the bound: prices of a part are left when a stride gains less"""
+    part_look: int = 4
+    """strides: after so many, prices may be given up"""
+    part_hope: int = 5
+    """strides: prices are given up when so many more like the last would not reach the bound of the whole part"""
+    part_ahead: int = 10
+    """divisor of what is missing: the second part is swept until it is that share above the first: the lower one
+    decides
+    """
+    price_steps: int = 4
+    """powers of two: prices are looked for in 2**n steps"""
+    part_dearer: float = 1.5
+    """multiple of the prices: for a part none of whose columns fits"""
+    least_limit_s: float = 10.0
+    """seconds: for the smallest limit that works: a service beside the proof, cut to what is left of the time"""
+    least_limit_dense_s: float = 20.0
+    """seconds: the same for a problem of the dense search"""
+    least_s: float = 2.0
+    """seconds: for it when nothing is left"""
+    early: int = 3
+    """double sweeps: at first, each followed by a look for a solution"""
+    look: int = 4
+    """double sweeps: between later looks"""
+    flat_from: int = 8
+    """double sweeps: before sweeps may end because the bound hardly moves"""
+    slow_gap: int = 50
+    """one part in so many of the bound: gaps that are larger do not count as slow to close"""
+    slow_gain: Fraction = Fraction(3, 10)
+    """share of the gap: a sweep that closes less is slow: fixing is worth more"""
+    least_limit_steps: int = 1_000
+    """parts of the usage: to which the smallest limit that works is known at the end of a bisection"""
 
 
 TREE: Final = TreeOptions()
