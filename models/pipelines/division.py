@@ -7,9 +7,9 @@ Operators of the forward pass, in order, are cut wherever one tensor goes on and
     gradient g_c:        written by unit c, read before it
 
 An operator of the backward pass belongs to the unit of the forward operator whose adjoint it is part of, an update to
-the unit of its parameter; a step whose forward pass changes state has one unit.  Constants that are computed (positions, masks) belong to no unit: every stage computes those
+the unit of its parameter.  Constants that are computed (positions, masks) belong to no unit: every stage computes those
 that it reads.  A cut is possible if nothing else crosses it, no parameter is read on both sides, and both tensors have
-a layout of their own (several readers).
+a layout of their own (several readers).  A step whose forward pass changes state has one unit.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ def divide(graph: Graph, passes: Sequence[tuple[str, int]]) -> Division:
     place = _places(graph, passes, shared)
     forward = [i for i, (phase, _) in enumerate(passes) if phase == "F"]
     stored = {value for _, value in graph.state}
-    kept = any(phase != "U" and op.output.tensor in stored for op, (phase, _) in zip(graph.operators, passes, strict=True))
-    possible = {} if kept else _crossings(graph, passes, place, shared)  # state that every micro-batch changes
+    early = {op.output.tensor for op, (phase, _) in zip(graph.operators, passes, strict=True) if phase != "U"}
+    possible = {} if stored & early else _crossings(graph, passes, place, shared)  # else micro-batches change state
     work = {passes[i][1]: graph.work(graph.operators[i]) for i in forward if i not in shared}
     total, since = sum(work.values()), 0
     ends: list[tuple[int, tuple[str, str]]] = []
