@@ -9,7 +9,7 @@ Operators of the forward pass, in order, are cut wherever one tensor goes on and
 An operator of the backward pass belongs to the unit of the forward operator whose adjoint it is part of, an update to
 the unit of its parameter.  Constants that are computed (positions, masks) belong to no unit: every stage computes those
 that it reads.  A cut is possible if nothing else crosses it, no parameter is read on both sides, and both tensors have
-a layout of their own (several readers).
+a layout of their own (several readers).  A step whose forward pass changes state has one unit.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from ..communication.choices import needs_copy
 from ..program.graph import Graph, Role
 from ..text import InputError
+from .micro import batched
 
 SHARED = -1
 """The unit of what every stage computes for itself."""
@@ -54,9 +55,12 @@ def divide(graph: Graph, passes: Sequence[tuple[str, int]]) -> Division:
     (9, ('embedding.norm', 'grad:embedding.norm'))
     """
     shared = constants(graph)
+    passes = _late(graph, passes, shared)
     place = _places(graph, passes, shared)
     forward = [i for i, (phase, _) in enumerate(passes) if phase == "F"]
-    possible = _crossings(graph, passes, place, shared)
+    stored = {value for _, value in graph.state}
+    early = {op.output.tensor for op, (phase, _) in zip(graph.operators, passes, strict=True) if phase != "U"}
+    possible = {} if stored & early else _crossings(graph, passes, place, shared)  # else micro-batches change state
     work = {passes[i][1]: graph.work(graph.operators[i]) for i in forward if i not in shared}
     total, since = sum(work.values()), 0
     ends: list[tuple[int, tuple[str, str]]] = []
@@ -71,6 +75,22 @@ def divide(graph: Graph, passes: Sequence[tuple[str, int]]) -> Division:
     starts = [p for p, _ in ends]
     unit = tuple(SHARED if i in shared else _unit(p, starts) for i, p in enumerate(place))
     return Division(unit, tuple(phase for phase, _ in passes), tuple(names for _, names in ends))
+
+
+def _late(graph: Graph, passes: Sequence[tuple[str, int]], shared: set[int]) -> list[tuple[str, int]]:
+    """The passes, with what updates alone read and has no axis along the batch among the updates: sums of finished
+    gradients need not run for every micro-batch.
+    """
+    out, readers = list(passes), graph.readers()
+    if not any(t.role is Role.INPUT and t.contents is None and t.shape for t in graph.tensors):
+        return out
+    along = batched(graph)
+    for i in reversed(range(len(graph.operators))):
+        op = graph.operators[i]
+        alone = {out[r][0] for r, _ in readers[op.output.tensor]} == {"U"}
+        if alone and i not in shared and not any(along(("axis", op.name, a.name)) for a in op.axes):
+            out[i] = "U", out[i][1]
+    return out
 
 
 def _unit(place: int, starts: Sequence[int]) -> int:

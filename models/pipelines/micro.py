@@ -5,8 +5,9 @@ found by joining whatever an index that is one axis alone joins; all of them are
 
     gradient of the step  =  sum over the micro-batches of the gradient of theirs
 
-because attributes stay as they are: a mean over the batch keeps the factor 1/batch of the whole.  That holds where the
-batch is only ever summed over, by weight gradients and by the loss: whoever checks a pipeline looks for that.
+because attributes stay as they are: a mean over the batch keeps the factor 1/batch of the whole.  That holds where
+elements of the batch meet nowhere but in sums, those of weight gradients and of the loss: whoever checks a pipeline
+looks for that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import replace
 
+from ..program.attention import role
 from ..program.graph import Graph, Role, Tensor
 from ..program.index import Access
 from ..program.operators import NodeKind, Operator
@@ -73,19 +75,7 @@ def micro_batch(graph: Graph, count: int) -> Graph:
     batch = batch_of(graph)
     if batch % count:
         raise InputError(f"a batch of {batch} cannot be cut into {count} equal micro-batches; take a divisor")
-    joined = Joined()
-    for op in graph.operators:
-        for a in (*op.inputs, op.output):
-            for k, index in enumerate(a.index):
-                if index.single is not None:
-                    joined.join(("tensor", a.tensor, str(k)), ("axis", op.name, index.single))
-    for parameter, value in graph.state:
-        for k in range(len(graph.tensor(parameter).shape)):
-            joined.join(("tensor", parameter, str(k)), ("tensor", value, str(k)))
-    roots = {joined.find(("tensor", t.name, "0")) for t in _inputs(graph) if t.shape and t.shape[0] == batch}
-
-    def along(place: Place) -> bool:
-        return joined.find(place) in roots
+    along = batched(graph)
 
     def length(extent: int, place: Place, what: str) -> int:
         if not along(place):
@@ -99,6 +89,22 @@ def micro_batch(graph: Graph, count: int) -> Graph:
     return replace(graph, tensors=tensors, operators=operators).check()
 
 
+def batched(graph: Graph) -> Along:
+    """What says of a dimension or an axis whether it runs along the batch."""
+    batch = batch_of(graph)
+    joined = Joined()
+    for op in graph.operators:
+        for a in (*op.inputs, op.output):
+            for k, index in enumerate(a.index):
+                if index.single is not None:
+                    joined.join(("tensor", a.tensor, str(k)), ("axis", op.name, index.single))
+    for parameter, value in graph.state:
+        for k in range(len(graph.tensor(parameter).shape)):
+            joined.join(("tensor", parameter, str(k)), ("tensor", value, str(k)))
+    roots = {joined.find(("tensor", t.name, "0")) for t in _inputs(graph) if t.shape and t.shape[0] == batch}
+    return lambda place: joined.find(place) in roots
+
+
 def _inputs(graph: Graph) -> Iterator[Tensor]:
     return (t for t in graph.tensors if t.role is Role.INPUT and t.contents is None)
 
@@ -107,19 +113,28 @@ def _tensor(t: Tensor, length: Length, along: Along) -> Tensor:
     places = [("tensor", t.name, str(k)) for k in range(len(t.shape))]
     if not any(along(p) for p in places):
         return t
-    if t.role is Role.PARAMETER:
-        raise InputError(f"parameter {t.name!r} has a dimension along the batch: no micro-batches")
+    if t.role is Role.PARAMETER or t.contents is not None:
+        what = "parameter" if t.contents is None else "constant"
+        raise InputError(f"{what} {t.name!r} has a dimension along the batch: no micro-batches")
     shape = tuple(length(n, p, f"tensor {t.name!r}") for n, p in zip(t.shape, places, strict=True))
     return replace(t, shape=shape, source_shape=None)
 
 
 def _operator(op: Operator, length: Length, along: Along) -> Operator:
     short = {a.name for a in op.axes if along(("axis", op.name, a.name))}
+    for a in (*op.inputs, op.output):
+        _plain(op, a, short, along)
     if not short:
         return op
-    for a in (*op.inputs, op.output):
-        _plain(op, a, short)
-    if short & {*op.over, str(op.attribute("rows", ""))} or op.kind is NodeKind.OPAQUE:
+    if len(short) > 1:
+        raise InputError(f"operator {op.name!r} joins every element of the batch with every other: no micro-batches")
+    positions = {*op.over, op.rows, str(op.attribute("along", "")), *role(op, "query")}
+    if op.function == "copy_gradient":
+        at = op.attribute("at", ())
+        positions |= {name for k, name in enumerate(op.output.axes) if isinstance(at, tuple) and k in at}
+    summed = any(a.name in short for a in op.reduced)
+    more = op.kind is NodeKind.WINDOW or op.function == "fused_product"
+    if short & positions or op.kind is NodeKind.OPAQUE or op.function in ("constant", "update") or (summed and more):
         raise InputError(f"operator {op.name!r} ({op.function}) looks at the whole batch: no micro-batches")
     axes = tuple(
         replace(a, extent=length(a.extent, ("axis", op.name, a.name), f"operator {op.name!r}")) for a in op.axes
@@ -127,9 +142,10 @@ def _operator(op: Operator, length: Length, along: Along) -> Operator:
     return replace(op, axes=axes)
 
 
-def _plain(op: Operator, a: Access, short: Iterable[str]) -> None:
-    for index in a.index:
-        if index.single is None and any(name in short for name, _ in index.terms):
+def _plain(op: Operator, a: Access, short: Iterable[str], along: Along) -> None:
+    for k, index in enumerate(a.index):
+        here = along(("tensor", a.tensor, str(k))) or any(name in short for name, _ in index.terms)
+        if index.single is None and here:
             raise InputError(
                 f"operator {op.name!r} reads {a.tensor!r} along the batch at more than one place: no micro-batches"
             )

@@ -32,6 +32,7 @@ from .certificate import Leaf, PipelineCertificate, Stage
 PIPELINE: Final = "pipeline.json"
 FORMAT: Final = "shardproof-pipeline/1"
 MOST_LEAVES: Final = 2000
+MOST_PAIRS: Final = 1 << 10
 _FIELDS: Final = [
     "format",
     "graph_sha256",
@@ -122,7 +123,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     }:
         head["leaves"].fail("must list the certificates under leaves/, each once")
     pairs = tuple(
-        (a.integer(1, 1 << 20), b.integer(1, 1 << 20)) for a, b in (_row(r, 2) for r in head["pairs"].items())
+        (a.integer(1, 1 << 20), b.integer(1, 1 << 20)) for a, b in (_row(r, 2) for r in head["pairs"].items(MOST_PAIRS))
     )
     return PipelineCertificate(
         graph,

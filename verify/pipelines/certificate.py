@@ -174,6 +174,8 @@ class _Check:
             return "the stages are not all units, one after another"
         if any(s.first >= s.end for s in c.stages) or (stages, c.micro) not in c.pairs:
             return "a stage is empty, or its number of stages and micro-batches is not among those enumerated"
+        if len(set(c.pairs)) < len(c.pairs):
+            return "a pair is enumerated more than once"
         if any((leaf.stages, leaf.micro) not in c.pairs for leaf in c.leaves):
             return "a leaf belongs to none of the pairs that are enumerated"
         pipe = c.schedule.subject

@@ -7,11 +7,14 @@ Units.  An operator of no unit depends on constants alone.  Of the others, from 
     a parameter is read in one unit, where its next value is written
 
 and what crosses cut c (units < c to units >= c, or back) is one forward tensor of unit c - 1 and one backward tensor of
-unit c, both with a layout of their own.
+unit c, both with a layout of their own.  What may run once per step does: next values are written by updates, and so is
+what updates alone read and no axis along the batch has.
 
 Batch.  Axes that run along the batch are those that indices of one axis alone join to the first dimension of the
-inputs.  No statistics, window, table row or group runs along it; an operator that sums over it has a result without it,
-which only updates read, through operators that are linear in it, or nobody.  Updates read parameters, each other, and
+inputs.  An operator has one such axis at most, whose only use is to index dimensions along the batch, alone; nothing
+with stated contents, no statistics, window, table row, position or group runs along it.  So every element of the batch
+is computed without the others.  An operator that sums over it has a result without it, which only updates read, through
+operators that are linear in it and do not run along the batch, or nobody.  Updates read parameters, each other, and
 such sums: nothing that every micro-batch has for itself.  So the gradients of micro-batches add up to that of the
 batch, and what runs once per step can.
 """
@@ -22,10 +25,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...models.pipelines.division import Division
+from ...models.program.attention import role
 from ...models.program.graph import Graph, Role
 from ...models.program.index import Combine
 from ...models.program.operators import NodeKind, Operator
 from ..plan.structure import copied, replaces, uses
+
+Places = set[tuple[str, int]]
+"""(tensor, dimension)."""
+
+MOST_UNITS = 1024
+"""Units of a step; the program over cuts takes the square of their number."""
 
 LINEAR = frozenset({"sum_inputs", "scale", "cast", "copy", "sum"})
 """Functions that are linear in all their inputs together.  `fill` depends on none of its inputs."""
@@ -38,8 +48,10 @@ def wrong_division(graph: Graph, division: Division) -> str:
     writer = {op.output.tensor: op.name for op in graph.operators}
     used, own, next_of = uses(graph), set(copied(graph)), replaces(graph)
     last = max(division.unit)
-    if last + 1 != division.units or min(division.unit) < -1:
+    if last + 1 != division.units or min(division.unit) < -1 or last >= MOST_UNITS:
         return f"there are {last + 1} units and {len(division.cuts)} cuts"
+    if wrong := _not_updating(graph, division):
+        return wrong
     plain = {t.name for t in graph.tensors if t.role is Role.INPUT and t.contents is not None}
     for op in graph.operators:
         if unit[op.name] == -1 and phase[op.name] != "F":
@@ -91,6 +103,49 @@ def shortened(graph: Graph, count: int, division: Division) -> tuple[Graph, str]
     if first is None or first.shape[0] % count:
         return graph, f"the batch cannot be cut into {count}"
     batch = first.shape[0]
+    tensors, along = batched(graph)
+    for name, k in sorted(tensors):
+        t = graph.tensor(name)
+        if t.role is Role.PARAMETER or t.contents is not None:
+            return graph, f"{'parameter' if t.contents is None else 'constant'} {name!r} runs along the batch"
+        if t.shape[k] != batch:
+            return graph, f"dimension {k} of {name!r} runs along the batch of {batch} and has {t.shape[k]}"
+    used, by_name = uses(graph), {op.name: op for op in graph.operators}
+    updates = {op.name for op, phase in zip(graph.operators, division.phase, strict=True) if phase == "U"}
+    if reason := _unsummed(graph, division, updates, along):
+        return graph, reason
+    for op in graph.operators:
+        if reason := _unfit(op, along.get(op.name, set()), tensors):
+            return graph, reason
+        summed = any(a.name in along.get(op.name, ()) for a in op.reduced)
+        if summed and (reason := _not_linear(op, used, by_name, updates, along)):
+            return graph, reason
+    new_tensors = tuple(
+        replace(
+            t,
+            shape=tuple(n // count if (t.name, k) in tensors else n for k, n in enumerate(t.shape)),
+            source_shape=None,
+        )
+        if any((t.name, k) in tensors for k in range(len(t.shape)))
+        else t
+        for t in graph.tensors
+    )
+    new_operators = tuple(
+        replace(
+            op,
+            axes=tuple(replace(a, extent=a.extent // count) if a.name in along[op.name] else a for a in op.axes),
+        )
+        if op.name in along
+        else op
+        for op in graph.operators
+    )
+    return replace(graph, tensors=new_tensors, operators=new_operators), ""
+
+
+def batched(graph: Graph) -> tuple[Places, dict[str, set[str]]]:
+    """Dimensions of tensors that run along the batch, and the axes of every operator that has such."""
+    first = next((t for t in graph.tensors if t.role is Role.INPUT and t.contents is None and t.shape), None)
+    batch = 0 if first is None else first.shape[0]
     tensors = {
         (t.name, 0)
         for t in graph.tensors
@@ -116,63 +171,67 @@ def shortened(graph: Graph, count: int, division: Division) -> tuple[Graph, str]
                 reached += touched[axis]
         todo += [t for t in dict.fromkeys(reached) if t not in tensors]
         tensors.update(reached)
-    for name, k in sorted(tensors):
-        t = graph.tensor(name)
-        if t.role is Role.PARAMETER:
-            return graph, f"parameter {name!r} runs along the batch"
-        if t.shape[k] != batch:
-            return graph, f"dimension {k} of {name!r} runs along the batch of {batch} and has {t.shape[k]}"
     along: dict[str, set[str]] = {}
     for operator, axis_name in axes:
         along.setdefault(operator, set()).add(axis_name)
-    used, by_name = uses(graph), {op.name: op for op in graph.operators}
-    updates = {op.name for op, phase in zip(graph.operators, division.phase, strict=True) if phase == "U"}
-    if reason := _unsummed(graph, division, updates, along):
-        return graph, reason
+    return tensors, along
+
+
+def _not_updating(graph: Graph, division: Division) -> str:
+    """What might run once per step and is said to run for every micro-batch."""
+    used, next_of = uses(graph), replaces(graph)
+    phase = dict(zip((op.name for op in graph.operators), division.phase, strict=True))
+    unit = dict(zip((op.name for op in graph.operators), division.unit, strict=True))
+    tensors, along = batched(graph)
     for op in graph.operators:
-        if op.name in along and (reason := _unfit(op, along[op.name])):
-            return graph, reason
-        summed = any(a.name in along.get(op.name, ()) for a in op.reduced)
-        if summed and (reason := _not_linear(op, used, by_name, updates)):
-            return graph, reason
-    new_tensors = tuple(
-        replace(
-            t,
-            shape=tuple(n // count if (t.name, k) in tensors else n for k, n in enumerate(t.shape)),
-            source_shape=None,
-        )
-        if any((t.name, k) in tensors for k in range(len(t.shape)))
-        else t
-        for t in graph.tensors
-    )
-    new_operators = tuple(
-        replace(
-            op,
-            axes=tuple(replace(a, extent=a.extent // count) if (op.name, a.name) in axes else a for a in op.axes),
-        )
-        if any((op.name, a.name) in axes for a in op.axes)
-        else op
-        for op in graph.operators
-    )
-    return replace(graph, tensors=new_tensors, operators=new_operators), ""
-
-
-def _unfit(op: Operator, along: set[str]) -> str:
-    """Why an operator with axes `along` the batch does not work on a part of it."""
-    place = f"operator {op.name!r}"
-    for a in (*op.inputs, op.output):
-        for index in a.index:
-            if index.single is None and any(name in along for name, _ in index.terms):
-                return f"{place} reads or writes {a.tensor!r} along the batch at more than one place"
-    if along & {*op.over, str(op.attribute("rows", ""))} or op.kind is NodeKind.OPAQUE:
-        return f"{place} ({op.function}) looks at the whole batch"
-    if any(a.name in along and a.combine is not Combine.SUM for a in op.reduced):
-        return f"{place} takes no sum over the batch"
+        if phase[op.name] == "U" or unit[op.name] == -1:
+            continue
+        if op.output.tensor in next_of:
+            return f"operator {op.name!r} writes a next value and is no update"
+        readers = {phase[name] for name, _ in used[op.output.tensor]}
+        if tensors and readers == {"U"} and op.name not in along:
+            return f"operator {op.name!r} is read by updates alone, does not run along the batch and is no update"
     return ""
 
 
+def _unfit(op: Operator, along: set[str], tensors: Places) -> str:
+    """Why an operator with axes `along` the batch does not work on a part of it."""
+    place = f"operator {op.name!r}"
+    for a in (*op.inputs, op.output):
+        for k, index in enumerate(a.index):
+            if index.single is None and ((a.tensor, k) in tensors or any(name in along for name, _ in index.terms)):
+                return f"{place} reads or writes {a.tensor!r} along the batch at more than one place"
+    if len(along) > 1:
+        return f"{place} joins every element of the batch with every other"
+    if along and (op.kind is NodeKind.OPAQUE or op.function in ("constant", "update")):
+        return f"{place} ({op.function}) looks at the whole batch"
+    if along & _whole(op):
+        return f"{place} ({op.function}) looks at the whole batch"
+    over = [a for a in op.reduced if a.name in along]
+    if any(a.combine is not Combine.SUM for a in over):
+        return f"{place} takes no sum over the batch"
+    if over and (op.function == "fused_product" or op.kind is NodeKind.WINDOW):
+        return f"{place} ({op.function}) does more with a sum over the batch"
+    return ""
+
+
+def _whole(op: Operator) -> set[str]:
+    """Axes along which an operator depends on positions, or on all elements together."""
+    named = {*op.over, str(op.attribute("rows", "")), str(op.attribute("along", ""))}
+    if op.kind is NodeKind.ATTENTION:
+        named |= {*role(op, "query")}
+    at = op.attribute("at", ())
+    if op.function == "copy_gradient" and isinstance(at, tuple):
+        named |= {name for k, name in enumerate(op.output.axes) if k in at}
+    return named
+
+
 def _not_linear(
-    op: Operator, used: Mapping[str, list[tuple[str, int]]], by_name: Mapping[str, Operator], updates: set[str]
+    op: Operator,
+    used: Mapping[str, list[tuple[str, int]]],
+    by_name: Mapping[str, Operator],
+    updates: set[str],
+    along: Mapping[str, set[str]],
 ) -> str:
     """Who makes more than a linear thing of a sum over the batch."""
     todo, seen = [op.output.tensor], set[str]()
@@ -182,7 +241,7 @@ def _not_linear(
             if reader in updates or reader in seen or r.function == "fill":
                 continue
             seen.add(reader)
-            if r.function not in LINEAR:
+            if r.function not in LINEAR or reader in along:
                 return f"operator {reader!r} ({r.function}) needs the sum of {op.name!r} over the whole batch"
             todo.append(r.output.tensor)
     return ""

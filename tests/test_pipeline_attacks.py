@@ -1,0 +1,361 @@
+"""What a pipelined step might claim wrongly: batches that cannot be cut, work that is counted too often, bounds above
+the least of all schedules."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from shardproof.__main__ import run
+from shardproof.formal.pipelines.case import Case, Job
+from shardproof.formal.pipelines.search import planned
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.pipelines.division import Division, divide
+from shardproof.models.pipelines.micro import micro_batch
+from shardproof.models.problem.claims import Verdict
+from shardproof.models.program.contents import Contents
+from shardproof.models.program.graph import Graph
+from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.sources.building.builder import Builder
+from shardproof.models.sources.training import build_step
+from shardproof.models.sources.zoo import build
+from shardproof.models.text import InputError
+from shardproof.proofs.pipelines.certificate import PipelineCertificate
+from shardproof.verify.pipelines.certificate import check_pipeline
+from shardproof.verify.pipelines.division import shortened, wrong_division
+from shardproof.verify.plan.tables import CELLS
+
+B, D = 4, 6
+
+
+def gram(g: Builder) -> str:
+    """Every element of the batch with every other: the sum over parts has the pairs within parts alone."""
+    return g.contract("pairs", "b d, c d -> b c", "x", "x")
+
+
+def first_alone(g: Builder) -> str:
+    g.operator("first", "copy", [Axis("d", D)], [access("x", Affine((), 0), "d")], ["d"])
+    return "first"
+
+
+def shifted(g: Builder) -> str:
+    axes = [Axis("b", B), Axis("d", D)]
+    g.operator("late", "copy", axes, [access("x", Affine.axis("b").shift(-1), "d")], ["b", "d"])
+    return "late"
+
+
+def numbered(g: Builder) -> str:
+    """The position in the batch."""
+    g.iota("number", (B,), 0)
+    return g.map("weighted", "multiply", "x", "number", text="b d, b -> b d")
+
+
+def finished(g: Builder) -> str:
+    """The negative of a sum is no trouble, its square root is; what an epilogue does is not looked at."""
+    axes = [Axis("b", B, Combine.SUM), Axis("d", D)]
+    attributes = {"parts": (1,), "maps": ("sqrt",)}
+    g.operator("rooted", "fused_product", axes, [access("x", "b", "d")], ["d"], attributes)
+    return "rooted"
+
+
+def returned(g: Builder) -> str:
+    """Every element gets the sum of all: linear, and not the sum of what parts get."""
+    g.reduce("all", "b d -> d", "x")
+    return g.map("back", "sum_inputs", "x", "all", text="b d, d -> b d")
+
+
+def rooted(g: Builder) -> str:
+    g.reduce("all", "b d -> d", "x")
+    return g.map("root", "sqrt", "all")
+
+
+def greatest(g: Builder) -> str:
+    return g.reduce("most", "b d -> d", "x", Combine.MAX)
+
+
+def softened(g: Builder) -> str:
+    return g.normalise("soft", "softmax", "b d -> b d", "x", over=["b"])
+
+
+def averaged(g: Builder) -> str:
+    axes = [Axis("b", B, Combine.SUM, False), Axis("d", D)]
+    g.operator("mean", "average_pool", axes, [access("x", "b", "d")], ["d"])
+    return "mean"
+
+
+@pytest.mark.parametrize(
+    "joins",
+    [gram, first_alone, shifted, numbered, returned, rooted, greatest, softened, averaged, finished],
+    ids=lambda f: f.__name__,
+)
+def test_elements_of_a_batch_that_meet_are_found(joins: Callable[[Builder], str]) -> None:
+    g = Builder("meeting")
+    g.input("x", (B, D))
+    out = joins(g)
+    graph = Graph("meeting", tuple(g.tensors.values()), tuple(g.operators), (out,))
+    count = len(graph.operators)
+    found, reason = shortened(graph, 2, Division((0,) * count, ("F",) * count, ()))
+    assert reason and found is graph
+    if joins not in (returned, rooted, greatest):  # what is made of a sum is for the checker alone
+        with pytest.raises(InputError, match="no micro-batches"):
+            micro_batch(graph, 2)
+
+
+def test_a_constant_of_the_batch_is_found() -> None:
+    """Stated contents that run along it: every micro-batch would see the first part of them."""
+    g = Builder("weighted")
+    g.input("x", (B, D))
+    g.input("k", (B,))
+    g.map("y", "multiply", "x", "k", text="b d, b -> b d")
+    plain = g.build("y")
+    said = Division((0,), ("F",), ())
+    assert shortened(plain, 2, said)[1] == ""
+    tensors = tuple(replace(t, contents=Contents("0" * 64)) if t.name == "k" else t for t in plain.tensors)
+    graph = replace(plain, tensors=tensors)
+    assert "constant 'k'" in shortened(graph, 2, said)[1]
+    with pytest.raises(InputError, match="constant 'k'"):
+        micro_batch(graph, 2)
+
+
+def test_what_runs_once_a_step_cannot_be_counted_for_every_micro_batch() -> None:
+    """Every update called part of the backward pass is refused by name."""
+    for optimizer in ("sgd", "adam"):
+        step = build_step(build("mlp-8192", batch=4, width=8, layers=2), optimizer)
+        d = divide(step.graph, step.passes)
+        assert wrong_division(step.graph, d) == ""
+        for i, phase in enumerate(d.phase):
+            if phase == "U":
+                for other in "FB":
+                    changed = replace(d, phase=(*d.phase[:i], other, *d.phase[i + 1 :]))
+                    assert wrong_division(step.graph, changed) != "", step.graph.operators[i].name
+
+
+def test_sums_of_finished_gradients_are_updates() -> None:
+    """A weight read twice in one unit: the sum of its two gradients runs once a step, and nothing else is claimed."""
+    g = Builder("twice")
+    g.input("x", (4, 8))
+    g.parameter("w", (8, 8))
+    g.contract("a", "b i, i j -> b j", "x", "w")
+    g.map("r", "relu", "a")
+    g.contract("c", "b i, i j -> b j", "r", "w")
+    step = build_step(g.build("c"), "sgd")
+    d = divide(step.graph, step.passes)
+    changed = [i for i, (p, q) in enumerate(zip(d.phase, step.passes, strict=True)) if p != q[0]]
+    assert wrong_division(step.graph, d) == ""
+    for i in changed:
+        back = replace(d, phase=(*d.phase[:i], "B", *d.phase[i + 1 :]))
+        assert "is no update" in wrong_division(step.graph, back)
+
+
+def sequences(micro: int) -> Iterator[str]:
+    """Orders of the forwards and backwards of a stage."""
+    for places in itertools.combinations(range(2 * micro), micro):
+        order = "".join("F" if k in places else "B" for k in range(2 * micro))
+        if all(order[:k].count("F") >= order[:k].count("B") for k in range(2 * micro + 1)):
+            yield order
+
+
+def shortest(times: list[tuple[int, int, int]], sends: list[tuple[Fraction, Fraction]], micro: int) -> Fraction:
+    """The least step over all orders on every stage: forward, backward, update per stage; sends there and back."""
+    best, stages = Fraction(1 << 62), len(times)
+    for orders in itertools.product(tuple(sequences(micro)), repeat=stages):
+        ends: dict[tuple[str, int, int], Fraction] = {}
+        free, at = [Fraction(0)] * stages, [[0, 0] for _ in range(stages)]
+        moved = True
+        while moved:
+            moved = False
+            for s, order in enumerate(orders):
+                while sum(at[s]) < 2 * micro:
+                    kind = order[sum(at[s])]
+                    i = at[s][kind == "B"]
+                    need = (kind, s - 1, i) if kind == "F" else (kind, s + 1, i)
+                    lag = sends[s - 1][0] if kind == "F" and s else sends[s][1] if kind == "B" and s + 1 < stages else 0
+                    if 0 <= need[1] < stages:
+                        if need not in ends:
+                            break
+                        ready = ends[need] + lag
+                    else:
+                        ready = Fraction(0)
+                    free[s] = max(free[s], ready) + times[s][kind == "B"]
+                    ends[kind, s, i] = free[s]
+                    at[s][kind == "B"] += 1
+                    moved = True
+        if all(sum(a) == 2 * micro for a in at):
+            best = min(best, max(f + t[2] for f, t in zip(free, times, strict=True)))
+    return best
+
+
+def alone(case: Case) -> list[tuple[int, int, int]]:
+    """(forward, backward, updates) of every unit on one device, in picoseconds, rounded down; movements on one device
+    take no time.
+    """
+    division, planning = case.job.division, case.pieces.planning
+    found = [[Fraction(0)] * 3 for _ in range(division.units)]
+    for op, u, phase in zip(case.graph.operators, division.unit, division.phase, strict=True):
+        if u >= 0:
+            cost = planning.problem.vertices[planning.operators[op.name]].cost
+            assert len(cost) == 1
+            found[u]["FBU".index(phase)] += Fraction(int(cost[0]) * 10**12, planning.problem.scale)
+    assert all(int(t.max()) == 0 for t in planning.problem.tables)
+    return [(int(f), int(b), int(u)) for f, b, u in found]
+
+
+@pytest.mark.parametrize(("stages", "micro"), [(2, 1), (2, 2), (2, 4), (3, 2), (4, 2), (4, 1)])
+def test_the_bound_is_not_above_any_schedule_of_any_cut(stages: int, micro: int) -> None:
+    """One device per stage: every cut with every order, against the bound, the plan and the checker."""
+    step = build_step(build("mlp-8192", batch=4, width=256, layers=5), "adam")
+    machine = load_machine(f"1x{stages}")
+    job = Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), None)
+    found = planned(job, [(stages, micro)], Clock(30.0), Fraction(0))
+    certificate = found.certificate()
+    results = check_pipeline(certificate, "seed", 50, CELLS)
+    assert [r.verdict for r in results] == [Verdict.PROVED] * len(results), [r.reason for r in results]
+    case = found.cases[0]
+    units, n, level = alone(case), job.division.units, machine.levels[-1]
+    best = Fraction(1 << 62)
+    for cut in itertools.combinations(range(1, n), stages - 1):
+        times, sends = [], []
+        for i, j in itertools.pairwise((0, *cut, n)):
+            f, b, u = (sum(t[k] for t in units[i:j]) for k in range(3))
+            times.append((f, b, u))
+        for c in cut:
+            sizes = [case.graph.tensor(t) for t in job.division.cuts[c - 1]]
+            lags = [Fraction(t.elements * t.element_bytes) / level.bandwidth + level.latency for t in sizes]
+            sends.append((lags[0] * 10**12, lags[1] * 10**12))
+        best = min(best, shortest(times, sends, micro))
+    assert certificate.lower_bound <= best <= certificate.step
+    assert certificate.lower_bound >= 0.7 * best  # and says something
+
+
+@pytest.mark.parametrize("micro", [1, 2])
+def test_the_bound_is_not_above_any_placement(micro: int) -> None:
+    """Two stages of two devices: all placements of every stage, boundaries free, with all orders."""
+    step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
+    machine = load_machine("2x2")
+    job = Job(step.graph, divide(step.graph, step.passes), machine, space("complete"), None)
+    case = Case(job, 2, micro)
+    case.prove(1, Clock())
+    case.update_bound(1 << 62)
+    n, best = job.division.units, Fraction(1 << 62)
+    assert n > 1
+    for c in range(1, n):
+        sends = []
+        for name in job.division.cuts[c - 1]:
+            size = case.graph.tensor(name).elements * case.graph.tensor(name).element_bytes
+            lags = [Fraction(size, k) / x.bandwidth + x.latency for k, x in enumerate(machine.levels, 1)]
+            sends.append(sum(lags) * 10**12)
+        for one, two in itertools.product(front(case, 0, c), front(case, c, n)):
+            best = min(best, shortest([one, two], [(sends[0], sends[1])], micro))
+    assert 0.7 * best <= case.bound <= best
+
+
+def front(case: Case, first: int, end: int) -> list[tuple[int, int, int]]:
+    """(forward, backward, updates) that no other placement of these units betters, in picoseconds."""
+    planning, division, graph = case.pieces.planning, case.job.division, case.graph
+    problem, phase = planning.problem, dict(zip((op.name for op in graph.operators), division.phase, strict=True))
+    unit = dict(zip((op.name for op in graph.operators), division.unit, strict=True))
+    writer = {op.output.tensor: op.name for op in graph.operators}
+    names = [d.name for d in planning.decisions]
+    decided: dict[int, str] = {v: name for name, v in planning.operators.items() if first <= unit[name] < end}
+    reads = {a.tensor for name in decided.values() for op in graph.operators if op.name == name for a in op.inputs}
+    for tensor, v in planning.copies.items():
+        owner = writer.get(tensor)
+        if (owner is not None and first <= unit[owner] < end) or (owner is None and tensor in reads):
+            decided[v] = owner or ""
+    assert len(names) == len(problem.vertices)
+    gradients = {
+        t.name
+        for t in graph.tensors
+        if t.name in writer
+        and phase[writer[t.name]] == "B"
+        and {phase[op.name] for op in graph.operators if t.name in {a.tensor for a in op.inputs}} == {"U"}
+    }
+    points: set[tuple[int, int, int]] = {(0, 0, 0)}
+    order = sorted(decided)
+    states: dict[tuple[int, ...], set[tuple[int, int, int]]] = {(): points}
+    for k, v in enumerate(order):
+        grown: dict[tuple[int, ...], set[tuple[int, int, int]]] = {}
+        for x, sums in states.items():
+            for choice in range(problem.domain_size(v)):
+                extra = [0, 0, 0]
+                name = decided[v]
+                if v in planning.operators.values():
+                    extra["FBU".index(phase[name])] += int(problem.vertices[v].cost[choice])
+                chosen = {**dict(zip(order[:k], x, strict=True)), v: choice}
+                for number, e in enumerate(problem.edges):
+                    if v in (e.u, e.v) and e.u in chosen and e.v in chosen:
+                        route = planning.routes[number]
+                        ends = [names[w] for w in (e.u, e.v) if w in planning.operators.values()]
+                        once = route.tensor in gradients or any(phase[q] == "U" for q in ends)
+                        row = chosen[e.u] if e.rows is None else int(e.rows[chosen[e.u]])
+                        column = chosen[e.v] if e.cols is None else int(e.cols[chosen[e.v]])
+                        kind = "U" if once else phase[ends[-1]]
+                        extra["FBU".index(kind)] += int(problem.tables[e.table][row, column])
+                new = {(f + extra[0], b + extra[1], u + extra[2]) for f, b, u in sums}
+                grown.setdefault((*x, choice), set()).update(new)
+        states = best_of(grown, problem.edges, order, k)
+    scale = Fraction(10**12, problem.scale)
+    every = {p for sums in states.values() for p in sums}
+    return [(int(f * scale), int(b * scale), int(u * scale)) for f, b, u in minimal(every)]
+
+
+def best_of(
+    grown: dict[tuple[int, ...], set[tuple[int, int, int]]], edges: object, order: list[int], k: int
+) -> dict[tuple[int, ...], set[tuple[int, int, int]]]:
+    """Of choices that agree on every vertex with a later neighbour, the best sums; the others' places hold 0."""
+    later = {
+        w
+        for e in edges
+        for w, o in ((e.u, e.v), (e.v, e.u))
+        if w in order[: k + 1] and o in order[k + 1 :]  # type: ignore[attr-defined]
+    }
+    merged: dict[tuple[int, ...], set[tuple[int, int, int]]] = {}
+    for x, sums in grown.items():
+        key = tuple(c if v in later else 0 for v, c in zip(order, x, strict=False))
+        merged.setdefault(key, set()).update(sums)
+    return {x: set(minimal(sums)) for x, sums in merged.items()}
+
+
+def minimal(points: set[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
+    """Points that no other is at most in everything."""
+    kept: list[tuple[int, int, int]] = []
+    for p in sorted(points):
+        if not any(q[1] <= p[1] and q[2] <= p[2] for q in kept):
+            kept.append(p)
+    return kept
+
+
+def certified() -> PipelineCertificate:
+    step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("1x2"), space("complete"), None)
+    return planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10)).certificate()
+
+
+def reasons(c: PipelineCertificate) -> str:
+    return " ".join(r.reason for r in check_pipeline(c, "seed", 50, CELLS) if r.verdict is not Verdict.PROVED)
+
+
+def test_pairs_are_distinct_and_the_plan_is_one_of_them() -> None:
+    c = certified()
+    assert reasons(c) == ""
+    assert "more than once" in reasons(replace(c, pairs=(*c.pairs, *c.pairs)))
+    assert "not among those enumerated" in reasons(replace(c, pairs=((1, 1),)))
+    assert reasons(replace(c, pairs=())) != ""
+    assert "leaf belongs to none" in reasons(replace(c, leaves=(replace(c.leaves[0], micro=4),)))
+
+
+def test_a_space_with_a_vocabulary_is_refused(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    words = ["plan", "mlp-8192", "--train", "sgd", "--machine", "2x2", "--pipeline", "2:2", "--vocabulary", "dtensor"]
+    assert run([*words, "-o", "p.spz"]) == 3
+    assert "leave out the vocabulary" in capsys.readouterr().err
+    c = certified()
+    assert "vocabularies are for plans without a pipeline" in reasons(replace(c, space=f"{c.space},dtensor"))
