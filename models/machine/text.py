@@ -82,9 +82,20 @@ def render(machine: Machine) -> str:
             if constants.switch_quad is not None
             else []
         )
-    return joined(
-        [*head, *_columns(rows), "", "sources", *(f"  {constant}: {text}" for constant, text in machine.sources)]
-    )
+    return joined([*head, *_columns(rows), "", "sources", *_sources(machine)])
+
+
+def _sources(machine: Machine) -> list[str]:
+    """A line per constant; the constants of one measured form, which are fitted together, share theirs."""
+    lines: dict[tuple[str, str], list[str]] = {}
+    for path, text in machine.sources:
+        parts = path.split(".")
+        width = 4 if ".product." in path else 3 if len(parts) == 4 and parts[0] == "level" else len(parts)
+        lines.setdefault((".".join(parts[:width]), text), []).append(".".join(parts[width:]))
+    return [
+        f"  {form} ({', '.join(names)}): {text}" if any(names) else f"  {form}: {text}"
+        for (form, text), names in lines.items()
+    ]
 
 
 def _pace(value: Fraction) -> str:
