@@ -70,7 +70,9 @@ class Reader:
 
     def read(self, data: Mapping[str, object]) -> Parts:
         """The checked parts.  Raises `MachineError` at the first problem."""
-        self._keys(data, self.place, ("name", "level", "device_class", "sources"), ("resource", "reduction", "profile", "bars"))
+        self._keys(
+            data, self.place, ("name", "level", "device_class", "sources"), ("resource", "reduction", "profile", "bars")
+        )
         name = self._name(data, self.place)
         levels = tuple(self._level(t, p) for t, p in self._tables(data, "level", MAX_LEVELS))
         if not levels:

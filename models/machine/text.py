@@ -63,9 +63,7 @@ def render(machine: Machine) -> str:
         )
     bars = dict(machine.bars)
     said = {c: f" (within {bar_text(bars[c])})" if c in bars else "" for c, _ in machine.sources}
-    return joined(
-        [*head, *_columns(rows), "", "sources", *(f"  {c}{said[c]}: {text}" for c, text in machine.sources)]
-    )
+    return joined([*head, *_columns(rows), "", "sources", *(f"  {c}{said[c]}: {text}" for c, text in machine.sources)])
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
