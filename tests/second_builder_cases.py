@@ -84,6 +84,72 @@ seconds = "1 ns"
 """
 
 
+MEASURED = """
+name = "measured"
+[[level]]
+name = "nodes"
+size = 2
+bandwidth = "7e9"
+latency = "11 us"
+[[level]]
+name = "gpus"
+size = 4
+bandwidth = "271 GB/s"
+latency = "3.3 us"
+[level.all_gather]
+fixed = "4.1 us"
+hop = "0.37 us"
+slow = "71 ns"
+start = "7.3 us"
+wire = "3.7 ps"
+own = "1.3 ps"
+[level.reduce_scatter]
+fixed = "4.3 us"
+hop = "0.41 us"
+slow = "73 ns"
+start = "7.9 us"
+wire = "3.9 ps"
+own = "1.7 ps"
+[level.all_reduce]
+fixed = "5.9 us"
+hop = "0.53 us"
+slow = "91 ns"
+start = "9.7 us"
+wire = "4.1 ps"
+own = "0.7 ps"
+[level.alltoall]
+fixed = "6.1 us"
+hop = "0.59 us"
+slow = "61 ns"
+start = "11 us"
+wire = "5.3 ps"
+own = "0.9 ps"
+[[device_class]]
+name = "g"
+memory = "80 GiB"
+bandwidth = "2.1 TB/s"
+launch = "2 us"
+peaks = { float32 = "19 Gflop/s", float64 = "9.7 Tflop/s" }
+[[device_class.product]]
+dtype = "float32"
+processors = 3
+launch = "2.3 us"
+tail = "0.31 us"
+step = "0.17 us"
+split = "0.7 us"
+sum = "0.3 ps"
+result = "0.11 ns"
+odd = "0.13"
+[device_class.product.tiles]
+2x4 = "0.37 us"
+8x8 = "1.9 us"
+[sources]
+"level.nodes" = "made up"
+"level.gpus" = "made up"
+"device_class.g" = "made up"
+"""
+
+
 DEEP = """
 name = "deep"
 [[level]]
@@ -119,7 +185,7 @@ peaks = { float32 = "23 Gflop/s", float64 = "11 Gflop/s" }
 "device_class.core" = "made up"
 """
 
-MACHINES = {"mixed": MIXED, "deep": DEEP}
+MACHINES = {"mixed": MIXED, "deep": DEEP, "measured": MEASURED}
 
 
 @cache
@@ -491,6 +557,14 @@ CASES: dict[str, Case] = {
     "attention on four levels": Case(lambda: small("attention"), "deep", "one-per-level", slow=True),
     "encoder with adam, recomputed": Case(
         lambda: build_step(small("bert-tiny", layers=1), "adam", recompute="all").graph, "2x2", slow=True
+    ),
+    "measured chain": Case(chain, "measured"),
+    "measured chain, uneven": Case(chain, "measured", "complete,uneven", slow=True),
+    "measured epilogues": Case(fused, "measured"),
+    "measured partial sums": Case(partial_sums, "measured", "complete,uneven"),
+    "measured softmax and norms": Case(softmaxes, "measured", "one-per-level"),
+    "measured transformer with adam": Case(
+        lambda: training_step(small("attention"), "adam"), "measured", "one-per-level", slow=True
     ),
     "encoder with sgd, uneven": Case(
         lambda: training_step(small("transformer"), "sgd"), "localhost:3", "complete,uneven", slow=True

@@ -79,8 +79,40 @@ def random_machine(seed: int, graph: Graph) -> Machine:
         else [],
         "profile": _profiles(rng, graph, sizes) if rng.random() < 0.5 else [],
     }
+    measured = random.Random(f"measured {seed}")  # drawn apart: the rest stays what it was
+    for level in data["level"]:
+        level.update(_collectives(measured) if measured.random() < 0.4 else {})
+    for one in data["device_class"]:
+        if measured.random() < 0.5:
+            one["product"] = [_product(measured, d) for d in DTYPES if "float" in d and measured.random() < 0.8]
+            one["product"] = one["product"] or [_product(measured, "float32")]
     data["sources"] = {path: "made up" for path in _constants(data)}
     return Machine.from_json(json.dumps(data))
+
+
+def _time(rng: random.Random, least: int, most: int) -> str:
+    """Seconds of so many decades, perhaps none."""
+    return "0" if rng.random() < 0.1 else str(Fraction(rng.randint(1, 999), 7 * 10 ** rng.randint(least, most)))
+
+
+def _collectives(rng: random.Random) -> dict[str, dict[str, str]]:
+    """Six constants of every operation of a level."""
+    decades = {"fixed": (5, 8), "hop": (5, 8), "slow": (8, 12), "start": (5, 8), "wire": (9, 12), "own": (9, 12)}
+    names = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
+    return {name: {key: _time(rng, *range_) for key, range_ in decades.items()} for name in names}
+
+
+def _product(rng: random.Random, dtype: str) -> dict[str, object]:
+    """Tiles of a few elements, so that small products have several and waves."""
+    decades = {"launch": (5, 8), "tail": (7, 9), "step": (7, 9), "split": (6, 9), "sum": (9, 12), "result": (8, 12)}
+    sizes = sorted({(rng.choice((1, 2, 4, 8)), rng.choice((1, 2, 3, 8))) for _ in range(3)})
+    return {
+        "dtype": dtype,
+        "processors": rng.choice((1, 2, 3, 5)),
+        "tiles": {f"{a}x{b}": str(Fraction(rng.randint(1, 99), 3 * 10**8)) for a, b in sizes},
+        **{key: _time(rng, *range_) for key, range_ in decades.items()},
+        "odd": rng.choice(("0", "1/9")),
+    }
 
 
 def _profiles(rng: random.Random, graph: Graph, sizes: tuple[int, ...]) -> list[dict[str, object]]:
@@ -112,4 +144,8 @@ def _constants(data: dict) -> list[str]:
     ]
     resources = [f"resource.{r['name']}.capacity" for r in data["resource"]]
     profiles = [f"profile.{p['function']}.{p['dtype']}.{'x'.join(map(str, p['extents']))}" for p in data["profile"]]
-    return [*levels, *classes, *resources, *profiles]
+    measured = [f"level.{x['name']}.{o}" for x in data["level"] for o, t in x.items() if isinstance(t, dict)]
+    measured += [
+        f"device_class.{c['name']}.product.{p['dtype']}" for c in data["device_class"] for p in c.get("product", [])
+    ]
+    return [*levels, *classes, *resources, *profiles, *measured]

@@ -4,6 +4,7 @@
     busiest one
     memory    t = bytes / memory bandwidth + launch
     measured  t from the machine's profile                   (`models.machine.parts.Profile`)
+    product   t from the measured form of products           (`models.machine.measured`)
     + statistics                                             all-reduce of the statistics of a split softmax or
     normalisation
 
@@ -90,6 +91,8 @@ def _word(formula: Formula) -> str:
             return "memory"
         case Formula.PROFILE:
             return "measured"
+        case Formula.PRODUCT:
+            return "product"
         case _:
             assert_never(formula)
 
@@ -134,6 +137,11 @@ def _formulas(planning: Planning, problem: SelectionProblem) -> list[str]:
             f"{device.name}: compute = flops / {peaks or 'peak'}; memory = bytes / "
             f"{show(device.bandwidth, 'rate')}; launch {show(device.launch, 'time')}"
         )
+        for form in (p for p in device.products if p.dtype in used):
+            out.append(
+                f"{device.name}: product ({form.dtype}) = the best of {len(form.tiles)} measured tiles in waves over "
+                f"{form.processors} processors, or its bytes; launch {show(form.launch, 'time')}"
+            )
     if machine.profiles:
         out.append(f"measured: one of {len(machine.profiles)} times in the machine's profile, launch included")
     return out

@@ -231,6 +231,9 @@ def constants_of(planning: Planning) -> tuple[tuple[Constant, ...], tuple[tuple[
         if level.size == 1:
             never.append((f"level {level.name}", "it has one child: nothing crosses it"))
             continue
+        if level.collectives:
+            never.append((f"level {level.name}", "its collectives are priced by measured forms, which are not varied"))
+            continue
         out.append(Constant(Part.BANDWIDTH, i, f"{level.name}.bandwidth", level.bandwidth, "rate"))
         if level.latency:
             out.append(Constant(Part.LATENCY, i, f"{level.name}.latency", level.latency, "time"))

@@ -158,16 +158,15 @@ class PlanTerms:
         key = (id(a), ia, id(b), ib, size)
         if key not in self._edges:
             one_a, one_b = only(a, ia), only(b, ib)
-            pair = pair_loads(one_a, one_b)
+            every = range(len(planning.machine.levels))
+            pair = pair_loads(one_a, one_b, every)
             total = int(cost.edge_times(pair, size, planning.machine, self.unit)[0, 0])
             summing = 0
             digits = one_a.signatures[0]
             if digits:
                 inside = np.array([[fetch_is_empty(one_a, one_b)]])
-                loads, phases = reduction_loads(digits, one_b, inside, one_a.volumes(), one_b.volumes())
-                summing = int(
-                    cost.edge_times(PairLoads(tuple(loads), tuple(phases)), size, planning.machine, self.unit)[0, 0]
-                )
+                loads = reduction_loads(digits, one_b, inside, one_a.volumes(), one_b.volumes(), measured=every)
+                summing = int(cost.edge_times(loads, size, planning.machine, self.unit)[0, 0])
             numbers = tuple(int(n[0, 0]) for n in pair.loads), tuple(int(n[0, 0]) for n in pair.phases)
             self._edges[key] = EdgeParts(*numbers, summing, total - summing, size), pair
         return self._edges[key]

@@ -22,6 +22,10 @@ SENTENCES: Final = {
     "said-by-dtensor": "Only placements were allowed that PyTorch's DTensor can say.",
     "said-by-jax": "Only placements were allowed that JAX's PartitionSpecs can say.",
     "unpriced-resources": "The machine's file names shared links that the plan is not priced with",
+    "measured-collectives": "Collectives are priced by the machine's measured forms on these levels",
+    "measured-products": "Matrix products of these types are priced by the machine's measured tiles",
+    "links-by-bandwidth": "These levels have no measured collectives; bandwidth and latency price them",
+    "roofline-work": "These operators have no measured form; peaks and memory bandwidth price them",
     "contiguous-queries": "Attention with a band is cut into runs of queries, of which the slowest is priced",
     "unsplit-axes": "The model says that some axes are never split",
 }

@@ -22,6 +22,8 @@ unions over its devices; every level-i subtree hangs on one link, which must car
 
     time = sum_i  element_bytes * load_i / bandwidth_i  +  latency_i * phases_i                     -> models.cost.cost
 
+Where a level has measured forms, the collectives at that level take the place of its terms: `collective_steps.Step`.
+
 (L1) is the least that hierarchical links can carry on the receiving side; `models.communication.redistribution` derives
      steps that reach
 it.  The sending side is not priced (flag `receive-side`).
@@ -35,7 +37,7 @@ intervals: their cells are counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -44,6 +46,7 @@ from numpy.typing import NDArray
 
 from ..layout.layout import LayoutSet, OpenDigit, OpenDigits
 from ..problem.selection_problem import Ints, ProblemError
+from .collective_steps import Step, fetch_steps, reduction_steps
 
 _INT64_SAFE = 1 << 62
 """Loads stay below this, so that int64 cannot wrap."""
@@ -59,10 +62,13 @@ _PAIRS = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class PairLoads:
-    """`loads[i]`, `phases[i]`: shape (layouts of A, layouts of B) per level i; loads in elements."""
+    """`loads[i]`, `phases[i]`: shape (layouts of A, layouts of B) per level i; loads in elements.  `steps`: the
+    collectives of the levels that were asked for.
+    """
 
     loads: tuple[Ints, ...]
     phases: tuple[Ints, ...]
+    steps: tuple[Step, ...] = ()
 
 
 def subtrees(hierarchy: tuple[int, ...], level: int) -> int:
@@ -74,24 +80,30 @@ def subtrees(hierarchy: tuple[int, ...], level: int) -> int:
     return prod(hierarchy[: level + 1])
 
 
-def pair_loads(a: LayoutSet, b: LayoutSet) -> PairLoads:
-    """Loads and phases of every redistribution from a layout of `a` to a layout of `b` (closed)."""
+def pair_loads(a: LayoutSet, b: LayoutSet, measured: Sequence[int] = ()) -> PairLoads:
+    """Loads and phases of every redistribution from a layout of `a` to a layout of `b` (closed); the collectives of the
+    levels `measured`.
+    """
     levels = len(a.hierarchy)
     fetch = fetch_loads(a, b)
     inside = fetch[-1] == 0
     loads = [np.where(inside, 0, f) for f in fetch]
     phases = [(f > 0).astype(np.int64) for f in loads]
+    steps: list[Step] = []
+    volume_a, volume_b = a.volumes(), b.volumes()
+    if measured:
+        steps += fetch_steps([f.copy() for f in loads], volume_a, volume_b, a.hierarchy, measured)
     if any(a.signatures):
-        volume_a, volume_b = a.volumes(), b.volumes()
         changes = {digit: changes_along(b, digit) for digit in sorted({d for digits in a.signatures for d in digits})}
         for s, digits in enumerate(a.signatures):
             rows = np.nonzero(a.signature == s)[0]
             if digits and rows.size:
-                extra, steps = reduction_loads(digits, b, inside[rows], volume_a[rows], volume_b, changes)
+                found = reduction_loads(digits, b, inside[rows], volume_a[rows], volume_b, changes, measured)
+                steps += [replace(step, rows=rows) for step in found.steps]
                 for i in range(levels):
-                    loads[i][rows] += extra[i]
-                    phases[i][rows] += steps[i]
-    return PairLoads(tuple(loads), tuple(phases))
+                    loads[i][rows] += found.loads[i]
+                    phases[i][rows] += found.phases[i]
+    return PairLoads(tuple(loads), tuple(phases), tuple(steps))
 
 
 def reduction_loads(
@@ -101,7 +113,8 @@ def reduction_loads(
     volume_a: Ints,
     volume_b: Ints,
     changes: Mapping[OpenDigit, Flags] | None = None,
-) -> tuple[list[Ints], list[Ints]]:
+    measured: Sequence[int] = (),
+) -> PairLoads:
     """(L2) for the rows that share the open `digits`: loads and phases per level, each of shape `inside.shape`.
 
     `changes`: `changes_along` of every digit, where that is known.
@@ -135,7 +148,8 @@ def reduction_loads(
             loads[i] += below[i] * (r[j] - 1) * n
         phases[j] += (r[j] > 1) & (n > 0)
         n = n * r[j]
-    return loads, phases
+    steps = reduction_steps(q, g, r, hierarchy, measured) if measured else []
+    return PairLoads(tuple(loads), tuple(phases), tuple(steps))
 
 
 def check_reduction(elements: int, hierarchy: tuple[int, ...]) -> None:

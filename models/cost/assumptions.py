@@ -9,6 +9,10 @@
     contiguous-queries(n: op ..)       queries of an attention with a band are cut into runs: placements that balance
                                        a causal mask (zigzag) are not in the space, its slowest run is priced
     unpriced-resources(a b ..)         shared links of the machine file that the cost of a plan leaves out
+    measured-collectives(level ..), measured-products(type ..)
+                                       what the machine's measured forms price; then also
+    links-by-bandwidth(level ..)       levels of two or more children without measured forms: bandwidth and latency
+    roofline-work(n: op ..)            operators with arithmetic that no measured form of products prices
     unsplit-axes(n: op.axis ..)        axes longer than 1 that the graph says are never split: the space has no
                                        placement that does
 
@@ -20,12 +24,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ..layout.classes import axis_orders, operator_key
 from ..layout.placement import Space
 from ..machine.machine import Machine
 from ..program.attention import band
 from ..program.graph import Graph
 from ..program.operators import NodeKind
 from . import cost, memory
+from .forms import operator_form
+from .products import product_axes
 
 MOST_NAMED: Final = 3
 """Names in one flag, so that it stays one line; beyond, their number says how many there are."""
@@ -44,10 +51,39 @@ def flags(graph: Graph, machine: Machine, where: Space, memory_limit: int | None
     banded = [op.name for op in graph.operators if op.kind is NodeKind.ATTENTION and band(op) is not None]
     if banded:
         found.add(f"contiguous-queries({len(banded)}: {_named(banded)})")
+    found |= measured(graph, machine)
     unsplit = [f"{op.name}.{a.name}" for op in graph.operators for a in op.axes if a.extent > 1 and not a.splittable]
     if unsplit:
         found.add(f"unsplit-axes({len(unsplit)}: {_named(unsplit)})")
     return tuple(sorted(found))
+
+
+def measured(graph: Graph, machine: Machine) -> set[str]:
+    """What is priced by measured forms, and what is not; nothing for a machine without any.
+
+    >>> from ..machine.machine import load_machine
+    >>> from ..sources.zoo import build as zoo
+    >>> measured(zoo("mlp-unity"), load_machine("cloud-a100"))
+    set()
+    """
+    levels = [x.name for x in machine.levels if x.collectives]
+    types = {p.dtype for c in machine.classes for p in c.products}
+    if not levels and not types:
+        return set()
+    found = {f"measured-collectives({' '.join(levels)})"} if levels else set()
+    linear = [x.name for x in machine.levels if x.size > 1 and not x.collectives]
+    found |= {f"links-by-bandwidth({' '.join(linear)})"} if linear else set()
+    found |= {f"measured-products({' '.join(sorted(types))})"} if types else set()
+    orders = axis_orders(graph)
+    forms = [(op.name, operator_form(op, graph, orders[operator_key(op.name)])) for op in graph.operators]
+    by_roofline = [
+        name
+        for name, form in forms
+        if form.flops and (product_axes(form) is None or not all(c.product(form.computed_in) for c in machine.classes))
+    ]
+    if by_roofline:
+        found.add(f"roofline-work({len(by_roofline)}: {_named(by_roofline)})")
+    return found
 
 
 def _named(names: Sequence[str]) -> str:

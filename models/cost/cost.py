@@ -2,7 +2,8 @@
 
     operator v, placement X     t_v = max_d busy_d + statistics,   busy_d = max( flops_d / peak_d, bytes_d / memory
                                 bandwidth_d ) + launch_d, or the measured time of device d's box where the machine's
-                                profile has one
+                                profile has one, or the measured form of a matrix product (`products`) where the class
+                                has one
       flops_d    flops per point x points of device d's iteration box (gather, scatter: without the row axis; grouped
                  product: the same, or divided by the number of groups and rounded up where they are even; attention:
                  pairs of query and key that its band leaves in the box), and those of an epilogue once per element of
@@ -13,7 +14,8 @@
       `models.communication.pricing`,
                  nothing scattered), float32
     edge, layouts A -> B        t_e = sum_i element_bytes load_i / bandwidth_i + latency_i phases_i         ((L1) to
-                                (L4))
+                                (L4));  at levels with measured forms the times of their collectives (`collectives`),
+                                each rounded up
 
 Operators run one after another on the whole machine; nothing overlaps (flag `no-overlap`); inputs and parameters start
 in the layout that their readers want (flag `inputs-anywhere`).  Machine constants are exact rationals.  A time is an
@@ -30,18 +32,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from fractions import Fraction
-from math import lcm
 
 import numpy as np
 
+from ..communication.collective_steps import Step, reduction_steps
 from ..communication.pricing import PairLoads, check_reduction
 from ..layout.layout import AxisTables, OpenDigits, intervals, prime_digits, strides, subtrees_below
 from ..machine.machine import DeviceClass, Machine
-from ..problem.selection_problem import Ints, TooFine
+from ..machine.measured import ProductForm
+from ..problem.selection_problem import Ints
 from ..program.attention import Band
 from ..program.attention_pairs import count
 from ..program.operators import Function, NodeKind, Operator
+from .collectives import measured_levels, step_times
+from .exact import ceil_sum
 from .forms import OperatorForm
+from .products import product_axes, product_times, result_times
 
 UNIT = Fraction(1, 10**12)
 """The finest unit of cost: a picosecond, in seconds."""
@@ -52,44 +58,16 @@ STATISTIC_BYTES = 4
 FLAGS = ("inputs-anywhere", "no-overlap", "receive-side")
 """Assumptions of this cost model, stated by every claim about a planned graph."""
 
-_INT64_SAFE = 1 << 62
-
-
-def ceil_sum(terms: Sequence[tuple[Fraction, Ints]]) -> Ints:
-    """ceil( sum coef * array ) elementwise, exactly.  coefs >= 0, arrays >= 0 of one shape.  Raises `TooFine` for what
-    is not below 2**62.
-
-    >>> import numpy as np
-    >>> ceil_sum([(Fraction(1, 3), np.array([1, 3])), (Fraction(1, 6), np.array([1, 0]))]).tolist()
-    [1, 1]
-    """
-    denominator = lcm(*(c.denominator for c, _ in terms))
-    scaled = [
-        (int(c * denominator), a) for c, a in terms if c and a.any()
-    ]  # a coefficient without anything to count may be of any size
-    shape = terms[0][1].shape
-    bound = sum(c * int(a.max(initial=0)) for c, a in scaled) + denominator
-    if bound < _INT64_SAFE:
-        total = np.zeros(shape, dtype=np.int64)
-        for c, a in scaled:
-            total += a * c
-        return -(-total // denominator)
-    wide = np.zeros(shape, dtype=object)
-    for c, a in scaled:
-        wide = wide + a.astype(object) * c
-    rounded = np.asarray(-(-wide // denominator))
-    if rounded.size and (most := int(rounded.max())) >= _INT64_SAFE:
-        raise TooFine(most)
-    return rounded.astype(np.int64)
-
 
 def edge_times(loads: PairLoads, element_bytes: int, machine: Machine, unit: Fraction = UNIT) -> Ints:
     """Time of every redistribution in units: shape of the loads."""
-    terms: list[tuple[Fraction, Ints]] = []
+    terms: list[tuple[Fraction, Ints]] = [(Fraction(0), loads.loads[0])]
     for level, load, phase in zip(machine.levels, loads.loads, loads.phases, strict=True):
-        terms.append((element_bytes / level.bandwidth / unit, load))
-        terms.append((level.latency / unit, phase))
-    return ceil_sum(terms)
+        if not level.collectives:
+            terms.append((element_bytes / level.bandwidth / unit, load))
+            terms.append((level.latency / unit, phase))
+    times = ceil_sum(terms)
+    return times + step_times(loads.steps, times.shape, element_bytes, machine, unit) if loads.steps else times
 
 
 class Formula(Enum):
@@ -98,6 +76,7 @@ class Formula(Enum):
     COMPUTE = "compute"
     MEMORY = "memory"
     PROFILE = "profile"
+    PRODUCT = "product"
 
 
 FORMULAS = tuple(Formula)
@@ -151,15 +130,20 @@ def operator_costs(form: OperatorForm, tables: AxisTables, machine: Machine, uni
         results = [i for i, a in enumerate(form.axes) if a.combine is None]
         work = work + form.finish * device_volumes(tables.tables, tables.codes, results, some.size)
     measured = measured_times(form, tables, machine, some.size)
+    products = _Products(form, tables, moved, some.size) if any(c.products for c in machine.classes) else None
     extra = statistics_terms(form.spec, form.over, tables, machine, unit)
     dtype = form.computed_in
     classes = [(device, np.flatnonzero(np.isin(some, ranks))) for device, ranks in _ranks(machine)]
-    by_formula = _slowest(classes, dtype, work, moved, measured, [], unit)
+    by_formula = _slowest(classes, dtype, work, moved, measured, products, [], unit)
     busy, decided = np.maximum.reduce(by_formula), np.argmax(by_formula, axis=0)
     flops, read = work.max(axis=1), moved.max(axis=1)
-    if not extra:
+    steps = statistics_steps(form.spec, form.over, tables, measured_levels(machine))
+    if not extra and not steps:
         return OperatorCosts(busy, busy, np.zeros_like(busy), flops, read, decided)
-    times = np.maximum.reduce(_slowest(classes, dtype, work, moved, measured, extra, unit))
+    times = np.maximum.reduce(_slowest(classes, dtype, work, moved, measured, products, extra, unit))
+    if steps:
+        together = step_times(steps, times.shape, STATISTIC_BYTES, machine, unit)
+        times = times + len(form.spec.statistics) * together
     return OperatorCosts(times, busy, times - busy, flops, read, decided)
 
 
@@ -191,6 +175,7 @@ def _slowest(
     work: Ints,
     moved: Ints,
     measured: Ints | None,
+    products: _Products | None,
     extra: list[tuple[Fraction, Ints]],
     unit: Fraction,
 ) -> list[Ints]:
@@ -199,10 +184,17 @@ def _slowest(
     """
     zero = np.zeros(work.shape[0], dtype=np.int64)
     one = zero + 1
-    found = [zero, zero, zero]
+    found = [zero, zero, zero, zero]
     free = None if measured is None else measured < 0
     for device, ranks in classes:
         here = None if free is None else free[:, ranks]
+        table = None if products is None or products.axes is None else device.product(dtype)
+        if products is not None and table is not None:  # a product has no statistics: `extra` is empty
+            waits, computes = products.times(table, device, ranks, unit)
+            for k, time in ((1, waits), (3, computes)):
+                slowest = (time if here is None else time * here).max(axis=1)
+                found[k] = np.maximum(found[k], slowest)
+            continue
         peak = device.peak(dtype) if work.any() else Fraction(1)
         for k, (rate, amount) in enumerate(((peak, work[:, ranks]), (device.bandwidth, moved[:, ranks]))):
             most = (amount if here is None else amount * here).max(axis=1)
@@ -212,6 +204,36 @@ def _slowest(
         most = measured.max(axis=1)
         found[2] = np.where(most >= 0, ceil_sum([(UNIT / unit, np.maximum(most, 0)), *extra]), 0)
     return found
+
+
+class _Products:
+    """Boxes of a matrix product, per placement and device of the tables."""
+
+    def __init__(self, form: OperatorForm, tables: AxisTables, moved: Ints, devices: int) -> None:
+        self.axes, self.moved, self.finish = product_axes(form), moved, form.finish
+        axes = self.axes
+        self.sizes = (
+            np.empty((0, 0, 4), dtype=np.int64)
+            if axes is None
+            else np.stack(
+                [
+                    device_volumes(tables.tables, tables.codes, which, devices)
+                    for which in (axes.batch, axes.m, axes.n, axes.k)
+                ],
+                axis=2,
+            )
+        )
+
+    def times(self, table: ProductForm, device: DeviceClass, ranks: Ints, unit: Fraction) -> tuple[Ints, Ints]:
+        """Units (placements, ranks) of waiting for the bytes, and of computing; equal boxes are priced once."""
+        shape = self.moved[:, ranks].shape
+        keys = np.concatenate([self.sizes[:, ranks], self.moved[:, ranks, None]], axis=2).reshape(-1, 5)
+        each, of = np.unique(keys, axis=0, return_inverse=True)
+        sizes, moved = each[:, :4], each[:, 4]
+        waits = result_times(table, sizes, moved, device.bandwidth, unit)
+        finish = self.finish * sizes[:, :3].prod(axis=1)
+        computes = product_times(table, sizes, finish, device.peak(table.dtype), unit)
+        return waits[of.reshape(-1)].reshape(shape), computes[of.reshape(-1)].reshape(shape)
 
 
 def _ranks(machine: Machine) -> list[tuple[DeviceClass, Ints]]:
@@ -265,21 +287,13 @@ def device_volumes(tables: Sequence[Ints], codes: Ints, which: Sequence[int], de
 def statistics_terms(
     spec: Function, over_axes: Sequence[str], tables: AxisTables, machine: Machine, unit: Fraction = UNIT
 ) -> list[tuple[Fraction, Ints]]:
-    """Terms of `ceil_sum` for the all-reduces of an operator's statistics over some axes; empty if it has none."""
+    """Terms of `ceil_sum` for the all-reduces of an operator's statistics over some axes; empty if it has none.  Levels
+    with measured forms have no term: `statistics_steps`.
+    """
     if not spec.statistics:
         return []
-    over = [i for i, a in enumerate(tables.axes) if a.name in over_axes]
-    rest = [i for i, a in enumerate(tables.axes) if a.name not in over_axes]
-    size = device_volumes(tables.tables, tables.codes, rest, tables.tables[0].shape[1] if tables.tables else 1).max(
-        axis=1
-    )
-    hierarchy = tables.hierarchy
-    count = len(spec.statistics)
-    g = np.ones((tables.placements.shape[0], len(hierarchy)), dtype=np.int64)
-    for i in over:
-        g *= tables.placements[:, i, :]
-    q = -(-size // g.prod(axis=1))
-    check_reduction(int(q.max(initial=0)) * int(g.prod(axis=1).max(initial=1)), hierarchy)
+    q, g = _statistics(over_axes, tables)
+    hierarchy, count = tables.hierarchy, len(spec.statistics)
     n = q * g.prod(axis=1)
     loads = [np.zeros_like(n) for _ in hierarchy]
     phases = [np.zeros_like(n) for _ in hierarchy]
@@ -296,9 +310,33 @@ def statistics_terms(
         n = n * g[:, j]
     terms: list[tuple[Fraction, Ints]] = []
     for level, load, phase in zip(machine.levels, loads, phases, strict=True):
-        terms.append((count * STATISTIC_BYTES / level.bandwidth / unit, load))
-        terms.append((count * level.latency / unit, phase))
+        if not level.collectives:
+            terms.append((count * STATISTIC_BYTES / level.bandwidth / unit, load))
+            terms.append((count * level.latency / unit, phase))
     return terms
+
+
+def statistics_steps(spec: Function, over_axes: Sequence[str], tables: AxisTables, levels: Sequence[int]) -> list[Step]:
+    """Collectives at `levels` of the all-reduce of one statistic; empty if the operator has none."""
+    if not spec.statistics or not levels:
+        return []
+    q, g = _statistics(over_axes, tables)
+    each = [g[:, j] for j in range(g.shape[1])]
+    return reduction_steps(q, each, each, tables.hierarchy, levels)
+
+
+def _statistics(over_axes: Sequence[str], tables: AxisTables) -> tuple[Ints, Ints]:
+    """Elements of one part of a statistic, and per level how many devices share it, per placement."""
+    over = [i for i, a in enumerate(tables.axes) if a.name in over_axes]
+    rest = [i for i, a in enumerate(tables.axes) if a.name not in over_axes]
+    devices = tables.tables[0].shape[1] if tables.tables else 1
+    size = device_volumes(tables.tables, tables.codes, rest, devices).max(axis=1)
+    g = np.ones((tables.placements.shape[0], len(tables.hierarchy)), dtype=np.int64)
+    for i in over:
+        g *= tables.placements[:, i, :]
+    q = -(-size // g.prod(axis=1))
+    check_reduction(int(q.max(initial=0)) * int(g.prod(axis=1).max(initial=1)), tables.hierarchy)
+    return q, g
 
 
 def statistics_digits(op: Operator, axes: Sequence[str], matrix: Sequence[Sequence[int]]) -> OpenDigits:

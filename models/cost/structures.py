@@ -23,6 +23,7 @@ from ..program.graph import Graph
 from ..program.index import Axis
 from ..program.operators import Operator
 from . import cost
+from .collectives import measured_levels
 from .forms import LayoutForm, OperatorForm, copy_form, layout_form, operator_form
 
 Extents = tuple[tuple[int, bool], ...]
@@ -49,6 +50,7 @@ class Structures:
         unit: Fraction = cost.UNIT,
     ) -> None:
         self.graph, self.machine, self.where, self.orders, self.unit = graph, machine, where, orders, unit
+        self._measured = measured_levels(machine)
         self._forms = {op.name: operator_form(op, graph, orders[operator_key(op.name)]) for op in graph.operators}
         self._axes: dict[Extents, AxisTables] = {}
         self._layouts: dict[LayoutForm, LayoutSet] = {}
@@ -107,9 +109,8 @@ class Structures:
         key, _ = self.entries(source, target, element_bytes)
         if key not in self._number:
             self._number[key] = len(self.tables)
-            self.tables.append(
-                cost.edge_times(pair_loads(source.layouts, target.layouts), element_bytes, self.machine, self.unit)
-            )
+            loads = pair_loads(source.layouts, target.layouts, self._measured)
+            self.tables.append(cost.edge_times(loads, element_bytes, self.machine, self.unit))
         return self._number[key]
 
     def entries(

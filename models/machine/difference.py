@@ -18,6 +18,7 @@ from fractions import Fraction
 from typing import Final
 
 from .machine import Machine, builtin_names, load_machine
+from .measured import COLLECTIVES
 from .quantities import exact_text
 
 MOST_NAMED: Final = 3
@@ -49,6 +50,9 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
     for x in machine.levels:
         yield f"level.{x.name}.bandwidth", x.bandwidth
         yield f"level.{x.name}.latency", x.latency
+        for operation, form in zip(COLLECTIVES, x.collectives, strict=False):
+            for name, value in form.constants():
+                yield f"level.{x.name}.{operation}.{name}", value
     yield "device classes", ", ".join(c.name for c in machine.classes)
     for c in machine.classes:
         at = f"device_class.{c.name}"
@@ -58,6 +62,13 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
         yield f"{at}.blocks", ", ".join(map(str, c.blocks)) or "the rest"
         for dtype, peak in c.peaks:
             yield f"{at}.peaks.{dtype}", peak
+        for p in c.products:
+            product = f"{at}.product.{p.dtype}"
+            yield f"{product}.processors", Fraction(p.processors)
+            for name, value in p.constants():
+                yield f"{product}.{name}", value
+            for a, b, time in p.tiles:
+                yield f"{product}.tiles.{a}x{b}", time
     yield "resources", ", ".join(r.name for r in machine.resources) or "none"
     for r in machine.resources:
         at = f"resource.{r.name}"
@@ -77,8 +88,8 @@ def _constants(machine: Machine) -> Iterator[tuple[str, Fraction | str]]:
     for path, bar in machine.bars:
         yield f"bar of {path}", bar
     yield "profiles", str(len(machine.profiles))
-    for p in machine.profiles:
-        yield p.path, p.seconds
+    for profile in machine.profiles:
+        yield profile.path, profile.seconds
 
 
 def differences(mine: Machine, theirs: Machine) -> tuple[Difference, ...]:

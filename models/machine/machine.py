@@ -12,6 +12,7 @@ no float enters.
     [[resource]]?  name, devices, capacity, traffic, only?        [reduction]?  tree_flow?, copy?, switch_quad?
     [[profile]]?  function, dtype, extents, seconds           measured operators, instead of the roofline
     (`parts.Profile`)
+    [level.all_gather]? and so on, [[device_class.product]]?  measured forms, instead of links and peaks (`measured`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
     [bars]?    "level.nodes.bandwidth" = "10 %"               how far it may be off: from value / 1.1 to value x 1.1
 
@@ -42,6 +43,7 @@ from typing import Final
 
 from ..files.json_text import JsonError, parse_json
 from ..text import did_you_mean
+from .measured import COLLECTIVES
 from .parts import DeviceClass, Level, MachineError, Profile, ReductionConstants, Resource, check_classes, check_sizes
 from .quantities import bar_text, exact_bar, exact_from, exact_text, parse
 from .reader import FloatText, Parts, Reader
@@ -134,10 +136,7 @@ class Machine:
         data: dict[str, object] = {
             "format": FORMAT,
             "name": self.name,
-            "level": [
-                {"name": x.name, "size": x.size, "bandwidth": exact_text(x.bandwidth), "latency": exact_text(x.latency)}
-                for x in self.levels
-            ],
+            "level": [_level_json(x) for x in self.levels],
             "device_class": [_class_json(c) for c in self.classes],
             "resource": [
                 {"name": r.name, "devices": r.devices, "capacity": exact_text(r.capacity), "traffic": list(r.traffic)}
@@ -250,6 +249,18 @@ def _machine(parts: Parts) -> Machine:
     )
 
 
+def _level_json(level: Level) -> dict[str, object]:
+    links: dict[str, object] = {
+        "name": level.name,
+        "size": level.size,
+        "bandwidth": exact_text(level.bandwidth),
+        "latency": exact_text(level.latency),
+    }
+    for operation, form in zip(COLLECTIVES, level.collectives, strict=False):  # none: machines keep their hash
+        links[operation] = {key: exact_text(value) for key, value in form.constants()}
+    return links
+
+
 def _class_json(device: DeviceClass) -> dict[str, object]:
     constants: dict[str, object] = {
         "name": device.name,
@@ -258,6 +269,16 @@ def _class_json(device: DeviceClass) -> dict[str, object]:
         "launch": exact_text(device.launch),
         "peaks": {dtype: exact_text(v) for dtype, v in device.peaks},
     }
+    if device.products:
+        constants["product"] = [
+            {
+                "dtype": p.dtype,
+                "processors": p.processors,
+                "tiles": {f"{a}x{b}": exact_text(time) for a, b, time in p.tiles},
+                **{key: exact_text(value) for key, value in p.constants()},
+            }
+            for p in device.products
+        ]
     return constants | ({"blocks": list(device.blocks)} if device.blocks else {})
 
 

@@ -8,6 +8,8 @@ from fractions import Fraction
 from math import prod
 from typing import Final
 
+from .measured import CollectiveForm, ProductForm
+
 MAX_LEVELS: Final = 8
 MAX_DEVICES: Final = 1 << 20
 MAX_RESOURCES: Final = 64
@@ -25,13 +27,14 @@ class MachineError(ValueError):
 @dataclass(frozen=True)
 class Level:
     """One level: `size` children per parent; `bandwidth` bytes/s per child link, each way; `latency` seconds per
-    phase.
+    phase.  `collectives`: measured forms of the operations of `measured.COLLECTIVES`, in that order; empty: none.
     """
 
     name: str
     size: int
     bandwidth: Fraction
     latency: Fraction
+    collectives: tuple[CollectiveForm, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,7 @@ class DeviceClass:
     operator.
 
     `blocks`: which children of the outermost level consist of it (ascending; empty: all that no other class names).
+    `products`: measured forms of matrix products, at most one per element type, sorted.
     """
 
     name: str
@@ -49,6 +53,7 @@ class DeviceClass:
     launch: Fraction = Fraction(0)
     blocks: tuple[int, ...] = ()
     origin: str = field(default="", compare=False, repr=False)  # file it was read from, for messages only
+    products: tuple[ProductForm, ...] = ()
 
     def peak(self, dtype: str) -> Fraction:
         """Flop/s for `dtype`.  Raises `MachineError` naming the dtype and the file."""
@@ -61,6 +66,10 @@ class DeviceClass:
             f"no peak for {dtype}",
             f'add {dtype} = "... Tflop/s" and its source; there are {", ".join(n for n, _ in self.peaks)}',
         )
+
+    def product(self, dtype: str) -> ProductForm | None:
+        """The measured form of products of this type, if there is one."""
+        return next((p for p in self.products if p.dtype == dtype), None)
 
 
 @dataclass(frozen=True)

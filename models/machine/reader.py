@@ -16,6 +16,7 @@ from typing import Final
 from ..program.graph import ELEMENT_BYTES
 from ..program.graph_file import MOST_EXTENT
 from ..program.operators import FUNCTIONS
+from .measured import COLLECTIVES, MAX_TILES, CollectiveForm, ProductForm
 from .parts import (
     MAX_DEVICES,
     MAX_LEVELS,
@@ -33,6 +34,7 @@ from .parts import (
 from .quantities import Dimension, QuantityError, parse_bar
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
+_TILE: Final = re.compile(r"([1-9][0-9]{0,5})x([1-9][0-9]{0,5})", re.ASCII)
 
 
 class FloatText(str):
@@ -104,7 +106,7 @@ class Reader:
         return Parts(name, levels, rest, others, sources, resources, reduction, profiles, bars)
 
     def _level(self, table: Mapping[str, object], place: str) -> Level:
-        self._keys(table, place, ("name", "size", "bandwidth", "latency"), ())
+        self._keys(table, place, ("name", "size", "bandwidth", "latency"), COLLECTIVES)
         name = self._name(table, place)
         place, path = f"{place} {name!r}", f"level.{name}"
         return Level(
@@ -112,10 +114,35 @@ class Reader:
             self._integer(table, place, "size"),
             self._constant(table, place, path, "bandwidth", "rate"),
             self._constant(table, place, path, "latency", "time", zero=True),
+            self._collectives(table, place, path),
         )
 
+    def _collectives(self, table: Mapping[str, object], place: str, path: str) -> tuple[CollectiveForm, ...]:
+        """All operations, or none: a plan that were priced half by one law and half by another would be neither."""
+        given = [o for o in COLLECTIVES if o in table]
+        if not given:
+            return ()
+        if len(given) < len(COLLECTIVES):
+            missing = next(o for o in COLLECTIVES if o not in table)
+            raise MachineError(
+                f"{place}, {missing}", f"is missing beside {given[0]}", f"give all of {', '.join(COLLECTIVES)}, or none"
+            )
+        out = []
+        for operation in COLLECTIVES:
+            constants, at = self._table(table, operation, place)
+            self._keys(constants, at, ("fixed", "hop", "slow", "start", "wire", "own"), ())
+            out.append(
+                CollectiveForm(
+                    *(
+                        self._constant(constants, at, f"{path}.{operation}", key, "time", zero=True)
+                        for key in ("fixed", "hop", "slow", "start", "wire", "own")
+                    )
+                )
+            )
+        return tuple(out)
+
     def _device(self, table: Mapping[str, object], place: str) -> DeviceClass:
-        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch", "blocks"))
+        self._keys(table, place, ("name", "memory", "bandwidth", "peaks"), ("launch", "blocks", "product"))
         name = self._name(table, place)
         place, path = f"{place} {name!r}", f"device_class.{name}"
         memory = self._constant(table, place, path, "memory", "bytes")
@@ -136,9 +163,44 @@ class Reader:
             if table.get("launch", "0") != "0"
             else Fraction(0)
         )
+        products = [
+            self._product(t, p, path, rates) for t, p in self._tables(table, "product", len(ELEMENT_BYTES), place)
+        ]
+        self._distinct("device_class.product", [p.dtype for p in products])
         return DeviceClass(
-            name, tuple(rates), int(memory), bandwidth, launch, self._blocks(table, place, "blocks"), self.place
+            name,
+            tuple(rates),
+            int(memory),
+            bandwidth,
+            launch,
+            self._blocks(table, place, "blocks"),
+            self.place,
+            tuple(sorted(products, key=lambda p: p.dtype)),
         )
+
+    def _product(
+        self, table: Mapping[str, object], place: str, path: str, peaks: Sequence[tuple[str, Fraction]]
+    ) -> ProductForm:
+        kinds: dict[str, Dimension] = dict.fromkeys(("launch", "tail", "step", "split", "sum", "result"), "time")
+        kinds["odd"] = "number"
+        self._keys(table, place, ("dtype", "processors", "tiles", *kinds), ())
+        dtype = table["dtype"]
+        if not isinstance(dtype, str) or dtype not in [d for d, _ in peaks]:
+            raise MachineError(
+                f"{place}, dtype", f"{str(dtype)[:40]!r} has no peak in this class", "name one of its peaks"
+            )
+        path = f"{path}.product.{dtype}"
+        constants = {key: self._constant(table, place, path, key, kinds[key], zero=True) for key in kinds}
+        tiles, at = self._table(table, "tiles", place)
+        if not 1 <= len(tiles) <= MAX_TILES:
+            raise MachineError(at, f"has {len(tiles)} tiles; 1 to {MAX_TILES} are supported", '128x256 = "0.4 us"')
+        found = []
+        for key in tiles:
+            size = _TILE.fullmatch(key)
+            if size is None:
+                raise MachineError(f"{at}, {key[:40]!r}", "is not a tile", 'rows x columns, as 128x256 = "0.4 us"')
+            found.append((int(size[1]), int(size[2]), self._constant(tiles, at, f"{path}.tiles", key, "time")))
+        return ProductForm(dtype, self._integer(table, place, "processors"), tuple(sorted(found)), **constants)
 
     def _resource(self, table: Mapping[str, object], place: str, levels: Sequence[Level]) -> Resource:
         self._keys(table, place, ("name", "devices", "capacity", "traffic"), ("only",))
@@ -296,15 +358,21 @@ class Reader:
         self.constants.append((f"{path}.{key}", place))
         return number
 
-    def _tables(self, data: Mapping[str, object], key: str, limit: int) -> list[tuple[Mapping[str, object], str]]:
-        tables = data.get(key, [])
+    def _tables(
+        self, data: Mapping[str, object], key: str, limit: int, place: str = ""
+    ) -> list[tuple[Mapping[str, object], str]]:
+        tables, place = data.get(key, []), place or self.place
         if not isinstance(tables, list) or not all(isinstance(t, dict) for t in tables):
-            raise MachineError(
-                f"{self.place}, {key}", "must be an array of tables", f"write [[{key}]] with double brackets"
-            )
+            raise MachineError(f"{place}, {key}", "must be an array of tables", f"write [[{key}]] with double brackets")
         if len(tables) > limit:
-            raise MachineError(f"{self.place}, [[{key}]]", f"occurs {len(tables)} times, at most {limit} are supported")
-        return [(t, f"{self.place}, [[{key}]] {i}") for i, t in enumerate(tables, start=1)]
+            raise MachineError(f"{place}, [[{key}]]", f"occurs {len(tables)} times, at most {limit} are supported")
+        return [(t, f"{place}, [[{key}]] {i}") for i, t in enumerate(tables, start=1)]
+
+    def _table(self, data: Mapping[str, object], key: str, place: str) -> tuple[Mapping[str, object], str]:
+        table, at = data[key], f"{place}, {key}"
+        if not isinstance(table, dict):
+            raise MachineError(at, "must be a table", "see models/machine/builtin/dgx-h100.toml for the form")
+        return table, at
 
     def _keys(
         self, table: Mapping[str, object], place: str, required: tuple[str, ...], optional: tuple[str, ...]

@@ -13,6 +13,7 @@ from fractions import Fraction
 
 from ..text import joined
 from .machine import Machine
+from .measured import COLLECTIVES, DEPTH
 from .quantities import bar_text, show
 
 
@@ -26,6 +27,16 @@ def render(machine: Machine) -> str:
     ]
     rows = [("level", "size", "per child, each way", "per phase")]
     rows += [(x.name, str(x.size), show(x.bandwidth, "rate"), show(x.latency, "time")) for x in machine.levels]
+    for level in machine.levels:
+        if level.collectives:
+            rows += [
+                ("", "", "", ""),
+                (f"in {level.name}", "fixed, per hop", "slow protocol", "fast: start, wire, own"),
+            ]
+        for operation, form in zip(COLLECTIVES, level.collectives, strict=False):
+            starts = f"{show(form.fixed, 'time')}, {show(form.hop, 'time')}"
+            fast = f"{show(form.start, 'time')}, {_pace(form.wire)}, {_pace(form.own)}"
+            rows += [(operation, starts, _pace(form.slow), fast)]
     for device in machine.classes:
         rows += [("", "", "", ""), ("device", "memory", "memory bandwidth", "launch")]
         memory = show(Fraction(device.memory), "bytes")
@@ -35,6 +46,16 @@ def render(machine: Machine) -> str:
         )
         rows += [("", "", "", ""), ("dtype", "peak", "", "")]
         rows += [(dtype, show(peak, "flops"), "", "") for dtype, peak in device.peaks]
+        for p in device.products:
+            rows += [("", "", "", ""), ("product", "processors", "launch, tail, step", "split, sum, result; odd")]
+            starts = ", ".join(show(x, "time") for x in (p.launch, p.tail, p.step))
+            parts = (
+                f"{show(p.split, 'time')}, {_pace(p.sum)}, {show(p.result, 'time')}/element; {show(p.odd, 'number')}"
+            )
+            rows += [(p.dtype, str(p.processors), starts, parts), ("tile", "of 64 along k", "at full rate", "")]
+            for a, b, time in p.tiles:
+                rate = show(Fraction(round(2 * a * b * DEPTH * p.processors / time / 10**12)) * 10**12, "flops")
+                rows += [(f"{a}x{b}", show(time, "time"), rate, "")]
     if machine.profiles:
         rows += [("", "", "", ""), ("measured", "element type", "local extents", "time")]
         rows += [
@@ -66,6 +87,11 @@ def render(machine: Machine) -> str:
     return joined([*head, *_columns(rows), "", "sources", *(f"  {c}{said[c]}: {text}" for c, text in machine.sources)])
 
 
+def _pace(value: Fraction) -> str:
+    """Seconds per byte as its inverse, which people know."""
+    return f"{show(1 / value, 'rate').lstrip('~')}" if value else "0"
+
+
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[k]) for row in rows) for k in range(len(rows[0]))]
     return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
@@ -88,6 +114,8 @@ def to_toml(machine: Machine) -> str:
             f'bandwidth = "{_decimal(level.bandwidth)}"',
             f'latency = "{_decimal(level.latency)}"',
         ]
+        for operation, form in zip(COLLECTIVES, level.collectives, strict=False):
+            out += [f"[level.{operation}]", *(f'{name} = "{_decimal(value)}"' for name, value in form.constants())]
     for r in machine.resources:
         traffic = ", ".join(f'"{t}"' for t in r.traffic)
         out += [
@@ -118,6 +146,11 @@ def to_toml(machine: Machine) -> str:
         )
         out += [f"blocks = [{', '.join(map(str, device.blocks))}]"] if device.blocks else []
         out += ["[device_class.peaks]", *(f'{dtype} = "{_decimal(peak)}"' for dtype, peak in device.peaks)]
+        for product in device.products:
+            out += ["[[device_class.product]]", f'dtype = "{product.dtype}"', f"processors = {product.processors}"]
+            out += [f'{name} = "{_decimal(value)}"' for name, value in product.constants()]
+            out += ["[device_class.product.tiles]"]
+            out += [f'{a}x{b} = "{_decimal(time)}"' for a, b, time in product.tiles]
     for p in machine.profiles:
         extents = ", ".join(map(str, p.extents))
         out += [

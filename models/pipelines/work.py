@@ -2,6 +2,9 @@
 
     operator  >=  max( flops / (D peak),  bytes written / (D bandwidth) ) + launch            D devices of a view
 
+Where the element type has a measured form of products, 1 / peak and launch are the smaller ones of the class's and the
+form's (`ProductForm.pace`: every processor in a full tile of the fastest kind): a product may beat the peak.
+
 Summed over the operators of a unit that run for every micro-batch.  It needs no tables, so many numbers of stages and
 micro-batches are ruled out by it alone.
 """
@@ -29,7 +32,10 @@ def unit_work(graph: Graph, machine: Machine, division: Division) -> list[int]:
         if unit >= 0 and phase != "U":
             out = graph.tensor(op.output.tensor)
             flops = graph.work(op)
-            computing = Fraction(flops, d) / device.peak(graph.computed_in(op)) if flops else Fraction(0)
+            pace, launch = 1 / device.peak(graph.computed_in(op)) if flops else Fraction(0), device.launch
+            form = device.product(graph.computed_in(op)) if flops else None
+            if form is not None:
+                pace, launch = min(pace, form.pace), min(launch, form.launch)
             writing = Fraction(out.elements * out.element_bytes, d) / device.bandwidth
-            total[unit] += max(computing, writing) + device.launch
+            total[unit] += max(Fraction(flops, d) * pace, writing) + launch
     return [floor(t * PER_SECOND) for t in total]

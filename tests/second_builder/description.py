@@ -90,23 +90,42 @@ class Program:
 
 
 @dataclass(frozen=True)
+class ProductTable:
+    """Measured products of one element type: seconds, per tile those of one step of 64."""
+
+    processors: int
+    tiles: dict[tuple[int, int], Fraction]
+    launch: Fraction
+    tail: Fraction
+    step: Fraction
+    split: Fraction
+    sum: Fraction
+    result: Fraction
+    odd: Fraction
+
+
+@dataclass(frozen=True)
 class Device:
-    """Peaks in flop/s per element type, memory bandwidth in bytes/s, seconds per launch."""
+    """Peaks in flop/s per element type, memory bandwidth in bytes/s, seconds per launch; measured products."""
 
     peaks: dict[str, Fraction]
     bandwidth: Fraction
     launch: Fraction
+    products: dict[str, ProductTable]
 
 
 @dataclass(frozen=True)
 class Machine:
-    """Per level size, bytes/s and seconds per phase; the device behind every rank; measured seconds of boxes."""
+    """Per level size, bytes/s and seconds per phase; the device behind every rank; measured seconds of boxes; per level
+    the six constants of every collective, where they are measured.
+    """
 
     sizes: tuple[int, ...]
     bandwidths: tuple[Fraction, ...]
     latencies: tuple[Fraction, ...]
     devices: tuple[Device, ...]
     measured: dict[tuple[str, str, tuple[int, ...]], Fraction]
+    collectives: tuple[dict[str, tuple[Fraction, ...]], ...]
 
 
 def read_program(text: str) -> Program:
@@ -166,7 +185,14 @@ def read_machine(text: str) -> Machine:
         tuple(Fraction(level["latency"]) for level in data["level"]),
         tuple(devices),
         measured,
+        tuple(_collectives(level) for level in data["level"]),
     )
+
+
+def _collectives(level: dict) -> dict[str, tuple[Fraction, ...]]:
+    names = ("all_gather", "reduce_scatter", "all_reduce", "alltoall")
+    constants = ("fixed", "hop", "slow", "start", "wire", "own")
+    return {name: tuple(Fraction(level[name][c]) for c in constants) for name in names if name in level}
 
 
 def _device(data: dict) -> Device:
@@ -174,4 +200,11 @@ def _device(data: dict) -> Device:
         {dtype: Fraction(v) for dtype, v in data["peaks"].items()},
         Fraction(data["bandwidth"]),
         Fraction(data["launch"]),
+        {p["dtype"]: _product(p) for p in data.get("product", [])},
     )
+
+
+def _product(data: dict) -> ProductTable:
+    tiles = {tuple(map(int, key.split("x"))): Fraction(value) for key, value in data["tiles"].items()}
+    constants = ("launch", "tail", "step", "split", "sum", "result", "odd")
+    return ProductTable(data["processors"], tiles, *(Fraction(data[c]) for c in constants))

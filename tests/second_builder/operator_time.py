@@ -1,7 +1,7 @@
 """The time of an operator under a placement: its slowest device, then the statistics it exchanges.
 
 busy_d = max(flops_d / peak_d, bytes_d / bandwidth_d) + launch_d,  or the measured time of device d's box where there is
-one
+one, or that of a product by its table
 """
 
 from __future__ import annotations
@@ -14,19 +14,23 @@ from shardproof.models.program.operators import FUNCTIONS
 
 from .attention_work import is_banded, operations_per_pair, query_key_pairs
 from .description import BYTES, Device, Machine, Operator, Program
+from .measured_time import Phase, product_roles, product_time, units
 from .placements import Interval, Matrix, iteration_boxes, touched
-from .redistribution_time import transfer_time
+from .redistribution_time import rounded, transfer_time
 from .reduction_time import reduction
 from .tilings import split_digits, volume
 
 STATISTIC = BYTES["float32"]
 
 
-def operator_time(op: Operator, program: Program, order: Sequence[str], matrix: Matrix, machine: Machine) -> Fraction:
-    """Seconds."""
+def operator_units(
+    op: Operator, program: Program, order: Sequence[str], matrix: Matrix, machine: Machine, scale: int
+) -> int:
+    """Units of 1/`scale` seconds: rounded up, and so is each measured collective of the statistics."""
     boxes = iteration_boxes(op, order, matrix, machine.sizes)
     slowest = max(busy(op, program, box, device, machine) for box, device in zip(boxes, machine.devices, strict=True))
-    return slowest + statistics_time(op, order, matrix, boxes, machine)
+    on_links, collectives = statistics_time(op, order, matrix, boxes, machine)
+    return rounded(slowest + on_links, scale) + op.statistics * units(collectives, STATISTIC, machine, scale)
 
 
 def busy(op: Operator, program: Program, box: dict[str, Interval], device: Device, machine: Machine) -> Fraction:
@@ -42,6 +46,11 @@ def busy(op: Operator, program: Program, box: dict[str, Interval], device: Devic
             length(box[a]) for a in op.written
         )
     peak = factors or (program.tensors[op.inputs[0].tensor].dtype if op.kind == "attention" else dtype)
+    roles = product_roles(op)
+    if flops_per_point(op, dtype) and roles and peak in device.products:
+        shape = [prod(length(box[a]) for a in part) for part in roles]
+        epilogue = Fraction(work - flops_per_point(op, dtype) * points(op, box)) / device.peaks[peak]
+        return product_time(device.products[peak], shape, epilogue, bytes_moved(op, program, box) / device.bandwidth)
     arithmetic = work / device.peaks[peak] if work else Fraction(0)
     return max(arithmetic, bytes_moved(op, program, box) / device.bandwidth) + device.launch
 
@@ -91,8 +100,10 @@ def bytes_moved(op: Operator, program: Program, box: dict[str, Interval]) -> Fra
 
 def statistics_time(
     op: Operator, order: Sequence[str], matrix: Matrix, boxes: Sequence[dict[str, Interval]], machine: Machine
-) -> Fraction:
-    """All-reduces of the statistics of a normalise operator whose axes `over` are split."""
+) -> tuple[Fraction, tuple[Phase, ...]]:
+    """All-reduces of the statistics of a normalise operator whose axes `over` are split: all on links, each in
+    collectives.
+    """
     named = op.attributes.get("over", ())
     over = (named,) if isinstance(named, str) else named
     if op.kind == "attention":
@@ -100,6 +111,7 @@ def statistics_time(
     reduces = op.kind in ("normalise", "attention") and op.statistics > 0
     digits = split_digits(matrix, [i for i, a in enumerate(order) if a in over]) if reduces else ()
     if not digits:
-        return Fraction(0)
+        return Fraction(0), ()
     tile = max(prod(length(box[a]) for a in op.written if a not in over) for box in boxes)
-    return op.statistics * transfer_time(reduction(tile, digits, digits, machine.sizes), STATISTIC, machine)
+    moved = reduction(tile, digits, digits, machine.sizes)
+    return op.statistics * transfer_time(moved, STATISTIC, machine), moved[2]

@@ -16,6 +16,7 @@ from itertools import product
 from math import prod
 
 from .description import Machine
+from .measured_time import phases_of_fetch
 from .reduction_time import Moved, reduction
 from .tilings import Box, Digit, Tiling, is_inside, without
 
@@ -25,12 +26,12 @@ def redistribution(a: Tiling, b: Tiling, sizes: tuple[int, ...]) -> Moved:
     """Loads and phases per level from `a`, perhaps partial, to `b`, which is not."""
     inside = all(is_inside(y, x) for x, y in zip(a.boxes, b.boxes, strict=True))
     if not a.open:
-        return ((0,) * len(sizes), (0,) * len(sizes)) if inside else fetch(a, b, sizes)
+        return ((0,) * len(sizes), (0,) * len(sizes), ()) if inside else fetch(a, b, sizes)
     if inside:
         replicated = [d for d in a.open if not changes(b, d, sizes)]
         return reduction(b.largest, a.open, replicated, sizes)
     combined, fetched = reduction(a.largest, a.open, a.open, sizes), fetch(a, b, sizes)
-    return _sum(combined[0], fetched[0]), _sum(combined[1], fetched[1])
+    return _sum(combined[0], fetched[0]), _sum(combined[1], fetched[1]), (*combined[2], *fetched[2])
 
 
 def _sum(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
@@ -49,7 +50,7 @@ def fetch(a: Tiling, b: Tiling, sizes: Sequence[int]) -> Moved:
         width = prod(sizes[level + 1 :])
         groups = [slice(first, first + width) for first in range(0, len(a.boxes), width)]
         loads.append(max(missing(a.boxes[u], b.boxes[u]) for u in groups))
-    return tuple(loads), tuple(int(load > 0) for load in loads)
+    return tuple(loads), tuple(int(load > 0) for load in loads), phases_of_fetch(loads, a.largest, b.largest, sizes)
 
 
 @lru_cache(maxsize=1 << 15)
@@ -72,10 +73,14 @@ def cells(boxes: Iterable[Box], cuts: Sequence[Sequence[int]]) -> set[tuple[int,
 
 
 def transfer_time(moved: Moved, element_bytes: int, machine: Machine) -> Fraction:
-    """Seconds of loads and phases."""
-    levels = zip(*moved, machine.bandwidths, machine.latencies, strict=True)
+    """Seconds of loads and phases on the levels without a table of collectives."""
+    levels = zip(moved[0], moved[1], machine.bandwidths, machine.latencies, machine.collectives, strict=True)
     return sum(
-        (element_bytes * load / bandwidth + latency * phases for load, phases, bandwidth, latency in levels),
+        (
+            element_bytes * load / bandwidth + latency * phases
+            for load, phases, bandwidth, latency, table in levels
+            if not table
+        ),
         Fraction(0),
     )
 

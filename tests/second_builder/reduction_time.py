@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from math import prod
 
+from .measured_time import Phase, phases_of_reduction
 from .tilings import Digit
 
-Moved = tuple[tuple[int, ...], tuple[int, ...]]
-"""Elements through the busiest link, and collective phases, per level."""
+Moved = tuple[tuple[int, ...], tuple[int, ...], tuple[Phase, ...]]
+"""Elements through the busiest link, and collective phases, per level; the collectives."""
 
 
 def reduction(tile: int, digits: Sequence[Digit], replicated: Collection[Digit], sizes: Sequence[int]) -> Moved:
@@ -38,4 +39,4 @@ def reduction(tile: int, digits: Sequence[Digit], replicated: Collection[Digit],
             for i in range(j, len(sizes)):
                 loads[i] += below[i] * (gathered[j] - 1) * n
             n *= gathered[j]
-    return tuple(loads), tuple(phases)
+    return tuple(loads), tuple(phases), phases_of_reduction(tile, digits, replicated, sizes)

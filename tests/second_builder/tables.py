@@ -7,8 +7,9 @@ from functools import cached_property
 
 from .axis_classes import class_orders
 from .description import BYTES, Axis, Index, Machine, Operand, Operator, Program
+from .measured_time import units
 from .memory_rows import copied, held
-from .operator_time import operator_time
+from .operator_time import operator_units
 from .placements import Matrix, matrices
 from .redistribution_time import redistribution, rounded, transfer_time
 from .reduction_time import Moved
@@ -86,9 +87,7 @@ class Tables:
         if kind == "copy":
             return [0] * len(chosen.matrices)
         op = self.operators[name]
-        return [
-            rounded(operator_time(op, self.program, chosen.axes, m, self.machine), self.scale) for m in chosen.matrices
-        ]
+        return [operator_units(op, self.program, chosen.axes, m, self.machine, self.scale) for m in chosen.matrices]
 
     @cached_property
     def edges(self) -> list[Edge]:
@@ -128,7 +127,8 @@ class Tables:
 
     def _price(self, moved: Moved, element_bytes: int) -> int:
         if (moved, element_bytes) not in self.prices:
-            self.prices[moved, element_bytes] = rounded(transfer_time(moved, element_bytes, self.machine), self.scale)
+            on_links = rounded(transfer_time(moved, element_bytes, self.machine), self.scale)
+            self.prices[moved, element_bytes] = on_links + units(moved[2], element_bytes, self.machine, self.scale)
         return self.prices[moved, element_bytes]
 
     @cached_property

@@ -1,6 +1,7 @@
 """Lower bounds of pipelined steps, a second time: least work, sends, and the program over cuts.
 
-work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit
+work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) + launch       rounded down per unit;
+       with a measured form of products: at the rate of its fastest tile, or its launch, if that is faster
 send   of S bytes:      sum over the levels from the one that is crossed inwards of  S / links / bandwidth + latency
 step   >=  W_0 + c_1 + sum over 0 < r < s of (A_r + c_{r+1}) + m A_s,  s > 0;      step  >=  V_0
 
@@ -45,10 +46,16 @@ def least_work(graph: Graph, view: Machine, division: Division) -> list[int]:
         for i, op in enumerate(graph.operators):
             if division.unit[i] == u and division.phase[i] in "FB" and not view.profiles:
                 out, flops = graph.tensor(op.output.tensor), graph.points(op) * graph.flops_per_point(op)
-                busy = Fraction(out.elements * out.element_bytes) / view.device.bandwidth
+                busy, launch = Fraction(out.elements * out.element_bytes) / view.device.bandwidth, view.device.launch
                 if flops:
-                    busy = max(busy, flops / view.device.peak(graph.computed_in(op)))
-                seconds += busy / view.devices + view.device.launch
+                    dtype = graph.computed_in(op)
+                    rate = view.device.peak(dtype)
+                    for form in (p for p in view.device.products if p.dtype == dtype):
+                        launch = min(launch, form.launch)
+                        for rows, columns, time in form.tiles:
+                            rate = max(rate, 128 * rows * columns * form.processors / time)
+                    busy = max(busy, flops / rate)
+                seconds += busy / view.devices + launch
         found.append(int(seconds * PICO))
     return found
 

@@ -12,6 +12,7 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.program.graph import Graph
 from ...models.program.operators import NodeKind
 from .bands import bounds_of
+from .measured import product_of
 from .structure import moves
 
 _ALWAYS = (
@@ -60,6 +61,7 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
         found.add(f"contiguous-queries({len(banded)}: " + _some(banded) + ")")
     if machine.resources:
         found.add("unpriced-resources(" + _some(tuple(r.name for r in machine.resources)) + ")")
+    found |= _measured(graph, machine)
     pinned = tuple(
         f"{op.name}.{axis.name}"
         for op in graph.operators
@@ -69,6 +71,25 @@ def assumed(graph: Graph, machine: Machine, where: Space, memory_limit: int | No
     if pinned:
         found.add(f"unsplit-axes({len(pinned)}: " + _some(pinned) + ")")
     return found
+
+
+def _measured(graph: Graph, machine: Machine) -> set[str]:
+    """What is priced by measured forms and what is not, where there are any."""
+    forms = [{p.dtype for p in c.products} for c in machine.classes]
+    named = [level for level in machine.levels if level.collectives]
+    if not named and not any(forms):
+        return set()
+    said = {"measured-collectives": [level.name for level in named]}
+    said["links-by-bandwidth"] = [x.name for x in machine.levels if x not in named and x.size != 1]
+    said["measured-products"] = sorted(set[str]().union(*forms))
+    found = {f"{flag}({' '.join(names)})" for flag, names in said.items() if names}
+    others = tuple(
+        op.name
+        for op in graph.operators
+        if graph.flops_per_point(op)
+        and (product_of(op) is None or any(graph.computed_in(op) not in types for types in forms))
+    )
+    return found | ({f"roofline-work({len(others)}: {_some(others)})"} if others else set())
 
 
 def _some(names: tuple[str, ...]) -> str:

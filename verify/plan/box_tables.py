@@ -24,6 +24,7 @@ from ...models.program.operators import FUNCTIONS, Function, NodeKind, Operator
 from .bands import Bounds, bounds_of, named
 from .boxes import Digit, open_digits
 from .epilogues import finishing
+from .measured import product_of
 
 CHUNK = 1 << 20
 """Cells (placements x devices x axes) worked on at a time."""
@@ -56,7 +57,8 @@ class Shape:
     grouped product; `peak`: the element type it computes in; `groups`: over how many groups the points of a grouped
     product are spread evenly, else 0.  Of attention, `inner`: rows inside a pair of query and key, `band`: the rows of
     query and key, and what a query sees of the keys; `profiled`: whether a profile may hold its times.
-    `finish`: operations per element of the result."""
+    `finish`: operations per element of the result; `product`: rows of batch, rows, columns and sum of a matrix product.
+    """
 
     function: str
     dtype: str
@@ -74,6 +76,7 @@ class Shape:
     band: tuple[int, int, Bounds] | None = None
     profiled: bool = True
     finish: int = 0
+    product: tuple[tuple[int, ...], ...] = ()
 
     @property
     def spec(self) -> Function:
@@ -102,6 +105,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
     inside = tuple(row[n] for role in ("feature", "value_feature") for n in named(op, role))
     (query, key) = (row[n] for role in ("query", "key") for n in named(op, role)) if bounds else (0, 0)
     factors = str(op.attribute("arithmetic", ""))
+    product = product_of(op)
     return Shape(
         op.function,
         graph.tensor(op.output.tensor).dtype,
@@ -119,6 +123,7 @@ def shape_of(op: Operator, graph: Graph, axes: Sequence[str]) -> Shape:
         (query, key, bounds) if bounds else None,
         not bounds and not factors,
         finishing(op),
+        () if product is None else tuple(tuple(row[n] for n in part) for part in product.parts),
     )
 
 

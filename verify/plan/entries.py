@@ -15,9 +15,12 @@
                fetch     load_i = max over level-i subtrees u of | union_{d in u} B_d  minus  union_{d in u} A_d |,
                          nothing if every B_d is inside A_d
                reduction over the open digits first, if there are any, see `reduction`
+    measured   at levels with measured forms the collectives take the place of loads and phases, and a matrix product
+               has the time of its class's form, see `verify/plan/measured.py`
     usage      elements of the largest box x element size
 
-Time is exact in seconds and is rounded up once, to the unit of the problem (1 ps, where that fits).  The formulas are
+Time is exact in seconds and is rounded up once (each measured collective on its own), to the unit of the problem (1 ps,
+where that fits).  The formulas are
 those that every claim about a plan refers to (`models/cost/cost.py`, `models/communication/pricing.py`: read there, not
 imported from there).
 """
@@ -51,6 +54,7 @@ from .boxes import (
     written_by,
 )
 from .epilogues import finishing
+from .measured import Collective, of_fetch, of_reduction, product_of, product_seconds, units
 
 PER_SECOND = 10**12
 """Units of a problem in picoseconds."""
@@ -84,6 +88,7 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
     )
     lengths = [ends[:, :, 1] - ends[:, :, 0] for ends in (blocks, *(held.ends for held, _ in operands))]
     measured = measured_by_box(machine) if machine.profiles else {}
+    product = product_of(op) if flops and any(c.products for c in machine.classes) else None
     busy = Fraction(0)
     same = [number[:, None], *lengths, *(blocks[:, i, :1] for i in banded)]
     for d in distinct(np.concatenate(same, axis=1)):  # devices with equal boxes count once
@@ -104,10 +109,17 @@ def operator_entry(op: Operator, graph: Graph, placement: Placement, machine: Ma
         if op.kind is NodeKind.GATHER:
             elements[0] = points
         time = sum(n * size for n, size in zip(elements, sizes, strict=True)) / at.bandwidth
+        form = at.product(peak_of) if product else None
+        if product and form:
+            extents = [prod(length[a] for a in part) for part in product.parts]
+            finish = elements[-1] * finishing(op) / at.peak(peak_of)
+            busy = max(busy, product_seconds(form, extents, finish, time))
+            continue
         if flops:
             time = max(time, (points * flops + elements[-1] * finishing(op)) / at.peak(peak_of))
         busy = max(busy, time + at.launch)
-    return ceil((busy + _statistics(op, placement, machine, blocks)) * scale)
+    statistics, more = _statistics(op, placement, machine, blocks, scale)
+    return ceil((busy + statistics) * scale) + more
 
 
 @lru_cache(maxsize=8)
@@ -125,37 +137,66 @@ def measured_by_box(machine: Machine) -> dict[tuple[str, str, tuple[int, ...]], 
     return {(p.function, p.dtype, p.extents): p.seconds for p in machine.profiles}
 
 
-def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: Ends) -> Fraction:
-    """Seconds of the all-reduces of a normalise or attention operator's statistics: one value per point of the axes
-    that are not in `over`.
+def _statistics(op: Operator, placement: Placement, machine: Machine, blocks: Ends, scale: int) -> tuple[Fraction, int]:
+    """The all-reduces of a normalise or attention operator's statistics, one value per point of the axes that are not
+    in `over`: seconds on links, and units at levels with measured forms.
     """
     if op.kind not in (NodeKind.NORMALISE, NodeKind.ATTENTION):
-        return Fraction(0)
+        return Fraction(0), 0
     digits = open_digits(placement.matrix, [i for i, name in enumerate(placement.axes) if name in op.over])
     lengths = blocks[:, [i for i, name in enumerate(placement.axes) if name not in op.over]]
     lengths = lengths[:, :, 1] - lengths[:, :, 0]
     values = max(prod(lengths[d].tolist()) for d in distinct(lengths))
-    once = seconds(reduction(machine.hierarchy, digits, (False,) * len(digits), values), STATISTIC_BYTES, machine)
-    return len(op.spec.statistics) * once
+    whole = (False,) * len(digits)
+    once = seconds(reduction(machine.hierarchy, digits, whole, values), STATISTIC_BYTES, machine)
+    more = units([*of_reduction(machine.hierarchy, digits, whole, values)], STATISTIC_BYTES, machine, scale)
+    return len(op.spec.statistics) * once, len(op.spec.statistics) * more
 
 
 def movement_entry(element_bytes: int, source: Held, target: Held, machine: Machine, scale: int = PER_SECOND) -> int:
     """Time of the redistribution from `source` (perhaps partial) to `target` (closed), in units of 1/`scale` s."""
-    return ceil(seconds(movement_loads(source, target), element_bytes, machine) * scale)
+    linear = ceil(seconds(movement_loads(source, target), element_bytes, machine) * scale)
+    if not any(level.collectives for level in machine.levels):
+        return linear
+    return linear + units(movement_collectives(source, target), element_bytes, machine, scale)
+
+
+@lru_cache(maxsize=512)
+def movement_collectives(source: Held, target: Held) -> tuple[Collective, ...]:
+    """Every collective of a redistribution, level by level."""
+    found: list[Collective] = []
+    within, loads = _fetched(source, target)
+    if not within:
+        found += of_fetch(source.hierarchy, loads, source.largest, target.largest)
+    if source.open:
+        ends = target.largest if within else source.largest
+        found += of_reduction(source.hierarchy, source.open, _scattered(source, target, within), ends)
+    return tuple(found)
+
+
+def _fetched(source: Held, target: Held) -> tuple[bool, list[int]]:
+    """Whether every device holds what it wants, and what enters the fullest subtree of every level otherwise."""
+    hierarchy, a, b = source.hierarchy, source.ends, target.ends
+    if all_inside(b, a):
+        return True, [0] * len(hierarchy)
+    return False, [
+        max(difference(*run) for run in below(b, a, prod(hierarchy[level + 1 :]))) for level in range(len(hierarchy))
+    ]
+
+
+def _scattered(source: Held, target: Held, within: bool) -> tuple[bool, ...]:
+    b = target.ends
+    return tuple(within and bool((b != b[o.zeroed_all(source.hierarchy)]).any()) for o in source.open)
 
 
 @lru_cache(maxsize=512)
 def movement_loads(source: Held, target: Held) -> Loads:
     """Elements that enter the fullest subtree of every level, and phases per level."""
-    hierarchy, a, b = source.hierarchy, source.ends, target.ends
-    within = all_inside(b, a)
-    loads, phases = [0] * len(hierarchy), [0] * len(hierarchy)
-    if not within:
-        for level in range(len(hierarchy)):
-            loads[level] = max(difference(*run) for run in below(b, a, prod(hierarchy[level + 1 :])))
-            phases[level] = int(loads[level] > 0)
+    hierarchy = source.hierarchy
+    within, loads = _fetched(source, target)
+    phases = [int(load > 0) for load in loads]
     if source.open:
-        scattered = tuple(within and bool((b != b[o.zeroed_all(hierarchy)]).any()) for o in source.open)
+        scattered = _scattered(source, target, within)
         more, steps = reduction(hierarchy, source.open, scattered, target.largest if within else source.largest)
         loads = [x + y for x, y in zip(loads, more, strict=True)]
         phases = [x + y for x, y in zip(phases, steps, strict=True)]
@@ -198,11 +239,12 @@ def reduction(
 
 
 def seconds(loads: Loads, element_bytes: int, machine: Machine) -> Fraction:
-    """Time of loads and phases on a machine."""
+    """Time of loads and phases on the levels of a machine that have no measured forms."""
     return sum(
         (
             element_bytes * load / level.bandwidth + level.latency * phase
             for load, phase, level in zip(*loads, machine.levels, strict=True)
+            if not level.collectives
         ),
         Fraction(0),
     )

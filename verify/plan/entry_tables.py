@@ -18,12 +18,14 @@ from math import lcm, prod
 import numpy as np
 
 from ...models.machine.machine import Machine
+from ...models.machine.parts import DeviceClass
 from ...models.problem.selection_problem import Ints
 from ...models.program.operators import NodeKind
 from .bands import pairs_of_boxes
 from .box_tables import Layouts, Shape, blocks, parts, touched, volumes
 from .boxes import Box, difference, open_digits
 from .entries import STATISTIC_BYTES, Loads, measured_by_box, reduction, seconds
+from .measured import of_fetch, of_reduction, product_seconds, units
 
 PAIRS = 1 << 20
 """Cells (pairs x subtrees) worked on at a time."""
@@ -91,38 +93,68 @@ def _rounded(
     rates = [
         (1 / c.peak(shape.peak) if shape.flops else Fraction(0), 1 / c.bandwidth, c.launch) for c in machine.classes
     ]
-    statistics = _statistics(shape, matrices, machine, length)
+    statistics, more = _statistics(shape, matrices, machine, length, scale)
+    products = [_products(shape, c, length, moved) for c in machine.classes]
+    measured = [*measured, *(time for _, times in products for time in times)]  # one more list of times by number
     whole = lcm(*(f.denominator for rate in rates for f in rate), *(f.denominator for f in (*measured, *statistics)))
     worst = np.zeros(work.shape[0], dtype=object)
     device_class = np.array([machine.classes.index(machine.class_of(d)) for d in range(machine.devices)])
+    begin = len(measured) - sum(len(times) for _, times in products)
     for number, (compute, transfer, launch) in enumerate(rates):
         free = (device_class == number)[None, :] & (known < 0)
+        of, times = products[number]
+        if times:
+            known = np.where(free, begin + of, known)
+            begin += len(times)
+            continue
         most = [np.where(free, amount, 0).max(axis=1).astype(object) for amount in (work, moved)]
         time = np.maximum(most[0] * int(compute * whole), most[1] * int(transfer * whole)) + int(launch * whole)
         worst = np.where(free.any(axis=1), np.maximum(worst, time), worst)
     for number, value in enumerate(measured):
         worst = np.where((known == number).any(axis=1), np.maximum(worst, int(value * whole)), worst)
     total = (worst + np.array([int(f * whole) for f in statistics], dtype=object)) * scale
-    return np.array([-(-int(n) // whole) for n in total], dtype=np.int64)
+    return np.array([-(-int(n) // whole) + m for n, m in zip(total, more, strict=True)], dtype=np.int64)
 
 
-def _statistics(shape: Shape, matrices: Ints, machine: Machine, length: Ints) -> list[Fraction]:
-    """Seconds of the all-reduces of a normalise or attention operator's statistics under every placement."""
+def _products(shape: Shape, at: DeviceClass, length: Ints, moved: Ints) -> tuple[Ints, list[Fraction]]:
+    """Seconds of the distinct boxes of a matrix product on a class of devices, and the number of each box; no times
+    where the class has no measured form of it.
+    """
+    form = at.product(shape.peak) if shape.product and shape.flops else None
+    if form is None:
+        return moved, []
+    boxes = [np.asarray(length[:, :, list(part)].prod(axis=2, dtype=np.int64)) for part in shape.product]
+    keys = np.stack([*boxes, moved], axis=2).reshape(-1, 5)
+    seen: dict[tuple[int, ...], int] = {}
+    of = np.array([seen.setdefault(tuple(key), len(seen)) for key in keys.tolist()], dtype=np.int64)
+    times = []
+    for *sizes, size in seen:
+        finish = prod(sizes[:3]) * shape.finish / at.peak(shape.peak)
+        times.append(product_seconds(form, sizes, finish, size / at.bandwidth))
+    return of.reshape(moved.shape), times
+
+
+def _statistics(
+    shape: Shape, matrices: Ints, machine: Machine, length: Ints, scale: int
+) -> tuple[list[Fraction], list[int]]:
+    """The all-reduces of a normalise or attention operator's statistics under every placement: seconds on links, and
+    units at levels with measured forms.
+    """
     if shape.spec.kind not in (NodeKind.NORMALISE, NodeKind.ATTENTION):
-        return [Fraction(0)] * matrices.shape[0]
+        return [Fraction(0)] * matrices.shape[0], [0] * matrices.shape[0]
     rest = [i for i in range(len(shape.extents)) if i not in shape.over]
     values = length[:, :, rest].prod(axis=2, dtype=np.int64).max(axis=1)
-    known: dict[tuple[object, int], Fraction] = {}
-    out = []
+    known: dict[tuple[object, int], tuple[Fraction, int]] = {}
+    out, count = [], len(shape.spec.statistics)
     for matrix, value in zip(matrices.tolist(), values.tolist(), strict=True):
         digits = open_digits(tuple(map(tuple, matrix)), shape.over)
         if (digits, value) not in known:
-            once = seconds(
-                reduction(machine.hierarchy, digits, (False,) * len(digits), value), STATISTIC_BYTES, machine
-            )
-            known[digits, value] = len(shape.spec.statistics) * once
+            kept = (False,) * len(digits)
+            once = seconds(reduction(machine.hierarchy, digits, kept, value), STATISTIC_BYTES, machine)
+            more = units([*of_reduction(machine.hierarchy, digits, kept, value)], STATISTIC_BYTES, machine, scale)
+            known[digits, value] = count * once, count * more
         out.append(known[digits, value])
-    return out
+    return [on_links for on_links, _ in out], [more for _, more in out]
 
 
 def movement_times(source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int) -> Ints:
@@ -130,7 +162,12 @@ def movement_times(source: Layouts, target: Layouts, element_bytes: int, machine
     1/`scale` s.
     """
     loads, phases = movement_loads(source, target)
-    rates = [(element_bytes * scale / level.bandwidth, level.latency * scale) for level in machine.levels]
+    rates = [
+        (Fraction(0), Fraction(0))  # priced by its collectives
+        if level.collectives
+        else (element_bytes * scale / level.bandwidth, level.latency * scale)
+        for level in machine.levels
+    ]
     whole = lcm(*(f.denominator for rate in rates for f in rate))
     terms = [
         (int(f * whole), n)
@@ -141,17 +178,56 @@ def movement_times(source: Layouts, target: Layouts, element_bytes: int, machine
     total = np.zeros(loads[0].shape, dtype=object if wide else np.int64)
     for f, n in terms:
         total = total + f * n.astype(total.dtype)
-    return np.asarray(-(-total // whole), dtype=np.int64)
+    linear = np.asarray(-(-total // whole), dtype=np.int64)
+    if not any(level.collectives for level in machine.levels):
+        return linear
+    return linear + _collectives(source, target, element_bytes, machine, scale)
+
+
+def _collectives(source: Layouts, target: Layouts, element_bytes: int, machine: Machine, scale: int) -> Ints:
+    """Units of the collectives of every pair at levels with measured forms; pairs that agree in all that counts have
+    one price.
+    """
+    hierarchy, loads = source.hierarchy, _fetched(source, target)
+    within = loads[-1] == 0
+    held, wanted = (np.broadcast_to(n, within.shape) for n in (source.largest[:, None], target.largest[None, :]))
+    weights = [[(d.stride * prod(hierarchy[d.level + 1 :]), d.prime) for d in digits] for digits in source.open]
+    varies = {w: _varies(target, *w) for row in weights for w in row}
+    total = np.zeros(within.shape, dtype=np.int64)
+    fetches: dict[tuple[int, ...], int] = {}
+    reductions: dict[object, int] = {}
+    for i, digits in enumerate(source.open):
+        columns = np.stack([held[i], wanted[i], *(load[i] for load in loads)], axis=1).tolist()
+        for j, (mine, its, *entering) in enumerate(columns):
+            inside = bool(within[i, j])
+            if not inside:
+                key = (mine, its, *entering)
+                if key not in fetches:
+                    found = [*of_fetch(hierarchy, entering, mine, its)]
+                    fetches[key] = units(found, element_bytes, machine, scale)
+                total[i, j] += fetches[key]
+            if digits:
+                scattered = tuple(inside and bool(varies[w][j]) for w in weights[i])
+                size = its if inside else mine
+                if (digits, scattered, size) not in reductions:
+                    reduced = [*of_reduction(hierarchy, digits, scattered, size)]
+                    reductions[digits, scattered, size] = units(reduced, element_bytes, machine, scale)
+                total[i, j] += reductions[digits, scattered, size]
+    return total
+
+
+def _fetched(source: Layouts, target: Layouts) -> list[Ints]:
+    """What enters the fullest subtree of every level; nothing where every device holds what it wants."""
+    loads = [_entering(source, target, level) for level in range(len(source.hierarchy))]
+    return [np.where(loads[-1] == 0, 0, load) for load in loads]  # below the last level there are single devices
 
 
 def movement_loads(source: Layouts, target: Layouts) -> tuple[list[Ints], list[Ints]]:
     """Elements that enter the fullest subtree, and phases, per level: arrays (layouts of the source, layouts of the
     target).
     """
-    levels = len(source.hierarchy)
-    loads = [_entering(source, target, level) for level in range(levels)]
-    within = loads[-1] == 0  # below the last level there are single devices
-    loads = [np.where(within, 0, load) for load in loads]
+    levels, loads = len(source.hierarchy), _fetched(source, target)
+    within = loads[-1] == 0
     phases = [(load > 0).astype(np.int64) for load in loads]
     for digits in dict.fromkeys(source.open):
         if digits:

@@ -80,7 +80,7 @@ def wrong_anywhere(entries: Entries, cells: int, seed: str, notify: Progress | N
 def _drawn(group: Group, cells: int, draw: Draw) -> tuple[Ints, ...]:
     """Choices of every vertex of a group, as many as the cells allow."""
     every = prod(group.choices)
-    wanted = max(1, every * cells // group.cells)
+    wanted = max(1, every * cells // max(1, group.cells))  # a scalar's layouts fill no cells
     each = [wanted] if len(group.choices) == 1 else [isqrt(wanted) + 1] * len(group.choices)
     return tuple(
         np.array(sorted({draw.below(n) for _ in range(min(n, k))}), dtype=np.int64)
