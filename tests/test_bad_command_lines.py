@@ -107,6 +107,8 @@ OPTIONS: dict[tuple[str, ...], dict[str, list[str]]] = {
         "--loss": ["nobody", ""], "--recompute": ["nobody*"], "--micro-batch": [*INTEGERS, "7"], "--precision": ["", "bf16", "bf16-mixed:x=1", "bf16-mixed:reduce=int8", "fp16-mixed:growth=nan"],
     },
     ("machine", "calibrate", "p2-a100"): {"--timings": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", ""], "--rounds": INTEGERS, "--time-limit": NUMBERS, "--batch": ["1"]},
+    ("machine", "calibrate", "dgx-a100"): {"--from": ["absent", "folder", "empty", "noise", "text", "pipe", "plan.spz", "", "rules.json", "choices.json"]},
+    ("machine", "calibrate", "dgx-a100", "--from", "measured.csv"): {"--where": ["x", "nothing=1"], "--hold-out": ["nothing=1", "ranks=3"], "--keep": ["nothing", ""], "--operation": ["nothing", ""], "--save": ["new.csv"], "--timings": ["timings.csv"]},
     ("machine", "calibrate", "p2-a100", "--timings", "timings.csv"): {"--where": ["x", "=1", "nodes", "nothing=1"], "--hold-out": ["x", "nothing=1"]},
     ("plan", "mlp-unity", "--machine", "localhost:2", "--train", "sgd", "-o", "new.spz"): {"--pipeline": ["", "x", "0:1", "2:", "2:0", "-1:2", "9" * 400, "2:3", "2:2:2"]},
     ("schedule", "--stages", "2", "--micro-batches", "2", "--times", "1,1,1", "-o", "new.spz"): {
@@ -233,6 +235,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         Path("model.json").write_text('{"fc1": {"b": {"ranks": 2}}}')
         Path("timings.csv").write_text(
             "machine,matrix,reduce,program,algorithm,payload,seconds\n2x2,[[2 1][1 2]],0,AllReduce,ring,1024,0.001\n"
+        )
+        Path("measured.csv").write_text(
+            "operation,ranks,bytes,us\nall_gather,8,1024,20\nall_gather,8,1048576,40\nall_gather,8,1073741824,5000\n"
         )
         np.savez("other.npz", x=np.zeros(3))
         np.save("one.npy", np.zeros(3))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shardproof.models.machine.machine import BUILTIN, MAX_FILE, Machine, MachineError, builtin_names, load_machine
 from shardproof.models.machine.quantities import QuantityError, exact_from, exact_text, parse, show
-from shardproof.models.machine.text import render
+from shardproof.models.machine.text import render, to_toml
 from shardproof.models.program.graph import ELEMENT_BYTES
 
 GOOD = """
@@ -280,3 +280,36 @@ def test_what_is_not_canonical(text: str) -> None:
 
 def test_every_toml_in_the_folder_is_a_builtin_of_its_own_name() -> None:
     assert {p.stem for p in BUILTIN.iterdir()} == set(builtin_names())
+
+
+def test_bars_are_kept_shown_and_part_of_the_identity(tmp_path: Path) -> None:
+    """One bar may cover a table; it survives both forms, and machines without bars keep their bytes."""
+    text = (BUILTIN / "dgx-a100.toml").read_text()
+    bars = '\n[bars]\n"level.nodes" = "10 %"\n"level.nodes.latency" = "50%"\n"device_class.a100.peaks" = "12.5 %"\n'
+    (tmp_path / "m.toml").write_text(text + bars)
+    plain, mine = load_machine("dgx-a100"), load_machine("m.toml", tmp_path)
+    found = dict(mine.bars)
+    assert found["level.nodes.bandwidth"] == Fraction(1, 10) and found["level.nodes.latency"] == Fraction(1, 2)
+    assert found["device_class.a100.peaks.bool"] == Fraction(1, 8) and "level.gpus.latency" not in found
+    assert Machine.from_json(mine.to_json()) == mine and mine.sha256() != plain.sha256()
+    assert "bars" not in plain.to_json() or plain.bars
+    (tmp_path / "again.toml").write_text(to_toml(mine))
+    assert load_machine("again.toml", tmp_path) == mine
+    assert "level.nodes.latency (within 50 %): assumption" in render(mine)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('"level.nodes" = "10"', "is not an error bar"),
+        ('"level.nodes" = "0 %"', "is not an error bar"),
+        ('"level.nodes" = "2000 %"', "is not an error bar"),
+        ('"level.nodes" = 10', "must be text"),
+        ('"level.nodse" = "10 %"', "belongs to no constant"),
+        ("", "at least one bar"),
+    ],
+)
+def test_bad_bars_are_refused(line: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "m.toml").write_text(f"{(BUILTIN / 'cloud-a100.toml').read_text()}\n[bars]\n{line}\n")
+    with pytest.raises(MachineError, match=message):
+        load_machine("m.toml", tmp_path)

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from ...models.cost.collective_times import CollectiveTime, Group, Operation, eased, parts
 from ...models.text import InputError
+from .solver import solve
 
 __all__ = ["Fitted", "Measured", "Ratios", "fit"]
 
@@ -141,7 +142,7 @@ def _solved(linear: Floats, before: Floats, inside: bool) -> Floats:
     x = cvxpy.Variable(linear.shape[1], nonneg=True)
     rules = [x[5] / scale[5] <= x[4] / scale[4]] if inside else []
     problem = cvxpy.Problem(cvxpy.Minimize(cvxpy.norm1(linear / scale @ x - 1) + 1e-7 * cvxpy.sum(x)), rules)
-    problem.solve(solver=cvxpy.HIGHS)
+    solve(problem)
     if x.value is None:
         raise InputError(f"the fit failed: the solver says {problem.status}")
     return np.where(used, np.maximum(np.asarray(x.value), 0.0) / scale, before)

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...models.text import InputError
+from .solver import solve
 
 Floats = NDArray[np.float64]
 
@@ -117,8 +118,7 @@ def fit(rows: Sequence[Row], start: Floats) -> Floats:
         problem = cvxpy.Problem(
             cvxpy.Minimize(cvxpy.sum(cvxpy.abs(linear @ factor - 1)) + 1e-6 * cvxpy.sum(cvxpy.abs(factor - 1)))
         )
-        problem.solve(solver=cvxpy.HIGHS)
-        if problem.status not in ("optimal", "optimal_inaccurate"):
+        if solve(problem) not in ("optimal", "optimal_inaccurate"):
             raise InputError(f"the fit failed: the solver says {problem.status}")
         x = np.where(used, np.asarray(factor.value) * start, x)
         if objective(rows, x) < objective(rows, best):

@@ -1,6 +1,7 @@
 """The verb `machine calibrate`: constants of a machine from measured times.
 
-Times of collectives come from a CSV (`formal.calibration.timings`), or are measured here on MPI ranks.  Measured here
+Times come from files that users have (`--from`, `calibrate_files`), of reduction programs from a CSV
+(`formal.calibration.timings`), or are measured here on MPI ranks.  Measured here
 as well: operators, to which the device's peaks, memory bandwidth and launch time are fitted, and, with `--model`, the
 redistributions and every local operator shape of the model's placements, which become `[[profile]]` rows.  Measuring
 needs `backends`, which this room does not see: the front door hands over something with the methods of `Measurer` and
@@ -35,6 +36,7 @@ from ...models.verbs.describe import training_of
 from ...models.verbs.optimizer import OPTIMIZER
 from ..calibration.timings import Timing, program_of, read_timings, selected, write_timings
 from ..planning.plan import default_space
+from .calibrate_files import calibrate_from
 
 if TYPE_CHECKING:
     from ..calibration.fit import Residuals
@@ -82,6 +84,17 @@ class PartsMeasurer(Protocol):
     type=click.Path(path_type=Path),
     help="CSV of measured times; without it, the machine's devices are MPI ranks here.",
 )
+@click.option(
+    "--from",
+    "files",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="Output of nccl-tests, a Chrome trace of PyTorch's profiler or of 'run --trace', or a table (CSV, JSON) of "
+    "collectives, products or training steps; gzipped or not (repeatable).",
+)
+@click.option("--operation", help="With --from: the collective of a file that does not name it.")
+@click.option("--plan", type=click.Path(path_type=Path), help="With --from: the plan that a trace of ours ran.")
+@click.option("--keep", multiple=True, metavar="CONSTANT", help="With --from: do not fit this constant (repeatable).")
 @click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Use only these lines (repeatable).")
 @click.option(
     "--hold-out",
@@ -121,6 +134,10 @@ def calibrate_command(
     ctx: click.Context,
     machine_name: str,
     timings: Path | None,
+    files: tuple[Path, ...],
+    operation: str | None,
+    plan: Path | None,
+    keep: tuple[str, ...],
     conditions: tuple[str, ...],
     held: tuple[str, ...],
     latencies: bool,
@@ -143,6 +160,22 @@ def calibrate_command(
         raise click.UsageError("--model measures here; leave out --timings")
     start = time.monotonic()
     machine = load_machine(machine_name)
+    if files:
+        if timings is not None or model is not None or save is not None:
+            raise click.UsageError("--from reads files; leave out --timings, --model and --save")
+        return calibrate_from(
+            machine,
+            files,
+            operation,
+            plan,
+            keep,
+            pairs(conditions, "--where"),
+            pairs(held, "--hold-out"),
+            output,
+            as_json,
+        )
+    if operation is not None or plan is not None or keep:
+        raise click.UsageError("--operation, --plan and --keep belong to --from")
     if timings is not None:
         rows = read_timings(timings)
     else:
@@ -150,8 +183,8 @@ def calibrate_command(
         latencies = True
         if save is not None:
             write_timings(save, rows)
-    rows = selected(rows, _pairs(conditions, "--where"))
-    kept = selected(rows, _pairs(held, "--hold-out")) if held else []
+    rows = selected(rows, pairs(conditions, "--where"))
+    kept = selected(rows, pairs(held, "--hold-out")) if held else []
     fitted = [r for r in rows if r not in kept]
     result = calibrate(machine, fitted, kept, latencies)
     parts = (
@@ -265,7 +298,8 @@ def _parts(
     )
 
 
-def _pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+def pairs(texts: tuple[str, ...], option: str) -> dict[str, str]:
+    """COLUMN=VALUE texts of an option."""
     out = {}
     for text in texts:
         column, equals, value = text.partition("=")

@@ -14,12 +14,12 @@ no float enters.
     (`parts.Profile`)
     [level.all_gather]? and so on, [[device_class.product]]?  measured forms, instead of links and peaks (`measured`)
     [sources]  "level.nodes.bandwidth" = "where the number comes from"
-    [bars]?    "level.nodes.bandwidth" = "10 %"               how far it may be off: value / 1.1 .. value x 1.1
+    [bars]?    "level.nodes.bandwidth" = "10 %"               how far it may be off: from value / 1.1 to value x 1.1
 
 Several device classes describe a mixed machine: each but one names its `blocks`, children of the outermost level, the
 last one has the rest.  An operator takes the time of its slowest device.  A source may cover a whole table
-("device_class.a100.peaks"); the most specific one is kept for each constant, and so for bars.  A constant without a
-bar is taken as exact.
+("device_class.a100.peaks"); the most specific one is kept for each constant, and so for bars.  A constant without a bar
+is taken as exact.
 
 >>> m = load_machine("cloud-a100:4x8")
 >>> m.hierarchy, m.devices, m.coordinates(13), m.levels[0].bandwidth, m.device.peak("float16")

@@ -88,15 +88,15 @@ def render(machine: Machine) -> str:
 def _sources(machine: Machine) -> list[str]:
     """A line per constant; the constants of one measured form, which are fitted together, share theirs."""
     bars = dict(machine.bars)
-    lines: dict[tuple[str, str], list[str]] = {}
+    lines: dict[tuple[str, str, str], list[str]] = {}
     for path, text in machine.sources:
         parts = path.split(".")
         width = 4 if ".product." in path else 3 if len(parts) == 4 and parts[0] == "level" else len(parts)
-        said = f"{text} (within {bar_text(bars[path])})" if path in bars else text
-        lines.setdefault((".".join(parts[:width]), said), []).append(".".join(parts[width:]))
+        bar = f" (within {bar_text(bars[path])})" if path in bars else ""
+        lines.setdefault((".".join(parts[:width]), bar, text), []).append(".".join(parts[width:]))
     return [
-        f"  {form} ({', '.join(names)}): {text}" if any(names) else f"  {form}: {text}"
-        for (form, text), names in lines.items()
+        f"  {form} ({', '.join(names)}){bar}: {text}" if any(names) else f"  {form}{bar}: {text}"
+        for (form, bar, text), names in lines.items()
     ]
 
 
