@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from shardproof.__main__ import cli
+from shardproof.__main__ import cli, run
 from shardproof.backends.export.dtensor import export_dtensor
 from shardproof.backends.export.jax import export_jax
 from shardproof.formal.planning.plan import plan_graph
@@ -164,3 +164,18 @@ def test_the_verb_plan_takes_a_vocabulary(tmp_path: Path) -> None:
     words = ["plan", "mlp-unity", "--machine", "localhost:4", "--vocabulary", "jax", "-o", str(tmp_path / "p.spz")]
     done = CliRunner().invoke(cli, words, standalone_mode=False, obj=FrontDoor())
     assert done.exit_code == 0 and "complete,jax" in done.output, done.output
+
+
+def test_joint_and_pipelined_plans_say_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    joint, piped, out = (str(tmp_path / name) for name in ("j.spz", "p.spz", "x.py"))
+    assert run(["plan", "mlp-unity", "--batch", "64", "--machine", "localhost:4", "--joint", "-o", joint]) == 0
+    assert run(["export", joint, "--to", "jax", "-o", out]) == 0
+    capsys.readouterr()
+    assert run(["export", joint, "--to", "jax", "--resolve", "-o", out, "--force"]) == 3
+    assert "without --joint: plan MODEL --vocabulary jax" in capsys.readouterr().err
+    words = ["plan", "bert-tiny", "--train", "sgd", "--machine", "localhost:2", "--pipeline", "2:2", "--gap", "90%"]
+    assert run([*words, "--time-limit", "30", "-o", piped]) in (0, 5)
+    for verb in (["explain", piped], ["report", piped, "-o", out + "2"], ["export", piped, "--to", "jax", "-o", out + "1"]):
+        capsys.readouterr()
+        assert run(verb) == 3
+        assert "without --pipeline" in capsys.readouterr().err, verb
