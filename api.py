@@ -261,13 +261,18 @@ def audit(
     """Whether a strategy (its file) is optimal, refuted by a better one, or undecided."""
     from shardproof.formal.explain.audit import audit as audit_planning
     from shardproof.formal.planning.frameworks import framework_flags, strategy_of_flags
+    from shardproof.formal.planning.layouts import tensor_layouts
     from shardproof.formal.planning.plan import fitting_space
     from shardproof.formal.planning.strategy import ChoiceList, load_strategy
     from shardproof.models.cost.selection import build
 
     graph, target = _graph(model, inputs, batch), machine_of(machine)
     flags = framework_flags(strategy)
-    read = load_strategy(strategy) if flags is None else strategy_of_flags(flags, graph, target, str(strategy))
+    read = (
+        tensor_layouts(strategy) or load_strategy(strategy)
+        if flags is None
+        else strategy_of_flags(flags, graph, target, str(strategy))
+    )
     if isinstance(read, ChoiceList):
         raise InputError(f"{strategy} is a list of choices, which belongs to a selection problem, not to a model")
     where = fitting_space(graph, target) if space_name is None else space(space_name)

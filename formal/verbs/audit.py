@@ -21,11 +21,12 @@ from ...models.terminal.options import AMOUNT, BATCH, attention_option, force_op
 from ...models.text import InputError
 from ...proofs.publishing.publisher import Publisher
 from ...proofs.selection.load import load_selection_problem
-from ..explain.audit import AuditReport, Outcome, audit, audit_problem, render_audit
+from ..explain.audit import AuditReport, Outcome, applied_strategy, audit, audit_problem, render_audit
 from ..planning.frameworks import framework_flags, strategy_of_flags
+from ..planning.layouts import TensorLayouts, tensor_layouts
 from ..planning.plan import fitting_space
 from ..planning.schedules import propagate
-from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
+from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy
 from ..planning.time_limit import check_seconds, tables_in_time
 from ..selection.solve import Engine
 from .results import asked_json, asked_lines
@@ -39,7 +40,8 @@ from .search_options import engine_option, gap_option, started, time_option
     "strategy_file",
     required=True,
     type=click.Path(path_type=Path),
-    help="Strategy file: per operator name or glob, a list of choices, or Megatron's, DeepSpeed's or FSDP's settings.",
+    help="Strategy file: per operator name or glob, a list of choices, layouts of tensors (DTensor, JAX, Shardy), or "
+    "the settings of Megatron, DeepSpeed, FSDP or torchtitan.",
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
@@ -78,7 +80,11 @@ def audit_command(
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit)
     flags = framework_flags(strategy_file)
-    strategy = Strategy((), str(strategy_file)) if flags is not None else load_strategy(strategy_file)
+    strategy = (
+        Strategy((), str(strategy_file))
+        if flags is not None
+        else tensor_layouts(strategy_file) or load_strategy(strategy_file)
+    )
     with Watch("auditing") as watch:
         if isinstance(strategy, ChoiceList):
             if subject in ZOO or machine is not None:
@@ -104,7 +110,9 @@ def audit_command(
                 strategy = strategy_of_flags(flags, graph, target, str(strategy_file))
             default = fitting_space(graph, target)
             check_sizes(graph, target, where or default)
-            if carry:
+            if carry and isinstance(strategy, TensorLayouts):
+                raise InputError("--propagate carries schedules of operators; the file says where tensors lie")
+            if carry and isinstance(strategy, Strategy):
                 strategy = propagate(graph, target, strategy).strategy(target)
             planning = tables_in_time(graph, target, where, default, memory, clock, watch.count)
             if where is None and planning.space != default and not _inside(strategy, planning):
@@ -136,9 +144,9 @@ def audit_command(
     return code
 
 
-def _inside(strategy: Strategy, planning: Planning) -> bool:
+def _inside(strategy: Strategy | TensorLayouts, planning: Planning) -> bool:
     try:
-        resolve(strategy, planning)
+        applied_strategy(strategy, planning)
     except (SpaceError, StrategyError):
         return False
     return True
