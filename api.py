@@ -31,6 +31,7 @@ from shardproof.proofs.plan.bundle import read_plan, write_plan
 if TYPE_CHECKING:
     from shardproof.formal.explain.audit import AuditReport
     from shardproof.formal.explain.request import Splits
+    from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import PlanRequest
     from shardproof.formal.planning.strategy import Strategy
     from shardproof.formal.planning.time_limit import TimeLimit
@@ -74,12 +75,15 @@ def plan(
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
     from shardproof.formal.joint.request import carry_out_jointly
+    from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import carry_out
     from shardproof.verify.joint.plan import check_any_plan
 
     graph, target = _graph(model, inputs, batch, attention), _machine(machine)
     request = _request(graph, target, train, loss, recompute, precision, micro_batch, memory, space_name)
     given = None if strategy is None else _strategy(strategy, graph, target)
+    if isinstance(given, TensorLayouts):
+        raise InputError(f"{given.place} says where tensors lie, which audits take; plans take degrees of operators")
     request = replace(request, strategy=given, engine=engine, gap=gap, threads=threads, vocabulary=vocabulary)
     if joint:
         found = carry_out_jointly(request, _limit(time_limit_s))
@@ -213,7 +217,7 @@ def _limit(seconds: float | None) -> TimeLimit:
     return TimeLimit(Clock(seconds))
 
 
-def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy:
+def _strategy(strategy: str | Path | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:
     from shardproof.formal.explain.request import strategy_for
 
     return strategy_for(strategy, graph, machine)

@@ -181,6 +181,11 @@ class FrontDoor:
         plan, _ = self.checked_plan(path)
         if not plan.choices.operators:
             raise InputError(f"{path} has no choices: nothing was found that fits its memory limit")
+        if plan.joint is not None:
+            raise InputError(
+                f"{path}: is a joint plan, which is not planned again within a vocabulary; plan its model without "
+                f"--joint: plan MODEL --vocabulary {vocabulary}"
+            )
         planned = plan_within(plan, vocabulary, time_limit_s)
         if planned.plan is None:
             raise InputError(
@@ -251,4 +256,6 @@ def _publish(
         if main.verdict is not Verdict.PROVED
         else next((r for r in results if r.verdict is not Verdict.PROVED), main)
     )
-    return Published(weakest.verdict, main.kind, main.cost, main.lower_bound, weakest.reason, name, path, len(data))
+    return Published(
+        weakest.verdict, main.kind, main.cost, main.lower_bound, weakest.reason, name, path, len(data), main.assumptions
+    )

@@ -17,7 +17,7 @@ from shardproof.formal.planning.plan import plan_graph
 from shardproof.formal.planning.report import amount, bytes_text
 from shardproof.formal.report.drawing import Palette, strip
 from shardproof.formal.report.memory import held_over_time
-from shardproof.formal.report.words import SENTENCES, sentence
+from shardproof.formal.report.words import OF_JOINT_PLANS, SENTENCES, sentence
 from shardproof.models.layout.placement import Placement
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.building.builder import Builder
@@ -147,3 +147,28 @@ def test_diff(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["diff", a, a]) == 0
     assert run(["diff", a, str(tmp_path / "c.spz")]) == 3
     assert "different problems" in capsys.readouterr().err
+
+
+def test_what_cannot_be_printed_is_an_escape(tmp_path: Path) -> None:
+    """A name that turns the direction of writing round, or moves a cursor, is seen and does nothing."""
+    name = "\u202e\x1b[31mw\u2028"
+    g = Builder(name)
+    y = g.contract(name + "y", "b k, k n -> b n", g.input("x", (8, 8)), g.parameter(name, (8, 8)))
+    shardproof.plan(g.build(y), "localhost:2").save(tmp_path / "p.spz")
+    p = str(tmp_path / "p.spz")
+    assert run(["report", p, "-o", str(tmp_path / "p.html")]) == 0
+    assert run(["diff", p, p, "-o", str(tmp_path / "d.html")]) == 0
+    for page in ("p.html", "d.html"):
+        text = (tmp_path / page).read_text(encoding="utf-8")
+        assert "\\u202e\\x1b[31mw" in text and not {"\u202e", "\x1b", "\u2028"} & set(text)
+
+
+def test_the_page_of_a_joint_plan_says_what_is_proved(tmp_path: Path) -> None:
+    """Its claim is about all programs of the e-graph: bound and assumptions are the checker's, not the program's own."""
+    p = str(tmp_path / "p.spz")
+    assert run(["plan", "mlp-unity", "--batch", "64", "--machine", "localhost:4", "--joint", "-o", p]) == 0
+    assert run(["report", p, "-o", str(tmp_path / "p.html")]) == 0
+    text = " ".join(read(tmp_path / "p.html").text)
+    assert "no plan of any program of its e-graph" in text and "nothing finite" not in text
+    assert "proved optimal" in text or "proved within" in text
+    assert OF_JOINT_PLANS["real-arithmetic"] in text and OF_JOINT_PLANS["graphs: egraph"] in text

@@ -108,3 +108,27 @@ def test_the_verb(tmp_path: Path) -> None:
     words[-1] = f"{tmp_path / 'other.py'}:net"
     with pytest.raises(ValueError, match="is not the model of"):
         run(cli, words, standalone_mode=False, obj=FrontDoor(), catch_exceptions=False)
+
+
+def test_what_is_no_plan_of_the_module_is_refused(tmp_path: Path) -> None:
+    from shardproof.backends.export.traffic import pretended
+
+    plan = planned("mlp", 2, tmp_path)
+    plan.save(tmp_path / "p.spz")
+    for given in (str(tmp_path / "p.spz"), plan.bundle):
+        with pytest.raises(TypeError, match=r"is no checked plan; shardproof.load"):
+            shardproof.torch.apply(given, net("mlp")[0])
+    module, inputs = net("mlp")
+    more = torch.nn.Sequential(*module, torch.nn.Linear(32, 32))  # type: ignore[misc]
+    with pretended(4), pytest.raises(ValueError, match=r"'4\.(weight|bias)' is trained, and the plan does not know it"):
+        shardproof.torch.apply(plan, more)(*inputs).sum().backward()
+
+
+def test_micro_batches_are_counted_one_after_another(tmp_path: Path) -> None:
+    (tmp_path / "machine.toml").write_text(MACHINE.format(nodes=2, rate="0.2"))
+    module, inputs = net("mlp")
+    plan = shardproof.plan(module, str(tmp_path / "machine.toml"), inputs=inputs, train="adam", micro_batch=4)
+    assert "computes a step in 4 micro-batches" in plan.export("dtensor")
+    found = shardproof.torch.verify(plan, *net("mlp"))
+    equal = [r for r in found.rows if r.verdict == "equal"]
+    assert not any("@" in r.place for r in found.rows) and any(len(r.collectives) >= 4 for r in equal), found.rows

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from shardproof.__main__ import cli
+from shardproof.__main__ import cli, run
 from shardproof.backends.export.dtensor import export_dtensor
 from shardproof.backends.export.jax import export_jax
 from shardproof.formal.planning.plan import plan_graph
@@ -19,6 +19,8 @@ from shardproof.front_door import FrontDoor
 from shardproof.models.cost.selection import build
 from shardproof.models.cost.vocabulary import window_axes
 from shardproof.models.layout.placement import SpaceError, space
+from shardproof.models.layout.targets.axes import foreign_mesh
+from shardproof.models.layout.targets.shardy import parts_of, read_mesh, read_sharding
 from shardproof.models.machine.machine import Machine, load_machine
 from shardproof.models.problem.claims import Optimal, Verdict
 from shardproof.models.problem.selection_problem import FORBIDDEN
@@ -157,6 +159,17 @@ def test_the_verb_prints_the_price(target: str, exporter: object, tmp_path: Path
     assert check_plan(tmp_path / "r.spz").verdict is Verdict.PROVED
     again = CliRunner().invoke(cli, [*words, "--force", "--resolve"], standalone_mode=False, obj=FrontDoor())
     assert f"what {target} costs you: " in again.output and "(optimal)" in again.output, again.output
+    if target == "jax":
+        names: dict[str, object] = {}
+        body = (tmp_path / "x.py").read_text()
+        exec(body[body.index("IDENTITY = ") : body.index("def make_mesh")], names)  # noqa: S102 data only, without JAX
+        axes = read_mesh(str(names["SHARDY_MESH"]))
+        assert axes == (("ranks", 4),) and names["SHARDY"]
+        for name, text in dict(names["SHARDY"]).items():  # type: ignore[call-overload]
+            where = foreign_mesh(axes, (4,), parts_of(text))
+            found = read_sharding(text, [0] * text.count("{"), where)
+            wanted = {**names["PARAMETERS"], **names["RESULTS"]}[name]  # type: ignore[dict-item]
+            assert [where.mesh.size(s) for s in found.splits] == [4 if s else 1 for s in wanted]
     assert exporter is not None and compile((tmp_path / "x.py").read_text(), "x.py", "exec")
 
 
@@ -164,3 +177,22 @@ def test_the_verb_plan_takes_a_vocabulary(tmp_path: Path) -> None:
     words = ["plan", "mlp-unity", "--machine", "localhost:4", "--vocabulary", "jax", "-o", str(tmp_path / "p.spz")]
     done = CliRunner().invoke(cli, words, standalone_mode=False, obj=FrontDoor())
     assert done.exit_code == 0 and "complete,jax" in done.output, done.output
+
+
+def test_joint_and_pipelined_plans_say_the_next_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    joint, piped, out = (str(tmp_path / name) for name in ("j.spz", "p.spz", "x.py"))
+    assert run(["plan", "mlp-unity", "--batch", "64", "--machine", "localhost:4", "--joint", "-o", joint]) == 0
+    assert run(["export", joint, "--to", "jax", "-o", out]) == 0
+    capsys.readouterr()
+    assert run(["export", joint, "--to", "jax", "--resolve", "-o", out, "--force"]) == 3
+    assert "without --joint: plan MODEL --vocabulary jax" in capsys.readouterr().err
+    words = ["plan", "bert-tiny", "--train", "sgd", "--machine", "localhost:2", "--pipeline", "2:2", "--gap", "90%"]
+    assert run([*words, "--time-limit", "30", "-o", piped]) in (0, 5)
+    for verb in (
+        ["explain", piped],
+        ["report", piped, "-o", out + "2"],
+        ["export", piped, "--to", "jax", "-o", out + "1"],
+    ):
+        capsys.readouterr()
+        assert run(verb) == 3
+        assert "without --pipeline" in capsys.readouterr().err, verb

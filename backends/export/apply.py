@@ -5,8 +5,8 @@
     steps = shardproof.torch.optimizer(plan, model, mesh, torch.optim.Adam, lr=1e-3)
     shardproof.torch.verify(plan, model_of_the_plan, inputs).differences
 
-What runs is what `export --to dtensor` writes, from the same text.  `plan` is a `shardproof.Plan`, whatever has its
-`bundle` and `identity`, or the path of a plan file, which the front door has to have checked (`shardproof.load`).
+What runs is what `export --to dtensor` writes, from the same text.  `plan` is a `shardproof.Plan`, or whatever has
+its `bundle` and `identity`; a file becomes one by `shardproof.load`, which checks it.
 """
 
 from __future__ import annotations
@@ -96,6 +96,9 @@ def verify(
 
 
 def _document(plan: Planned) -> dict[str, object]:
-    b = plan.bundle
+    b = getattr(plan, "bundle", None)
+    if b is None:
+        said = repr(plan)[:100] if isinstance(plan, str) else f"a {type(plan).__name__}"
+        raise TypeError(f"{said} is no checked plan; shardproof.load(path) reads a file and checks it")
     found = plan_shardings(b.graph, b.machine.hierarchy, [v.name for v in b.machine.levels], b.choices)
     return document(b, plan.identity, found, refusals(b.graph, found))

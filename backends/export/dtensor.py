@@ -28,7 +28,7 @@ from ...models.program.graph import Graph, Role
 from ...models.program.operators import Operator
 from ...proofs.plan.bundle import Plan
 from .exported import Exported, in_docstring
-from .modules import Held, is_weight, module_layouts, moments
+from .modules import Held, is_weight, micro_batches, module_layouts, moments
 
 FORMAT: Final = "shardproof-dtensor/1"
 RUNTIME: Final = tuple(
@@ -87,6 +87,7 @@ def document(plan: Plan, identity: str, found: PlanShardings, refused: tuple[Not
         "model": graph.name,
         "machine": plan.machine.name,
         "mesh": [[d.name, d.size] for d in found.mesh.dimensions],
+        **({"micro_batches": parts} if (parts := micro_batches(graph)) > 1 else {}),
         "parameters": stored,
         "state": state,
         "modules": modules,
@@ -178,6 +179,7 @@ def _file(plan: Plan, data: dict[str, object], identity: str) -> str:
         "    mesh = make_mesh('cuda')\n"
         "    model = parallelize(model, mesh)      # inputs: whole tensors, equal on all ranks\n"
         "    steps = make_optimizer(model, mesh, torch.optim.Adam, lr=1e-3)\n\n"
+        f"{_parts(plan)}"
         'It needs torch alone.  `PLAN` names every layout, and those that DTensor cannot say.\n"""\n'
     )
     tail = '''
@@ -200,6 +202,18 @@ def make_optimizer(
 '''
     plan_text = "PLAN: dict[str, Any] = " + pprint.pformat(data, width=118, sort_dicts=False, compact=True)
     return f"{head}from __future__ import annotations\n{runtime.rstrip()}\n{tail}\n\n{plan_text}\n"
+
+
+def _parts(plan: Plan) -> str:
+    parts = micro_batches(plan.graph)
+    return (
+        ""
+        if parts == 1
+        else (
+            f"The plan computes a step in {parts} micro-batches: call the model and `backward` on {parts} equal\n"
+            "parts of the batch, one after another, with the loss divided by the whole batch; gradients add up.\n\n"
+        )
+    )
 
 
 def _body(path: Path) -> str:

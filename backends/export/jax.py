@@ -8,16 +8,24 @@ equal.  Partial sums have no name in it, so results are said as they rest, after
     RESULTS    operator -> spec of its result where it rests; `constrain(name, x)` in the function is the point where
                the plan puts it
 
-What that cannot say (a dimension that its blocks do not divide, a digit inside a dimension) is listed in the file.
+    SHARDY     the same, and what PartitionSpecs do not say, as Shardy's text over the machine's levels (`SHARDY_MESH`):
+               sub-axes instead of a factored mesh, blocks that do not divide, sums that are not made yet
+
+What PartitionSpecs cannot say (a dimension that its blocks do not divide, a digit inside a dimension) is listed in the
+file.
 """
 
 from __future__ import annotations
 
 import pprint
+from contextlib import suppress
 
 from ...models.communication.shardings import NotASharding, plan_shardings
 from ...models.layout.mesh import Mesh
 from ...models.layout.sharding import Sharding, ShardingError, unfold
+from ...models.layout.targets.axes import levels_as_axes
+from ...models.layout.targets.jax import specification
+from ...models.layout.targets.shardy import mesh_text, sharding_text
 from ...models.program.graph import Graph, Role
 from ...proofs.plan.bundle import Plan
 from .exported import Exported, in_docstring
@@ -57,7 +65,11 @@ def export_jax(plan: Plan, identity: str) -> Exported:
     refused = list(found.refused)
     parameters: dict[str, list[list[str]]] = {}
     results: dict[str, list[list[str]]] = {}
+    levels = levels_as_axes(found.mesh, [v.name for v in plan.machine.levels])
+    texts: dict[str, str] = {}
     for name, kept in found.rests.items():
+        with suppress(ShardingError):
+            texts[name] = sharding_text(_flat(graph, name, kept, found.mesh)[0], levels)
         try:
             splits = partition_spec(graph, name, kept, found.mesh)
         except ShardingError as error:
@@ -79,6 +91,8 @@ def export_jax(plan: Plan, identity: str) -> Exported:
             ("MESH", [list(pair) for pair in mesh]),
             ("PARAMETERS", parameters),
             ("RESULTS", results),
+            ("SHARDY_MESH", mesh_text(levels)),
+            ("SHARDY", texts),
             ("NOT_EXPRESSED", [[r.place, r.tensor, r.reason] for r in refused]),
         )
     )
@@ -87,12 +101,12 @@ def export_jax(plan: Plan, identity: str) -> Exported:
 
 def partition_spec(graph: Graph, tensor: str, kept: Sharding, mesh: Mesh) -> list[list[str]]:
     """Mesh axes per dimension of the tensor as the user knows it.  Raises `ShardingError` for what JAX does not say."""
+    flat, shape = _flat(graph, tensor, kept, mesh)
+    return specification(flat, shape, mesh)
+
+
+def _flat(graph: Graph, tensor: str, kept: Sharding, mesh: Mesh) -> tuple[Sharding, tuple[int, ...]]:
+    """A sharding over the shape that the user knows.  Raises `ShardingError`."""
     t = graph.tensor(tensor)
     shape = t.shape if t.role is Role.VALUE else t.source_shape or t.shape
-    flat = unfold(kept, t.shape, shape, mesh)
-    if flat.partial:
-        raise ShardingError(f"it is partial over {' x '.join(flat.partial)}")
-    for k, names in enumerate(flat.splits):
-        if shape[k] % mesh.size(names):
-            raise ShardingError(f"dimension {k} of {shape[k]} is cut into {mesh.size(names)} blocks that are not equal")
-    return [list(names) for names in flat.splits]
+    return unfold(kept, t.shape, shape, mesh), shape

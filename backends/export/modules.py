@@ -11,14 +11,19 @@ Between modules (attention scores, residual sums) nothing is said: what these op
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from ...models.communication.choices import resting_places
 from ...models.communication.shardings import PlanShardings
 from ...models.layout.sharding import Sharding
 from ...models.program.graph import Graph, Role
 from ...models.program.operators import Operator
+
+PART: Final = re.compile(r"@(\d{1,6})$")
+"""How operators and tensors of a micro-batch end."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +53,13 @@ class ModuleLayouts:
 
 
 def module_layouts(graph: Graph, found: PlanShardings) -> Iterator[ModuleLayouts]:
-    """Modules in the order in which they are first entered."""
+    """Modules in the order in which they are first entered; of a step in micro-batches, those of the first."""
     own: dict[str, list[Operator]] = {}
     places, readers = resting_places(graph), graph.readers()
     for op in forward_operators(graph):
+        part = PART.search(op.name)
+        if part is not None and int(part[1]):
+            continue
         modules = {a.tensor.rpartition(".")[0] for a in op.inputs if is_weight(graph, a.tensor)}
         for name in sorted(modules - {""}):
             own.setdefault(name, []).append(op)
@@ -92,6 +100,18 @@ def forward_operators(graph: Graph) -> Iterator[Operator]:
             later.add(op.output.tensor)
         if op.output.tensor not in later:
             yield op
+
+
+def micro_batches(graph: Graph) -> int:
+    """Parts of the batch that a step is computed in, one after another (`sources.training.accumulation`).
+
+    >>> from ...models.sources.training import build_step
+    >>> from ...models.sources.training.accumulation import accumulated
+    >>> from ...models.sources.zoo import build
+    >>> micro_batches(accumulated(build_step(build("mlp-unity", batch=32), "sgd"), 4).graph)
+    4
+    """
+    return 1 + max((int(m[1]) for op in graph.operators if (m := PART.search(op.name))), default=0)
 
 
 def is_weight(graph: Graph, tensor: str) -> bool:

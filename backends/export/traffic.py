@@ -29,7 +29,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ...proofs.plan.bundle import Plan
 from .dtensor_functions import PLACE
-from .modules import forward_operators
+from .modules import PART, forward_operators, micro_batches
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -159,17 +159,42 @@ def traffic(
             return f"{GRADIENT}function {_function(node.name())}"
         return GRADIENT + passed.get(known.partition(" -> ")[0], known.partition(" -> ")[0])
 
-    count = _Count(here)
+    count = _Count(lambda: _whole(here()))
     with count:
-        out = planned(**inputs) if isinstance(inputs, Mapping) else planned(*inputs)
-        value = _first(out).square().sum() if loss is None else loss(out)
+        for part in _parts(inputs, micro_batches(plan.graph)):
+            out = planned(**part) if isinstance(part, Mapping) else planned(*part)
+            value = _first(out).square().sum() if loss is None else loss(out)
+            if value.requires_grad:
+                value.backward()
         if value.requires_grad:
-            value.backward()
             collect()
-    wanted = _movements(plan)
+    wanted: dict[str, int] = {}
+    for place, moved in _movements(plan).items():
+        wanted[_whole(place)] = wanted.get(_whole(place), 0) + moved
     places = list(dict.fromkeys([*wanted, *count.bytes]))
     rows = tuple(Row(p, wanted.get(p, 0), count.bytes[p], tuple(count.calls.get(p, ()))) for p in places)
     return Traffic(tuple(r for r in rows if r.planned or r.received), tuple(sorted(functions.whole.items())))
+
+
+def _whole(place: str) -> str:
+    """A place of any micro-batch by the name it has in the whole step.
+
+    >>> _whole("fc1@3 -> relu@3"), _whole("gradient of fc1")
+    ('fc1 -> relu', 'gradient of fc1')
+    """
+    return " ".join(PART.sub("", word) for word in place.split(" "))
+
+
+def _parts(inputs: Any, count: int) -> Iterator[Any]:
+    """Equal parts of the batch, the first dimension of every input."""
+    if count == 1:
+        yield inputs
+        return
+    kind = type(inputs)
+    named = dict(inputs) if isinstance(inputs, Mapping) else dict(enumerate(inputs))
+    for i in range(count):
+        part = {k: x.chunk(count)[i] if isinstance(x, torch.Tensor) and x.ndim else x for k, x in named.items()}
+        yield part if isinstance(inputs, Mapping) else kind(part.values())
 
 
 def _function(node: str) -> str:

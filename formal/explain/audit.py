@@ -28,6 +28,7 @@ from ...models.problem.claims import Infeasible, LowerBound, Optimal, SelectionC
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import joined
 from ...proofs.selection.certificates import SelectionCertificate
+from ..planning.layouts import TensorLayouts, resolve_layouts
 from ..planning.report import amount, percent
 from ..planning.strategy import Applied, ChoiceList, Derived, Strategy, choices_of, resolve
 from ..selection.answer import Answer
@@ -133,7 +134,7 @@ class AuditReport:
 
 def audit(
     planning: Planning,
-    strategy: Strategy,
+    strategy: Strategy | TensorLayouts,
     time_limit: float | None = None,
     gap: Fraction = Fraction(0),
     engine: Engine = "native",
@@ -141,8 +142,13 @@ def audit(
     clock: Clock | None = None,
 ) -> AuditReport:
     """Audit a strategy for a model.  Raises `StrategyError` or `SpaceError` when the strategy does not fit."""
-    applied = resolve(strategy, planning)
+    applied = applied_strategy(strategy, planning)
     return _audit(planning.problem, PlanTerms(planning), applied, time_limit, gap, engine, progress, clock)
+
+
+def applied_strategy(strategy: Strategy | TensorLayouts, planning: Planning) -> Applied:
+    """What a strategy decides.  Raises `StrategyError` or `SpaceError` when it does not fit."""
+    return resolve_layouts(strategy, planning) if isinstance(strategy, TensorLayouts) else resolve(strategy, planning)
 
 
 def audit_problem(

@@ -25,13 +25,14 @@ from ...models.text import InputError
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
 from ..planning.frameworks import framework_flags, strategy_of_flags
+from ..planning.layouts import TensorLayouts, tensor_layouts
 from ..planning.plan import fitting_space
 from ..planning.schedules import propagate
-from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy, resolve
+from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, read_strategy
 from ..planning.time_limit import TimeLimit, check_seconds, tables_in_time
 from ..selection.model.clock import Progress
 from ..selection.solve import Engine
-from .audit import AuditReport, Outcome, audit, audit_problem
+from .audit import AuditReport, Outcome, applied_strategy, audit, audit_problem
 
 Splits = Mapping[str, Mapping[str, Mapping[str, int]] | None]
 """A strategy as an object: operator or glob -> axis -> level -> degree; None: left to the solver."""
@@ -45,7 +46,7 @@ class AuditRequest:
 
     graph: Graph
     machine: Machine
-    strategy: Strategy
+    strategy: Strategy | TensorLayouts
     space: Space | None = None
     memory: int | None = None
     carry: bool = False
@@ -53,14 +54,14 @@ class AuditRequest:
     gap: Fraction = Fraction(0)
 
 
-def strategy_for(source: Path | str | Splits, graph: Graph, machine: Machine) -> Strategy:
-    """The strategy in a file, ours or a framework's settings, or an object.  Raises `StrategyError`, or `InputError`
-    for a list of choices, which belongs to a selection problem.
+def strategy_for(source: Path | str | Splits, graph: Graph, machine: Machine) -> Strategy | TensorLayouts:
+    """The strategy in a file (ours, a framework's settings, or where tensors lie), or an object.  Raises
+    `StrategyError`, or `InputError` for a list of choices, which belongs to a selection problem.
 
     >>> from ...models.machine.machine import load_machine
     >>> from ...models.sources.zoo import build as zoo
-    >>> strategy_for({"fc*": {"b": {"ranks": 4}}}, zoo("mlp-unity"), load_machine("localhost:4")).rules[0].key
-    'fc*'
+    >>> strategy_for({"fc*": {"b": {"ranks": 4}}}, zoo("mlp-unity"), load_machine("localhost:4")).place
+    'strategy'
     """
     if isinstance(source, Mapping):
         read = read_strategy(json.dumps({k: v if v is None else _plain(v) for k, v in source.items()}))
@@ -68,6 +69,9 @@ def strategy_for(source: Path | str | Splits, graph: Graph, machine: Machine) ->
         flags = framework_flags(source)
         if flags is not None:
             return strategy_of_flags(flags, graph, machine, str(source))
+        layouts = tensor_layouts(source)
+        if layouts is not None:
+            return layouts
         read = load_strategy(source)
     if isinstance(read, ChoiceList):
         raise InputError(
@@ -89,6 +93,8 @@ def carry_out_audit(
     default = fitting_space(graph, machine)
     check_sizes(graph, machine, where or default)
     if request.carry:
+        if isinstance(strategy, TensorLayouts):
+            raise InputError("--propagate carries schedules of operators; the file says where tensors lie")
         strategy = propagate(graph, machine, strategy).strategy(machine)
     planning = tables_in_time(graph, machine, where, default, request.memory, limit, notify)
     if where is None and planning.space != default and not _inside(strategy, planning):
@@ -113,9 +119,9 @@ def carry_out_audit_of_choices(
         return audit_problem(problem, choices, None, gap, engine, progress, limit.clock)
 
 
-def _inside(strategy: Strategy, planning: Planning) -> bool:
+def _inside(strategy: Strategy | TensorLayouts, planning: Planning) -> bool:
     try:
-        resolve(strategy, planning)
+        applied_strategy(strategy, planning)
     except (SpaceError, StrategyError):
         return False
     return True

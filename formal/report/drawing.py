@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from math import log2
 
 from ...models.layout.placement import Placement
+from .words import escape
 
 COLOURS = (
     "#2f6db5", "#d9822b", "#3a9a5b", "#b8474f", "#7b5ea7", "#8a6d4b", "#c76ba5", "#5f7f8f", "#a8a02e", "#2a9d9d",

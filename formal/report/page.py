@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 from ...models.communication.shardings import plan_shardings
 from ...models.layout.mesh import MeshError
@@ -21,7 +20,7 @@ from ..planning.remarks import Remark
 from ..planning.report import amount, bytes_text, label, pattern, percent
 from .drawing import PARTS, REPLICATED, Palette, bar, key, steps, strip
 from .memory import held_over_time
-from .words import sentence
+from .words import escape, sentence
 
 MOST_ROWS = 400
 """Rows of the table of operators; the cheapest beyond are one row."""
@@ -131,13 +130,18 @@ def _facts(pairs: Sequence[tuple[str, str]]) -> str:
     )
 
 
+def _bound(shown: Shown) -> int | None:
+    """Bound of the claim.  A joint plan's is about all programs that its e-graph holds, and the checker's to say."""
+    return shown.explanation.lower_bound if shown.plan.joint is None else shown.published.lower_bound
+
+
 def _status(shown: Shown) -> str:
-    e = shown.explanation
-    if e.lower_bound is None:
+    e, bound = shown.explanation, _bound(shown)
+    if bound is None:
         return "feasible; no bound is proved"
-    if e.lower_bound >= e.cost:
+    if bound >= e.cost:
         return "proved optimal"
-    return f"proved within {percent(e.cost - e.lower_bound, e.cost)} of the optimum"
+    return f"proved within {percent(e.cost - bound, e.cost)} of the optimum"
 
 
 def _summary(shown: Shown) -> str:
@@ -299,12 +303,15 @@ def _certificate(shown: Shown) -> str:
     e, published = shown.explanation, shown.published
     p = e.planning.problem
     proved = published.verdict is Verdict.PROVED
-    bound = "nothing finite" if e.lower_bound is None else amount(e.lower_bound, p)
+    proved_bound, joint = _bound(shown), shown.plan.joint is not None
+    bound = "nothing finite" if proved_bound is None else amount(proved_bound, p)
+    what = "no plan of any program of its e-graph, in the" if joint else "no plan of the"
     assumed = "".join(
-        f"<li><code>{escape(f.partition('(')[0])}</code> {escape(sentence(f))}</li>" for f in p.assumptions
+        f"<li><code>{escape(f.partition('(')[0])}</code> {escape(sentence(f))}</li>"
+        for f in published.assumptions or p.assumptions
     )
     return (
-        f"<p>Claim <b>{escape(published.kind)}</b>: no plan of the space <code>{escape(p.space or '')}</code> takes "
+        f"<p>Claim <b>{escape(published.kind)}</b>: {what} space <code>{escape(p.space or '')}</code> takes "
         f"less than {bound}; this one takes {amount(e.cost, p)}. The checker, which shares no code with the search, "
         f"says "
         f'<b class="{"proved" if proved else "not"}">{escape(published.verdict.value)}</b>'

@@ -1,8 +1,11 @@
-"""This module says the assumptions of a claim in sentences."""
+"""This module says the assumptions of a claim in sentences, and foreign names as text of a page."""
 
 from __future__ import annotations
 
+from html import escape as in_html
 from typing import Final
+
+from ...models.text import escaped
 
 SENTENCES: Final = {
     "class-order": "Devices that share a dimension are numbered in one global order of axes.",
@@ -30,6 +33,11 @@ SENTENCES: Final = {
     "unsplit-axes": "The model says that some axes are never split",
 }
 
+OF_JOINT_PLANS: Final = {
+    "graphs: egraph": "Programs were compared that this library of rules finds in so many rounds",
+    "real-arithmetic": "Programs are equal in real numbers; rounding may differ.",
+}
+
 
 def sentence(flag: str) -> str:
     """An assumption in words; what a flag lists in brackets is kept.
@@ -40,5 +48,15 @@ def sentence(flag: str) -> str:
     'The model says that some axes are never split: 2: a.x b.y.'
     """
     name, bracket, rest = flag.partition("(")
-    words = SENTENCES.get(name, name)
+    words = SENTENCES.get(name) or OF_JOINT_PLANS.get(name, name)
     return f"{words}: {rest.removesuffix(')')}." if bracket else words
+
+
+def escape(text: str) -> str:
+    """A name as text of a page: what is markup in HTML stands for itself, and what cannot be printed (line ends,
+    controls, directions of writing) is written as an escape.
+
+    >>> escape("<b>" + chr(0x202E) + "x"), escape(chr(34))
+    ('&lt;b&gt;\\\\u202ex', '&quot;')
+    """
+    return in_html(escaped(text))

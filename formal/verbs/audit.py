@@ -27,6 +27,7 @@ from ..explain.request import (
     strategy_for,
 )
 from ..planning.frameworks import framework_flags
+from ..planning.layouts import tensor_layouts
 from ..planning.strategy import ChoiceList, load_strategy
 from ..selection.solve import Engine
 from .results import asked_json, asked_lines
@@ -40,7 +41,8 @@ from .search_options import engine_option, gap_option, started, time_option
     "strategy_file",
     required=True,
     type=click.Path(path_type=Path),
-    help="Strategy file: per operator name or glob, a list of choices, or Megatron's, DeepSpeed's or FSDP's settings.",
+    help="Strategy file: per operator name or glob, a list of choices, layouts of tensors (DTensor, JAX, Shardy), or "
+    "the settings of Megatron, DeepSpeed, FSDP or torchtitan.",
 )
 @click.option("--machine", help="For a model: built-in name, name:4x8, 4x8, or a TOML file.")
 @click.option("--batch", type=BATCH, help="Batch size of the model.")
@@ -79,7 +81,8 @@ def audit_command(
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit)
     notes: list[str] = []
-    listed = framework_flags(strategy_file) is None and load_strategy(strategy_file)
+    ours = framework_flags(strategy_file) is None and tensor_layouts(strategy_file) is None
+    listed = load_strategy(strategy_file) if ours else None
     with Watch("auditing") as watch:
         if isinstance(listed, ChoiceList):
             if named(subject) is not None or machine is not None:

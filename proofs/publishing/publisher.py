@@ -26,7 +26,9 @@ from ..selection.certificates import SelectionCertificate
 
 @dataclass(frozen=True)
 class Published:
-    """What the checker said of the bytes.  `path` is None if nothing was written; `identity` names the content."""
+    """What the checker said of the bytes.  `path` is None if nothing was written; `identity` names the content.
+    `assumptions`: those of the claim.
+    """
 
     verdict: Verdict
     kind: str
@@ -36,6 +38,7 @@ class Published:
     identity: str
     path: Path | None
     size: int
+    assumptions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-r"""How Megatron, DeepSpeed and FSDP are told to spread a training step: degrees, and what is sharded over copies.
+r"""How Megatron, DeepSpeed, FSDP and torchtitan are told to spread a training step: degrees, what copies shard.
 
 Megatron   the command line:  --tensor-model-parallel-size 8 --sequence-parallel --use-distributed-optimizer ..
 DeepSpeed  its JSON:          {"zero_optimization": {"stage": 3}, "train_micro_batch_size_per_gpu": 4, ..}
+torchtitan its TOML, or that as flags:  [parallelism] tensor_parallel_degree = 8, data_parallel_shard_degree = -1
 FSDP       one of PyTorch's or Composer's words:  FULL_SHARD, SHARD_GRAD_OP, HYBRID_SHARD, NO_SHARD
 
 state sharded over the copies    0 nothing;  1 optimizer;  2 and gradients;  3 and parameters        (ZeRO's stages)
@@ -9,7 +10,9 @@ state sharded over the copies    0 nothing;  1 optimizer;  2 and gradients;  3 a
 
 from __future__ import annotations
 
+import re
 import shlex
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +21,7 @@ from ...files.json_text import JsonError, parse_json
 from ...text import InputError
 
 MAX_DEGREE: Final = 1 << 20
+_SHARDS: Final = "data_parallel_shard_degree"
 
 _DEGREES: Final[Mapping[str, str]] = {
     "--tensor-model-parallel-size": "tp",
@@ -40,7 +44,9 @@ _SHARDING: Final[Mapping[str, int]] = {
 
 @dataclass(frozen=True)
 class Flags:
-    """Degrees (1: not split) and batches (0: not said); `zero` as in the module's table; `source`: the framework."""
+    """Degrees (1: not split), batches and copies (0: not said); `zero` as in the module's table; `source`: the
+    framework.
+    """
 
     source: str
     tp: int = 1
@@ -51,6 +57,7 @@ class Flags:
     zero: int = 0
     micro_batch: int = 0
     global_batch: int = 0
+    dp: int = 0
 
     def __post_init__(self) -> None:
         for name in ("tp", "pp", "cp", "ep"):
@@ -76,14 +83,20 @@ class Flags:
                 f"{self.source}: tp {self.tp} x pp {self.pp} x cp {self.cp} is {ways}, which does not divide {devices} "
                 "devices"
             )
+        if self.dp and self.dp != devices // ways:
+            raise InputError(
+                f"{self.source}: {self.dp} data parallel copies of {ways} devices are not {devices} devices"
+            )
         return devices // ways
 
 
 def read_flags(text: str) -> Flags | None:
-    """Degrees from a command line, a DeepSpeed configuration or a word of FSDP; None if the text is none of them.
+    """Degrees from a command line, a configuration of DeepSpeed or torchtitan, or a word of FSDP; None if the text is
+    none of them.
 
-    >>> read_flags("--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer")
-    Flags(source='Megatron', tp=4, pp=1, cp=1, ep=1, sequence_parallel=True, zero=1, micro_batch=0, global_batch=0)
+    >>> found = read_flags("--tensor-model-parallel-size 4 --sequence-parallel --use-distributed-optimizer")
+    >>> found == Flags(source='Megatron', tp=4, sequence_parallel=True, zero=1)
+    True
     >>> read_flags('{"zero_optimization": {"stage": 3}}').zero
     3
     >>> read_flags("FULL_SHARD").zero, read_flags('{"fc1": {"b": {"gpus": 8}}}')
@@ -98,6 +111,13 @@ def read_flags(text: str) -> Flags | None:
         except JsonError:
             return None
         return _deepspeed(data) if isinstance(data, dict) and _is_deepspeed(data) else None
+    if stripped.startswith("--parallelism.") or " --parallelism." in stripped:
+        return _torchtitan(_titan_flags(stripped))
+    if re.search(r"^\s*\[\s*parallelism\s*\]", text, re.MULTILINE):
+        try:
+            return _torchtitan(tomllib.loads(text))
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise InputError(f"torchtitan: the configuration is no TOML: {str(error)[:200]}") from None
     return _megatron(stripped) if stripped.startswith("--") else None
 
 
@@ -135,11 +155,63 @@ def _whole(name: str, value: object) -> int:
     return value
 
 
-def _megatron(text: str) -> Flags:
+def _titan_flags(text: str) -> dict[str, object]:
+    """`--section.name=value` as the tables of a configuration."""
+    out: dict[str, dict[str, object]] = {}
+    words = _words("torchtitan", text)
+    for n, word in enumerate(words):
+        name, joined, value = word.partition("=")
+        section, dot, key = name.removeprefix("--").partition(".")
+        if name.startswith("--") and dot:
+            said = value if joined else words[n + 1] if n + 1 < len(words) else ""
+            out.setdefault(section, {})[key] = int(said) if re.fullmatch(r"-?\d{1,7}", said) else said
+    return dict(out)
+
+
+def _torchtitan(data: Mapping[str, object]) -> Flags:
+    """What `[parallelism]` says: FSDP2 over the shards, tensor parallelism with split sequences, as its Llama does."""
+    table, training = data.get("parallelism", {}), data.get("training", {})
+    if not isinstance(table, dict) or not isinstance(training, dict):
+        raise InputError("torchtitan: [parallelism] and [training] are tables")
+
+    def degree(name: str, default: int) -> int:
+        value = table.get(name, default)
+        if type(value) is not int or not (1 <= value <= MAX_DEGREE or (value == -1 and name == _SHARDS)):
+            raise InputError(f"torchtitan: parallelism.{name} is {str(value)[:40]!r}, not a degree of at least 1")
+        return value
+
+    shards, copies = degree(_SHARDS, -1), degree("data_parallel_replicate_degree", 1)
+    tp, pp, cp = (degree(f"{name}_parallel_degree", 1) for name in ("tensor", "pipeline", "context"))
+    reshard = table.get("fsdp_reshard_after_forward", "default")
+    if reshard not in ("default", "always", "never"):
+        raise InputError(f"torchtitan: fsdp_reshard_after_forward {str(reshard)[:40]!r}: one of default, always, never")
+    gathered = reshard == "never" or (reshard == "default" and pp > 1)
+    batches = [training.get(name, 0) for name in ("local_batch_size", "global_batch_size")]
+    if not all(type(n) is int and -1 <= n <= MAX_DEGREE for n in batches):
+        raise InputError("torchtitan: training.local_batch_size and global_batch_size are whole numbers")
+    return Flags(
+        "torchtitan",
+        tp=tp,
+        pp=pp,
+        cp=cp,
+        ep=degree("expert_parallel_degree", 1),
+        sequence_parallel=tp > 1,
+        zero=0 if shards == 1 else 2 if gathered else 3,
+        micro_batch=max(int(batches[0]), 0),
+        global_batch=max(int(batches[1]), 0),
+        dp=0 if shards == -1 else shards * copies,
+    )
+
+
+def _words(source: str, text: str) -> list[str]:
     try:
-        words = shlex.split(text.replace("\\\n", " "), comments=True)
+        return shlex.split(text.replace("\\\n", " "), comments=True)
     except ValueError as error:
-        raise InputError(f"Megatron: the command line cannot be split: {error}") from None
+        raise InputError(f"{source}: the command line cannot be split: {error}") from None
+
+
+def _megatron(text: str) -> Flags:
+    words = _words("Megatron", text)
     found: dict[str, int] = {}
     zero, sequence = 0, False
     for n, word in enumerate(words):

@@ -1,0 +1,1 @@
+"""Shardings in the words of other frameworks, and read back: DTensor, JAX's PartitionSpec, Shardy's text."""
