@@ -130,8 +130,10 @@ is called.
 
 def _loaded(module: str, name: str) -> click.Command:
     with starting():
+        from shardproof.models.terminal.completion import completing
+
         command: click.Command = getattr(import_module(f"shardproof.{module}"), name)
-    return command
+    return completing(command)
 
 
 class _Group(click.Group):
@@ -177,6 +179,13 @@ class _Verbs(_Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(VERBS)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """Verbs, none of them loaded; or the options of the group, as click does."""
+        from shardproof.models.terminal.completion import verbs
+
+        named = verbs(((name, row[2]) for name, row in sorted(VERBS.items())), incomplete)
+        return named or click.Command.shell_complete(self, ctx, incomplete)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:

@@ -279,7 +279,7 @@ def _is_module(model: object) -> bool:
 
 
 def _module(model: object, inputs: object, attention: Attention | None) -> Graph:
-    """A PyTorch module; it is copied to the meta device, so that its weights stay where they are."""
+    """A PyTorch module; what is read is a copy of it without weights."""
     if not _is_module(model):
         raise InputError(
             f"a {type(model).__name__} is no model; give a name or file, a Graph, a function decorated with "
@@ -290,8 +290,16 @@ def _module(model: object, inputs: object, attention: Attention | None) -> Graph
     from shardproof.models.sources.building.stated import carried
     from shardproof.models.sources.torch.importer import convert
     from shardproof.models.sources.torch.program import build
+    from shardproof.models.sources.torch.shadow import without_weights
 
-    found = convert(build(lambda: (model, inputs), type(model).__name__, attention=attention != "matrices"))
+    try:
+        hollow = without_weights(model)
+    except Exception as error:  # whatever the module's own parts raise
+        raise InputError(
+            f"the {type(model).__name__} cannot be copied ({type(error).__name__}: {str(error)[:200]}); give a file "
+            f"with a function that makes it, FILE.py:NAME"
+        ) from error
+    found = convert(build(lambda: (hollow, inputs), type(model).__name__, attention=attention != "matrices"))
     for note in found.notes:
         _tell(note)
     return carried(found.graph, found.stated)

@@ -70,6 +70,8 @@ VOCABULARIES = ("dtensor", "jax")
 """Frameworks to whose layouts a space can be restricted."""
 
 _BASES = {"complete": None, "two-per-level": 2, "one-per-level": 1}
+SPACES = tuple(_BASES)
+"""Names of the spaces without their additions."""
 
 
 def space(name: str) -> Space:

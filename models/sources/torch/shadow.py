@@ -152,6 +152,24 @@ def watched() -> tuple[AbstractContextManager[object], Shadow]:
     return Both(), watch
 
 
+def without_weights(module: torch.nn.Module) -> torch.nn.Module:
+    """A copy whose parameters are on the meta device and whose buffers are those of the module, which stays as it is.
+    Raises what `copy.deepcopy` does.
+    """
+    import copy
+
+    import torch
+
+    memo: dict[int, object] = {
+        id(p): torch.nn.Parameter(p.detach().to("meta"), requires_grad=p.requires_grad) for p in module.parameters()
+    }
+    for part in module.modules():
+        for held in (part._buffers, part.__dict__):
+            memo |= {id(t): t for t in held.values() if isinstance(t, torch.Tensor) and id(t) not in memo}
+    copied: torch.nn.Module = copy.deepcopy(module, memo)
+    return copied
+
+
 def hollow(module: torch.nn.Module, mode: FakeTensorMode) -> Callable[[torch.Tensor], torch.Tensor]:
     """Replace the meta tensors of a module by fake tensors on the CPU; return the function that does so for one
     tensor.

@@ -21,7 +21,7 @@ from . import decoder, dense, experts, inception, language, recommendation, recu
 from .published import PUBLISHED
 from .tiny import TINY
 
-__all__ = ["PUBLISHED", "TINY", "ZOO", "ZooError", "build", "default_batch", "named", "sizes_words"]
+__all__ = ["PUBLISHED", "TINY", "ZOO", "ZooError", "build", "default_batch", "named", "sizes_of", "sizes_words"]
 
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,12}", re.ASCII)
 
@@ -109,15 +109,24 @@ def named(spec: str) -> tuple[str, dict[str, int | str]] | None:
     return name, given
 
 
+def sizes_of(name: str) -> dict[str, object]:
+    """The sizes of a zoo model with their defaults.
+
+    >>> sizes_of("bert-tiny")
+    {'batch': 8, 'layers': 2, 'sequence': 16, 'dtype': 'float64'}
+    """
+    make = ZOO[name] if name in ZOO else PUBLISHED[name].make
+    own = {} if name in ZOO else PUBLISHED[name].sizes
+    return {k: own.get(k, p.default) for k, p in signature(make).parameters.items()}
+
+
 def sizes_words(name: str, given: Mapping[str, int | str]) -> str:
     """Every size of a zoo model, those that were given apart from its defaults.
 
     >>> sizes_words("bert-tiny", {"layers": 1})
     'bert-tiny with layers=1; taken as they were not given: batch=8, sequence=16, dtype=float64'
     """
-    make = ZOO[name] if name in ZOO else PUBLISHED[name].make
-    own = {} if name in ZOO else PUBLISHED[name].sizes
-    taken = {k: own.get(k, p.default) for k, p in signature(make).parameters.items() if k not in given}
+    taken = {k: value for k, value in sizes_of(name).items() if k not in given}
     words = [", ".join(f"{key}={_short(value)}" for key, value in part.items()) for part in (given, taken)]
     said = f"{name} with {words[0]}" if words[0] else name
     return f"{said}; taken as they were not given: {words[1]}" if words[1] else said
