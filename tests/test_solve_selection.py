@@ -173,15 +173,6 @@ def test_kernels_agree_with_numpy_on_large_tables_and_with_threads() -> None:
         assert np.array_equal(minplus.rows_min(table, g, threads), (table + g[None, :]).min(axis=1))
 
 
-def test_the_kernel_without_numba_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(minplus, "_compiled", lambda: None)
-    monkeypatch.setattr(minplus, "CHUNK", 1 << 12)
-    rng = np.random.default_rng(1)
-    table, h, g = rng.integers(0, 99, (300, 200)), rng.integers(0, 99, 300), rng.integers(0, 99, 200)
-    assert np.array_equal(minplus.columns_min(table, h), (table + h[:, None]).min(axis=0))
-    assert np.array_equal(minplus.rows_min(table, g), (table + g[None, :]).min(axis=1))
-
-
 def test_denominators_do_not_change_the_bound_of_a_score() -> None:
     problem = grid_of_tables(3, 0, 4, 50)
     results = []
