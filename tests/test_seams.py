@@ -1,6 +1,4 @@
-"""Windows at the seams of repeated blocks: bounds of parts, distances from the seams, and messages with multipliers
-in their own unit.
-"""
+"""Seams of repeated blocks: distances from them, and messages with multipliers in their own unit."""
 
 from __future__ import annotations
 
@@ -12,8 +10,8 @@ import pytest
 from random_problems import maps_and_holes
 
 from shardproof.formal.selection.bound import converge
+from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
 from shardproof.formal.selection.bound.dual import gather, row_costs, score
-from shardproof.formal.selection.bound.subgradient import apply_multipliers
 from shardproof.formal.selection.bound.trws import Sweeper, load
 from shardproof.formal.selection.decomposition import blocks, interface
 from shardproof.formal.selection.decomposition.blocks import begin, settled
@@ -21,7 +19,6 @@ from shardproof.formal.selection.decomposition.quotient import Quotient, quotien
 from shardproof.formal.selection.elimination.factored import eliminate, elimination_order, recorded_order
 from shardproof.formal.selection.model.clock import Clock
 from shardproof.formal.selection.model.factored import Base, allowed, build, whole
-from shardproof.formal.selection.model.resources import Rows
 from shardproof.formal.selection.options import Options
 from shardproof.formal.selection.options.bound import BOUND, BoundOptions
 from shardproof.formal.selection.options.decomposition import DecompositionOptions
@@ -42,7 +39,6 @@ TIGHT = Limits(
     last_kept=1,
     root_sweeps=20,
     node_sweeps=5,
-    root_steps=20,
     node_steps=5,
 )
 """No elimination: what comes out are messages.  Few sweeps: seconds."""
@@ -50,7 +46,7 @@ TIGHT = Limits(
 LARGE = 60
 """More vertices than a ring has."""
 
-Call = tuple[Run, Quotient, Dual]
+Call = tuple[Run, Dual]
 
 
 def make(problem: SelectionProblem, clock: Clock) -> Run:
@@ -132,6 +128,12 @@ def bound_of(sweeper: Sweeper) -> int:
     return sum(low) + sum(brackets)
 
 
+def moved(sweeper: Sweeper, turns: int) -> None:
+    moving = AcceleratedSweeper(sweeper)
+    assert moving.run(turns, Clock()) is not None
+    moving.store()
+
+
 def copied(side: list[Ints]) -> list[list[int]]:
     return [m.tolist() for m in side]
 
@@ -152,114 +154,13 @@ def optimum(problem: SelectionProblem) -> int:
     return outcome.value
 
 
-# --- parts
+# --- messages and distances
 # --------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("holes", [False, True])
-@pytest.mark.parametrize("seed", range(12))
-def test_part_and_constant_are_the_bound_of_the_whole(seed: int, holes: bool) -> None:
-    """From any messages: the part reports its vertices (its edges end at zero), everything else is a constant."""
-    sweeper, rng = sweeper_of(maps_and_holes(seed, holes=holes), 8), np.random.default_rng([seed, 1])
-    sweeper.to_u = [rng.integers(-40, 40, m.size) for m in sweeper.to_u]
-    sweeper.to_v = [rng.integers(-40, 40, m.size) for m in sweeper.to_v]
-    if seed % 2:  # prices of resource rows
-        sweeper.extra = [rng.integers(0, 30, c.size) if v % 3 else None for v, c in enumerate(sweeper.network.unary)]
-    chosen = {int(v) for v in rng.choice(12, 1 + seed % 9, replace=False)}
-    arcs = sweeper.network.arcs
-    inside = [a.u in chosen and a.v in chosen for a in arcs]
-    low, brackets = parts_of_bound(sweeper)
-    before = sum(low) + sum(brackets)
-    rest = sum(x for v, x in enumerate(low) if v not in chosen) + sum(
-        x for x, i in zip(brackets, inside, strict=True) if not i
-    )
-    old_u, old_v = copied(sweeper.to_u), copied(sweeper.to_v)
-    part = sweeper.within(chosen)
-    for style in ("all", "share", "keep"):
-        for forward in (True, False):
-            swept = part.sweep(forward, Clock(), style)
-            assert swept is not None
-            now = bound_of(sweeper)
-            assert swept + rest == now >= before
-            before = now
-    for e, i in enumerate(inside):
-        assert i or (sweeper.to_u[e].tolist(), sweeper.to_v[e].tolist()) == (old_u[e], old_v[e])
-    if any(inside):
-        assert (copied(sweeper.to_u), copied(sweeper.to_v)) != (old_u, old_v)
-
-
-def test_a_part_of_everything_sweeps_as_the_whole() -> None:
-    first, second = sweeper_of(maps_and_holes(3)), sweeper_of(maps_and_holes(3))
-    part = first.within(set(range(12)))
-    for forward in (True, False, True):
-        assert part.sweep(forward, Clock()) == second.sweep(forward, Clock())
-    assert (copied(first.to_u), copied(first.to_v)) == (copied(second.to_u), copied(second.to_v))
-
-
-# --- windows
-# ------------------------------------------------------------------------------------------------------------
-
-
-def at_seam(seed: int, count: int = 30, prices: bool = False) -> tuple[Sweeper, list[int]]:
-    """A ladder, and distances from its first block."""
-    problem = ladder(count, seed, limit=10**6 if prices else None)
-    sweeper = sweeper_of(problem, 64)
-    if prices:
-        rows = Rows(problem)
-        apply_multipliers(sweeper, rows, np.arange(len(rows.events), dtype=np.int64) % 5)
-    return sweeper, interface.distances(problem, {1, 4 * count - 1})
-
-
-@pytest.mark.parametrize("prices", [False, True])
-@pytest.mark.parametrize("seed", range(4))
-def test_settle_gains_and_leaves_what_is_far_alone(seed: int, prices: bool) -> None:
-    sweeper, distance = at_seam(seed, prices=prices)
-    twin, _ = at_seam(seed, prices=prices)
-    first = [twin.sweep(forward, Clock(), "all") for forward in (True, False)][-1]
-    assert first is not None and bound_of(twin) == first
-    interface.sweep_windows(sweeper, distance, None, Clock())
-    largest = interface.windows(distance)[-1]
-    assert len(largest) * 2 <= len(distance)
-    changed = False
-    for e, arc in enumerate(sweeper.network.arcs):
-        same = np.array_equal(sweeper.to_u[e], twin.to_u[e]) and np.array_equal(sweeper.to_v[e], twin.to_v[e])
-        changed |= not same
-        assert same or (arc.u in largest and arc.v in largest)
-    assert changed and bound_of(sweeper) > first
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_no_step_of_settle_lowers_the_bound_of_the_whole(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it ends with the first turn that reaches what is enough."""
-    history: list[int] = []
-    turn = interface._turn
-
-    def watched(part: Sweeper, clock: Clock) -> int | None:
-        swept = turn(part, clock)
-        history.append(bound_of(part))
-        return swept
-
-    monkeypatch.setattr(interface, "_turn", watched)
-    sweeper, distance = at_seam(seed)
-    interface.sweep_windows(sweeper, distance, None, Clock())
-    assert history == sorted(history) and history[-1] > history[0]
-    full = list(history)
-    enough = next(b for b in full if b > full[0])
-    history.clear()
-    sweeper, _ = at_seam(seed)
-    interface.sweep_windows(sweeper, distance, enough, Clock())
-    assert history[-1] >= enough and all(b < enough for b in history[:-1])
-    assert len(history) < len(full)
-    history.clear()
-    sweeper, _ = at_seam(seed)
-    interface.sweep_windows(sweeper, distance, full[0], Clock())
-    assert history == full[:1], "the turn over the whole was enough"
-
-
 def test_without_time_nothing_moves() -> None:
-    sweeper, distance = at_seam(0)
+    sweeper = sweeper_of(ladder(30, 0), 64)
     old = copied(sweeper.to_u), copied(sweeper.to_v)
-    interface.sweep_windows(sweeper, distance, None, Clock(0.0))
     converge.converge(sweeper, Clock(0.0))
     assert (copied(sweeper.to_u), copied(sweeper.to_v)) == old
 
@@ -270,12 +171,9 @@ def test_converge_ends_where_further_sweeps_gain_nothing(seed: int) -> None:
     converge.converge(sweeper, Clock())
     reached = bound_of(sweeper)
     once = sweeper_of(ladder(12, seed), 1 << 12)
-    for forward in (True, False):
-        once.sweep(forward, Clock(), "all")
+    moved(once, 1)
     assert reached > bound_of(once)
-    for _ in range(BOUND.span):
-        for forward in (True, False):
-            sweeper.sweep(forward, Clock(), "all")
+    moved(sweeper, BOUND.span)
     assert 0 <= (bound_of(sweeper) - reached) * 10_000 <= reached, "another round as long as the last"
 
 
@@ -309,18 +207,6 @@ def test_distances_from_several_seeds_and_without_a_way() -> None:
     assert interface.distances(parallel, {0, 6}) == interface.distances(problem, {0, 6})
 
 
-def test_windows_double_up_to_half() -> None:
-    assert [len(w) for w in interface.windows(list(range(100)))] == [8, 16, 32]
-    assert interface.windows([5, 0, 1, 9, 1, 9, 9, 9]) == [{1}, {1, 2, 4}], (
-        "by distance, not by number; 4 of 8 with the next"
-    )
-    assert interface.windows([0] * 5 + [1] * 5) == [set(range(5))], "exactly half is a window"
-    assert interface.windows([0] * 6 + [1] * 5) == []
-    assert interface.windows([3, 3, 3]) == []
-    for window, larger in zip(found := interface.windows([v // 3 for v in range(200)]), found[1:], strict=False):
-        assert window < larger and len(larger) >= 2 * len(window)
-
-
 def test_rare_classes_and_missing_edges() -> None:
     problem = chain(9, 0)
     classes = (0, 1, 1, 1, 1, 2, 2, 3, 1, 4)  # the largest has five members, a class of two is less than half of it
@@ -341,9 +227,9 @@ def watched_settled(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """What `begin` hands to `settled`."""
     calls: list[Call] = []
 
-    def watch(search: Run, found: Quotient, warm: Dual, across: bool = False) -> Dual:
-        calls.append((search, found, warm))
-        return settled(search, found, warm, across)
+    def watch(search: Run, warm: Dual) -> Dual:
+        calls.append((search, warm))
+        return settled(search, warm)
 
     monkeypatch.setattr(blocks, "settled", watch)
     return calls
@@ -360,7 +246,7 @@ def in_unit_of(search: Run, warm: Dual) -> Dual:
 @pytest.mark.parametrize("seed", range(3))
 def test_begin_bounds_at_least_as_well_as_the_ring(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = watched_settled(monkeypatch)
-    monkeypatch.setattr(blocks, "coarsen", lambda *_: None)  # in windows, as with few blocks
+    monkeypatch.setattr(blocks, "coarsen", lambda *_: None)  # as with few blocks
     problem = ladder(50, seed, unit=10**6)  # so large that the whole has a coarser unit than the ring
     found = quotient(problem)
     assert found is not None and interface.interface(problem, found), (
@@ -369,7 +255,7 @@ def test_begin_bounds_at_least_as_well_as_the_ring(seed: int, monkeypatch: pytes
     search = searching(problem)
     record = begin(search, tight)
     assert record is not None and record.denominator == search.denominator
-    (_, _, warm), best = calls[0], optimum(problem)
+    (_, warm), best = calls[0], optimum(problem)
     reached = lower_of(problem, record)
     assert warm.denominator > record.denominator
     assert lower_of(problem, in_unit_of(search, warm)) < reached <= best
@@ -413,16 +299,13 @@ def test_settled_returns_multipliers_in_its_own_unit(denominator: int) -> None:
     zero = searching(replace(problem, limit=None, usages=()))
     zero.denominator, zero.base = denominator, Base(zero.problem, denominator)
     sweeper = Sweeper(build(zero.base, whole(problem)), list(range(len(problem.vertices))))
-    for forward in (True, False) * 3:
-        sweeper.sweep(forward, Clock(), "all")
+    moved(sweeper, 3)
     middle = len(search.rows.events) // 2
     price = Fraction(1, 4) if denominator > 1 else Fraction(1)
     prices = {search.rows.events[k]: price * (1 + k - middle) for k in (middle, middle + 1)}
     pairs = tuple((t, int(n * denominator)) for t, n in prices.items())
     warm = Dual(tuple(sweeper.to_u), tuple(sweeper.to_v), denominator, pairs)
-    found = quotient(problem)
-    assert found is not None
-    record = settled(search, found, warm)
+    record = settled(search, warm)
     assert record.denominator == search.denominator
     assert {t: Fraction(n, record.denominator) for t, n in record.multipliers} == prices
     assert lower_of(problem, in_unit_of(search, warm)) <= lower_of(problem, record)
@@ -432,7 +315,7 @@ def test_settled_returns_multipliers_in_its_own_unit(denominator: int) -> None:
 def test_begin_under_rows_bounds_with_prices_in_its_own_unit(
     seed: int, share: Fraction, labels: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "coarsen", lambda *_: None)  # in windows, as with few blocks
+    monkeypatch.setattr(blocks, "coarsen", lambda *_: None)  # as with few blocks
     problem, unlimited = bound_rows(seed, share, 10**6, labels)
     calls = watched_settled(monkeypatch)
     options = Options(bound=BoundOptions(turns=12))  # quicker
@@ -443,7 +326,7 @@ def test_begin_under_rows_bounds_with_prices_in_its_own_unit(
     search = searching(problem, options)
     record = begin(search, quick)
     assert record is not None and record.multipliers and search.rows is not None
-    (_, _, warm), *more = calls
+    (_, warm), *more = calls
     assert not more and warm.multipliers and warm.denominator != record.denominator == search.denominator
     worth = {t: Fraction(n, warm.denominator) for t, n in warm.multipliers}
     for t, n in record.multipliers:
@@ -460,17 +343,17 @@ def test_what_is_enough_counts_the_prices(monkeypatch: pytest.MonkeyPatch) -> No
     limit.
     """
     asked: list[int | None] = []
-    monkeypatch.setattr(blocks, "sweep_windows", lambda sweeper, distance, enough, *_: asked.append(enough))
+    monkeypatch.setattr(blocks, "converge", lambda sweeper, clock, enough: asked.append(enough))
     problem = replace(bound_rows(1, Fraction(9, 10), 1)[0], constant=23)
     options = Options(decomposition=DecompositionOptions(nearly=10))
     search, found = searching(problem, options), quotient(problem)
     assert search.rows is not None and problem.limit is not None and found is not None
     zeros = tuple(np.zeros(4, dtype=np.int64) for _ in problem.edges)
     warm = Dual(zeros, zeros, 1, ((search.rows.events[0], 2), (search.rows.events[-1], 3)))
-    settled(search, found, warm)
+    settled(search, warm)
     lightest = {u.vertex: int(np.argmin(u.amount)) for u in problem.usages}
     assert search.incumbent.offer(tuple(lightest.get(v, 0) for v in range(len(problem.vertices))))
-    settled(search, found, warm)
+    settled(search, warm)
     cost = search.incumbent.cost
     assert asked == [None, (cost - cost // 10 - 23 + 5 * problem.limit) * search.denominator]
 
@@ -490,7 +373,7 @@ def test_bounds_under_rows_hold_against_enumeration(seed: int) -> None:
     assert search.rows is not None and search.denominator > 1
     zeros = tuple(np.zeros(3, dtype=np.int64) for _ in edges)
     warm = Dual(zeros, zeros, 1, ((search.rows.events[-1], 3),))
-    record = settled(search, Quotient(problem, (0,) * 6, (None, 0, 0, 0, 0, 0)), warm)
+    record = settled(search, warm)
     assert lower_of(problem, warm) <= lower_of(problem, record) <= best
     assert [Fraction(n, record.denominator) for _, n in record.multipliers] == [3]
 

@@ -13,6 +13,7 @@ from oracles import brute_force
 from random_problems import graphs_of_all_kinds
 from test_seams import ladder
 
+from shardproof.formal.selection.bound.accelerated import AcceleratedSweeper
 from shardproof.formal.selection.bound.dual import gather, score, spread
 from shardproof.formal.selection.bound.trws import Sweeper
 from shardproof.formal.selection.decomposition.quotient import quotient
@@ -64,8 +65,10 @@ def messages(problem: SelectionProblem) -> Dual | None:
         return None
     network = build(Base(problem, 16), whole(problem))
     sweeper = Sweeper(network, list(range(len(network.domains))))
-    for forward in (True, False, True):
-        sweeper.sweep(forward, Clock())
+    moving = AcceleratedSweeper(sweeper)
+    if moving.run(2, Clock()) is None:
+        return None
+    moving.store()
     return Dual(*spread(network, sweeper.to_u, sweeper.to_v), 16)
 
 

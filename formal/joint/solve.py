@@ -11,7 +11,7 @@ Half of the time at most goes to programs with fixed modes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
@@ -142,10 +142,7 @@ def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int
         return answer
     fine = [x for x in known if not planning.executable(x)]
     x = min(fine, key=planning.problem.cost_of)
-    cost = planning.problem.cost_of(x)
-    certificate, lower = certified(planning.problem, x, cost, answer)
-    status = Status.OPTIMAL if lower >= cost else Status.FEASIBLE
-    return replace(answer, status=status, solution=x, cost=cost, certificate=certificate, lower_bound=lower)
+    return certified(planning.problem, x, planning.problem.cost_of(x), answer)
 
 
 def safe(graph: Graph, rules: Mapping[str, Rule] = RULES) -> tuple[EGraph, Derivation]:

@@ -62,8 +62,7 @@ def plan_strategy(
             planning, Answer(Status.UNKNOWN, None, best.lower_bound, None, None, best.seconds), None
         ), carried
     cost = problem.cost_of(x)
-    certificate, bound = certified(problem, x, cost, best)
-    answer = Answer(Status.OPTIMAL if bound >= cost else Status.FEASIBLE, certificate, bound, cost, x, best.seconds)
+    answer = certified(problem, x, cost, best)
     return Planned(planning, answer, bundle(planning, answer)), carried
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Record, SelectionCertificate
-from .elimination.dense import PlainOutcome
 from .engines.consult import Asked
 from .model.clock import Clock
 from .model.infinity import INFINITY, NOTHING
@@ -36,6 +36,22 @@ class Answer:
     seconds: float
     asked: tuple[Asked, ...] = ()
 
+    def gap(self) -> Fraction:
+        """(cost - bound) / cost, a huge number where one is missing."""
+        if self.cost is None or self.lower_bound is None:
+            return Fraction(1 << 30)
+        return Fraction(self.cost - self.lower_bound, max(1, abs(self.cost)))
+
+
+def claimed(
+    problem: SelectionProblem, x: tuple[int, ...], cost: int, record: Record, bound: int, seconds: float
+) -> Answer:
+    """`x` at its cost, with a record that establishes `bound`, both in units of the problem."""
+    lower = min(bound, cost)
+    claim = Optimal(x, cost) if lower >= cost else WithinGap(x, cost, lower)
+    status = Status.OPTIMAL if lower >= cost else Status.FEASIBLE
+    return Answer(status, SelectionCertificate(problem.sha256(), claim, record), lower, cost, x, seconds)
+
 
 def answer_of(
     problem: SelectionProblem,
@@ -49,50 +65,21 @@ def answer_of(
     """The claim that `record`, which establishes `bound`, supports; both numbers are coarse where the problem has a
     fine part.
     """
-    digest = problem.sha256()
+    digest, seconds = problem.sha256(), clock.seconds()
     if problem.fine is not None and NOTHING < bound < INFINITY:
         bound <<= problem.fine.bits
     if solution is not None:
         if problem.fine is not None:
             upper = problem.cost_of(solution)
-        lower = min(bound, upper)
-        if lower >= upper:
-            claim: Optimal | WithinGap = Optimal(solution, upper)
-            return Answer(
-                Status.OPTIMAL, SelectionCertificate(digest, claim, record), upper, upper, solution, clock.seconds()
-            )
-        known = None if lower <= NOTHING else lower
-        certificate = None if known is None else SelectionCertificate(digest, WithinGap(solution, upper, known), record)
-        return Answer(Status.FEASIBLE, certificate, known, upper, solution, clock.seconds())
+        if bound <= NOTHING:
+            return Answer(Status.FEASIBLE, None, None, upper, solution, seconds)
+        return claimed(problem, solution, upper, record, bound, seconds)
     if bound >= INFINITY:
-        return Answer(
-            Status.INFEASIBLE,
-            SelectionCertificate(digest, claim_infeasible(), record),
-            None,
-            None,
-            None,
-            clock.seconds(),
-        )
+        certificate = SelectionCertificate(digest, claim_infeasible(), record)
+        return Answer(Status.INFEASIBLE, certificate, None, None, None, clock.seconds())
     if bound <= NOTHING:
-        return Answer(Status.UNKNOWN, None, None, None, None, clock.seconds())
-    return Answer(
-        Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, clock.seconds()
-    )
-
-
-def answer_of_elimination(problem: SelectionProblem, found: PlainOutcome, clock: Clock) -> Answer:
-    """What elimination of plain tables has proved."""
-    proved = found.bound >= found.cost
-    claim = Optimal(found.solution, found.cost) if proved else WithinGap(found.solution, found.cost, found.bound)
-    certificate = SelectionCertificate(problem.sha256(), claim, found.record)
-    return Answer(
-        Status.OPTIMAL if proved else Status.FEASIBLE,
-        certificate,
-        found.bound,
-        found.cost,
-        found.solution,
-        clock.seconds(),
-    )
+        return Answer(Status.UNKNOWN, None, None, None, None, seconds)
+    return Answer(Status.UNKNOWN, SelectionCertificate(digest, LowerBound(bound), record), bound, None, None, seconds)
 
 
 def answer_of_dense_search(problem: SelectionProblem, outcome: Outcome, clock: Clock, options: Options) -> Answer:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from fractions import Fraction
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...models.problem.claims import LowerBound, Optimal, Status, WithinGap
+from ...models.problem.claims import LowerBound, Optimal, Status
 from ...models.problem.selection_problem import FORBIDDEN, Ints, SelectionProblem
 from ...proofs.selection.certificates import Dual, Elimination, SelectionCertificate
+from .answer import Answer, claimed
 from .bound.decode import decode
 from .bound.dual import gather, row_costs, score
 from .bound.trws import Sweeper
@@ -30,9 +29,6 @@ from .model.resources import Rows
 from .options import OPTIONS, Options
 from .primal.descent import descend
 from .primal.repair import repair, settle
-
-if TYPE_CHECKING:
-    from .answer import Answer
 
 
 def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
@@ -56,45 +52,29 @@ def plain_dual(problem: SelectionProblem) -> tuple[Dual, int]:
     return record, problem.constant + sum(costs) + sum(used)
 
 
-def certified(
-    problem: SelectionProblem, x: tuple[int, ...], cost: int, best: Answer | None
-) -> tuple[SelectionCertificate, int]:
-    """A certificate that claims `x`, and its bound, from what a search has found (`best`).
+def certified(problem: SelectionProblem, x: tuple[int, ...], cost: int, best: Answer) -> Answer:
+    """The answer that claims `x`, with the best bound that what a search has found (`best`) proves for it.
 
     The solver's record where that holds whatever solution is claimed, else its messages alone, else none: records that
     leave out what cannot beat the solver's own cost do not serve another one.
     """
-    found = None if best is None else best.certificate
-    if best is not None and found is not None and best.cost == cost and isinstance(found.claim, Optimal):
-        return SelectionCertificate(found.problem_sha256, Optimal(x, cost), found.proof), cost
-    if (
-        found is not None
-        and isinstance(found.proof, Elimination)
-        and found.proof.then is None
-        and not found.proof.fine
-        and isinstance(found.claim, Optimal)
-    ):
-        return SelectionCertificate(
-            found.problem_sha256, WithinGap(x, cost, found.claim.cost), found.proof
-        ), found.claim.cost
-    if found is not None and isinstance(found.proof, Dual):
-        record = replace(
-            found.proof, then=None, rounded=()
-        )  # its messages bound every solution; what follows only those that beat the solver's
-        network = build(Base(problem, record.denominator), whole(problem))
-        added, term = row_costs(network, record.multipliers)
-        scored = score(network, *gather(network, record), added, term)
-        if scored.bound is not None:
-            return _claim(problem, x, cost, record, -(-scored.bound // scored.denominator))
-    return _claim(problem, x, cost, *plain_dual(problem))
-
-
-def _claim(
-    problem: SelectionProblem, x: tuple[int, ...], cost: int, record: Dual, bound: int
-) -> tuple[SelectionCertificate, int]:
-    lower = min(bound << problem.fine_bits, cost)
-    claim = Optimal(x, cost) if lower >= cost else WithinGap(x, cost, lower)
-    return SelectionCertificate(problem.sha256(), claim, record), lower
+    record, bound = plain_dual(problem)
+    bound <<= problem.fine_bits
+    found = best.certificate
+    if found is not None:
+        proof, claim = found.proof, found.claim
+        if isinstance(claim, Optimal) and (
+            best.cost == cost or isinstance(proof, Elimination) and proof.then is None and not proof.fine
+        ):
+            record, bound = proof, claim.cost
+        elif isinstance(proof, Dual):  # its messages bound every solution; what follows only those that beat this one
+            dual = replace(proof, then=None, rounded=())
+            network = build(Base(problem, dual.denominator), whole(problem))
+            lower = score(network, *gather(network, dual), *row_costs(network, dual.multipliers)).lower()
+            if lower is not None:
+                record, bound = dual, lower << problem.fine_bits
+    answer = claimed(problem, x, cost, record, bound, best.seconds)
+    return replace(answer, asked=best.asked)
 
 
 def fallback(
@@ -119,26 +99,8 @@ def fallback(
         return _bounded(problem, found)
     if best == found.solution and found.certificate is not None:
         return found
-    certificate, lower = certified(problem, best, cost, found)
-    if (
-        found.cost is not None
-        and found.certificate is not None
-        and found.lower_bound is not None
-        and _gap(found.cost, found.lower_bound) < _gap(cost, lower)
-    ):
-        return found
-    return replace(
-        found,
-        status=Status.OPTIMAL if lower >= cost else Status.FEASIBLE,
-        certificate=certificate,
-        lower_bound=lower,
-        cost=cost,
-        solution=best,
-    )
-
-
-def _gap(cost: int, lower: int) -> Fraction:
-    return Fraction(cost - lower, max(1, abs(cost)))
+    answer = certified(problem, best, cost, found)
+    return found if found.certificate is not None and found.gap() < answer.gap() else answer
 
 
 def _bounded(problem: SelectionProblem, found: Answer) -> Answer:

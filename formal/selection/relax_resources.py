@@ -31,13 +31,14 @@ from ...proofs.selection.certificates import (
     Split,
 )
 from ...proofs.selection.presolve_log import Rule
-from .answer import Answer
+from .answer import Answer, claimed
 from .engines.consult import Asked
 from .fallback import certified, fallback
 from .model.clock import Clock, Progress
 from .model.factored import exact_cost
 from .options import OPTIONS, Options
 from .solve import Engine, searched
+from .tree.infeasible import least_use
 from .uniform import uniform_start
 
 
@@ -126,7 +127,7 @@ def relax_resources(
         kept = _with_rows(problem, loose)
         if kept is not None and not _closed(kept, gap) and clock.limit_s is not None and not clock.over():
             longer = _with_rows(problem, attempt(free, clock.at_most(None)))
-            if longer is not None and (_closed(longer, gap) or _gap(longer) < _gap(kept)):
+            if longer is not None and (_closed(longer, gap) or longer.gap() < kept.gap()):
                 kept = longer
     if kept is None:
         kept = attempt(problem, clock.at_most(None))
@@ -145,66 +146,35 @@ def _no_worse(problem: SelectionProblem, answer: Answer, loose: Answer) -> Answe
     known = loose.certificate
     if answer.status is not Status.FEASIBLE or answer.solution is None or answer.cost is None or known is None:
         return answer
-    with_rows = replace(
-        loose,
-        certificate=SelectionCertificate(problem.sha256(), known.claim, WithoutRows(problem).proof_back(known.proof)),
-    )
-    certificate, lower = certified(problem, answer.solution, answer.cost, with_rows)
-    if answer.lower_bound is not None and lower <= answer.lower_bound:
-        return answer
-    return replace(
-        answer,
-        status=Status.OPTIMAL if lower >= answer.cost else Status.FEASIBLE,
-        certificate=certificate,
-        lower_bound=lower,
-    )
+    proof = WithoutRows(problem).proof_back(known.proof)
+    free = replace(loose, certificate=SelectionCertificate(problem.sha256(), known.claim, proof), asked=answer.asked)
+    other = certified(problem, answer.solution, answer.cost, free)
+    return other if other.gap() < answer.gap() else answer
 
 
 def _with_start(problem: SelectionProblem, answer: Answer, start: Answer) -> Answer:
     """The better solution of the two, with the better bound: messages hold whatever solution is claimed."""
-    if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or start.certificate is None or start.cost is None:
+    if answer.status in (Status.OPTIMAL, Status.INFEASIBLE) or start.certificate is None:
         return answer
-    own = answer.solution is not None and answer.cost is not None and answer.cost <= start.cost
+    own = answer.solution is not None and answer.cost is not None and answer.cost <= (start.cost or 0)
     x, cost = (answer.solution, answer.cost) if own else (start.solution, start.cost)
-    if x is None or cost is None:
-        return answer
-    certificate, lower = answer.certificate, answer.lower_bound
-    if not own or certificate is None:
-        certificate, lower = certified(problem, x, cost, answer)
-    if lower is None or (start.lower_bound or 0) > lower:
-        lower = min(cost, start.lower_bound or 0)
-        claim = Optimal(x, cost) if lower >= cost else WithinGap(x, cost, lower)
-        certificate = SelectionCertificate(problem.sha256(), claim, start.certificate.proof)
-    status = Status.OPTIMAL if lower >= cost else Status.FEASIBLE
-    return replace(answer, status=status, certificate=certificate, lower_bound=lower, cost=cost, solution=x)
-
-
-def _gap(answer: Answer) -> Fraction:
-    if answer.cost is None or answer.lower_bound is None:
-        return Fraction(1 << 30)
-    return Fraction(answer.cost - answer.lower_bound, max(1, abs(answer.cost)))
+    assert x is not None and cost is not None
+    if not own or answer.certificate is None:
+        answer = certified(problem, x, cost, answer)
+    if answer.lower_bound is None or (start.lower_bound or 0) > answer.lower_bound:
+        better = claimed(problem, x, cost, start.certificate.proof, start.lower_bound or 0, answer.seconds)
+        return replace(better, asked=answer.asked)
+    return answer
 
 
 def _closed(answer: Answer, gap: Fraction) -> bool:
-    return answer.status is Status.OPTIMAL or _gap(answer) <= gap
+    return answer.status is Status.OPTIMAL or answer.gap() <= gap
 
 
 def _may_fit(problem: SelectionProblem) -> bool:
     """False without rows, and when the smallest amounts alone break one."""
-    if problem.limit is None or not problem.events():
-        return False
-    change: dict[int, int] = {}
-    for u in problem.usages:
-        if u.start < u.end:
-            least = int(u.amount.min())
-            change[u.start] = change.get(u.start, 0) + least
-            change[u.end] = change.get(u.end, 0) - least
-    level = 0
-    for t in sorted(change):
-        level += change[t]
-        if level > problem.limit:
-            return False
-    return True
+    events = np.array(problem.events(), dtype=np.int64)
+    return problem.limit is not None and events.size > 0 and int(least_use(problem, events).max()) <= problem.limit
 
 
 def _with_rows(problem: SelectionProblem, found: Answer) -> Answer | None:

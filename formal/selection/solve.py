@@ -19,7 +19,7 @@ from typing import Final, Literal, get_args
 from ...models.problem.claims import Status
 from ...models.problem.selection_problem import SelectionProblem
 from ...proofs.selection.certificates import Dual
-from .answer import Answer, answer_of, answer_of_dense_search, answer_of_elimination
+from .answer import Answer, answer_of, answer_of_dense_search, claimed
 from .decomposition.blocks import begin
 from .decomposition.quotient import quotient
 from .elimination.dense import Size, eliminate_dense, plain
@@ -212,7 +212,9 @@ def _elimination(task: Task) -> Answer | None:
     at = task.options.solve
     size = Size(at.plain_joint, at.plain_work, at.plain_kept)
     found = eliminate_dense(task.problem, size, task.clock, task.options.elimination)
-    return None if found is None else answer_of_elimination(task.problem, found, task.clock)
+    if found is None:
+        return None
+    return claimed(task.problem, found.solution, found.cost, found.record, found.bound, task.clock.seconds())
 
 
 def _factored_search(task: Task) -> Answer:

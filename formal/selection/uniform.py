@@ -20,10 +20,9 @@ from functools import cached_property
 
 import numpy as np
 
-from ...models.problem.claims import Optimal, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
-from ...proofs.selection.certificates import Dual, SelectionCertificate
-from .answer import Answer
+from ...proofs.selection.certificates import Dual
+from .answer import Answer, claimed
 from .bound import dual
 from .bound.converge import converge
 from .bound.decode import decode
@@ -62,11 +61,7 @@ def uniform_start(problem: SelectionProblem, clock: Clock, options: Options, gap
         return None
     cost = problem.cost_of(best)
     record, bound = search.bound(prices, cost, gap, _part(clock, at.uniform_bound_share, at.uniform_bound_s))
-    lower = min(cost, bound)
-    claim = Optimal(best, cost) if lower >= cost else WithinGap(best, cost, lower)
-    status = Status.OPTIMAL if lower >= cost else Status.FEASIBLE
-    certificate = SelectionCertificate(problem.sha256(), claim, record)
-    return Answer(status, certificate, lower, cost, best, clock.seconds())
+    return claimed(problem, best, cost, record, bound, clock.seconds())
 
 
 def _part(clock: Clock, share: float, least_s: float) -> Clock:

@@ -1,5 +1,5 @@
-"""This module sweeps messages with extrapolation between sweeps, known as accelerated (Nesterov) TRW-S: what plain
-sweeps pass on from block to block in thousands of turns, it passes on in hundreds.
+"""This module sweeps the messages of a network with extrapolation between sweeps, known as accelerated (Nesterov)
+TRW-S: what plain sweeps pass on from block to block in thousands of turns, it passes on in hundreds.
 
 A sweep lets excess diffuse: over b blocks in a row the bound needs some b^2 turns before the ends have heard of each
 other.  Between sweeps the messages are therefore pushed on along the way they came,
@@ -181,7 +181,7 @@ class AcceleratedSweeper:
         best = self.best.astype(np.int64) * self.unit
         sides = [best[a:b].copy() for a, b in pairwise(ends)]
         self.sweeper.to_u, self.sweeper.to_v = sides[0::2], sides[1::2]
-        self.sweeper.follow(self.parts.order)
+        self.sweeper.order = self.parts.order
 
 
 def _dissected(sweeper: Sweeper) -> Separation:

@@ -7,7 +7,7 @@ block.
             mixtures of two over the layers (`decomposition/round_master.py`)
     ring    messages of one block, given to every repetition
     interfaces   what they miss near the ends: through a shorter row where there are many blocks
-            (`decomposition/coarsen.py`), in windows otherwise (`decomposition/interface.py`)
+            (`decomposition/coarsen.py`)
     whole   the search over the whole begins a few sweeps from its end
 
 Neither is believed: the solution is evaluated on the whole problem, and whatever the messages are, the bound is
@@ -32,7 +32,7 @@ from ..model.priced import Floats, priced
 from ..tree.run import Make, Run, converged
 from .coarsen import Coarse, coarsen
 from .column_generation import generate_columns
-from .interface import distances, ends, sweep_windows
+from .interface import ends
 from .layers import layers
 from .quotient import Quotient, quotient
 from .symmetric import symmetric_problem
@@ -75,8 +75,8 @@ def begin(run: Run, make: Make) -> Dual | None:
     return _everywhere(run, make, found, ring, None)
 
 
-def settled(run: Run, found: Quotient, warm: Dual, across: bool = False) -> Dual:
-    """`warm` improved at its multipliers: in windows near the interfaces, or with `across` everywhere."""
+def settled(run: Run, warm: Dual) -> Dual:
+    """`warm` improved at its multipliers."""
     run.progress.update("seams", None, run.upper())
     network = build(run.base, allowed(run.problem))
     sweeper = run.sweeper(network)
@@ -94,12 +94,7 @@ def settled(run: Run, found: Quotient, warm: Dual, across: bool = False) -> Dual
         apply_multipliers(sweeper, run.rows, prices)
         enough = None if enough is None else enough + run.rows.limit * int(prices.sum())
     until = run.clock.share(run.options.decomposition.interface_share)
-    if across:
-        converge(sweeper, until, enough)
-    else:
-        hub = run.options.bound.hub
-        distance = distances(run.problem, ends(run.problem, found, 0, hub), hub)
-        sweep_windows(sweeper, distance, enough, until, run.options.decomposition)
+    converge(sweeper, until, enough)
     return Dual(*dual.spread(network, sweeper.to_u, sweeper.to_v), run.denominator, multipliers)
 
 
@@ -107,16 +102,15 @@ def _everywhere(run: Run, make: Make, found: Quotient, ring: Dual, n: Floats | N
     """Messages for the whole from those of one block at prices `n` of the resource rows: what the ends ask of every
     block reaches it.
 
-    Through a shorter row where there are many blocks (`decomposition/coarsen.py`), in windows near the interfaces
-    otherwise (`decomposition/interface.py`).
+    Through a shorter row where there are many blocks (`decomposition/coarsen.py`).
     """
     run.progress.update("seams", None, run.upper())
     row = run.problem if n is None else priced(run.problem, run.problem.events(), n)
     short = coarsen(row, found, layers(row, found), run.options.decomposition)
     warm = None if short is None else _prolonged(run, make, found, short, ring)
     if warm is not None:
-        return settled(run, found, replace(warm, multipliers=_pairs(run, n, warm.denominator)), across=True)
-    return settled(run, found, replace(spread(row, found, ring), multipliers=_pairs(run, n, ring.denominator)))
+        return settled(run, replace(warm, multipliers=_pairs(run, n, warm.denominator)))
+    return settled(run, replace(spread(row, found, ring), multipliers=_pairs(run, n, ring.denominator)))
 
 
 def _prolonged(run: Run, make: Make, found: Quotient, short: Coarse, ring: Dual) -> Dual | None:

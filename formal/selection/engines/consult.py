@@ -35,7 +35,7 @@ import numpy as np
 from ....models.problem.selection_problem import FORBIDDEN, SelectionProblem
 from ....proofs.selection.certificates import Dual
 from ..bound.converge import converge
-from ..bound.subgradient import accelerated_ascent
+from ..bound.subgradient import subgradient_ascent
 from ..model.clock import Clock
 from ..model.factored import allowed, build, saturate
 from ..options.engines import EngineOptions
@@ -168,7 +168,7 @@ def shift(run: Run, clock: Clock) -> Shifted:
     converge(sweeper, clock if run.rows is None else clock.share(0.5))
     pairs: tuple[tuple[int, int], ...] = ()
     if run.rows is not None:
-        state = accelerated_ascent(sweeper, run.rows, run.multipliers(run.rows, None), None, clock)
+        state = subgradient_ascent(sweeper, run.rows, run.multipliers(run.rows, None), None, clock)
         pairs = run.rows.pairs(state.n)
     record, score = run.record(network, sweeper, pairs)
     theta = [c.copy() for c in network.unary]

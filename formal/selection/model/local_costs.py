@@ -24,14 +24,14 @@ def line(network: Network, e: int, v: int, other: int) -> Ints:
     return row if arc.cols is None else row[arc.cols]
 
 
-def local_costs(network: Network, choice: Choice, v: int, skip: int = -1) -> Ints:
-    """Cost of every label of `v` given its neighbours (all but arc `skip`), FORBIDDEN-saturated; counts conflicts
+def local_costs(network: Network, choice: Choice, v: int, without: int = -1) -> Ints:
+    """Cost of every label of `v` given its neighbours (all but vertex `without`), FORBIDDEN-saturated; counts conflicts
     as 2**60.
     """
     total = network.unary[v].copy()
     for e in network.around[v]:
-        if e != skip:
-            arc = network.arcs[e]
-            w = arc.v if arc.u == v else arc.u
+        arc = network.arcs[e]
+        w = arc.v if arc.u == v else arc.u
+        if w != without:
             total = np.minimum(total + line(network, e, v, choice[w]), FORBIDDEN)
     return saturate(total)

@@ -4,9 +4,9 @@ and elimination.
     columns_min(T, h)[c] = min_r ( T[r, c] + h[r] )            rows_min(T, h)[r] = min_c ( T[r, c] + h[c] )
 
 In int64: exact, and eight lanes wide where the processor has them (measured 0.09 ns per entry in cache, 0.25 ns from
-memory, one core; a minimum of floats along a row is not split into lanes and takes 0.55 ns).  Compiled with numba when
-it is installed and the table is large enough to pay for the call, otherwise blocked numpy.  Results do not depend on
-the path or on the number of threads.
+memory, one core; a minimum of floats along a row is not split into lanes and takes 0.55 ns).  Compiled with numba where
+the table is large enough to pay for the call, otherwise numpy.  Results do not depend on the path or on the number of
+threads.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from ....models.problem.selection_problem import Ints
 
 SMALL: Final = 1 << 15
 """Tables below this many entries are cheaper in numpy than one more compiled path."""
-CHUNK: Final = 1 << 18
-"""Entries of one numpy block: 2 MiB of int64, about the size of the second cache."""
 
 
 class Kernel(Protocol):
@@ -38,9 +36,9 @@ def columns_min(table: Ints, h: Ints, threads: int = 1) -> Ints:
     >>> columns_min(np.array([[1, 5], [2, 0]]), np.array([10, 20])).tolist()
     [11, 15]
     """
-    kernels = _compiled() if table.size >= SMALL else None
-    if kernels is None:
-        return _numpy_columns(table, h)
+    if table.size < SMALL:
+        return np.asarray((table + h[:, None]).min(axis=0))
+    kernels = _compiled()
     out = np.empty(table.shape[1], table.dtype)
     if threads > 1 and table.size > 16 * SMALL:  # by rows: a slice of columns is not contiguous, and slower by five
         cuts = _cuts(table.shape[0], threads)
@@ -59,9 +57,9 @@ def rows_min(table: Ints, h: Ints, threads: int = 1) -> Ints:
     >>> rows_min(np.array([[1, 5], [2, 0]]), np.array([10, 20])).tolist()
     [11, 12]
     """
-    kernels = _compiled() if table.size >= SMALL else None
-    if kernels is None:
-        return _numpy_rows(table, h)
+    if table.size < SMALL:
+        return np.asarray((table + h[None, :]).min(axis=1))
+    kernels = _compiled()
     out = np.empty(table.shape[0], table.dtype)
     if threads > 1 and table.size > 16 * SMALL:
         _pool(threads, [(kernels[1], table[a:b], h, out[a:b]) for a, b in _cuts(table.shape[0], threads)])
@@ -87,37 +85,10 @@ def executor(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads)
 
 
-def _numpy_columns(table: Ints, h: Ints) -> Ints:
-    n, m = table.shape
-    step = max(1, CHUNK // max(1, m))
-    if n <= step:
-        return np.asarray((table + h[:, None]).min(axis=0))
-    out = np.asarray((table[:step] + h[:step, None]).min(axis=0))
-    for a in range(step, n, step):
-        np.minimum(out, (table[a : a + step] + h[a : a + step, None]).min(axis=0), out=out)
-    return out
-
-
-def _numpy_rows(table: Ints, h: Ints) -> Ints:
-    n, m = table.shape
-    step = max(1, CHUNK // max(1, m))
-    if n <= step:
-        return np.asarray((table + h[None, :]).min(axis=1))
-    out = np.empty(n, table.dtype)
-    for a in range(0, n, step):
-        out[a : a + step] = (table[a : a + step] + h[None, :]).min(axis=1)
-    return out
-
-
 @lru_cache(maxsize=1)
-def _compiled() -> tuple[Kernel, Kernel] | None:
-    """The numba pair, or None without numba.  Imported here only: a program that never meets a large table never
-    loads it.
-    """
-    try:
-        from numba import njit
-    except ImportError:
-        return None
+def _compiled() -> tuple[Kernel, Kernel]:
+    """The numba pair.  Imported here only: a program that never meets a large table never loads it."""
+    from numba import njit
 
     def columns(table, h, out):  # type: ignore[no-untyped-def]
         n, m = table.shape

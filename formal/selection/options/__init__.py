@@ -30,9 +30,9 @@ class Options:
     """Options of every phase.
 
     >>> from dataclasses import replace
-    >>> slower = Options(bound=replace(Options().bound, step=0.1))
+    >>> slower = Options(bound=replace(Options().bound, step=0.01))
     >>> slower.bound.step, Options().bound.step
-    (0.1, 0.3)
+    (0.01, 0.03)
     """
 
     solve: SolveOptions = SOLVE

@@ -38,34 +38,22 @@ class BoundOptions:
     """edges: vertices with more join everything: distances do not cross them"""
     separator_share: float = 0.2
     """share of the work: in the separator up to which the parts are worth it"""
-    step: float = 0.3
+    step: float = 0.03
     """share of the gap: that the first step of subgradient ascent aims at (Held, Wolfe and Crowder)"""
-    warm_step: float = 0.03
-    """share of the gap: the same from multipliers that are known"""
-    next_step: float = 0.02
-    """share of the gap: least first step of a later round"""
     least_step: float = 0.003
     """share of the gap: the ascent ends below"""
+    step_patience: int = 3
+    """steps: without a better bound after which they become smaller, from the best multipliers"""
     step_factor: float = 0.5
     """factor: of the step when the bound has not moved"""
-    step_patience: int = 6
-    """steps: without gain after which they become smaller, from the best multipliers"""
-    step_gain: int = 10_000
-    """one part in so many of the bound: a smaller gain is none"""
     averaged: float = 0.5
     """share: of the last direction in the next one"""
     guessed_gap: float = 0.1
     """share of the bound: the gap while no solution is known"""
     stride: int = 12
-    """double sweeps: between steps of accelerated ascent"""
+    """double sweeps: between steps of the multipliers"""
     strides: int = 400
-    """steps: of accelerated ascent at most: without a time limit it has to end as well"""
-    stride_step: float = 0.03
-    """share of the gap: that its first step aims at"""
-    least_stride_step: float = 0.003
-    """share of the gap: it ends below"""
-    lagging: int = 3
-    """steps: without a better bound after which they become smaller"""
+    """steps: of an ascent at most: without a time limit it has to end as well"""
     over_price: float = 5.0
     """costs of the first column: price of exceeding the limit by itself in the restricted master: more than any column
     that fits should cost
@@ -76,8 +64,6 @@ class BoundOptions:
     """units: largest multiplier of such a conflict: fractions of it are fine enough for conflicts of real plans, and
     small in a record
     """
-    lagging_gap: float = 1e-3
-    """share of the bound: the gap of a step at least: just after a step messages lag behind"""
 
 
 BOUND: Final = BoundOptions()

@@ -45,12 +45,6 @@ class DecompositionOptions:
     """factor: the row must have more than so many times as many"""
     coarse_near: int = 2
     """blocks: edges between the first part and what is left out are led on if their ends are at most so many apart"""
-    window_first: float = 0.08
-    """share of the vertices: in the first window at an interface"""
-    window_look: int = 16
-    """double sweeps: of a window whose joint gain decides"""
-    window_worth: float = 0.03
-    """share of what the bound misses: a window is left when that gain is less"""
     prices_share: float = 0.3
     """share of the time limit: for prices of resource rows"""
     column_share: float = 0.3
@@ -105,8 +99,6 @@ class DecompositionOptions:
     """prices: tried at most"""
     uniform_near: float = 1.15
     """factor: between a price at which a plan fits and one at which none does"""
-    window_gap: int = 20
-    """one part in so many of the bound: what the bound misses while no solution is known"""
 
 
 DECOMPOSITION: Final = DecompositionOptions()

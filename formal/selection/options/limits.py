@@ -24,14 +24,12 @@ class Limits:
     """entries of all joint tables: the same"""
     last_kept: int = 40_000_000
     """entries of all kept messages: the same"""
-    root_sweeps: int = 400
+    root_sweeps: int = 800
     """double sweeps: at the root at most"""
     node_sweeps: int = 60
     """double sweeps: at another node at most"""
-    root_steps: int = 300
-    """subgradient steps: at the root at most"""
     node_steps: int = 40
-    """subgradient steps: at another node at most"""
+    """double sweeps: of an ascent of multipliers at another node at most"""
     fix_share: float = 0.5
     """share of the labels: that must be fixable for sweeps to end early"""
     row_work: int = 100_000

@@ -13,25 +13,12 @@ from typing import Final
 class TreeOptions:
     """How long nodes of the factored search are swept, when labels are fixed, and what is looked for on the way."""
 
-    flat: int = 1_000
-    """one part in so many of the bound: sweeps that pass everything on end when three of them gain less"""
-    priced_flat: int = 400
-    """one part in so many of the bound: the same at prices of resource rows, which move afterwards anyway"""
     late: float = 0.4
     """share of the time limit: that sweeps leave for looking for solutions and for fixing"""
-    shared: int = 4
-    """double sweeps: with shared weights after the others: bounds hardly move, but solutions can be read off"""
-    accelerated_vertices: int = 1_000
-    """vertices: from so many on sweeps at the root are accelerated: decoding between them, once per stride, pays then
-    """
-    accelerated_cells: int = 20_000_000
-    """entries of all edges: the same"""
     stride: int = 8
-    """double sweeps: accelerated, between looks for a solution"""
-    accelerated_turns: int = 800
-    """double sweeps: accelerated, at most"""
-    accelerated_flat: int = 10_000
-    """one part in so many of the bound: accelerated sweeps end when two strides gain less"""
+    """double sweeps: between looks for a solution"""
+    flat: int = 10_000
+    """one part in so many of the bound: sweeps end when two strides gain less"""
     converge_share: float = 0.5
     """share of the time limit: of a part, for messages that converge"""
     ascent_share: float = 0.7
@@ -116,16 +103,6 @@ class TreeOptions:
     """seconds: the same for a problem of the dense search"""
     least_s: float = 2.0
     """seconds: for it when nothing is left"""
-    early: int = 3
-    """double sweeps: at first, each followed by a look for a solution"""
-    look: int = 4
-    """double sweeps: between later looks"""
-    flat_from: int = 8
-    """double sweeps: before sweeps may end because the bound hardly moves"""
-    slow_gap: int = 50
-    """one part in so many of the bound: gaps that are larger do not count as slow to close"""
-    slow_gain: Fraction = Fraction(3, 10)
-    """share of the gap: a sweep that closes less is slow: fixing is worth more"""
     least_limit_steps: int = 1_000
     """parts of the usage: to which the smallest limit that works is known at the end of a bisection"""
 

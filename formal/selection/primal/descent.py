@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from ....models.problem.selection_problem import FORBIDDEN, Ints
+from ....models.problem.selection_problem import FORBIDDEN
 from ..model.clock import Clock
 from ..model.factored import Network, saturate
-from ..model.local_costs import Choice, line, local_costs
+from ..model.local_costs import Choice, local_costs
 from ..options.primal import PRIMAL, PrimalOptions
 
 
@@ -27,63 +27,47 @@ def descend(network: Network, choice: Choice, clock: Clock, options: PrimalOptio
                 continue
             if clock.over():
                 return x
-            dirty[v] = False
             costs = local_costs(network, x, v)
             best = int(np.argmin(costs))
             if costs[best] < costs[x[v]]:
                 x[v] = best
                 moved = True
-                for e in network.around[v]:
-                    arc = network.arcs[e]
-                    dirty[arc.v if arc.u == v else arc.u] = True
+                _spoil(network, v, dirty)
+            dirty[v] = False
         if not moved and not _pairs(network, x, dirty, clock, options.pair_cells):
             break
     return x
 
 
+def _spoil(network: Network, v: int, dirty: list[bool]) -> None:
+    """The neighbours of `v` are to be looked at again."""
+    for e in network.around[v]:
+        dirty[network.arcs[e].u] = dirty[network.arcs[e].v] = True
+
+
 def _pairs(network: Network, x: Choice, dirty: list[bool], clock: Clock, most: int) -> bool:
     moved = False
-    for e, arc in enumerate(network.arcs):
+    for arc in network.arcs:
         u, v = arc.u, arc.v
         ku, kv = network.domains[u].size, network.domains[v].size
         if ku == 1 or kv == 1 or ku * kv > most:
             continue
         if clock.over():
             return moved
-        table = network.tables[arc.table]
-        if arc.rows is not None:
-            table = table[arc.rows]
-        if arc.cols is not None:
-            table = table[:, arc.cols]
-        joint = table.copy()
+        joint = np.zeros((ku, kv), dtype=np.int64)
         for f in network.around[u]:
             other = network.arcs[f]
-            if f != e and {other.u, other.v} == {u, v}:  # parallel edge: part of the joint cost
+            if {other.u, other.v} == {u, v}:  # parallel edges too
                 t = network.tables[other.table]
                 t = t if other.rows is None else t[other.rows]
                 t = t if other.cols is None else t[:, other.cols]
                 joint = np.minimum(joint + (t if other.u == u else t.T), FORBIDDEN)
-        cost_u = _without(network, x, u, v)
-        cost_v = _without(network, x, v, u)
-        joint = saturate(np.minimum(np.minimum(joint + cost_u[:, None], FORBIDDEN) + cost_v[None, :], FORBIDDEN))
-        best = int(np.argmin(joint))
-        a, b = divmod(best, kv)
+        joint = np.minimum(joint + local_costs(network, x, u, v)[:, None], FORBIDDEN)
+        joint = saturate(np.minimum(joint + local_costs(network, x, v, u), FORBIDDEN))
+        a, b = divmod(int(np.argmin(joint)), kv)
         if joint[a, b] < joint[x[u], x[v]]:
             x[u], x[v] = a, b
             moved = True
-            for w in (u, v):
-                dirty[w] = True
-                for f in network.around[w]:
-                    other = network.arcs[f]
-                    dirty[other.v if other.u == w else other.u] = True
+            _spoil(network, u, dirty)
+            _spoil(network, v, dirty)
     return moved
-
-
-def _without(network: Network, x: Choice, v: int, other: int) -> Ints:
-    total = network.unary[v].copy()
-    for e in network.around[v]:
-        arc = network.arcs[e]
-        w = arc.v if arc.u == v else arc.u
-        if w != other:
-            total = np.minimum(total + line(network, e, v, x[w]), FORBIDDEN)
-    return saturate(total)

@@ -17,7 +17,7 @@ from ....models.problem.selection_problem import FORBIDDEN, Ints
 from ..model.clock import Clock
 from ..model.factored import INFINITE, Network
 from ..model.local_costs import Choice, local_costs
-from ..model.resources import Kinds, Rows
+from ..model.resources import Rows
 from ..options.primal import PRIMAL, PrimalOptions
 
 WEIGHT_LIMIT: Final = 1 << 58
@@ -59,14 +59,10 @@ def settle(network: Network, rows: Rows, choice: Choice, clock: Clock, options: 
     return x
 
 
-def _overflow(kinds: Kinds, of: Ints, use: Ints, current: int, bound: int) -> tuple[Ints, Ints]:
-    """(overflow of every label, usage without the vertex over its span); `of`: kinds of the labels of the domain."""
-    rest = use[kinds.span] - kinds.usage[of[current]]
-    return np.maximum(0, rest[None, :] + kinds.usage - bound).sum(axis=1)[of], rest
-
-
-def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight: int, clock: Clock) -> bool:
-    """One round of single moves while there is time; True when something moved."""
+def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight: int | None, clock: Clock) -> bool:
+    """One round of single moves while there is time, overflow at `weight` (None: no move may overflow); True when
+    something moved.
+    """
     moved = False
     for v, d in enumerate(network.domains):
         if d.size == 1:
@@ -75,12 +71,15 @@ def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight
             return moved
         kinds = rows.kinds[v]
         total = local_costs(network, x, v)
-        of, rest = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
         if kinds is not None:
             of = kinds.of[d]
-            over, rest = _overflow(kinds, of, use, x[v], bound)
-            safe = int(over.max()) * weight < WEIGHT_LIMIT
-            total = total + over * weight if safe else np.where(total >= INFINITE, FORBIDDEN, over)
+            rest = use[kinds.span] - kinds.usage[of[x[v]]]
+            over = np.maximum(0, rest[None, :] + kinds.usage - bound).sum(axis=1)[of]
+            if weight is None:
+                total = np.where(over > 0, FORBIDDEN, total)
+            else:
+                safe = int(over.max()) * weight < WEIGHT_LIMIT
+                total = total + over * weight if safe else np.where(total >= INFINITE, FORBIDDEN, over)
         best = int(np.argmin(total))
         if total[best] < total[x[v]]:
             x[v] = best
@@ -93,26 +92,7 @@ def _pass(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, weight
 def _settle(network: Network, rows: Rows, x: Choice, use: Ints, bound: int, clock: Clock, rounds: int) -> None:
     """Lower the cost by single moves that keep every row."""
     for _ in range(rounds):
-        moved = False
-        for v, d in enumerate(network.domains):
-            if d.size == 1:
-                continue
-            if clock.over():
-                return
-            kinds = rows.kinds[v]
-            costs = local_costs(network, x, v)
-            of, rest = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-            if kinds is not None:
-                of = kinds.of[d]
-                over, rest = _overflow(kinds, of, use, x[v], bound)
-                costs = np.where(over > 0, FORBIDDEN, costs)
-            best = int(np.argmin(costs))
-            if costs[best] < costs[x[v]]:
-                x[v] = best
-                if kinds is not None:
-                    use[kinds.span] = rest + kinds.usage[of[best]]
-                moved = True
-        if not moved or clock.over():
+        if not _pass(network, rows, x, use, bound, None, clock) or clock.over():
             return
 
 
@@ -123,8 +103,7 @@ def smallest_peak(
     x = list(choice)
 
     def peak(y: Choice) -> int:
-        use = rows.use([int(d[i]) for d, i in zip(network.domains, y, strict=True)])
-        return int(use.max()) if use.size else 0
+        return int(rows.use([int(d[i]) for d, i in zip(network.domains, y, strict=True)]).max(initial=0))
 
     best = peak(x)
     step = max(1, best // 2)

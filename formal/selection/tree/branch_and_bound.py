@@ -24,7 +24,7 @@ from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, RowConflict
 from ..bound.decode import decode
 from ..bound.dual import branching_vertex, gather, row_costs, score, spread
-from ..bound.subgradient import accelerated_ascent, apply_multipliers, subgradient_ascent
+from ..bound.subgradient import apply_multipliers, subgradient_ascent
 from ..bound.trws import Sweeper, load
 from ..elimination.factored import WIDEST, eliminate, elimination_order, recorded_order
 from ..model.clock import Clock, Progress, Quiet
@@ -37,7 +37,7 @@ from .branch_on_columns import branch_on_columns
 from .proof_tree import DualNode, EliminationNode, Leaf, ProofTree, SplitNode
 from .restricted import search_restricted
 from .run import Run
-from .sweeps import acceleration_pays, bound_now, sweep, sweep_order
+from .sweeps import bound_now, sweep
 from .trial_cutoff import try_cutoffs
 
 
@@ -117,7 +117,7 @@ def _bounded(
         swept = _consistent(run, network, domains)
         if swept is not None:
             return swept
-    sweeper = run.sweeper(network, sweep_order(network))
+    sweeper = run.sweeper(network)
     if warm is not None:
         load(sweeper, warm)
     if (
@@ -127,8 +127,6 @@ def _bounded(
     elif depth == 0 and run.rows is not None:
         start = run.multipliers(run.rows, warm)
         apply_multipliers(sweeper, run.rows, start)
-        if not acceleration_pays(run, network):  # larger ones were swept before (`decomposition/blocks.py`)
-            sweep(run, sweeper, depth, taken=run.rows.limit * int(start.sum()))
         if run.active is None:
             search_restricted(run, domains, run.record(network, sweeper, run.rows.pairs(start))[1])
     multipliers: tuple[tuple[int, int], ...] = ()
@@ -220,50 +218,29 @@ def _consistent(run: Run, network: Network, domains: Domains) -> tuple[DualNode,
 
 def _multiply(run: Run, sweeper: Sweeper, rows: Rows, warm: Dual | None, depth: int) -> tuple[tuple[int, int], ...]:
     """Ascent over the multipliers, in rounds with a repaired solution after each."""
-    network = sweeper.network
-    start = run.multipliers(rows, warm)
-    rounds = run.options.tree.ascent_rounds if depth == 0 else 1
-    steps = run.limits.root_steps // rounds if depth == 0 else run.limits.node_steps
+    network, at = sweeper.network, run.options.tree
+    n = run.multipliers(rows, warm)
     last: int | None = None
-    at = run.options.bound
-    rho = at.step if warm is None or not warm.multipliers else at.warm_step
-    for _ in range(rounds):
+    for _ in range(1 if depth else at.ascent_rounds):
         cost = run.incumbent.cost
         target = None if cost >= INFINITY else cost * run.denominator - network.base.constant
-        if depth == 0 and acceleration_pays(run, network):
-            began, share = (
-                run.clock.seconds(),
-                run.options.tree.ascent_share if run.active is None else run.options.tree.active_share,
-            )
-            state = accelerated_ascent(
-                sweeper,
-                rows,
-                start,
-                target,
-                run.clock.at_most(None if run.clock.limit_s is None else share * run.clock.left()),
-            )
-            if run.active is not None and run.clock.left() * state.turns < run.options.tree.active_turns * (
-                run.clock.seconds() - began
-            ):
-                run.active = None
-        else:
-            state = subgradient_ascent(sweeper, rows, start, target, steps, run.clock, rho)
-        start, rho = state.n, max(state.rho, at.next_step)
-        run.offer(network, decode(sweeper, False), polish=len(network.domains) < run.options.tree.repaired)
+        began, share = run.clock.seconds(), at.ascent_share if run.active is None else at.active_share
+        until = run.clock.at_most(None if depth or run.clock.limit_s is None else share * run.clock.left())
+        strides = max(1, run.limits.node_steps // run.options.bound.stride) if depth else None
+        state = subgradient_ascent(sweeper, rows, n, target, until, strides)
+        if depth == 0 and run.clock.left() * state.turns < at.active_turns * (run.clock.seconds() - began):
+            run.active = None
+        n = state.n
+        run.offer(network, decode(sweeper, False), polish=len(network.domains) < at.repaired)
         if state.bound is None:
             break
         bound = state.bound + network.base.constant
-        run.progress.update("multipliers", bound // run.denominator if depth == 0 else None, run.upper())
-        if (
-            run.active is not None
-            and depth == 0
-            or run.clock.over()
-            or run.closed(bound)
-            or (last is not None and (bound - last) * run.options.tree.ascent_gain <= abs(last))
-        ):
+        run.progress.update("multipliers", None if depth else bound // run.denominator, run.upper())
+        flat = last is not None and (bound - last) * at.ascent_gain <= abs(last)
+        if run.active is not None or run.clock.over() or run.closed(bound) or flat:
             break
         last = bound
-    return rows.pairs(start)
+    return rows.pairs(n)
 
 
 def _branch(run: Run, domains: Domains, warm: Dual, depth: int) -> ProofTree:

@@ -13,6 +13,7 @@ from ....models.problem.claims import Infeasible
 from ....models.problem.selection_problem import Ints, SelectionProblem
 from ....proofs.selection.certificates import Dual, Elimination, Open, Point, Record, Reduced, RowConflict, Split
 from ....proofs.selection.presolve_log import Rule
+from ..bound.accelerated import AcceleratedSweeper
 from ..bound.decode import decode
 from ..elimination.factored import eliminate, elimination_order
 from ..model.clock import Clock
@@ -21,7 +22,6 @@ from ..model.local_costs import Choice
 from ..options import Options
 from ..primal.descent import descend
 from ..primal.repair import smallest_peak
-from .sweeps import sweep_order
 
 if TYPE_CHECKING:
     from .run import Run
@@ -125,9 +125,11 @@ def _rest(clock: Clock, most: float, options: Options) -> Clock:
 
 
 def _any(run: Run, network: Network) -> Choice:
-    sweeper = run.sweeper(network, sweep_order(network))
-    sweeper.sweep(True, run.clock)
-    return descend(network, decode(sweeper, True), run.clock, run.options.primal)
+    sweeper = run.sweeper(network)
+    moving = AcceleratedSweeper(sweeper)
+    if moving.run(1, run.clock) is not None:
+        moving.store()
+    return descend(network, decode(sweeper, False), run.clock, run.options.primal)
 
 
 def least_limit_dense(
