@@ -56,6 +56,11 @@ def numbered(g: Builder) -> str:
     return g.map("weighted", "multiply", "x", "number", text="b d, b -> b d")
 
 
+def stated(g: Builder) -> str:
+    g.operator("values", "constant", [Axis("b", B)], [], ["b"], {"values": (1, 2, 3, 4)})
+    return g.map("weighted", "multiply", "x", "values", text="b d, b -> b d")
+
+
 def finished(g: Builder) -> str:
     """The negative of a sum is no trouble, its square root is; what an epilogue does is not looked at."""
     axes = [Axis("b", B, Combine.SUM), Axis("d", D)]
@@ -91,7 +96,7 @@ def averaged(g: Builder) -> str:
 
 @pytest.mark.parametrize(
     "joins",
-    [gram, first_alone, shifted, numbered, returned, rooted, greatest, softened, averaged, finished],
+    [gram, first_alone, shifted, numbered, returned, rooted, greatest, softened, averaged, stated, finished],
     ids=lambda f: f.__name__,
 )
 def test_elements_of_a_batch_that_meet_are_found(joins: Callable[[Builder], str]) -> None:
@@ -151,6 +156,40 @@ def test_sums_of_finished_gradients_are_updates() -> None:
     for i in changed:
         back = replace(d, phase=(*d.phase[:i], "B", *d.phase[i + 1 :]))
         assert "is no update" in wrong_division(step.graph, back)
+
+
+def chain(copied: bool) -> Graph:
+    """Forward a, b, c and backward gc, gb, ga; c reads b, or where nothing is between them a."""
+    g = Builder("chain")
+    g.input("x", (B, D))
+    g.map("a", "relu", "x")
+    g.map("b", "relu", "x")
+    g.map("c", "relu", "a")
+    g.map("gc", "negate", "c")
+    g.map("gb", "negate", "b")
+    g.map("ga", "negate", "gc")
+    return g.build("a", "b", "ga", "gc") if copied else g.build("b", "ga")
+
+
+def test_what_crosses_a_cut_is_written_beside_it_and_has_a_layout() -> None:
+    phases = ("F", "F", "F", "B", "B", "B")
+    plain = chain(True)
+    two = Division((0, 0, 1, 1, 0, 0), phases, (("a", "gc"),))
+    assert wrong_division(plain, two) == ""
+    three = Division((0, 1, 2, 2, 1, 0), phases, (("a", "gc"), ("a", "gc")))  # over a unit that has no part in it
+    assert "not written beside it" in wrong_division(plain, three)
+    assert "no layouts of their own" in wrong_division(chain(False), two)
+
+
+def test_what_every_stage_computes_is_of_the_forward_pass() -> None:
+    g = Builder("numbers")
+    g.input("x", (B, D))
+    g.iota("i", (D,), 0)
+    g.map("y", "multiply", "x", "i", text="b d, d -> b d")
+    graph = g.build("y")
+    assert wrong_division(graph, Division((-1, 0), ("F", "F"), ())) == ""
+    for phase in "BU":
+        assert "not of the forward pass" in wrong_division(graph, Division((-1, 0), (phase, "F"), ()))
 
 
 def sequences(micro: int) -> Iterator[str]:
