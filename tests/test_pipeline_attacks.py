@@ -171,6 +171,20 @@ def test_what_is_made_of_finished_gradients_is_an_update() -> None:
     assert "is no update" in wrong_division(graph, Division((0,) * 4, ("F", "B", "B", "B"), ()))
 
 
+def test_updates_read_sums_over_the_batch() -> None:
+    """What every micro-batch computes again is no sum: it would count for each of them."""
+    g = Builder("again")
+    g.input("x", (B, D))
+    g.parameter("w", (D, D))
+    g.map("t", "negate", "w")
+    g.contract("y", "b i, i j -> b j", "x", "t")
+    g.map("n", "sgd_update", "w", "t")
+    graph = replace(g.build("y"), state=(("w", "n"),)).check()
+    d = Division((0,) * 3, ("F", "F", "U"), ())
+    assert wrong_division(graph, d) == ""
+    assert "reads 't', which is no sum over the batch" in shortened(graph, 2, d)[1]
+
+
 def chain(copied: bool) -> Graph:
     """Forward a, b, c and backward gc, gb, ga; c reads b, or where nothing is between them a."""
     g = Builder("chain")
@@ -192,6 +206,8 @@ def test_what_crosses_a_cut_is_written_beside_it_and_has_a_layout() -> None:
     three = Division((0, 1, 2, 2, 1, 0), phases, (("a", "gc"), ("a", "gc")))  # over a unit that has no part in it
     assert "not written beside it" in wrong_division(plain, three)
     assert "no layouts of their own" in wrong_division(chain(False), two)
+    over = Division((0, 0, 1, 1, 0, 0), ("F", "F", "U", "U", "B", "U"), (("a", "gc"),))  # updates across a cut
+    assert "of unit 1 reads 'a' of unit 0" in wrong_division(plain, over)
 
 
 def test_what_every_stage_computes_is_of_the_forward_pass() -> None:
