@@ -162,6 +162,28 @@ class FrontDoor:
                 raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
         return plan, name
 
+    def checked_pipeline(self, path: Path) -> tuple[PipelineCertificate, str] | None:
+        """Read a pipelined step and check it; None if the file is something else."""
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.proofs.container.archive import LIMITS, identity, read_container, read_file
+        from shardproof.proofs.container.canonical import ContainerError
+        from shardproof.proofs.pipelines.file import PIPELINE
+        from shardproof.proofs.publishing.publisher import RefutedPlan
+        from shardproof.verify.pipelines.certificate import check_members
+        from shardproof.verify.plan.tables import CELLS
+
+        try:
+            members = read_container(read_file(path, LIMITS.file))
+            if PIPELINE not in members:
+                return None
+            found, results = check_members(members, 1_000, CELLS)
+        except ContainerError as error:
+            raise ContainerError(f"{path}, {error.place}", error.message) from None
+        for r in results:
+            if r.verdict is Verdict.REFUTED:
+                raise RefutedPlan(f"{path}: {r.kind} is refuted: {r.reason}")
+        return found, identity(members)
+
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
         """Plan again within what a framework says (`formal.planning.vocabulary`); both plans are checked."""
         from fractions import Fraction

@@ -4,31 +4,39 @@ the least of all schedules."""
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case, Job
-from shardproof.formal.pipelines.search import planned
+from shardproof.formal.pipelines.search import Searched, planned, waiting
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
 from shardproof.models.pipelines.division import Division, divide
 from shardproof.models.pipelines.micro import micro_batch
+from shardproof.models.pipelines.work import unit_bytes
 from shardproof.models.problem.claims import Verdict
 from shardproof.models.program.contents import Contents
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Affine, Axis, Combine, access
+from shardproof.models.schedules.pipeline import Pipeline
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
 from shardproof.proofs.pipelines.certificate import PipelineCertificate
+from shardproof.verify.pipelines.bound import least_bytes
+from shardproof.verify.pipelines.certificate import _Check as Checker
 from shardproof.verify.pipelines.certificate import check_pipeline
 from shardproof.verify.pipelines.division import shortened, wrong_division
+from shardproof.verify.pipelines.leaves import Units
 from shardproof.verify.plan.tables import CELLS
 
 B, D = 4, 6
@@ -54,6 +62,17 @@ def numbered(g: Builder) -> str:
     """The position in the batch."""
     g.iota("number", (B,), 0)
     return g.map("weighted", "multiply", "x", "number", text="b d, b -> b d")
+
+
+def padded(g: Builder) -> str:
+    """Beyond the batch nothing is read, so parts would have padding of their own."""
+    g.operator("wide", "copy", [Axis("b", B + 2), Axis("d", D)], [access("x", "b", "d")], ["b", "d"])
+    return "wide"
+
+
+def stated(g: Builder) -> str:
+    g.operator("values", "constant", [Axis("b", B)], [], ["b"], {"values": (1, 2, 3, 4)})
+    return g.map("weighted", "multiply", "x", "values", text="b d, b -> b d")
 
 
 def finished(g: Builder) -> str:
@@ -91,7 +110,7 @@ def averaged(g: Builder) -> str:
 
 @pytest.mark.parametrize(
     "joins",
-    [gram, first_alone, shifted, numbered, returned, rooted, greatest, softened, averaged, finished],
+    [gram, first_alone, shifted, numbered, returned, rooted, greatest, softened, averaged, stated, padded, finished],
     ids=lambda f: f.__name__,
 )
 def test_elements_of_a_batch_that_meet_are_found(joins: Callable[[Builder], str]) -> None:
@@ -136,21 +155,72 @@ def test_what_runs_once_a_step_cannot_be_counted_for_every_micro_batch() -> None
                     assert wrong_division(step.graph, changed) != "", step.graph.operators[i].name
 
 
-def test_sums_of_finished_gradients_are_updates() -> None:
-    """A weight read twice in one unit: the sum of its two gradients runs once a step, and nothing else is claimed."""
-    g = Builder("twice")
-    g.input("x", (4, 8))
-    g.parameter("w", (8, 8))
-    g.contract("a", "b i, i j -> b j", "x", "w")
-    g.map("r", "relu", "a")
-    g.contract("c", "b i, i j -> b j", "r", "w")
-    step = build_step(g.build("c"), "sgd")
-    d = divide(step.graph, step.passes)
-    changed = [i for i, (p, q) in enumerate(zip(d.phase, step.passes, strict=True)) if p != q[0]]
-    assert wrong_division(step.graph, d) == ""
-    for i in changed:
-        back = replace(d, phase=(*d.phase[:i], "B", *d.phase[i + 1 :]))
-        assert "is no update" in wrong_division(step.graph, back)
+def test_what_is_made_of_finished_gradients_is_an_update() -> None:
+    """It may run once a step: counted for every micro-batch it would raise the bound."""
+    g = Builder("scaled")
+    g.input("x", (B, D))
+    g.parameter("w", (D, D))
+    g.contract("y", "b i, i j -> b j", "x", "w")
+    g.contract("g", "b i, b j -> i j", "x", "y")
+    g.map("h", "negate", "g")
+    g.map("n", "sgd_update", "w", "h")
+    graph = replace(g.build("y"), state=(("w", "n"),)).check()
+    assert divide(graph, [("F", 0), ("B", 0), ("B", 0), ("U", -1)]).phase == ("F", "B", "U", "U")
+    assert wrong_division(graph, Division((0,) * 4, ("F", "B", "U", "U"), ())) == ""
+    assert "is no update" in wrong_division(graph, Division((0,) * 4, ("F", "B", "B", "U"), ()))
+    assert "is no update" in wrong_division(graph, Division((0,) * 4, ("F", "B", "B", "B"), ()))
+
+
+def test_updates_read_sums_over_the_batch() -> None:
+    """What every micro-batch computes again is no sum: it would count for each of them."""
+    g = Builder("again")
+    g.input("x", (B, D))
+    g.parameter("w", (D, D))
+    g.map("t", "negate", "w")
+    g.contract("y", "b i, i j -> b j", "x", "t")
+    g.map("n", "sgd_update", "w", "t")
+    graph = replace(g.build("y"), state=(("w", "n"),)).check()
+    d = Division((0,) * 3, ("F", "F", "U"), ())
+    assert wrong_division(graph, d) == ""
+    assert "reads 't', which is no sum over the batch" in shortened(graph, 2, d)[1]
+
+
+def chain(copied: bool) -> Graph:
+    """Forward a, b, c and backward gc, gb, ga; c reads b, or where nothing is between them a."""
+    g = Builder("chain")
+    g.input("x", (B, D))
+    g.map("a", "relu", "x")
+    g.map("b", "relu", "x")
+    g.map("c", "relu", "a")
+    g.map("gc", "negate", "c")
+    g.map("gb", "negate", "b")
+    g.map("ga", "negate", "gc")
+    return g.build("a", "b", "ga", "gc") if copied else g.build("b", "ga")
+
+
+def test_what_crosses_a_cut_is_written_beside_it_and_has_a_layout() -> None:
+    phases = ("F", "F", "F", "B", "B", "B")
+    plain = chain(True)
+    two = Division((0, 0, 1, 1, 0, 0), phases, (("a", "gc"),))
+    assert wrong_division(plain, two) == ""
+    three = Division((0, 1, 2, 2, 1, 0), phases, (("a", "gc"), ("a", "gc")))  # over a unit that has no part in it
+    assert "not written beside it" in wrong_division(plain, three)
+    assert "no layouts of their own" in wrong_division(chain(False), two)
+    over = Division((0, 0, 1, 1, 0, 0), ("F", "F", "U", "U", "B", "U"), (("a", "gc"),))  # updates across a cut
+    assert "of unit 1 reads 'a' of unit 0" in wrong_division(plain, over)
+
+
+def test_what_every_stage_computes_is_of_the_forward_pass() -> None:
+    g = Builder("numbers")
+    g.input("x", (B, D))
+    g.iota("i", (D,), 0)
+    g.map("y", "multiply", "x", "i", text="b d, d -> b d")
+    g.map("z", "relu", "y")
+    graph = g.build("z")
+    assert wrong_division(graph, Division((-1, 0, 0), ("F", "F", "F"), ())) == ""
+    for phase in "BU":
+        assert "not of the forward pass" in wrong_division(graph, Division((-1, 0, 0), (phase, "F", "F"), ()))
+    assert "more than constants" in wrong_division(graph, Division((-1, -1, 0), ("F", "F", "F"), ()))
 
 
 def sequences(micro: int) -> Iterator[str]:
@@ -359,3 +429,75 @@ def test_a_space_with_a_vocabulary_is_refused(
     assert "leave out the vocabulary" in capsys.readouterr().err
     c = certified()
     assert "vocabularies are for plans without a pipeline" in reasons(replace(c, space=f"{c.space},dtensor"))
+
+
+def test_no_stage_needs_less_than_its_least_bytes() -> None:
+    """Random placements of runs of units, one activation kept: the devices together have what the bound says."""
+    step = build_step(build("bert-tiny", batch=16), "adam")
+    division = divide(step.graph, step.passes)
+    rng = random.Random(9)
+    for micro in (1, 4):
+        planning = build_problem(micro_batch(step.graph, micro), load_machine("1x2"), space("complete"), 1 << 40)
+        units, least = Units(planning, division), least_bytes(planning.graph, division, micro)
+        assert least == unit_bytes(planning.graph, division, micro > 1) and min(least) > 0
+        nearest = 0.0
+        for i, j in itertools.combinations(range(division.units + 1), 2):
+            for _ in range(3):
+                x = {v: rng.randrange(planning.problem.domain_size(v)) for v in range(len(planning.decisions))}
+                need = 2 * units.peak(i, j, x, 1, micro)
+                assert need >= sum(least[i:j])
+                nearest = max(nearest, sum(least[i:j]) / need)
+        assert nearest > 0.3  # and it is not idle
+
+
+def test_what_waits_between_stages_is_counted_twice_alike() -> None:
+    """Every moment at which a block is there, one by one, against both sides' counts."""
+    step = build_step(build("mlp-8192", batch=8, width=16, layers=5), "sgd")
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("4x1"), space("complete"), None)
+    made = planned(job, [(4, 4)], Clock(30.0), Fraction(1, 2)).best
+    assert made is not None
+    c = Searched(job, made, [made.case], 0).certificate()
+    planning = made.case.pieces.planning
+    units, check = Units(planning, c.division), Checker(c, "seed", 10, CELLS, None)
+    pipe = c.schedule.subject
+    assert isinstance(pipe, Pipeline)
+    begin = c.schedule.starts.reshape(3, 4, 4)
+    times = np.repeat(np.array(pipe.times).T[:, :, None], 4, axis=2)
+    found = waiting(made.case, made.stages, pipe, c.schedule.starts)
+    assert sum(found) > 0 and found == made.waiting
+    for s in range(4):
+        assert found[s] == check.crossing(units, s, pipe.send, times.reshape(-1))
+        total = 0
+        for k in (0, 1):
+            for there, lasts in ((s - 1 if k == 0 else s + 1, False), (s + 1 if k == 0 else s - 1, True)):
+                if 0 <= there < 4:
+                    rows = [
+                        (int(begin[k, s, i] + times[k, s, i]), int(begin[k, s, i] + times[k, s, i]) + pipe.send)
+                        if lasts
+                        else (int(begin[k, there, i] + times[k, there, i]), int(begin[k, s, i]))
+                        for i in range(4)
+                    ]
+                    most = max(sum(a <= t < b for a, b in rows) for t, _ in rows)
+                    name = c.division.cuts[c.stages[max(s, there)].first - 1][k]
+                    total += most * made.case.graph.tensor(name).elements * 4
+        assert total == found[s]
+
+
+def test_units_that_fit_nowhere_raise_the_bound_and_memory_is_held_to_the_byte() -> None:
+    step = build_step(build("mlp-8192", batch=4, width=256, layers=5), "adam")
+    division, machine = divide(step.graph, step.passes), load_machine("1x2")
+    free = planned(
+        Job(step.graph, division, machine, space("complete"), None), [(1, 1), (2, 2)], Clock(30.0), Fraction(0)
+    )
+    assert free.best is not None
+    need = max(free.best.memory)
+    limit = sum(free.cases[0].weight) // 4 + 1  # one device's half would not hold all of it
+    tight = planned(
+        Job(step.graph, division, machine, space("complete"), limit), [(1, 1), (2, 2)], Clock(30.0), Fraction(0)
+    )
+    assert tight.cases[0].bound >= 1 << 62 > free.cases[0].bound
+    exact = planned(Job(step.graph, division, machine, space("complete"), need), [(2, 2)], Clock(30.0), Fraction(0))
+    assert exact.best is not None and max(exact.best.memory) <= need
+    c = exact.certificate()
+    assert reasons(c) == ""
+    assert "the limit is" in reasons(replace(c, memory=max(exact.best.memory) - 1))

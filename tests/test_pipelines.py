@@ -121,6 +121,9 @@ def test_statistics_over_the_batch_are_refused_by_name(name: str) -> None:
 def test_a_batch_that_cannot_be_cut_is_refused() -> None:
     with pytest.raises(InputError, match="cannot be cut into 3"):
         micro_batch(step_of("bert-tiny", "sgd", 16).graph, 3)
+    step = step_of("bert-tiny", "sgd", 16)
+    found, reason = shortened(step.graph, 3, divide(step.graph, step.passes))
+    assert found is step.graph and "cannot be cut into 3" in reason
 
 
 def test_clipping_joins_all_stages() -> None:

@@ -5,7 +5,7 @@ Errors leave as `RankError`, which names the rank, the instruction (the operator
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import assert_never
@@ -121,6 +121,31 @@ def run_rank(
     if watching.progress is not None:
         watching.progress[rank, 1] = len(program.ranks[rank])
     return {tensor: state.slots[tensor] for tensor, _ in program.outputs}
+
+
+def run_part(
+    program: Program,
+    rank: int,
+    positions: Iterable[int],
+    transport: Transport,
+    source: Source,
+    xp: ModuleType,
+    slots: dict[str, Array],
+    behind: Callable[[int], None],
+    recorder: Recorder | None = None,
+) -> None:
+    """Run some of a rank's instructions on its `slots`; `behind(position)` is called after each.
+
+    Raises `RankError`.
+    """
+    state = _Rank(program, transport, source, xp, None, recorder, slots)
+    for position in positions:
+        instruction = program.ranks[rank][position]
+        try:
+            _step(state, instruction)
+        except Exception as e:
+            raise RankError(rank, program.place(instruction), f"{type(e).__name__}: {e}") from e
+        behind(position)
 
 
 def _step(state: _Rank, instruction: Instruction) -> None:

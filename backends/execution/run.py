@@ -161,7 +161,7 @@ def run_virtual(
             outputs[name] = widened(xp, arrays[name])
     return RunResult(
         {n: outputs[n] for n in program.graph.results},
-        _traffic(program, transports),
+        traffic(program, transports),
         tuple(s for r in recorders if r is not None for s in r.spans),
         tuple(m.peak for m in meters if m is not None),
     )
@@ -197,15 +197,25 @@ def assemble(xp: ModuleType, name: str, shape: tuple[int, ...], boxes: tuple[Box
     return out
 
 
-def _traffic(program: Program, transports: list[VirtualTransport]) -> tuple[Traffic, ...]:
+def traffic(
+    program: Program, transports: Sequence[VirtualTransport], times: Mapping[str, int] | None = None
+) -> tuple[Traffic, ...]:
+    """What every movement and statistic moved; `times[label]`: how often it ran (None: once each; those that it does
+    not name did not run).
+    """
     levels = len(program.hierarchy)
     nothing = [0] * levels
 
     def counted(label: str) -> tuple[int, ...]:
         return loads([t.received.get(label, nothing) for t in transports], program.hierarchy)
 
+    def often(label: str, amounts: tuple[int, ...]) -> tuple[int, ...]:
+        return amounts if times is None else tuple(n * times[label] for n in amounts)
+
     out = []
     for n, m in enumerate(program.movements):
+        if times is not None and move_label(n) not in times:
+            continue
         goal = "its copy" if m.reader is None else f"input {m.position} of {m.reader}"
         size = program.graph.tensor(m.tensor).element_bytes
         exact, even = (
@@ -214,12 +224,21 @@ def _traffic(program: Program, transports: list[VirtualTransport]) -> tuple[Traf
         )
         out.append(
             Traffic(
-                f"{m.tensor} to {goal}", m.plan.collective(), counted(move_label(n)), exact, m.plan.loads(), even, size
+                f"{m.tensor} to {goal}",
+                m.plan.collective(),
+                counted(move_label(n)),
+                often(move_label(n), exact),
+                often(move_label(n), m.plan.loads()),
+                even,
+                size,
             )
         )
     for step in program.ranks[0]:
         if isinstance(step, Compute) and step.statistics:
             op = program.graph.operators[step.operator]
+            label = statistics_label(op.name)
+            if times is not None and label not in times:
+                continue
             each = [reduction_load(s, program.hierarchy) for s in step.statistics]
             priced = tuple(sum(e[i] for e in each) for i in range(levels))
             parts = [[list(accumulate(n)) for n in reduction_receives(s, program.hierarchy)] for s in step.statistics]
@@ -228,11 +247,7 @@ def _traffic(program: Program, transports: list[VirtualTransport]) -> tuple[Traf
                 program.hierarchy,
             )
             even = _even(step.statistics, program.hierarchy)
-            out.append(
-                Traffic(
-                    f"statistics of {op.name}", "all-reduce", counted(statistics_label(op.name)), exact, priced, even, 4
-                )
-            )
+            out.append(Traffic(label, "all-reduce", counted(label), often(label, exact), often(label, priced), even, 4))
     return tuple(out)
 
 

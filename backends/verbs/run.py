@@ -39,6 +39,7 @@ from ..lowering.movements import table as movement_table
 from ..lowering.program import lower
 from ..lowering.traffic import statistics_traffic
 from ..trace import chrome, summary, table, write_json
+from .pipelined import run_pipelined
 
 MPI_RANKS = 64
 """More local processes than this are refused; virtual ranks have no such limit."""
@@ -109,19 +110,22 @@ def run_command(
 ) -> int:
     """Execute PLAN on N ranks and compare the result with one process."""
     with Watch("checking the plan"):
-        plan, identity = publisher.checked_plan(plan_file)
-    devices = plan.machine.devices
-    if ranks != devices:
-        raise InputError(
-            f"the plan is for {devices} devices, -n asks for {ranks} ranks; run it with -n {devices}, or plan for "
-            f"'localhost:{ranks}' and run that"
+        pipelined = publisher.checked_pipeline(plan_file)
+    if pipelined is not None:
+        cut, name = pipelined
+        _check_ranks(cut.machine.devices, ranks)
+        if communication or kernels or backend == "cupy":
+            raise InputError("a pipelined plan runs with NumPy and no kernels of your own; leave these options out")
+        _check_mpi(virtual, ranks)
+        return run_pipelined(
+            cut, name, ranks, virtual, inputs, seed, dtype, timeout, trace, output, write_arrays, as_json
         )
+    with Watch("checking the plan"):
+        plan, identity = publisher.checked_plan(plan_file)
+    _check_ranks(plan.machine.devices, ranks)
     if communication:
         return _communication(plan, identity, as_json)
-    if not virtual and ranks > MPI_RANKS:
-        raise InputError(f"{ranks} processes on one machine are too many; use --virtual")
-    if not virtual and not mpi_available():
-        raise InputError("MPI is not installed here: pip install 'shardproof[mpi]', or use --virtual")
+    _check_mpi(virtual, ranks)
     try:
         for name in kernels:
             allow(name)
@@ -238,6 +242,21 @@ def run_command(
     if mismatched:
         say(f"error: bytes counted differ from those of the plan at: {', '.join(mismatched[:5])}", err=True)
     return Exit.DONE if equal and not mismatched else Exit.REFUTED
+
+
+def _check_ranks(devices: int, ranks: int) -> None:
+    if ranks != devices:
+        raise InputError(
+            f"the plan is for {devices} devices, -n asks for {ranks} ranks; run it with -n {devices}, or plan for "
+            f"'localhost:{ranks}' and run that"
+        )
+
+
+def _check_mpi(virtual: bool, ranks: int) -> None:
+    if not virtual and ranks > MPI_RANKS:
+        raise InputError(f"{ranks} processes on one machine are too many; use --virtual")
+    if not virtual and not mpi_available():
+        raise InputError("MPI is not installed here: pip install 'shardproof[mpi]', or use --virtual")
 
 
 def _communication(plan: Plan, identity: str, as_json: bool) -> int:

@@ -15,12 +15,12 @@ from math import ceil, floor, prod
 from ...models.cost.selection import Planning, build
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
-from ...models.pipelines.bound import Bounds, closure, least
+from ...models.pipelines.bound import IMPOSSIBLE, Bounds, closure, least
 from ...models.pipelines.division import Division
 from ...models.pipelines.micro import micro_batch
 from ...models.pipelines.pieces import Part, Pieces, Seconds
 from ...models.pipelines.views import send_time, view
-from ...models.pipelines.work import PER_SECOND, unit_work
+from ...models.pipelines.work import PER_SECOND, unit_bytes, unit_work
 from ...models.problem.selection_problem import ProblemError
 from ...models.program.graph import Graph
 from ...models.text import InputError
@@ -77,6 +77,7 @@ class Case:
         self.machine = machine
         self.graph = micro_batch(self.job.graph, self.micro)
         self.work = unit_work(self.graph, machine, self.job.division)
+        self.weight = unit_bytes(self.graph, self.job.division, self.micro > 1)
 
     @property
     def pieces(self) -> Pieces:
@@ -106,7 +107,18 @@ class Case:
             if times == 1:
                 learn(updated, (i, j), leaf.bound)
             learn(step, (i, j), leaf.bound if once else leaf.bound * m)
-        return Bounds(closure(n, one), closure(n, updated), closure(n, step))
+        found = closure(n, one), closure(n, updated), closure(n, step)
+        for i in range(n):
+            for j in range(i + 1, n + 1):
+                if self.too_heavy(i, j):
+                    for rows in found:
+                        rows[i][j] = IMPOSSIBLE
+        return Bounds(*found)
+
+    def too_heavy(self, first: int, end: int) -> bool:
+        """Whether no placement of these units fits the memory, evenly split over a view, with one activation kept."""
+        limit = self.job.memory
+        return limit is not None and sum(self.weight[first:end]) > limit * self.machine.devices
 
     def sends(self) -> list[int]:
         """Per cut, picoseconds there and back at least; one entry per unit, the first of no meaning."""
@@ -188,19 +200,30 @@ class Case:
             change[u.end] -= amount
         return max(accumulate(change))
 
-    def fitted(self, stages: list[StagePlan], kept: Sequence[int], clock: Clock) -> list[StagePlan] | None:
-        """The stages within the memory, with other placements where that is needed; None if one does not fit."""
+    def block(self, tensor: str) -> int:
+        """Bytes on a device of what crosses a cut, evenly split."""
+        t = self.graph.tensor(tensor)
+        return -(-t.elements // self.machine.devices) * t.element_bytes
+
+    def fitted(
+        self, stages: list[StagePlan], kept: Sequence[int], waiting: Sequence[int], clock: Clock
+    ) -> list[StagePlan] | None:
+        """The stages within the memory, with other placements where that is needed; None if one does not fit.
+        `waiting`: bytes of what waits between stages.
+        """
         limit = self.job.memory
         if limit is None:
             return stages
         out = []
-        for stage, count in zip(stages, kept, strict=True):
-            if self.peak(stage, count) > limit:
+        for stage, count, queued in zip(stages, kept, waiting, strict=True):
+            if self.peak(stage, count) + queued > limit:
                 i, j = stage.first, stage.end
                 fixed = {t: stage.choices[self.pieces.planning.copies[t]] for t in self.pieces.crossing(i, j)}
                 part = self.pieces.stage(i, j, self.micro + self.stages - 1, 1, fixed)
                 rows = self.pieces.usages(i, j, count, self.micro > 1)
-                limited = self.pieces.limited(part, rows, limit)
+                if queued >= limit:
+                    return None
+                limited = self.pieces.limited(part, rows, limit - queued)
                 answer = relax_resources(limited.problem, clock=clock.at_most(None), gap=LEAF_GAP)
                 if answer.solution is None:
                     return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate
 from math import ceil
 from typing import Protocol
 
@@ -66,12 +67,14 @@ class Scheduled:
     quantum: int
     schedule: ScheduleCertificate
     kept: tuple[int, ...]
+    waiting: tuple[int, ...]
     step: int
 
     @property
     def memory(self) -> list[int]:
-        """Bytes on the fullest device of every stage."""
-        return [self.case.peak(s, k) for s, k in zip(self.stages, self.kept, strict=True)]
+        """Bytes on the fullest device of every stage; `waiting`: of what waits to be sent or to be read."""
+        rows = zip(self.stages, self.kept, self.waiting, strict=True)
+        return [self.case.peak(s, k) + w for s, k, w in rows]
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,37 +172,72 @@ def _best_cut(case: Case) -> tuple[int, ...]:
     return min(known, key=lambda s: known[s])
 
 
+def waiting(case: Case, stages: Sequence[StagePlan], pipe: Pipeline, starts: Ints) -> tuple[int, ...]:
+    """Per stage the bytes on a device of what crosses its cuts: what has come and is not read yet, what is being sent.
+
+    A block is there from the end of its task on one side to the start of its task on the other; the sender has it
+    until the send is over.
+    """
+    begin = starts.reshape(3, len(stages), case.micro)
+    times = np.array(pipe.times, dtype=np.int64).T[:, :, None]
+    end, out = begin + times, []
+    for s, stage in enumerate(stages):
+        total = 0
+        for k, beside in ((0, s - 1), (1, s + 1)):
+            if 0 <= beside < len(stages):  # what comes from there
+                name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
+                total += _most(end[k, beside], begin[k, s]) * case.block(name)
+        for k, beside in ((0, s + 1), (1, s - 1)):
+            if 0 <= beside < len(stages):
+                name = case.job.division.cuts[max(stage.first, stages[beside].first) - 1][k]
+                total += _most(end[k, s], end[k, s] + pipe.send) * case.block(name)
+        out.append(total)
+    return tuple(out)
+
+
+def _most(begin: Ints, end: Ints) -> int:
+    """How many of these intervals overlap at most."""
+    moments = sorted([(int(t), -1) for t in end] + [(int(t), 1) for t in begin])
+    return max(accumulate(change for _, change in moments))
+
+
 def scheduled(
     case: Case, stages: list[StagePlan], seconds: float, clock: Clock, only: int | None = None
 ) -> Scheduled | None:
     """A plan with the best schedule among several limits of activations, fewest first; None if none fits.  1F1B keeps
-    as many as there are stages behind; more hide what sending takes.
+    as many as there are stages behind; more hide what sending takes, fewer take less memory.
     """
-    p, m = case.stages, case.micro
-    limits = sorted({min(k, m) for k in (p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
+    p, m, memory = case.stages, case.micro, case.job.memory
+    few = () if memory is None else (1, 2, p // 2)
+    limits = sorted({max(1, min(k, m)) for k in (*few, p, p + 2, 2 * p, 3 * p, m)}) if only is None else [only]
     best: Scheduled | None = None
     for limit in limits:
         quantum, pipe = _pipeline(case, stages, max(limit, 1))
         arrays, problem = shop(pipe), pipe.problem()
         first: Ints | None = starts_of(pipe, actions("1f1b", pipe)) if limit >= min(p, m) else None
         found = search(arrays, seconds, first=first)
-        kept = tuple(peaks(problem, found.starts))
-        placed = case.fitted(stages, kept, clock)
+        kept, queued = tuple(peaks(problem, found.starts)), waiting(case, stages, pipe, found.starts)
+        placed = case.fitted(stages, kept, queued, clock)
         if placed is None:
             break  # more activations fit even less
         starts, makespan, argument, lower = found.starts, found.makespan, found.bound, found.lower_bound
         if placed is not stages and any(a is not b for a, b in zip(placed, stages, strict=True)):
             quantum, pipe = _pipeline(case, placed, max(limit, 1))
             again = search(shop(pipe), seconds)
-            starts, makespan, argument, lower = again.starts, again.makespan, again.bound, again.lower_bound
-            if any(a > b for a, b in zip(peaks(pipe.problem(), starts), kept, strict=True)):
-                starts = starts_of(pipe, actions("1f1b", pipe))
-                makespan = int((starts + shop(pipe).times).max())
-                kept = tuple(peaks(pipe.problem(), starts))
-                if any(case.peak(s, k) > (case.job.memory or 0) for s, k in zip(placed, kept, strict=True)):
-                    continue
+            argument, lower = again.bound, again.lower_bound
+            tried = [again.starts, *([] if first is None else [starts_of(pipe, actions("1f1b", pipe))])]
+            fits = []
+            for x in tried:
+                kept, queued = tuple(peaks(pipe.problem(), x)), waiting(case, placed, pipe, x)
+                rows = zip(placed, kept, queued, strict=True)
+                if memory is None or all(case.peak(s, k) + w <= memory for s, k, w in rows):
+                    fits.append((int((x + shop(pipe).times).max()), len(fits), x))
+            if not fits:
+                continue
+            makespan, _, starts = min(fits, key=lambda row: row[:2])
+            kept, queued = tuple(peaks(pipe.problem(), starts)), waiting(case, placed, pipe, starts)
         certificate = ScheduleCertificate(pipe, starts, makespan, lower, argument, "best")
-        made = Scheduled(case, placed, quantum, certificate, kept, _step(case, placed, quantum, certificate))
+        made = Scheduled(case, placed, quantum, certificate, kept, queued, _step(case, placed, quantum, certificate))
         if best is None or made.step < best.step:
             best = made
     return best

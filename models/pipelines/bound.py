@@ -10,13 +10,16 @@ it; when its last backward has ended the gradient still goes back through them, 
     A[i, j) <= a,    W[i, j) <= a + u,    V[i, j) <= m a + u         from leaves: bounds of leaves side by side add up
 
 For each of the two lines the least of the largest right-hand side over all cuts into P stages is found by a program
-over (first unit, stages left); the larger of both holds.
+over (first unit, stages left); the larger of both holds.  Units that do not fit the memory of a view make no stage.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+IMPOSSIBLE = 1 << 70
+"""Of units that fit the memory nowhere."""
 
 Triangle = list[list[int]]
 """T[i][j]: of units i .. j-1, for i < j."""

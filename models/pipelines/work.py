@@ -2,11 +2,15 @@
 
     operator  >=  max( flops / (D peak),  bytes written / (D bandwidth) ) + launch            D devices of a view
 
+and the least memory: between the forward and the backward pass of a micro-batch all devices of a view together have
+the parameters, what the backward pass reads of the forward pass, and sums of gradients if there are several
+micro-batches, at least once each.
+
 Where the element type has a measured form of products, 1 / peak and launch are the smaller ones of the class's and the
 form's (`ProductForm.pace`: every processor in a full tile of the fastest kind): a product may beat the peak.
 
-Summed over the operators of a unit that run for every micro-batch.  It needs no tables, so many numbers of stages and
-micro-batches are ruled out by it alone.
+Times are summed over the operators of a unit that run for every micro-batch.  All this needs no tables, so many
+numbers of stages and micro-batches are ruled out by it alone.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from fractions import Fraction
 from math import floor
 
 from ..machine.machine import Machine
-from ..program.graph import Graph
+from ..program.graph import Graph, Role
 from .division import Division
 
 PER_SECOND = 10**12
@@ -39,3 +43,24 @@ def unit_work(graph: Graph, machine: Machine, division: Division) -> list[int]:
             writing = Fraction(out.elements * out.element_bytes, d) / device.bandwidth
             total[unit] += max(Fraction(flops, d) * pace, writing) + launch
     return [floor(t * PER_SECOND) for t in total]
+
+
+def unit_bytes(graph: Graph, division: Division, summed: bool) -> list[int]:
+    """Per unit the bytes that the devices of a stage have together before its first backward operator, at least.
+    `summed`: gradients of several micro-batches add up.
+    """
+    total = [0] * division.units
+    place = {op.output.tensor: i for i, op in enumerate(graph.operators)}
+    readers = graph.readers()
+    for t in graph.tensors:
+        uses = [i for i, _ in readers[t.name]]
+        units = {division.unit[i] for i in uses if division.unit[i] >= 0}
+        if t.role is Role.PARAMETER and len(units) == 1:
+            total[units.pop()] += t.elements * t.element_bytes
+        elif t.name in place and (home := division.unit[place[t.name]]) >= 0:
+            phase = division.phase[place[t.name]]
+            kept = phase == "F" and any(division.phase[i] == "B" and division.unit[i] == home for i in uses)
+            gradient = phase == "B" and bool(uses) and all(division.phase[i] == "U" for i in uses)
+            if kept or (gradient and summed):
+                total[home] += t.elements * t.element_bytes
+    return total

@@ -115,6 +115,10 @@ class Publisher(Protocol):
         """Read a plan that somebody wrote, and its identity; `RefutedPlan` if the checker refutes any of its claims."""
         ...
 
+    def checked_pipeline(self, path: Path) -> tuple[PipelineCertificate, str] | None:
+        """The same for a pipelined training step; None if the file is something else."""
+        ...
+
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
         """Plan again within what a framework says, and have both plans checked; ValueError if nothing is found."""
         ...

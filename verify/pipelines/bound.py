@@ -5,6 +5,9 @@ work   of an operator:  max( flops / (D peak), bytes written / (D bandwidth) ) +
 send   of S bytes:      sum over the levels from the one that is crossed inwards of  S / links / bandwidth + latency
 step   >=  W_0 + c_1 + sum over 0 < r < s of (A_r + c_{r+1}) + m A_s,  s > 0;      step  >=  V_0
 
+with W, A, V beyond any number for units whose parameters, forward tensors that their backward pass reads and, for
+several micro-batches, gradients that updates alone read are more bytes than all devices of a view may hold.
+
 The first micro-batch comes to stage s through all forwards before it; stage s then works for m micro-batches, alone
 on its devices; the last backward there is followed by the backwards before it, and by the updates of stage 0.
 """
@@ -15,9 +18,10 @@ from fractions import Fraction
 
 from ...models.machine.machine import Machine
 from ...models.pipelines.division import Division
-from ...models.program.graph import Graph
+from ...models.program.graph import Graph, Role
 
 PICO = 10**12
+NEVER = 1 << 70
 Runs = dict[tuple[int, int], int]
 
 
@@ -74,9 +78,40 @@ def send(machine: Machine, stages: int, size: int, far: bool) -> Fraction:
     return seconds
 
 
-def least_step(units: int, stages: int, micro: int, known: tuple[Runs, Runs, Runs], sends: list[int]) -> int:
+def least_bytes(graph: Graph, division: Division, micro: int) -> list[int]:
+    """Bytes per unit that a stage has behind its last forward operator, on all devices together."""
+    unit = {op.name: u for op, u in zip(graph.operators, division.unit, strict=True)}
+    phase = {op.name: p for op, p in zip(graph.operators, division.phase, strict=True)}
+    writer = {op.output.tensor: op.name for op in graph.operators}
+    used: dict[str, set[str]] = {t.name: set() for t in graph.tensors}
+    for op in graph.operators:
+        for a in op.inputs:
+            used[a.tensor].add(op.name)
+    found = [0] * division.units
+    for t in graph.tensors:
+        size, readers = t.elements * t.element_bytes, used[t.name]
+        if t.role is Role.PARAMETER:
+            here = {unit[name] for name in readers} - {-1}
+            if len(here) == 1:
+                found[min(here)] += size
+        elif t.name in writer and unit[writer[t.name]] >= 0:
+            u, kind = unit[writer[t.name]], phase[writer[t.name]]
+            kept = kind == "F" and any(phase[name] == "B" and unit[name] == u for name in readers)
+            added = kind == "B" and micro > 1 and {phase[name] for name in readers} == {"U"}
+            found[u] += size if kept or added else 0
+    return found
+
+
+def least_step(
+    units: int,
+    stages: int,
+    micro: int,
+    known: tuple[Runs, Runs, Runs],
+    sends: list[int],
+    memory: tuple[list[int], int] | None = None,
+) -> int:
     """The least bound over all cuts.  `known`: (A, W, V) of runs; those side by side add up.  `sends[c]`: there and
-    back at cut c.
+    back at cut c.  `memory`: bytes per unit and what a stage may hold.
     """
 
     def table(runs: Runs) -> list[list[int]]:
@@ -87,6 +122,12 @@ def least_step(units: int, stages: int, micro: int, known: tuple[Runs, Runs, Run
         for i in range(units - 1, -1, -1):
             for j in range(i + 1, units + 1):
                 rows[i][j] = max(rows[i + 1][j], *(value + rows[b][j] for b, value in begins.get(i, []) if b <= j), 0)
+        if memory is not None:
+            for i in range(units):
+                held = 0
+                for j in range(i + 1, units + 1):
+                    held += memory[0][j - 1]
+                    rows[i][j] = NEVER if held > memory[1] else rows[i][j]
         return rows
 
     one, updated, step = (table(runs) for runs in known)

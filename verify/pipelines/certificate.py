@@ -23,6 +23,7 @@ from ...models.layout.placement import SpaceError, space
 from ...models.machine.machine import Machine
 from ...models.machine.parts import MachineError
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, Verdict, WithinGap
+from ...models.problem.selection_problem import Ints
 from ...models.program.graph import Graph
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
@@ -36,7 +37,7 @@ from ..schedules.network import peaks
 from ..schedules.pipeline import pipeline_network
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult
-from .bound import PICO, Runs, least_step, least_work, parts, send
+from .bound import PICO, Runs, least_bytes, least_step, least_work, parts, send
 from .division import shortened, wrong_division
 from .leaves import Units
 
@@ -204,6 +205,7 @@ class _Check:
             if pipe.times[s] != expected:  # type: ignore[union-attr]
                 return f"stage {s}: takes {expected} of {c.quantum} ps, the schedule says {pipe.times[s]}"  # type: ignore[union-attr]
             peak = units.peak(stage.first, stage.end, x, kept[s], c.micro)
+            peak += self.crossing(units, s, pipe.send, net.times)  # type: ignore[union-attr]
             if c.memory is not None and peak > c.memory:
                 return f"stage {s}: needs {peak} bytes with {kept[s]} activations, the limit is {c.memory}"
         for stage in c.stages[1:]:
@@ -215,6 +217,27 @@ class _Check:
         ends = (c.schedule.starts + net.times)[None].reshape(3, len(c.stages), c.micro).max(axis=(0, 2))
         step = max(int(end) * c.quantum + update for end, update in zip(ends, updates, strict=True))
         return "" if step == c.step else f"the step takes {step} ps, the claim says {c.step}"
+
+    def crossing(self, units: Units, s: int, lag: int, times: Ints) -> int:
+        """Bytes on a device of stage s of what waits there: forward tensors and gradients that have come and are not
+        read yet, and those that are being sent.
+        """
+        c, total = self.c, 0
+        starts = c.schedule.starts.reshape(3, len(c.stages), c.micro)
+        ends = starts + times.reshape(starts.shape)
+        cuts = c.division.cuts
+        blocks: list[tuple[str, Ints, Ints]] = []
+        if s > 0:
+            forward, gradient = cuts[c.stages[s].first - 1]
+            blocks += [(forward, ends[0, s - 1], starts[0, s]), (gradient, ends[1, s], ends[1, s] + lag)]
+        if s + 1 < len(c.stages):
+            forward, gradient = cuts[c.stages[s].end - 1]
+            blocks += [(forward, ends[0, s], ends[0, s] + lag), (gradient, ends[1, s + 1], starts[1, s])]
+        for name, begin, end in blocks:
+            t = units.graph.tensor(name)
+            at_once = max(int(((begin <= moment) & (end > moment)).sum()) for moment in begin)
+            total += at_once * -(-t.elements // units.planning.machine.devices) * t.element_bytes
+        return total
 
     def _wrong_choices(self, units: Units, stage: Stage, x: Mapping[int, int], layouts: dict[str, int]) -> str:
         names, copies = units.decided(stage.first, stage.end)
@@ -285,7 +308,8 @@ class _Check:
         for pair in c.division.cuts:
             sizes = (graph.tensor(t).elements * graph.tensor(t).element_bytes for t in pair)
             sends.append(int(PICO * sum(send(c.machine, stages, size, False) for size in sizes)))
-        return least_step(n, stages, micro, (one, updated, step), sends)
+        memory = None if c.memory is None else (least_bytes(graph, c.division, micro), c.memory * view.devices)
+        return least_step(n, stages, micro, (one, updated, step), sends, memory)
 
     def proved(self, units: Units, leaf: Leaf) -> int:
         """Picoseconds that a leaf's certificate establishes."""

@@ -1,0 +1,285 @@
+"""Running a pipelined step: every rank does its stage's tasks in the order of the schedule, on virtual ranks.
+
+    F(i)   receive x from the stage before, run the forward instructions, send x on
+    B(i)   receive the gradient from the stage behind, run the backward instructions, send it on; sums add up
+    U      after all of them, once
+
+Ranks of neighbouring stages have the same block of what crosses a cut, so rank r sends to rank r.  A send does not
+wait; a receive does.  Results of micro-batches are put side by side along the batch, or added where they are sums.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import prod
+from types import ModuleType
+from typing import Protocol
+
+import numpy as np
+
+from ..kernels import Array, is_half, narrowed, widened
+from ..lowering.program import Compute, Move, Slots
+from ..lowering.stages import StagedProgram, StageProgram, last_uses
+from ..trace import Recorder, Span
+from ..transport import Transport, TransportError
+from ..transport.virtual import Hub, VirtualTransport
+from .interpreter import RankError, Source, move_label, run_part, statistics_label
+from .reference import as_stored, check_inputs
+from .run import Traffic, assemble, slices, traffic
+
+Results = dict[tuple[str, int], Array]
+"""(result, micro-batch): a rank's block; -1 for what a step has once."""
+
+
+class Post(Protocol):
+    """Carries blocks between neighbouring stages."""
+
+    def send(self, stage: int, rank: int, tensor: str, micro_batch: int, block: Array) -> None:
+        """To `rank` of `stage`; does not wait."""
+        ...
+
+    def receive(self, stage: int, rank: int, tensor: str, micro_batch: int) -> Array:
+        """What this rank, `rank` of `stage`, is sent."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineResult:
+    """`outputs`: whole tensors in digit shape.  `traffic`: of every movement that ran, per stage; `sent`: (tensor that
+    crosses a cut, elements that all ranks sent in the step, elements that the plan's price counts).
+    """
+
+    outputs: dict[str, Array]
+    traffic: tuple[Traffic, ...]
+    sent: tuple[tuple[str, int, int], ...]
+    spans: tuple[Span, ...] = ()
+
+
+def run_stage(
+    staged: StagedProgram,
+    s: int,
+    rank: int,
+    transport: Transport,
+    post: Post,
+    source: Source,
+    xp: ModuleType,
+    recorder: Recorder | None = None,
+    told: Callable[[int], None] | None = None,
+) -> Results:
+    """One rank of stage s (`rank` within its view).  `told(n)`: before task n.  Raises `RankError`, with the rank of
+    the whole machine.
+    """
+    try:
+        return _run_stage(staged, s, rank, transport, post, source, xp, recorder, told)
+    except RankError as e:
+        raise RankError(s * staged.devices + rank, e.place, e.reason) from e
+
+
+def _run_stage(
+    staged: StagedProgram,
+    s: int,
+    rank: int,
+    transport: Transport,
+    post: Post,
+    source: Source,
+    xp: ModuleType,
+    recorder: Recorder | None,
+    told: Callable[[int], None] | None,
+) -> Results:
+    stage, slots = staged.stages[s], dict[int, dict[str, Array]]()
+    early = [t for p in "FB" for t in stage.results[p]]
+    ends = last_uses(stage, (*stage.summed, *stage.kept, *early))
+    total: dict[str, Array] = {}
+    base: dict[str, Array] = {}
+    halves: set[str] = set()  # 16 bits add up in 32
+    results: Results = {}
+
+    def perform(phase: str, here: dict[str, Array], micro_batch: int) -> None:
+        def read(tensor: str, box: tuple[tuple[int, int], ...]) -> Array:
+            return xp.asarray(source(tensor, staged.box(tensor, box, micro_batch)))
+
+        def behind(position: int) -> None:
+            if phase != "U":
+                for slot in ends.get(position, ()):
+                    here.pop(slot, None)
+
+        for position in stage.steps[phase]:
+            for slot in stage.used(rank, position):
+                if slot not in here and slot in stage.loads[rank]:
+                    load = stage.loads[rank][slot]
+                    here[slot] = read(load.tensor, load.box)
+            run_part(stage.program, rank, (position,), transport, read, xp, here, behind, recorder)
+
+    for number, (phase, i) in enumerate(staged.order[s]):
+        if told is not None:
+            told(number)
+        here = slots.setdefault(i, {})
+        came, goes = stage.arrives[phase], stage.leaves[phase]
+        begun = 0.0 if recorder is None else recorder.now()
+        try:
+            if came is not None:
+                here[came] = xp.asarray(post.receive(s, rank, came, i))
+        except Exception as e:
+            raise RankError(rank, f"receiving {came!r} of micro-batch {i}", f"{type(e).__name__}: {e}") from e
+        if recorder is not None and came is not None:
+            recorder.add(f"receive {came} of micro-batch {i}", "communication", begun)
+        task = 0.0 if recorder is None else recorder.now()
+        perform(phase, here, i)
+        if recorder is not None:
+            recorder.add(f"{phase}{i} of stage {s}", "data", task)
+        if goes is not None:
+            post.send(s + 1 if phase == "F" else s - 1, rank, goes, i, here[goes])
+        results |= {(t, i): here[t] for t in stage.results[phase]}
+        if phase == "B":
+            for slot in stage.summed:
+                halves |= {slot} if is_half(here[slot]) else set()
+                part = widened(xp, here[slot])
+                total[slot] = part if slot not in total else total[slot] + part
+            base = {slot: here[slot] for slot in stage.kept}
+            del slots[i]
+    begun = 0.0 if recorder is None else recorder.now()
+    tensor_of, graph = Slots(stage.program.graph).tensor_of, stage.program.graph
+    for slot in halves:
+        total[slot] = narrowed(xp, total[slot], graph.tensor(tensor_of[slot]).dtype)
+    here = {**base, **total}
+    perform("U", here, 0)
+    if recorder is not None:
+        recorder.add(f"updates of stage {s}", "data", begun)
+    return results | {(t, -1): here[t] for t in stage.results["U"]}
+
+
+class Letters:
+    """`Post` between threads.  `sent[tensor]`: elements."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s, self._there = timeout_s, threading.Condition()
+        self._held: dict[tuple[int, int, str, int], Array] = {}
+        self.sent: dict[str, int] = {}
+        self._over = False
+
+    def abort(self) -> None:
+        """Wake everyone: a rank has failed."""
+        with self._there:
+            self._over = True
+            self._there.notify_all()
+
+    def send(self, stage: int, rank: int, tensor: str, micro_batch: int, block: Array) -> None:
+        """See `Post`."""
+        with self._there:
+            self._held[stage, rank, tensor, micro_batch] = block.copy()
+            self.sent[tensor] = self.sent.get(tensor, 0) + int(block.size)
+            self._there.notify_all()
+
+    def receive(self, stage: int, rank: int, tensor: str, micro_batch: int) -> Array:
+        """See `Post`."""
+        key = stage, rank, tensor, micro_batch
+        with self._there:
+            if not self._there.wait_for(lambda: self._over or key in self._held, self._timeout_s):
+                raise TransportError(f"nothing came within {self._timeout_s:g} s")
+            if key not in self._held:
+                raise TransportError("another rank failed")
+            return self._held.pop(key)
+
+
+def run_pipeline(
+    staged: StagedProgram, inputs: Mapping[str, Array], timeout_s: float = 120.0, trace: bool = False
+) -> PipelineResult:
+    """Run all ranks of all stages as threads of this process.
+
+    Raises `GraphError` for inputs that do not fit, `RankError` naming rank and operator when one fails.
+    """
+    stored = staged.stages[0].program.stored
+    arrays = check_inputs(staged.graph, inputs)
+    arrays = as_stored(staged.graph, arrays) if stored else arrays
+    letters, devices, origin_s = Letters(timeout_s), staged.devices, time.perf_counter()
+    hubs = [Hub(timeout_s) for _ in staged.stages]
+    where = [(s, r) for s in range(len(staged.stages)) for r in range(devices)]
+    transports = {(s, r): VirtualTransport(hubs[s], r, staged.hierarchy, np) for s, r in where}
+    recorders = [Recorder(n, origin_s) if trace else None for n in range(len(where))]
+    results: list[Results] = [{} for _ in where]
+    errors: list[RankError] = []
+
+    def work(n: int) -> None:
+        s, r = where[n]
+        try:
+            results[n] = run_stage(staged, s, r, transports[s, r], letters, slices(arrays), np, recorders[n])
+        except RankError as e:
+            if not any(hub.failed for hub in hubs):
+                errors.append(e)
+            letters.abort()
+            for hub in hubs:
+                hub.abort()
+
+    threads = [threading.Thread(target=work, args=(n,), name=f"rank {n}", daemon=True) for n in range(len(where))]
+    try:
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+    except BaseException:  # interrupted: nobody waits for ranks that wait for each other
+        letters.abort()
+        for hub in hubs:
+            hub.abort()
+        raise
+    if errors:
+        raise errors[0]
+    found: list[Traffic] = []
+    for s, stage in enumerate(staged.stages):
+        mine = [transports[s, r] for r in range(devices)]
+        found += traffic(stage.program, mine, often(stage, staged.micro))
+    priced = {
+        t: staged.micro * prod(stage.program.graph.tensor(t).shape)
+        for stage in staged.stages
+        for t in stage.leaves.values()
+        if t is not None
+    }
+    return PipelineResult(
+        whole_results(staged, arrays, results),
+        tuple(found),
+        tuple((t, letters.sent.get(t, 0), n) for t, n in priced.items()),
+        tuple(span for r in recorders if r is not None for span in r.spans),
+    )
+
+
+def often(stage: StageProgram, micro: int) -> dict[str, int]:
+    """How often the stage runs what it books under a label."""
+    out = {}
+    for phase, positions in stage.steps.items():
+        for p in positions:
+            match stage.program.ranks[0][p]:
+                case Move(movement=n):
+                    out[move_label(n)] = 1 if phase == "U" else micro
+                case Compute(operator=n, statistics=statistics) if statistics:
+                    out[statistics_label(stage.program.graph.operators[n].name)] = 1 if phase == "U" else micro
+                case _:
+                    pass
+    return out
+
+
+def whole_results(staged: StagedProgram, arrays: Mapping[str, Array], found: list[Results]) -> dict[str, Array]:
+    """The graph's results from the ranks' blocks."""
+    out: dict[str, Array] = {}
+    for s, stage in enumerate(staged.stages):
+        blocks = found[s * staged.devices : (s + 1) * staged.devices]
+
+        def put(name: str, i: int, stage: StageProgram = stage, blocks: list[Results] = blocks) -> Array:
+            shape = stage.program.graph.tensor(name).shape
+            return assemble(np, name, shape, stage.boxes(name), [b[name, i] for b in blocks])
+
+        for name in stage.results["U"]:
+            out[name] = put(name, -1)
+        for name in (*stage.results["F"], *stage.results["B"]):
+            parts = [put(name, i) for i in range(staged.micro)]
+            if name in staged.batched:
+                out[name] = np.concatenate(parts, axis=staged.batched[name])
+            elif name in staged.added:
+                out[name] = sum(parts[1:], parts[0])
+            else:
+                out[name] = parts[0]
+    for name in staged.graph.results:
+        if name not in out:
+            out[name] = widened(np, arrays[name]) if is_half(arrays[name]) else arrays[name]
+    return {name: out[name] for name in staged.graph.results}
