@@ -316,3 +316,112 @@ def test_what_has_a_meaning_is_not_defined_again() -> None:
     egraph = EGraph(graph, (), (*graph.operators, new))
     steps = (Step(DEFINE, "new", (), facts_of(new)),)
     assert "has a meaning already" in wrong_derivation(egraph, Derivation(LIBRARY, 1, steps))
+
+
+def two_steps(
+    graph: Graph, first: tuple[str, Operator, tuple[str, ...]], second: tuple[str, Operator, tuple[str, ...]]
+) -> str:
+    """What the checker says of two operators, of which the second rests on the first."""
+    steps = tuple(Step(rule, op.name, place, facts_of(op)) for rule, op, place in (first, second))
+    return wrong_derivation(EGraph(graph, (), (*graph.operators, first[1], second[1])), Derivation(LIBRARY, 1, steps))
+
+
+def test_what_was_lost_at_an_edge_does_not_come_back() -> None:
+    """Turned on by one, then back: the first element is lost on the way."""
+    b = Builder("g")
+    x = b.input("x", (8,))
+    c = b.operator("c", "copy", [I], [access(x, Affine.axis("i").shift(1))], ["i"])
+    d = b.operator("d", "copy", [I], [access(c, Affine.axis("i").shift(-1))], ["i"])
+    y = b.map("y", "negate", d)
+    graph = b.build(y)
+    own = graph.operator("y")
+    axis = own.axes[0].name
+
+    def reads(name: str, tensor: str, shift: int) -> Operator:
+        return replace(own, name=name, inputs=(access(tensor, Affine.axis(axis).shift(shift)),))
+
+    one = ("read-through-copy", reads("one", "c", -1), ("y", "d"))
+    assert said(graph, "read-through-copy", reads("new", "c", -1), "y", "d") == ""
+    assert "different" in two_steps(graph, one, ("read-through-copy", reads("two", "x", 0), ("one", "c")))
+    assert "different" in said(graph, "read-through-copy", reads("new", "c", 0), "y", "d")
+
+
+def test_signs_are_those_of_what_they_are_taken_of() -> None:
+    """[-relu(x) > 0] is 0, not [x > 0]; [0 x > 0] is 0."""
+    b = Builder("g")
+    x, v = b.input("x", (8, 8)), b.input("v", (8, 8))
+    epilogue = {"epilogue": ("relu", "negate"), "factors": 1}
+    y = b.operator("y", "fused_product", [I, J], [access(x, "i", "j")], ["i", "j"], epilogue)
+    epilogue = {"epilogue": ("relu",), "factors": 1}
+    z = b.operator("z", "fused_product", [I, J], [access(x, "i", "j")], ["i", "j"], epilogue)
+    graph = b.build(b.map("g", "relu_gradient", v, x), y, z)
+    of = graph.operator("g")
+    read = {t: access(t, *(i.terms[0][0] for i in of.output.index)) for t in ("v", "y", "z")}
+    assert said(graph, "relu-from-output", replace(of, name="new", inputs=(read["v"], read["z"])), "g", "z") == ""
+    assert said(graph, "relu-from-output", replace(of, name="new", inputs=(read["v"], read["y"])), "g", "y")
+    zero = product(0.0)
+    of = zero.operator("g")
+    new = replace(of, name="new", inputs=(access("v", "i0", "i1"), access("y", "i0", "i1")))
+    assert said(zero, "relu-from-output", new, "g", "y") == ""  # both are 0 where s is: nothing is said of s
+
+
+def test_a_factor_twice_is_a_square() -> None:
+    b = Builder("g")
+    x, w = b.input("x", (8, 8)), b.input("w", (8, 8))
+    p = b.contract("p", "i j, i j -> i j", x, x)
+    graph = b.build(b.contract("y", "i j, i j -> i j", p, w))
+    alone = Operator("alone", "product", (I, J), (access("w", "i", "j"),), access("t", "i", "j"))
+    for reads, proved in (([ij("x"), ij("t")], False), ([ij("x"), ij("x"), ij("t")], True)):
+        new = node("product", reads, "y")
+        egraph = EGraph(graph, (Tensor("t", (8, 8), "float32"),), (alone, *graph.operators, new))
+        steps = (
+            Step(DEFINE, "alone", (), facts_of(alone)),
+            Step("reassociate", "new", ("y", "p", "alone"), facts_of(new)),
+        )
+        assert (wrong_derivation(egraph, Derivation(LIBRARY, 1, steps)) == "") == proved
+
+
+def test_what_is_not_understood_is_refused_by_name() -> None:
+    b = Builder("g")
+    x, n = b.input("x", (8, 8)), b.input("n", (8, 8), "int32")
+    c = b.operator("c", "copy", [I, J], [access(x, "j", "i")], ["i", "j"])
+    m = b.map("m", "abs", b.operator("e", "copy", [I, J], [access(n, "j", "i")], ["i", "j"], None, "int32"))
+    t = b.map("t", "cast", c, dtype="float32")
+    graph = b.build(b.reduce("s", "i j -> i", c), m, t)
+    of = {name: graph.operator(name) for name in ("s", "m", "t")}
+
+    def turned(name: str, tensor: str) -> Operator:
+        op = of[name]
+        return replace(op, name="new", inputs=(replace(op.inputs[0], tensor=tensor, index=op.inputs[0].index[::-1]),))
+
+    assert said(graph, "read-through-copy", turned("s", "x"), "s", "c") == ""
+    assert "computes no real" in said(graph, "read-through-copy", turned("m", "n"), "m", "e")
+    assert "element type" in said(graph, "read-through-copy", turned("t", "x"), "t", "c")
+    whole = replace(of["s"], name="new", inputs=(access("x", Affine((("i", 1),), 0, True), "j"),))
+    assert said(graph, "read-through-copy", whole, "s", "c")
+
+
+def test_sums_of_too_many_terms_are_refused() -> None:
+    b = Builder("g")
+    xs = [b.input(f"x{k}", (8, 8)) for k in range(30)]
+    s = b.map("s", "sum_inputs", *xs)
+    p = b.contract("p", "i j, i j -> i j", s, s)
+    q = b.map("q", "add", p, xs[0])
+    r = b.map("r", "sum_inputs", *[x for x in xs for _ in range(20)])
+    graph = b.build(q, b.map("u", "add", r, xs[0]))
+    new = node("product_sum", [ij("x0")] * 2, "q")
+    assert "more than 512 terms" in said(graph, "add-products", new, "q", "p", "p") or said(
+        graph, "add-products", new, "q", "p"
+    )
+    many = node("sum_inputs", [ij(x) for x in xs for _ in range(20)] + [ij("x0")], "u")
+    assert "more than 512 terms" in said(graph, "add-many", many, "u", "r")
+    axes = [Axis(f"k{n}", 2, Combine.SUM) for n in range(7)]
+    b = Builder("g")
+    x = b.input("x", (8, *[2] * 7))
+    graph = b.build(
+        b.map("y", "relu", b.operator("p", "product", [I, *axes], [access(x, "i", *(a.name for a in axes))], ["i"]))
+    )
+    attributes = (("epilogue", ("relu",)), ("factors", 1))
+    whole = tuple(replace(a, splittable=False) for a in axes)
+    new = Operator("new", "fused_product", (I, *whole), graph.operator("p").inputs, access("y", "i"), attributes)
+    assert "more than 6 axes" in said(graph, "fuse-epilogue", new, "y", "p")

@@ -237,8 +237,6 @@ def _halves(m: Monomial, cut: Cut) -> Iterator[Monomial]:
 def _monomial(m: Monomial, ranges: Mapping[str, int], work: Work) -> tuple[Fraction, Monomial]:
     """A factor and the normal form of one monomial; factor 0 where a condition holds nowhere."""
     extents = {**ranges, **dict(m.bound)}
-    if any(n < 1 for _, n in m.bound):
-        return Fraction(0), Monomial()
     single = {a: Position() for a, n in m.bound if n == 1}
     if single:
         piece = _put_in(Monomial(m.atoms, m.conditions), single)
@@ -320,7 +318,7 @@ def _without_names(
         raise Undecided(f"sums over more than {MOST_BOUND} axes at once")
     size = 1 + len(conditions) + len(bound) + sum(map(_size, atoms))
     work.take(size * (1 + factorial(len(bound))))
-    best: tuple[str, Monomial] | None = None
+    found: dict[str, Monomial] = {}
     depth = 1 + max((_depth(a) for a in atoms), default=0)
     for order in permutations(bound):
         axes = {a: Position(((f"#{depth}.{i}", 1),)) for i, (a, _) in enumerate(order)}
@@ -329,12 +327,8 @@ def _without_names(
             tuple(sorted(((at.put(axes), n) for at, n in conditions), key=repr)),
             tuple((f"#{depth}.{i}", n) for i, (_, n) in enumerate(order)),
         )
-        text = repr(renamed)
-        if best is None or text < best[0]:
-            best = (text, renamed)
-    if best is None:
-        raise Undecided("has no order of axes")
-    return best[1]
+        found[repr(renamed)] = renamed
+    return found[min(found)]
 
 
 def _size(atom: Atom) -> int:
