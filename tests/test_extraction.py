@@ -194,6 +194,8 @@ def test_malformed_nodes_are_named(changes: dict[str, object], said: str) -> Non
         (json.dumps(document()).replace("1.5", "1e999"), "cost must be a finite number of at most 150 digits"),
         (json.dumps(document()).replace("1.5", "1e-999"), "cost must be a finite number of at most 150 digits"),
         (json.dumps(document()).replace("1.5", "0." + "3" * 6000), "at most 150 digits"),
+        (json.dumps(document()).replace("1.5", "1e" + "9" * 30), "exponent of more digits"),
+        (json.dumps(document()).replace("1.5", "1" * 5000), "JSON"),
         (json.dumps(document()).replace('"m": {', '"n": {'), "occurs twice"),
     ],
 )
@@ -211,6 +213,13 @@ def test_costs_are_exact() -> None:
     assert graph.cost[1] == graph.scale  # left out: 1
     with pytest.raises(ContainerError, match="holds an e-graph"):
         selection_problem(text.encode(), "f")
+
+
+@pytest.mark.parametrize("zero", ["0e999999999", "0e-999999999", "-0.0", "-0e7"])
+def test_a_zero_is_a_zero_however_it_is_written(zero: str) -> None:
+    """Its exponent is not taken: 10 to the 999,999,999 is no number to be written out."""
+    graph = problem_of(json.dumps(document()).replace("1.5", zero).encode(), "f")
+    assert isinstance(graph, EGraph) and (graph.cost, graph.scale) == ((0, 1), 1)
 
 
 def test_roots_without_nodes_are_an_assumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

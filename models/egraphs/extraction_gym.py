@@ -101,7 +101,7 @@ class _Nodes:
             cost = entry.get("cost", 1)
             if type(cost) is not int and not isinstance(cost, Decimal):
                 self._fail(node, "cost must be a finite number")
-            self.cost.append(cost)
+            self.cost.append(cost if cost else 0)  # a zero with an exponent, or a sign, is 0
         place = {node: i for i, node in enumerate(self.nodes)}
         self.children: list[tuple[int, ...]] = []
         for node, entry in table.items():

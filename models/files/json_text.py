@@ -46,6 +46,8 @@ def parse_json(text: str | bytes, *, floats: bool = True, decimals: bool = False
         raise JsonError("lists and objects are nested too deeply") from None
     except MemoryError:
         raise JsonError("is too large for the memory of this computer") from None
+    except ArithmeticError:
+        raise JsonError("a number has an exponent of more digits than can be read") from None
     except ValueError as error:  # JSONDecodeError, integers of thousands of digits
         raise JsonError(str(error)[:160]) from None
     return value

@@ -162,7 +162,10 @@ def _parse(data: bytes, place: str) -> SelectionProblem | EGraph:
         return from_iopddl(head)
     if is_extraction_gym(head):
         del head  # read again, with costs to their last digit
-        return from_extraction_gym(parse_json(data, decimals=True), place)
+        try:
+            return from_extraction_gym(parse_json(data, decimals=True), place)
+        except JsonError as error:
+            raise ContainerError(place, f"is no e-graph: {error}") from None
     if "nodes" in head and "edges" in head:
         return from_pase(head)
     raise ContainerError(

@@ -3,7 +3,8 @@
     given     the operators of the user's graph: what they compute is what their tensors are
     define    the first operator of a new tensor: the tensor is what it computes
     step      the node and the first operator of the place write the same tensor; unfolding the other operators of the
-              place, all of them given or proved before, both have the same normal form (`meaning`)
+              place, all of them given or proved before, both have the same normal form (`meaning`); whatever real
+              numbers they read and write are of one element type, so that none is rounded elsewhere than before
 
 By induction over the steps, in every program whose operators are among those proved, every tensor has the value that it
 has in the user's program, over the real numbers.  The search for steps takes no part; a step that is not understood is
@@ -12,16 +13,20 @@ refused.
 
 from __future__ import annotations
 
-from ...models.joint.egraph import EGraph, wrong_egraph
+from ...models.joint.egraph import EGraph
 from ...models.joint.rules import DEFINE, LIBRARY
 from ...models.program.operators import Operator
 from ...proofs.joint.derivation import Derivation, Step
+from ..budget import Budget
 from .forms import FORMS, facts_of
 from .meaning import wrong_equation
+from .wellformed import wrong_egraph
 
 
 def wrong_derivation(egraph: EGraph, derivation: Derivation) -> str:
-    """The first step that proves nothing, or an operator that no step proves; empty if all are proved."""
+    """The first step that proves nothing, or an operator that no step proves; empty if all are proved.  Raises
+    `ContainerError` for steps that take more work than files of this size may ask for.
+    """
     if wrong := wrong_egraph(egraph):
         return wrong
     if derivation.library != LIBRARY:
@@ -30,6 +35,7 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation) -> str:
     known = {op.name: op for op in egraph.base.operators}
     new = {t.name for t in egraph.tensors}
     defined = set[str]()
+    budget = Budget.of(sum(1 + len(op.axes) + sum(1 + len(a.index) for a in op.inputs) for op in egraph.operators))
     for number, step in enumerate(derivation.steps):
         place = f"step {number} ({step.rule[:40]}, {step.node[:80]!r})"
         node = every.get(step.node)
@@ -38,7 +44,7 @@ def wrong_derivation(egraph: EGraph, derivation: Derivation) -> str:
         wrong = (
             _wrong_definition(egraph, node, step, new - defined)
             if step.rule == DEFINE
-            else _wrong_step(egraph, node, step, known, new - defined)
+            else _wrong_step(egraph, node, step, known, new - defined, budget)
         )
         if wrong:
             return f"{place}: {wrong}"
@@ -63,7 +69,9 @@ def _wrong_definition(egraph: EGraph, node: Operator, step: Step, free: set[str]
     return "" if step.facts == facts_of(node) else _facts(node)
 
 
-def _wrong_step(egraph: EGraph, node: Operator, step: Step, known: dict[str, Operator], free: set[str]) -> str:
+def _wrong_step(
+    egraph: EGraph, node: Operator, step: Step, known: dict[str, Operator], free: set[str], budget: Budget
+) -> str:
     form = FORMS.get(step.rule)
     if form is None:
         return "there is no such rule"
@@ -83,8 +91,11 @@ def _wrong_step(egraph: EGraph, node: Operator, step: Step, known: dict[str, Ope
         return "it has not the form of this rule"
     if step.facts != facts_of(node):
         return _facts(node)
+    kinds = {egraph.union.tensor(a.tensor).dtype for op in (node, *place) for a in (*op.inputs, op.output)}
+    if len(real := sorted(k for k in kinds if k.startswith(("float", "bfloat")))) > 1:
+        return f"it has real numbers of several element types: {', '.join(real)}"
     by = {op.output.tensor: op for op in place[1:]}
-    return wrong_equation(egraph.union, place[0], node, by, form.sign)
+    return wrong_equation(egraph.union, place[0], node, by, form.sign, budget)
 
 
 def _facts(node: Operator) -> str:

@@ -6,7 +6,9 @@ Known are products, sums of products, sums, copies, and the maps of `_MAPS`; eve
 operands at one point, of which nothing else is known; relu is [x > 0] x, its gradient [x > 0] g.  Of other operators
 (softmax, pooling, gathers, scans, views) nothing is said here: they stay whole, and what needs more is refused.
 
-`value` unfolds the operators that it is given for some tensors, and leaves all other tensors as they are.
+What is added or multiplied is real: of truth values and integers, whose arithmetic is another one, nothing is known.
+
+`Unfolding` unfolds the operators that it is given for some tensors, and leaves all other tensors as they are.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from typing import Final
 from ...models.program.graph import Graph
 from ...models.program.index import Affine, Combine
 from ...models.program.operators import FUNCTIONS, NodeKind, Operator
-from .polynomials import Call, Cut, Element, Polynomial, Position, Positive, Undecided, normal
+from ..budget import Budget
+from .polynomials import Call, Cut, Element, Polynomial, Position, Positive, Undecided, Work, normal
 
 MOST_PIECES: Final = 64
 """Pieces of the positions of a tensor that are compared apart."""
@@ -33,8 +36,8 @@ class Unfolding:
     `sign`: whether relu and its gradient are more than functions of which nothing is known.
     """
 
-    def __init__(self, graph: Graph, by: Mapping[str, Operator], sign: bool) -> None:
-        self.graph, self.by, self.sign = graph, by, sign
+    def __init__(self, graph: Graph, by: Mapping[str, Operator], sign: bool, work: Work) -> None:
+        self.graph, self.by, self.sign, self.work = graph, by, sign, work
         self._fresh = count()
         self.used = set[str]()
 
@@ -47,7 +50,7 @@ class Unfolding:
 
     def of_operator(self, op: Operator, at: tuple[Position, ...]) -> Polynomial:
         """What the operator computes at these positions.  Raises `Undecided` for one that is not known here."""
-        if not self.graph.tensor(op.output.tensor).dtype.startswith(("float", "bfloat")):
+        if not self._real(op.output.tensor):
             raise Undecided(f"operator {op.name!r} computes no real numbers")
         axes = {i.terms[0][0]: p for i, p in zip(op.output.index, at, strict=True)}
         bound = []
@@ -59,7 +62,9 @@ class Unfolding:
                 axes[a.name] = Position(((name, 1),))
                 bound.append((name, a.extent))
         inputs = [partial(self._input, op, j, axes) for j in range(len(op.inputs))]
-        return self._applied(op, inputs, tuple(bound))
+        found = self._applied(op, inputs, tuple(bound))
+        self.work.of(found)
+        return found
 
     def _input(self, op: Operator, j: int, axes: Mapping[str, Position]) -> Polynomial:
         a = op.inputs[j]
@@ -69,18 +74,39 @@ class Unfolding:
         at = tuple(_position(i, axes) for i in a.index)
         return self.of_tensor(a.tensor, at).where(tuple(zip(at, shape, strict=True)))
 
+    def _real(self, tensor: str) -> bool:
+        return self.graph.tensor(tensor).dtype.startswith(("float", "bfloat"))
+
+    def _calculates(self, op: Operator, first: int = 0, last: int | None = None) -> None:
+        """Raises `Undecided` if some of the inputs that are added or multiplied are no real numbers."""
+        for a in op.inputs[first:last]:
+            if not self._real(a.tensor):
+                raise Undecided(f"operator {op.name!r} calculates with {a.tensor!r}, which holds no real numbers")
+
+    def _product(self, inputs: Sequence[Callable[[], Polynomial]]) -> Polynomial:
+        """A product of inputs, each unfolded apart, so that what one sums over no other does."""
+        total = Polynomial.number(Fraction(1))
+        for i in inputs:
+            total = total * i()
+            self.work.of(total)
+        return total
+
     def _applied(
         self, op: Operator, inputs: Sequence[Callable[[], Polynomial]], bound: tuple[tuple[str, int], ...]
     ) -> Polynomial:
         known = dict(op.attributes)
         if op.kind is NodeKind.MAP:
+            if not self._opaque(op.function, op.attributes):
+                self._calculates(op)
             return self._map(op.function, [i() for i in inputs], op.attributes, op)
+        if op.function != "fused_product":
+            self._calculates(op)
         if op.function == "product" and known.keys() <= {"arithmetic"}:  # how it is rounded
-            return _product(inputs).summed(bound)
+            return self._product(inputs).summed(bound)
         if op.function == "product_sum" and known.keys() <= {"arithmetic"}:
             total = Polynomial()
             for j in range(0, len(inputs), 2):
-                total = total + _product(inputs[j : j + 2])
+                total = total + self._product(inputs[j : j + 2])
             return total.summed(bound)
         if op.function == "sum" and known.keys() <= {"scale"}:
             return inputs[0]().summed(bound).times(_number(known.get("scale", 1), op))
@@ -93,14 +119,26 @@ class Unfolding:
             many, names = known["factors"], known["epilogue"]
             if not isinstance(many, int) or not isinstance(names, tuple):
                 raise Undecided(f"operator {op.name!r} has no factors or no epilogue")
-            value, rest = _product(inputs[:many]).summed(bound), iter(inputs[many:])
+            self._calculates(op, 0, many)
+            value, rest, at = self._product(inputs[:many]).summed(bound), iter(inputs[many:]), many
             left = tuple((k, v) for k, v in op.attributes if k not in ("factors", "epilogue", "arithmetic"))
             for name in names:
-                others = [next(rest)() for _ in range(FUNCTIONS[str(name)].arity[0] - 1)]
+                more = FUNCTIONS[str(name)].arity[0] - 1
                 plain = name in _MAPS or name in ("relu", "relu_gradient")  # these read no attribute
-                value = self._map(str(name), [value, *others], () if plain else left, op)
+                attributes = () if plain else left
+                if not self._opaque(str(name), attributes):
+                    self._calculates(op, at, at + more)
+                at += more
+                value = self._map(str(name), [value, *(next(rest)() for _ in range(more))], attributes, op)
+                self.work.of(value)
             return value
         raise Undecided(f"operator {op.name!r} is a {op.function}, of which nothing is known here")
+
+    def _opaque(self, function: str, attributes: tuple[tuple[str, object], ...]) -> bool:
+        """Whether of a map nothing is known but that equal operands give equal values."""
+        names = {name for name, _ in attributes}
+        known = function in _MAPS or (self.sign and function in ("relu", "relu_gradient"))
+        return not (known and not names or (function in ("scale", "shift") and names == {function}))
 
     def _map(
         self, function: str, of: list[Polynomial], attributes: tuple[tuple[str, object], ...], op: Operator
@@ -132,14 +170,6 @@ _MAPS: Final[Mapping[str, Callable[[list[Polynomial]], Polynomial]]] = {
 """Maps that are polynomials."""
 
 
-def _product(inputs: Sequence[Callable[[], Polynomial]]) -> Polynomial:
-    """A product of inputs, each unfolded apart, so that what one sums over no other does."""
-    total = Polynomial.number(Fraction(1))
-    for i in inputs:
-        total = total * i()
-    return total
-
-
 def _number(value: object, op: Operator) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
         raise Undecided(f"operator {op.name!r} has an attribute that is no number")
@@ -157,10 +187,13 @@ def _position(index: Affine, axes: Mapping[str, Position]) -> Position:
     return Position.of(terms, offset)
 
 
-def wrong_equation(graph: Graph, left: Operator, right: Operator, by: Mapping[str, Operator], sign: bool) -> str:
+def wrong_equation(
+    graph: Graph, left: Operator, right: Operator, by: Mapping[str, Operator], sign: bool, budget: Budget
+) -> str:
     """Why two operators that write the same tensor are not seen to compute the same, where the tensors in `by` are
-    what those operators compute; empty if they are.
+    what those operators compute; empty if they are.  Raises `ContainerError` for more work than the budget has.
     """
+    work = Work(budget, f"equation of {right.name[:80]!r}")
     rest = [tuple((0, n) for n in graph.tensor(left.output.tensor).shape)]
     used = set[str]()
     for _ in range(MOST_PIECES):
@@ -170,9 +203,9 @@ def wrong_equation(graph: Graph, left: Operator, right: Operator, by: Mapping[st
         spans = rest.pop()
         at = tuple(Position(((f"o{k}", 1),), begin) for k, (begin, _) in enumerate(spans))
         ranges = {f"o{k}": end - begin for k, (begin, end) in enumerate(spans)}
-        unfolding = Unfolding(graph, by, sign)
+        unfolding = Unfolding(graph, by, sign, work)
         try:
-            values = [normal(unfolding.of_operator(op, at), ranges) for op in (left, right)]
+            values = [normal(unfolding.of_operator(op, at), ranges, work) for op in (left, right)]
         except Cut as cut:
             k = int(cut.axis[1:])
             begin, end = spans[k]

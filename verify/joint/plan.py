@@ -16,14 +16,12 @@ A joint plan holds, besides the plan of one program, an e-graph with the user's 
 from __future__ import annotations
 
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 
 from ...models.cost.limits import LARGE, Budget, Counter, TooLarge, check_sizes
-from ...models.joint.problem import JointPlanning, build_joint, stated
+from ...models.joint.problem import JointPlanning, build_joint
 from ...models.layout.placement import space
 from ...models.problem.claims import Optimal, Verdict, WithinGap
-from ...models.program.graph import GraphError
 from ...proofs.container.canonical import ContainerError
 from ...proofs.joint.file import Jointly
 from ...proofs.plan.bundle import Plan
@@ -34,6 +32,7 @@ from ..selection.certificate import check_selection
 from ..verdict import CheckResult
 from .derivation import wrong_derivation
 from .entries import Numbers
+from .program import wrong_choices, wrong_cost, wrong_program
 from .skeleton import Programs, wrong_skeleton
 
 
@@ -67,7 +66,7 @@ def _check(
         raise ContainerError(
             "plan", f"is joint over the space {where.name!r}: vocabularies are for plans of one program"
         )
-    unequal = wrong_derivation(joint.egraph, joint.derivation) or _wrong_program(plan, joint)
+    unequal = wrong_derivation(joint.egraph, joint.derivation) or _of_the_egraph(plan, joint)
     if unequal:
         refuted = CheckResult("Equivalent", Verdict.REFUTED, None, None, plan.space, (), unequal)
         alone = check_plan(plan, samples=samples, cells=cells, notify=notify, budget=budget, alone=True)
@@ -84,7 +83,7 @@ def _check(
     structure = wrong_skeleton(planning, programs)
     results = [
         result("Equivalent", ""),
-        result("Parts", f"problem: {structure}" if structure else _wrong_part(plan, planning, alone)),
+        result("Parts", f"problem: {structure}" if structure else _wrong_part(plan, joint, planning, alone)),
     ]
     certified = check_selection(planning.problem, plan.certificate)
     certified = replace(certified, kind=type(plan.certificate.claim).__name__)
@@ -101,25 +100,22 @@ def _check(
     return PlanCheck(name, tuple(results), plan, alone.planning)
 
 
-def _wrong_program(plan: Plan, joint: Jointly) -> str:
-    """Why the program of the plan is none of the e-graph; empty if it is one."""
-    writers = {op.output.tensor: op.name for op in plan.graph.operators}
-    modes = {t: writers.get(t) for t in joint.egraph.nodes}
-    try:
-        program = joint.egraph.graph(modes)
-    except GraphError as error:
-        return f"the program of the plan is none of the e-graph: {error}"
-    return "" if program.to_json() == plan.graph.to_json() else "the program of the plan is none of the e-graph"
+def _of_the_egraph(plan: Plan, joint: Jointly) -> str:
+    wrong = wrong_program(plan.graph, joint.egraph)
+    return f"the program of the plan is none of the e-graph: {wrong}" if wrong else ""
 
 
-def _wrong_part(plan: Plan, planning: JointPlanning, alone: PlanCheck) -> str:
+def _wrong_part(plan: Plan, joint: Jointly, planning: JointPlanning, alone: PlanCheck) -> str:
     """Do the parts belong together?"""
     problem, claim = planning.problem, plan.certificate.claim
     if plan.memory_limit is not None:
         return "a joint plan has no memory limit"
-    expected = assumed(planning.egraph.union, plan.machine, planning.space, None) | set(
-        stated(planning.egraph, planning.rounds)
-    )
+    added = len(joint.egraph.operators) - len(joint.egraph.base.operators)
+    graphs = f"egraph({joint.derivation.library[:12]}, rounds {joint.derivation.rounds}, {added} operators added)"
+    expected = assumed(joint.egraph.union, plan.machine, planning.space, None) | {
+        f"graphs: {graphs}",
+        "real-arithmetic",
+    }
     if set(problem.assumptions) != expected or len(problem.assumptions) != len(expected):
         odd = sorted(set(problem.assumptions) ^ expected)
         return f"problem: the assumption {odd[0] if odd else ''} is made and not stated, or stated and not made"
@@ -132,17 +128,8 @@ def _wrong_part(plan: Plan, planning: JointPlanning, alone: PlanCheck) -> str:
         return f"choices: the claim {type(claim).__name__} comes with no solution"
     if wrong := next((r.reason for r in alone.results if r.kind in ("Parts", "Space") and r.reason), ""):
         return wrong
-    try:
-        graph, choices = planning.plan(claim.solution)
-    except (GraphError, LookupError) as error:
-        return f"choices: the solution of the certificate is no plan: {error}"
-    if graph.to_json() != plan.graph.to_json() or choices != plan.choices:
-        return "choices: they are not those of the certificate's solution"
-    single = alone.planning.problem
-    costs = [
-        Fraction(p.cost_of(x), p.scale)
-        for p, x in ((single, alone.planning.solution(choices)), (problem, claim.solution))
-    ]
-    if single.scale == problem.scale and costs[0] != costs[1]:
-        return f"choices: the plan of the program alone costs {float(costs[0])} s, the claim says {float(costs[1])} s"
+    if wrong := wrong_choices(plan.graph, plan.choices, planning, claim.solution):
+        return f"choices: {wrong}"
+    if wrong := wrong_cost(alone.planning.problem, alone.planning.solution(plan.choices), problem, claim.cost):
+        return f"choices: {wrong}"
     return ""

@@ -23,12 +23,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count, permutations
+from math import factorial
 from typing import Final
+
+from ...proofs.container.effort import OBJECT
+from ..budget import Budget
 
 MOST_TERMS: Final = 512
 """Monomials of one polynomial."""
 MOST_BOUND: Final = 6
 """Bound axes of one monomial, of which all orders are looked at."""
+MOST_THINGS: Final = 1 << 19
+"""Terms, atoms, conditions and axes that are looked at for one equation: a second's work; rules need some hundreds."""
 
 
 class Undecided(ValueError):
@@ -41,6 +47,26 @@ class Cut(Exception):
     def __init__(self, axis: str, at: int) -> None:
         super().__init__(axis, at)
         self.axis, self.at = axis, at
+
+
+@dataclass
+class Work:
+    """What one equation takes off the budget of a file: for everything that is made or looked at, what it holds."""
+
+    budget: Budget
+    place: str
+    left: int = MOST_THINGS
+
+    def take(self, things: int) -> None:
+        """`Undecided` if so many things are too many for an equation, `ContainerError` if they are for the file."""
+        self.left -= things
+        if self.left < 0:
+            raise Undecided("is too large: functions of functions, or sums in many orders")
+        self.budget.charge(OBJECT * things, self.place)
+
+    def of(self, p: Polynomial) -> None:
+        """For the terms of a polynomial that was made, without what lies inside its functions."""
+        self.take(1 + sum(1 + len(m.atoms) + len(m.conditions) + len(m.bound) for _, m in p.terms))
 
 
 @dataclass(frozen=True)
@@ -124,12 +150,14 @@ class Polynomial:
 
     def __mul__(self, other: Polynomial) -> Polynomial:
         """The product; bound axes of both must have different names."""
+        if len(self.terms) * len(other.terms) > MOST_TERMS:
+            raise Undecided(f"has more than {MOST_TERMS} terms")
         out = [
             (c * d, Monomial((*m.atoms, *n.atoms), (*m.conditions, *n.conditions), (*m.bound, *n.bound)))
             for c, m in self.terms
             for d, n in other.terms
         ]
-        return Polynomial(_few(tuple(out)))
+        return Polynomial(tuple(out))
 
     def summed(self, bound: tuple[tuple[str, int], ...]) -> Polynomial:
         """Summed over axes."""
@@ -174,7 +202,7 @@ def _put(atom: Atom, axes: Mapping[str, Position]) -> Atom:
             return Call(atom.function, atom.attributes, tuple(put(p, axes) for p in atom.of))
 
 
-def normal(p: Polynomial, ranges: Mapping[str, int]) -> Polynomial:
+def normal(p: Polynomial, ranges: Mapping[str, int], work: Work) -> Polynomial:
     """The normal form; `ranges`: extents of the free axes.  Raises `Cut` for a condition that depends on a free axis,
     `Undecided` for what is too large.
     """
@@ -186,7 +214,7 @@ def normal(p: Polynomial, ranges: Mapping[str, int]) -> Polynomial:
             raise Undecided(f"falls into more than {MOST_TERMS} parts")
         c, m = rest.pop()
         try:
-            factor, new = _monomial(m, ranges)
+            factor, new = _monomial(m, ranges, work)
         except Cut as cut:
             if cut.axis not in dict(m.bound):
                 raise
@@ -206,11 +234,9 @@ def _halves(m: Monomial, cut: Cut) -> Iterator[Monomial]:
         yield Monomial(piece.atoms, piece.conditions, (*others, (cut.axis, end - begin)))
 
 
-def _monomial(m: Monomial, ranges: Mapping[str, int]) -> tuple[Fraction, Monomial]:
+def _monomial(m: Monomial, ranges: Mapping[str, int], work: Work) -> tuple[Fraction, Monomial]:
     """A factor and the normal form of one monomial; factor 0 where a condition holds nowhere."""
     extents = {**ranges, **dict(m.bound)}
-    if any(n < 1 for _, n in m.bound):
-        return Fraction(0), Monomial()
     single = {a: Position() for a, n in m.bound if n == 1}
     if single:
         piece = _put_in(Monomial(m.atoms, m.conditions), single)
@@ -231,7 +257,7 @@ def _monomial(m: Monomial, ranges: Mapping[str, int]) -> tuple[Fraction, Monomia
         kept.append((at, n))
     atoms = list[Atom]()
     for atom in m.atoms:
-        for part in _atom(atom, extents):
+        for part in _atom(atom, extents, work):
             if part is None:
                 return Fraction(0), Monomial()
             if not (isinstance(part, Positive) and part in atoms):
@@ -242,26 +268,26 @@ def _monomial(m: Monomial, ranges: Mapping[str, int]) -> tuple[Fraction, Monomia
         if a not in used:
             factor *= n
     bound = tuple((a, n) for a, n in m.bound if a in used)
-    return factor, _without_names(tuple(atoms), tuple(dict.fromkeys(kept)), bound)
+    return factor, _without_names(tuple(atoms), tuple(dict.fromkeys(kept)), bound, work)
 
 
-def _atom(atom: Atom, extents: Mapping[str, int]) -> Iterator[Atom | None]:
+def _atom(atom: Atom, extents: Mapping[str, int], work: Work) -> Iterator[Atom | None]:
     """An atom whose parts are in normal form; None for [0 > 0]."""
     match atom:
         case Element():
             yield atom
         case Call():
-            yield Call(atom.function, atom.attributes, tuple(normal(p, extents) for p in atom.of))
+            yield Call(atom.function, atom.attributes, tuple(normal(p, extents, work) for p in atom.of))
         case Positive():
-            yield _positive(normal(atom.of, extents), extents)
+            yield _positive(normal(atom.of, extents, work), extents, work)
 
 
-def _positive(p: Polynomial, extents: Mapping[str, int]) -> Positive | None:
+def _positive(p: Polynomial, extents: Mapping[str, int], work: Work) -> Positive | None:
     """[p > 0], and [q > 0] where p = [q > 0] q."""
     if not p.terms:
         return None
     for candidate in p.terms[0][1].atoms:
-        if isinstance(candidate, Positive) and normal(Polynomial.atom(candidate) * candidate.of, extents) == p:
+        if isinstance(candidate, Positive) and normal(Polynomial.atom(candidate) * candidate.of, extents, work) == p:
             return candidate
     return Positive(p)
 
@@ -285,12 +311,14 @@ def _inside(p: Polynomial) -> Iterator[str]:
 
 
 def _without_names(
-    atoms: tuple[Atom, ...], conditions: tuple[Condition, ...], bound: tuple[tuple[str, int], ...]
+    atoms: tuple[Atom, ...], conditions: tuple[Condition, ...], bound: tuple[tuple[str, int], ...], work: Work
 ) -> Monomial:
     """Bound axes numbered in the order that gives the least text."""
     if len(bound) > MOST_BOUND:
         raise Undecided(f"sums over more than {MOST_BOUND} axes at once")
-    best: tuple[str, Monomial] | None = None
+    size = 1 + len(conditions) + len(bound) + sum(map(_size, atoms))
+    work.take(size * (1 + factorial(len(bound))))
+    found: dict[str, Monomial] = {}
     depth = 1 + max((_depth(a) for a in atoms), default=0)
     for order in permutations(bound):
         axes = {a: Position(((f"#{depth}.{i}", 1),)) for i, (a, _) in enumerate(order)}
@@ -299,12 +327,16 @@ def _without_names(
             tuple(sorted(((at.put(axes), n) for at, n in conditions), key=repr)),
             tuple((f"#{depth}.{i}", n) for i, (_, n) in enumerate(order)),
         )
-        text = repr(renamed)
-        if best is None or text < best[0]:
-            best = (text, renamed)
-    if best is None:
-        raise Undecided("has no order of axes")
-    return best[1]
+        found[repr(renamed)] = renamed
+    return found[min(found)]
+
+
+def _size(atom: Atom) -> int:
+    """How many things an atom holds."""
+    if isinstance(atom, Element):
+        return 1 + sum(1 + len(at.terms) for at in atom.at)
+    inner = atom.of if isinstance(atom, Call) else (atom.of,)
+    return 1 + sum(1 + len(m.conditions) + len(m.bound) + sum(map(_size, m.atoms)) for p in inner for _, m in p.terms)
 
 
 def _depth(atom: Atom) -> int:

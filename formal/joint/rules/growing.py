@@ -84,7 +84,7 @@ class Growing:
             self.steps.append(Step(DEFINE, made.name, (), facts(made)))
             self._meaning[_identity(definition, tensor)] = name
         operator = _reading(a.operator, names)
-        if _identity(operator) in self._known:
+        if _identity(operator) in self._known or not self._one_type(operator, *place):
             self._forget(before)
             return False
         operator = replace(operator, name=self._name(operator.output.tensor))
@@ -94,6 +94,11 @@ class Growing:
         self._known.add(_identity(operator))
         self.steps.append(Step(a.rule, operator.name, tuple(op.name for op in place), facts(operator)))
         return True
+
+    def _one_type(self, *operators: Operator) -> bool:
+        """Whether all real numbers that operators read and write are of one element type."""
+        kinds = {self.tensors[a.tensor].dtype for op in operators for a in (*op.inputs, op.output)}
+        return sum(k.startswith(("float", "bfloat")) for k in kinds) == 1
 
     def _forget(self, before: tuple[list[Operator], list[Step], dict[str, Tensor]]) -> None:
         gone = {op.name for op in self.order} - {op.name for op in before[0]}
