@@ -11,9 +11,10 @@ batch is only ever summed over, by weight gradients and by the loss: whoever che
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 
+from ..program.attention import band, role
 from ..program.graph import Graph, Role, Tensor
 from ..program.index import Access
 from ..program.operators import NodeKind, Operator
@@ -109,27 +110,46 @@ def _tensor(t: Tensor, length: Length, along: Along) -> Tensor:
         return t
     if t.role is Role.PARAMETER:
         raise InputError(f"parameter {t.name!r} has a dimension along the batch: no micro-batches")
+    if t.contents is not None:
+        raise InputError(f"constant {t.name!r} has a dimension along the batch: no micro-batches")
+    if sum(map(along, places)) > 1:
+        raise InputError(f"tensor {t.name!r} has two dimensions along the batch (examples in pairs): no micro-batches")
     shape = tuple(length(n, p, f"tensor {t.name!r}") for n, p in zip(t.shape, places, strict=True))
     return replace(t, shape=shape, source_shape=None)
 
 
 def _operator(op: Operator, length: Length, along: Along) -> Operator:
+    for a in (*op.inputs, op.output):
+        _plain(op, a, along)
     short = {a.name for a in op.axes if along(("axis", op.name, a.name))}
     if not short:
         return op
-    for a in (*op.inputs, op.output):
-        _plain(op, a, short)
+    if len(short) > 1:
+        raise InputError(f"operator {op.name!r} ({op.function}) takes examples in pairs: no micro-batches")
     if short & {*op.over, str(op.attribute("rows", ""))} or op.kind is NodeKind.OPAQUE:
         raise InputError(f"operator {op.name!r} ({op.function}) looks at the whole batch: no micro-batches")
+    if short & _positional(op):
+        raise InputError(f"operator {op.name!r} ({op.function}) knows where in the batch it is: no micro-batches")
     axes = tuple(
         replace(a, extent=length(a.extent, ("axis", op.name, a.name), f"operator {op.name!r}")) for a in op.axes
     )
     return replace(op, axes=axes)
 
 
-def _plain(op: Operator, a: Access, short: Iterable[str]) -> None:
-    for index in a.index:
-        if index.single is None and any(name in short for name, _ in index.terms):
+def _positional(op: Operator) -> set[str]:
+    """Axes along which a position matters by itself: of constants, of parts that are overwritten, of masks."""
+    if op.function == "iota":
+        return {str(op.attribute("along", ""))}
+    if op.function in ("constant", "update"):
+        return {a.name for a in op.axes}
+    return set(role(op, "query")) if op.kind is NodeKind.ATTENTION and band(op) is not None else set()
+
+
+def _plain(op: Operator, a: Access, along: Along) -> None:
+    for k, index in enumerate(a.index):
+        batch = any(along(("axis", op.name, name)) for name, _ in index.terms)
+        if index.single is None and (batch or along(("tensor", a.tensor, str(k)))):
             raise InputError(
-                f"operator {op.name!r} reads {a.tensor!r} along the batch at more than one place: no micro-batches"
+                f"operator {op.name!r} reads {a.tensor!r} along the batch at more than one place, or at one of its "
+                f"own: no micro-batches"
             )
