@@ -129,6 +129,44 @@ def test_a_step_that_looks_at_the_whole_batch_is_refused() -> None:
         accumulated(normalised(), 2)
 
 
+def looking(how: str) -> TrainingStep:
+    """A model that knows which example is which, pairs them, or counts them."""
+    g = Builder(how, "float64")
+    x, w = g.input("x", (4, 6)), g.parameter("w", (6, 4))
+    y = g.contract("y", "b k, k n -> b n", x, w)
+    if how == "place":
+        y = g.map("z", "multiply", y, g.iota("at", (4,), 0), text="b n, b -> b n")
+    elif how == "pairs":
+        y = g.contract("z", "b n, c n -> b c", y, y)
+    weighed = g.map("loss.squares", "multiply", y, y, text="b n, b n -> b n")
+    if how == "counted":  # mean over the examples whose mark is not zero, as labels that are ignored
+        mark = g.map("mark", "sign", g.map("size", "abs", g.input("t", (4,)), text="b -> b"), text="b -> b")
+        total = g.reduce("total", "b n -> ", g.map("kept", "multiply", weighed, mark, text="b n, b -> b n"))
+        return build_step(
+            g.build(g.map("loss", "divide", total, g.reduce("n", "b -> ", mark), text=", -> ")), "adamw:clip=1"
+        )
+    return build_step(g.build(g.reduce("loss", "b n -> ", weighed)), "sgd")
+
+
+@pytest.mark.parametrize(("how", "told"), [("place", "knows where in the batch"), ("pairs", "examples in pairs")])
+def test_a_step_that_tells_examples_apart_is_refused(how: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        accumulated(looking(how), 2)
+
+
+@pytest.mark.parametrize(("count", "parts"), [(2, 1), (4, 1), (2, 2)])
+def test_a_mean_over_what_counts_has_the_whole_batch_s_count(count: int, parts: int) -> None:
+    """One micro-batch has no example that counts; the count is computed before the first and is one for all."""
+    step = looking("counted")
+    values = {**random_inputs(step.graph, 0), "t": np.array([1.0, 0.0, 0.0, 0.0])}
+    cut = accumulated(step, count, parts)
+    got = run_graph(cut.graph, shaped(cut.graph, values))
+    for tensor, value in run_graph(step.graph, values).items():
+        np.testing.assert_allclose(got[tensor], value, rtol=1e-12, atol=1e-12, err_msg=tensor)
+    names = [op.name for op in cut.graph.operators]
+    assert names.index("n") < names.index("y@0") and names.count("n") == 1
+
+
 def test_counts_divide_the_batch() -> None:
     step = build_step(SMALL["mlp"](), "sgd")
     assert list(counts(step.graph)) == [1, 2, 4, 8]

@@ -8,21 +8,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
 from tests.torch_case import compare
-from tests.torch_models.families import FAMILIES, PLAIN, First
+from tests.torch_models.families import FAMILIES, PLAIN, SINGLE, First
 
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
-
-SINGLE: Final = frozenset(
-    {"bloom", "gemma2", "mamba", "mamba2", "phi3", "lfm2", "modernbert", "unet", "conditional_unet", "dit"}
-)
-"""Models with a part in float32."""
 
 
 @pytest.mark.parametrize("name", [f"{family}/{name}" for family, held in FAMILIES.items() for name in held])

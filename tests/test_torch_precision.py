@@ -208,3 +208,36 @@ def test_gradients_accumulated_in_four_parts() -> None:
     for name, p in module.named_parameters():
         wanted = p.detach().numpy()
         np.testing.assert_allclose(got[dict(graph.state)[name]].reshape(wanted.shape), wanted, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_ignored_labels_count_over_the_whole_batch(count: int) -> None:
+    """The mean of PyTorch's cross entropy over the labels that are not ignored, of which micro-batches have 4, 1, 0."""
+    from shardproof.models.sources.training.accumulation import accumulated
+
+    class Classified(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.linear = nn.Embedding(5, 4), nn.Linear(4, 5)
+
+        def forward(self, ids: Tensor, labels: Tensor) -> Tensor:
+            return nn.functional.cross_entropy(self.linear(self.table(ids)).reshape(-1, 5), labels.reshape(-1))
+
+    draw = torch.Generator().manual_seed(9)
+    module = Classified().double()
+    inputs = {k: torch.randint(0, 5, (6, 2), generator=draw) for k in ("ids", "labels")}
+    inputs["labels"][2:] = -100
+    inputs["labels"][3, 1] = 2
+    graph = accumulated(
+        step_of(lambda: (Classified(), {k: torch.zeros_like(v) for k, v in inputs.items()}), "sgd:rate=1"), count
+    ).graph
+    feed = fed(graph, module, inputs)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0)
+    loss = module(**inputs)
+    loss.backward()
+    optimizer.step()
+    got = run_graph(graph, feed)
+    np.testing.assert_allclose(got[graph.outputs[0]], loss.item(), rtol=1e-12)
+    for name, p in module.named_parameters():
+        wanted = p.detach().numpy()
+        np.testing.assert_allclose(got[dict(graph.state)[name]].reshape(wanted.shape), wanted, rtol=1e-10, atol=1e-12)

@@ -56,6 +56,9 @@ RESIZED = {
     "adaptive mean, one dimension": lambda x: F.adaptive_avg_pool1d(x[:, 0], 4),
     "adaptive mean, some": lambda x: F.adaptive_avg_pool2d(x, (1, 5)),
     "adaptive max": lambda x: F.adaptive_max_pool2d(x, (3, 4)),
+    "no channels": lambda x: F.avg_pool2d(x[:, 0, None], (2, 1), ceil_mode=True)[:, 0] ** 2,
+    "no depth": lambda x: F.max_pool3d(x[:, 1:, None], (1, 2, 2), (1, 2, 1), (0, 1, 1)),
+    "beyond the edge": lambda x: F.avg_pool2d(x.permute(0, 2, 3, 1), 2, ceil_mode=True),
     "channels last": lambda x: F.adaptive_avg_pool2d(x.permute(0, 3, 1, 2), 1),
 }
 

@@ -12,7 +12,7 @@ looks for that.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 
 from ..program.attention import role
@@ -116,36 +116,48 @@ def _tensor(t: Tensor, length: Length, along: Along) -> Tensor:
     if t.role is Role.PARAMETER or t.contents is not None:
         what = "parameter" if t.contents is None else "constant"
         raise InputError(f"{what} {t.name!r} has a dimension along the batch: no micro-batches")
+    if sum(map(along, places)) > 1:
+        raise InputError(f"tensor {t.name!r} has two dimensions along the batch (examples in pairs): no micro-batches")
     shape = tuple(length(n, p, f"tensor {t.name!r}") for n, p in zip(t.shape, places, strict=True))
     return replace(t, shape=shape, source_shape=None)
 
 
 def _operator(op: Operator, length: Length, along: Along) -> Operator:
-    short = {a.name for a in op.axes if along(("axis", op.name, a.name))}
     for a in (*op.inputs, op.output):
-        _plain(op, a, short, along)
+        _plain(op, a, along)
+    short = {a.name for a in op.axes if along(("axis", op.name, a.name))}
     if not short:
         return op
     if len(short) > 1:
-        raise InputError(f"operator {op.name!r} joins every element of the batch with every other: no micro-batches")
-    positions = {*op.over, op.rows, str(op.attribute("along", "")), *role(op, "query")}
-    if op.function == "copy_gradient":
-        at = op.attribute("at", ())
-        positions |= {name for k, name in enumerate(op.output.axes) if isinstance(at, tuple) and k in at}
+        raise InputError(f"operator {op.name!r} ({op.function}) takes examples in pairs: no micro-batches")
     summed = any(a.name in short for a in op.reduced)
     more = op.kind is NodeKind.WINDOW or op.function == "fused_product"
-    if short & positions or op.kind is NodeKind.OPAQUE or op.function in ("constant", "update") or (summed and more):
+    if short & {*op.over, op.rows} or op.kind is NodeKind.OPAQUE or (summed and more):
         raise InputError(f"operator {op.name!r} ({op.function}) looks at the whole batch: no micro-batches")
+    if short & _positional(op):
+        raise InputError(f"operator {op.name!r} ({op.function}) knows where in the batch it is: no micro-batches")
     axes = tuple(
         replace(a, extent=length(a.extent, ("axis", op.name, a.name), f"operator {op.name!r}")) for a in op.axes
     )
     return replace(op, axes=axes)
 
 
-def _plain(op: Operator, a: Access, short: Iterable[str], along: Along) -> None:
+def _positional(op: Operator) -> set[str]:
+    """Axes along which a position matters by itself: of constants, of parts that are overwritten, of masks."""
+    if op.function in ("constant", "update"):
+        return {a.name for a in op.axes}
+    positions = {str(op.attribute("along", "")), *role(op, "query")}
+    if op.function == "copy_gradient":
+        at = op.attribute("at", ())
+        positions |= {name for k, name in enumerate(op.output.axes) if isinstance(at, tuple) and k in at}
+    return positions
+
+
+def _plain(op: Operator, a: Access, along: Along) -> None:
     for k, index in enumerate(a.index):
-        here = along(("tensor", a.tensor, str(k))) or any(name in short for name, _ in index.terms)
-        if index.single is None and here:
+        batch = any(along(("axis", op.name, name)) for name, _ in index.terms)
+        if index.single is None and (batch or along(("tensor", a.tensor, str(k)))):
             raise InputError(
-                f"operator {op.name!r} reads {a.tensor!r} along the batch at more than one place: no micro-batches"
+                f"operator {op.name!r} reads {a.tensor!r} along the batch at more than one place, or at one of its "
+                f"own: no micro-batches"
             )

@@ -358,3 +358,8 @@ PLAIN: Final = {
     "others": ("temporal", "pointnet", "deepfm", "ppo", "super_resolution"),
 }
 """Family -> entries of `benchmarks/published/plain_modules.py` that are small as they are."""
+
+SINGLE: Final = frozenset(
+    {"bloom", "gemma2", "mamba", "mamba2", "phi3", "lfm2", "modernbert", "unet", "conditional_unet", "dit"}
+)
+"""Models that compute a part in float32 whatever the type of their weights."""

@@ -70,7 +70,7 @@ def pool(c: Context, node: Node) -> None:
         if node.integers("divisor_override") is not None:
             raise Unsupported("divisor_override")
         include = node.integer("count_include_pad", 1)
-        if include and any(v.overhang for v in wins):
+        if include and any(pad) and any(v.overhang for v in wins):
             raise Unsupported("count_include_pad=True with windows beyond the padding")
         attributes["count_include_pad"] = int(bool(include and any(pad)))
     c.put(node, pooled(c, node, x, wins, "average_pool" if average else "max_pool", attributes))

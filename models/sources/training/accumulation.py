@@ -16,8 +16,13 @@ two digits (R, B / m R), every gradient keeps the first of them,
 and where r lies over R devices, nothing moves before the last sum.  (On fewer devices G has R parts all the same.)
 
 The numbers are those of the whole batch where the batch is only ever summed over, by gradients of weights and by the
-loss: means over a batch keep the whole batch's factor (`models.pipelines.micro`).  A step that looks at the batch
-otherwise (batch norm, a mean over a computed number of tokens) is refused, with the operator that does.
+loss: means over a batch keep the whole batch's factor (`models.pipelines.micro`).  A sum over the batch of what no
+weight is part of (how many labels count, in the mean of a cross entropy that ignores some) is computed for all
+micro-batches first, and what follows from it is the same in each:
+
+    n = n_1 + .. + n_m,  n_i = labels of micro-batch i that count;      loss = sum over i of  (sum of its losses) / n
+
+A step that looks at the batch otherwise (batch norm, pairs of examples) is refused, with the operator that does.
 
 Source: Huang et al., GPipe (NeurIPS 2019), section 2; `torch`'s own practice of several `backward` before a `step`.
 """
@@ -79,6 +84,8 @@ class _Unrolled:
         whole, part = self.step.graph, self.part
         self.gradients = {g: w for w, g in self.step.trained}
         self.inputs = {t.name for t in part.tensors if t.role is Role.INPUT and t.shape != whole.tensor(t.name).shape}
+        self.totals: list[str] = []
+        self.emitted: set[str] = set()
         self.repeated = self._repeated()
         self.needed = self._ancestors({*part.outputs, *self.gradients})
         for op in part.operators:
@@ -87,12 +94,18 @@ class _Unrolled:
     def _repeated(self) -> set[str]:
         """Tensors that differ from micro-batch to micro-batch, or are computed again in every reverse pass."""
         found = set(self.inputs)
+        learned = {t.name for t in self.part.tensors if t.role is Role.PARAMETER}
         ready = {g: False for g in self.gradients}
-        for op in self.part.operators:
+        for op, whole in zip(self.part.operators, self.step.graph.operators, strict=True):
             name = op.output.tensor
             after = any(a.tensor in self.gradients and ready[a.tensor] for a in op.inputs)
+            if any(a.tensor in learned for a in op.inputs):
+                learned.add(name)
             if not after and (op.name.startswith(PREFIX) or any(a.tensor in found for a in op.inputs)):
-                found.add(name)
+                if name not in learned and _adds_examples(op, whole):
+                    self.totals.append(name)
+                else:
+                    found.add(name)
             if name in ready:
                 ready[name] = True
         return found
@@ -113,7 +126,12 @@ class _Unrolled:
         if out not in self.repeated or out not in self.needed or op.function == "fill":
             return
         over = [a.tensor for a in op.inputs if a.tensor in self.repeated and self._summed(a.tensor)]
-        if over and (op.function not in _LINEAR or self._short(out) or len(over) < len(op.inputs)):
+        shared = [k for k, a in enumerate(op.inputs) if a.tensor not in self.repeated]
+        factor = len(shared) == len(op.inputs) - 1 and (
+            op.function in ("multiply", "product") or (op.function == "divide" and shared == [1])
+        )
+        linear = factor or (op.function in _LINEAR and len(over) == len(op.inputs))
+        if over and (not linear or self._short(out)):
             raise InputError(
                 f"operator {op.name!r} ({op.function}) reads {over[0]!r}, which is summed over the whole batch: "
                 f"micro-batches would compute something else"
@@ -140,6 +158,12 @@ class _Unrolled:
         for t in part.tensors:
             if t.role is not Role.VALUE:
                 self.tensors[t.name] = self._given(t, whole.tensor(t.name))
+        for total in self.totals:
+            before = self._ancestors({total})
+            for i in range(self.count):
+                for op in part.operators:
+                    if op.output.tensor in before:
+                        self._emit(op, i)
         for i in range(self.count):
             for op in part.operators:
                 self._emit(op, i)
@@ -154,14 +178,18 @@ class _Unrolled:
 
     def _emit(self, op: Operator, i: int) -> None:
         out = op.output.tensor
-        if out not in self.repeated:
+        name = f"{out}@{i}"
+        if out not in self.repeated and out not in self.totals:
             once = 0 if out in self.needed else self.count - 1  # shared values first, updates last
-            if i == once:
+            if i == once and out not in self.emitted:
+                self.emitted.add(out)
                 reads = tuple(replace(a, tensor=self._whole(a.tensor)) for a in op.inputs)
                 self._add(replace(op, inputs=reads), self.part.tensor(out))
             return
+        if name in self.emitted:
+            return
+        self.emitted.add(name)
         inputs = tuple(self._read(op, a, i) for a in op.inputs)
-        name = f"{out}@{i}"
         written = replace(op, name=f"{op.name}@{i}", inputs=inputs, output=replace(op.output, tensor=name))
         if out in self.gradients and (along := self._along(op)):
             written = _in_parts(written, along, self.parts)
@@ -169,7 +197,7 @@ class _Unrolled:
         like = self.part.tensor(out)
         same = shape == like.shape
         self._add(written, replace(like, name=name, shape=shape, source_shape=like.source_shape if same else None))
-        if out in self.gradients or out in self.part.outputs:
+        if out in self.gradients or out in self.part.outputs or out in self.totals:
             self._sum(written, out, i)
 
     def _whole(self, name: str) -> str:
@@ -228,6 +256,12 @@ class _Unrolled:
     def _add(self, op: Operator, out: Tensor) -> None:
         self.operators.append(op)
         self.tensors[out.name] = out
+
+
+def _adds_examples(op: Operator, whole: Operator) -> bool:
+    """Whether an operator sums over the batch, so that its value is the sum of those of the micro-batches."""
+    short = [a for a, b in zip(op.axes, whole.axes, strict=True) if a.extent != b.extent]
+    return op.function in ("sum", "product") and bool(short) and all(a.combine is Combine.SUM for a in short)
 
 
 _PART: Final = "part"

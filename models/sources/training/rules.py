@@ -32,7 +32,7 @@ from .indexed import INDEXED
 from .maps import MAP_RULES, differentiate_map, map_positions
 from .merged import with_merged_positions
 from .products import parallel, product_rule, summed
-from .windows import opened, result_axes, tap_axes, whole_windows, windows
+from .windows import opened, result_axes, tap_axes, whole_windows, windows, without_single
 
 Rule = Callable[[Backward, Operator], None]
 
@@ -154,6 +154,7 @@ def _window(b: Backward, op: Operator) -> None:
     if not found:
         raise GraphError(f"operator {op.name!r}", f"no gradient of {op.function} through the access to {a.tensor!r}")
     axes = result_axes(op, a, found)
+    g = _without(b, op, g, without_single(op, a))
     touched = {w.axis for w in found} | {w.tap for w in found if w.tap is not None}
     inputs = [opened(g, touched)]
     if op.function != "average_pool":
@@ -164,6 +165,17 @@ def _window(b: Backward, op: Operator) -> None:
     b.give(
         op, 0, Pending(op.name, f"{op.function}_gradient", (*axes, *tap_axes(found)), tuple(inputs), names, attributes)
     )
+
+
+def _without(b: Backward, op: Operator, g: Access, single: set[str]) -> Access:
+    """The gradient of an output without its axes of one element: channels of what has none (`x[:, None]`, pooled)."""
+    if not single:
+        return g
+    read = Access(g.tensor, tuple(Affine() if i.single in single else i for i in g.index))
+    names = [i.single for i in g.index if i.single is not None and i.single not in single]
+    axes = [replace(op.axis(n), combine=None) for n in names]
+    made = b.emit(f"grad:{op.name}/one", "copy", axes, [read], names, (), b.tensors[op.output.tensor].dtype)
+    return access(made, *names)
 
 
 def _copy(b: Backward, op: Operator) -> None:

@@ -95,6 +95,11 @@ def opened(a: Access, names: set[str]) -> Access:
     return Access(a.tensor, tuple(Affine.everything() if any(n in names for n, _ in i.terms) else i for i in a.index))
 
 
+def without_single(op: Operator, a: Access) -> set[str]:
+    """Axes of one element of the output that the input does not have."""
+    return {x.name for x in op.axes if x.extent == 1 and x.combine is None} - {n for i in a.index for n, _ in i.terms}
+
+
 def result_axes(op: Operator, a: Access, found: Sequence[Window]) -> list[Axis]:
     """One parallel axis per dimension of the input; windowed ones carry the name of their output axis and are not
     split.

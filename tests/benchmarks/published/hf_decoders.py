@@ -65,7 +65,9 @@ nanochat = causal(DENSE, "NanoChat", **TWO)
 mixtral = causal(EXPERTS, "Mixtral", **TWO)
 qwen2_moe = causal(EXPERTS, "Qwen2Moe", **TWO)
 qwen3_moe = causal(EXPERTS, "Qwen3Moe", **TWO)
-deepseek_v2 = causal(EXPERTS, "DeepseekV2", num_hidden_layers=2, first_k_dense_replace=1)
+deepseek_v2 = causal(
+    EXPERTS, "DeepseekV2", num_hidden_layers=2, first_k_dense_replace=1, num_experts_per_tok=6, n_group=8, topk_group=3
+)
 deepseek_v3 = causal(EXPERTS, "DeepseekV3", num_hidden_layers=2, first_k_dense_replace=1)
 gpt_oss = causal(EXPERTS, "GptOss", **TWO)
 olmoe = causal(EXPERTS, "Olmoe", **TWO)
