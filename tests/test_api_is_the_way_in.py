@@ -25,6 +25,7 @@ WORDS = {
     "formal.joint.gains.gains": "remarks about rewritings",
     "formal.joint.gains.lines": "text",
     "formal.planning.frameworks.framework_flags": "tells a framework's settings from a list of choices",
+    "formal.planning.layouts.tensor_layouts": "the same",
     "formal.planning.strategy.load_strategy": "the same",
     "formal.report.page.diff_page": "text",
     "formal.selection.engines.consult.conversation": "text",

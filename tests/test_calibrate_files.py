@@ -229,7 +229,7 @@ def test_forms_of_a_plan_add_up_to_its_cost(space: str) -> None:
     for name, train in (("mlp-unity", "sgd"), ("transformer-layer", None)):
         graph = build(name)
         graph = build_step(graph, train, None).graph if train else graph
-        machine = load_machine("dgx-a100:2x2")
+        machine = load_machine("cloud-a100:2x2")
         planned = plan_graph(graph, machine, space_of(space))
         assert planned.plan is not None and planned.answer.cost is not None
         at = values(machine)
