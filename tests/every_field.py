@@ -28,8 +28,8 @@ INSTEAD_OF_NOTHING: dict[str, object] = {
 forgotten.
 """
 
-PAIR = re.compile(r"\.(terms|peaks|sources|attributes|state)\[\d+\]$")
-"""Elements of these are (name, value), which nothing can be left out of."""
+PAIR = re.compile(r"\.(terms|peaks|sources|attributes|state|bars|tiles)\[\d+\]$")
+"""Elements of these are (name, .., value), which nothing can be left out of."""
 
 
 def changed(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
@@ -52,7 +52,11 @@ def changed(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:
         if value:
             yield f"{place}[-1] left out", value[:-1]
         if (
-            len(value) > 1 and value[0] != value[-1] and not place.endswith((".peaks", ".sources", ".attributes"))
+            len(value) > 1
+            and value[0] != value[-1]
+            and not place.endswith(
+                (".peaks", ".sources", ".attributes", ".bars", ".tiles", ".products", ".collectives")
+            )
         ):  # order is no content of these
             yield f"{place} turned round", value[::-1]
     else:
