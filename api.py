@@ -210,6 +210,7 @@ def plan(
     with its example `inputs`.  `micro_batch`: parts of the batch, or "auto".  `memory`: bytes per device, or a text
     such as "80GiB".  Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
+    from shardproof.formal.explain.bars import with_bars
     from shardproof.formal.planning.request import PlanRequest, carry_out
     from shardproof.formal.planning.time_limit import TimeLimit
     from shardproof.formal.selection.model.clock import Clock
@@ -232,7 +233,7 @@ def plan(
     planned = carry_out(request, TimeLimit(Clock(time_limit_s))).planned
     if planned.plan is None:
         raise _no_plan(planned.planning, planned.answer.certificate)
-    checked = check_any_plan(write_plan(None, planned.plan))
+    checked = check_any_plan(write_plan(None, with_bars(planned)))
     _refuse(checked)
     return Plan(checked.plan, checked)
 
