@@ -212,7 +212,7 @@ def test_every_constant_is_read_written_and_named(path: str) -> None:
     table[parts[-1]] = str(2 * Fraction(table[parts[-1]]))
     other = Machine.from_json(json.dumps(data, sort_keys=True, separators=(",", ":")))
     assert [d.constant for d in differences(other, target)] == [path] and other.sha256() != target.sha256()
-    assert render(other) != render(target) and path in render(target) and Machine.from_json(other.to_json()) == other
+    assert render(other) != render(target) and Machine.from_json(other.to_json()) == other
 
 
 def test_toml_reads_back(tmp_path: object) -> None:

@@ -82,9 +82,22 @@ def render(machine: Machine) -> str:
             if constants.switch_quad is not None
             else []
         )
+    return joined([*head, *_columns(rows), "", "sources", *_sources(machine)])
+
+
+def _sources(machine: Machine) -> list[str]:
+    """A line per constant; the constants of one measured form, which are fitted together, share theirs."""
     bars = dict(machine.bars)
-    said = {c: f" (within {bar_text(bars[c])})" if c in bars else "" for c, _ in machine.sources}
-    return joined([*head, *_columns(rows), "", "sources", *(f"  {c}{said[c]}: {text}" for c, text in machine.sources)])
+    lines: dict[tuple[str, str, str], list[str]] = {}
+    for path, text in machine.sources:
+        parts = path.split(".")
+        width = 4 if ".product." in path else 3 if len(parts) == 4 and parts[0] == "level" else len(parts)
+        within = f" (within {bar_text(bars[path])})" if path in bars else ""
+        lines.setdefault((".".join(parts[:width]), within, text), []).append(".".join(parts[width:]))
+    return [
+        f"  {form} ({', '.join(names)}){within}: {text}" if any(names) else f"  {form}{within}: {text}"
+        for (form, within, text), names in lines.items()
+    ]
 
 
 def _pace(value: Fraction) -> str:

@@ -1,8 +1,9 @@
 """The measured forms of the built-in machines, fitted anew from public rows and written into their files.
 
-    python tests/benchmarks/machine_forms.py DATA [MACHINE ..] [--write]
+    python tests/benchmarks/machine_forms.py DATA [MACHINE ..] [--keep-products] [--write]
 
 DATA is laid out as ../shared/data/measured.  Without --write the constants and what they err are printed only.
+--keep-products: those that the files of dgx-a100 and dgx-h100 have (a fit takes minutes of the processor).
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from measured.rows import number, read, whole
 from shardproof.formal.calibration.collective_times import Measured, Ratios
 from shardproof.formal.calibration.machine_forms import Residual, collective_form, product_form
 from shardproof.formal.calibration.matmul_times import Product
-from shardproof.models.cost.collective_times import Group, Operation
-from shardproof.models.machine.machine import BUILTIN
+from shardproof.models.machine.machine import BUILTIN, load_machine
 from shardproof.models.machine.measured import COLLECTIVES, CollectiveForm, ProductForm
 
 NCCL = "ai-dynamo/aiconfigurator 095f58a"
@@ -67,7 +67,6 @@ MACHINES = {
         None,
         "assumption: as a B300, the same NVLink 5 by data sheet, no row of a B200 in a node of eight; ",
     ),
-    "gb200-nvl72": Machine("gpus", "gb200", ("gb200", "nccl/2.23"), None),
 }
 
 
@@ -79,28 +78,15 @@ def collectives(folder: Path, machine: Machine) -> dict[str, tuple[CollectiveFor
     for key, row in nccl_rows(folder):
         if (key.machine, key.software) == machine.nccl:
             rows.setdefault(str(key.operation), []).append(row)
-    if gpu == "a100_sxm":  # nccl-tests of the same GPU, at the group sizes in between
-        rows["all_reduce"] += between(folder)
     ratios = separated(folder)
     out = {}
     for operation in COLLECTIVES:
         sizes = sorted({r.group.ranks for r in rows[operation]})
         form, residual = collective_form(rows[operation], ratios[operation])
-        ranks = f"{' and '.join(map(str, sizes))} ranks" if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]} ranks"
-        more = " and VIA-Research/vTrain f8dda84, trace" if len(sizes) > 2 else ""
+        ranks = f"{' and '.join(map(str, sizes))} ranks"
         single = "; one group size: hop and own by the ratios of H100" if len(sizes) == 1 else ""
         library_words = library.replace("/", " ")
-        out[operation] = (form, residual, f"{NCCL}, {gpu}, {library_words}{more}, {ranks}{single}")
-    return out
-
-
-def between(folder: Path) -> list[Measured]:
-    """All-reduces of vTrain's A100 node on 3 to 7 ranks."""
-    out = []
-    for row in read(folder, "vtrain/all_reduce"):
-        seconds, ranks = (number(row, "in_place_ns") or 0.0) / 1e9, whole(row, "ranks", 1)
-        if row["gpu"] == "A100" and ranks in (3, 4, 5, 6, 7) and seconds > 0:
-            out.append(Measured(Operation.ALL_REDUCE, Group(ranks), whole(row, "bytes", 0), seconds))
+        out[operation] = (form, residual, f"{NCCL}, {gpu}, {library_words}, {ranks}{single}")
     return out
 
 
@@ -119,6 +105,20 @@ def separated(folder: Path) -> dict[str, Ratios]:
 
 def _over(a: Fraction, b: Fraction) -> float:
     return float(a / b) if b else 0.0
+
+
+HOME = {"a100_sxm": "dgx-a100", "h100_sxm": "dgx-h100"}
+"""Machine in whose file the products of a GPU are written first."""
+
+
+def kept(gpu: str) -> tuple[ProductForm, str]:
+    """The form that is in the file of the GPU's own machine, and what it errs."""
+    known = load_machine(HOME[gpu])
+    form = known.device.product("bfloat16")
+    if form is None:
+        raise SystemExit(f"{HOME[gpu]} has no products yet; fit them without --keep-products")
+    source = dict(known.sources)[f"device_class.{known.device.name}.product.bfloat16.launch"]
+    return form, source[source.index(f"{gpu}, ") + len(gpu) + 2 :]
 
 
 def products(folder: Path, gpu: str) -> tuple[ProductForm, Fraction, Residual]:
@@ -182,9 +182,10 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("data", type=Path)
     parser.add_argument("machines", nargs="*", metavar="MACHINE")
+    parser.add_argument("--keep-products", action="store_true")
     parser.add_argument("--write", action="store_true")
     options = parser.parse_args(arguments)
-    known: dict[str, tuple[ProductForm, Fraction, Residual]] = {}
+    known: dict[str, tuple[ProductForm, str]] = {}
     for name in options.machines or MACHINES:
         machine, sources = MACHINES[name], []
         forms = collectives(options.data, machine) if machine.nccl else {}
@@ -193,14 +194,18 @@ def main(arguments: list[str]) -> int:
             sources.append(f'"level.{machine.level}.{operation}" = "{words}"')
         table = ""
         if machine.gemm:
-            known.setdefault(machine.gemm, products(options.data, machine.gemm))
-            form, bandwidth, residual = known[machine.gemm]
+            if machine.gemm not in known and options.keep_products:
+                known[machine.gemm] = kept(machine.gemm)
+            elif machine.gemm not in known:
+                form, bandwidth, residual = products(options.data, machine.gemm)
+                print(f"{machine.gemm}: memory {float(bandwidth) / 1e12:.3f} TB/s belongs to the products")
+                known[machine.gemm] = form, residual.words()
+            form, errors = known[machine.gemm]
             for dtype in ("bfloat16", "float16"):
                 table += product_text(form, dtype)
                 rate = "" if dtype == "bfloat16" else " (float16 runs at the same rate)"
-                words = f"{machine.because_products}calibrated: fitted to bf16 products{rate} of {NCCL}, gemm, {machine.gemm}, {residual.words()}"
+                words = f"{machine.because_products}calibrated: fitted to bf16 products{rate} of {NCCL}, gemm, {machine.gemm}, {errors}"
                 sources.append(f'"device_class.{machine.device}.product.{dtype}" = "{words}"')
-            print(f"{name}: memory {float(bandwidth) / 1e12:.3f} TB/s belongs to the products")
         print("\n".join([name, *sources]), flush=True)
         if options.write:
             write(name, machine, level_text(forms), table, sources)
