@@ -74,6 +74,7 @@ def plan(
 
     Raises `NoPlan`, `InputError`, and the errors of the frontends.
     """
+    from shardproof.formal.explain.bars import with_bars
     from shardproof.formal.joint.request import carry_out_jointly
     from shardproof.formal.planning.layouts import TensorLayouts
     from shardproof.formal.planning.request import carry_out
@@ -93,6 +94,7 @@ def plan(
         made, answer = planned.plan, planned.answer
         if made is None:
             raise _no_plan(planned.planning, answer.certificate)
+        made = with_bars(planned)
     if made is None:
         raise NoPlan(f"{graph.name}: no joint plan found within the time limit; give it more time", infeasible=False)
     checked = check_any_plan(write_plan(None, made))

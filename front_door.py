@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
     from shardproof.models.collective_programs.programs import Program, ReductionSystem
     from shardproof.models.communication.choices import Choices
+    from shardproof.models.cost.selection import Planning
     from shardproof.models.egraphs.egraph import EGraph
     from shardproof.models.problem.selection_problem import SelectionProblem
     from shardproof.models.program.graph import Graph
     from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
     from shardproof.proofs.egraphs.certificate import ExtractionCertificate
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
+    from shardproof.proofs.plan.bars import Bars
     from shardproof.proofs.plan.bundle import Plan
     from shardproof.proofs.publishing.publisher import Published, Restricted
     from shardproof.proofs.rewrites.library import Library
@@ -93,6 +95,16 @@ class FrontDoor:
         members = read_container(data)
         _, result = check_members(members)
         return _publish(path, data, identity(members), (result,), result)
+
+    def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
+        """What the checker says of the machines within a machine's error bars."""
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.proofs.publishing.publisher import Published
+        from shardproof.verify.plan.bars import wrong_bars
+
+        wrong = wrong_bars(planning, x, bars, bound)
+        verdict = Verdict.REFUTED if wrong else Verdict.PROVED
+        return Published(verdict, "Bars", planning.problem.cost_of(x), None, wrong, "", None, 0)
 
     def pipeline(
         self,

@@ -18,6 +18,8 @@ VERBS = {
 }
 WORDS = {
     "formal.calibration.parts.calibration_errors": "reads error bars out of the plan's machine",
+    "formal.explain.bars.bar_lines": "text",
+    "formal.explain.bars.bars_json": "text",
     "formal.explain.constraints.render": "text",
     "formal.explain.constraints.to_json": "text",
     "formal.explain.request.carry_out_audit_of_choices": "selection problems, which hold no model",

@@ -44,9 +44,9 @@ def full_machine() -> Machine:
     m = load_machine("p2-v100:2x4")
     other = DeviceClass("slow", m.device.peaks, m.device.memory // 2, m.device.bandwidth / 2, Fraction(1, 10**6), (1,))
     shared = tuple(replace(r, only=(0, 1)) for r in m.resources)
-    return replace(
-        m, others=(other,), resources=shared, profiles=(Profile("relu", "float32", (4, 8), Fraction(1, 10**6)),)
-    )
+    bars = (("level.gpus.bandwidth", Fraction(1, 10)), ("level.nodes.bandwidth", Fraction(1, 5)))
+    profiles = (Profile("relu", "float32", (4, 8), Fraction(1, 10**6)),)
+    return replace(m, others=(other,), resources=shared, profiles=profiles, bars=bars)
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_every_constant_of_a_machine_with_everything() -> None:
         if not (place.startswith((".name", ".sources")) or place.endswith(".size")):
             assert differences(machine, other), place
             places.append(place)
-    for part in ("levels", "device.", "others", "resources", "reduction", "profiles"):
+    for part in ("levels", "device.", "others", "resources", "reduction", "profiles", "bars"):
         assert any(place.startswith(f".{part}") for place in places), part
 
 

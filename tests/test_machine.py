@@ -284,18 +284,18 @@ def test_every_toml_in_the_folder_is_a_builtin_of_its_own_name() -> None:
 
 def test_bars_are_kept_shown_and_part_of_the_identity(tmp_path: Path) -> None:
     """One bar may cover a table; it survives both forms, and machines without bars keep their bytes."""
-    text = (BUILTIN / "dgx-a100.toml").read_text()
+    text = (BUILTIN / "cloud-a100.toml").read_text()
     bars = '\n[bars]\n"level.nodes" = "10 %"\n"level.nodes.latency" = "50%"\n"device_class.a100.peaks" = "12.5 %"\n'
     (tmp_path / "m.toml").write_text(text + bars)
-    plain, mine = load_machine("dgx-a100"), load_machine("m.toml", tmp_path)
+    plain, mine = load_machine("cloud-a100"), load_machine("m.toml", tmp_path)
     found = dict(mine.bars)
     assert found["level.nodes.bandwidth"] == Fraction(1, 10) and found["level.nodes.latency"] == Fraction(1, 2)
     assert found["device_class.a100.peaks.bool"] == Fraction(1, 8) and "level.gpus.latency" not in found
     assert Machine.from_json(mine.to_json()) == mine and mine.sha256() != plain.sha256()
-    assert "bars" not in plain.to_json() or plain.bars
+    assert "bars" not in plain.to_json() and load_machine("dgx-a100").bars
     (tmp_path / "again.toml").write_text(to_toml(mine))
     assert load_machine("again.toml", tmp_path) == mine
-    assert "level.nodes.latency (within 50 %): assumption" in render(mine)
+    assert "level.nodes.latency (within 50 %): " in render(mine)
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,15 @@ searches, each with its certificate:
     infeasible     nothing at all is feasible                                                (proved; exit 20)
 
 A strategy that no completion makes feasible (memory) is refuted by any feasible solution.
+
+On a machine with error bars (`bars.py`) a refutation stands only if the better solution is cheaper on every machine
+within them; else the strategy is undecided, and the constant to measure is named.  All other answers are about the
+machine's own constants, and say how far the cost may be off within the bars.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from fractions import Fraction
 from html import escape
@@ -27,6 +31,7 @@ from ...models.cost.selection import Planning
 from ...models.problem.claims import Infeasible, LowerBound, Optimal, SelectionClaim, Status, WithinGap
 from ...models.problem.selection_problem import SelectionProblem
 from ...models.text import joined
+from ...proofs.plan.bars import Bars
 from ...proofs.selection.certificates import SelectionCertificate
 from ..planning.layouts import TensorLayouts, resolve_layouts
 from ..planning.report import amount, percent
@@ -35,6 +40,7 @@ from ..selection.answer import Answer
 from ..selection.model.clock import Clock, Progress
 from ..selection.model.restrict import restrict
 from ..selection.solve import Engine, solve
+from .bars import bar_lines, bars_json, bars_of
 from .compare import Comparison, compare, render_comparison
 from .terms import Names, PlainNames, PlanTerms
 
@@ -71,7 +77,7 @@ class AuditReport:
     `certificate` is about the whole problem: it claims the user's solution when that is optimal (or the best known
     within a gap), else the better one.  `completion_certificate` is about `restricted`, the problem with the strategy's
     choices only: a refutation of a strategy that the solver completed rests on it.  `comparison`: strategy against
-    better solution.
+    better solution.  `planning`, `bars`: on a machine with error bars.
     """
 
     outcome: Outcome
@@ -88,6 +94,18 @@ class AuditReport:
     restricted: SelectionProblem
     gap: Fraction
     seconds: float
+    planning: Planning | None = None
+    bars: Bars | None = None
+
+    @property
+    def nominal(self) -> Outcome:
+        """The outcome at the machine's own constants."""
+        return decide(self.completed, self.best, self.gap)
+
+    @property
+    def held(self) -> tuple[int, ...] | None:
+        """The solution that `bars` are about: the better one where there is one, else the strategy's."""
+        return self.best.solution if self.nominal is Outcome.REFUTED else self.completed.solution
 
     @property
     def exit_code(self) -> int:
@@ -129,7 +147,7 @@ class AuditReport:
             "problem_sha256": self.problem.sha256(),
             "assumptions": list(self.problem.assumptions),
             "seconds": round(self.seconds, 3),
-        }
+        } | ({} if self.bars is None else {"bars": bars_json(self.bars), "nominal_outcome": self.nominal.value})
 
 
 def audit(
@@ -143,7 +161,21 @@ def audit(
 ) -> AuditReport:
     """Audit a strategy for a model.  Raises `StrategyError` or `SpaceError` when the strategy does not fit."""
     applied = applied_strategy(strategy, planning)
-    return _audit(planning.problem, PlanTerms(planning), applied, time_limit, gap, engine, progress, clock)
+    report = _audit(planning.problem, PlanTerms(planning), applied, time_limit, gap, engine, progress, clock)
+    return report if not planning.machine.bars else within_bars(report, planning)
+
+
+def within_bars(report: AuditReport, planning: Planning) -> AuditReport:
+    """The report with what holds on every machine within the bars; see the module docstring."""
+    x, user = report.held, report.completed.solution
+    if x is None:
+        return replace(report, planning=planning)
+    refuted = report.nominal is Outcome.REFUTED
+    others = [("the strategy", user)] if refuted and user is not None else []
+    bars = bars_of(planning, x, report.best.lower_bound, others)
+    open_ = refuted and bars is not None and any(a.verdict != "better" or a.least == 0 for a in bars.against)
+    outcome = Outcome.UNDECIDED if open_ else report.outcome
+    return replace(report, planning=planning, bars=bars, outcome=outcome)
 
 
 def applied_strategy(strategy: Strategy | TensorLayouts, planning: Planning) -> Applied:
@@ -278,6 +310,9 @@ def render_audit(
             lines = [
                 f"refuted: {name} costs {cost}, a better one costs {amount(best.cost, p)}; the better one: {proof}"
             ]
+        case Outcome.UNDECIDED if report.nominal is Outcome.REFUTED:
+            better = f"a better one {amount(best.cost, p)}"
+            lines = [f"undecided within the machine's error bars: at its own constants {name} costs {cost}, {better}"]
         case Outcome.UNDECIDED:
             lines = [f"undecided: {name} costs {cost}, nothing costs less than {lower}{_open_gap(report)}"]
             if best.cost is not None and user.cost is not None and best.cost < user.cost:
@@ -306,6 +341,10 @@ def render_audit(
             f"{len(report.bare)} operators have no axis that their glob names, and are replicated by it: {shown}"
         )
     lines += [d.words() for d in report.derived]
+    if report.bars is not None and report.planning is not None:
+        lines += bar_lines(
+            report.bars, report.planning, "the better one" if report.nominal is Outcome.REFUTED else name
+        )
     if p.assumptions:
         lines.append(f"assumptions: {', '.join(p.assumptions)}")
     if report.comparison is not None:

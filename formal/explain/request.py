@@ -131,8 +131,13 @@ def confirmed(publisher: Publisher, report: AuditReport, output: Path | None = N
     """Whether the checker accepted the certificate behind an answer; it is written to `output`.
 
     `refuted` rests on the cost of the better solution, which is evaluated exactly, and, where the strategy leaves
-    operators free, on the claim that no completion of it is cheaper: that certificate is checked too.
+    operators free, on the claim that no completion of it is cheaper: that certificate is checked too.  So is what is
+    said of the machines within error bars.
     """
+    if report.bars is not None and report.planning is not None and report.held is not None:
+        bound = report.best.lower_bound
+        if publisher.bars(report.planning, report.held, report.bars, bound).verdict is not Verdict.PROVED:
+            return False
     if report.outcome is Outcome.UNDECIDED:  # its bound is said too
         return (
             report.certificate is None

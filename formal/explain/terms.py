@@ -149,6 +149,10 @@ class PlanTerms:
         """Loads and time of an edge under the solution `x`."""
         return self._edge(e, x)[0]
 
+    def priced_edge(self, e: int, x: tuple[int, ...]) -> tuple[EdgeParts, PairLoads]:
+        """`edge_parts`, and what a machine's links and measured forms price (1 x 1)."""
+        return self._edge(e, x)
+
     def _edge(self, e: int, x: tuple[int, ...]) -> tuple[EdgeParts, PairLoads]:
         planning = self.planning
         r = planning.routes[e]

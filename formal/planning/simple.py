@@ -21,11 +21,16 @@ Score = Callable[[Decision], np.ndarray[tuple[int, ...], np.dtype[np.float64]]]
 
 def simple_plans(planning: Planning) -> Iterator[tuple[int, ...]]:
     """Solutions of the problem of `planning`, whether they fit the memory or not."""
-    yield tuple(_most(d, -1) for d in planning.decisions)
+    return (x for _, x in named_plans(planning))
+
+
+def named_plans(planning: Planning) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """`simple_plans` with their names."""
+    yield "everything on every device", tuple(_most(d, -1) for d in planning.decisions)
     data = _data_parallel(planning)
     if data is not None:
-        yield data
-    yield tuple(_most(d, None) for d in planning.decisions)
+        yield "the batch split over all devices", data
+    yield "every operator split along its largest axis", tuple(_most(d, None) for d in planning.decisions)
 
 
 def _most(decision: Decision, row: int | None) -> int:

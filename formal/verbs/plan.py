@@ -29,6 +29,7 @@ from ...models.text import InputError, bytes_text
 from ...models.verbs.describe import check_training, training_of
 from ...models.verbs.optimizer import LOSS, MICRO, MICRO_HELP, OPTIMIZER, PRECISION, PRECISION_HELP
 from ...proofs.publishing.publisher import Publisher
+from ..explain.bars import bar_lines, bars_json, with_bars
 from ..explain.cost_table import CostRow, cost_table, render_cost_table
 from ..planning.given import render_given
 from ..planning.micro import render_counts
@@ -213,8 +214,9 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             say(*render_attempts(found.attempts, problem), *render_counts(found.counts, problem))
         steps = [op.name for op in found.graph.operators]
         return no_solution(publisher, problem, answer, None, options.as_json, clock, steps)
+    whole = with_bars(found.planned)
     with Watch("checking") as watch, clock.phase("check"):
-        published = publisher.plan(options.output, found.planned.plan, watch.count)
+        published = publisher.plan(options.output, whole, watch.count)
     code, status = outcome(published, options.gap)
     rows: tuple[CostRow, ...] = ()
     said: tuple[Remark, ...] = ()
@@ -231,6 +233,7 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
             data["operators"] = [r.to_json() for r in rows]
         data |= {"plan": str(options.output), "identity": published.identity, **_found_json(found, request)}
         data |= {"notes": notes} if notes else {}
+        data |= {} if whole.bars is None else {"bars": bars_json(whole.bars)}
         emit({**data, **asked_json(answer), "remarks": [r.to_json() for r in said]})
         return code
     say(*_found_lines(found, request, notes))
@@ -239,6 +242,8 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     if found.given is not None:
         say(render_given(found.given, len(found.graph.operators)))
     say(sentence(published, problem), *asked_lines(answer, problem), *_memory_lines(found, request))
+    if whole.bars is not None:
+        say(*bar_lines(whole.bars, found.planned.planning))
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
     say(*(f"remark: {r.words}" for r in said))

@@ -7,6 +7,7 @@
     graph.json        canonical JSON of the graph          machine.json   canonical JSON of the machine
     constants/DIGEST  values of a constant input of the graph, where they are known and take at most 256 MiB in all
     certificate.*     the selection certificate
+    bars.json         of a machine with error bars: what holds on every machine within them (`proofs.plan.bars`)
     joint.json, ..    of a joint plan (`proofs.joint.file`): then graph.json is the program that was chosen, and the
                       certificate is about the problem over all programs
 
@@ -32,6 +33,7 @@ from ..container.kinds import require_kind
 from ..joint.file import HEAD, Jointly, decode_joint, encode_joint
 from ..selection.certificates import SelectionCertificate
 from ..selection.file import decode_certificate, encode_certificate
+from .bars import MEMBER, Bars, decode_bars, encode_bars
 
 FORMAT: Final = "shardproof-plan/1"
 
@@ -54,7 +56,7 @@ class Moved:
 @dataclass(frozen=True)
 class Plan:
     """Everything a plan says.  `memory_limit`: bytes per device, or None.  `joint`: of a plan whose program was chosen
-    together with its placements.
+    together with its placements.  `bars`: what holds within the machine's error bars, if it has some.
     """
 
     graph: Graph
@@ -66,6 +68,7 @@ class Plan:
     certificate: SelectionCertificate
     versions: tuple[tuple[str, str], ...]
     joint: Jointly | None = None
+    bars: Bars | None = None
 
     @property
     def asked(self) -> Graph:
@@ -80,9 +83,6 @@ class Plan:
 def encode_plan(plan: Plan) -> dict[str, Member]:
     """Members of the plan's container."""
 
-    def rows(items: tuple[tuple[str, Placement], ...]) -> list[object]:
-        return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
-
     head = {
         "format": FORMAT,
         "space": plan.space,
@@ -90,7 +90,7 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         "problem_sha256": plan.certificate.problem_sha256,
         "graph_sha256": plan.graph.sha256(),
         "machine_sha256": plan.machine.sha256(),
-        "decisions": {"operators": rows(plan.choices.operators), "copies": rows(plan.choices.copies)},
+        "decisions": _decisions(plan.choices),
         "communication": [
             [m.tensor, m.writer, m.reader, m.position, m.collective, list(m.loads), list(m.phases)]
             for m in plan.communication
@@ -104,7 +104,15 @@ def encode_plan(plan: Plan) -> dict[str, Member]:
         **_constants(plan.graph),
         **encode_certificate(plan.certificate),
         **({} if plan.joint is None else encode_joint(plan.joint)),
+        **({} if plan.bars is None else {MEMBER: encode_bars(plan.bars, _decisions)}),
     }
+
+
+def _decisions(choices: Choices) -> dict[str, object]:
+    def rows(items: tuple[tuple[str, Placement], ...]) -> list[object]:
+        return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
+
+    return {"operators": rows(choices.operators), "copies": rows(choices.copies)}
 
 
 MOST_CONSTANTS: Final = 1 << 28
@@ -158,21 +166,28 @@ def decode_plan(members: Mapping[str, Member]) -> Plan:
     ):
         if head[name].text(64) != found:
             head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
-    decisions = head["decisions"].fields("operators", "copies")
     versions = head["versions"]
     if not isinstance(versions.value, dict):
         versions.fail("must be an object")
+    if HEAD in members and MEMBER in members:
+        raise ContainerError(f"member {MEMBER!r}", "is not known in a joint plan")
     return Plan(
         graph,
         machine,
         head["space"].text(100),
         None if head["memory_limit"].is_null() else head["memory_limit"].integer(0, 1 << 62),
-        Choices(_placements(decisions["operators"]), _placements(decisions["copies"])),
+        _choices(head["decisions"]),
         tuple(_moved(m) for m in head["communication"].items()),
         certificate,
         tuple((name, versions[name].text(200)) for name in sorted(versions.value)),
         decode_joint(members) if HEAD in members else None,
+        decode_bars(read_json(members, MEMBER), _choices) if MEMBER in members else None,
     )
+
+
+def _choices(decisions: Reader) -> Choices:
+    both = decisions.fields("operators", "copies")
+    return Choices(_placements(both["operators"]), _placements(both["copies"]))
 
 
 def _filled(graph: Graph, members: Mapping[str, Member]) -> Graph:

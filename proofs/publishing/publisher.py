@@ -12,12 +12,14 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Protocol
 
+from ...models.cost.selection import Planning
 from ...models.egraphs.egraph import EGraph
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
 from ..egraphs.certificate import ExtractionCertificate
 from ..pipelines.certificate import PipelineCertificate
+from ..plan.bars import Bars
 from ..plan.bundle import Plan
 from ..rewrites.library import Library
 from ..schedules.certificate import ScheduleCertificate
@@ -101,6 +103,10 @@ class Publisher(Protocol):
 
     def schedule(self, path: Path | None, certificate: ScheduleCertificate) -> Published:
         """Publish a schedule with its lower bound."""
+        ...
+
+    def bars(self, planning: Planning, x: tuple[int, ...], bars: Bars, bound: int | None) -> Published:
+        """What the checker says of the machines within error bars; `bound`: proved on the machine itself."""
         ...
 
     def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: Notify | None = None) -> Published:

@@ -6,11 +6,13 @@ Small enough that every combination of choices is tried here, and that the proof
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from itertools import product
 
 from conformance.writing import Head, Suite, changed, container
+from shardproof.formal.explain.bars import bars_of
 from shardproof.models.communication.choices import Choices, movements
 from shardproof.models.cost.selection import Planning, build
 from shardproof.models.layout.placement import space
@@ -160,6 +162,24 @@ def best(of: Planning) -> dict[str, Member]:
     return plan(of, Optimal(x, cost), proof(of, cost), x)
 
 
+def barred() -> dict[str, Member]:
+    """The cheapest plan on a machine whose links may be off, against two others; intervals by enumerating entries."""
+    shares = {"level": Fraction(1, 10), "device_class": Fraction(1, 20)}
+    paths = [p for p, _ in MACHINE.sources if not p.endswith(".memory")]
+    machine = replace(
+        MACHINE, bars=tuple((p, shares[p.partition(".")[0]]) for p in paths if p.partition(".")[0] in shares)
+    )
+    of = build(LAYER, machine, space("complete"), None)
+    cost, x = solutions(of)[0]
+    others = [y for _, y in solutions(of)[1:40:20]]
+    bars = bars_of(of, x, cost, [(f"other {k}", y) for k, y in enumerate(others)])
+    certificate = SelectionCertificate(of.problem.sha256(), Optimal(x, cost), proof(of, cost))
+    choices = of.choices(x)
+    moved, versions = tuple(_moved(of, choices)), (("made", "by hand"),)
+    whole = Plan(of.graph, of.machine, of.space.name, None, choices, moved, certificate, versions, None, bars)
+    return encode_plan(whole)
+
+
 def suite() -> Suite:
     out = Suite("plan")
 
@@ -179,6 +199,26 @@ def suite() -> Suite:
     layer_peaks = sorted({peak(planning(LAYER, 1 << 40), x) for _, x in solutions(layer)})
     fits = planning(LAYER, layer_peaks[0])
     add("limit", "proved", f"memory limit {layer_peaks[0] >> 10} KiB per device", best(fits))
+    whole = barred()
+    add("bars", "proved", "Bars         proved", whole)
+    for name, sentence, change in (
+        ("cost", "the plan costs", lambda h: h["cost"].__setitem__(1, h["cost"][1] - 1)),
+        ("bound", "is proved by nothing", lambda h: h.update(bound=h["bound"] + 2)),
+        ("least", "the difference lies between", lambda h: h["against"][0].update(least=h["against"][0]["least"] + 3)),
+        ("most", "the difference lies between", lambda h: h["against"][1].update(most=h["against"][1]["most"] - 3)),
+        ("measure", "has no bar of", lambda h: h["against"][0].update(measure="level.none")),
+    ):
+        add(
+            f"bars-{name}",
+            "refuted",
+            sentence,
+            changed(whole, "bars.json", change),
+            f"bars.json: a {name} that does not hold",
+        )
+    later = changed(whole, "bars.json", lambda h: h.update(format="shardproof-bars/9"))
+    add("bars-format", "malformed", "this version reads", later, "bars.json: a later format")
+    none = {**best(layer), "bars.json": whole["bars.json"]}
+    add("bars-none", "refuted", "the machine has none", none, "bars.json beside a machine without bars")
     loose = planning(LAYER, 1 << 40)
     step_, vertices, needs = crowded(loose)
     short = planning(LAYER, needs - 1)

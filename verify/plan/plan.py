@@ -15,6 +15,8 @@ claims:
     Delivers       the steps of every movement bring every rank its box, fully summed (`verify/plan/communication.py`);
                    every output element is written by one owner or the ranks of one declared sum
                    (`verify/plan/owners.py`)
+    Bars           what the plan says of the machines within the error bars of its own, if anything
+                   (`verify/plan/bars.py`)
     Bytes          the stored collective, loads and phases of every movement are those of its steps, and those that
                    index sets give
 
@@ -46,6 +48,7 @@ from ...proofs.plan.bundle import Moved, Plan, decode_plan
 from ..selection.certificate import check_selection
 from ..verdict import EXIT_CODES, CheckResult, Coverage, worst
 from .assumptions import wrong_assumptions
+from .bars import wrong_bars
 from .boxes import Box, Held, all_inside, volume
 from .communication import check_bytes, check_delivers, held
 from .entries import movement_loads
@@ -116,7 +119,16 @@ def check_plan(
         entries = entries_result(whole, x, samples, cells, name, notify)
         results.append(replace(entries, space=where.name, assumptions=planning.problem.assumptions))
         results.extend(_communication(plan, planning, budget))
+        if plan.bars is not None:
+            results.append(_bars(plan, planning, x, certified))
     return PlanCheck(name, tuple(results), plan, planning)
+
+
+def _bars(plan: Plan, planning: Planning, x: tuple[int, ...] | None, certified: CheckResult) -> CheckResult:
+    if plan.bars is None or x is None:
+        return _result(planning, "Bars", "bars: they are said of a plan without choices")
+    bound = certified.lower_bound if certified.verdict is Verdict.PROVED else None
+    return _result(planning, "Bars", wrong_bars(planning, x, plan.bars, bound))
 
 
 def _alone(

@@ -84,13 +84,14 @@ class Entries:
         if decision.kind is DecisionKind.COPY:
             return "" if found == 0 else f"copy of {decision.name!r}, choice {choice}: costs {found}, not 0"
         op, placement = self.operators[decision.name], self.placement(vertex, choice)
-        key = (placement, *self._structure(op))
+        key = (placement, *self.structure(op))
         if key not in self.times:
             self.times[key] = operator_entry(op, self.graph, placement, self.machine, self.problem.scale)
         expected = self.times[key]
         return "" if found == expected else f"operator {op.name!r}, choice {choice}: costs {found}, not {expected}"
 
-    def _structure(self, op: Operator) -> tuple[object, ...]:
+    def structure(self, op: Operator) -> tuple[object, ...]:
+        """What an operator's time depends on, beside its placement."""
         tensors = [self.graph.tensor(a.tensor) for a in (*op.inputs, op.output)]
         return (
             op.function,

@@ -1,0 +1,277 @@
+r"""What holds of a plan on every machine within the error bars of its own.
+
+    cost(m)        of a choice on machine m, rounded as the problem's: rises with every time and falls with every rate
+    plan x         cost(fastest) <= cost(m) <= cost(slowest)
+    any plan y     cost(y) >= (L - R) / (1 + b):  no constant changes by more than the widest bar b, prices are sums
+                   of products of one constant each, L is the proved bound, R what rounding can have added
+    y minus x      entries that x and y share cancel; those that are linear in the constants (links, phases, operators
+                   that one resource decides on every machine) are added up per constant, each at its end; the others
+                   are between their values on the two extreme machines
+
+A difference whose interval contains zero is undecided: the constant that adds most to its width is named.
+
+Roundings: one per operator and redistribution, and one per collective with a measured form (`MOST_ROUNDINGS`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from fractions import Fraction
+from math import ceil, floor, prod
+from typing import Final
+
+from ...models.cost.collectives import step_times
+from ...models.cost.cost import FORMULAS, Formula
+from ...models.cost.forms import operator_form
+from ...models.cost.products import product_axes
+from ...models.cost.selection import DecisionKind, Planning
+from ...models.machine.bars import extreme, widest
+from ...models.machine.machine import Machine
+from ...models.machine.measured import COLLECTIVES
+from ...models.machine.quantities import bar_text
+from ...models.problem.selection_problem import FORBIDDEN
+from ...models.program.operators import NodeKind
+from ...proofs.plan.bars import Against, Bars
+from ...proofs.plan.bundle import Plan
+from ..planning.linear import values
+from ..planning.plan import Planned
+from ..planning.report import amount
+from ..planning.simple import named_plans
+from .terms import PlanTerms
+
+MOST_ROUNDINGS: Final = 64
+"""Of one entry: an all-reduce per statistic on each of at most eight levels, in at most three collectives each."""
+
+Other = tuple[str, tuple[int, ...]]
+"""A name and a solution."""
+
+
+def lowered(bound: int, planning: Planning) -> int:
+    """What no plan costs less than on any machine within the bars, from the bound on the machine itself."""
+    problem = planning.problem
+    rounded = MOST_ROUNDINGS * (len(problem.vertices) + len(problem.edges))
+    return max(0, floor((bound - rounded) / (1 + widest(planning.machine))))
+
+
+def bars_of(planning: Planning, x: tuple[int, ...], bound: int | None, others: Iterable[Other]) -> Bars | None:
+    """The record of a plan; None for a machine without bars."""
+    if not planning.machine.bars:
+        return None
+    box = Box(planning)
+    against = []
+    for name, y in others:
+        if y == x or planning.problem.cost_of(y) >= FORBIDDEN:
+            continue
+        least, most, measure = box.difference(x, y)
+        against.append(Against(name, planning.choices(y), least, most, measure))
+    return Bars(box.cost(x), lowered(bound or 0, planning), tuple(against))
+
+
+def with_bars(planned: Planned) -> Plan:
+    """The plan that was found, with what holds of it within its machine's error bars: beside the plans that people
+    compare with, as far as they fit.
+    """
+    plan, planning, answer = planned.plan, planned.planning, planned.answer
+    assert plan is not None
+    if answer.solution is None or not planning.machine.bars:
+        return plan
+    problem = planning.problem
+    fits = [
+        (name, y)
+        for name, y in named_plans(planning)
+        if problem.limit is None or problem.peak_of(y)[0] <= problem.limit
+    ]
+    return replace(plan, bars=bars_of(planning, answer.solution, answer.lower_bound, fits))
+
+
+class Box:
+    """The machines within the bars of a planning problem's machine."""
+
+    def __init__(self, planning: Planning) -> None:
+        self.planning, self.terms = planning, PlanTerms(planning)
+        self.fast, self.slow = extreme(planning.machine, False), extreme(planning.machine, True)
+        scale = planning.problem.scale
+        self.low = {p: v * scale for p, v in values(self.fast).items()}
+        self.high = {p: v * scale for p, v in values(self.slow).items()}
+        self.unit = Fraction(1, scale)
+
+    def cost(self, x: tuple[int, ...]) -> tuple[int, int]:
+        """Units on the fastest and on the slowest machine."""
+        return self.terms.cost_at(x, self.fast), self.terms.cost_at(x, self.slow)
+
+    def difference(self, x: tuple[int, ...], y: tuple[int, ...]) -> tuple[int, int, str]:
+        """Least and most that `y` costs more than `x`, and the constant that adds most to what lies between."""
+        together: dict[str, Fraction] = {}
+        least, most, blame = Fraction(0), Fraction(0), dict[str, Fraction]()
+        for sign, z, other in ((1, y, x), (-1, x, y)):
+            for linear, low, high, name in (*self._operators(z, other), *self._edges(z, other)):
+                rounding = 0
+                if linear is not None:
+                    rounding = 1
+                    for path, c in linear.items():
+                        together[path] = together.get(path, Fraction(0)) + sign * c
+                least += low if sign > 0 else -(high + rounding)
+                most += (high + rounding) if sign > 0 else -low
+                if high > low:
+                    blame[name] = blame.get(name, Fraction(0)) + high - low
+        for path, c in together.items():
+            ends = c * self.low[path], c * self.high[path]
+            least, most = least + min(ends), most + max(ends)
+            if ends[0] != ends[1]:
+                blame[path] = blame.get(path, Fraction(0)) + abs(ends[1] - ends[0])
+        return floor(least), ceil(most), max(blame, key=lambda p: (blame[p], p), default="")
+
+    def _operators(
+        self, z: tuple[int, ...], other: tuple[int, ...]
+    ) -> Iterable[tuple[dict[str, Fraction] | None, int, int, str]]:
+        """Of operators whose time is not the same function in both: linear form, or values at both ends."""
+        planning = self.planning
+        for v, decision in enumerate(planning.decisions):
+            if decision.kind is not DecisionKind.OPERATOR or z[v] == other[v] or self._alike(v, z[v], other[v]):
+                continue
+            linear = self._linear(v, z[v])
+            if linear is not None:
+                yield linear, 0, 0, ""
+                continue
+            low, high = (self.terms.operator_at(v, z[v], m) for m in (self.fast, self.slow))
+            yield None, low, high, self._name(v, z[v])
+
+    def _alike(self, v: int, a: int, b: int) -> bool:
+        """Do both placements give every device a box of the same sizes, and nothing to bring together?"""
+        op = self.planning.graph.operator(self.planning.decisions[v].name)
+        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) or self.planning.machine.others:
+            return False
+        decision = self.planning.decisions[v]
+        degrees = [tuple(map(prod, decision.placement(c).matrix[:-1])) for c in (a, b)]
+        extents = [op.axis(name).extent for name in decision.axes]
+        return degrees[0] == degrees[1] and all(n % d == 0 for n, d in zip(extents, degrees[0], strict=True))
+
+    def _linear(self, v: int, choice: int) -> dict[str, Fraction] | None:
+        """Of an operator that one resource decides on every machine within the bars; None if none does."""
+        planning, costs = self.planning, self.planning.costs[v]
+        machine, decision = planning.machine, planning.decisions[v]
+        op = planning.graph.operator(decision.name)
+        if costs is None or machine.others or machine.profiles or op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE):
+            return None
+        form = operator_form(op, planning.graph, decision.axes)
+        if machine.device.products and product_axes(form) is not None:
+            return None
+        device = f"device_class.{machine.device.name}"
+        pieces = [(f"{device}.bandwidth", int(costs.bytes[choice]))]
+        pieces += [(f"{device}.peaks.{form.computed_in}", int(costs.flops[choice]))] if costs.flops[choice] else []
+        for path, count in pieces:
+            if all(count * self.low[path] >= n * self.high[p] for p, n in pieces if p != path):
+                return {path: Fraction(count), f"{device}.launch": Fraction(1)}
+        return None
+
+    def _edges(
+        self, z: tuple[int, ...], other: tuple[int, ...]
+    ) -> Iterable[tuple[dict[str, Fraction] | None, int, int, str]]:
+        planning = self.planning
+        for e, edge in enumerate(planning.problem.edges):
+            if z[edge.u] == other[edge.u] and z[edge.v] == other[edge.v]:
+                continue
+            parts, pair = self.terms.priced_edge(e, z)
+            linear = link_form(parts.loads, parts.phases, parts.element_bytes, planning.machine)
+            if linear:
+                yield linear, 0, 0, ""
+            low, high = (
+                int(step_times(pair.steps, (1, 1), parts.element_bytes, m, self.unit)[0, 0])
+                for m in (self.fast, self.slow)
+            )
+            if high:
+                yield None, low, high, self._collective(e, z)
+
+    def _collective(self, e: int, z: tuple[int, ...]) -> str:
+        """The measured form that a redistribution waits for most."""
+        parts, pair = self.terms.priced_edge(e, z)
+        found: dict[str, int] = {}
+        for step in pair.steps:
+            time = int(step_times((step,), (1, 1), parts.element_bytes, self.slow, self.unit)[0, 0])
+            name = f"level.{self.slow.levels[step.level].name}.{step.operation}"
+            found[name] = found.get(name, 0) + time
+        return max(found, key=lambda p: (found[p], p))
+
+    def _name(self, v: int, choice: int) -> str:
+        """The constants that decide an operator's time."""
+        costs, device = self.planning.costs[v], self.planning.machine.device
+        place = f"device_class.{device.name}"
+        if costs is None:
+            return place
+        form = operator_form(
+            self.planning.graph.operator(self.planning.decisions[v].name),
+            self.planning.graph,
+            self.planning.decisions[v].axes,
+        )
+        match FORMULAS[int(costs.decided[choice])]:
+            case Formula.PRODUCT:
+                return f"{place}.product.{form.computed_in}"
+            case Formula.COMPUTE:
+                return f"{place}.peaks.{form.computed_in}"
+            case Formula.MEMORY | Formula.PROFILE:
+                return f"{place}.bandwidth"
+
+
+def link_form(
+    loads: tuple[int, ...], phases: tuple[int, ...], element_bytes: int, machine: Machine
+) -> dict[str, Fraction]:
+    """Of the levels that have no measured forms."""
+    out = {}
+    for level, load, phase in zip(machine.levels, loads, phases, strict=True):
+        if level.collectives:
+            continue
+        if load:
+            out[f"level.{level.name}.bandwidth"] = Fraction(element_bytes * load)
+        if phase:
+            out[f"level.{level.name}.latency"] = Fraction(phase)
+    return out
+
+
+def measurement(constant: str, machine: Machine) -> str:
+    """The measurement that a constant asks for, in words."""
+    kind, name, *rest = constant.split(".")
+    if kind == "level" and rest and rest[0] in COLLECTIVES:
+        return f"{rest[0]} of the plan's sizes among {name} (nccl-tests: {rest[0]}_perf)"
+    if kind == "level":
+        across = "across" if name == machine.levels[0].name and len(machine.levels) > 1 else "among"
+        small = rest == ["latency"]
+        return f"{'all_reduce of 8 bytes to 1 KB' if small else 'all_gather of 256 MB or more'} {across} {name}"
+    if rest and rest[0] in ("product", "peaks"):
+        return f"products of {rest[1]} of the plan's sizes"
+    if rest == ["launch"]:
+        return "an elementwise operator on a few elements"
+    return "elementwise operators of the plan's sizes"
+
+
+def bar_lines(bars: Bars, planning: Planning, plan: str = "this plan") -> list[str]:
+    """What is said of a plan on a machine with error bars."""
+    problem, machine = planning.problem, planning.machine
+    low, high = (amount(c, problem) for c in bars.cost)
+    most = f"error bars of {machine.name} (at most {bar_text(widest(machine))})"
+    least = f"no plan of the space less than {amount(bars.bound, problem)}"
+    lines = [f"{most}: on every machine within them {plan} takes {low} to {high}, and {least}"]
+    for a in bars.against:
+        least, most = (amount(n, problem, signed=True) for n in (a.least, a.most))
+        if a.verdict == "undecided":
+            lines.append(
+                f"undecided against {a.name}: it takes {least} to {most} within the bars; measure "
+                f"{measurement(a.measure, machine)} ({a.measure})"
+            )
+        elif a.verdict == "better":
+            lines.append(f"decided against {a.name}: it takes {least} to {most} within the bars")
+        else:
+            lines.append(f"beaten by {a.name}: it takes {least} to {most} within the bars")
+    return lines
+
+
+def bars_json(bars: Bars) -> dict[str, object]:
+    """The same as plain data; units of the problem."""
+    return {
+        "cost": list(bars.cost),
+        "bound": bars.bound,
+        "against": [
+            {"name": a.name, "least": a.least, "most": a.most, "verdict": a.verdict, "measure": a.measure}
+            for a in bars.against
+        ],
+    }

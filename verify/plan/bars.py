@@ -1,0 +1,210 @@
+"""What a plan says about the machines within its machine's error bars, computed a second time from index sets.
+
+    cost       every entry of the plan on the fastest and the slowest machine; entries rise with times, fall with rates
+    bound      at most (proved bound - roundings) / (1 + widest bar)
+    against    of every other plan, entry by entry: what both have alike is left out; a redistribution's links, and an
+               operator whose flops or whose bytes decide on both extreme machines, are counted per constant, whose
+               value is then the same for both plans; everything else lies between its values on the extreme machines
+
+Coefficients are read off: an operator is priced (`verify/plan/entries.py`) on a machine on which nothing else takes
+time.  Claims may be looser than what is found here, never tighter.  `measure` is advice and not checked beyond that the
+machine has such a bar.
+
+Source: docs/certificate-format.md, section 9, "Error bars".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import prod
+from typing import Final
+
+from ...models.cost.selection import DecisionKind, Planning
+from ...models.layout.placement import SpaceError
+from ...models.machine.bars import extreme, widest
+from ...models.machine.machine import Machine
+from ...models.problem.selection_problem import FORBIDDEN
+from ...models.program.operators import NodeKind
+from ...proofs.plan.bars import Bars
+from .entries import movement_collectives, movement_entry, movement_loads, operator_entry
+from .measured import Collective, product_of, units
+from .used_entries import Entries
+
+ROUNDINGS: Final = 64
+"""Units that rounding up can have added to one entry, at most."""
+FREE: Final = Fraction(10) ** 60
+"""A rate at which nothing takes time."""
+
+Part = tuple[dict[str, Fraction] | None, int, int]
+"""Coefficients of constants (rounded up once), or None and the units on the fastest and the slowest machine."""
+
+
+def wrong_bars(planning: Planning, x: Sequence[int], bars: Bars, bound: int | None) -> str:
+    """Why the record does not hold of the solution `x` with that proved bound; empty if it does."""
+    machine = planning.machine
+    if not machine.bars:
+        return "bars: the machine has none"
+    box = _Box(planning)
+    low, high = box.cost(x)
+    if bars.cost[0] > low or bars.cost[1] < high:
+        return f"bars: the plan costs {low} to {high} within them, not {bars.cost[0]} to {bars.cost[1]}"
+    entries = len(planning.problem.vertices) + len(planning.problem.edges)
+    least = ((bound or 0) - ROUNDINGS * entries) / (1 + widest(machine))
+    if bars.bound > max(Fraction(0), least):
+        return f"bars: {bars.bound} is proved by nothing; the bound and the widest bar give {int(max(0, least))}"
+    known = dict(machine.bars)
+    for other in bars.against:
+        place = f"bars: against {other.name!r}"
+        listed = [name for name, _ in (*other.choices.operators, *other.choices.copies)]
+        if listed != [*planning.operators, *planning.copies]:
+            return f"{place}: its choices are not the graph's, each once and in order"
+        try:
+            y = planning.solution(other.choices)
+        except (SpaceError, KeyError) as error:
+            return f"{place}: {error}"
+        if planning.problem.cost_of(y) >= FORBIDDEN:
+            return f"{place}: its choices are forbidden"
+        found = box.difference(x, y)
+        if other.least > found[0] or other.most < found[1]:
+            return f"{place}: the difference lies between {found[0]} and {found[1]}, not {other.least} and {other.most}"
+        if other.measure and not any(p == other.measure or p.startswith(f"{other.measure}.") for p in known):
+            return f"{place}: the machine has no bar of {other.measure!r}"
+    return ""
+
+
+class _Box:
+    """Entries on the extreme machines, each distinct one once."""
+
+    def __init__(self, planning: Planning) -> None:
+        self.planning, self.entries = planning, Entries(planning)
+        self.graph, self.machine, self.scale = planning.graph, planning.machine, planning.problem.scale
+        self.ends = extreme(self.machine, False), extreme(self.machine, True)
+        links = tuple(replace(x, bandwidth=FREE, latency=Fraction(0), collectives=()) for x in self.machine.levels)
+        device, one = self.machine.device, Fraction(1)
+
+        def probe(peak: Fraction, bandwidth: Fraction) -> Machine:
+            peaks = tuple((name, peak) for name, _ in device.peaks)
+            only = replace(device, peaks=peaks, bandwidth=bandwidth, launch=Fraction(0), products=())
+            return replace(self.machine, levels=links, device=only, bars=())
+
+        self.flops, self.bytes = probe(one, FREE), probe(FREE, one)
+        self.operators = {op.name: op for op in self.graph.operators}
+        self.known: dict[object, tuple[int, ...]] = {}
+
+    def operator(self, v: int, choice: int, machines: Sequence[Machine], scale: int) -> tuple[int, ...]:
+        """Units of an operator on each of the machines."""
+        op, placement = self.operators[self.planning.decisions[v].name], self.entries.placement(v, choice)
+        key = (placement, machines, scale, *self.entries.structure(op))
+        if key not in self.known:
+            self.known[key] = tuple(operator_entry(op, self.graph, placement, m, scale) for m in machines)
+        return self.known[key]
+
+    def cost(self, x: Sequence[int]) -> tuple[int, int]:
+        """Of a solution, on the fastest and on the slowest machine."""
+        low = high = self.planning.problem.constant
+        for v, decision in enumerate(self.planning.decisions):
+            if decision.kind is DecisionKind.OPERATOR:
+                fast, slow = self.operator(v, x[v], self.ends, self.scale)
+                low, high = low + fast, high + slow
+        for number, edge in enumerate(self.planning.problem.edges):
+            move = self.entries.moves[number]
+            size = self.graph.tensor(move.tensor).element_bytes
+            held = self.entries.ends(move, x[edge.u], x[edge.v])
+            key = (held, size)
+            if key not in self.known:
+                self.known[key] = tuple(movement_entry(size, *held, m, self.scale) for m in self.ends)
+            fast, slow = self.known[key]
+            low, high = low + fast, high + slow
+        return low, high
+
+    def difference(self, x: Sequence[int], y: Sequence[int]) -> tuple[Fraction, Fraction]:
+        """Units that `y` costs more than `x`: no less, and no more, on any machine within the bars."""
+        shared: dict[str, Fraction] = {}
+        least = most = Fraction(0)
+        for linear, low, high in self._parts(y, x):
+            least, most = least + low, most + high
+            for path, c in (linear or {}).items():
+                shared[path] = shared.get(path, Fraction(0)) + c
+            most += linear is not None
+        for linear, low, high in self._parts(x, y):
+            least, most = least - high, most - low
+            for path, c in (linear or {}).items():
+                shared[path] = shared.get(path, Fraction(0)) - c
+            least -= linear is not None
+        fast, slow = (self._units_of(m) for m in self.ends)
+        for path, c in shared.items():
+            least += min(c * fast[path], c * slow[path])
+            most += max(c * fast[path], c * slow[path])
+        return least, most
+
+    def _units_of(self, machine: Machine) -> dict[str, Fraction]:
+        """Units per byte, operation, phase or launch."""
+        device, found = machine.device, {}
+        for level in machine.levels:
+            found[f"level.{level.name}.bandwidth"] = self.scale / level.bandwidth
+            found[f"level.{level.name}.latency"] = self.scale * level.latency
+        found[f"device_class.{device.name}.bandwidth"] = self.scale / device.bandwidth
+        found[f"device_class.{device.name}.launch"] = self.scale * device.launch
+        return found | {f"device_class.{device.name}.peaks.{d}": self.scale / rate for d, rate in device.peaks}
+
+    def _parts(self, z: Sequence[int], other: Sequence[int]) -> Iterator[Part]:
+        """Of every entry of `z` that is not alike in `other`."""
+        for v, decision in enumerate(self.planning.decisions):
+            if decision.kind is DecisionKind.OPERATOR and z[v] != other[v] and not self._alike(v, z[v], other[v]):
+                linear = self._linear(v, z[v])
+                ends = (0, 0) if linear else self.operator(v, z[v], self.ends, self.scale)
+                yield linear, ends[0], ends[1]
+        for number, edge in enumerate(self.planning.problem.edges):
+            if (z[edge.u], z[edge.v]) != (other[edge.u], other[edge.v]):
+                yield from self._movement(number, z[edge.u], z[edge.v])
+
+    def _alike(self, v: int, a: int, b: int) -> bool:
+        """Every device has a box of the same sizes under both placements, and there are no statistics or bands."""
+        op = self.operators[self.planning.decisions[v].name]
+        if op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE) or self.machine.others:
+            return False
+        one, two = self.entries.placement(v, a), self.entries.placement(v, b)
+        extents = {axis.name: axis.extent for axis in op.axes}
+        for axis, row, column in zip(one.axes, one.matrix, two.matrix, strict=False):
+            if prod(row) != prod(column) or extents[axis] % prod(row):
+                return False
+        return one.axes == two.axes
+
+    def _linear(self, v: int, choice: int) -> dict[str, Fraction] | None:
+        op = self.operators[self.planning.decisions[v].name]
+        if self.machine.others or self.machine.profiles or op.kind in (NodeKind.ATTENTION, NodeKind.NORMALISE):
+            return None
+        if self.machine.device.products and product_of(op) is not None:
+            return None
+        place = f"device_class.{self.machine.device.name}"
+        # twice the amount, rounded up with the trace that free resources leave
+        flops = self.operator(v, choice, (self.flops,), 2)[0] // 2
+        moved = self.operator(v, choice, (self.bytes,), 2)[0] // 2
+        dtype = str(op.attribute("arithmetic", "")) or self.graph.tensor(op.output.tensor).dtype
+        (fast, slow), path = (m.device for m in self.ends), f"{place}.peaks.{dtype}"
+        launch = {f"{place}.launch": Fraction(1)}
+        if not flops or moved / fast.bandwidth >= flops / slow.peak(dtype):
+            return {f"{place}.bandwidth": Fraction(moved), **launch}
+        if flops / fast.peak(dtype) >= moved / slow.bandwidth:
+            return {path: Fraction(flops), **launch}
+        return None
+
+    def _movement(self, number: int, u: int, v: int) -> Iterator[Part]:
+        move = self.entries.moves[number]
+        size = self.graph.tensor(move.tensor).element_bytes
+        source, target = self.entries.ends(move, u, v)
+        loads, phases = movement_loads(source, target)
+        linear = {}
+        for level, load, phase in zip(self.machine.levels, loads, phases, strict=True):
+            if not level.collectives:
+                linear |= {f"level.{level.name}.bandwidth": Fraction(size * load)} if load else {}
+                linear |= {f"level.{level.name}.latency": Fraction(phase)} if phase else {}
+        if linear:
+            yield linear, 0, 0
+        if any(level.collectives for level in self.machine.levels):
+            steps: tuple[Collective, ...] = movement_collectives(source, target)
+            fast, slow = (units(steps, size, m, self.scale) for m in self.ends)
+            if slow:
+                yield None, fast, slow
