@@ -2,9 +2,10 @@
 
     a product is  one operator that multiplies two operands and sums, every operand touched at single axes:
     k   axes that are summed, in both operands (one at least)
-    m   axes of the result in the first operand only;   n  in the second only;   b  in both
+    m   axes of the result in the first operand only;   n  in the second only (one each at least);   b  in both
 
-Other products (convolutions, sums of several products, experts) keep the roofline.  The exact form is rounded up once:
+Other products (convolutions, sums of several products, experts, products with vectors, which wait for their bytes) keep
+the roofline.  The exact form is rounded up once:
 rounding commutes with the minimum over tiles and the maximum with the bytes.
 """
 
@@ -57,7 +58,7 @@ def product_axes(form: OperatorForm) -> ProductAxes | None:
                 n.append(i)
             case _:
                 return None
-    return ProductAxes(tuple(batch), tuple(m), tuple(n), tuple(k)) if k else None
+    return ProductAxes(tuple(batch), tuple(m), tuple(n), tuple(k)) if k and m and n else None
 
 
 def product_times(table: ProductForm, sizes: Ints, finish: Ints, peak: Fraction, unit: Fraction) -> Ints:
