@@ -33,7 +33,7 @@ def kind(place: str) -> str:
         return "results"
     if "function" in place:
         return "whole"
-    if place.startswith("loss") or place.startswith("gradient of loss"):
+    if place.startswith(("loss", "gradient of loss")):
         return "loss"
     if place.startswith("gradient of "):
         return "biases" if place.endswith(("bias", "bias_add")) else "gradients"
