@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.plan.bars import Bars
     from shardproof.proofs.plan.bundle import Plan
-    from shardproof.proofs.publishing.publisher import Published, Restricted
+    from shardproof.proofs.publishing.publisher import Nearest, Published, Restricted
     from shardproof.proofs.rewrites.library import Library
     from shardproof.proofs.schedules.certificate import ScheduleCertificate
     from shardproof.proofs.selection.certificates import SelectionCertificate
@@ -233,6 +233,46 @@ class FrontDoor:
                 f"report this."
             )
         return Restricted(vocabulary, checked.plan, checked.identity, proved(check_plan(path)), proved(checked))
+
+    def nearest(self, path: Path, framework: str, time_limit_s: float | None) -> Nearest:
+        """The settings of a framework nearest to a plan (`formal.explain.nearest`); all certificates are checked."""
+        from fractions import Fraction
+
+        from shardproof.formal.explain.nearest import nearest
+        from shardproof.formal.selection.model.clock import Clock
+        from shardproof.models.problem.claims import Verdict
+        from shardproof.models.text import InputError
+        from shardproof.proofs.publishing.publisher import Nearest
+        from shardproof.verify.plan.plan import check_plan
+
+        plan, identity = self.checked_plan(path)
+        if plan.joint is not None or not plan.choices.operators:
+            raise InputError(f"{path}: settings are compared with plans of one program; plan its model without --joint")
+        checked = check_plan(path)
+        main = next(r for r in checked.results if r.kind in ("Optimal", "WithinGap", "LowerBound"))
+        problem, least = checked.planning.problem, main.lower_bound or 0
+        found, excluded = nearest(checked.planning, framework, Clock(time_limit_s))
+        proved = []
+        for s in found:
+            known = s.certificate is not None and (
+                self.certificate(None, s.certificate, s.restricted).verdict is Verdict.PROVED
+            )
+            proved.append(max(least, s.bound or 0) if known else least)
+        best = next((s for s in found if s.cost is not None), None)
+        if best is None or best.cost is None or main.cost is None:
+            why = "; ".join(f"{setting}: {reason}" for setting, reason in excluded[:3])
+            raise InputError(f"{path}: no settings of {framework} fit this plan's model and machine ({why})")
+        scale = problem.scale
+        return Nearest(
+            framework,
+            best.flags,
+            plan,
+            identity,
+            (Fraction(main.cost, scale), Fraction(least, scale)),
+            (Fraction(best.cost, scale), Fraction(min(proved), scale)),
+            len(found),
+            tuple(excluded),
+        )
 
     def measure(
         self, system: ReductionSystem, programs: Sequence[Program], payload: int, repeats: int, timeout_s: float

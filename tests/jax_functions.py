@@ -9,6 +9,32 @@ SIZES = {
 }
 WEIGHTS = {"w1", "w2", "wq", "wk", "wv", "wo", "gain", "w", "back", "router", "up", "down", "b", "c"}
 
+A, B = {"node": 4}, {"gpu": 2}
+STRATEGIES = {
+    "perceptron": {"matmul": {"m": A, "n": B}, "hidden": {"i0": A, "i1": B}, "y": {"m": A, "k": B}},
+    "attention": {
+        **{name: {"b": B, "h": A} for name in ("q", "k", "v", "s", "z", "y")},
+        **{name: {"i0": B, "i1": A} for name in ("max", "subtract", "e", "sum", "p")},
+    },
+    "normalised": {
+        **{name: {"i0": A, "i1": B} for name in ("square", "mean", "add", "sqrt", "divide", "scaled")},
+        "matmul": {"b0": A, "n": B},
+        "hidden": {"i0": A, "i2": B},
+        "matmul_2": {"b0": A, "k": B},
+        "y": {"i0": A},
+    },
+    "experts": {
+        **{name: {"i0": A} for name in ("score", "sum", "gate")},
+        "matmul": {"m": A},
+        "inside": {"e": A, "f": B},
+        "active": {"i0": A, "i2": B},
+        "outside": {"e": A, "f": B},
+        "y": {"e": A},
+    },
+    "table": {"ab": {"m": {**A, **B}}, "y": {"n": A, "m": B}},
+}
+"""Placements that move something: features, heads and experts over devices, a product cut otherwise than its input."""
+
 BODIES = {
     "perceptron": """
     hidden = keep("hidden", np.maximum(x @ w1, 0))

@@ -20,7 +20,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parent))
 from jax_functions import SIZES, WEIGHTS, text
 
-COLLECTIVE = re.compile(r"= \S+ (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
+COLLECTIVE = re.compile(
+    r"= (?:\([^=]*?\)|\S+) (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\("
+)
 
 
 def load(path):
@@ -64,6 +66,7 @@ def main():
             grads[kind] = jax.grad(lambda h, f=f, given=given: loss(f, given, h))(held)
         largest = max(float(np.abs(g).max()) for g in grads["alone"].values())
         lowered = planned.lower(**placed).compile().as_text()
+        (Path(folder) / f"{name}.hlo").write_text(lowered)
         said = {}
         for kind in COLLECTIVE.findall(lowered):
             said[kind] = said.get(kind, 0) + 1

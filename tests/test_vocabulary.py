@@ -49,12 +49,28 @@ def swapped() -> Graph:
     return g.build(y)
 
 
+def patches() -> Graph:
+    """A grouped convolution whose windows do not overlap: cut through windows or groups, every block is an equal one."""
+    g = Builder("patches")
+    x, w = g.input("x", (4, 4, 3, 16, 16)), g.parameter("w", (4, 8, 3, 4, 4))
+    return g.build(g.convolution("y", x, w, stride=(4, 4)))
+
+
+def twisted() -> Graph:
+    """A matrix stored in a shape whose dimensions are no runs of its digits: it is said whole only."""
+    g = Builder("twisted")
+    w = g.parameter("w", (4, 6), source_shape=(8, 3))
+    return g.build(g.contract("y", "b k, k n -> b n", g.input("x", (4, 4)), w))
+
+
 GRAPHS = {
     "mlp": lambda: build_step(zoo("mlp-unity"), "adam").graph,
     "bert": lambda: build_step(zoo("bert-tiny"), "sgd").graph,
     "convolutions": lambda: build_step(zoo("conv-stack"), "sgd").graph,
     "heads": heads,
     "swapped": swapped,
+    "patches": patches,
+    "twisted": twisted,
 }
 MACHINES = ["localhost:4", "localhost:6", "localhost:12", "cloud-a100:2x4"]
 
@@ -104,6 +120,26 @@ def test_windows_of_convolutions() -> None:
     graph = zoo("conv-stack")
     found = [window_axes(op) for op in graph.operators]
     assert any(found) and all(not axes or len(axes) >= 2 for axes in found)
+
+
+def test_windows_and_groups_stay_whole_for_dtensor() -> None:
+    """Although their blocks are equal ones, which JAX says."""
+    kept = {}
+    for target in ("dtensor", "jax"):
+        planning = build(patches(), load_machine("localhost:4"), space(f"complete,{target}"))
+        vertex = planning.operators["y"]
+        decision, costs = planning.decisions[vertex], planning.problem.vertices[vertex].cost
+        words = {decision.placement(i).words(["gpu"]) for i in range(len(costs)) if costs[i] < FORBIDDEN}
+        kept[target] = {axis for axis in decision.axes if f"{axis} over gpu" in words}
+    assert kept["jax"] - kept["dtensor"] == {"g", "y", "x"} and {"b", "o"} <= kept["dtensor"], kept
+
+
+def test_a_shape_of_other_digits_is_said_whole() -> None:
+    planning = build(twisted(), load_machine("localhost:4"), space("complete,jax"))
+    vertex = planning.operators["y"]
+    decision, costs = planning.decisions[vertex], planning.problem.vertices[vertex].cost
+    said = {decision.placement(i).words(["gpu"]) for i in range(len(costs)) if costs[i] < FORBIDDEN}
+    assert said == {"b over gpu", "replicated over gpu", "b over 2 of gpu, replicated over 2 of gpu"}, said
 
 
 def test_a_space_has_one_vocabulary_and_even_blocks() -> None:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
+from fractions import Fraction
 from pathlib import Path
 from typing import Final
 
 import click
 
 from ...models.files.output import write_file
+from ...models.program.graph import Role
 from ...models.terminal.console import Exit, emit, say
 from ...models.terminal.options import SECONDS, force_option, json_option, output_option
 from ...models.text import seconds_text
 from ...proofs.plan.bundle import Plan
-from ...proofs.publishing.publisher import Publisher, Restricted
+from ...proofs.publishing.publisher import Nearest, Publisher, Restricted
 from ..export.dtensor import export_dtensor
 from ..export.exported import Exported
+from ..export.flags import megatron_text
 from ..export.jax import export_jax
+from ..export.torchtitan import torchtitan_file
 
 TARGETS: Final[dict[str, Callable[[Plan, str], Exported]]] = {"dtensor": export_dtensor, "jax": export_jax}
+SETTINGS: Final[dict[str, Callable[[Nearest, int], str]]] = {"megatron": megatron_text, "torchtitan": torchtitan_file}
+"""Targets that are told degrees: what is written is the nearest that they can be told."""
 
 NAMED: Final = 5
 """Layouts that the target does not say, printed; `--json` and the file have all."""
@@ -30,16 +37,21 @@ NAMED: Final = 5
 @click.option(
     "--to",
     "target",
-    type=click.Choice(sorted(TARGETS)),
+    type=click.Choice(sorted({*TARGETS, *SETTINGS})),
     required=True,
-    help="dtensor: a PyTorch module laid out by a Python file; jax: PartitionSpecs.",
+    help="dtensor: a PyTorch module laid out by a Python file; jax: PartitionSpecs and Shardy's text; megatron, "
+    "torchtitan: the nearest settings, with the proved distance from the optimum.",
 )
 @click.option(
     "--resolve",
     is_flag=True,
     help="Plan again within what the target can say, proved optimal there, and print what that costs.",
 )
-@click.option("--time-limit", type=SECONDS, help="With --resolve: seconds of the wall for it.  [default: 300]")
+@click.option(
+    "--time-limit",
+    type=SECONDS,
+    help="With --resolve, megatron or torchtitan: seconds of the wall for the search.  [default: 300]",
+)
 @output_option("--resolved", help="With --resolve: the file for that plan.", replaces_results=True)
 @output_option("-o", "--output", required=True, help="The file to write.")
 @force_option
@@ -56,6 +68,10 @@ def export_command(
     as_json: bool,
 ) -> int:
     """Write PLAN for another framework; the file needs nothing of ours."""
+    if target in SETTINGS:
+        if resolve or resolved is not None:
+            raise click.UsageError(f"--resolve is for dtensor and jax; {target} always gets its nearest settings")
+        return _settings(publisher.nearest(plan_file, target, time_limit or 300.0), target, output, as_json)
     if not resolve and (time_limit is not None or resolved is not None):
         raise click.UsageError("--time-limit and --resolved belong to --resolve")
     again: Restricted | None = None
@@ -102,6 +118,51 @@ def export_command(
             say(f"wrote {resolved}")
     say(f"wrote {output}")
     return Exit.DONE
+
+
+def _settings(found: Nearest, target: str, output: Path, as_json: bool) -> int:
+    """Write the nearest settings and say what they cost."""
+    graph = found.plan.graph
+    batch = next((t.shape[0] for t in graph.tensors if t.role is Role.INPUT and t.shape), 1)
+    write_file(output, SETTINGS[target](found, batch).encode())
+    free, own = found.free, found.settings
+    if as_json:
+        emit(
+            {
+                "identity": found.identity,
+                "target": target,
+                "file": str(output),
+                "settings": asdict(found.flags),
+                "free": {"cost_s": float(free[0]), "lower_bound_s": float(free[1])},
+                "nearest": {"cost_s": float(own[0]), "lower_bound_s": float(own[1])},
+                "distance": [float(v) for v in found.distance],
+                "tried": found.tried,
+                "excluded": [list(pair) for pair in found.excluded],
+            }
+        )
+        return Exit.DONE
+    f = found.flags
+    copies = f.copies(found.plan.machine.devices)
+    split = ", sequences split between" if f.sequence_parallel else ""
+    say(
+        f"{graph.name}: tensor {f.tp}{split}, context {f.cp}, data {copies}, state sharded as ZeRO-{f.zero}"
+        if f.zero
+        else f"{graph.name}: tensor {f.tp}{split}, context {f.cp}, data {copies}, state on every copy",
+        _pair("the plan", free) + "; " + _pair("the settings, completed in their favour", own),
+        found.words,
+    )
+    if found.excluded:
+        reasons = Counter(reason.partition(": ")[2] or reason for _, reason in found.excluded)
+        reason, n = reasons.most_common(1)[0]
+        say(f"{len(found.excluded)} settings do not fit, {n} of them because {reason[:120]}")
+    say(f"wrote {output}")
+    return Exit.DONE
+
+
+def _pair(name: str, pair: tuple[Fraction, Fraction]) -> str:
+    cost, bound = pair
+    status = "optimal" if bound >= cost else f"at least {seconds_text(bound.numerator, bound.denominator)}"
+    return f"{name} {seconds_text(cost.numerator, cost.denominator)} ({status})"
 
 
 def _certificates(again: Restricted) -> str:

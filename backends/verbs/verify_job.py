@@ -1,21 +1,28 @@
-"""The verb `verify-job`: what a planned PyTorch module sends, against what its plan moves."""
+"""The verb `verify-job`: what a planned PyTorch module or JAX function sends, against what its plan moves."""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import click
 
+from ...models.files.input import regular
 from ...models.sources.building.python_file import load_object
 from ...models.terminal.console import Exit, emit, say
 from ...models.text import InputError, bytes_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Publisher
+from ..export.hlo import compared
+from ..export.rows import Traffic
+
+MAX_TEXT = 1 << 26
+"""Bytes of HLO text that are read."""
 
 
 @dataclass(frozen=True)
@@ -31,19 +38,30 @@ class _Checked:
 @click.pass_obj
 def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_json: bool) -> int:
     """Run one pass of the module that NAME of FILE.py makes, laid out as PLAN says, on one of as many pretended ranks
-    as the plan has devices, and compare what it sends with what the plan moves.
+    as the plan has devices, and compare what it sends with what the plan moves.  Of a jitted JAX function with its
+    placed arguments, or of the HLO text in FILE.hlo, the compiled collectives are read.
     """
+    if model.endswith((".hlo", ".txt")):
+        plan, identity = publisher.checked_plan(plan_file)
+        with regular(Path(model)).open("rb") as f:
+            return _say(plan, identity, compared(plan, f.read(MAX_TEXT).decode(errors="replace")), as_json)
     named = re.fullmatch(r"(?P<file>.+\.py):(?P<name>[A-Za-z_][A-Za-z_0-9.]*)", model)
     if named is None:
-        raise InputError(f"{model[:200]!r} is not FILE.py:NAME, a function that returns (module, example inputs)")
+        raise InputError(
+            f"{model[:200]!r} is not FILE.py:NAME, a function that returns (module, example inputs), nor FILE.hlo"
+        )
     plan, identity = publisher.checked_plan(plan_file)
     path = Path(named["file"])
+    devices = f"--xla_force_host_platform_device_count={plan.machine.devices}"
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {devices}".strip()  # read when JAX is first imported
     sys.path.insert(0, str(path.resolve().parent))  # the file may import its neighbours
     try:
         factory = load_object(path, named["name"])
         made = cast("Callable[[], object]", factory)() if callable(factory) else None
     finally:
         sys.path.pop(0)
+    if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "lower"):
+        return _say(plan, identity, compared(plan, _compiled(made[0], made[1], plan.machine.devices)), as_json)
     try:
         from ..export import apply as job
     except ImportError:
@@ -54,6 +72,23 @@ def verify_job_command(publisher: Publisher, plan_file: Path, model: str, as_jso
         found = job.verify(_Checked(plan, identity), made[0], made[1])
     except ValueError as error:
         raise InputError(f"{model} is not the model of {plan_file}: {error}") from None
+    return _say(plan, identity, found, as_json)
+
+
+def _compiled(function: Any, inputs: object, devices: int) -> str:
+    """HLO text of a jitted function with its arguments.  Raises `InputError` on another number of devices."""
+    import jax
+
+    if jax.device_count() != devices:
+        raise InputError(
+            f"JAX has {jax.device_count()} devices, the plan {devices}; verify-job sets XLA_FLAGS before the file "
+            "imports JAX: leave JAX_PLATFORMS=cpu, or plan for this machine"
+        )
+    lowered = function.lower(**inputs) if isinstance(inputs, dict) else function.lower(*cast("tuple[object]", inputs))
+    return str(lowered.compile().as_text())
+
+
+def _say(plan: Plan, identity: str, found: Traffic, as_json: bool) -> int:
     if as_json:
         rows = [[r.place, r.verdict, r.planned, r.received, list(r.collectives)] for r in found.rows]
         emit({"identity": identity, "planned": found.planned, "received": found.received, "rows": rows,

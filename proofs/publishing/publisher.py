@@ -16,6 +16,7 @@ from ...models.cost.selection import Planning
 from ...models.egraphs.egraph import EGraph
 from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
+from ...models.sources.frameworks.flags import Flags
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
 from ..egraphs.certificate import ExtractionCertificate
 from ..pipelines.certificate import PipelineCertificate
@@ -79,6 +80,46 @@ class Restricted:
         return f"what {self.vocabulary} costs you: {least if least == most else f'between {least} and {most}'}, proved"
 
 
+@dataclass(frozen=True)
+class Nearest:
+    """The settings of `framework` that come nearest to a checked plan.  Seconds of a step: of the plan and the bound of
+    its claim; of the settings, completed in the framework's favour where they leave something open, and what no
+    settings that were considered go below (both checked).  `tried`: settings with a certificate of their own;
+    `excluded`: others, with the reason.
+    """
+
+    framework: str
+    flags: Flags
+    plan: Plan
+    identity: str
+    free: tuple[Fraction, Fraction]
+    settings: tuple[Fraction, Fraction]
+    tried: int
+    excluded: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def distance(self) -> tuple[Fraction, Fraction]:
+        """Least and most that the settings cost above the optimum, as a share of it.
+
+        >>> from fractions import Fraction as F
+        >>> Nearest("megatron", None, None, "", (F(10), F(10)), (F(11), F(11)), 3).distance
+        (Fraction(1, 10), Fraction(1, 10))
+        """
+        (cost, bound), (own, own_bound) = self.free, self.settings
+        least = max(Fraction(0), own_bound / cost - 1) if cost else Fraction(0)
+        return least, own / bound - 1 if bound else least
+
+    @property
+    def words(self) -> str:
+        """The distance in words."""
+        least, most = (f"{float(100 * x):.2f} %" for x in self.distance)
+        said = least if least == most else f"between {least} and {most}"
+        return (
+            f"the nearest settings of {self.framework} cost {said} more than the optimum, proved over {self.tried} "
+            "settings"
+        )
+
+
 Notify = Callable[[int, int], None]
 
 
@@ -127,6 +168,10 @@ class Publisher(Protocol):
 
     def restricted(self, path: Path, vocabulary: str, time_limit_s: float | None) -> Restricted:
         """Plan again within what a framework says, and have both plans checked; ValueError if nothing is found."""
+        ...
+
+    def nearest(self, path: Path, framework: str, time_limit_s: float | None) -> Nearest:
+        """The settings of a framework nearest to a plan, with both certificates checked; ValueError if none fits."""
         ...
 
 

@@ -196,7 +196,7 @@ def _torchtitan(data: Mapping[str, object]) -> Flags:
         cp=cp,
         ep=degree("expert_parallel_degree", 1),
         sequence_parallel=tp > 1,
-        zero=0 if shards == 1 else 2 if gathered else 3,
+        zero=0 if shards == cp == 1 else 2 if gathered else 3,
         micro_batch=max(int(batches[0]), 0),
         global_batch=max(int(batches[1]), 0),
         dp=0 if shards == -1 else shards * copies,

@@ -1,0 +1,72 @@
+"""This module writes settings of Megatron and torchtitan: the file that their launchers take.
+
+`models.sources.frameworks.flags.read_flags` reads both back.
+"""
+
+from __future__ import annotations
+
+from ...models.text import escaped
+from ...proofs.publishing.publisher import Nearest
+
+_SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
+
+
+def megatron_text(found: Nearest, batch: int) -> str:
+    """Flags of Megatron-LM, one per line, as an argument file or behind `$(cat FILE)`.  `batch`: examples of a step.
+
+    >>> from fractions import Fraction as F
+    >>> from shardproof.models.sources.frameworks.flags import Flags
+    >>> from shardproof.proofs.publishing.publisher import Nearest
+    >>> flags = Flags("Megatron", tp=4, sequence_parallel=True, zero=1)
+    >>> made = Nearest("megatron", flags, None, "0" * 64, (F(10), F(10)), (F(11), F(11)), 3)
+    >>> print(_flags(made, 16, 8))
+    --tensor-model-parallel-size 4
+    --sequence-parallel
+    --context-parallel-size 1
+    --pipeline-model-parallel-size 1
+    --use-distributed-optimizer
+    --micro-batch-size 2
+    --global-batch-size 8
+    """
+    return _flags(found, found.plan.machine.devices, batch) + "\n" + _comments(found)
+
+
+def torchtitan_toml(found: Nearest, batch: int) -> str:
+    """The tables `[training]` and `[parallelism]` of torchtitan's configuration."""
+    f = found.flags
+    copies = f.copies(found.plan.machine.devices)
+    shards, replicas = (copies, 1) if f.zero else (1, copies)
+    return (
+        "[training]\n"
+        f"local_batch_size = {max(1, batch // copies)}\n"
+        f"global_batch_size = {batch}\n\n"
+        "[parallelism]\n"
+        f"data_parallel_replicate_degree = {replicas}\n"
+        f"data_parallel_shard_degree = {shards}\n"
+        f'fsdp_reshard_after_forward = "{"always" if f.zero == 3 else "never"}"\n'
+        f"tensor_parallel_degree = {f.tp}\n"
+        f"context_parallel_degree = {f.cp}\n"
+        f"pipeline_parallel_degree = {f.pp}\n"
+    )
+
+
+def _flags(found: Nearest, devices: int, batch: int) -> str:
+    f = found.flags
+    copies = f.copies(devices)
+    lines = [f"--tensor-model-parallel-size {f.tp}"]
+    lines += ["--sequence-parallel"] if f.sequence_parallel else []
+    lines += [f"--context-parallel-size {f.cp}", f"--pipeline-model-parallel-size {f.pp}"]
+    lines += ["--use-distributed-optimizer"] if f.zero else []
+    lines += [f"--data-parallel-sharding-strategy {_SHARDING[f.zero]}"] if f.zero in _SHARDING else []
+    lines += [f"--micro-batch-size {max(1, batch // copies)}", f"--global-batch-size {batch}"]
+    return "\n".join(lines)
+
+
+def _comments(found: Nearest) -> str:
+    plan = found.plan
+    said = (
+        f"Megatron-LM: the settings nearest to plan {found.identity[:16]}",
+        f"{plan.graph.name} on {plan.machine.name} {'x'.join(map(str, plan.machine.hierarchy))}",
+        found.words,
+    )
+    return "".join(f"# {escaped(line)}\n" for line in said)

@@ -1,0 +1,183 @@
+"""Settings of Megatron and torchtitan nearest to a plan: read back, priced with proofs, run by torch alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from export_cases import MACHINE
+
+import shardproof
+from shardproof.__main__ import cli, run
+from shardproof.backends.export.flags import megatron_text, torchtitan_toml
+from shardproof.backends.export.torchtitan import torchtitan_file
+from shardproof.formal.explain.audit import audit
+from shardproof.formal.explain.nearest import nearest, settings
+from shardproof.formal.planning.frameworks import strategy_of_flags
+from shardproof.formal.selection.model.clock import Clock
+from shardproof.front_door import FrontDoor
+from shardproof.models.cost.selection import build
+from shardproof.models.layout.placement import space
+from shardproof.models.machine.machine import load_machine
+from shardproof.models.program.graph import Graph
+from shardproof.models.sources import zoo
+from shardproof.models.sources.frameworks.flags import Flags, read_flags
+from shardproof.models.sources.training import build_step
+from shardproof.proofs.publishing.publisher import Nearest
+
+HERE = Path(__file__).parent
+TINY = {"layers": 1, "sequence": 16, "width": 32, "heads": 4, "kv_heads": 2, "hidden": 64, "vocabulary": 32}
+
+
+def llama(batch: int, **sizes: int) -> Graph:
+    return zoo.build("llama", batch=batch, dtype="float32", **{**TINY, **sizes})
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Nearest:
+    """One example on four devices: copies alone cannot use them."""
+    folder = tmp_path_factory.mktemp("nearest")
+    (folder / "m.toml").write_text(MACHINE.format(nodes=2, rate="0.2"))
+    shardproof.plan(llama(2), str(folder / "m.toml"), space_name="one-per-level").save(folder / "p.spz")
+    return FrontDoor().nearest(folder / "p.spz", "megatron", 120.0)
+
+
+def test_the_nearest_is_the_least_of_all_and_proved(found: Nearest) -> None:
+    cost, bound = found.free
+    own, least = found.settings
+    assert bound <= cost <= own and bound <= least <= own and found.flags.tp * found.flags.cp > 1
+    low, high = found.distance
+    assert 0 <= low <= high and low == max(0, least / cost - 1) and high == own / bound - 1
+    planning = build(found.plan.graph, found.plan.machine, space(found.plan.space))
+    costs = {}
+    for flags in settings("megatron", 4, trained=False):
+        try:
+            strategy = strategy_of_flags(flags, planning.graph, planning.machine)
+        except ValueError:
+            continue
+        report = audit(planning, strategy, 60.0)
+        assert report.completed.cost is not None
+        costs[flags] = Fraction(report.completed.cost, planning.problem.scale)
+    assert min(costs.values()) == own == costs[found.flags] and len(set(costs.values())) > 1
+
+
+def test_settings_that_do_not_fit_are_named(found: Nearest) -> None:
+    reasons = dict(found.excluded)
+    assert "tp 1, cp 1" in reasons and "do not divide" in reasons["tp 1, cp 1"], reasons
+    assert found.tried + len(found.excluded) >= 6
+
+
+def test_no_time_proves_the_bound_of_the_plan_only() -> None:
+    planning = build(llama(2), load_machine("localhost:2"), space("one-per-level"))
+    done, excluded = nearest(planning, "megatron", Clock(0.0))
+    assert done and all(s.cost is None and s.bound is None for s in done)
+    assert any("no time was left" in reason for _, reason in excluded)
+
+
+@pytest.mark.parametrize("zero", [0, 1, 2, 3])
+@pytest.mark.parametrize(("tp", "cp"), [(1, 1), (2, 1), (2, 2), (4, 1)])
+def test_both_files_are_read_back(found: Nearest, tp: int, cp: int, zero: int) -> None:
+    batch, copies = 8, 4 // (tp * cp)
+    plain = Flags("Megatron", tp=tp, cp=cp, sequence_parallel=tp > 1, zero=zero)
+    made = replace(found, flags=plain)
+    wanted = replace(plain, micro_batch=batch // copies, global_batch=batch)
+    assert read_flags(megatron_text(made, batch)) == wanted
+    if zero > 1 or (zero == 0 and tp * cp == 1):
+        titan = read_flags(torchtitan_toml(made, batch))
+        assert titan == replace(wanted, source="torchtitan", dp=copies, zero=zero if copies * cp > 1 else 0)
+
+
+def test_names_stay_in_their_comment(found: Nearest) -> None:
+    evil = replace(found.plan.graph, name='x\n--tensor-model-parallel-size 64\n"""\nimport os\n')
+    made = replace(found, plan=replace(found.plan, graph=evil))
+    ours = [line for line in megatron_text(found, 8).splitlines() if not line.startswith("#")]
+    assert [line for line in megatron_text(made, 8).splitlines() if not line.startswith("#")] == ours
+    assert read_flags(megatron_text(made, 8)) == read_flags(megatron_text(found, 8))
+    code = compile(torchtitan_file(made, 8), "x.py", "exec")
+    assert "os" not in code.co_names
+
+
+def test_the_verb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan, out = str(tmp_path / "p.spz"), str(tmp_path / "x")
+    shardproof.plan(llama(2), "localhost:2", space_name="one-per-level").save(tmp_path / "p.spz")
+    done = CliRunner().invoke(
+        cli, ["export", plan, "--to", "megatron", "-o", out, "--json"], standalone_mode=False, obj=FrontDoor()
+    )
+    told = json.loads(done.stdout)
+    least, most = told["distance"]
+    assert 0 <= least <= most and told["nearest"]["cost_s"] >= told["free"]["cost_s"] and told["tried"] >= 2
+    flags = read_flags((tmp_path / "x").read_text())
+    assert flags is not None and flags.tp == told["settings"]["tp"]
+    capsys.readouterr()
+    assert run(["export", plan, "--to", "torchtitan", "-o", out + ".py"]) == 0
+    text = capsys.readouterr().out
+    assert "more than the optimum, proved over" in text and "completed in their favour" in text
+    assert run(["export", plan, "--to", "megatron", "--resolve", "-o", out + "2"]) == 2
+    assert "always gets its nearest settings" in capsys.readouterr().err
+    shardproof.plan("mlp-unity", "localhost:2", batch=8).save(tmp_path / "m.spz")
+    assert run(["export", str(tmp_path / "m.spz"), "--to", "megatron", "-o", out + "3"]) == 3
+    assert "no settings of megatron fit" in capsys.readouterr().err and not Path(out + "3").exists()
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_torchtitans_llama_trains_as_in_one_process(tmp_path: Path) -> None:
+    """Three steps of AdamW on four gloo ranks: by the nearest settings of a plan, and by four others."""
+    pytest.importorskip("torch")
+    sys.path.insert(0, str(HERE / "torch_models"))
+    try:
+        import titan_llama
+    finally:
+        sys.path.pop(0)
+    (tmp_path / "m.toml").write_text(MACHINE.format(nodes=2, rate="0.2"))
+    sizes = {**titan_llama.SIZES, "sequence": titan_llama.SEQUENCE}
+    graph = build_step(zoo.build("llama", batch=2, dtype="float32", **sizes), "adamw").graph
+    machine = str(tmp_path / "m.toml")
+    shardproof.plan(graph, machine, space_name="one-per-level", time_limit_s=100).save(tmp_path / "p.spz")
+    best = FrontDoor().nearest(tmp_path / "p.spz", "torchtitan", 200.0)
+    assert best.flags.tp > 1, "two examples on four devices"
+    others = {
+        "tensor": Flags("torchtitan", tp=4, sequence_parallel=True),
+        "both": Flags("torchtitan", tp=2, sequence_parallel=True, zero=3),
+        "gathered": Flags("torchtitan", tp=2, sequence_parallel=True, zero=2),
+    }
+    files = []
+    for name, made in {"best": best, **{k: replace(best, flags=f) for k, f in others.items()}}.items():
+        files.append(tmp_path / f"{name}.py")
+        files[-1].write_text(torchtitan_file(made, 2))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "titan_job.py"), str(HERE / "torch_models" / "titan_llama.py")]
+        + ["4", "2", *map(str, files)],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=600,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ""},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [t["file"] for t in told] == [f.name for f in files]
+    for t in told:
+        assert t["losses"][0] > t["losses"][1] > t["losses"][2], "it learns"
+        assert t["difference"] < 1e-5 and t["gradient"] < 1e-5, t
+        assert any("Shard" in p for p in t["placements"].values())
+
+
+def test_another_model_is_refused(found: Nearest, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    path = tmp_path / "x.py"
+    path.write_text(torchtitan_file(found, 2))
+    names: dict[str, object] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)  # noqa: S102
+    with pytest.raises(ValueError, match="no parameter 'tok_embeddings.weight'"):
+        names["parallelize"](torch.nn.Linear(2, 2), None)  # type: ignore[operator]
+    with pytest.raises(ValueError, match="is none of torchtitan's Llama"):
+        torchtitan_file(replace(found, plan=replace(found.plan, graph=zoo.build("mlp-unity"))), 2)
