@@ -112,7 +112,8 @@ def steps(
     return f'<svg viewBox="0 0 {width} {height}" class="wide" role="img">{"".join(out)}</svg>'
 
 
-def key(colours: Mapping[str, str]) -> str:
-    """What colours mean."""
+def key(colours: Mapping[str, str], title: str = "") -> str:
+    """What colours mean; `title`: of what."""
     items = (f'<span><i style="background:{c}"></i>{escape(name)}</span>' for name, c in colours.items())
-    return f'<p class="key">{"".join(items)}</p>'
+    said = f'<b class="soft">{escape(title)}</b>' if title else ""
+    return f'<p class="key">{said}{"".join(items)}</p>'
