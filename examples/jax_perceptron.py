@@ -23,19 +23,13 @@ def perceptron(x, up, down, np=np, keep=lambda name, value: value):
     return y
 
 
-def traced(x, up, down):
-    hidden = np.maximum(x @ up, 0)
-    y = hidden @ down
-    return y
-
-
 def main() -> None:
     shapes = {"x": (64, 32), "up": (32, 128), "down": (128, 16)}
     inputs = (np.zeros(shapes["x"]), shardproof.parameter(*shapes["up"]), shardproof.parameter(*shapes["down"]))
-    plan = shardproof.plan(traced, "localhost:4", inputs=inputs, vocabulary="jax")
+    plan = shardproof.plan(perceptron, "localhost:4", inputs=inputs, vocabulary="jax")
     print(plan)
     layout: dict[str, object] = {}
-    exec(plan.export("jax"), layout)  # or write it to a file and import that: it needs nothing of ours
+    exec(plan.export("jax"), layout)  # noqa: S102 - or write it to a file and import that: it needs nothing of ours
     mesh = layout["make_mesh"]()
     draw = np.random.default_rng(0)
     values = {name: jnp.asarray(draw.standard_normal(shape), jnp.float32) for name, shape in shapes.items()}

@@ -106,9 +106,8 @@ def main() -> None:
     print("head.weight", plan.layouts["head.weight"], "| up", plan.layouts["blocks.0.up.weight"])
     counted = shardproof.torch.verify(plan, made(), (tokens,))
     equal = sum(row.verdict == "equal" for row in counted.rows)
-    print(
-        f"{equal} of {len(counted.rows)} places send what is planned; {counted.received} bytes, planned {counted.planned}"
-    )
+    print(f"{equal} of {len(counted.rows)} places send what is planned")
+    print(f"{counted.received} bytes are received, {counted.planned} planned")
     alone = made()
     expected = train(alone, torch.optim.Adam(alone.parameters(), lr=1e-3), given.steps)
     with tempfile.TemporaryDirectory() as folder:
