@@ -280,3 +280,33 @@ def test_what_is_not_canonical(text: str) -> None:
 
 def test_every_toml_in_the_folder_is_a_builtin_of_its_own_name() -> None:
     assert {p.stem for p in BUILTIN.iterdir()} == set(builtin_names())
+
+
+def test_every_field_of_the_file_is_documented() -> None:
+    """docs/howto/cluster.md lists what the reader takes, table by table, and nothing else."""
+    import ast
+    import re
+
+    root = Path(__file__).resolve().parent.parent
+    page = (root / "docs" / "howto" / "cluster.md").read_text(encoding="utf-8").split("<!-- fields: machine -->")[1]
+    told: set[tuple[str, str]] = set()
+    where = ""
+    for first, field in re.findall(r"^\| *(?:`?([\w() ]*?)`?) *\| *`(\w+)` *\|", page, re.MULTILINE):
+        where = first or where
+        told.add((where, field))
+    home = {
+        "read": "(top)",
+        "_level": "level",
+        "_device": "device_class",
+        "_resource": "resource",
+        "_profile": "profile",
+    }
+    reader = ast.parse((root / "models" / "machine" / "reader.py").read_text(encoding="utf-8"))
+    taken: set[tuple[str, str]] = set()
+    for function in (n for n in ast.walk(reader) if isinstance(n, ast.FunctionDef)):
+        for call in (n for n in ast.walk(function) if isinstance(n, ast.Call)):
+            if getattr(call.func, "attr", "") == "_keys" and function.name in home:
+                names = [c.value for a in call.args[2:] for c in ast.walk(a) if isinstance(c, ast.Constant)]
+                taken |= {(home[function.name], name) for name in names}
+    taken |= {("reduction", name) for name in ("tree_flow", "copy", "switch_quad")}
+    assert len(taken) > 20 and told - {("(top)", "bars")} == taken - {("(top)", "bars")}

@@ -102,7 +102,9 @@ def program_drawing(graph: Graph, times: Mapping[str, int], problem: SelectionPr
         "pass. At these places one tensor alone goes on: there a program can be cut, or computed again from."
     )
     return (
-        f'<p>{len(found)} {said}</p><svg width="{width}" height="26" role="img">{"".join(boxes)}</svg>'
+        f"<p>{len(found)} {said}</p>"
+        f'<svg viewBox="0 0 {width} 26" preserveAspectRatio="none" style="width:100%;height:26px" role="img">'
+        f"{''.join(boxes)}</svg>"
         '<table><tr><th></th><th>block up to</th><th></th><th class="n">operators in each</th>'
         f'<th class="n">goes on</th><th class="n">time of all</th></tr>{rows}</table>'
     )
