@@ -11,12 +11,12 @@ FAST := not slow and not gpu and not torch and not coq
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install plan test lint format typecheck test-slow test-optimized test-pythons test-mpi test-torch test-all bench clean distclean
+.PHONY: help install plan test lint format typecheck test-slow test-optimized test-pythons test-mpi test-torch test-all docs bench clean distclean
 
 help:
 	@echo "make plan       plan BERT-Large on 4x8, check the plan, explain it, run a small model of the same structure on 8 ranks"
 	@echo "make test       lint, types, tests (JOBS=0: one process; PYTEST='-k machine': more options)"
-	@echo "make lint | format | typecheck | test-slow | test-optimized | test-pythons | test-mpi | test-torch | test-all | bench | clean | distclean"
+	@echo "make lint | format | typecheck | test-slow | test-optimized | test-pythons | test-mpi | test-torch | test-all | docs | bench | clean | distclean"
 
 install: $(READY)
 
@@ -79,13 +79,20 @@ test-torch: $(READY)
 test-all: lint typecheck
 	$(PY) -m pytest -n $(JOBS) $(PYTEST)
 
+# Static pages in docs/_build/html; a warning is an error, and the reference must be what the code says.
+docs: $(READY)
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(PY) tests/reference_pages.py --check
+	$(PY) -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "docs/_build/html/index.html"
+
 # Every benchmark, one after another, or BENCH='pase_tables contest': a row each in tests/benchmarks/results/runs.md.
 BENCH ?= --all --keep-going
 bench: $(READY)
 	$(PY) tests/benchmarks/run.py $(BENCH)
 
 clean:
-	rm -rf build dist out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build dist out docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -path ./.venv -prune -o -name __pycache__ -type d -exec rm -rf {} +
 
 distclean: clean

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -174,6 +174,22 @@ class _Words(_Group):
             formatter.write_dl([(word, row[2]) for word, row in sorted(self.words.items())])
 
 
+class _Parts(_Group):
+    """A group with more parts, each loaded when it is called."""
+
+    def __init__(self, group: click.Group, parts: Mapping[str, tuple[str, str]]) -> None:
+        super().__init__(group.name, commands=group.commands, help=group.help)
+        self.parts = parts
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*self.commands, *self.parts})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name in self.parts:
+            return _loaded(*self.parts[cmd_name])
+        return super().get_command(ctx, cmd_name)
+
+
 class _Verbs(_Group):
     """Loads the module of a verb when the verb is called."""
 
@@ -194,9 +210,8 @@ class _Verbs(_Group):
             return _Words(cmd_name)
         module, name, _ = VERBS[cmd_name]
         command = _loaded(module, name)
-        if isinstance(command, click.Group):
-            for word, (home, part) in SUBVERBS.get(cmd_name, {}).items():
-                command.add_command(_loaded(home, part), word)
+        if isinstance(command, click.Group) and cmd_name in SUBVERBS:
+            return _Parts(command, SUBVERBS[cmd_name])
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

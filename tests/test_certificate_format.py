@@ -205,6 +205,19 @@ def test_claims_of_plans_are_those_of_the_document() -> None:
     assert set(listed("names", "plan claims")) == kinds | {"Optimal"}
 
 
+def test_claims_of_pipelined_steps_are_those_of_the_document() -> None:
+    """Kinds that the checker gives its results; those of a pair of stages and micro-batches have a tail."""
+    kinds: set[str] = set()
+    for n in ast.walk(source("verify/pipelines/certificate")):
+        if isinstance(n, ast.Call):
+            name = n.func.attr if isinstance(n.func, ast.Attribute) else getattr(n.func, "id", "")
+            given = [n.args[0]] if name in ("result", "CheckResult") and n.args else []
+            kinds |= {t for a in (*given, *(k.value for k in n.keywords if k.arg == "kind")) for t in texts(a)}
+        if isinstance(n, ast.Assign) and getattr(n.targets[0], "id", "") == "kind":
+            kinds |= {t for t in texts(n.value)}
+    assert {w.removesuffix(" P:M") for w in listed("names", "pipeline claims")} == kinds
+
+
 def test_the_table_of_functions_is_true() -> None:
     start, end = TEXT.index(function_table.START) + len(function_table.START), TEXT.index(function_table.END)
     assert TEXT[start:end].strip() == function_table.table().strip(), "python tests/function_table.py"

@@ -147,3 +147,44 @@ def test_wheel_holds_the_package_and_nothing_else(tmp_path: Path) -> None:
     }
     assert {f"shardproof/{f.as_posix()}" for f in code | data} <= names
     assert not any(n.split("/")[1] in {"tests", "docs", "bench", ".ci"} for n in names)
+
+
+@pytest.mark.slow
+def test_the_source_distribution_builds_and_runs_elsewhere(tmp_path: Path) -> None:
+    """sdist -> wheel -> a folder of its own -> plan and check, with nothing of the checkout in reach."""
+    copy, out, site = tmp_path / "a copy", tmp_path / "out", tmp_path / "site"
+    shutil.copytree(
+        ROOT,
+        copy,
+        ignore=shutil.ignore_patterns(".git", ".venv", "out", "build", "dist", "*.egg-info", "__pycache__", ".*_cache"),
+    )
+    out.mkdir()
+    build = f"from setuptools.build_meta import build_sdist; build_sdist({str(out)!r})"
+    subprocess.run([sys.executable, "-c", build], check=True, cwd=copy, capture_output=True)
+    (source,) = out.glob("shardproof-*.tar.gz")
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "-w", str(out), str(source)], check=True)
+    (wheel,) = out.glob("shardproof-*.whl")
+    subprocess.run([*pip, "install", "--no-deps", "--target", str(site), str(wheel)], check=True)
+    shutil.rmtree(copy)
+
+    def run(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(site), "PATH": "/usr/bin:/bin"},
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert str(site) in run("-c", "import shardproof; print(shardproof.__file__)")
+    run("-m", "shardproof", "plan", "mlp-unity:batch=16", "--machine", "dgx-a100:1x2", "-o", "p.spz")
+    assert "Optimal      proved" in run("-m", "shardproof", "check", "p.spz")
+    assert "figure-9-reduction" in run("-m", "shardproof", "rules", "show", "figure-9-reduction")
+    with zipfile.ZipFile(wheel) as held:
+        (entry,) = (n for n in held.namelist() if n.endswith("METADATA"))
+        metadata = held.read(entry).decode()
+    assert all(f"Provides-Extra: {extra}" in metadata for extra in PROJECT["project"]["optional-dependencies"])

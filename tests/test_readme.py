@@ -49,7 +49,18 @@ def as_a_clone(folder: Path) -> None:
 WITH_COMMANDS = [p for p in PAGES if commands(p.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda p: p.name)
+NEEDS_TORCH = ("tutorial.md",)
+
+
+def marked(pages: list[Path]) -> list[object]:
+    """Pages as parameters, those with PyTorch models marked."""
+    return [
+        pytest.param(p, id=p.relative_to(ROOT).as_posix(), marks=[pytest.mark.torch] if p.name in NEEDS_TORCH else [])
+        for p in pages
+    ]
+
+
+@pytest.mark.parametrize("page", marked(WITH_COMMANDS))
 def test_outputs(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,7 +72,7 @@ def test_outputs(
         words = shlex.split(command)
         expected = [squeeze(line) for line in lines if line.strip() and line.strip() != ".."]
         if words[0] == "cat":
-            Path(words[1]).write_text("\n".join(expected) + "\n", encoding="utf-8")
+            Path(words[1]).write_text("\n".join(lines) + "\n", encoding="utf-8")
             continue
         assert words[0] == "shardproof" and words[1] in VERBS, command
         run(words[1:])

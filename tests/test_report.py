@@ -14,7 +14,7 @@ import pytest
 import shardproof
 from shardproof.__main__ import run
 from shardproof.formal.planning.plan import plan_graph
-from shardproof.formal.planning.report import amount, bytes_text
+from shardproof.formal.planning.report import amount
 from shardproof.formal.report.drawing import Palette, strip
 from shardproof.formal.report.memory import held_over_time
 from shardproof.formal.report.words import OF_JOINT_PLANS, SENTENCES, sentence
@@ -23,6 +23,7 @@ from shardproof.models.machine.machine import load_machine
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
+from shardproof.models.text import bytes_text as memory_text
 from shardproof.proofs.plan.bundle import write_plan
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "certificate-format.md"
@@ -86,7 +87,7 @@ def test_the_page_of_a_training_step(tmp_path: Path) -> None:
         assert flag.partition("(")[0] in text and SENTENCES[flag.partition("(")[0]] in text
     assert {"mesh", "memory", "communication", "decides", "certificate"} <= set(page.ids)
     peak = max(int(v.max()) for v in held_over_time(plan.graph, plan.machine, plan.bundle.choices).values())
-    assert bytes_text(peak) in text
+    assert memory_text(peak) in text
 
 
 @pytest.mark.parametrize(("model", "machine"), [("mlp-unity", "localhost:4"), ("bert-tiny", "dgx-a100:2x2")])
@@ -172,3 +173,31 @@ def test_the_page_of_a_joint_plan_says_what_is_proved(tmp_path: Path) -> None:
     assert "no plan of any program of its e-graph" in text and "nothing finite" not in text
     assert "proved optimal" in text or "proved within" in text
     assert OF_JOINT_PLANS["real-arithmetic"] in text and OF_JOINT_PLANS["graphs: egraph"] in text
+
+
+def test_narrow_places() -> None:
+    """Dominators of the end, found again by leaving each operator out: what lies behind is then reached no more."""
+    from shardproof.formal.report.program import blocks
+
+    graph = build("bert-tiny")
+    found = blocks(graph)
+    assert [b.last for b in found][4:8] == [
+        f"layer0.{n}" for n in ("attention.add", "attention.norm", "ffn.add", "ffn.norm")
+    ]
+    names = [n for b in found for n in b.operators]
+    assert len(set(names)) == len(names)
+    writer = {op.output.tensor: op.name for op in graph.operators}
+    end, first = found[-1].last, found[0].last
+
+    def reached(without: str | None) -> set[str]:
+        seen = {first} - {without}
+        for op in graph.operators:
+            if op.name != without and any(writer.get(a.tensor) in seen for a in op.inputs):
+                seen.add(op.name)
+        return seen
+
+    narrow = {n for n in reached(None) if end not in reached(n)}
+    assert narrow == {b.last for b in found}
+    assert all(b.bytes == graph.tensor(graph.operator(b.last).output.tensor).elements * 8 for b in found)
+    step = blocks(build_step(graph, "adam", None).graph)
+    assert [b.last for b in step][: len(found)] == [b.last for b in found] and step[-1].last == "loss"

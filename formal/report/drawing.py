@@ -13,6 +13,8 @@ COLOURS = (
     "#5b5fd0", "#e0a13c", "#7fb04a", "#d2664b", "#9a86c9", "#b3967a",
 )  # fmt: skip
 REPLICATED = "#e4e4e0"
+FAR = 3
+"""Times the peak beyond which a limit is written down and not drawn."""
 PARTS = {"compute": "#2f6db5", "reduction": "#d9822b", "redistribution": "#b8474f"}
 
 
@@ -80,7 +82,10 @@ def steps(
 ) -> str:
     """Lines over the steps of a plan, with a rule where the limit is; values in multiples of `unit`, called `name`."""
     count = max((len(v) for v in lines.values()), default=0)
-    peak = max([*(max(v, default=0) for v in lines.values()), limit or 0, 1])
+    most = max([*(max(v, default=0) for v in lines.values()), 1])
+    near = limit is not None and limit <= FAR * most
+    peak = limit if limit is not None and near else most
+    peak = max(peak, most)
     left, right, top, bottom = 62, 10, 10, 26
     wide, tall = width - left - right, height - top - bottom
 
@@ -102,7 +107,10 @@ def steps(
             f'<polyline points="{" ".join(at(i, v) for i, v in picked)}" fill="none" stroke="{colour}" '
             f'stroke-width="1.6"><title>{escape(label)}</title></polyline>'
         )
-    if limit is not None:
+    if limit is not None and not near:
+        said = f"limit {limit / unit:.3g} {escape(name)}, above"
+        out.append(f'<text x="{width - right}" y="{top + 14}" class="axis end">{said}</text>')
+    elif limit is not None:
         y = top + tall * (1 - limit / peak)
         out.append(f'<line x1="{left}" x2="{width - right}" y1="{y:.1f}" y2="{y:.1f}" class="limit"/>')
         out.append(f'<text x="{left + 6}" y="{y + 14:.1f}" class="axis">limit</text>')
@@ -112,7 +120,8 @@ def steps(
     return f'<svg viewBox="0 0 {width} {height}" class="wide" role="img">{"".join(out)}</svg>'
 
 
-def key(colours: Mapping[str, str]) -> str:
-    """What colours mean."""
+def key(colours: Mapping[str, str], title: str = "") -> str:
+    """What colours mean; `title`: of what."""
     items = (f'<span><i style="background:{c}"></i>{escape(name)}</span>' for name, c in colours.items())
-    return f'<p class="key">{"".join(items)}</p>'
+    said = f'<b class="soft">{escape(title)}</b>' if title else ""
+    return f'<p class="key">{said}{"".join(items)}</p>'

@@ -12,6 +12,7 @@ from ...models.communication.shardings import plan_shardings
 from ...models.layout.mesh import MeshError
 from ...models.problem.claims import Verdict
 from ...models.problem.unit import rounding_text
+from ...models.text import bytes_text as memory_text
 from ...proofs.plan.bundle import Plan
 from ...proofs.publishing.publisher import Published
 from ..explain.compare import Comparison
@@ -20,6 +21,7 @@ from ..planning.remarks import Remark
 from ..planning.report import amount, bytes_text, label, pattern, percent
 from .drawing import PARTS, REPLICATED, Palette, bar, key, steps, strip
 from .memory import held_over_time
+from .program import program_drawing
 from .words import escape, sentence
 
 MOST_ROWS = 400
@@ -40,7 +42,7 @@ td.name{overflow-wrap:anywhere;min-width:180px}tr:target{background:#fff3c9}
 .facts{display:flex;flex-wrap:wrap;gap:10px}
 .facts div{border:1px solid var(--line);border-radius:6px;padding:8px 14px;background:#fff}
 .facts b{display:block;font-size:1.25em}.facts span,.soft{color:var(--soft)}
-.key span{margin-right:1em;font-size:13px;white-space:nowrap}
+.key b{font-weight:500;font-size:13px;margin-right:1em}.key span{margin-right:1em;font-size:13px;white-space:nowrap}
 .key i{display:inline-block;width:12px;height:12px;margin-right:5px;border-radius:2px}
 svg text{font:11px system-ui,sans-serif}svg .on{fill:#fff;text-anchor:middle;font-size:10.5px}svg .axis{fill:#6b6b66}
 svg .end{text-anchor:end}svg .mid{text-anchor:middle}
@@ -69,7 +71,8 @@ def plan_page(shown: Shown) -> str:
     layers = _layers(shown, groups, palette)
     sections = [
         ("summary", "", _summary(shown)),
-        ("mesh", "Mesh and layers", key({**palette.colours, "copies": REPLICATED}) + _mesh(plan) + layers),
+        ("mesh", "Mesh and layers", key({**palette.colours, "copies": REPLICATED}, "axes") + _mesh(plan) + layers),
+        ("program", "Narrow places", _program(plan, e)),
         ("memory", "Memory over the step", _memory(plan)),
         ("communication", "Communication", _communication(e, groups)),
         ("decides", "What decides", _decides(shown, groups)),
@@ -156,8 +159,8 @@ def _summary(shown: Shown) -> str:
         ("machine", f"{plan.machine.name}, {levels}"),
         ("space", plan.space),
         ("operators", f"{len(plan.graph.operators):,}"),
-        ("most memory on a device", bytes_text(peak)),
-        ("memory limit", "none" if plan.memory_limit is None else bytes_text(plan.memory_limit)),
+        ("most memory on a device", memory_text(peak)),
+        ("memory limit", "none" if plan.memory_limit is None else memory_text(plan.memory_limit)),
     ]
     return _facts(facts) + f'<p class="soft">plan <code>{escape(shown.published.identity)}</code></p>'
 
@@ -186,6 +189,11 @@ def _mesh(plan: Plan) -> str:
         f"<p>Mesh: {escape(dimensions)}. A strip has a box per level of the machine; its colours are the axes that cut "
         f"it.</p>"
     )
+
+
+def _program(plan: Plan, e: Explanation) -> str:
+    times = {o.name: o.time for o in e.operators if o.kind == "operator"}
+    return program_drawing(plan.graph, times, e.planning.problem)
 
 
 def _layers(shown: Shown, groups: list[list[OperatorTerms]], palette: Palette) -> str:
@@ -220,18 +228,22 @@ def _layers(shown: Shown, groups: list[list[OperatorTerms]], palette: Palette) -
         if len(groups) > len(heavy)
         else ""
     )
-    return f"{key(PARTS)}<table>{head}{''.join(rows)}</table>{rest}"
+    return f"{key(PARTS, 'time')}<table>{head}{''.join(rows)}</table>{rest}"
 
 
 def _memory(plan: Plan) -> str:
     held = {k: v.tolist() for k, v in held_over_time(plan.graph, plan.machine, plan.choices).items()}
     peak = max((max(v, default=0) for v in held.values()), default=0)
     unit, name = next(
-        ((u, t) for u, t in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")) if max(peak, plan.memory_limit or 0) >= u),
+        (
+            (u, t)
+            for u, t in ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+            if max(peak, plan.memory_limit or 0) >= u
+        ),
         (1, "bytes"),
     )
     said = "; ".join(
-        f"{cls}: most {bytes_text(max(v))} at step {v.index(max(v))}, {plan.graph.operators[v.index(max(v))].name}"
+        f"{cls}: most {memory_text(max(v))} at step {v.index(max(v))}, {plan.graph.operators[v.index(max(v))].name}"
         for cls, v in held.items()
         if v
     )

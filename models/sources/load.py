@@ -115,7 +115,10 @@ def _from_zoo(
                 f"model {spec[:200]!r} says batch={sizes['batch']}, and --batch {batch}: give one of the two"
             )
         sizes = {**sizes, "batch": batch}
-    graph = build_zoo(name, **sizes)
+    own, others = sizes.get("batch"), {key: value for key, value in sizes.items() if key != "batch"}
+    if isinstance(own, str):
+        raise InputError(f"model {spec[:200]!r}: batch must be an integer of at least 1, got {own[:40]!r}")
+    graph = build_zoo(name, own, **others)
     if tell is not None:
         tell(sizes_words(name, sizes))
     return graph

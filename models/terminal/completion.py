@@ -15,7 +15,7 @@ from typing import Final
 import click
 from click.shell_completion import CompletionItem
 
-Items = list[CompletionItem]  # type: ignore[type-arg]  # generic from click 8.4 on only
+Items = list[CompletionItem]
 
 
 def _starting(words: Iterable[str], incomplete: str) -> Items:
@@ -104,7 +104,7 @@ def completing(command: click.Command) -> click.Command:
     """The command, whose arguments and options answer a shell that asks."""
     for parameter in command.params:
         if parameter.name in COMPLETIONS and not isinstance(parameter.type, click.Choice):
-            parameter.shell_complete = COMPLETIONS[parameter.name]
+            parameter.__dict__["shell_complete"] = COMPLETIONS[parameter.name]
     return command
 
 

@@ -1,0 +1,60 @@
+"""The examples run as they are written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import shardproof
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+PARENT = Path(shardproof.__file__).resolve().parent.parent
+
+
+def output(name: str, *words: str, code: int = 0, timeout: float = 280) -> str:
+    """What an example prints, run in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(EXAMPLES / name), *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=timeout,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(PARENT)},
+    )
+    assert done.returncode == code, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_numpy() -> None:
+    assert "bytes as priced" in output("numpy_attention.py")
+
+
+def test_an_audit_in_ci() -> None:
+    import json
+
+    assert output("ci/audit.py").startswith("optimal (proved)")
+    workflow = (EXAMPLES / "ci" / "audit.yml").read_text(encoding="utf-8")
+    assert "python examples/ci/audit.py" in workflow and json.loads((EXAMPLES / "ci" / "strategy.json").read_text())
+
+
+@pytest.mark.torch
+def test_jax() -> None:
+    pytest.importorskip("jax")
+    assert "on 4 devices: largest difference" in output("jax_perceptron.py")
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+def test_a_training_script() -> None:
+    pytest.importorskip("torch")
+    text = output("train_gpt.py", "--ranks", "2", "--steps", "3")
+    assert "places send what is planned" in text and text.count("in one process") == 3
+
+
+def test_the_page_names_every_example() -> None:
+    page = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+    assert all(p.name in page or p.is_dir() for p in EXAMPLES.iterdir() if p.name != "README.md")
