@@ -15,7 +15,8 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "library.json": ("a rule library", "rules check, rules show and check take it"),
     "reduction.json": ("reduction programs", "check takes it"),
     "placement.json": ("placements of axes", "check takes it"),
-    "pipeline.json": ("a pipelined training step", "check takes it"),
+    "pipeline.json": ("a pipelined training step", "run and check take it"),
+    "overlap.json": ("an overlapped plan", "check takes it"),
     "schedule.json": ("a schedule", "check takes it"),
     "extraction.json": ("an extraction from an e-graph", "check takes it, with the file of its e-graph beside it"),
     "certificate.json": (

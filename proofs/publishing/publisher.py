@@ -17,6 +17,7 @@ from ...models.problem.claims import Verdict
 from ...models.problem.selection_problem import SelectionProblem
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
 from ..egraphs.certificate import ExtractionCertificate
+from ..overlap.certificate import OverlapCertificate
 from ..pipelines.certificate import PipelineCertificate
 from ..plan.bundle import Plan
 from ..rewrites.library import Library
@@ -102,6 +103,10 @@ class Publisher(Protocol):
 
     def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: Notify | None = None) -> Published:
         """Publish a pipelined training step; times in picoseconds."""
+        ...
+
+    def overlap(self, path: Path | None, certificate: OverlapCertificate, notify: Notify | None = None) -> Published:
+        """Publish an overlapped plan; times in units of its problem."""
         ...
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:
