@@ -113,7 +113,7 @@ def chain_of(planning: Planning, x: tuple[int, ...]) -> Chain:
     if n > MOST_OPERATORS:
         return NO_CHAIN
     operators, edges = times_of(planning, x)
-    between = _edges_between(planning)
+    between = edges_between(planning)
     head, before = [0] * n, [-1] * n
     behind = np.zeros((n, n), dtype=bool)
     for i, op in enumerate(graph.operators):
@@ -136,10 +136,10 @@ def chain_of(planning: Planning, x: tuple[int, ...]) -> Chain:
         at = before[at]
     names.reverse()
     inside = {graph.operators[i].name for i in (*names, *np.flatnonzero(behind[last]).tolist())}
-    return Chain(tuple(graph.operators[i].name for i in names), frozenset(inside), _links(graph, names, between))
+    return Chain(tuple(graph.operators[i].name for i in names), frozenset(inside), links_of(graph, names, between))
 
 
-def _edges_between(planning: Planning) -> dict[tuple[int, int], tuple[int, ...]]:
+def edges_between(planning: Planning) -> dict[tuple[int, int], tuple[int, ...]]:
     """(operator, input position) -> edges on the way from the operator that writes the tensor."""
     graph = planning.graph
     number = {op.name: k for k, op in enumerate(graph.operators)}
@@ -164,7 +164,8 @@ def _edges_between(planning: Planning) -> dict[tuple[int, int], tuple[int, ...]]
     return out
 
 
-def _links(graph: Graph, names: list[int], between: dict[tuple[int, int], tuple[int, ...]]) -> frozenset[int]:
+def links_of(graph: Graph, names: list[int], between: dict[tuple[int, int], tuple[int, ...]]) -> frozenset[int]:
+    """Edges between the members of a chain, given as positions of operators."""
     found: set[int] = set()
     for a, b in pairwise(names):
         out = graph.operators[a].output.tensor
