@@ -146,21 +146,19 @@ def edges_between(planning: Planning) -> dict[tuple[int, int], tuple[int, ...]]:
     fills: dict[str, int] = {}
     reads: dict[tuple[int, int], int] = {}
     for k, route in enumerate(planning.routes):
-        source, target = planning.decisions[route.source], planning.decisions[route.target]
+        target = planning.decisions[route.target]
         if target.kind is DecisionKind.COPY:
             fills[route.tensor] = k
         else:
             position = 0 if route.input_position is None else route.input_position
             reads[number[target.name], position] = k
-            if source.kind is DecisionKind.OPERATOR:
-                continue
     out: dict[tuple[int, int], tuple[int, ...]] = {}
     for i, op in enumerate(graph.operators):
         for j, a in enumerate(op.inputs):
-            k = reads.get((i, j))
-            copied = k is not None and planning.decisions[planning.routes[k].source].kind is DecisionKind.COPY
+            edge = reads.get((i, j))
+            copied = edge is not None and planning.decisions[planning.routes[edge].source].kind is DecisionKind.COPY
             way = [fills[a.tensor]] if copied and a.tensor in fills else []
-            out[i, j] = (*way, *([] if k is None else [k]))
+            out[i, j] = (*way, *([] if edge is None else [edge]))
     return out
 
 

@@ -26,7 +26,7 @@ from ...models.cost.limits import LARGE, TooLarge, check_sizes
 from ...models.cost.selection import Planning, build
 from ...models.layout.placement import SpaceError, space
 from ...models.problem.claims import LowerBound, Optimal, Verdict, WithinGap
-from ...models.problem.selection_problem import FORBIDDEN, Edge, Vertex
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, Vertex
 from ...models.schedules.problem import ScheduleProblem
 from ...proofs.container.archive import Member, identity
 from ...proofs.container.canonical import ContainerError
@@ -120,7 +120,7 @@ def wanted(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted:
     def units(value: object) -> int:
         return -(-int(value) // quantum)  # type: ignore[call-overload, no-any-return]
 
-    tasks = [
+    tasks: list[tuple[str, int, tuple[int, ...]]] = [
         (op.name, units(problem.vertices[planning.operators[op.name]].cost[x[planning.operators[op.name]]]), (0,))
         for op in graph.operators
     ]
@@ -234,7 +234,8 @@ def _least(entries: Entries, paths: list[tuple[set[str], set[int]]], c: OverlapC
             factor = each + sum(w for w, (counted, _) in zip(along, paths, strict=True) if operator_of[v] in counted)
         vertices.append(Vertex(vertex.name, np.where(vertex.cost >= FORBIDDEN, FORBIDDEN, vertex.cost * factor)))
     seen: dict[tuple[int, int], int] = {}
-    tables, edges = [], []
+    tables: list[Ints] = []
+    edges: list[Edge] = []
     for k, e in enumerate(problem.edges):
         factor = moved + sum(w for w, (_, on_the_way) in zip(along, paths, strict=True) if k in on_the_way)
         if (e.table, factor) not in seen:
