@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
+from test_pipelines import numbers
 
 from shardproof.__main__ import run
 from shardproof.formal.overlap.search import Overlapped, chain_of, overlapped, sums_of, weighted
@@ -27,10 +28,10 @@ from shardproof.models.schedules.problem import ScheduleProblem
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
-from shardproof.proofs.container.archive import read_container
-from shardproof.proofs.container.canonical import ContainerError
+from shardproof.proofs.container.archive import read_container, write_container
+from shardproof.proofs.container.canonical import ContainerError, canonical
 from shardproof.proofs.overlap.certificate import OverlapCertificate
-from shardproof.proofs.overlap.file import write_overlap
+from shardproof.proofs.overlap.file import encode_overlap, write_overlap
 from shardproof.verify.overlap.certificate import chained, check_members, check_overlap, wanted
 from shardproof.verify.plan.tables import CELLS
 from shardproof.verify.plan.used_entries import Entries
@@ -201,3 +202,27 @@ def test_the_command_line_says_and_writes_it(
     assert "leave out --memory" in capsys.readouterr().err
     assert run(["run", "o.spz", "-n", "2", "--virtual"]) == 3
     assert "an overlapped plan" in capsys.readouterr().err
+
+
+def test_numbers_of_the_file_changed_at_random_are_not_proved() -> None:
+    """One number of `overlap.json` or `schedule.json` at a time: what is still proved claims no more than the file."""
+    members = dict(encode_overlap(found().certificate()))
+    rng = random.Random(7)
+    for _ in range(30):
+        name = rng.choice(("overlap.json", "schedule.json"))
+        data = json.loads(members[name])  # type: ignore[arg-type]
+        place = rng.choice(numbers(data))
+        at = data
+        for key in place[:-1]:
+            at = at[key]
+        change = rng.choice((-1, 1, 7))
+        at[place[-1]] += change
+        changed = {**members, name: canonical(data)}
+        try:
+            c, results = check_members(read_container(write_container(None, changed)), 50, CELLS)
+        except (ContainerError, ValueError):
+            continue
+        weaker = place[-1] == "lower_bound" and change < 0
+        labels = name == "schedule.json" and place[-1] == "scale"  # says what a unit is called, and no more
+        assert any(r.verdict is not Verdict.PROVED for r in results) or weaker or labels, (name, place, change)
+        assert c.lower_bound <= found().lower_bound or any(r.verdict is not Verdict.PROVED for r in results)

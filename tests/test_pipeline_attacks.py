@@ -18,6 +18,7 @@ from shardproof.formal.pipelines.search import Searched, planned, waiting
 from shardproof.formal.schedules.search import search
 from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -34,7 +35,7 @@ from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
-from shardproof.proofs.pipelines.certificate import PipelineCertificate
+from shardproof.proofs.pipelines.certificate import Leaf, PipelineCertificate
 from shardproof.proofs.schedules.certificate import ScheduleCertificate
 from shardproof.verify.pipelines.bound import least_bytes
 from shardproof.verify.pipelines.certificate import _Check as Checker
@@ -450,6 +451,21 @@ def test_every_claim_of_stages_and_schedule_is_looked_at() -> None:
     assert "not those of its operators" in reasons(replace(c, stages=(replace(first, choices=less), second)))
     twice = replace(first.choices, copies=(*first.choices.copies, first.choices.copies[0]))
     assert "decided twice" in reasons(replace(c, stages=(replace(first, choices=twice), second)))
+
+
+def test_a_leaf_counts_one_micro_batch_or_all_with_the_updates() -> None:
+    """Honest certificates of more micro-batches than there are, or of all without the updates: counted too often."""
+    step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("1x2"), space("complete"), None)
+    found = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10))
+    c, case = found.certificate(), found.cases[0]
+    for times, once in ((3, True), (2, False), (0, True)):
+        part = case.pieces.leaf(0, 1, times, int(once))
+        answer = solve(part.problem)
+        assert answer.certificate is not None and answer.lower_bound is not None
+        value = answer.lower_bound * 10**12 // part.problem.scale
+        leaf = Leaf(2, 2, 0, 1, times, once, value, answer.certificate)
+        assert f"counts {times} of 2" in reasons(replace(c, leaves=(*c.leaves, leaf)))
 
 
 def test_more_stages_than_units_are_refused() -> None:

@@ -1,6 +1,6 @@
 """Training steps of large models on pipelines under a memory limit, beside what is left when an ingredient is forbidden.
 
-    python tests/benchmarks/pipelined.py [--only WORD] [--time-limit 600] [--memory 80GiB]
+    python tests/benchmarks/pipelined.py [--only WORD] [--time-limit 600] [--memory 80] [--pairs 4:16,8:32]
 
 One line per job and variant: the step found, the least that any of its pairs (stages, micro-batches) takes, the gap, how
 much memory the fullest device has, and processor seconds.  Every plan that is found is checked (`--no-check`: not).
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from shardproof.formal.pipelines.case import Job
@@ -107,11 +107,17 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=600.0)
     parser.add_argument("--memory", type=int, default=80, help="GiB per device")
     parser.add_argument("--no-check", action="store_true")
+    parser.add_argument("--pairs", default="", help="instead of all that auto enumerates: stages:micro-batches, ..")
     options = parser.parse_args()
     print("| job | batch | machine | variant | pairs | step ms | at least ms | gap | plan | processor s | checker |")
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     for row in rows():
         if options.only in f"{row.name} {row.machine} {row.variant}":
+            if options.pairs and not row.pairs:
+                given = [tuple(int(n) for n in pair.split(":")) for pair in options.pairs.split(",")]
+                row = replace(
+                    row, pairs=tuple((a, b) for a, b in given), variant=f"{row.variant}, {options.pairs} only"
+                )
             print(solve(row, options.time_limit, options.memory << 30, not options.no_check), flush=True)
 
 
