@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from shardproof.models.program.graph import Graph
     from shardproof.proofs.collective_programs.certificate import PlacementCertificate, ReductionCertificate
     from shardproof.proofs.egraphs.certificate import ExtractionCertificate
+    from shardproof.proofs.overlap.certificate import OverlapCertificate
     from shardproof.proofs.pipelines.certificate import PipelineCertificate
     from shardproof.proofs.plan.bars import Bars
     from shardproof.proofs.plan.bundle import Plan
@@ -119,6 +120,24 @@ class FrontDoor:
         from shardproof.verify.plan.tables import CELLS
 
         data = write_pipeline(None, certificate)
+        members = read_container(data)
+        _, results = check_members(members, 1_000, CELLS, notify)
+        main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])
+        return _publish(path, data, identity(members), results, main)
+
+    def overlap(
+        self,
+        path: Path | None,
+        certificate: OverlapCertificate,
+        notify: Callable[[int, int], None] | None = None,
+    ) -> Published:
+        """Publish an overlapped plan."""
+        from shardproof.proofs.container.archive import identity, read_container
+        from shardproof.proofs.overlap.file import write_overlap
+        from shardproof.verify.overlap.certificate import check_members
+        from shardproof.verify.plan.tables import CELLS
+
+        data = write_overlap(None, certificate)
         members = read_container(data)
         _, results = check_members(members, 1_000, CELLS, notify)
         main = next((r for r in results if r.kind in ("Optimal", "WithinGap")), results[0])

@@ -78,6 +78,15 @@ CHECKERS = (
         | {"models.joint", "proofs.joint"},  # a stage's plan is a bundle, which may hold a derivation
     ),
     Checker(
+        "overlapped plan",
+        "verify.overlap.certificate",
+        GROUND
+        | PROGRAMS
+        | JOINT
+        | {"models.pipelines", "models.schedules", "proofs.overlap", "proofs.pipelines", "proofs.schedules"}
+        | {"proofs.plan", "proofs.selection", "verify.overlap", "verify.schedules", "verify.selection", "verify.plan"},
+    ),
+    Checker(
         "plan",
         "verify.plan.plan",
         GROUND | PROGRAMS | JOINT | {"proofs.selection", "proofs.plan", "verify.selection", "verify.plan"},

@@ -78,6 +78,7 @@ def test_the_suite_is_small_and_covers_every_kind() -> None:
         "placements",
         "schedule",
         "pipelined step",
+        "overlapped plan",
         "extraction",
     }
     for kind in kinds:

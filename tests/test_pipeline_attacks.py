@@ -15,7 +15,10 @@ import pytest
 from shardproof.__main__ import run
 from shardproof.formal.pipelines.case import Case, Job
 from shardproof.formal.pipelines.search import Searched, planned, waiting
+from shardproof.formal.schedules.search import search
+from shardproof.formal.schedules.shop import shop
 from shardproof.formal.selection.model.clock import Clock
+from shardproof.formal.selection.solve import solve
 from shardproof.models.cost.selection import build as build_problem
 from shardproof.models.layout.placement import space
 from shardproof.models.machine.machine import load_machine
@@ -27,11 +30,13 @@ from shardproof.models.program.contents import Contents
 from shardproof.models.program.graph import Graph
 from shardproof.models.program.index import Affine, Axis, Combine, access
 from shardproof.models.schedules.pipeline import Pipeline
+from shardproof.models.schedules.problem import ScheduleProblem
 from shardproof.models.sources.building.builder import Builder
 from shardproof.models.sources.training import build_step
 from shardproof.models.sources.zoo import build
 from shardproof.models.text import InputError
-from shardproof.proofs.pipelines.certificate import PipelineCertificate
+from shardproof.proofs.pipelines.certificate import Leaf, PipelineCertificate
+from shardproof.proofs.schedules.certificate import ScheduleCertificate
 from shardproof.verify.pipelines.bound import least_bytes
 from shardproof.verify.pipelines.certificate import _Check as Checker
 from shardproof.verify.pipelines.certificate import check_pipeline
@@ -418,6 +423,57 @@ def test_pairs_are_distinct_and_the_plan_is_one_of_them() -> None:
     assert "not among those enumerated" in reasons(replace(c, pairs=((1, 1),)))
     assert reasons(replace(c, pairs=())) != ""
     assert "leaf belongs to none" in reasons(replace(c, leaves=(replace(c.leaves[0], micro=4),)))
+
+
+def test_every_claim_of_stages_and_schedule_is_looked_at() -> None:
+    """What no other condition would see: each mutant is refuted for its own reason."""
+    c = certified()
+    pipe = c.schedule.subject
+    assert isinstance(pipe, Pipeline)
+    assert "cannot be cut into 3" in reasons(replace(c, pairs=(*c.pairs, (2, 3))))
+    wide = replace(c, machine=load_machine("1x16"), pairs=(*c.pairs, (16, 2)))
+    assert reasons(wide) != ""
+    (first, second), n = c.stages, c.division.units
+    assert "not all units" in reasons(replace(c, stages=(first, replace(second, end=n - 1))))
+    assert "not all units" in reasons(replace(c, stages=(second, first)))
+    assert "not all units" in reasons(replace(c, stages=()))
+
+    def scheduled(subject: Pipeline | ScheduleProblem) -> PipelineCertificate:
+        found = search(shop(subject), 0.1)
+        s = ScheduleCertificate(subject, found.starts, found.makespan, found.lower_bound, found.bound, "best")
+        return replace(c, schedule=s)
+
+    assert "one chunk a stage" in reasons(scheduled(pipe.problem()))
+    assert "one chunk a stage" in reasons(scheduled(replace(pipe, chunks=2)))
+    assert "other stages" in reasons(scheduled(replace(pipe, times=(*pipe.times, pipe.times[0]))))
+    assert "other stages" in reasons(scheduled(replace(pipe, micro_batches=3)))
+    less = replace(first.choices, operators=first.choices.operators[1:])
+    assert "not those of its operators" in reasons(replace(c, stages=(replace(first, choices=less), second)))
+    twice = replace(first.choices, copies=(*first.choices.copies, first.choices.copies[0]))
+    assert "decided twice" in reasons(replace(c, stages=(replace(first, choices=twice), second)))
+
+
+def test_a_leaf_counts_one_micro_batch_or_all_with_the_updates() -> None:
+    """Honest certificates of more micro-batches than there are, or of all without the updates: counted too often."""
+    step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("1x2"), space("complete"), None)
+    found = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10))
+    c, case = found.certificate(), found.cases[0]
+    for times, once in ((3, True), (2, False), (0, True)):
+        part = case.pieces.leaf(0, 1, times, int(once))
+        answer = solve(part.problem)
+        assert answer.certificate is not None and answer.lower_bound is not None
+        value = answer.lower_bound * 10**12 // part.problem.scale
+        leaf = Leaf(2, 2, 0, 1, times, once, value, answer.certificate)
+        assert f"counts {times} of 2" in reasons(replace(c, leaves=(*c.leaves, leaf)))
+
+
+def test_more_stages_than_units_are_refused() -> None:
+    step = build_step(build("mlp-8192", batch=4, width=64, layers=3), "sgd")
+    job = Job(step.graph, divide(step.graph, step.passes), load_machine("1x8"), space("complete"), None)
+    c = planned(job, [(2, 2)], Clock(30.0), Fraction(1, 10)).certificate()
+    assert reasons(c) == ""
+    assert f"8 stages of {job.division.units} units" in reasons(replace(c, pairs=(*c.pairs, (8, 2))))
 
 
 def test_a_space_with_a_vocabulary_is_refused(

@@ -99,7 +99,8 @@ def _run_stage(
 
     def perform(phase: str, here: dict[str, Array], micro_batch: int) -> None:
         def read(tensor: str, box: tuple[tuple[int, int], ...]) -> Array:
-            return xp.asarray(source(tensor, staged.box(tensor, box, micro_batch)))
+            block: Array = xp.asarray(source(tensor, staged.box(tensor, box, micro_batch)))
+            return block
 
         def behind(position: int) -> None:
             if phase != "U":

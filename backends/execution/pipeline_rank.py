@@ -84,7 +84,8 @@ def main(folder: Path) -> None:
             raise TransportError(f"the plan has other devices than MPI ranks: {world.Get_size()}")
         table = progress.enter(folder, number)
         s, rank = divmod(number, program.devices)
-        transport, mail = MpiTransport(world.Split(s, rank)), Mail(world, program)
+        among = MPI.Intracomm(world.Split(s, rank))
+        transport, mail = MpiTransport(among), Mail(world, program)
         if number == 0:
             (folder / "transport.txt").write_text(transport.name)
         files: dict[str, str] = dict(data["files"])

@@ -226,7 +226,7 @@ def scheduled(
             again = search(shop(pipe), seconds)
             argument, lower = again.bound, again.lower_bound
             tried = [again.starts, *([] if first is None else [starts_of(pipe, actions("1f1b", pipe))])]
-            fits = []
+            fits: list[tuple[int, int, Ints]] = []
             for x in tried:
                 kept, queued = tuple(peaks(pipe.problem(), x)), waiting(case, placed, pipe, x)
                 rows = zip(placed, kept, queued, strict=True)

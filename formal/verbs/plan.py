@@ -39,6 +39,7 @@ from ..planning.request import PlanOutcome, PlanRequest, carry_out
 from ..selection.solve import Engine
 from .conflict import no_solution
 from .joint import run_joint
+from .overlapped import plan_overlap
 from .pipelined import plan_pipeline
 from .results import asked_json, asked_lines, document, outcome, sentence
 from .search_options import engine_option, gap_option, started, threads_option, time_option
@@ -68,6 +69,7 @@ class PlanOptions:
     strategy_file: Path | None
     joint: bool
     pipeline: str | None
+    overlap: bool
     output: Path
     as_json: bool
 
@@ -96,6 +98,13 @@ class PlanOptions:
             False,
         ):
             raise click.UsageError("--pipeline searches natively: leave out --strategy, --engine and --recompute auto")
+        plain = (None, None, "native", "1", False, None, False)
+        asked = self.memory, self.strategy_file, self.engine, self.micro_batch, self.joint, self.pipeline
+        if self.overlap and ((*asked, self.recompute == "auto") != plain or self.explain_cost or said):
+            raise click.UsageError(
+                "--overlap has no memory rows and a search of its own yet: leave out --memory, --strategy, --engine, "
+                "--micro-batch, --joint, --pipeline, --vocabulary, --explain-cost and --recompute auto"
+            )
         if self.micro_batch != "1" and (self.train is None or self.joint or self.pipeline is not None):
             raise click.UsageError(
                 "--micro-batch cuts a training step: give --train sgd or --train adam too; --pipeline has its own "
@@ -171,6 +180,11 @@ class PlanOptions:
     "stages and M micro-batches.",
 )
 @click.option(
+    "--overlap",
+    is_flag=True,
+    help="Let redistributions run beside operators: placements and a schedule, with a bound over both.",
+)
+@click.option(
     "--joint",
     is_flag=True,
     help="Optimise algebra and placement together: one proof over all equal programs that the rules give.",
@@ -188,6 +202,19 @@ def plan_command(publisher: Publisher, options: PlanOptions) -> int:
     options.check()
     notes: list[str] = []
     request = options.request(notes)
+    if options.overlap:
+        train = (options.train, options.loss, options.recompute, options.precision)
+        whole = training_of(request.graph, *train)
+        return plan_overlap(
+            publisher,
+            request.graph if whole is None else whole.graph,
+            request.machine,
+            request.space,
+            options.gap,
+            clock,
+            options.output,
+            options.as_json,
+        )
     if options.pipeline is not None:
         where, text = request.space, options.pipeline
         train = (options.train, options.loss, options.recompute, options.precision)

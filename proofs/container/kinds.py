@@ -17,8 +17,9 @@ KINDS: Final[Mapping[str, tuple[str, str]]] = {
     "placement.json": ("placements of axes", "check takes it"),
     "pipeline.json": (
         "a pipelined training step",
-        "check takes it; the other verbs take what plan makes without --pipeline",
+        "run and check take it; the other verbs take what plan makes without --pipeline",
     ),
+    "overlap.json": ("an overlapped plan", "check takes it; the other verbs take what plan makes without --overlap"),
     "schedule.json": ("a schedule", "check takes it"),
     "extraction.json": ("an extraction from an e-graph", "check takes it, with the file of its e-graph beside it"),
     "certificate.json": (

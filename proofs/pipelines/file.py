@@ -59,10 +59,6 @@ def write_pipeline(path: Path | str | None, certificate: PipelineCertificate) ->
 
 def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
     """Members of the container."""
-
-    def rows(items: tuple[tuple[str, Placement], ...]) -> list[object]:
-        return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
-
     head = {
         "format": FORMAT,
         "graph_sha256": c.graph.sha256(),
@@ -74,7 +70,7 @@ def encode_pipeline(c: PipelineCertificate) -> dict[str, Member]:
         "cuts": [list(pair) for pair in c.division.cuts],
         "pairs": [list(pair) for pair in c.pairs],
         "micro_batches": c.micro,
-        "stages": [[s.first, s.end, rows(s.choices.operators), rows(s.choices.copies)] for s in c.stages],
+        "stages": [[s.first, s.end, listed(s.choices.operators), listed(s.choices.copies)] for s in c.stages],
         "quantum": c.quantum,
         "step": c.step,
         "lower_bound": c.lower_bound,
@@ -98,8 +94,8 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
     if head["format"].text() != FORMAT:
         head["format"].fail(f"this version reads {FORMAT!r} only")
     try:
-        graph = Graph.from_json(_text(members, "graph.json"))
-        machine = Machine.from_json(_text(members, "machine.json"))
+        graph = Graph.from_json(text_of(members, "graph.json"))
+        machine = Machine.from_json(text_of(members, "machine.json"))
     except (GraphError, MachineError) as error:
         raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
     for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
@@ -111,7 +107,7 @@ def decode_pipeline(members: Mapping[str, Member]) -> PipelineCertificate:
         head["units"].fail("there must be one unit and one phase F, B or U per operator")
     cuts = tuple((a.text(), b.text()) for a, b in (_row(r, 2) for r in head["cuts"].items()))
     stages = tuple(
-        Stage(a.integer(0, 1 << 20), b.integer(0, 1 << 20), Choices(_placements(c), _placements(d)))
+        Stage(a.integer(0, 1 << 20), b.integer(0, 1 << 20), Choices(placements(c), placements(d)))
         for a, b, c, d in (_row(r, 4) for r in head["stages"].items(1 << 8))
     )
     leaves = tuple(
@@ -147,7 +143,13 @@ def _leaf(row: list[Reader], certificate: SelectionCertificate) -> Leaf:
     return Leaf(stages, micro, first, end, times, row[5].flag(), row[6].integer(0, 1 << 62), certificate)
 
 
-def _placements(rows: Reader) -> tuple[tuple[str, Placement], ...]:
+def listed(items: tuple[tuple[str, Placement], ...]) -> list[object]:
+    """Placements as rows [name, axes, matrix]."""
+    return [[name, list(p.axes), [list(r) for r in p.matrix]] for name, p in items]
+
+
+def placements(rows: Reader) -> tuple[tuple[str, Placement], ...]:
+    """Inverse of `listed`."""
     out = []
     for name, axes, matrix in (_row(r, 3) for r in rows.items()):
         out.append((name.text(), Placement(axes.texts(), tuple(tuple(r.integers(1, 1 << 40)) for r in matrix.items()))))
@@ -161,7 +163,8 @@ def _row(value: Reader, length: int) -> list[Reader]:
     return found
 
 
-def _text(members: Mapping[str, Member], name: str) -> str:
+def text_of(members: Mapping[str, Member], name: str) -> str:
+    """An ASCII member."""
     value = members.get(name)
     if not isinstance(value, bytes):
         raise ContainerError(f"member {name!r}", "is missing")

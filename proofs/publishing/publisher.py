@@ -19,6 +19,7 @@ from ...models.problem.selection_problem import SelectionProblem
 from ...models.sources.frameworks.flags import Flags
 from ..collective_programs.certificate import PlacementCertificate, ReductionCertificate
 from ..egraphs.certificate import ExtractionCertificate
+from ..overlap.certificate import OverlapCertificate
 from ..pipelines.certificate import PipelineCertificate
 from ..plan.bars import Bars
 from ..plan.bundle import Plan
@@ -152,6 +153,10 @@ class Publisher(Protocol):
 
     def pipeline(self, path: Path | None, certificate: PipelineCertificate, notify: Notify | None = None) -> Published:
         """Publish a pipelined training step; times in picoseconds."""
+        ...
+
+    def overlap(self, path: Path | None, certificate: OverlapCertificate, notify: Notify | None = None) -> Published:
+        """Publish an overlapped plan; times in units of its problem."""
         ...
 
     def rules(self, path: Path | None, library: Library) -> dict[str, str]:

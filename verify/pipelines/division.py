@@ -73,8 +73,8 @@ def wrong_division(graph: Graph, division: Division) -> str:
             if "FBU".index(phase[r]) < "FBU".index(phase[w]):
                 return f"operator {r!r} reads {t.name!r} of a later phase"
             a, b = unit[w], unit[r]
-            wrong = b < a if phase[w] == "F" else b > a if phase[w] == "B" else a != b
-            if wrong or (phase[w] == "F" and phase[r] == "U" and a != b):
+            backwards = b < a if phase[w] == "F" else b > a if phase[w] == "B" else a != b
+            if backwards or (phase[w] == "F" and phase[r] == "U" and a != b):
                 return f"operator {r!r} of unit {b} reads {t.name!r} of unit {a}"
     for c, pair in enumerate(division.cuts, 1):
         crossing: tuple[set[str], set[str]] = (set(), set())

@@ -23,6 +23,7 @@ from ...proofs.collective_programs.file import PLACEMENT, REDUCTION
 from ...proofs.container.archive import LIMITS, MANIFEST, Member, identity, read_container, read_file
 from ...proofs.container.canonical import ContainerError
 from ...proofs.egraphs.file import EXTRACTION, decode_extraction
+from ...proofs.overlap.file import OVERLAP
 from ...proofs.pipelines.file import PIPELINE
 from ...proofs.schedules.certificate import ScheduleCertificate
 from ...proofs.schedules.file import SCHEDULE
@@ -31,6 +32,7 @@ from ...proofs.selection.load import problem_of
 from ..collective_programs.program import check_members
 from ..egraphs.extraction import check_extraction
 from ..joint.plan import check_any_plan
+from ..overlap.certificate import check_members as check_overlap_members
 from ..pipelines.certificate import check_members as check_pipeline_members
 from ..plan.own import Own
 from ..plan.tables import CELLS, MORE_CELLS
@@ -41,6 +43,7 @@ from ..schedules.certificate import check_members as check_schedule_members
 from ..selection.certificate import check_selection
 from ..verdict import CheckResult, report
 from ..verdict import worst as worst_verdict
+from .overlapped import overlap_document, overlap_lines
 from .pipelined import pipeline_document, pipeline_lines
 from .subject import subject_document, subject_lines
 
@@ -200,6 +203,15 @@ def _check(
                 codes.extend(_CODES[r.verdict] for r in found)
                 lines += [f"{path}: pipelined training step {identity(members)}", *pipeline_lines(pipelined, found)]
                 plans.append({"file": str(path), "identity": identity(members), **pipeline_document(pipelined)})
+            elif OVERLAP in members:
+                with Watch(f"checking {path.name}") as watch:
+                    samples, cells = (10_000, MORE_CELLS) if second_opinion else (1_000, CELLS)
+                    beside, found = check_overlap_members(members, samples, cells, watch.count)
+                found = (*own.results(beside.graph, beside.machine), *found)
+                results.extend(found)
+                codes.extend(_CODES[r.verdict] for r in found)
+                lines += [f"{path}: overlapped plan {identity(members)}", *overlap_lines(beside, found)]
+                plans.append({"file": str(path), "identity": identity(members), **overlap_document(beside)})
             elif SCHEDULE in members:
                 schedule, claim = check_schedule_members(members)
                 results.append(claim)

@@ -1,0 +1,1 @@
+"""This package plans with communication beside computation."""

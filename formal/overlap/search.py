@@ -1,0 +1,276 @@
+"""The search over placements for a step whose communication runs beside its computation.
+
+Numbers that no schedule is below, of every placement: C, all operators; M, all redistributions; and for a chain of
+operators P, these with the redistributions between them and all operators that come behind its end.  For weights of
+them the least weighted sum is found and proved.  The next weights are those whose bound would be best if the solutions
+that are known were all there are (Kelley's method); every solution that comes up is scheduled and gives the chain that
+says most about it; the shortest schedule is the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations, pairwise
+from math import gcd
+
+import numpy as np
+
+from ...models.cost.selection import DecisionKind, Planning
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, ProblemError, SelectionProblem, Vertex
+from ...models.program.graph import Graph
+from ...models.schedules.problem import ScheduleProblem
+from ...proofs.overlap.certificate import OverlapCertificate
+from ...proofs.schedules.certificate import ScheduleCertificate
+from ...proofs.selection.certificates import SelectionCertificate
+from ..planning.simple import simple_plans
+from ..schedules.overlap import overlap
+from ..schedules.search import Found
+from ..selection.model.clock import Clock
+from ..selection.solve import solve
+from .tasks import quantum_of, tasks_of, times_of
+
+WHOLE = 8
+"""Sum of the weights that are tried."""
+
+MOST_CHAINS = 4
+
+ROUNDS = 12
+SOLVE_SHARE, SCHEDULE_SHARE = 0.3, 0.1
+"""Of the time that is left: for one solution at most, for one schedule."""
+
+MOST_OPERATORS = 1 << 13
+"""Operators up to which a chain is looked for."""
+
+Weights = tuple[int, ...]
+"""Of C, of M, of every chain."""
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A solution with its schedule; `sums`: C and M, in units of the problem."""
+
+    x: tuple[int, ...]
+    problem: ScheduleProblem
+    quantum: int
+    found: Found
+    sums: tuple[int, int]
+
+    @property
+    def makespan(self) -> int:
+        """In units of the planning problem."""
+        return self.found.makespan * self.quantum
+
+
+@dataclass(frozen=True, eq=False)
+class Overlapped:
+    """The best plan, and the best bound with what proves it."""
+
+    planning: Planning
+    best: Planned
+    chains: tuple[tuple[str, ...], ...]
+    weights: Weights
+    lower_bound: int
+    least: SelectionCertificate
+
+    def certificate(self) -> OverlapCertificate:
+        """What is claimed."""
+        best, planning = self.best, self.planning
+        f = best.found
+        schedule = ScheduleCertificate(best.problem, f.starts, f.makespan, f.lower_bound, f.bound, "overlap")
+        return OverlapCertificate(
+            planning.graph,
+            planning.machine,
+            planning.space.name,
+            planning.choices(best.x),
+            best.quantum,
+            schedule,
+            tuple(chain for chain, w in zip(self.chains, self.weights[2:], strict=True) if w),
+            (*self.weights[:2], *(w for w in self.weights[2:] if w)),
+            best.makespan,
+            min(self.lower_bound, best.makespan),
+            self.least,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """`operators`: names in order.  `late`: those of the chain and all behind its end.  `edges`: between them."""
+
+    operators: tuple[str, ...]
+    late: frozenset[str]
+    edges: frozenset[int]
+
+
+NO_CHAIN = Chain((), frozenset(), frozenset())
+
+
+def chain_of(planning: Planning, x: tuple[int, ...]) -> Chain:
+    """The chain that says most about this solution."""
+    graph = planning.graph
+    n = len(graph.operators)
+    if n > MOST_OPERATORS:
+        return NO_CHAIN
+    operators, edges = times_of(planning, x)
+    between = edges_between(planning)
+    head, before = [0] * n, [-1] * n
+    behind = np.zeros((n, n), dtype=bool)
+    for i, op in enumerate(graph.operators):
+        for j, a in enumerate(op.inputs):
+            w = graph.writer().get(a.tensor)
+            if w is not None:
+                reach = head[w] + sum(edges[k] for k in between[i, j])
+                if reach > head[i] or before[i] < 0:
+                    head[i], before[i] = max(reach, head[i]), w
+        head[i] += operators[i]
+    for i in reversed(range(n)):
+        for w in {graph.writer()[a.tensor] for a in graph.operators[i].inputs if a.tensor in graph.writer()}:
+            behind[w] |= behind[i]
+            behind[w, i] = True
+    values = np.array(head) + behind.astype(np.int64) @ np.array(operators, dtype=np.int64)
+    last = at = int(values.argmax())
+    names = []
+    while at >= 0:
+        names.append(at)
+        at = before[at]
+    names.reverse()
+    inside = {graph.operators[i].name for i in (*names, *np.flatnonzero(behind[last]).tolist())}
+    return Chain(tuple(graph.operators[i].name for i in names), frozenset(inside), links_of(graph, names, between))
+
+
+def edges_between(planning: Planning) -> dict[tuple[int, int], tuple[int, ...]]:
+    """(operator, input position) -> edges on the way from the operator that writes the tensor."""
+    graph = planning.graph
+    number = {op.name: k for k, op in enumerate(graph.operators)}
+    fills: dict[str, int] = {}
+    reads: dict[tuple[int, int], int] = {}
+    for k, route in enumerate(planning.routes):
+        target = planning.decisions[route.target]
+        if target.kind is DecisionKind.COPY:
+            fills[route.tensor] = k
+        else:
+            position = 0 if route.input_position is None else route.input_position
+            reads[number[target.name], position] = k
+    out: dict[tuple[int, int], tuple[int, ...]] = {}
+    for i, op in enumerate(graph.operators):
+        for j, a in enumerate(op.inputs):
+            edge = reads.get((i, j))
+            copied = edge is not None and planning.decisions[planning.routes[edge].source].kind is DecisionKind.COPY
+            way = [fills[a.tensor]] if copied and a.tensor in fills else []
+            out[i, j] = (*way, *([] if edge is None else [edge]))
+    return out
+
+
+def links_of(graph: Graph, names: list[int], between: dict[tuple[int, int], tuple[int, ...]]) -> frozenset[int]:
+    """Edges between the members of a chain, given as positions of operators."""
+    found: set[int] = set()
+    for a, b in pairwise(names):
+        out = graph.operators[a].output.tensor
+        j = next(j for j, access in enumerate(graph.operators[b].inputs) if access.tensor == out)
+        found |= set(between[b, j])
+    return frozenset(found)
+
+
+def weighted(planning: Planning, chains: Sequence[Chain], weights: Weights) -> SelectionProblem:
+    """The problem of the weighted sum of C, M and every P."""
+    problem = planning.problem
+    names = {v: name for name, v in planning.operators.items()}
+    rows = list(zip(chains, weights[2:], strict=True))
+
+    def times(values: Ints, factor: int) -> Ints:
+        return np.where(values >= FORBIDDEN, FORBIDDEN, values * factor)
+
+    vertices = tuple(
+        Vertex(v.name, times(v.cost, weights[0] + sum(w for x, w in rows if names[k] in x.late) if k in names else 0))
+        for k, v in enumerate(problem.vertices)
+    )
+    number: dict[tuple[int, int], int] = {}
+    tables: list[Ints] = []
+    edges: list[Edge] = []
+    for k, e in enumerate(problem.edges):
+        factor = weights[1] + sum(w for x, w in rows if k in x.edges)
+        if (e.table, factor) not in number:
+            number[e.table, factor] = len(tables)
+            tables.append(times(problem.tables[e.table], factor))
+        edges.append(Edge(e.u, e.v, number[e.table, factor], e.rows, e.cols))
+    return replace(problem, vertices=vertices, tables=tuple(tables), edges=tuple(edges)).check()
+
+
+def sums_of(planning: Planning, chains: Sequence[Chain], x: tuple[int, ...]) -> tuple[int, ...]:
+    """C, M and every P of a solution."""
+    operators, edges = times_of(planning, x)
+    named = list(zip((op.name for op in planning.graph.operators), operators, strict=True))
+    paths = (sum(t for name, t in named if name in c.late) + sum(edges[k] for k in c.edges) for c in chains)
+    return (sum(operators), sum(edges), *paths)
+
+
+def overlapped(
+    planning: Planning, clock: Clock, gap: Fraction, tell: Callable[[str], None] | None = None
+) -> Overlapped | None:
+    """The best plan within the time; None if no solution or no bound was found."""
+    best: Planned | None = None
+    bound: tuple[int, Weights, SelectionCertificate] | None = None
+    known: list[tuple[int, ...]] = []
+    chains: list[Chain] = []
+    tried: set[Weights] = set()
+    weights: Weights = (1, 1)
+    for _ in range(ROUNDS):
+        tried.add(weights)
+        try:
+            part = weighted(planning, chains, weights)
+        except ProblemError:
+            break
+        share = clock.share(SOLVE_SHARE)
+        answer = solve(part, clock=share.at_most(None), gap=gap / 4, brought=simple_plans(planning), known=known)
+        if answer.certificate is not None and answer.lower_bound is not None:
+            value = -(-answer.lower_bound // sum(weights))
+            if bound is None or value > bound[0]:
+                bound = value, weights, answer.certificate
+        if answer.solution is None:
+            break
+        x = answer.solution
+        if x not in known:
+            known.append(x)
+            made = scheduled(planning, x, max(1.0, min(60.0, clock.left() * SCHEDULE_SHARE)))
+            if best is None or made.makespan < best.makespan:
+                best = made
+            chain = chain_of(planning, x)
+            if len(chains) < MOST_CHAINS and chain.operators and chain not in chains:
+                chains.append(chain)
+                tried = {(*w, 0) for w in tried}
+                bound = None if bound is None else (bound[0], (*bound[1], 0), bound[2])
+        if tell is not None and best is not None and bound is not None:
+            scale = planning.problem.scale / 1e3
+            tell(f"at least {bound[0] / scale:.4g} ms, found {best.makespan / scale:.4g} ms")
+        if clock.over() or (best is not None and bound is not None and bound[0] >= best.makespan * (1 - gap)):
+            break
+        following = _next([sums_of(planning, chains, x) for x in known], tried)
+        if following is None:
+            break
+        weights = following
+    if best is None or bound is None:
+        return None
+    weights = (*bound[1], *(0 for _ in range(len(chains) + 2 - len(bound[1]))))
+    return Overlapped(planning, best, tuple(c.operators for c in chains), weights, bound[0], bound[2])
+
+
+def scheduled(planning: Planning, x: tuple[int, ...], seconds: float) -> Planned:
+    """A solution with the best schedule that is found."""
+    operators, edges = times_of(planning, x)
+    quantum = quantum_of(operators, edges)
+    tasks = tasks_of(planning, x, quantum)
+    return Planned(x, tasks, quantum, overlap(tasks, seconds).found, (sum(operators), sum(edges)))
+
+
+def _next(known: list[tuple[int, ...]], tried: set[Weights]) -> Weights | None:
+    """The weights, not tried yet, with the largest least sum of what is known."""
+    found: dict[Weights, Fraction] = {}
+    n = len(known[0])
+    for bars in combinations(range(WHOLE + n - 1), n - 1):
+        parts = [b - a - 1 for a, b in pairwise((-1, *bars, WHOLE + n - 1))]
+        shared = gcd(*parts)
+        weights = tuple(w // shared for w in parts)
+        if weights not in tried and weights not in found:
+            found[weights] = min(Fraction(sum(w * v for w, v in zip(parts, row, strict=True)), WHOLE) for row in known)
+    return max(found, key=lambda w: found[w]) if found else None

@@ -1,0 +1,139 @@
+"""`plan --overlap`: placements with redistributions beside operators, for people and as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from ...models.cost.selection import build
+from ...models.layout.placement import Space
+from ...models.machine.machine import Machine
+from ...models.program.graph import Graph
+from ...models.terminal.console import Exit, Watch, emit, say
+from ...models.text import seconds_text
+from ...proofs.publishing.publisher import Published, Publisher
+from ..overlap.search import Overlapped, Planned, overlapped
+from ..overlap.tasks import COMPUTE, LINKS
+from ..planning.plan import default_space
+from ..planning.time_limit import TimeLimit
+from .results import outcome
+
+CHECK_SHARE = 0.3
+"""Of the time limit, kept for the checker."""
+
+SHOWN = 5
+"""Redistributions that are printed, the most exposed first."""
+
+
+@dataclass(frozen=True)
+class Exposed:
+    """A redistribution: its time, and how much of it runs while no operator does, in units of the problem; the operator
+    that begins when it has ended, which waited for it.
+    """
+
+    name: str
+    time: int
+    exposed: int
+    waiting: str
+
+
+def exposures(planned: Planned) -> list[Exposed]:
+    """Every redistribution of a schedule, the most exposed first."""
+    tasks, starts = planned.problem.tasks, planned.found.starts
+    ends = starts + np.array([t.time for t in tasks], dtype=np.int64)
+    computing = sorted((int(starts[k]), int(ends[k]), k) for k, t in enumerate(tasks) if t.streams == (COMPUTE,))
+    out = []
+    for k, t in enumerate(tasks):
+        if t.streams == (LINKS,):
+            begin, end = int(starts[k]), int(ends[k])
+            busy = sum(max(0, min(end, b) - max(begin, a)) for a, b, _ in computing)
+            waiting = next((tasks[o].name for a, _, o in computing if a >= end), "")
+            out.append(Exposed(t.name, t.time * planned.quantum, (end - begin - busy) * planned.quantum, waiting))
+    return sorted(out, key=lambda e: (-e.exposed, e.name))
+
+
+def plan_overlap(
+    publisher: Publisher,
+    graph: Graph,
+    machine: Machine,
+    where: Space | None,
+    gap: Fraction,
+    clock: TimeLimit,
+    output: Path,
+    as_json: bool,
+) -> int:
+    """Plan, check, publish and say."""
+    with Watch("planning") as watch, clock.phase("search"):
+        limit = clock.clock.share(1 - CHECK_SHARE)
+        planning = build(graph, machine, where or default_space(machine), None, watch.count)
+        found = overlapped(planning, limit, gap, lambda words: watch.update(words, None, None))
+    if found is None:
+        if as_json:
+            emit({"status": "unknown", "cost": None, "lower_bound": None})
+        else:
+            say("nothing was found or proved in this time; raise --time-limit")
+        return Exit.UNDECIDED
+    with Watch("checking") as watch, clock.phase("check"):
+        published = publisher.overlap(output, found.certificate(), watch.count)
+    code, status = outcome(published, gap)
+    rows = exposures(found.best)
+    if as_json:
+        data = _document(found, rows, published, status)
+        emit({**data, "plan": str(output), "seconds": round(clock.clock.seconds(), 3), "phases": clock.rounded()})
+        return code
+    say(*_lines(found, rows, published))
+    say(f"identity {published.identity}")
+    say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
+    return code
+
+
+def _document(found: Overlapped, rows: list[Exposed], published: Published, status: str) -> dict[str, object]:
+    scale, best = found.planning.problem.scale, found.best
+    bound = found.lower_bound if published.lower_bound is None else published.lower_bound
+    return {
+        "status": status,
+        "cost": best.makespan,
+        "lower_bound": bound / scale,
+        "makespan": best.makespan / scale,
+        "gap": 1 - bound / best.makespan if best.makespan else 0.0,
+        "scale": scale,
+        "schedule_lower_bound": best.found.lower_bound * best.quantum / scale,
+        "operators": best.sums[0] / scale,
+        "redistributions": best.sums[1] / scale,
+        "hidden": sum(e.time - e.exposed for e in rows) / scale,
+        "exposed": [[e.name, e.time / scale, e.exposed / scale, e.waiting] for e in rows if e.exposed],
+        "weights": list(found.weights),
+        "space": found.planning.space.name,
+        "verdict": published.verdict.value,
+        "identity": published.identity,
+    }
+
+
+def _lines(found: Overlapped, rows: list[Exposed], published: Published) -> list[str]:
+    planning, best, scale = found.planning, found.best, found.planning.problem.scale
+    machine = planning.machine
+    shown, hidden = sum(e.exposed for e in rows), sum(e.time - e.exposed for e in rows)
+    sizes, counted = "x".join(map(str, machine.hierarchy)), len(planning.graph.operators)
+    named = f"{planning.graph.name} on {machine.name} {sizes}: {counted} operators"
+    apart = f"{seconds_text(hidden, scale)} are hidden and {seconds_text(shown, scale)} exposed"
+    both = [seconds_text(t, scale) for t in best.sums]
+    lines = [
+        f"{named}, {len(rows)} redistributions that take time",
+        f"operators {both[0]}; redistributions {both[1]}, of which {apart}",
+    ]
+    lines += [
+        f"  exposed {seconds_text(e.exposed, scale)} of {seconds_text(e.time, scale)}: {e.name}"
+        + (f"; {e.waiting} waits" if e.waiting else "; nothing is left to run")
+        for e in rows[:SHOWN]
+        if e.exposed
+    ]
+    own = best.found.lower_bound * best.quantum
+    lines.append(f"no schedule of these placements takes less than {seconds_text(own, scale)}")
+    if published.lower_bound is None:
+        return [*lines, f"the checker says {published.verdict.value}: {published.reason}"]
+    gap = 1 - published.lower_bound / best.makespan if best.makespan else 0.0
+    bound, step = (seconds_text(t, scale) for t in (published.lower_bound, best.makespan))
+    return [*lines, f"time {step}; over all placements and schedules between {bound} and {step} (gap {gap:.2%})"]

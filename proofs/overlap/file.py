@@ -1,0 +1,105 @@
+"""Overlapped plans as container members.
+
+    overlap.json     {"format", "graph_sha256", "machine_sha256", "space", "operators", "copies", "quantum", "chains",
+                      "weights", "makespan", "lower_bound"}
+    graph.json, machine.json      canonical JSON      schedule.*     the schedule      least.*     the bound
+
+Placements are rows [name, axes, matrix] as in plans.  Decoding checks types and structure; `verify` says what is true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from ...models.communication.choices import Choices
+from ...models.machine.machine import Machine, MachineError
+from ...models.program.graph import Graph, GraphError
+from ..container.archive import Member, read_json, write_container
+from ..container.canonical import ContainerError, canonical
+from ..container.kinds import require_kind
+from ..pipelines.file import listed, placements, text_of
+from ..schedules.file import decode_schedule, encode_schedule
+from ..selection.file import decode_certificate, encode_certificate
+from .certificate import OverlapCertificate
+
+OVERLAP: Final = "overlap.json"
+FORMAT: Final = "shardproof-overlap/1"
+MOST_WEIGHT: Final = 1 << 10
+MOST_CHAINS: Final = 16
+_FIELDS: Final = [
+    "format",
+    "graph_sha256",
+    "machine_sha256",
+    "space",
+    "operators",
+    "copies",
+    "quantum",
+    "chains",
+    "weights",
+    "makespan",
+    "lower_bound",
+]
+
+
+def write_overlap(path: Path | str | None, certificate: OverlapCertificate) -> bytes:
+    """Bytes of an `.spz` file with an overlapped plan."""
+    return write_container(path, encode_overlap(certificate))
+
+
+def encode_overlap(c: OverlapCertificate) -> dict[str, Member]:
+    """Members of the container."""
+    head = {
+        "format": FORMAT,
+        "graph_sha256": c.graph.sha256(),
+        "machine_sha256": c.machine.sha256(),
+        "space": c.space,
+        "operators": listed(c.choices.operators),
+        "copies": listed(c.choices.copies),
+        "quantum": c.quantum,
+        "chains": [list(chain) for chain in c.chains],
+        "weights": list(c.weights),
+        "makespan": c.makespan,
+        "lower_bound": c.lower_bound,
+    }
+    return {
+        OVERLAP: canonical(head),
+        "graph.json": c.graph.to_json().encode(),
+        "machine.json": c.machine.to_json().encode(),
+        **encode_schedule(c.schedule),
+        **encode_certificate(c.least, "least"),
+    }
+
+
+def decode_overlap(members: Mapping[str, Member]) -> OverlapCertificate:
+    """Inverse of `encode_overlap`; `ContainerError` names what is wrong."""
+    require_kind(members, OVERLAP)
+    head = read_json(members, OVERLAP).fields(*_FIELDS)
+    if head["format"].text() != FORMAT:
+        head["format"].fail(f"this version reads {FORMAT!r} only")
+    try:
+        graph = Graph.from_json(text_of(members, "graph.json"))
+        machine = Machine.from_json(text_of(members, "machine.json"))
+    except (GraphError, MachineError) as error:
+        raise ContainerError("member 'graph.json' or 'machine.json'", str(error)) from None
+    for name, found in (("graph_sha256", graph.sha256()), ("machine_sha256", machine.sha256())):
+        if head[name].text(64) != found:
+            head[name].fail(f"is not the hash of what the file holds ({found[:12]}..)")
+    chains = tuple(row.texts(1 << 20) for row in head["chains"].items(MOST_CHAINS))
+    weights = tuple(head["weights"].integers(0, MOST_WEIGHT, 2 + MOST_CHAINS))
+    if len(weights) != 2 + len(chains) or sum(weights) == 0:
+        head["weights"].fail("must be two integers and one per chain, not all 0")
+    return OverlapCertificate(
+        graph,
+        machine,
+        head["space"].text(100),
+        Choices(placements(head["operators"]), placements(head["copies"])),
+        head["quantum"].integer(1, 1 << 40),
+        decode_schedule({k: v for k, v in members.items() if k.startswith("schedule.")}),
+        chains,
+        weights,
+        head["makespan"].integer(0, 1 << 62),
+        head["lower_bound"].integer(0, 1 << 62),
+        decode_certificate(members, "least"),
+    )

@@ -1,0 +1,255 @@
+"""The checker of overlapped plans.  It searches nothing and believes nothing that it can compute.
+
+Overlap    the choices are those of all operators and copies; the schedule's tasks, times and precedences are the
+           plan's; its makespan times the quantum is the claimed one
+Schedule   the schedule obeys them (`verify.schedules`)
+Space, Entries   the choices are the space's, the entries those of index sets
+WithinGap  for every placement the time is at least C, M and every P, hence their weighted mean, whose least the
+           certificate proves: all operators run on one stream (C) and all redistributions on one (M); a chain of
+           operators, each of which reads what the one before writes, takes its operators and the redistributions on
+           the way, and everything that depends on its end, directly or not, runs behind it on one stream (P)
+
+What waits for what: a redistribution for the operator that writes the tensor, or for what filled the copy; an operator
+for the redistributions of its operands, or for what these would have waited for, where they take no time; the writer of
+a next value for all other operators that read the parameter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+
+from ...models.cost.limits import LARGE, TooLarge, check_sizes
+from ...models.cost.selection import Planning, build
+from ...models.layout.placement import SpaceError, space
+from ...models.problem.claims import LowerBound, Optimal, Verdict, WithinGap
+from ...models.problem.selection_problem import FORBIDDEN, Edge, Ints, Vertex
+from ...models.schedules.problem import ScheduleProblem
+from ...proofs.container.archive import Member, identity
+from ...proofs.container.canonical import ContainerError
+from ...proofs.overlap.certificate import OverlapCertificate
+from ...proofs.overlap.file import decode_overlap
+from ..plan.assumptions import wrong_assumptions
+from ..plan.plan import entries_result, space_result
+from ..plan.structure import replaces, uses
+from ..plan.used_entries import Entries, wrong_structure
+from ..schedules.certificate import check_schedule
+from ..selection.certificate import check_selection
+from ..verdict import CheckResult
+
+FLAGS = ("one-stream-of-redistributions", "statistics-in-their-operator", "synchronous-weights")
+"""Assumed beside those of the problem, of which `no-overlap` is none any more."""
+
+Progress = Callable[[int, int], None]
+Wanted = tuple[list[tuple[str, int, tuple[int, ...]]], set[tuple[int, int, int]]]
+"""(name, time, streams) of every task, (before, after, lag) of every precedence."""
+
+
+def check_members(
+    members: Mapping[str, Member], samples: int, cells: int, notify: Progress | None = None
+) -> tuple[OverlapCertificate, tuple[CheckResult, ...]]:
+    """The certificate of a container, and one result per claim; `ContainerError` for what is malformed."""
+    try:
+        certificate = decode_overlap(members)
+    except ContainerError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
+        raise ContainerError("overlap", f"is malformed: {type(error).__name__}: {str(error)[:300]}") from None
+    return certificate, check_overlap(certificate, identity(members), samples, cells, notify)
+
+
+def check_overlap(
+    c: OverlapCertificate, seed: str, samples: int, cells: int, notify: Progress | None = None
+) -> tuple[CheckResult, ...]:
+    """One result per claim."""
+    try:
+        where = space(c.space)
+        if where.vocabulary:
+            return (_refuted("Overlap", c, f"space {c.space!r}: vocabularies are for plans that overlap nothing"),)
+        check_sizes(c.graph, c.machine, where, LARGE)
+        planning = build(c.graph, c.machine, where, None, notify)
+    except TooLarge as error:
+        raise ContainerError("overlap", f"is too large to be checked: {error}") from None
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise ContainerError("overlap", f"no problem can be built from it: {str(error)[:300]}") from None
+    flags = tuple(sorted({*FLAGS, *planning.problem.assumptions} - {"no-overlap"}))
+    entries = Entries(planning)
+    wrong = wrong_structure(entries) or wrong_assumptions(planning.problem, c.graph, c.machine, where, None)
+    x = () if wrong else _solution(planning, c)
+    if isinstance(x, str):
+        wrong, x = x, ()
+    wrong = wrong or wrong_tasks(entries, x, c)
+    if wrong:
+        return (_refuted("Overlap", c, wrong),)
+    first = CheckResult("Overlap", Verdict.PROVED, None, None, c.space, flags, "")
+    schedule = replace(check_schedule(c.schedule), kind="Schedule")
+    said = entries_result(planning, x, samples, cells, seed, notify)
+    bound = replace(_bounded(entries, c), assumptions=flags)
+    return first, schedule, bound, space_result(planning), said
+
+
+def _refuted(kind: str, c: OverlapCertificate, reason: str) -> CheckResult:
+    return CheckResult(kind, Verdict.REFUTED, None, None, c.space, FLAGS, reason)
+
+
+def _solution(planning: Planning, c: OverlapCertificate) -> tuple[int, ...] | str:
+    """Choices of all vertices, or what is wrong."""
+    found: dict[int, int] = {}
+    for items, known in ((c.choices.operators, planning.operators), (c.choices.copies, planning.copies)):
+        for name, placement in items:
+            if name not in known or known[name] in found:
+                return f"choices: {name!r} is decided nowhere, or twice"
+            try:
+                found[known[name]] = planning.decisions[known[name]].choice(placement)
+            except SpaceError as error:
+                return f"choices: {error}"
+    if len(found) < len(planning.decisions):
+        return "choices: something is not decided"
+    return tuple(found[v] for v in range(len(found)))
+
+
+def wanted(entries: Entries, x: tuple[int, ...], quantum: int) -> Wanted:
+    """Tasks and precedences of a plan."""
+    planning, graph = entries.planning, entries.planning.graph
+    problem = planning.problem
+    at = {op.name: k for k, op in enumerate(graph.operators)}
+
+    def units(value: object) -> int:
+        return -(-int(value) // quantum)  # type: ignore[call-overload, no-any-return]
+
+    tasks: list[tuple[str, int, tuple[int, ...]]] = [
+        (op.name, units(problem.vertices[planning.operators[op.name]].cost[x[planning.operators[op.name]]]), (0,))
+        for op in graph.operators
+    ]
+    after: set[tuple[int, int, int]] = set()
+    moving: list[int | None] = []
+    for move, e in zip(entries.moves, problem.edges, strict=True):
+        row = x[e.u] if e.rows is None else int(e.rows[x[e.u]])
+        column = x[e.v] if e.cols is None else int(e.cols[x[e.v]])
+        time = int(problem.tables[e.table][row, column])
+        moving.append(len(tasks) if time else None)
+        if time:
+            tasks.append((f"{move.tensor} to {move.reader or 'its copy'}", units(time), (1,)))
+    ready: dict[str, int] = {}  # tensor -> what fills its copy
+    for move, task in zip(entries.moves, moving, strict=True):
+        if move.reader is None and move.writer is not None:
+            ready[move.tensor] = at[move.writer] if task is None else task
+            if task is not None:
+                after.add((at[move.writer], task, 0))
+    for move, task in zip(entries.moves, moving, strict=True):
+        if move.reader is None:
+            continue
+        source = ready.get(move.tensor) if move.writer is None else at[move.writer]
+        if task is not None:
+            after.add((task, at[move.reader], 0))
+            if source is not None:
+                after.add((source, task, 0))
+        elif source is not None:
+            after.add((source, at[move.reader], 0))
+    used, writer = uses(graph), {op.output.tensor: op.name for op in graph.operators}
+    for value, parameter in replaces(graph).items():
+        after |= {(at[name], at[writer[value]], 0) for name, _ in used[parameter] if name != writer[value]}
+    return tasks, after
+
+
+def wrong_tasks(entries: Entries, x: tuple[int, ...], c: OverlapCertificate) -> str:
+    """Why the schedule is not one of the plan; empty if it is."""
+    subject = c.schedule.subject
+    if not isinstance(subject, ScheduleProblem):
+        return "the schedule is one of a pipeline"
+    tasks, after = wanted(entries, x, c.quantum)
+    if [(s.device, s.kind) for s in subject.streams] != [(0, "compute"), (0, "links")] or subject.limits != (None,):
+        return "the schedule has other streams than one of operators and one of redistributions"
+    for k, (have, want) in enumerate(zip(subject.tasks, tasks, strict=False)):
+        if (have.name, have.time, have.streams) != want:
+            return f"task {k}: {want[0]!r} takes {want[1]} on stream {want[2][0]}, the schedule says otherwise"
+    if len(subject.tasks) != len(tasks):
+        return f"the plan has {len(tasks)} tasks, its schedule {len(subject.tasks)}"
+    if {(p.before, p.after, p.lag) for p in subject.precedences} != after or subject.holdings:
+        return "something waits for other tasks than in the plan"
+    if c.schedule.makespan * c.quantum != c.makespan:
+        return f"the schedule takes {c.schedule.makespan * c.quantum}, the claim says {c.makespan}"
+    return ""
+
+
+def chained(entries: Entries, names: tuple[str, ...]) -> tuple[set[str], set[int]] | str:
+    """(operators that P counts, redistributions that it counts), or why the names are no chain."""
+    graph = entries.planning.graph
+    if not names:
+        return set(), set()
+    known = {op.name: op for op in graph.operators}
+    if set(names) - set(known) or len(set(names)) < len(names):
+        return "chain: names what is no operator, or an operator twice"
+    fills = {m.tensor: k for k, m in enumerate(entries.moves) if m.reader is None}
+    reads = {(m.tensor, m.reader): k for k, m in reversed(list(enumerate(entries.moves))) if m.reader is not None}
+    edges: set[int] = set()
+    for first, second in pairwise(names):
+        tensor = known[first].output.tensor
+        if (tensor, second) not in reads:
+            return f"chain: {second!r} reads nothing that {first!r} writes"
+        number = reads[tensor, second]
+        edges.add(number)
+        if entries.moves[number].writer is None:
+            edges.add(fills[tensor])
+    behind = {known[names[-1]].output.tensor}
+    counted = set(names)
+    for op in graph.operators:  # in an order in which everything is written before it is read
+        if any(a.tensor in behind for a in op.inputs):
+            behind.add(op.output.tensor)
+            counted.add(op.name)
+    return counted, edges
+
+
+def _bounded(entries: Entries, c: OverlapCertificate) -> CheckResult:
+    """The claim about the lower bound."""
+    paths, reason, value = [], "", 0
+    for names in c.chains:
+        found = chained(entries, names)
+        if isinstance(found, str):
+            reason = found
+        else:
+            paths.append(found)
+    if not reason:
+        value, reason = _least(entries, paths, c)
+    if not reason and not c.lower_bound <= min(value, c.makespan):
+        reason = f"the certificate gives a bound of {value}, the claim says {c.lower_bound}"
+    kind = "Optimal" if c.lower_bound == c.makespan else "WithinGap"
+    verdict = Verdict.REFUTED if reason else Verdict.PROVED
+    cost, bound = (None, None) if reason else (c.makespan, c.lower_bound)
+    return CheckResult(kind, verdict, cost, bound, c.space, FLAGS, reason)
+
+
+def _least(entries: Entries, paths: list[tuple[set[str], set[int]]], c: OverlapCertificate) -> tuple[int, str]:
+    """(what the certificate proves, empty), or (0, why it proves nothing)."""
+    planning = entries.planning
+    problem, (each, moved, *along) = planning.problem, c.weights
+    operator_of = {v: name for name, v in planning.operators.items()}
+    vertices = []
+    for v, vertex in enumerate(problem.vertices):
+        factor = 0
+        if v in operator_of:
+            factor = each + sum(w for w, (counted, _) in zip(along, paths, strict=True) if operator_of[v] in counted)
+        vertices.append(Vertex(vertex.name, np.where(vertex.cost >= FORBIDDEN, FORBIDDEN, vertex.cost * factor)))
+    seen: dict[tuple[int, int], int] = {}
+    tables: list[Ints] = []
+    edges: list[Edge] = []
+    for k, e in enumerate(problem.edges):
+        factor = moved + sum(w for w, (_, on_the_way) in zip(along, paths, strict=True) if k in on_the_way)
+        if (e.table, factor) not in seen:
+            seen[e.table, factor] = len(tables)
+            table = problem.tables[e.table]
+            tables.append(np.where(table >= FORBIDDEN, FORBIDDEN, table * factor))
+        edges.append(Edge(e.u, e.v, seen[e.table, factor], e.rows, e.cols))
+    try:
+        other = replace(problem, vertices=tuple(vertices), tables=tuple(tables), edges=tuple(edges)).check()
+        result = check_selection(other, c.least)
+    except ValueError as error:
+        raise ContainerError("overlap", f"weights: {str(error)[:200]}") from None
+    claim = c.least.claim
+    if result.verdict is not Verdict.PROVED or not isinstance(claim, Optimal | WithinGap | LowerBound):
+        return 0, f"weights {list(c.weights)}: {result.reason or 'no bound'}"
+    least = claim.cost if isinstance(claim, Optimal) else claim.lower_bound
+    return -(-least // sum(c.weights)), ""
