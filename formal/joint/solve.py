@@ -32,6 +32,7 @@ from ..planning.simple import simple_plans
 from ..selection.answer import Answer
 from ..selection.fallback import certified
 from ..selection.model.clock import Clock, Progress
+from ..selection.relax_resources import relax_resources
 from ..selection.solve import Engine, solve
 from .saturate import RULES, Rule, same_order, saturate
 from .starts import descend
@@ -79,17 +80,29 @@ def plan_jointly(
     notify: Notify | None = None,
     rules: Mapping[str, Rule] = RULES,
     level: int | None = None,
+    memory_limit: int | None = None,
 ) -> Joint:
-    """The best program and placements found, with a certificate over all programs of the e-graph."""
+    """The best program and placements found, with a certificate over all programs of the e-graph.  `memory_limit`:
+    bytes per device, or None.
+    """
     check_sizes(graph, machine, where)
     egraph, derivation = safe(graph, rules)
-    search = _Search(machine, where, clock, gap, threads, progress)
-    base = build(graph, machine, where)
+    search = _Search(machine, where, clock, gap, threads, progress, memory_limit)
+    base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(STARTS_SHARE / 2))
-    planning = build_joint(egraph, derivation.rounds, machine, where, notify, level=SMALL if level is None else level)
+    planning = build_joint(
+        egraph,
+        derivation.rounds,
+        machine,
+        where,
+        notify,
+        level=SMALL if level is None else level,
+        memory_limit=memory_limit,
+    )
     known = search.starts(planning, plain, base)
 
     def attempt(until: Clock) -> Answer:
+        fitting = [x for x in known if planning.problem.is_feasible(x)]
         return solve(
             planning.problem,
             clock=until,
@@ -97,11 +110,11 @@ def plan_jointly(
             engine=engine,
             progress=progress,
             threads=threads,
-            known=known,
-            brought=known,
+            known=fitting,
+            brought=fitting,
         )
 
-    first = level is None and max(d.size for d in planning.decisions) <= MOST_SMALL
+    first = level is None and memory_limit is None and max(d.size for d in planning.decisions) <= MOST_SMALL
     answer = attempt(clock.share(SMALL_SHARE) if first else clock) if first or level is not None else None
     if level is None and not (answer is not None and answer.status is Status.OPTIMAL):
         large = _large(planning, clock.share(LARGE_SHARE), notify)
@@ -126,7 +139,15 @@ def _large(small: JointPlanning, until: Clock, notify: Notify | None) -> JointPl
             raise _TooLong
 
     try:
-        large = build_joint(small.egraph, small.rounds, small.machine, small.space, within, level=LARGE)
+        large = build_joint(
+            small.egraph,
+            small.rounds,
+            small.machine,
+            small.space,
+            within,
+            level=LARGE,
+            memory_limit=small.problem.limit,
+        )
     except _TooLong:
         return None
     return large if sum(t.size for t in large.problem.tables) <= MOST_ENTRIES else None
@@ -140,7 +161,9 @@ def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int
     """The answer, or where its plan is none of its program alone, the best of what is known that is one."""
     if answer.solution is None or not planning.executable(answer.solution):
         return answer
-    fine = [x for x in known if not planning.executable(x)]
+    fine = [x for x in known if planning.problem.is_feasible(x) and not planning.executable(x)]
+    if not fine:
+        return replace(answer, status=Status.UNKNOWN, solution=None, cost=None, certificate=None)
     x = min(fine, key=planning.problem.cost_of)
     cost = planning.problem.cost_of(x)
     certificate, lower = certified(planning.problem, x, cost, answer)
@@ -179,7 +202,7 @@ def joint_plan(joint: Joint) -> Plan | None:
         graph,
         planning.machine,
         planning.space.name,
-        None,
+        planning.problem.limit,
         choices,
         communication(graph, planning.machine, choices),
         answer.certificate,
@@ -190,16 +213,24 @@ def joint_plan(joint: Joint) -> Plan | None:
 
 class _Search:
     def __init__(
-        self, machine: Machine, where: Space, clock: Clock, gap: Fraction, threads: int, progress: Progress | None
+        self,
+        machine: Machine,
+        where: Space,
+        clock: Clock,
+        gap: Fraction,
+        threads: int,
+        progress: Progress | None,
+        memory_limit: int | None,
     ) -> None:
         self.machine, self.where, self.clock, self.gap = machine, where, clock, gap
-        self.threads, self.progress = threads, progress
+        self.threads, self.progress, self.memory_limit = threads, progress, memory_limit
         self.programs = 0
 
     def plan(self, planning: Planning, clock: Clock) -> Answer:
         """The best plan of one program."""
         self.programs += 1
-        return solve(
+        search = solve if self.memory_limit is None else relax_resources
+        return search(
             planning.problem,
             clock=clock,
             gap=self.gap,
@@ -218,7 +249,7 @@ class _Search:
             if graph.operators == base.graph.operators:
                 planning, answer = base, plain
             else:
-                planning = build(graph, self.machine, self.where)
+                planning = build(graph, self.machine, self.where, self.memory_limit)
                 answer = self.plan(planning, until)
             if answer.solution is None:
                 return None

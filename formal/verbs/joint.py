@@ -5,16 +5,18 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
+from ...models.joint.problem import JointPlanning
 from ...models.joint.rules import LIBRARY
 from ...models.problem.unit import rounding_bound, rounding_text
 from ...models.terminal.console import Watch, emit, say
-from ...models.text import InputError, seconds_text
+from ...models.text import InputError, bytes_text, seconds_text
 from ...proofs.publishing.publisher import Publisher
 from ..joint.gains import gains, lines
 from ..joint.solve import joint_plan, plan_jointly
 from ..planning.plan import fitting_space
 from ..planning.request import PlanRequest, program_of
 from ..planning.time_limit import TimeLimit
+from ..selection.answer import Answer
 from .conflict import no_solution
 from .results import asked_json, asked_lines, document, outcome, sentence
 
@@ -41,6 +43,7 @@ def run_joint(
             engine=request.engine,
             progress=watch,
             notify=watch.count,
+            memory_limit=request.memory,
         )
     problem, answer = found.planning.problem, found.answer
     plan = joint_plan(found)
@@ -70,6 +73,8 @@ def run_joint(
             },
             "as_it_is": None if plain is None else float(plain),
         }
+        if request.memory is not None:
+            data |= {"peak_bytes": peak(found.planning, answer), "limit_bytes": request.memory}
         data |= {} if step is None else {"loss": step.loss, "trained": len(step.trained)}
         data |= {"notes": notes} if notes else {}
         emit({**data, **asked_json(answer)})
@@ -89,9 +94,19 @@ def run_joint(
         proved = "proved optimal" if found.plain.status.value == "optimal" else "best found"
         less = "" if plain <= cost or not plain else f": {float((plain - cost) / plain):.3%} more than jointly"
         say(f"the graph as it is: {seconds_text(found.plain.cost or 0, found.plain_scale)}, {proved}{less}")
+        if plain < cost:
+            say("note: that is less than jointly, whose rows count for all programs that a choice leaves open")
+    if request.memory is not None:
+        room = bytes_text(peak(found.planning, answer))
+        say(f"memory: {room} of {bytes_text(request.memory)} on the fullest device, by the rows of all programs")
     say("rewritten:", *lines(gained))
     say(f"space {problem.space}; assumptions: {', '.join(problem.assumptions)}")
     say(rounding_text(problem))
     say(f"identity {published.identity}")
     say(f"wrote {output} ({published.size} bytes) in {clock.words()}")
     return code
+
+
+def peak(planning: JointPlanning, answer: Answer) -> int:
+    """Bytes on the fullest device under the solution."""
+    return planning.problem.peak_of(answer.solution or ())[0]
