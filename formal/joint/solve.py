@@ -103,6 +103,16 @@ def plan_jointly(
 
     def attempt(until: Clock) -> Answer:
         fitting = [x for x in known if planning.problem.is_feasible(x)]
+        if memory_limit is not None:
+            return relax_resources(
+                planning.problem,
+                clock=until,
+                gap=gap,
+                engine=engine,
+                progress=progress,
+                threads=threads,
+                brought=fitting,
+            )
         return solve(
             planning.problem,
             clock=until,

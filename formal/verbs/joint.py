@@ -24,6 +24,10 @@ GAINS_S = 20.0
 """Seconds at most for planning programs again with a rewriting undone."""
 
 
+SEARCH_SHARE = 0.7
+"""Share of the time limit for tables and search: the check builds the tables of all programs again."""
+
+
 def run_joint(
     publisher: Publisher, request: PlanRequest, output: Path, as_json: bool, clock: TimeLimit, notes: list[str]
 ) -> int:
@@ -37,7 +41,7 @@ def run_joint(
             graph,
             request.machine,
             where,
-            clock=clock.clock.at_most(None),
+            clock=clock.clock.at_most(None if clock.limit_s is None else SEARCH_SHARE * clock.limit_s),
             gap=request.gap,
             threads=request.threads,
             engine=request.engine,
