@@ -65,7 +65,8 @@ def wrong(op: Operator) -> str:
         return ""
     names, count = epilogue(op), factors(op)
     if not 1 <= len(names) <= MOST_MAPS or not all(map(can_follow, names)):
-        return f"fused_product needs attribute epilogue: names of 1 to {MOST_MAPS} maps of at most {MOST_OPERANDS} operands"
+        many = f"{MOST_MAPS} maps of at most {MOST_OPERANDS} operands"
+        return f"fused_product needs attribute epilogue: names of 1 to {many}"
     operands = sum(FUNCTIONS[name].arity[0] - 1 for name in names)
     if count < 1 or count + operands != len(op.inputs):
         return (

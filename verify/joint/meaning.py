@@ -169,10 +169,10 @@ _MAPS: Final[Mapping[str, Callable[[list[Polynomial]], Polynomial]]] = {
 """Maps that are polynomials."""
 
 
-_WITHOUT: Final = frozenset(_MAPS) | frozenset(
-    "relu relu_gradient abs sign floor ceil round trunc reciprocal softplus silu tanh sigmoid exp erf sqrt rsqrt log cos "
-    "sin divide maximum minimum where".split()
-)
+_WITHOUT: Final = frozenset(_MAPS) | {
+    *("relu", "relu_gradient", "abs", "sign", "floor", "ceil", "round", "trunc", "reciprocal", "softplus", "silu"),
+    *("tanh", "sigmoid", "exp", "erf", "sqrt", "rsqrt", "log", "cos", "sin", "divide", "maximum", "minimum", "where"),
+}
 """Maps that read no attribute."""
 
 _ATTRIBUTES: Final[Mapping[str, tuple[str, ...]]] = {
