@@ -16,10 +16,11 @@ from fractions import Fraction
 from typing import Final
 
 from ...models.communication.choices import Choices
-from ...models.cost.limits import check_sizes
+from ...models.cost.limits import TooLarge, check_sizes
 from ...models.cost.selection import Notify, Planning, build
 from ...models.joint.egraph import EGraph, Modes
 from ...models.joint.problem import JointPlanning, build_joint, choices_of
+from ...models.joint.rules import LIBRARY
 from ...models.layout.placement import Space
 from ...models.machine.machine import Machine
 from ...models.problem.claims import Status
@@ -43,6 +44,8 @@ MOST_SMALL: Final = 128
 """Choices of one vertex up to which little is tried first."""
 SMALL_SHARE: Final = 0.25
 """Share of the time for that."""
+TABLES_SHARE: Final = 0.5
+"""Share of the time for the first tables of all programs; beyond, the graph stays as it is."""
 LARGE_SHARE: Final = 0.2
 """Share of the time for tables with tags that say everything."""
 MOST_CHOICES: Final = 10_000
@@ -90,15 +93,20 @@ def plan_jointly(
     search = _Search(machine, where, clock, gap, threads, progress, memory_limit)
     base = build(graph, machine, where, memory_limit)
     plain = search.plan(base, clock.share(STARTS_SHARE / 2))
-    planning = build_joint(
-        egraph,
-        derivation.rounds,
-        machine,
-        where,
-        notify,
-        level=SMALL if level is None else level,
-        memory_limit=memory_limit,
-    )
+    try:
+        check_sizes(egraph.union, machine, where)
+        planning = build_joint(
+            egraph,
+            derivation.rounds,
+            machine,
+            where,
+            _within(clock.share(TABLES_SHARE), notify),
+            level=SMALL if level is None else level,
+            memory_limit=memory_limit,
+        )
+    except (_TooLong, TooLarge):  # the claim says that no operators were added
+        egraph, derivation = EGraph(graph, (), graph.operators), Derivation(LIBRARY, 0, ())
+        planning = build_joint(egraph, 0, machine, where, notify, memory_limit=memory_limit)
     known = search.starts(planning, plain, base)
 
     def attempt(until: Clock) -> Answer:
@@ -142,19 +150,13 @@ def _large(small: JointPlanning, until: Clock, notify: Notify | None) -> JointPl
     if max(sizes) > MOST_CHOICES:
         return None
 
-    def within(done: int, total: int) -> None:
-        if notify is not None:
-            notify(done, total)
-        if until.over():
-            raise _TooLong
-
     try:
         large = build_joint(
             small.egraph,
             small.rounds,
             small.machine,
             small.space,
-            within,
+            _within(until, notify),
             level=LARGE,
             memory_limit=small.problem.limit,
         )
@@ -165,6 +167,18 @@ def _large(small: JointPlanning, until: Clock, notify: Notify | None) -> JointPl
 
 class _TooLong(Exception):
     pass
+
+
+def _within(until: Clock, notify: Notify | None) -> Notify:
+    """`notify`, and `_TooLong` when the time is over."""
+
+    def within(done: int, total: int) -> None:
+        if notify is not None:
+            notify(done, total)
+        if until.over():
+            raise _TooLong
+
+    return within
 
 
 def _runnable(planning: JointPlanning, answer: Answer, known: Sequence[tuple[int, ...]]) -> Answer:

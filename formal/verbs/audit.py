@@ -28,6 +28,7 @@ from ..planning.schedules import propagate
 from ..planning.strategy import ChoiceList, Strategy, StrategyError, load_strategy, resolve
 from ..planning.time_limit import check_seconds, tables_in_time
 from ..selection.solve import Engine
+from .audit_joint import audit_program
 from .results import asked_json, asked_lines
 from .search_options import engine_option, gap_option, started, time_option
 
@@ -52,6 +53,16 @@ from .search_options import engine_option, gap_option, started, time_option
     is_flag=True,
     help="Carry the schedules to the operators they are joined to, instead of leaving those to the solver.",
 )
+@click.option(
+    "--joint",
+    is_flag=True,
+    help="Compare with all equal programs that the rules give, under all placements; -o takes the best joint plan.",
+)
+@click.option(
+    "--rewritten",
+    metavar="MODEL",
+    help="With --joint: the program that the strategy is for, if it is another one than the model's.",
+)
 @engine_option
 @time_option
 @gap_option
@@ -69,6 +80,8 @@ def audit_command(
     memory: int | None,
     space_name: str | None,
     carry: bool,
+    joint: bool,
+    rewritten: str | None,
     engine: Engine,
     time_limit: float,
     gap: Fraction,
@@ -77,11 +90,13 @@ def audit_command(
 ) -> int:
     """Say whether a strategy for a MODEL or a selection PROBLEM is optimal."""
     clock = started(time_limit)
+    if rewritten is not None and not joint:
+        raise click.UsageError("--rewritten is another program of the model: give --joint too")
     flags = framework_flags(strategy_file)
     strategy = Strategy((), str(strategy_file)) if flags is not None else load_strategy(strategy_file)
     with Watch("auditing") as watch:
         if isinstance(strategy, ChoiceList):
-            if subject in ZOO or machine is not None:
+            if joint or subject in ZOO or machine is not None:
                 raise InputError(
                     f"{strategy_file} is a list of choices, which belongs to a selection problem; for a model "
                     f"write {{operator: {{axis: {{level: degree}}}}}}"
@@ -100,12 +115,30 @@ def audit_command(
             target = load_machine(machine)
             where = space(space_name) if space_name is not None else None
             graph = load_model(subject, batch, attention=attention)
+            program = graph if rewritten is None else load_model(rewritten, None, attention=attention)
             if flags is not None:
-                strategy = strategy_of_flags(flags, graph, target, str(strategy_file))
+                strategy = strategy_of_flags(flags, program, target, str(strategy_file))
             default = fitting_space(graph, target)
             check_sizes(graph, target, where or default)
             if carry:
-                strategy = propagate(graph, target, strategy).strategy(target)
+                strategy = propagate(program, target, strategy).strategy(target)
+            if joint:
+                if (where or default).vocabulary:
+                    raise InputError("--joint compares over whole spaces: leave out the vocabulary")
+                return audit_program(
+                    publisher,
+                    graph,
+                    program,
+                    strategy,
+                    target,
+                    where or default,
+                    memory,
+                    gap,
+                    engine,
+                    clock,
+                    output,
+                    as_json,
+                )
             planning = tables_in_time(graph, target, where, default, memory, clock, watch.count)
             if where is None and planning.space != default and not _inside(strategy, planning):
                 clock.announce(f"the strategy is not in the space {planning.space.name!r}; back to {default.name!r}")

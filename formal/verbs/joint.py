@@ -91,6 +91,8 @@ def run_joint(
         "decisions",
         *(f"note: {note}" for note in notes),
     )
+    if not found.planning.rounds:
+        say("note: tables of all programs take longer than the time limit allows: the graph stays as it is")
     if step is not None:
         say(f"{request.train}: {step.loss}; {len(step.trained)} weights are updated")
     say(sentence(published, problem), *asked_lines(answer, problem))
